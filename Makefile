@@ -1,14 +1,13 @@
 # Two commands for everyone, each doing all of its own set-up:
 #   make demo    watch a slow training job, read the verdict, watch the fixed one
-#   make test    everything that is checked, on a clean checkout
+#   make test    checks of the source, all pure tests, and a job of each kind: 12 minutes on two cores
 # And for daily work:
-#   make check   format, lint, types, import contracts, names and words, front end, tests (what `make test` runs
-#                after set-up)
-#   make check-fast   the same without the front end's checks and slow tests: three minutes
+#   make test-all PART=2/6   every test, in parts that take equally long; all of them without PART
+#   make checks  format, lint, types, import contracts, names and words, front end
 #   make web     the front end: what the report's page is drawn by
 #   make generate   write the parts of docs that follow from the code
 #   make fix     let the formatter and linter repair what they can
-#   make test-frameworks   training jobs of TensorFlow, Keras and others, each in an environment of its own
+#   make frameworks   environments of TensorFlow, JAX and others, for tests/frameworks (4 GB)
 #   make faults PYTHONS="python3.12 python3.13"   the tests of faults, with jobs on these interpreters
 #   make bench   the always-on cost, measured against doing nothing and against peers
 #   make bench-diagnosis   an hour of training jobs with planted causes: does the verdict find them?
@@ -26,34 +25,39 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 RUFF_PATHS := src tests examples benchmarks tools web/build.py web/api_types.py hatch_build.py
-# worksteal: each half of the tests is one worker's, so that a fixture of a module is set up once.
-UNIT_TESTS := -n 2 --dist worksteal tests/unit tests/properties tests/contract tests/fuzz
-STATIC_CHECKS := format-check lint types contracts source
+PURE_TESTS := tests/unit tests/properties tests/contract tests/fuzz
+JOB_TESTS := tests/golden tests/gpu tests/faults tests/frameworks tests/e2e
 AZURITE := tests/support/azurite
 NATIVE := src/stepscope/native_library.py
 # Tests start thousands of interpreters; without bytecode each of them would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-# An environment for each file: requirements/frameworks/NAME.txt
+# An environment for each file: requirements/frameworks/NAME.txt. That of Keras is in `make test`.
 FRAMEWORKS := $(patsubst requirements/frameworks/%.txt,.venv-frameworks/%.ready,$(wildcard requirements/frameworks/*.txt))
+KERAS := .venv-frameworks/keras.ready
 INDEX_ANSWERS = $(PY) -m pip download --quiet --disable-pip-version-check --no-cache-dir --no-deps \
 	--dest $(@D)/index pip
 
-.PHONY: demo test test-frameworks check check-fast format-check lint types contracts source web web-check unit jobs faults generate fix native scan-sanitize bench \
-	bench-diagnosis soak soak-hours write-faults slow-faults fuzz gpu-check audit clean
+.PHONY: demo test test-all tier checks format-check lint types contracts source web web-check native generate \
+	fix frameworks faults scan-sanitize bench bench-diagnosis soak soak-hours write-faults slow-faults fuzz \
+	gpu-check audit clean
 
 demo: $(VENV)/demo.ready
 	@$(VENV)/bin/python examples/recommender/demo.py
 
 test: $(VENV)/test.ready
-	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target checks $(KERAS)
+	@$(MAKE) --no-print-directory tier TIER=test
 
-check:
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(STATIC_CHECKS) web-check
-	@$(MAKE) --no-print-directory unit
-	@$(MAKE) --no-print-directory jobs
-check-fast: $(STATIC_CHECKS) web native $(AZURITE)/node_modules/ready
-	$(PY) -m pytest $(UNIT_TESTS) -m "not slow"
+# Checks of the source go with the first part, environments of frameworks with the last one.
+PART ?= 1/1
+COUNT := $(notdir $(PART))
+test-all: $(VENV)/test.ready
+	@$(if $(filter 1/%,$(PART)),$(MAKE) --no-print-directory --jobs=2 --output-sync=target checks)
+	@$(if $(filter $(COUNT)/%,$(PART)),$(MAKE) --no-print-directory frameworks)
+	@$(MAKE) --no-print-directory tier TIER=test-all
+
+checks: format-check lint types contracts source web-check
 
 format-check:
 	$(VENV)/bin/ruff format --check $(RUFF_PATHS)
@@ -74,25 +78,24 @@ scan-sanitize: $(VENV)/test.ready
 	$(PY) -m tests.fuzz.scanner --sanitize $(OPTIONS)
 web-check:
 	$(PY) web/build.py check
-unit: web native $(AZURITE)/node_modules/ready
-	$(PY) -m pytest $(UNIT_TESTS)
 # The emulator of Azure Storage, which npm has and pip does not.
 $(AZURITE)/node_modules/ready: $(AZURITE)/package-lock.json
 	@PATH="$(abspath $(VENV))/bin:$$PATH" npm ci --prefix $(AZURITE) --no-fund --no-audit --loglevel=error
 	@touch $@
-# Most of these wait for timers and other processes, so more of them than cores run side by side, but
-# where the result is what a job waits for (`quiet`), jobs run alone.
-jobs: web native
-	$(PY) -m pytest -n 4 --dist worksteal -m "not quiet" tests/golden tests/gpu tests/faults tests/e2e
-	$(PY) -m pytest -m quiet tests/e2e
+# Tests of a tier (CONTRIBUTING.md). Jobs mostly wait for timers and other processes, so that more of them
+# than cores run side by side, the tests of a module with one worker; where the result is what a job waits
+# for (`quiet`), jobs run alone. OPTIONS=--record-costs writes tests/costs.json.
+PYTEST = $(PY) -m pytest --tier $(TIER) $(if $(filter test-all,$(TIER)),--part $(PART)) $(OPTIONS)
+MARKS = $(if $(filter test,$(TIER)),and not extended)
+tier: web native $(AZURITE)/node_modules/ready
+	$(PYTEST) -n 2 --dist worksteal -m "not quiet $(MARKS)" $(PURE_TESTS)
+	$(PYTEST) -n 4 --dist loadscope -m "not quiet $(MARKS)" $(JOB_TESTS)
+	$(PYTEST) -m "quiet $(MARKS)" $(JOB_TESTS)
 
-# What cannot be installed is skipped, and named at the end. With FRAMEWORKS_REQUIRED=1 that is an error,
-# unless the package index cannot be reached.
-# The tests of a class share jobs, so that they stay with one worker.
-test-frameworks: $(VENV)/test.ready
+# What cannot be installed is skipped, with a sentence. With FRAMEWORKS_REQUIRED=1 that is an error, unless
+# the package index cannot be reached.
+frameworks: $(VENV)/test.ready
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(FRAMEWORKS)
-	$(PY) -m pytest -n 2 --dist loadscope tests/frameworks
-	@for ready in $(FRAMEWORKS); do test -e $$ready || echo "skipped: the tests in $${ready%.ready}"; done
 .venv-frameworks/%.ready: requirements/frameworks/%.txt requirements/torch.txt
 	@mkdir -p $(@D) && python3 -m venv $(basename $@)
 	@if $(basename $@)/bin/python -m pip install --quiet --disable-pip-version-check -r $<; \
@@ -151,7 +154,7 @@ gpu-check:
 	$(PY) benchmarks/gpu_overhead.py --fixtures
 	$(PY) -m pytest tests/golden
 
-# Needs the network, and so is no part of `make check`.
+# Needs the network, and so is no part of `make test`.
 audit: $(VENV)/test.ready
 	@$(PY) -m venv $(VENV)/audit
 	@$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/audit.txt

@@ -22,7 +22,9 @@ from stepscope.spool import SpoolTree
 from stepscope.store import DictColumn
 from tests.support.azure_storage import azure, container, storage  # noqa: F401 - fixtures
 from tests.support.buckets import bucket, s3  # noqa: F401 - fixtures
+from tests.support.cpu_budget import CpuBudget, read_budgets
 from tests.support.job_control import JOB_PYTHON
+from tests.support.parts import CostRecorder, Part
 from tests.support.recorded_facts import check_facts
 
 # A busy machine takes longer than the usual 200 ms for an example.
@@ -166,11 +168,34 @@ def _records(table: str, columns: dict[str, Any]) -> Iterator[Record]:
         )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("tiers", "tiers of the tests (CONTRIBUTING.md)")
+    group.addoption("--tier", choices=["test", "test-all"], help="check tests/budget.toml")
+    group.addoption("--part", type=Part.parse, metavar="K/N", help="run one of N parts")
+    group.addoption("--record-costs", action="store_true", help="write tests/costs.json")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    tier, part = config.getoption("--tier"), config.getoption("--part")
+    if tier:
+        budgets = read_budgets()
+        plugin = CpuBudget(budgets.tiers[tier], part, slow_folders=budgets.reasons)
+        config.pluginmanager.register(plugin)
+    if part:
+        config.pluginmanager.register(part)
+    if config.getoption("--record-costs") and not hasattr(config, "workerinput"):
+        workers = config.getoption("numprocesses") or 1
+        config.pluginmanager.register(CostRecorder(workers, config.getoption("markexpr")))
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that record a script into a spool as slow."""
+    """Leave all but one job of each subclass of `FrameworkContract` out of `make test`."""
     for item in items:
-        if {"new_spool", "module_spool"} & set(getattr(item, "fixturenames", ())):
-            item.add_marker("slow")
+        contracts = [base.__name__ for base in getattr(getattr(item, "cls", None), "__mro__", ())]
+        starts_another = {"slow_job", "tmp_path"} & set(getattr(item, "fixturenames", ()))
+        if "FrameworkContract" in contracts and starts_another:
+            item.add_marker(pytest.mark.extended("one job of each adapter is in make test"))
 
 
 @pytest.fixture

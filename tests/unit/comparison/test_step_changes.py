@@ -115,7 +115,7 @@ def draw_drift(seed: int, *, slower: float = 1.0, count: int = 200) -> dict[str,
     return {"wait": (0.3 * step).astype(np.int64), "compute": (0.7 * step).astype(np.int64)}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a hundred pairs of drawn runs")
 def test_drift_is_noise() -> None:
     """Resamples alone would exclude 0 for more pairs than their level allows."""
     differences = [compare(draw_drift(2 * i), draw_drift(2 * i + 1)) for i in range(100)]
@@ -123,7 +123,7 @@ def test_drift_is_noise() -> None:
         assert sum(getattr(entry, figure).beyond_noise for entry in differences) <= 5
 
 
-@pytest.mark.slow
+@pytest.mark.slow("sixty pairs of drawn runs")
 def test_ten_percent_are_detected_on_a_machine_that_drifts() -> None:
     pairs = ((2 * i, 2 * i + 1) for i in range(60))
     differences = [compare(draw_drift(a), draw_drift(b, slower=1.1)) for a, b in pairs]

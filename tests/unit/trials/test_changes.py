@@ -131,7 +131,7 @@ def test_an_impossible_change_is_an_error() -> None:
         run_job({"compile": "no-such-mode"})
 
 
-@pytest.mark.slow
+@pytest.mark.slow("compiles a model")
 @pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile needs a compiler")
 def test_a_compiled_model(base: TrialReport) -> None:
     report = run_job({"compile": "default"})

@@ -34,7 +34,7 @@ print(os.getpid())
 
 
 @pytest.mark.seed("PTP-01", "PTP-02")
-@pytest.mark.slow
+@pytest.mark.slow("records with PyTorch in a process of its own")
 @pytest.mark.parametrize("form", ["plain", "gz"])
 def test_files_of_the_handler_itself(tmp_path: Path, form: str) -> None:
     """Two spans of one process: windows 1 and 2 on this host."""

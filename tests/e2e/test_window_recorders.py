@@ -1,4 +1,7 @@
-"""Windows that libkineto records in a real job; the test acts as the monitor."""
+"""Windows in a real job, of which the test is the monitor.
+
+libkineto records them, and the framework's profiler where libkineto has no connection to a monitor.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,13 @@ if importlib.util.find_spec("torch") is None:
 
 from stepscope.monitor.windows.planner import WindowSpec, WindowStart
 from stepscope.spool.step_schedule import ScheduledWindows
+from tests.support.tiers import extend_all_but
 from tests.support.window_jobs import OVER, RECORDING, WRITING, WindowJob, steps
 
-pytestmark = pytest.mark.e2e
 STACKS = ("shapes", "stacks")
+in_detail = pytest.mark.extended(
+    "another job; test_a_window_has_exactly_the_requested_steps has a window"
+)
 
 
 @pytest.fixture
@@ -38,11 +44,14 @@ def start(spool: Any) -> Iterator[Callable[..., WindowJob]]:
 
 
 @pytest.fixture
-def job(start: Callable[..., WindowJob]) -> WindowJob:
-    """Make a job that has trained five steps."""
-    job = start()
+def job(start: Callable[..., WindowJob], request: pytest.FixtureRequest) -> WindowJob:
+    """Make a job that has trained five steps; the parameter is its recorder."""
+    job = start(served=getattr(request, "param", "libkineto") == "libkineto")
     job.do("steps 5")
     return job
+
+
+by_both = pytest.mark.parametrize("job", ["libkineto", "profiler"], indirect=True)
 
 
 def start_window(job: WindowJob, spec: WindowSpec | None = None) -> None:
@@ -52,6 +61,7 @@ def start_window(job: WindowJob, spec: WindowSpec | None = None) -> None:
     job.step_until(RECORDING)
 
 
+@by_both
 def test_a_window_has_exactly_the_requested_steps(job: WindowJob) -> None:
     job.plan(steps(4), WindowStart(first_step=20))
     job.do("steps 40")
@@ -59,15 +69,18 @@ def test_a_window_has_exactly_the_requested_steps(job: WindowJob) -> None:
     window = job.window()
     assert window["steps"] == 4
     assert window["categories"]["cpu_op"] > 100
-    (fact,) = job.spool.drain(final=False).facts("window")
+    recorded = job.spool.drain(final=False)
+    (fact,) = recorded.facts("window")
     assert (fact["first_step"], fact["step_count"]) == (20, 4)
-    assert fact["recorder"] == "libkineto"
+    assert fact["recorder"] == ("libkineto" if job.sockets else "profiler")
+    (span,) = recorded.of("window")
+    assert (span.name, span.value) == ("requested", 0)
+    assert len([r for r in recorded.of("optimizer") if r.inside(span)]) == 4
 
 
-@pytest.mark.parametrize("served", [True, False], ids=["libkineto", "profiler"])
-def test_a_window_warms_up_for_some_steps(start: Callable[..., WindowJob], served: bool) -> None:
-    job = start(served=served)
-    job.do("steps 5")
+@in_detail
+@by_both
+def test_a_window_warms_up_for_some_steps(job: WindowJob) -> None:
     windows = ScheduledWindows(first_step=20, step_count=4, warmup_count=10)
     job.plan_scheduled(windows, 20)
     job.do("steps 40")
@@ -86,16 +99,7 @@ def test_a_window_warms_up_for_some_steps(start: Callable[..., WindowJob], serve
     assert closed["step_count"] == 0
 
 
-def test_the_steps_of_a_window_are_marked(job: WindowJob) -> None:
-    job.plan(steps(4), WindowStart(first_step=20))
-    job.do("steps 40")
-    recorded = job.spool.drain(final=False)
-    (span,) = recorded.of("window")
-    inside = [r for r in recorded.of("optimizer") if r.inside(span)]
-    assert len(inside) == 4
-    assert (span.name, span.value) == ("requested", 0)
-
-
+@in_detail
 def test_a_second_window_follows_a_first(job: WindowJob) -> None:
     for number, count in enumerate((2, 3)):
         job.plan(steps(count), WindowStart(first_step=job.training_process.steps + 5))
@@ -104,6 +108,7 @@ def test_a_second_window_follows_a_first(job: WindowJob) -> None:
         assert job.window(number)["steps"] == count
 
 
+@in_detail
 def test_a_light_window_has_no_operators(job: WindowJob) -> None:
     job.plan(steps(4, depth="light"), WindowStart(first_step=10))
     job.do("steps 20")
@@ -113,6 +118,7 @@ def test_a_light_window_has_no_operators(job: WindowJob) -> None:
     assert int(job.do("profile 2")) > 50
 
 
+@in_detail
 @pytest.mark.seed("PTP-01")
 @pytest.mark.parametrize(
     ("options", "is_recorded"),
@@ -133,6 +139,7 @@ def test_optional_contents_of_a_full_window(
     assert is_recorded(job.window()["events"])
 
 
+@in_detail
 def test_memory_comes_from_the_frameworks_profiler(job: WindowJob) -> None:
     job.plan(steps(3, options=("memory",)), WindowStart(first_step=10))
     job.do("steps 20")
@@ -142,6 +149,7 @@ def test_memory_comes_from_the_frameworks_profiler(job: WindowJob) -> None:
     assert fact["recorder"] == "profiler"
 
 
+@in_detail
 def test_a_loop_without_optimizer_is_recorded_by_time(start: Callable[..., WindowJob]) -> None:
     job = start()
     job.do("work 5")
@@ -153,6 +161,7 @@ def test_a_loop_without_optimizer_is_recorded_by_time(start: Callable[..., Windo
     assert job.window()["categories"]["cpu_op"] > 10
 
 
+@in_detail
 def test_an_evaluation_inside_a_window_ends_it_in_time(job: WindowJob) -> None:
     start_window(job, steps(20, duration_ns=100_000_000))
     job.step_until(OVER, command="work 1")
@@ -161,8 +170,19 @@ def test_an_evaluation_inside_a_window_ends_it_in_time(job: WindowJob) -> None:
     assert fact["step_count"] < 20
 
 
-@pytest.mark.parametrize("spec", [steps(20), steps(20, options=STACKS)], ids=["plain", "stacks"])
-@pytest.mark.parametrize("end", ["exit 0", "exit 3", "raise"])
+@pytest.mark.parametrize(
+    "job",
+    extend_all_but({"libkineto"}, ["libkineto", "profiler"], "another recorder"),
+    indirect=True,
+)
+@pytest.mark.parametrize(
+    "spec",
+    extend_all_but([steps(20)], [steps(20), steps(20, options=STACKS)], "another recorder"),
+    ids=["plain", "stacks"],
+)
+@pytest.mark.parametrize(
+    "end", extend_all_but({"exit 3"}, ["exit 0", "exit 3", "raise"], "another end")
+)
 def test_a_job_may_end_inside_a_window(job: WindowJob, spec: WindowSpec, end: str) -> None:
     start_window(job, spec)
     job.do("steps 5")
@@ -170,6 +190,7 @@ def test_a_job_may_end_inside_a_window(job: WindowJob, spec: WindowSpec, end: st
     assert 5 <= job.window()["steps"] <= 7
 
 
+@in_detail
 @pytest.mark.parametrize("spec", [steps(3), steps(3, options=STACKS)], ids=["plain", "stacks"])
 def test_a_job_may_end_while_a_window_is_written(job: WindowJob, spec: WindowSpec) -> None:
     start_window(job, spec)
@@ -179,6 +200,7 @@ def test_a_job_may_end_while_a_window_is_written(job: WindowJob, spec: WindowSpe
     assert job.window()["steps"] == 3
 
 
+@in_detail
 def test_a_job_may_end_before_a_window_starts(job: WindowJob) -> None:
     job.plan(steps(3), WindowStart(first_step=1000))
     job.do("steps 5")
@@ -186,7 +208,15 @@ def test_a_job_may_end_before_a_window_starts(job: WindowJob) -> None:
     assert not job.finished()
 
 
-@pytest.mark.parametrize("done", [0, 5, 20, 21])
+@pytest.mark.parametrize(
+    ("job", "done"),
+    extend_all_but(
+        [("libkineto", 5)],
+        [("profiler", 5), *(("libkineto", done) for done in (0, 5, 20, 21))],
+        "another step or recorder",
+    ),
+    indirect=["job"],
+)
 def test_a_profiler_of_the_job_closes_a_window(job: WindowJob, done: int) -> None:
     alone = job.do("profile 5")
     start_window(job, steps(20, options=STACKS))
@@ -198,6 +228,7 @@ def test_a_profiler_of_the_job_closes_a_window(job: WindowJob, done: int) -> Non
     assert job.end() == 0
 
 
+@in_detail
 def test_a_scheduled_profiler_of_the_job_closes_a_window(job: WindowJob) -> None:
     alone = job.do("plan 3 4")
     start_window(job)
@@ -205,6 +236,8 @@ def test_a_scheduled_profiler_of_the_job_closes_a_window(job: WindowJob) -> None
     assert job.end() == 0
 
 
+@in_detail
+@by_both
 def test_a_window_waits_while_the_job_profiles_itself(job: WindowJob) -> None:
     alone = job.do("profile 20")
     job.plan(steps(4), WindowStart(first_step=job.training_process.steps + 5))
@@ -215,10 +248,13 @@ def test_a_window_waits_while_the_job_profiles_itself(job: WindowJob) -> None:
     assert fact["first_step"] >= 45
 
 
+@in_detail
 def test_a_forked_child_can_end(job: WindowJob) -> None:
     assert job.do("fork") == "5"
 
 
+@in_detail
+@by_both
 def test_a_child_forked_inside_a_window_can_end(job: WindowJob) -> None:
     start_window(job)
     assert job.do("fork") == "5"
@@ -227,6 +263,7 @@ def test_a_child_forked_inside_a_window_can_end(job: WindowJob) -> None:
     assert job.window()["steps"] == 20
 
 
+@in_detail
 def test_the_job_continues_when_the_peer_ends(job: WindowJob) -> None:
     start_window(job)
     assert job.peer is not None
@@ -238,6 +275,7 @@ def test_the_job_continues_when_the_peer_ends(job: WindowJob) -> None:
     assert job.end() == 0
 
 
+@in_detail
 def test_a_window_does_not_change_the_weights(start: Callable[..., WindowJob]) -> None:
     watched, alone = start(), start(served=False)
     for job in (watched, alone):
