@@ -30,6 +30,7 @@ def test_one_exchange_in_every_backward_pass() -> None:
     assert compute_exposed_exchange_ratio(account(45, 25, 30)) == pytest.approx(20 / 50)
     assert compute_exposed_exchange_ratio(account(45, 45, 30)) == 0
     assert compute_exposed_exchange_ratio(account(0, 0, 0)) == 0
+    assert count_exchanges_per_step(account(1, 0, 1)) == 1  # the counts are missing
 
 
 def test_passes_under_no_sync_exchange_nothing() -> None:
@@ -39,10 +40,6 @@ def test_passes_under_no_sync_exchange_nothing() -> None:
     all_passes = account(45, 25, 30, pass_count=40, exchange_count=40, step_count=10)
     assert compute_exposed_exchange_ratio(all_passes) == pytest.approx(20 / 50)
     assert count_exchanges_per_step(all_passes) == 4
-
-
-def test_counts_that_are_missing() -> None:
-    assert count_exchanges_per_step(account(1, 0, 1)) == 1
 
 
 def test_backward_compute_of_two_ranks() -> None:
@@ -70,28 +67,30 @@ STEPS = intervals((0, 100), (100, 200), (200, 300))
 PASSES = intervals((20, 60), (120, 180), (230, 290))
 
 
-def test_the_exchange_is_exposed_from_the_last_call_of_a_pass_to_its_end() -> None:
-    exchange = measure_exchange(STEPS, PASSES, calls(25, 50, 130, 140, 280, 350), EMPTY)
-    assert exchange.tolist() == [60 - 50, 180 - 140, 290 - 280]
+TWO_STEPS, THREE_PASSES = intervals((0, 100), (100, 200)), intervals((10, 20), (30, 50), (60, 90))
+REENTRANT = intervals((10, 90), (20, 40), (30, 35), (50, 80))
+NESTED = intervals((140, 170), (145, 150))
 
 
-def test_passes_of_one_step_add_up_and_one_without_a_call_exchanges_nothing() -> None:
-    steps, passes = intervals((0, 100), (100, 200)), intervals((10, 20), (30, 50), (60, 90))
-    exchange = measure_exchange(steps, passes, calls(15, 70, 250), EMPTY)
-    assert exchange.tolist() == [(20 - 15) + (90 - 70), 0]
-
-
-def test_passes_inside_others_do_not_count() -> None:
-    """Each reentrant checkpoint runs a backward pass inside that of the script."""
-    passes = intervals((10, 90), (20, 40), (30, 35), (50, 80))
-    exchange = measure_exchange(intervals((0, 100)), passes, calls(32, 60, 85, 150), EMPTY)
-    assert exchange.tolist() == [90 - 85]
-
-
-def test_calls_inside_others_of_the_script_are_communication_anyway() -> None:
-    explicit = intervals((140, 170), (145, 150))
-    exchange = measure_exchange(STEPS, PASSES, calls(30, 160, 280, 350), explicit)
-    assert exchange.tolist() == [60 - 30, 0, 290 - 280]
+@pytest.mark.parametrize(
+    ("steps", "passes", "t_ns", "explicit", "expected"),
+    [
+        # Exposed from the last call of a pass to its end.
+        (STEPS, PASSES, (25, 50, 130, 140, 280, 350), EMPTY, [60 - 50, 180 - 140, 290 - 280]),
+        # Passes of one step add up, and one without a call exchanges nothing.
+        (TWO_STEPS, THREE_PASSES, (15, 70, 250), EMPTY, [(20 - 15) + (90 - 70), 0]),
+        # Each reentrant checkpoint runs a backward pass inside that of the script.
+        (intervals((0, 100)), REENTRANT, (32, 60, 85, 150), EMPTY, [90 - 85]),
+        # Collectives of the script in a pass, and calls inside them, are communication anyway.
+        (STEPS, PASSES, (30, 150, 280, 350), intervals((145, 160)), [60 - 30, 0, 290 - 280]),
+        (STEPS, PASSES, (30, 160, 280, 350), NESTED, [60 - 30, 0, 290 - 280]),
+    ],
+)
+def test_exposed_exchange_of_steps(
+    steps: Intervals, passes: Intervals, t_ns: tuple[int, ...], explicit: Intervals,
+    expected: list[int],
+) -> None:  # fmt: skip
+    assert measure_exchange(steps, passes, calls(*t_ns), explicit).tolist() == expected
 
 
 def test_the_exchange_of_a_step_without_all_calls_is_unknown() -> None:
@@ -100,8 +99,3 @@ def test_the_exchange_of_a_step_without_all_calls_is_unknown() -> None:
     early = measure_exchange(STEPS, PASSES, calls(50, 140, 280), EMPTY)
     assert np.isnan(early).tolist() == [False, False, True]
     assert np.isnan(measure_exchange(STEPS, PASSES, calls(), EMPTY)).all()
-
-
-def test_a_collective_of_the_script_in_a_pass_is_communication_anyway() -> None:
-    exchange = measure_exchange(STEPS, PASSES, calls(30, 150, 280, 350), intervals((145, 160)))
-    assert exchange.tolist() == [60 - 30, 0, 290 - 280]

@@ -111,7 +111,6 @@ def test_efficiency_equals_a_count_per_nanosecond(
         *((start, start + duration, blocks / 1e6, NAN) for start, duration, blocks in drawn)
     )
     cut = cut_into_buckets(0, 70, width)
-    assert cut is not None
     metrics = measure_gpu_metrics(device_kernels, 0, 70, cut)
     running = [
         [blocks for start, duration, blocks in drawn if start <= t < start + duration]
@@ -171,7 +170,6 @@ def test_devices_are_split_and_blocks_follow_from_the_grid() -> None:
 )
 def test_automatic_buckets(length: int, width: int, count: int) -> None:
     cut = cut_into_buckets(7, 7 + length)
-    assert cut is not None
     assert (cut.width_ns, cut.count) == (width, count)
     assert (cut.edges[0], cut.edges[-1]) == (7, 7 + length)
 

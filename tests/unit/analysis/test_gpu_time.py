@@ -78,23 +78,6 @@ def test_breakdown_is_invariant_under_shift(events: list[Event], offset: int) ->
     assert measure_gpu_time(work_of(*moved)) == measure_gpu_time(work_of(*events))
 
 
-def test_without_carry_over_the_window_is_that_of_the_remaining_work() -> None:
-    work = work_of(
-        Event("kernel", 0, 50, carry_over=1),
-        Event("memcpy", 60, 70),
-        Event("kernel", 80, 90),
-    )
-    with_carry_over, without = measure_gpu_time(work), measure_gpu_time(work.take(~work.carry_over))
-    assert with_carry_over is not None
-    assert without is not None
-    assert (with_carry_over.total_ns, with_carry_over.compute_ns, with_carry_over.idle_ns) == (
-        90,
-        60,
-        20,
-    )
-    assert (without.total_ns, without.compute_ns, without.idle_ns) == (30, 10, 10)
-
-
 def test_no_work_has_no_time() -> None:
     assert measure_gpu_time(work_of()) is None
     assert measure_gpu_time_by_device(work_of()) == {}

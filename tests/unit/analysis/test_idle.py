@@ -49,12 +49,6 @@ def test_launch_at_the_end_of_earlier_work_is_not_a_host_wait() -> None:
     assert measure_stream_idle(work, calls_of((1, 11, 12)))[0].host_wait_count == 1
 
 
-def test_overlap_on_one_stream_has_no_negative_gap() -> None:
-    work = work_of(Event("kernel", 0, 100), Event("kernel", 40, 60), Event("kernel", 110, 120))
-    (stream,) = measure_stream_idle(work, calls_of())
-    assert (stream.busy_ns, stream.idle_ns, stream.kernel_wait_ns) == (110, 10, 10)
-
-
 def test_streams_are_measured_separately() -> None:
     work = work_of(
         Event("kernel", 0, 10, stream=7),

@@ -32,7 +32,6 @@ def test_statistics_of_launches() -> None:
         140 * US,
     ]
     statistics = summarize_launches("all", launches, np.ones(3, dtype=np.bool_))
-    assert statistics is not None
     assert (statistics.launch_count, statistics.work_count) == (3, 3)
     assert (statistics.short_count, statistics.long_call_count, statistics.long_delay_count) == (
         2,
@@ -52,7 +51,6 @@ def test_limits_are_exclusive() -> None:
     statistics = summarize_launches(
         "all", find_launches(work, calls_of((1, 0, 50 * US))), np.ones(1, dtype=np.bool_)
     )
-    assert statistics is not None
     assert (statistics.short_count, statistics.long_call_count, statistics.long_delay_count) == (
         0,
         0,
@@ -104,7 +102,6 @@ def test_depth_equals_a_count_at_each_time(pairs: list[tuple[int, int]], width: 
         )
     )
     cut = cut_into_buckets(0, 90, width)
-    assert cut is not None
     (queue,) = measure_queue_depths(
         find_launches(work, calls), cut, LaunchThresholds(blocked_count=3)
     )

@@ -145,47 +145,50 @@ def test_totals_are_those_of_the_table(calls: tuple[Call, ...]) -> None:
     assert device.outside_ns == table.outside_device_ns
 
 
-def test_operators_that_call_modules_are_their_parents() -> None:
-    """As in checkpointing: time counts once."""
-    tree = flame(
-        "host",
-        Call("Net_0", 0, 100),
-        Call("Checkpoint", 10, 80, module="Net_0"),
-        Call("Block_1", 20, 60, "Net_0"),
-        Call("mm", 30, 10, "Checkpoint", "Block_1"),
-    )
-    assert nodes_by_path(tree) == {
-        "Net_0": (1, 100, 20),
-        "Net_0/Checkpoint": (1, 80, 20),
-        "Net_0/Checkpoint/Block_1": (1, 60, 50),
-        "Net_0/Checkpoint/Block_1/mm": (1, 10, 10),
-    }
-
-
-def test_operator_around_the_model_is_ignored() -> None:
-    tree = flame(
-        "host",
-        Call("Parallel", 0, 100),
-        Call("Net_0", 10, 50),
-        Call("mm", 20, 10, "Parallel", "Net_0"),
-    )
-    assert nodes_by_path(tree) == {"Net_0": (1, 50, 40), "Net_0/mm": (1, 10, 10)}
-    assert tree.outside_ns == 50
-
-
-def test_dispatched_calls_are_merged() -> None:
-    tree = flame(
-        "host",
-        Call("Net_0", 0, 100),
-        Call("mm", 10, 50, module="Net_0"),
-        Call("mm|b", 20, 30, "mm", "Net_0"),
-        Call("fill", 25, 5, "mm|b", "Net_0"),
-    )
-    assert nodes_by_path(tree) == {
-        "Net_0": (1, 100, 50),
-        "Net_0/mm": (1, 50, 45),
-        "Net_0/mm/fill": (1, 5, 5),
-    }
+@pytest.mark.parametrize(
+    ("calls", "nodes", "outside_ns"),
+    [
+        (  # operators that call modules are their parents, as in checkpointing: time counts once
+            [
+                Call("Net_0", 0, 100),
+                Call("Checkpoint", 10, 80, module="Net_0"),
+                Call("Block_1", 20, 60, "Net_0"),
+                Call("mm", 30, 10, "Checkpoint", "Block_1"),
+            ],
+            {
+                "Net_0": (1, 100, 20),
+                "Net_0/Checkpoint": (1, 80, 20),
+                "Net_0/Checkpoint/Block_1": (1, 60, 50),
+                "Net_0/Checkpoint/Block_1/mm": (1, 10, 10),
+            },
+            0,
+        ),
+        (  # an operator around the model is ignored
+            [
+                Call("Parallel", 0, 100),
+                Call("Net_0", 10, 50),
+                Call("mm", 20, 10, "Parallel", "Net_0"),
+            ],
+            {"Net_0": (1, 50, 40), "Net_0/mm": (1, 10, 10)},
+            50,
+        ),
+        (  # dispatched calls are merged
+            [
+                Call("Net_0", 0, 100),
+                Call("mm", 10, 50, module="Net_0"),
+                Call("mm|b", 20, 30, "mm", "Net_0"),
+                Call("fill", 25, 5, "mm|b", "Net_0"),
+            ],
+            {"Net_0": (1, 100, 50), "Net_0/mm": (1, 50, 45), "Net_0/mm/fill": (1, 5, 5)},
+            0,
+        ),
+    ],
+)
+def test_operators_around_modules(
+    calls: list[Call], nodes: dict[str, tuple[int, int, int]], outside_ns: int
+) -> None:
+    tree = flame("host", *calls)
+    assert (nodes_by_path(tree), tree.outside_ns) == (nodes, outside_ns)
 
 
 def test_no_call_is_inside_itself() -> None:

@@ -50,57 +50,62 @@ def extents(events: Sequence[DrawnEvent]) -> tuple[Int, Int]:
     )
 
 
-def test_large_operator_is_work_under_any_caller() -> None:
-    compute = profile("forward 10 ( op:linear 9 ( op:addmm 8 ) ) | backward 10 ( op:mm 10 )")
-    assert compute is not None
-    assert compute.compute_ns == 20_000_000
-    assert compute.overhead_ratio == pytest.approx(1 - 19 / 20)
-    assert compute.overhead_by_phase == pytest.approx({"forward": 0.1, "backward": 0})
-    assert compute.operator_count_per_step == 2
-    assert compute.largest == pytest.approx({"mm": 0.5, "addmm": 0.4, "linear": 0.05})
-    assert compute.small_ratio == 0
-    assert not compute.on_device
+SMALL = " | ".join(["op:add 0.01 | do 0.01"] * 100)
+PROFILES: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "a large operator is work under any caller": (
+        "forward 10 ( op:linear 9 ( op:addmm 8 ) ) | backward 10 ( op:mm 10 )",
+        1,
+        {
+            "compute_ns": 20_000_000,
+            "overhead_ratio": 1 - 19 / 20,
+            "overhead_by_phase": {"forward": 0.1, "backward": 0},
+            "operator_count_per_step": 2,
+            "largest": {"mm": 0.5, "addmm": 0.4, "linear": 0.05},
+            "small_ratio": 0,
+            "on_device": False,
+        },
+    ),
+    "many small operators are overhead": (
+        f"forward ( {SMALL} ) | do 5 | optimizer 2 ( op:step 1 )",
+        2,
+        {
+            "compute_ns": 4_000_000,
+            "overhead_ratio": 1 - 1 / 4,
+            "operator_count_per_step": 101 / 2,
+            "small_ratio": 100 / 101,
+            "largest": {"step": 0.25, "add": 0.25},
+        },
+    ),
+    "operators of twenty microseconds are work": (
+        "forward 1 ( op:a 0.02 | op:b 0.019999 )",
+        1,
+        {"overhead_ratio": 1 - 0.02, "small_ratio": 0.5},
+    ),
+    "half of the work is in operators of at least the median": (
+        "forward 10 ( op:a 1 | op:a 1 | op:a 1 | op:b 3 | op:c 4 )",
+        1,
+        {"median_work_ns": 3_000_000},
+    ),
+    "on a GPU kernels and copies are the work": (
+        "forward 10 ( op:linear 1 | kernel:gemm 4 ( memcpy:HtoD 2 ) | memcpy:DtoH 1 ) | "
+        "kernel:late 50",
+        1,
+        {"on_device": True, "overhead_ratio": 1 - 5 / 10},
+    ),
+    "operators outside the compute phases do not count": (
+        "op:load 90 | forward 10 ( op:linear 10 )",
+        1,
+        {"overhead_ratio": 0, "largest": {"linear": 1}},
+    ),
+}
 
 
-def test_many_small_operators_are_overhead() -> None:
-    small = " | ".join(["op:add 0.01 | do 0.01"] * 100)
-    compute = profile(f"forward ( {small} ) | do 5 | optimizer 2 ( op:step 1 )", steps=2)
-    assert compute is not None
-    assert compute.compute_ns == 4_000_000
-    assert compute.overhead_ratio == pytest.approx(1 - 1 / 4)
-    assert compute.operator_count_per_step == 101 / 2
-    assert compute.small_ratio == pytest.approx(100 / 101)
-    assert compute.largest == pytest.approx({"step": 0.25, "add": 0.25})
-
-
-def test_operators_of_twenty_microseconds_are_work() -> None:
-    compute = profile("forward 1 ( op:a 0.02 | op:b 0.019999 )")
-    assert compute is not None
-    assert compute.overhead_ratio == pytest.approx(1 - 0.02)
-    assert compute.small_ratio == 0.5
-
-
-def test_half_of_the_work_is_in_operators_of_at_least_the_median() -> None:
-    compute = profile("forward 10 ( op:a 1 | op:a 1 | op:a 1 | op:b 3 | op:c 4 )")
-    assert compute is not None
-    assert compute.median_work_ns == 3_000_000
-
-
-def test_on_a_gpu_kernels_and_copies_are_the_work() -> None:
-    compute = profile(
-        "forward 10 ( op:linear 1 | kernel:gemm 4 ( memcpy:HtoD 2 ) | memcpy:DtoH 1 )"
-        " | kernel:late 50"
-    )
-    assert compute is not None
-    assert compute.on_device
-    assert compute.overhead_ratio == pytest.approx(1 - 5 / 10)
-
-
-def test_operators_outside_the_compute_phases_do_not_count() -> None:
-    compute = profile("op:load 90 | forward 10 ( op:linear 10 )")
-    assert compute is not None
-    assert compute.overhead_ratio == 0
-    assert compute.largest == {"linear": 1}
+@pytest.mark.parametrize("name", PROFILES)
+def test_profile_of_compute(name: str) -> None:
+    text, step_count, expected = PROFILES[name]
+    compute = profile(text, steps=step_count)
+    for field, value in expected.items():
+        assert getattr(compute, field) == pytest.approx(value), field
 
 
 def test_without_operators_there_is_no_profile() -> None:

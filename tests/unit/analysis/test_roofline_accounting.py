@@ -50,13 +50,6 @@ def test_operator_without_a_model_keeps_its_work() -> None:
     assert by_name(accounted(outer)) == {"aten::unique": 5, "aten::mm": 30}
 
 
-def test_time_of_a_call_is_the_union_of_its_device_work() -> None:
-    overlapping = mm(0, (100, 50), (120, 50), (300, 10))
-    apart = mm(1, (120, 20))  # beside the first call: each call has its own union
-    account = accounted(overlapping, apart)
-    assert sorted(account.busy_ns.tolist()) == [20, 80]
-
-
 def test_union_equals_brute_force() -> None:
     generator = random.Random(3)
     for _ in range(20):

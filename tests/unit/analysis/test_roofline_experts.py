@@ -16,6 +16,8 @@ from tests.support.roofline_calls import (
     FP32,
     INT32,
     Argument,
+    Case,
+    check,
     reject,
     tensor,
     work,
@@ -93,6 +95,54 @@ def test_packed_weights_hold_several_numbers_per_element() -> None:
     assert packed.precision is None  # 4-bit integers are multiplied as 16-bit numbers, or FP4 is
 
 
+SCALES, SORTED, OFFSETS = tensor(1, type_=FP32), tensor(64, type_=INT32), tensor(3, type_=INT32)
+EIGHT = tensor(10, 4, type_=FP8), tensor(3, 4, 7, type_=FP8)
+LAYER = 2 * 5 * 2 * (6 * 6 + 6 * 3)
+"""Products of 5 tokens with 2 experts each, of 6 by 6 and 6 by 3 numbers."""
+PAIRS = [tensor(5, 2, type_=FP32), *[tensor(5, 2, type_=INT32)] * 2]
+CASES = [
+    # The whole layer, its result first.
+    Case("aiter::fmoe_fp8_blockscale_g1u1",
+         (tensor(5, 6), tensor(5, 6, type_=FP8), tensor(8, 6, 6, type_=FP8),
+          tensor(8, 6, 3, type_=FP8), *[SORTED] * 4, "2"),
+         LAYER, 5 * 6 * (2 + 1) + 8 * (6 * 6 + 6 * 3), "fp8"),
+    # Rows sorted by expert, with eight and four bits.
+    Case("_C::cutlass_moe_mm",
+         (tensor(10, 7), tensor(10, 6, type_=FP8), tensor(4, 6, 7, type_=FP8), SCALES, SCALES),
+         2 * 10 * 7 * 6, 10 * 6 + 4 * 6 * 7 + 2 * 10 * 7, "fp8"),
+    Case("_C::cutlass_fp4_group_mm",
+         (tensor(10, 7), tensor(10, 3, type_=BYTE), tensor(4, 7, 3, type_=BYTE), SCALES, SCALES),
+         2 * 10 * 7 * 6, 10 * 3 + 4 * 7 * 3 + 2 * 10 * 7, "fp4"),
+    # Choice and sum of experts.
+    Case("_moe_C::topk_softmax", (*PAIRS, tensor(5, 8, type_=FP32), "True"),
+         5 * 5 * 8, 4 * (5 * 8 + 3 * 5 * 2)),
+    Case("_moe_C::moe_sum", (tensor(5, 2, 6), tensor(5, 6)),
+         5 * 2 * 6, 2 * (5 * 2 * 6 + 5 * 6)),
+    # Types of the results of grouped products.
+    Case("aten::_grouped_mm", (tensor(10, 4, type_=FP32), tensor(3, 4, 7, type_=FP32), OFFSETS),
+         None, 4 * (10 * 4 + 3 * 4 * 7 + 10 * 7)),
+    Case("aten::_scaled_grouped_mm",
+         (*EIGHT, tensor(10, type_=FP32), tensor(3, 7, type_=FP32), OFFSETS, None, None, "6"),
+         2 * 10 * 4 * 7, 10 * 4 + 3 * 4 * 7 + 4 * 10 * 7, "fp8"),
+    Case("aten::_scaled_grouped_mm_v2",
+         (*EIGHT, [[10]], "[1]", "[]", [[3, 7]], "[1]", "[]", OFFSETS, None, "6", "[]", "False"),
+         2 * 10 * 4 * 7, 10 * 4 + 3 * 4 * 7 + 4 * 10 * 7, "fp8"),
+    # Recipes tell formats of four bits.
+    *(
+        Case("aten::_scaled_mm_v2",
+             (tensor(3, 8, type_=FP4), tensor(8, 5, type_=FP4), [[3, 1]], recipe, "[1]",
+              [[3, 1]], recipe, "[1]", None, "15", "[]", "False"),
+             2 * 3 * 16 * 5, 3 * 8 + 8 * 5 + 2 * 3 * 5, precision)
+        for recipe, precision in (("[3]", "mxfp4"), ("[2]", "fp4"))
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_work_of_experts_and_groups(case: Case) -> None:
+    check(case)
+
+
 def test_precision_of_experts_is_that_of_fp8_weights() -> None:
     name, arguments = experts_call("vllm::outplace_fused_experts", type_=FP8)
     assert work(name, *arguments).precision == "fp8"
@@ -107,7 +157,6 @@ def test_experts_without_weights_or_of_other_devices_are_unknown() -> None:
     by_name = reject("vllm::moe_forward", tensor(888, 3072), tensor(888, 128), None)
     assert by_name == "the weights of the experts are not among the arguments"
     model = find_model("vllm::moe_forward")
-    assert model is not None
     assert model.family == "moe"
 
 
@@ -129,30 +178,6 @@ def test_products_of_experts_add_up_to_the_layer() -> None:
     assert down.bytes == 2 * (5 * 2 * 3 + 8 * 6 * 3 + 5 * 6)
 
 
-def test_whole_layer_with_its_result_first() -> None:
-    estimate = work(
-        "aiter::fmoe_fp8_blockscale_g1u1",
-        tensor(5, 6), tensor(5, 6, type_=FP8), tensor(8, 6, 6, type_=FP8),
-        tensor(8, 6, 3, type_=FP8), *[tensor(64, type_=INT32)] * 4, "2",
-    )  # fmt: skip
-    assert estimate.flops == count_expert_operations(route(5, 8, 2, 0), k=6, rows=6, n=3)
-    assert estimate.bytes == 5 * 6 * (2 + 1) + 8 * (6 * 6 + 6 * 3)
-    assert estimate.precision == "fp8"
-
-
-def test_rows_sorted_by_expert() -> None:
-    scales = tensor(1, type_=FP32)
-    eight_bits = work("_C::cutlass_moe_mm", tensor(10, 7), tensor(10, 6, type_=FP8),
-                      tensor(4, 6, 7, type_=FP8), scales, scales)  # fmt: skip
-    four_bits = work("_C::cutlass_fp4_group_mm", tensor(10, 7), tensor(10, 3, type_=BYTE),
-                     tensor(4, 7, 3, type_=BYTE), scales, scales)  # fmt: skip
-    operations = sum(2 for _ in product(range(10), range(7), range(6)))
-    assert eight_bits.flops == four_bits.flops == operations
-    assert eight_bits.bytes == 10 * 6 + 4 * 6 * 7 + 2 * 10 * 7
-    assert four_bits.bytes == 10 * 3 + 4 * 7 * 3 + 2 * 10 * 7
-    assert (eight_bits.precision, four_bits.precision) == ("fp8", "fp4")
-
-
 @pytest.mark.parametrize(("rows", "top_k"), [(5, 2), (10, 1)])
 def test_rows_with_packed_weights(rows: int, top_k: int) -> None:
     """Both products of a layer of 8 experts: 16 numbers by 16, packed as 1 by 32 integers."""
@@ -169,14 +194,6 @@ def test_rows_with_packed_weights(rows: int, top_k: int) -> None:
     assert "of this device" in reject("_moe_C::moe_wna16_marlin_gemm", *arguments("True"))
 
 
-def test_choice_and_sum_of_experts() -> None:
-    routing = tensor(5, 2, type_=FP32), tensor(5, 2, type_=INT32), tensor(5, 2, type_=INT32)
-    router = work("_moe_C::topk_softmax", *routing, tensor(5, 8, type_=FP32), "True")
-    total = work("_moe_C::moe_sum", tensor(5, 2, 6), tensor(5, 6))
-    assert (router.flops, router.bytes) == (5 * 5 * 8, 4 * (5 * 8 + 3 * 5 * 2))
-    assert (total.flops, total.bytes) == (5 * 2 * 6, 2 * (5 * 2 * 6 + 5 * 6))
-
-
 # --- groups of products -------------------------------------------------------------------------
 
 
@@ -191,30 +208,3 @@ def test_grouped_products_for_any_split(sizes: tuple[int, ...]) -> None:
     assert rows.flops == columns.flops == inner.flops == expected
     assert rows.bytes == columns.bytes == 2 * (10 * 4 + 3 * 4 * 7 + 10 * 7)
     assert inner.bytes == 2 * (7 * 10 + 10 * 4 + 3 * 7 * 4)
-
-
-def test_type_of_the_result_of_grouped_products() -> None:
-    arguments = tensor(10, 4, type_=FP32), tensor(3, 4, 7, type_=FP32), tensor(3, type_=INT32)
-    assert work("aten::_grouped_mm", *arguments).bytes == 4 * (10 * 4 + 3 * 4 * 7 + 10 * 7)
-    eight_bits = tensor(10, 4, type_=FP8), tensor(3, 4, 7, type_=FP8)
-    scales = tensor(10, type_=FP32), tensor(3, 7, type_=FP32)
-    offsets = tensor(3, type_=INT32)
-    first = work("aten::_scaled_grouped_mm", *eight_bits, *scales, offsets, None, None, "6")
-    second = work(
-        "aten::_scaled_grouped_mm_v2", *eight_bits,
-        [[10]], "[1]", "[]", [[3, 7]], "[1]", "[]", offsets, None, "6", "[]", "False",
-    )  # fmt: skip
-    assert first == second
-    assert first.bytes == 10 * 4 + 3 * 4 * 7 + 4 * 10 * 7
-    assert first.precision == "fp8"
-
-
-@pytest.mark.parametrize(("recipe", "precision"), [("[3]", "mxfp4"), ("[2]", "fp4")])
-def test_recipes_tell_formats_of_four_bits(recipe: str, precision: str) -> None:
-    scales = [[3, 1]]
-    estimate = work(
-        "aten::_scaled_mm_v2", tensor(3, 8, type_=FP4), tensor(8, 5, type_=FP4),
-        scales, recipe, "[1]", scales, recipe, "[1]", None, "15", "[]", "False",
-    )  # fmt: skip
-    assert estimate.flops == sum(2 for _ in product(range(3), range(16), range(5)))
-    assert (estimate.bytes, estimate.precision) == (3 * 8 + 8 * 5 + 2 * 3 * 5, precision)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 from stepscope.analysis.statistics import (
     estimate_lead_probability,
@@ -13,33 +14,43 @@ from stepscope.analysis.statistics import (
 )
 
 
-def test_figures_of_a_small_sample() -> None:
-    distribution = summarize([4, 1, 3, 2, 5])
-    assert distribution is not None
-    assert (distribution.count, distribution.mean, distribution.minimum, distribution.maximum) == (
-        5,
-        3,
-        1,
-        5,
+@given(values=st.lists(st.integers(-1000, 1000), min_size=1, max_size=50))
+def test_distribution_equals_the_textbook_formulas(values: list[int]) -> None:
+    distribution = summarize(values)
+    mean = sum(values) / len(values)
+    assert distribution.count == len(values)
+    assert distribution.mean == pytest.approx(mean)
+    variance = sum((value - mean) ** 2 for value in values) / len(values)
+    assert distribution.standard_deviation == pytest.approx(variance**0.5)
+    assert (distribution.minimum, distribution.maximum) == (min(values), max(values))
+    for quantile, value in (
+        (0.5, distribution.p50),
+        (0.95, distribution.p95),
+        (0.99, distribution.p99),
+    ):
+        assert value == pytest.approx(interpolated(values, quantile))
+    low, high = interpolated(values, 0.25), interpolated(values, 0.75)
+    median = interpolated(values, 0.5)
+    assert distribution.outlier_threshold == pytest.approx(
+        max(high + 3 * (high - low), median + abs(median) / 4)
     )
-    assert distribution.standard_deviation == pytest.approx(2**0.5)
-    assert (distribution.p50, distribution.p95, distribution.p99) == pytest.approx((3, 4.8, 4.96))
-    assert distribution.outlier_threshold == 4 + 3 * (4 - 2)
-    assert distribution.outlier_count == 0
+    assert distribution.outlier_count == sum(
+        value > distribution.outlier_threshold for value in values
+    )
 
 
-def test_outlier_is_beyond_the_far_fence() -> None:
-    quartiles = [0.0, 1.0, 2.0]  # p25 is 0.75, p75 is 2, so that the fence is at 5.75
-    distribution = summarize([*quartiles, 5.75])
-    assert distribution is not None
-    p25, p75 = 0.75, 2 + 0.25 * 3.75
-    assert distribution.outlier_threshold == pytest.approx(p75 + 3 * (p75 - p25))
+def interpolated(values: list[int], quantile: float) -> float:
+    """Linear between the two order statistics around (n - 1) q."""
+    ordered = sorted(values)
+    position = (len(values) - 1) * quantile
+    below = int(position)
+    above = min(below + 1, len(values) - 1)
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
 
 
 @pytest.mark.parametrize(("value", "outlier_count"), [(7.4, 0), (8.75, 0), (8.76, 1)])
 def test_an_outlier_is_a_quarter_above_the_median(value: float, outlier_count: int) -> None:
     almost_constant = summarize([7.0] * 9 + [value])
-    assert almost_constant is not None
     assert almost_constant.outlier_threshold == 1.25 * 7
     assert almost_constant.outlier_count == outlier_count
 
@@ -51,7 +62,6 @@ def test_empty_sample_is_not_zero() -> None:
 
 def test_missing_values_are_ignored() -> None:
     distribution = summarize([1.0, float("nan"), 3.0])
-    assert distribution is not None
     assert (distribution.count, distribution.mean) == (2, 2.0)
 
 

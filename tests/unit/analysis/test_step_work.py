@@ -46,7 +46,6 @@ def test_evaluation_is_no_work_of_a_step() -> None:
 def test_time_that_grows_with_the_work_does_not_grow() -> None:
     episode = np.arange(10, 110)
     growth, is_scaled = measure_growth_at_equal_work(3.0 * episode, [np.full(100, 7), episode])
-    assert growth is not None
     assert (growth.steady_ratio, growth.excess) == (0, pytest.approx(0))
     assert growth.first == pytest.approx(3 * episode.mean())
     assert is_scaled
@@ -56,7 +55,6 @@ def test_time_that_grows_more_than_the_work() -> None:
     """Every element takes one more nanosecond in each step."""
     episode = np.arange(10, 110)
     growth, is_scaled = measure_growth_at_equal_work(episode * np.arange(100), [episode])
-    assert growth is not None
     assert is_scaled
     assert growth.steady_ratio == 1
     assert growth.last == pytest.approx(94.5 * episode.mean())
@@ -65,7 +63,6 @@ def test_time_that_grows_more_than_the_work() -> None:
 @pytest.mark.parametrize("work", [[], [np.full(100, 5)], [np.arange(200, 100, -1)]])
 def test_growth_without_growing_work_is_that_of_the_values(work: list[np.ndarray]) -> None:
     growth, is_scaled = measure_growth_at_equal_work(np.arange(100.0), work)
-    assert growth is not None
     assert not is_scaled
     assert (growth.first, growth.last, growth.steady_ratio) == (4.5, 94.5, 1)
 

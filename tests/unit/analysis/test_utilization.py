@@ -27,7 +27,6 @@ def test_contention_is_of_the_training_processes() -> None:
         ("process_runqueue_ratio", "99"): 1.0,
     }
     contention = measure_contention(Means(means), [10, 11, 12])
-    assert contention is not None
     assert (contention.outside_cores, contention.job_cores, contention.throttled_ratio) == (
         3,
         1,
@@ -49,7 +48,6 @@ def test_stolen_time_of_a_running_thread_is_waiting(runs: float) -> None:
         ("process_cpu_cores", "10"): runs,
     }
     contention = measure_contention(Means(means), [10])
-    assert contention is not None
     stolen = min(1, runs) / 3
     assert (contention.stolen_cores, contention.stolen_ratio) == (1, pytest.approx(stolen))
     assert contention.waiting_ratio == pytest.approx(0.1 + stolen)

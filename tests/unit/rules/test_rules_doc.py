@@ -45,7 +45,6 @@ def test_document_is_up_to_date() -> None:
 
 def test_example_of_a_custom_rule(tmp_path: Path) -> None:
     example = re.search(r"```python\n(.*?)```", FILE.read_text(), flags=re.DOTALL)
-    assert example is not None
     file = tmp_path / "quiet.py"
     file.write_text(example[1])
     (rule,) = choose_rules([f"{file}:QuietNodes"], assignments=["QuietNodes.threshold=10"])

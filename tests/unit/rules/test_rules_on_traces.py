@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepscope.analysis import ActivityKind, CopyKind, GpuTime
+from stepscope.analysis import CopyKind
 from stepscope.rule_feed.feed import RuleFeed
 from stepscope.rules.profiler.communication_bound import CommunicationBound
 from stepscope.rules.profiler.framework_overhead import FrameworkOverhead
@@ -16,31 +16,20 @@ from stepscope.rules.profiler.pageable_copies import PageableCopies
 from stepscope.rules.profiler.recompile_storm import RecompileStorm
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
-from tests.support.fake_rule_inputs import FakeRuleInputs, check_rule, make_stream
+from tests.support.fake_rule_inputs import (
+    FakeRuleInputs,
+    check_rule,
+    make_gpu_time,
+    make_stream,
+    synchronizations,
+)
 
 MS = 1_000_000
 
 
-def make_gpu_time(*, total: int, exposed: int = 0) -> GpuTime:
-    return GpuTime(
-        total_ns=total,
-        busy_ns=total,
-        idle_ns=0,
-        compute_ns=total - exposed,
-        memset_ns=0,
-        comm_ns=exposed,
-        exposed_comm_ns=exposed,
-        exposed_memcpy_ns=0,
-        same_stream_overlap_count=0,
-        gpu_event_count=1,
-    )
-
-
 @pytest.mark.parametrize(("exposed", "fires"), [(20, False), (21, True)])
 def test_exposed_communication(exposed: int, fires: bool) -> None:
-    inputs = FakeRuleInputs().trace(
-        gpu_time=make_gpu_time(total=100, exposed=exposed), rank="rank 5"
-    )
+    inputs = FakeRuleInputs().trace(gpu_time=make_gpu_time(100, exposed), rank="rank 5")
     finding = check_rule(CommunicationBound(), inputs)
     assert finding.fired is fires
     assert finding.ranks == (["rank 5"] if fires else [])
@@ -62,11 +51,7 @@ def test_gaps_between_kernels(host_wait: int, kernel_us: int, syncs: int, fires:
             make_stream(busy=100 - host_wait, host_wait=host_wait),
             make_stream(busy=1, host_wait=99),
         ],
-        activities=[
-            ActivityKind(
-                kind="synchronization", count=syncs, total_ns=5, share_ratio=1.0, mean_ns=None
-            )
-        ],
+        activities=synchronizations(syncs),
         step_count=10,
     )
     assert check_rule(FrameworkOverhead(), inputs).fired is fires
@@ -116,7 +101,7 @@ def test_copies(direction: str, source: str, target: str, total: int, fires: boo
         moved_bytes=None,
         achieved_bytes_per_s=None,
     )
-    inputs = FakeRuleInputs().trace(gpu_time=make_gpu_time(total=1000), copies=[kind])
+    inputs = FakeRuleInputs().trace(gpu_time=make_gpu_time(1000, 0), copies=[kind])
     finding = check_rule(PageableCopies(), inputs)
     assert finding.fired is fires
     assert finding.details["recordings"]["window"]["pageable_bytes"] is None
@@ -152,7 +137,6 @@ def test_a_trace_is_read_from_the_run(tmp_path: Path) -> None:
     assert trace.step_count is None
     assert [stream.work_count for stream in trace.streams] == [22]
     finding = OverallFrameworkMetrics().check(inputs)
-    assert finding is not None
     assert [row["name"] for row in finding.details["gpu_kernels"]] == ["gemm"]
     assert [row["name"] for row in finding.details["collectives"]] == ["ncclAllReduce"]
 
