@@ -294,9 +294,9 @@ LARGE = b(1 << 40, 1 << 40)
         ("cat", ([(2, 3), (2, 5)], "1"), "element type"),
         ("mm", (LARGE, LARGE), "impossibly large"),
         *(
-            (name, (((size, 5), BF16), other), "not valid for a tensor")
+            (name, (((size, 5), BF16), operand), "not valid for a tensor")
             for size in (10**30, -1, "3", None, True, 2.0)
-            for name, other in (("mm", b(5, 7)), ("add", "1"))
+            for name, operand in (("mm", b(5, 7)), ("add", "1"))
         ),
     ],
 )

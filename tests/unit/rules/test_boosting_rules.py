@@ -18,7 +18,8 @@ from stepscope.rules.tensor.feature_importance_overweight import (
 )
 from stepscope.rules.tensor.tree_depth import TreeDepth, estimate_depth
 from stepscope.schema import Finding
-from tests.support.fake_rule_inputs import FakeRuleInputs, check_rule, matrix
+from tests.support.drawn_figures import matrix
+from tests.support.fake_rule_inputs import FakeRuleInputs, check_rule
 
 WEIGHT = "feature_importance/weight"
 

@@ -27,11 +27,11 @@ from stepscope.rules.profiler.step_outlier import StepOutlier
 from stepscope.rules.profiler.step_time_regression import StepTimeRegression
 from stepscope.schema import Finding, RuleStatus
 from stepscope.testing.traces import TraceJob
+from tests.support.drawn_figures import synchronizations
 from tests.support.fake_rule_inputs import (
     FakeRuleInputs,
     check_rule,
     make_stream,
-    synchronizations,
     traced_gpu,
     traced_steps,
 )

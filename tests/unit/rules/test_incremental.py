@@ -10,13 +10,8 @@ from hypothesis import example, given, settings, strategies as st
 
 from stepscope.rules import Evaluation, Rule
 from stepscope.rules.profiler import RULES
-from tests.support.fake_rule_inputs import (
-    GPU_BYTES,
-    ORIGIN_NS,
-    SECOND_NS,
-    FakeRuleInputs,
-    make_gpu_time,
-)
+from tests.support.drawn_figures import make_gpu_time
+from tests.support.fake_rule_inputs import GPU_BYTES, ORIGIN_NS, SECOND_NS, FakeRuleInputs
 
 LENGTH_S = 900
 SHORT = {"patience": 40, "window": 20, "n_outliers": 1, "recompiles": 2}

@@ -19,7 +19,8 @@ from stepscope.rules.tensor.class_imbalance import ClassImbalance
 from stepscope.rules.tensor.confusion import Confusion
 from stepscope.rules.tensor.nlp_sequence_ratio import NLPSequenceRatio
 from stepscope.schema import Finding
-from tests.support.fake_rule_inputs import FakeRuleInputs, check_rule, matrix
+from tests.support.drawn_figures import matrix
+from tests.support.fake_rule_inputs import FakeRuleInputs, check_rule
 
 
 def batch(

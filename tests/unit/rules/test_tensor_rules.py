@@ -25,7 +25,8 @@ from stepscope.rules.tensor.unchanged_tensor import UnchangedTensor
 from stepscope.rules.tensor.vanishing_gradient import VanishingGradient
 from stepscope.rules.tensor.weight_update_ratio import WeightUpdateRatio
 from stepscope.schema import Finding, RuleStatus
-from tests.support.fake_rule_inputs import ORIGIN_NS, SECOND_NS, FakeRuleInputs, check_rule, matrix
+from tests.support.drawn_figures import matrix
+from tests.support.fake_rule_inputs import ORIGIN_NS, SECOND_NS, FakeRuleInputs, check_rule
 
 STEPS = np.arange(20)
 
