@@ -22,6 +22,7 @@ from stepscope.spool import SpoolTree
 from stepscope.store import DictColumn
 from tests.support.azure_storage import azure, container, storage  # noqa: F401 - fixtures
 from tests.support.buckets import bucket, s3  # noqa: F401 - fixtures
+from tests.support.forked_jobs import FORKS, JOB_TIMEOUT_S
 from tests.support.job_control import JOB_PYTHON
 from tests.support.recorded_facts import check_facts
 
@@ -102,19 +103,31 @@ class Spool:
         flags: tuple[str, ...] = (), cwd: Path | None = None, **variables: str,
     ) -> subprocess.CompletedProcess[str]:  # fmt: skip
         """Run code as `stepscope run` would have it run, in strict mode."""
-        script = self.path.with_name(f"{self.path.name}-script.py")
-        script.write_text(textwrap.dedent(code))
         done = subprocess.run(
-            [python, *flags, str(script), *arguments],
+            [python, *flags, str(self._write_script(code)), *arguments],
             env={**self.environment(), **variables},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=JOB_TIMEOUT_S,
             cwd=cwd,
         )
         if check:
             assert done.returncode == 0, done.stdout + done.stderr
         return done
+
+    def run_torch(
+        self, code: str, *arguments: str, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run code that uses PyTorch likewise, but in a fork of a process that has imported it."""
+        script = self._write_script(code)
+        done = FORKS.run(script, arguments, {**self.environment(), **variables})
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    def _write_script(self, code: str) -> Path:
+        script = self.path.with_name(f"{self.path.name}-script.py")
+        script.write_text(textwrap.dedent(code))
+        return script
 
     def environment(self) -> dict[str, str]:
         """Return variables of a job that records into this spool."""
@@ -123,7 +136,6 @@ class Spool:
             **environment(str(self.path), self.limit_bytes),
             "STEPSCOPE_STRICT": "1",
             "STEPSCOPE_WINDOW": "off",
-            "PYTHONDONTWRITEBYTECODE": "1",
         }
 
     def drain(self, *, final: bool = True) -> Recorded:
@@ -171,6 +183,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if {"new_spool", "module_spool"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
+
+
+def pytest_sessionfinish() -> None:
+    """End the process that jobs are forked from."""
+    FORKS.close()
 
 
 @pytest.fixture

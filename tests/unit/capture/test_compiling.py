@@ -24,7 +24,7 @@ for rows in (2, 2, 3, 3, 2):
 
 @pytest.fixture(scope="module")
 def recorded(module_spool: Any) -> Any:
-    module_spool.run(SCRIPT)
+    module_spool.run_torch(SCRIPT)
     return module_spool.drain()
 
 
@@ -68,4 +68,4 @@ assert operators.traits_of.__wrapped__.__code__ in skipped
 
 def test_the_compiler_skips_functions_with_a_cache_too(module_spool: Any) -> None:
     """A function under `functools.cache` is no Python function, and has its code inside."""
-    module_spool.run(CACHED)
+    module_spool.run_torch(CACHED)

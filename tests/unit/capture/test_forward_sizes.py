@@ -46,7 +46,7 @@ net()
 
 @pytest.fixture(scope="module")
 def recorded(module_spool: Any) -> Any:
-    module_spool.run(SCRIPT)
+    module_spool.run_torch(SCRIPT)
     return module_spool.drain()
 
 

@@ -45,7 +45,7 @@ os.wait()
 
 @pytest.fixture(scope="module")
 def recorded(module_spool: Any) -> Any:
-    module_spool.run(SCRIPT)
+    module_spool.run_torch(SCRIPT)
     return module_spool.drain()
 
 
@@ -87,5 +87,5 @@ def test_a_forked_child_is_not_watched(recorded: Any) -> None:
 
 
 def test_collections_in_a_process_that_does_not_train_open_no_session(spool: Any) -> None:
-    spool.run("import gc, torch\nobjects = [[n] for n in range(300_000)]\ngc.collect()\n")
+    spool.run_torch("import gc, torch\nobjects = [[n] for n in range(300_000)]\ngc.collect()\n")
     assert not list(spool.path.rglob("journal.jsonl"))

@@ -63,7 +63,7 @@ print(json.dumps({
 def train(spool: Spool, plan: TensorPlan | None) -> tuple[dict[str, Any], dict[str, list[float]]]:
     """Run the training, and return what it prints and the recorded scalars by name."""
     text = "" if plan is None else plan.encode()
-    done = spool.run(PREFACE + TRAINING, **{TENSORS_VARIABLE: text})
+    done = spool.run_torch(PREFACE + TRAINING, **{TENSORS_VARIABLE: text})
     recorded = defaultdict(list)
     drained = spool.drain()
     assert not drained.notes
@@ -113,7 +113,7 @@ def test_elements_at_the_limit_are_counted_in_recorded_steps(spool: Spool) -> No
 @pytest.mark.parametrize("rank", [0, 1])
 def test_only_chosen_ranks_record(spool: Spool, rank: int) -> None:
     plan = TensorPlan(collections=("losses", "gradients"), interval=1, ranks=(1,)).encode()
-    spool.run(PREFACE + TRAINING, **{TENSORS_VARIABLE: plan, "RANK": str(rank)})
+    spool.run_torch(PREFACE + TRAINING, **{TENSORS_VARIABLE: plan, "RANK": str(rank)})
     names = {record.name for record in spool.drain().records if record.table == "scalars"}
     expected = {"grad_scaler/scale", "gradient_clipping/norm", "gradient_clipping/clipped_ratio"}
     assert names >= expected if rank else not names

@@ -42,7 +42,7 @@ def test_no_code_of_the_objects_of_the_job_is_called(
     spool: Any, bare: list[str], tmp_path: Path
 ) -> None:
     arguments = ("objects raise", str(tmp_path))
-    done = spool.run(SCRIPT.read_text(), *arguments, STEPSCOPE_STRICT="0")
+    done = spool.run_torch(SCRIPT.read_text(), *arguments, STEPSCOPE_STRICT="0")
     *lines, calls = done.stdout.splitlines()
     assert lines == bare
     assert ast.literal_eval(calls) == REQUESTED
@@ -59,7 +59,7 @@ def test_no_code_of_the_objects_of_the_job_is_called(
 def test_every_failing_probe_is_disabled_and_noted_once(
     spool: Any, bare: list[str], tmp_path: Path, fault: str
 ) -> None:
-    done = spool.run(SCRIPT.read_text(), fault, str(tmp_path), STEPSCOPE_STRICT="0")
+    done = spool.run_torch(SCRIPT.read_text(), fault, str(tmp_path), STEPSCOPE_STRICT="0")
     *lines, calls = done.stdout.splitlines()
     assert lines == bare
     failed = set(ast.literal_eval(calls)).difference(REQUESTED)

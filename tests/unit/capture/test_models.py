@@ -47,7 +47,7 @@ Tables()(torch.arange(4))
 
 @pytest.fixture(scope="module")
 def recorded(module_spool: Any) -> Any:
-    module_spool.run(SCRIPT)
+    module_spool.run_torch(SCRIPT)
     return module_spool.drain()
 
 

@@ -190,7 +190,7 @@ PARTS = dict(draw_parts())
 def test_a_loss_that_ranks_share(spool: Spool) -> None:
     """It is read only where that takes no communication: others may record nothing."""
     plan = TensorPlan(collections=("losses",))
-    spool.run(
+    spool.run_torch(
         """
         import torch
         from torch.distributed.device_mesh import init_device_mesh

@@ -40,7 +40,7 @@ def finish():
 def record(spool: Spool, code: str, *arguments: str, **fields: Any) -> list[dict[str, Any]]:
     """Run a script, and return its rows of statistics."""
     plan = TensorPlan(**{"collections": ALL, "interval": 1, **fields})
-    spool.run(PREFACE + code, *arguments, **{TENSORS_VARIABLE: plan.encode()})
+    spool.run_torch(PREFACE + code, *arguments, **{TENSORS_VARIABLE: plan.encode()})
     return read_rows(spool, "tensor_statistics")
 
 
@@ -132,7 +132,7 @@ def test_the_training_is_the_same_bit_for_bit(spool: Spool, tmp_path: Path) -> N
     plan = TensorPlan(collections=ALL, interval=1, histograms=True, raw_patterns=[".*"])
     for name, text in (("without", ""), ("with", plan.encode())):
         assert not read_rows(spool, "tensor_statistics")  # nothing without a plan
-        spool.run(code, str(tmp_path / f"{name}.npz"), **{TENSORS_VARIABLE: text})
+        spool.run_torch(code, str(tmp_path / f"{name}.npz"), **{TENSORS_VARIABLE: text})
     observed, alone = (dict(np.load(tmp_path / f"{n}.npz").items()) for n in ("with", "without"))
     assert observed.keys() == alone.keys()
     for name, array in alone.items():
@@ -217,7 +217,7 @@ for _ in range(2):
 def test_losses(spool: Spool) -> None:
     """The value on which `backward` is called, before a GradScaler multiplies it."""
     plan = TensorPlan(collections=("losses",))
-    done = spool.run(
+    done = spool.run_torch(
         PREFACE
         + """
 model = nn.Linear(3, 1)
@@ -250,7 +250,7 @@ print(json.dumps(losses))
 def test_gradients_of_a_closure(spool: Spool, optimizer: str) -> None:
     """They are made inside the step: those of this one are recorded, and none of the one before."""
     plan = TensorPlan(collections=("weights", "gradients"), interval=1)
-    done = spool.run(
+    done = spool.run_torch(
         PREFACE
         + f"""
 model = nn.Linear(3, 1)
@@ -314,7 +314,7 @@ for _ in range(4):
 
 def test_one_odd_backward_pass_costs_only_its_loss(spool: Spool) -> None:
     plan = TensorPlan(collections=("losses",))
-    spool.run(
+    spool.run_torch(
         PREFACE
         + """
 from torch.func import grad, vmap

@@ -78,7 +78,7 @@ def test_details_return_when_the_job_becomes_slower(clock: list[int]) -> None:
 def run_job(
     spool: Any, *, steps: int, seconds: float, workers: int = 0
 ) -> tuple[Any, Counter[str]]:
-    spool.run(SCRIPT.format(steps=steps, seconds=seconds, workers=workers))
+    spool.run_torch(SCRIPT.format(steps=steps, seconds=seconds, workers=workers))
     drained = spool.drain()
     assert not drained.notes
     return drained, Counter(r.kind for r in drained.records if r.table == "spans")

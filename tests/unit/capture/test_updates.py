@@ -158,7 +158,7 @@ class Loop:
 
 @pytest.fixture(scope="module")
 def loops(module_spool: Any) -> dict[str, Loop]:
-    module_spool.run(SCRIPT)
+    module_spool.run_torch(SCRIPT)
     recorded = module_spool.drain()
     assert not recorded.notes
     loops = {}

@@ -53,7 +53,7 @@ def names_by_step(spool: Spool) -> dict[int, set[str]]:
 )
 def test_tensors_of_one_model(spool: Spool, model: str) -> None:
     watch = 'stepscope.watch(critic, ["weights", "gradients", "activations", "inputs"], interval=2)'
-    spool.run(TRAINING.replace("WATCH", watch) + f"\ntrain({model})")
+    spool.run_torch(TRAINING.replace("WATCH", watch) + f"\ntrain({model})")
     expected = {"0.weight", "gradient/0.weight", "gradient/0.bias", "activation/0"}
     if model.startswith("lambda"):  # the outermost call is one of the watched model
         expected.add("model_input/0")
@@ -68,7 +68,7 @@ for part in range(2):
     stepscope.record(labels=[part])
     stepscope.start_profiling()
 """
-    spool.run(TRAINING.replace("WATCH", watch) + later)
+    spool.run_torch(TRAINING.replace("WATCH", watch) + later)
     assert names_by_step(spool) == {step: {"0.weight"} for step in range(4, 8)}
     assert [row["row_name"] for row in read_rows(spool, "tensor_values")] == ["1"]
 
@@ -78,7 +78,7 @@ def test_of_two_models_and_of_batches(spool: Spool) -> None:
 stepscope.watch(generator, ["weights", "labels"], steps=[1, 3])
 stepscope.watch(critic)
 """
-    spool.run(TRAINING.replace("WATCH", watch) + "\ntrain(both)\n"
+    spool.run_torch(TRAINING.replace("WATCH", watch) + "\ntrain(both)\n"
               "for _ in range(3): stepscope.record(labels=[1, 1])")  # fmt: skip
     names = {"0.weight", "Sequential.0.weight"}
     assert names_by_step(spool) == {1: names, 3: names}
@@ -118,7 +118,7 @@ def test_an_option_of_each_kind_together(spool: Spool) -> None:
             with torch.no_grad():
                 model(torch.ones(2, 3))
     """
-    spool.run(code)
+    spool.run_torch(code)
     rows = read_rows(spool, "tensor_statistics")
     steps: dict[tuple[str, str], list[int]] = {}
     for row in rows:
@@ -146,7 +146,7 @@ stepscope.watch(critic, "losses")
     training = TRAINING.replace(
         "        for optimizer in", f"        {clip}\n        for optimizer in"
     )
-    spool.run(training.replace("WATCH", watch) + "\ntrain(both)")
+    spool.run_torch(training.replace("WATCH", watch) + "\ntrain(both)")
     scalars = Counter(r.name for r in spool.drain().records if r.table == "scalars")
     names = ("loss/Sum", "gradient_clipping/norm", "gradient_clipping/norm_ratio")
     assert scalars == dict.fromkeys(names, 4)
@@ -160,13 +160,13 @@ def test_the_command_line_wins_and_without_a_run_nothing_happens(
     plan = TensorPlan(patterns=("0.0.weight",), interval=1).encode()
     if not has_spool:
         code = 'import os; del os.environ["STEPSCOPE_SPOOL"]\n' + code
-    spool.run(code, **{TENSORS_VARIABLE: plan if has_spool else ""})
+    spool.run_torch(code, **{TENSORS_VARIABLE: plan if has_spool else ""})
     expected = {step: {"0.0.weight"} for step in range(4)} if has_spool else {}
     assert names_by_step(spool) == expected
 
 
 def test_impossible_arguments(spool: Spool) -> None:
-    spool.run(
+    spool.run_torch(
         """
         import torch, stepscope
         from stepscope.errors import UsageError
