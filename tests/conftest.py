@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import textwrap
@@ -116,10 +117,12 @@ class Spool:
         return done
 
     def run_torch(
-        self, code: str, *arguments: str, **variables: str
+        self, code: str | Path, *arguments: str, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run code that uses PyTorch likewise, but in a fork of a process that has imported it."""
-        script = self._write_script(code)
+        """Run code, or a script, that uses PyTorch, in a fork of a process that has imported it."""
+        if importlib.util.find_spec("torch") is None:
+            pytest.skip("needs PyTorch")
+        script = code if isinstance(code, Path) else self._write_script(code)
         done = FORKS.run(script, arguments, {**self.environment(), **variables})
         assert done.returncode == 0, done.stdout + done.stderr
         return done

@@ -2,11 +2,11 @@
 
 The process imports nothing of stepscope. Each fork takes over the variables, the path and the
 arguments of its job and then imports `sitecustomize`, as an interpreter does at its start, so that
-stepscope installs itself in every job anew. The only difference is that PyTorch is imported before
-it and not after it, as in a script that calls `start_profiling` late.
+every job has an installation of stepscope of its own. The only difference is that PyTorch is
+imported before it and not after it, as in a script that calls `start_profiling` late.
 
-As a program, it reads jobs from standard input, a line of JSON each, and answers each with a line on
-standard output: exit status and CPU seconds.
+As a program, it reads jobs from standard input, a line of JSON each, and answers each with a line
+on standard output: exit status and CPU seconds.
 """
 
 from __future__ import annotations

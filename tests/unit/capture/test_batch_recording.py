@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -92,7 +91,6 @@ def classes_of(labels: Any, predictions: Any) -> tuple[Any, Any]:
     return labels[labels >= 0].astype(int), predictions[labels >= 0].astype(int)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
 def test_counts_equal_those_of_numpy(spool: Spool, tmp_path: Path) -> None:
     saved = tmp_path / "saved.npz"
     spool.run_torch(BATCHES, str(saved), **{TENSORS_VARIABLE: PLAN})
@@ -132,7 +130,6 @@ def test_counts_equal_those_of_numpy(spool: Spool, tmp_path: Path) -> None:
     assert {column for _, column in matrices["labels/alone"]} == {"count"}
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
 def test_inputs_equal_those_of_numpy(spool: Spool, tmp_path: Path) -> None:
     saved = tmp_path / "saved.npz"
     spool.run_torch(BATCHES, str(saved), **{TENSORS_VARIABLE: PLAN})
@@ -244,7 +241,6 @@ stepscope.record(labels=[7], name="another")
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
 @pytest.mark.parametrize("plan", ["", PLAN], ids=["without a plan", "with a plan"])
 def test_no_batch_raises_into_the_job(spool: Spool, plan: str) -> None:
     spool.run_torch(HOSTILE, STEPSCOPE_STRICT="", **{TENSORS_VARIABLE: plan})
@@ -261,7 +257,6 @@ def test_no_batch_raises_into_the_job(spool: Spool, plan: str) -> None:
         assert notes == []
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
 def test_tokens_and_images_of_an_unchanged_model(spool: Spool) -> None:
     spool.run_torch(
         """
@@ -292,7 +287,6 @@ def test_tokens_and_images_of_an_unchanged_model(spool: Spool) -> None:
     }
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
 @pytest.mark.parametrize("rank", [0, 1])
 def test_ranks_are_those_of_torch_distributed(spool: Spool, rank: int) -> None:
     """A script that starts its ranks by itself has no variable RANK."""
@@ -312,7 +306,6 @@ def test_ranks_are_those_of_torch_distributed(spool: Spool, rank: int) -> None:
     assert rows == (["3"] if rank else [])
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
 def test_labels_and_predictions_on_two_devices(spool: Spool) -> None:
     """They meet where neither is read before it has arrived; a meta tensor has nothing to read."""
     spool.run_torch(
@@ -396,7 +389,6 @@ def test_numbers_of_a_large_vocabulary_need_no_names(spool: Spool) -> None:
     assert "after" in {record.name for record in spool.drain().records}
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
 def test_a_compiled_function_is_not_interrupted(spool: Spool) -> None:
     """Inside of one nothing is recorded; outside of it the results are."""
     spool.run_torch(

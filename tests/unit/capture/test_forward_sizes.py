@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import pytest
 
 from stepscope.analysis import SIZE_BITS
 from stepscope.spool import Flag
-
-if importlib.util.find_spec("torch") is None:  # importing it would take seconds
-    pytest.skip("needs PyTorch", allow_module_level=True)
 
 SCRIPT = """
 import stepscope, torch

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import pytest
-
-if importlib.util.find_spec("torch") is None:  # importing it would take seconds
-    pytest.skip("needs PyTorch", allow_module_level=True)
 
 SCRIPT = """
 import torch, stepscope

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +13,6 @@ from stepscope.monitor.node_writer import _make_process_info
 from stepscope.spool import TENSORS_VARIABLE, TensorPlan
 from tests.conftest import Spool
 from tests.unit.capture.test_tensor_recording import PREFACE, check_against, read_rows, record
-
-if importlib.util.find_spec("torch") is None:  # importing it would take seconds
-    pytest.skip("needs PyTorch", allow_module_level=True)
 
 COLLECTIONS = ("weights", "biases", "gradients", "activations", "inputs", "outputs")
 KINDS = """

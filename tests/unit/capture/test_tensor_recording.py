@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,6 @@ from stepscope.monitor.drain import SpoolDrain
 from stepscope.spool import TENSORS_VARIABLE, SpoolTree, TensorPlan
 from stepscope.store import DictColumn
 from tests.conftest import Spool, _nothing_stored
-
-if importlib.util.find_spec("torch") is None:  # importing it would take seconds
-    pytest.skip("needs PyTorch", allow_module_level=True)
 
 ALL = ("weights", "biases", "gradients", "losses")
 PREFACE = """

@@ -3,7 +3,6 @@ should, in the recording and while it runs."""
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +11,6 @@ import pytest
 
 from stepscope.analysis import Spans, find_steps
 from stepscope.spool import Flag
-
-if importlib.util.find_spec("torch") is None:  # importing it would take seconds
-    pytest.skip("needs PyTorch", allow_module_level=True)
 
 STEPS = 6
 SCRIPT = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 import textwrap
@@ -15,9 +14,6 @@ from stepscope.spool import TENSORS_VARIABLE, TensorPlan
 from stepscope.store import open_run
 from tests.conftest import Spool
 from tests.unit.capture.test_tensor_recording import read_rows
-
-if importlib.util.find_spec("torch") is None:  # importing it would take seconds
-    pytest.skip("needs PyTorch", allow_module_level=True)
 
 TRAINING = """
 import sys, torch, stepscope
