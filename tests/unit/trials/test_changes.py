@@ -38,7 +38,7 @@ def base() -> TrialReport:
 
 
 def test_a_trial_reports_its_steps_and_losses(base: TrialReport) -> None:
-    """Where there is nothing to change, and without namespaces, the losses are the same."""
+    """Losses are the same without namespaces, and with changes of what the job does not have."""
     assert base.step_count == STEPS
     assert len(base.losses) == WARMUP_STEPS + STEPS
     assert base.applied == {}
