@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from stepscope.spool import TENSORS_VARIABLE, TensorPlan
-from stepscope.store import open_run
 from tests.conftest import Spool
 from tests.unit.capture.test_tensor_recording import read_rows
 
@@ -183,27 +178,3 @@ def test_impossible_arguments(spool: Spool) -> None:
                 raise AssertionError(arguments)
         """
     )
-
-
-def test_without_stepscope_run(tmp_path: Path) -> None:
-    script = """
-        import torch, stepscope
-        stepscope.start_profiling("run")
-        model = torch.nn.Linear(2, 2)
-        stepscope.watch(model, ["weights", "labels"], interval=1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(3):
-            model(torch.ones(1, 2)).sum().backward()
-            optimizer.step()
-            stepscope.record(labels=[0, 1])
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        capture_output=True, text=True, cwd=tmp_path, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    reader = open_run(tmp_path / "run")
-    steps = reader.sql("SELECT step FROM tensor_statistics WHERE tensor = 'weight' ORDER BY step")
-    assert steps["step"].tolist() == [0, 1, 2]
-    counts = reader.sql("SELECT row_name, sum(value) AS n FROM tensor_values GROUP BY ALL")
-    assert dict(zip(counts["row_name"], counts["n"], strict=True)) == {"0": 3, "1": 3}
