@@ -117,13 +117,17 @@ class Spool:
         return done
 
     def run_torch(
-        self, code: str | Path, *arguments: str, **variables: str
+        self, code: str | Path, *arguments: str, ranks: int = 1, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run code, or a script, that uses PyTorch, in a fork of a process that has imported it."""
+        """Run code, or a script, that uses PyTorch, in a fork of a process that has imported it.
+
+        Args:
+            ranks: processes of the job, each with the variables that torchrun sets.
+        """
         if importlib.util.find_spec("torch") is None:
             pytest.skip("needs PyTorch")
         script = code if isinstance(code, Path) else self._write_script(code)
-        done = FORKS.run(script, arguments, {**self.environment(), **variables})
+        done = FORKS.run(script, arguments, {**self.environment(), **variables}, ranks)
         assert done.returncode == 0, done.stdout + done.stderr
         return done
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -44,14 +45,27 @@ class JobForks:
         """CPU time of its jobs so far, which this process is told when it waits for the end."""
 
     def run(
-        self, script: Path, arguments: tuple[str, ...], variables: Mapping[str, str]
+        self,
+        script: Path,
+        arguments: tuple[str, ...],
+        variables: Mapping[str, str],
+        rank_count: int = 1,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a script to its end; one that hangs is killed by SIGALRM."""
+        """Run a script to its end, in one process or several ranks.
+
+        Those that hang are killed by SIGALRM.
+        """
         argv = [str(script), *arguments]
         with self._lock, tempfile.TemporaryDirectory() as directory:
             output, errors = Path(directory) / "out", Path(directory) / "err"
-            job = {"argv": argv, "variables": dict(variables), "cwd": str(Path.cwd())}
-            code, cpu_s = self._run({**job, "output": str(output), "errors": str(errors)})
+            job = {
+                "argv": argv,
+                "processes": [dict(variables, **rank) for rank in _list_ranks(rank_count)],
+                "cwd": str(Path.cwd()),
+                "output": str(output),
+                "errors": str(errors),
+            }
+            code, cpu_s = self._run(job)
             self.cpu_s += cpu_s
             return subprocess.CompletedProcess(argv, code, output.read_text(), errors.read_text())
 
@@ -76,22 +90,37 @@ class JobForks:
 FORKS = JobForks(os.environ.get("JOB_PYTHON", sys.executable))
 
 
-def _serve(answers: int) -> dict[str, Any]:
-    """Fork for each request; returns the job in the fork, and never in the parent."""
+def _list_ranks(count: int) -> list[dict[str, str]]:
+    """Return the variables of each rank, as torchrun sets them; none for a single process."""
+    if count == 1:
+        return [{}]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    store = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    sizes = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
+    return [{**store, **sizes, "RANK": str(n), "LOCAL_RANK": str(n)} for n in range(count)]
+
+
+def _serve(answers: int) -> tuple[dict[str, Any], dict[str, str]]:
+    """Fork for the processes of each job; returns the job and the variables in each fork only."""
     for line in sys.stdin:
-        pid = os.fork()
-        if not pid:
-            job: dict[str, Any] = json.loads(line)
-            return job
-        _, status, usage = os.wait4(pid, 0)
-        answer = os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
-        os.write(answers, f"{json.dumps(answer)}\n".encode())
+        job = json.loads(line)
+        pids = []
+        for variables in job["processes"]:
+            pid = os.fork()
+            if not pid:
+                return job, variables
+            pids.append(pid)
+        ended = [os.wait4(pid, 0) for pid in pids]
+        code = next((os.waitstatus_to_exitcode(status) for _, status, _ in ended if status), 0)
+        cpu_s = sum(usage.ru_utime + usage.ru_stime for _, _, usage in ended)
+        os.write(answers, f"{json.dumps([code, cpu_s])}\n".encode())
     os._exit(0)
 
 
-def _take_over(job: dict[str, Any]) -> None:
+def _take_over(job: dict[str, Any], variables: dict[str, str]) -> None:
     """Make this process one that has started the job's script, up to the first line of it."""
-    flags = os.O_WRONLY | os.O_CREAT
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     for descriptor, path in ((0, os.devnull), (1, job["output"]), (2, job["errors"])):
         opened = os.open(path, flags if descriptor else os.O_RDONLY, 0o600)
         os.dup2(opened, descriptor)
@@ -99,7 +128,7 @@ def _take_over(job: dict[str, Any]) -> None:
     signal.alarm(JOB_TIMEOUT_S)
     os.chdir(job["cwd"])
     os.environ.clear()
-    os.environ.update(job["variables"])
+    os.environ.update(variables)
     sys.argv = job["argv"]
     sys.orig_argv = [sys.executable, *sys.argv]
     sys.path[:] = [*os.environ["PYTHONPATH"].split(os.pathsep), *sys.path[1:]]
@@ -131,7 +160,7 @@ if __name__ == "__main__":
     gc.freeze()  # leaves the memory shared
     answers = os.dup(1)
     os.dup2(2, 1)
-    _take_over(_serve(answers))
+    _take_over(*_serve(answers))
     os.close(answers)
     source = Path(sys.argv[0]).read_text()
     try:

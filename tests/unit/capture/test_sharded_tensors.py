@@ -44,7 +44,7 @@ def train(
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Run the job, and return what it has saved."""
     text = "" if plan is None else plan.encode()
-    spool.run_torch(JOB, kind, str(ranks), str(out), **{TENSORS_VARIABLE: text})
+    spool.run_torch(JOB, kind, str(out), ranks=ranks, **{TENSORS_VARIABLE: text})
     return dict(np.load(out).items())
 
 

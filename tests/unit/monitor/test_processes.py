@@ -125,7 +125,7 @@ def test_a_busy_process_uses_about_one_core(start: Start) -> None:
         tree.refresh(tick)
         return tree.processes[root.pid].cpu_ticks - initial_ticks
 
-    wait_until(lambda: used() >= 10, timeout_s=5)
+    wait_until(lambda: used() >= 10)
     ticks_used = used()
     values = {s.metric: s for s in sampler.sample(S)}
     # The process continued between the two readings, so it has used at least as much.
@@ -153,7 +153,7 @@ def test_waiting_for_a_core_is_run_queue_delay(start: Start) -> None:
         tree.refresh(tick)
         return min((p.runqueue_ns or 0) - initial_ns[p.pid] for p in tree.processes.values())
 
-    wait_until(lambda: waited_ns() > S // 20, timeout_s=5)
+    wait_until(lambda: waited_ns() > S // 20)
     samples = [s for s in sampler.sample(S) if s.metric == "process_runqueue_ratio"]
     assert {sample.device for sample in samples} == {str(process.pid) for process in processes}
     assert all(0.05 < sample.value <= 1.0 for sample in samples)
@@ -170,7 +170,7 @@ def test_a_finished_job_is_an_empty_tree(start: Start) -> None:
         tick += 1
         return list(sampler.sample(tick)) == []
 
-    wait_until(is_empty, timeout_s=5)  # the process is a zombie now
+    wait_until(is_empty)  # the process is a zombie now
     cpu_seconds = tree.cpu_seconds
     root.wait()
     assert list(sampler.sample(10 * S)) == []

@@ -1,13 +1,12 @@
 """Training of a model whose parameters are sharded over ranks; writes what the ranks had between
 them.
 
-`sharded_training.py KIND RANKS OUT`, where KIND is fsdp2, hsdp, fsdp1 or tensor (parallel). Each of
-the RANKS is a fork. Rank 0 writes the losses of all ranks, the final weights, and after every step
-the whole parameters, gradients and states, as `"STEP NAME"`.
+`sharded_training.py KIND OUT` in each rank, where KIND is fsdp2, hsdp, fsdp1 or tensor (parallel).
+Rank 0 writes the losses of all ranks, the final weights, and after every step the whole parameters,
+gradients and states, as `"STEP NAME"`.
 """
 
 import os
-import socket
 import sys
 
 import numpy as np
@@ -64,8 +63,13 @@ def whole(tensor):
     return full.detach().numpy().copy()
 
 
-def train(kind, out):
-    """Train in one rank."""
+def main():
+    """Train."""
+    kind, out = sys.argv[1:]
+    if os.environ["STEPSCOPE_TENSORS"]:
+        from stepscope.capture.frameworks.pytorch.tensors import shard_group
+
+        shard_group.MAX_WAIT_S = 300.0  # on a busy machine, the other ranks may be late by seconds
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group("gloo")
@@ -93,24 +97,6 @@ def train(kind, out):
         np.savez(out, losses=torch.stack(gathered).numpy(), **saved)
     dist.barrier()
     dist.destroy_process_group()
-
-
-def main():
-    """Train in forks, one per rank, which end as this script does."""
-    kind, ranks, out = sys.argv[1:]
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": ranks}
-    pids = []
-    for rank in range(int(ranks)):
-        pid = os.fork()
-        if not pid:
-            os.environ["RANK"] = str(rank)
-            train(kind, out)
-            return
-        pids.append(pid)
-    statuses = [os.waitpid(pid, 0)[1] for pid in pids]
-    sys.exit(any(statuses))
 
 
 main()
