@@ -12,7 +12,13 @@ import pytest
 from stepscope.monitor.node_writer import _make_process_info
 from stepscope.spool import TENSORS_VARIABLE, TensorPlan
 from tests.conftest import Spool
-from tests.unit.capture.test_tensor_recording import PREFACE, check_against, read_rows, record
+from tests.unit.capture.test_tensor_recording import (
+    PREFACE,
+    check_against,
+    check_same,
+    read_rows,
+    record,
+)
 
 COLLECTIONS = ("weights", "biases", "gradients", "activations", "inputs", "outputs")
 KINDS = """
@@ -106,9 +112,7 @@ def test_elements_of_all_types(spool: Spool, tmp_path: Path) -> None:
         "float16", "bfloat16", "float8_e4m3fn", "float32", "float64", "complex64", "int64", "bool",
     }  # fmt: skip
     spool.run_torch(PREFACE + KINDS, saved, alone, **{TENSORS_VARIABLE: ""})
-    weights = dict(np.load(observed).items())
-    for name, array in np.load(alone).items():
-        assert weights[name].tobytes() == array.tobytes(), name
+    check_same(Path(observed), Path(alone))
     assert arrays["0 small"].size == 4
 
 
@@ -161,9 +165,7 @@ def test_the_training_is_the_same_bit_for_bit(spool: Spool, tmp_path: Path, way:
     for name, text in (("alone", ""), ("observed", plan.encode())):
         out = str(tmp_path / f"{name}.npz")
         spool.run_torch(PREFACE + WAYS, way, out, **{TENSORS_VARIABLE: text})
-    observed = dict(np.load(tmp_path / "observed.npz").items())
-    for name, array in np.load(tmp_path / "alone.npz").items():
-        assert observed[name].tobytes() == array.tobytes(), name
+    check_same(tmp_path / "observed.npz", tmp_path / "alone.npz")
     rows = read_rows(spool, "tensor_statistics")
     assert {row["step"] for row in rows} == {0, 1, 2, 3}
     assert {row["tensor"] for row in rows if row["collection"] == "weights"} == {

@@ -72,6 +72,14 @@ def check_against(saved: Path, rows: list[dict[str, Any]]) -> None:
         assert row["l2"] == pytest.approx(np.sqrt((values**2).sum()), rel=1e-6)
 
 
+def check_same(observed: Path, alone: Path) -> None:
+    """Compare what two trainings have saved bit by bit."""
+    arrays, expected = (dict(np.load(path).items()) for path in (observed, alone))
+    assert arrays.keys() == expected.keys()
+    for name, array in expected.items():
+        assert arrays[name].tobytes() == array.tobytes(), name
+
+
 TRAINING = """
 class Net(nn.Module):
     def __init__(self):
@@ -129,10 +137,7 @@ def test_the_training_is_the_same_bit_for_bit(spool: Spool, tmp_path: Path) -> N
     for name, text in (("without", ""), ("with", plan.encode())):
         assert not read_rows(spool, "tensor_statistics")  # nothing without a plan
         spool.run_torch(code, str(tmp_path / f"{name}.npz"), **{TENSORS_VARIABLE: text})
-    observed, alone = (dict(np.load(tmp_path / f"{n}.npz").items()) for n in ("with", "without"))
-    assert observed.keys() == alone.keys()
-    for name, array in alone.items():
-        assert observed[name].tobytes() == array.tobytes(), name
+    check_same(tmp_path / "with.npz", tmp_path / "without.npz")
 
 
 @pytest.mark.seed("DBT-02")
@@ -142,8 +147,7 @@ def test_tensors_are_selected_by_name(spool: Spool, tmp_path: Path) -> None:
         spool, f"SPARSE = True\n{TRAINING}", str(tmp_path / "s"), collections=(), patterns=patterns
     )
     assert {row["tensor"] for row in rows} == {
-        "shared.weight",
-        "shared.bias",
+        *("shared.weight", "shared.bias"),
         "gradient/head.weight",
     }
 
