@@ -33,7 +33,7 @@ from stepscope.views.profiling_report.blocks import (
     Text,
 )
 from tests.support.known_statistics import FIGURES, OPERATORS, TABLE
-from tests.support.report_runs import JOB_S, RunFiles, known_job, many_gpus
+from tests.support.report_runs import JOB_S, RunFiles, many_gpus
 
 
 def build_report(path: Path, *rules: str, settings: tuple[str, ...] = ()) -> Report:
@@ -62,16 +62,6 @@ def text(part: Section) -> str:
     sentences = [b.text for b in part.blocks if isinstance(b, Text)]
     sentences += [item for b in select_blocks(Listing, part) for item in b.items]
     return " ".join(sentences)
-
-
-@pytest.fixture(scope="module")
-def known_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return known_job(tmp_path_factory.mktemp("known") / "run")
-
-
-@pytest.fixture(scope="module")
-def known_report(known_path: Path) -> Report:
-    return build_report(known_path)
 
 
 @pytest.fixture(scope="module")

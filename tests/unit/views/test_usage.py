@@ -26,15 +26,10 @@ from stepscope.views.profiling_report import (
 from stepscope.views.usage import UsageShares, show_usage
 from tests.support.debugger_files import DebuggerOutput, event, kernel, operator, sample, step
 from tests.support.known_statistics import FIGURES, OPERATORS, TABLE
-from tests.support.report_runs import JOB_S, known_job, many_gpus
+from tests.support.report_runs import JOB_S, many_gpus
 
 MS = 1_000
 """Microseconds."""
-
-
-@pytest.fixture(scope="module")
-def known_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return known_job(tmp_path_factory.mktemp("known") / "run")
 
 
 def shares(charts: list[UsageShares]) -> dict[str, dict[str, float | None]]:
