@@ -84,7 +84,19 @@ def list_reasons(value: Any) -> Iterator[str]:
             yield from list_reasons(item)
 
 
-@pytest.mark.parametrize("table", [table.name for table in TRACE_TABLES])
+MOST_READ = {"timeline", "kernels", "operators", "annotations", "traces"}
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pytest.param(
+            table.name,
+            marks=[pytest.mark.extended("other tables")] if table.name not in MOST_READ else (),
+        )
+        for table in TRACE_TABLES
+    ],
+)
 def test_a_view_that_depends_on_a_truncated_table_says_so(
     before: dict[str, msgspec.Struct], healthy: Path, table: str
 ) -> None:

@@ -176,7 +176,7 @@ def test_clocks_without_a_base_are_moved(imported: Imported) -> None:
 def test_every_view_takes_a_range(imported: Imported) -> None:
     run = imported(a=drawn(1), b=training())
     for view in RANGED:
-        for begin, end in [(0, 1), (60, 130), (10**9, 2 * 10**9)]:
+        for begin, end in [(60, 130), (10**9, 2 * 10**9)]:
             payload = VIEWS[view](run, ViewOptions(from_ns=begin * US, to_ns=end * US))
             assert payload.range is not None
             assert payload.range.to_after_ns == end * US

@@ -18,9 +18,9 @@ from stepscope.run import Run
 from stepscope.store import DictColumn, RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
-from stepscope.views import VIEWS, ViewOptions
+from stepscope.views import VIEWS, ViewOptions, system_series
 from stepscope.views.system_heat import MAX_COLUMNS, show_system_heat
-from stepscope.views.system_series import MAX_SERIES, show_system_series
+from stepscope.views.system_series import show_system_series
 from stepscope.views.tensors import MAX_POINTS, show_tensors
 
 S = 1_000_000_000
@@ -84,12 +84,16 @@ def test_series(run: Run) -> None:
     assert sum(len(node.series) for node in selected.nodes) == 42
 
 
-def test_the_limit_of_series_omits_counters_of_processes_first(tmp_path: Path) -> None:
+def test_the_limit_of_series_omits_counters_of_processes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = 40
+    monkeypatch.setattr(system_series, "MAX_SERIES", limit)
     builder = RunBuilder(tmp_path / "run")
     builder.rank().draw("forward 1000", 4)
     builder.metric("swap_used_bytes", 1.0)
     per_process = ("process_cpu_cores", "process_memory_bytes", "process_cycles_per_s")
-    for pid in range(MAX_SERIES // 2 - 10):
+    for pid in range(limit // 2 - 3):
         for metric in per_process:
             builder.metric(metric, 1.0, device=str(pid))
     payload = show_system_series(builder.open(), ViewOptions(name="n0"))
@@ -97,11 +101,11 @@ def test_the_limit_of_series_omits_counters_of_processes_first(tmp_path: Path) -
     counts = Counter(series.metric for series in node.series)
     assert counts == {
         "swap_used_bytes": 1,
-        "process_cpu_cores": MAX_SERIES // 2 - 10,
-        "process_memory_bytes": MAX_SERIES // 2 - 10,
-        "process_cycles_per_s": 19,
+        "process_cpu_cores": limit // 2 - 3,
+        "process_memory_bytes": limit // 2 - 3,
+        "process_cycles_per_s": 5,
     }
-    assert payload.left_out_count == MAX_SERIES // 2 - 10 - 19
+    assert payload.left_out_count == limit // 2 - 3 - 5
 
 
 def test_series_of_a_range(run: Run) -> None:
