@@ -26,7 +26,7 @@ from stepscope.views.profiling_report import (
     make_report_facts,
 )
 from stepscope.views.profiling_report.blocks import Boxes, Heatmap, Listing, Pie, Table, Text
-from tests.support.report_runs import JOB_S, known_job, many_gpus
+from tests.support.report_runs import JOB_S, known_job, two_gpus
 from tests.support.shared_folder import SharedFolder
 
 PERCENTAGE = re.compile(r"\d%")
@@ -41,11 +41,7 @@ FIRST, ALL = slice(0, 1), slice(None)
 """Segments of a table."""
 
 
-def draw_gpus(path: Path) -> Path:
-    return many_gpus(path, nodes=1, gpus=2, seconds=600)
-
-
-RUNS = {"known": known_job, "gpus": draw_gpus}
+RUNS = {"known": known_job, "gpus": two_gpus}
 TRUNCATED = {
     "known": {"metrics": FIRST, "spans": FIRST, "operators": ALL, "traces": ALL},
     "gpus": {"metrics": ALL, "spans": ALL},

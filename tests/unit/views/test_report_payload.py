@@ -270,7 +270,7 @@ def test_heat_map_shows_gpus_first(gpus: Report) -> None:
 # --- limits, running jobs, selected rules ---------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.extended("a large run; the width of heat maps is tested with eight GPUs")
 def test_report_of_hours_on_64_gpus_is_small(tmp_path: Path) -> None:
     """Charts have as many points as those of a short run: only the number of devices counts."""
     many_gpus(tmp_path / "run", nodes=8, gpus=8, seconds=6 * 3600, every_s=60)

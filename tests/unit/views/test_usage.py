@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,8 @@ from stepscope.views.profiling_report import (
 from stepscope.views.usage import UsageShares, show_usage
 from tests.support.debugger_files import DebuggerOutput, event, kernel, operator, sample, step
 from tests.support.known_statistics import FIGURES, OPERATORS, TABLE
-from tests.support.report_runs import JOB_S, many_gpus
+from tests.support.report_runs import JOB_S, two_gpus
+from tests.support.shared_folder import SharedFolder
 
 MS = 1_000
 """Microseconds."""
@@ -113,8 +115,13 @@ def test_debugger_files_have_modes_passes_and_operators_of_both_processors(tmp_p
     assert second == "algo-2 is well utilized: median GPU utilization 90.0%."
 
 
-def test_sentences_and_shares_are_those_of_the_report(tmp_path: Path) -> None:
-    run = Run(open_run(many_gpus(tmp_path / "run", gpus=2, seconds=300)))
+@pytest.fixture(scope="module")
+def gpus_path(shared_folder: SharedFolder) -> Path:
+    return shared_folder.make("reported-gpus", two_gpus)
+
+
+def test_sentences_and_shares_are_those_of_the_report(gpus_path: Path) -> None:
+    run = Run(open_run(gpus_path))
     payload, sections = show_usage(run), make_report(run, choose_report_rules()).sections
     by_id: dict[str, Section] = {section.id: section for section in sections}
     (listing,) = [block for block in by_id["system"].blocks if isinstance(block, Listing)]
@@ -129,9 +136,9 @@ def test_sentences_and_shares_are_those_of_the_report(tmp_path: Path) -> None:
 
 
 def test_findings_that_were_recorded_are_not_evaluated_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gpus_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = many_gpus(tmp_path / "run", gpus=1, seconds=300)
+    path = shutil.copytree(gpus_path, tmp_path / "run")
     evaluated = show_usage(Run(open_run(path)))
     checked = check_rules(open_run(path), choose_rules())
     record = RuleRecord(
