@@ -37,11 +37,14 @@ CODE = {
 
 
 @pytest.fixture(autouse=True, scope="session")
-def shared_databases() -> Iterator[None]:
+def shared_databases() -> Iterator[Callable[..., duckdb.DuckDBPyConnection]]:
     """Give all that connects to DuckDB a cursor of one database per configuration.
 
     Opening a database takes 20 ms of CPU time, more than most tests. The views and tables of the
     store are temporary, and so belong to the cursor. A forked process opens its own.
+
+    Yields:
+        the original function, for tests of the connection itself.
     """
     connect = duckdb.connect
     databases: dict[object, duckdb.DuckDBPyConnection] = {}
@@ -56,7 +59,7 @@ def shared_databases() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(duckdb, "connect", share)
-        yield
+        yield connect
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Fixtures: an empty run, and rows to write into it."""
+"""Fixtures: an empty run, rows to write into it, and databases of a test's own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pytest
 
@@ -60,6 +61,14 @@ def sample_rows(times: Sequence[int], metrics: Sequence[str], *, node: str = "n0
         "device": DictColumn.constant("", count),
         "value": np.array(times, dtype=np.float64),
     }
+
+
+@pytest.fixture(autouse=True)
+def own_databases(
+    shared_databases: Callable[..., duckdb.DuckDBPyConnection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Open databases instead of sharing one: tests of the store limit them and break them."""
+    monkeypatch.setattr(duckdb, "connect", shared_databases)
 
 
 @pytest.fixture
