@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from stepscope.cli import root
-from stepscope.cli.writers import write
 from stepscope.errors import UsageError
 from stepscope.run import Run
 from stepscope.views import VIEWS, ViewOptions
@@ -36,6 +33,7 @@ from tests.support.drawn_trace import (
     step,
     training,
 )
+from tests.support.printed import print_text
 
 Imported = Callable[..., Run]
 US = 1_000
@@ -64,19 +62,13 @@ DRAWN = {
 }
 
 
-def text(payload: msgspec.Struct) -> str:
-    stream = io.StringIO()
-    write(Console(file=stream, width=100), payload)
-    return stream.getvalue()
-
-
 @pytest.mark.parametrize("drawn", DRAWN)
 def test_json_and_back_and_text(imported: Imported, drawn: str) -> None:
     for view in OF_RECORDINGS:
         payload = VIEWS[view](imported(**{drawn: DRAWN[drawn]}))
         encoded = msgspec.json.encode(payload)
         assert msgspec.json.decode(encoded, type=type(payload)) == payload, view
-        assert text(payload), view
+        assert print_text(payload), view
 
 
 def test_gpu_time(imported: Imported) -> None:
@@ -155,7 +147,7 @@ def test_overlap_on_one_stream_is_said_beside_the_numbers(imported: Imported) ->
     (payload,) = show_gpu_time(run).traces
     assert (payload.same_stream_overlap_count, payload.busy_ns) == (2, 18 * US)
     assert "same_stream_overlap" in {note.check for note in payload.quality}
-    assert "same stream overlap: 2 of 3." in text(show_gpu_time(run))
+    assert "same stream overlap: 2 of 3." in print_text(show_gpu_time(run))
 
 
 @pytest.mark.seed("PTP-03")
@@ -285,7 +277,7 @@ def test_curves_with_unknown_values_are_written(imported: Imported) -> None:
     (device,) = view.traces[0].devices
     assert device.est_sm_efficiency_curve_ratio == pytest.approx([None, None, 0.2, 0])
     assert device.unknown_tensor_core_ratio == 1
-    assert "est. SM efficiency over time    █·  up to 20.0%" in text(view)
+    assert "est. SM efficiency over time    █·  up to 20.0%" in print_text(view)
 
 
 def test_gpu_metrics_of_steps_that_take_no_time(imported: Imported) -> None:
@@ -344,7 +336,7 @@ def test_ranks_of_which_nothing_is_here(imported: Imported) -> None:
         (absent,) = (note for note in payload.quality if note.check == "missing_rank")
         assert (absent.count, absent.of_count) == (4, 6)
         assert absent.sentence.endswith("0, 3 to 5.")
-        assert "missing rank: 4 of 6." in text(payload), view
+        assert "missing rank: 4 of 6." in print_text(payload), view
 
 
 def test_clocks_that_may_not_agree(imported: Imported) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
-from stepscope.cli.writers import write
 from stepscope.rule_feed import RULES_DOCUMENT, check_rules, choose_rules
 from stepscope.rule_feed.feed import DEFAULT_SCAN_NS
 from stepscope.rules import installed_rules
@@ -26,6 +23,7 @@ from stepscope.views.evidence import MARGIN_NS, MAX_POINTS, STEP
 from stepscope.views.insights import NO_PAGE, show_insights
 from stepscope.views.insights_payload import InsightsView, RuleInsight
 from stepscope.views.overview import show_overview
+from tests.support.printed import print_text
 
 MS = 1_000_000
 S = 1_000 * MS
@@ -148,9 +146,7 @@ def test_a_rule_fires_within_the_run_however_long_its_scans_are(tmp_path: Path) 
     assert (short.first_after_ns, short.last_after_ns) == (34 * S, 34 * S)
     (mark,) = VIEWS["timeline"](run, ViewOptions()).findings
     assert (mark.first_after_ns, mark.last_after_ns) == (34 * S, 34 * S)
-    out = io.StringIO()
-    write(Console(file=out, width=200), show_insights(run))
-    assert "Once  at 34 s" in out.getvalue()
+    assert "Once  at 34 s" in print_text(show_insights(run), width=200)
 
 
 def recorded(run_path: Path, *findings: Finding, **fields: Any) -> Run:
@@ -219,16 +215,12 @@ def test_a_finding_is_the_same_through_any_range(run: Run, by_name: dict[str, Ru
     assert isinstance(payload, InsightsView)
     assert "CPUBottleneck" in payload.fired
     assert all(rule == by_name[rule.rule] for rule in payload.rules)
-    stream = io.StringIO()
-    write(Console(file=stream, width=100), payload)
     share = f"{len(payload.fired)} of {payload.fired_count} findings are in this range"
-    assert share in stream.getvalue()
+    assert share in print_text(payload)
 
 
 def test_text(payload: InsightsView) -> None:
-    stream = io.StringIO()
-    write(Console(file=stream, width=100), payload)
-    assert "CPUBottleneck" in stream.getvalue()
+    assert "CPUBottleneck" in print_text(payload)
 
 
 def test_what_rules_plot_exists() -> None:

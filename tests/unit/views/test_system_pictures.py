@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
-from stepscope.cli.writers import write
 from stepscope.errors import UsageError
 from stepscope.run import Run
 from stepscope.store import DictColumn, RunWriter, open_run
@@ -22,6 +19,7 @@ from stepscope.views import VIEWS, ViewOptions, system_series
 from stepscope.views.system_heat import MAX_COLUMNS, show_system_heat
 from stepscope.views.system_series import show_system_series
 from stepscope.views.tensors import MAX_POINTS, show_tensors
+from tests.support.printed import print_text
 
 S = 1_000_000_000
 
@@ -149,6 +147,4 @@ def test_what_is_logged(tmp_path: Path) -> None:
 
 def test_text(run: Run) -> None:
     for view in ("system-heat", "system-series", "dashboard"):
-        stream = io.StringIO()
-        write(Console(file=stream, width=100), VIEWS[view](run))
-        assert "n0" in stream.getvalue()
+        assert "n0" in print_text(VIEWS[view](run))

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from stepscope.cli.writers import write
 from stepscope.run import Run
 from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS, ViewOptions
 from stepscope.views.overview import RecordedWindow, show_overview
 from stepscope.views.steps import show_steps
 from tests.support.drawn_trace import event, step
+from tests.support.printed import print_text
 
 ROUND = "forward 2 ( op:mm 2 ) | backward 3 | optimizer 4 | do 5"
 Imported = Callable[..., Run]
@@ -39,9 +36,7 @@ def watched(path: Path, **changes: Any) -> Run:
 
 
 def sentences(run: Run, view: str, **options: Any) -> str:
-    stream = io.StringIO()
-    write(Console(file=stream, width=1000), VIEWS[view](run, ViewOptions(**options)))
-    return stream.getvalue()
+    return print_text(VIEWS[view](run, ViewOptions(**options)), width=1000)
 
 
 def test_a_window_has_all_its_steps_by_their_numbers(tmp_path: Path) -> None:
