@@ -42,20 +42,23 @@ FIRST, ALL = slice(0, 1), slice(None)
 
 
 RUNS = {"known": known_job, "gpus": two_gpus}
-TRUNCATED = {
-    "known": {"metrics": FIRST, "spans": FIRST, "operators": ALL, "traces": ALL},
-    "gpus": {"metrics": ALL, "spans": ALL},
-}
-"""Tables of a run, and the truncated segments."""
-
-
-@pytest.fixture(scope="module", params=RUNS)
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+OTHERS = pytest.mark.extended("other tables are truncated")
+TRUNCATED = [
+    ("known", "metrics", FIRST),
+    ("known", "spans", FIRST),
+    ("gpus", "spans", ALL),
+    pytest.param("gpus", "metrics", ALL, marks=OTHERS),
+    pytest.param("known", "operators", ALL, marks=OTHERS),
+    pytest.param("known", "traces", ALL, marks=OTHERS),
+]
+"""A run, a table of it, and the truncated segments."""
+UNRELATED = {"job", "framework", "steps", "dataloading"}
+"""Sections that do not read metrics."""
 
 
 @pytest.fixture(scope="module")
-def run(name: str, shared_folder: SharedFolder) -> Path:
+def run(request: pytest.FixtureRequest, shared_folder: SharedFolder) -> Path:
+    name = getattr(request, "param", "known")
     return shared_folder.make(f"reported-{name}", RUNS[name])
 
 
@@ -124,32 +127,24 @@ def has_shares(section: Section) -> bool:
     return is_stated or any(shows_shares(block) for block in section.blocks)
 
 
+@pytest.mark.parametrize(("run", "table", "part"), TRUNCATED, indirect=["run"], scope="module")
 def test_a_section_shows_no_shares_of_a_truncated_table(
-    name: str, run: Path, healthy: dict[str, Section], tmp_path: Path
+    run: Path, healthy: dict[str, Section], tmp_path: Path, table: str, part: slice
 ) -> None:
-    for table, part in TRUNCATED[name].items():
-        damaged = tmp_path / table
-        segments = truncate(run, damaged, table, part)
-        report = build_report(damaged)
-        assert any(segments[0].name in note for note in report.notes)
-        sections = sections_by_id(report)
-        withheld = {name for name, before in healthy.items() if sections.get(name) != before}
-        for name in withheld & {*sections}:
-            assert not has_shares(sections[name]), name
-        with_shares = {name for name, section in healthy.items() if has_shares(section)}
-        assert with_shares & WITHHELD_SECTIONS[table] <= withheld
-        for name in with_shares & withheld & {*sections}:
-            texts = list_texts(sections[name])
-            assert any("cannot be read" in text for text in texts), (name, texts)
-            assert not any("stepscope run" in text for text in texts), (name, texts)
-
-
-def test_a_section_that_does_not_read_the_truncated_table_stays(
-    healthy: dict[str, Section], without_samples: Path
-) -> None:
-    sections = sections_by_id(build_report(without_samples))
-    for name in ("job", "framework", "steps", "dataloading"):
-        assert sections[name] == healthy[name]
+    segments = truncate(run, tmp_path / "run", table, part)
+    report = build_report(tmp_path / "run")
+    assert any(segments[0].name in note for note in report.notes)
+    sections = sections_by_id(report)
+    withheld = {name for name, before in healthy.items() if sections.get(name) != before}
+    for name in withheld & {*sections}:
+        assert not has_shares(sections[name]), name
+    with_shares = {name for name, section in healthy.items() if has_shares(section)}
+    assert with_shares & WITHHELD_SECTIONS[table] <= withheld
+    assert table != "metrics" or not withheld & UNRELATED
+    for name in with_shares & withheld & {*sections}:
+        texts = list_texts(sections[name])
+        assert any("cannot be read" in text for text in texts), (name, texts)
+        assert not any("stepscope run" in text for text in texts), (name, texts)
 
 
 def test_rules_that_read_a_truncated_table_have_no_figures(run: Path, facts: ReportFacts) -> None:
@@ -177,10 +172,7 @@ def test_the_page_of_the_rules_withholds_the_same_figures(
             assert shown[name].missing == UNREADABLE
 
 
-def test_parts_of_the_job_are_unknown_without_all_of_its_steps(
-    shared_folder: SharedFolder, tmp_path: Path
-) -> None:
-    run = shared_folder.make("reported-known", known_job)
+def test_parts_of_the_job_are_unknown_without_all_of_its_steps(run: Path, tmp_path: Path) -> None:
     truncate(run, tmp_path / "run", "spans", FIRST)
     job = build_facts(tmp_path / "run").summary
     assert job.duration_ns == JOB_S * 10**9

@@ -84,7 +84,7 @@ def list_reasons(value: Any) -> Iterator[str]:
             yield from list_reasons(item)
 
 
-MOST_READ = {"timeline", "kernels", "operators", "annotations", "traces"}
+MOST_READ = {"kernels", "operators", "traces"}
 
 
 @pytest.mark.parametrize(
