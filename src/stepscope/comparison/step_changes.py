@@ -61,6 +61,8 @@ NoiseOf = Literal["steps", "runs", "pairs"]
 """Source of the noise: the steps of single runs, several runs of one program, or pairs of runs, one
 of each program, that were recorded one after the other."""
 RESAMPLES = 400
+_BATCH_VALUES = 1 << 20
+"""Values of the resamples that are computed at a time: 8 MB."""
 TAIL_WITHIN_RUN = 0.025
 """Tail of the interval from the steps of single runs, at each end."""
 TAIL_BETWEEN_RUNS = 0.05
@@ -125,7 +127,8 @@ class StepTimes:
     def compute_figures(self, names: Sequence[str]) -> Float:
         """Compute mean, median and 95th percentile of the steps, then the mean of each named
         part."""
-        return _compute_figures(self.build_matrix(names), self.wall_ns.astype(np.float64))
+        walls = self.wall_ns.astype(np.float64)
+        return _compute_figures(self.build_matrix(names), walls[:, None])
 
 
 class StepChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -355,12 +358,11 @@ class _Moments:
         half = count // 2
         cut_count = min(ROTATIONS, half)
         cuts = np.unique(np.linspace(0, half, cut_count, endpoint=False, dtype=np.int64))
-        largest = np.zeros(_PARTS + self.parts.shape[1])
-        for cut in cuts.tolist():
-            rotated = np.roll(np.arange(count), -cut)
-            difference = self._compute(rotated[:half]) - self._compute(rotated[count - half :])
-            largest = np.maximum(largest, np.abs(difference))
-        return DRIFT_FACTOR * largest
+        if not len(cuts):
+            return np.zeros(_PARTS + self.parts.shape[1])
+        rotated = (cuts[:, None] + np.arange(count)) % count
+        differences = self._compute(rotated[:, :half]) - self._compute(rotated[:, count - half :])
+        return DRIFT_FACTOR * np.abs(differences).max(axis=0)
 
     def resample(self, *, seed: int) -> Float:
         """Resample the run in blocks; returns the figures of each resample as a row."""
@@ -368,14 +370,21 @@ class _Moments:
         block = max(1, round(count ** (1 / 3)))
         generator = np.random.default_rng(seed)
         starts = generator.integers(0, count, size=(RESAMPLES, -(-count // block)))
-        offsets = np.arange(block)
-        resamples = [((start[:, None] + offsets).ravel()[:count]) % count for start in starts]
-        return np.stack([self._compute(moments) for moments in resamples])
+        blocks = (starts[:, :, None] + np.arange(block)) % count
+        resamples = blocks.reshape(RESAMPLES, -1)[:, :count]
+        batch_count = -(-RESAMPLES * self.walls.size // _BATCH_VALUES)
+        batches = np.array_split(resamples, batch_count)
+        return np.concatenate([self._compute(moments) for moments in batches])
 
     def _compute(self, moments: Int) -> Float:
+        """Compute the figures of selections of moments, each a row."""
         return _compute_figures(self.parts[moments], self.walls[moments])
 
 
 def _compute_figures(parts: Float, walls: Float) -> Float:
-    means = parts.mean(axis=0)
-    return np.concatenate([[means.sum()], np.percentile(walls, [50, 95]), means])
+    """Compute figures over the second to last axis of `parts` and the last two of `walls`."""
+    means = parts.mean(axis=-2)
+    percentiles = np.percentile(walls, [50, 95], axis=(-2, -1))
+    return np.concatenate(
+        [means.sum(axis=-1)[..., None], np.moveaxis(percentiles, 0, -1), means], axis=-1
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter, defaultdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np

@@ -158,7 +158,16 @@ def test_a_new_drain_stores_what_a_killed_one_did_not(
         lambda data: data.replace(b"abs_sum", b"abs_som"),
         lambda data: b"[" * 100_000 + b"\n" + data,
     ],
-    ids="cut,longer,empty,wrong count,wrong type,other column,other statistic,deep".split(","),
+    ids=[
+        "cut",
+        "longer",
+        "empty",
+        "wrong count",
+        "wrong type",
+        "other column",
+        "other statistic",
+        "deep",
+    ],
 )
 def test_a_damaged_file_costs_its_rows(directory: Path, damage: Any) -> None:
     log = new_log(directory)

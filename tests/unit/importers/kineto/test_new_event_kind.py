@@ -116,6 +116,7 @@ def python(package: Path, directory: Path, code: str) -> Any:
     return json.loads(process.stdout)
 
 
+@pytest.mark.extended("copies the package; the declarations are checked in tests/unit/schema")
 def test_a_new_kind_is_imported_drawn_and_exported(tmp_path: Path, changed_package: Path) -> None:
     events = [
         op("aten::item", 0, 9_000, external=1),

@@ -23,11 +23,6 @@ from tests.support.debugger_files import EPOCH_NS, DebuggerOutput, event, rows, 
 US, S = 10**3, 10**9
 
 
-@pytest.fixture
-def output(tmp_path: Path) -> DebuggerOutput:
-    return DebuggerOutput(tmp_path / "profiler-output")
-
-
 def fibonacci(number: int) -> int:
     return number if number < 2 else fibonacci(number - 1) + fibonacci(number - 2)
 
@@ -104,10 +99,10 @@ def test_hostile_data_is_refused(data: bytes) -> None:
 # --- profiles --------------------------------------------------------------------------------
 
 
-def test_functions_are_those_of_pstats(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_functions_are_those_of_pstats(output: DebuggerOutput) -> None:
     path = output.python_profile("77-algo-1", "python_stats", window_us=(1_000, 2_000))
     profile_functions(path)
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     expected = {
         (function, line, "" if file == "~" else file): (
             round(own_s * 1e9), round(total_s * 1e9), calls, primitive,
@@ -146,7 +141,7 @@ def test_a_tree_of_calls_is_summed(output: DebuggerOutput, tmp_path: Path) -> No
     path = output.python_profile("77-algo-1", "python_stats.json", window_us=(0, 9))
     path.write_text(json.dumps({"duration": 2.0, "sample_count": 9, "root_frame": tree}))
     output.python_profile("77-algo-1", "python_stats.html", window_us=(0, 9)).write_text("<p>")
-    output.imported(tmp_path / "run")
+    output.imported()
     table = stepscope.open(tmp_path / "run").python_profile().rows()
     own_s = {"main": 0.5, "walk": 1.5 - 0.25 + 0.125, "forward": 0.125}
     total_s = {"main": 2.0, "walk": 1.5, "forward": 0.125}
@@ -175,7 +170,7 @@ def test_profiles_of_steps(output: DebuggerOutput, tmp_path: Path) -> None:
         path = output.python_profile("77-algo-1", "python_stats", window_us=window)
         stats = {("/job/train.py", 5, "train"): (1, 2, 0.25 * number, 0.5 * number, {})}
         path.write_bytes(marshal.dumps(stats))
-    output.imported(tmp_path / "run")
+    output.imported()
     run = stepscope.open(tmp_path / "run")
     sums = {
         steps: [
