@@ -28,7 +28,7 @@ def test_marks_are_read_from_source() -> None:
     source = f"""
 pytestmark = [pytest.mark.slow, {MARK}("A-1")]
 
-@pytest.mark.slow("reads the marks of every test")
+@pytest.mark.slow
 @{MARK}("A-2", "A-3")
 def test_a(): ...
 
