@@ -1,17 +1,16 @@
 # Two commands for everyone, each doing all of its own set-up:
 #   make demo    watch a slow training job, read the verdict, watch the fixed one
-#   make test    everything that is checked, on a clean checkout
+#   make test    checks of the source, all pure tests, and a job of each kind: 12 minutes on two cores
 # And for daily work:
-#   make check   format, lint, types, import contracts, names and words, front end, tests (what `make test` runs
-#                after set-up)
-#   make check-fast   the same without the front end's checks and slow tests: three minutes
+#   make test-all PART=2/6   every test, in parts that take equally long; all of them without PART
+#   make checks  format, lint, types, import contracts, names and words, front end
 #   make web     the front end: what the report's page is drawn by
-#   make generate   write the parts of docs and web/src/api that follow from the code
+#   make generate   write the parts of docs that follow from the code
 #   make fix     let the formatter and linter repair what they can
-#   make test-frameworks   training jobs of TensorFlow, Keras and others, each in an environment of its own
+#   make frameworks   environments of TensorFlow, JAX and others, for tests/frameworks (4 GB)
 #   make faults PYTHONS="python3.12 python3.13"   the tests of faults, with jobs on these interpreters
 #   make bench   the always-on cost, measured against doing nothing and against peers
-#   make bench-diagnosis   two hours of training jobs with planted causes: does the verdict find them?
+#   make bench-diagnosis   an hour of training jobs with planted causes: does the verdict find them?
 #   make audit   known vulnerabilities of the dependencies (needs the network)
 #   make soak    thousands of kills of every process: is a step lost or counted twice? (hours)
 #   make soak-hours   a job of two hours: do memory, descriptors and the run grow as they should?
@@ -26,34 +25,39 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 RUFF_PATHS := src tests examples benchmarks tools web/build.py web/api_types.py hatch_build.py
-# worksteal: each half of the tests is one worker's, so that a fixture of a module is set up once.
-UNIT_TESTS := -n 2 --dist worksteal tests/unit tests/properties tests/contract tests/fuzz
-STATIC_CHECKS := format-check lint types contracts source
+PURE_TESTS := tests/unit tests/properties tests/contract tests/fuzz
+JOB_TESTS := tests/golden tests/gpu tests/faults tests/frameworks tests/e2e
 AZURITE := tests/support/azurite
 NATIVE := src/stepscope/native_library.py
 # Tests start thousands of interpreters; without bytecode each of them would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-# An environment for each file: requirements/frameworks/NAME.txt
+# An environment for each file: requirements/frameworks/NAME.txt. That of Keras is in `make test`.
 FRAMEWORKS := $(patsubst requirements/frameworks/%.txt,.venv-frameworks/%.ready,$(wildcard requirements/frameworks/*.txt))
+KERAS := .venv-frameworks/keras.ready
 INDEX_ANSWERS = $(PY) -m pip download --quiet --disable-pip-version-check --no-cache-dir --no-deps \
 	--dest $(@D)/index pip
 
-.PHONY: demo test test-frameworks check check-fast format-check lint types contracts source web web-check unit jobs faults generate fix native scan-sanitize bench \
-	bench-diagnosis soak soak-hours write-faults slow-faults fuzz gpu-check audit clean
+.PHONY: demo test test-all tier checks format-check lint types contracts source web web-check native generate \
+	fix frameworks faults scan-sanitize bench bench-diagnosis soak soak-hours write-faults slow-faults fuzz \
+	gpu-check audit clean
 
 demo: $(VENV)/demo.ready
 	@$(VENV)/bin/python examples/recommender/demo.py
 
 test: $(VENV)/test.ready
-	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target checks $(KERAS)
+	@$(MAKE) --no-print-directory tier TIER=test
 
-check:
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(STATIC_CHECKS) web-check
-	@$(MAKE) --no-print-directory unit
-	@$(MAKE) --no-print-directory jobs
-check-fast: $(STATIC_CHECKS) web native $(AZURITE)/node_modules/ready
-	$(PY) -m pytest $(UNIT_TESTS) -m "not slow"
+# Checks of the source go with the first part, environments of frameworks with the last one.
+PART ?= 1/1
+COUNT := $(notdir $(PART))
+test-all: $(VENV)/test.ready
+	@$(if $(filter 1/%,$(PART)),$(MAKE) --no-print-directory --jobs=2 --output-sync=target checks)
+	@$(if $(filter $(COUNT)/%,$(PART)),$(MAKE) --no-print-directory frameworks)
+	@$(MAKE) --no-print-directory tier TIER=test-all
+
+checks: format-check lint types contracts source web-check
 
 format-check:
 	$(VENV)/bin/ruff format --check $(RUFF_PATHS)
@@ -74,25 +78,24 @@ scan-sanitize: $(VENV)/test.ready
 	$(PY) -m tests.fuzz.scanner --sanitize $(OPTIONS)
 web-check:
 	$(PY) web/build.py check
-unit: web native $(AZURITE)/node_modules/ready
-	$(PY) -m pytest $(UNIT_TESTS)
 # The emulator of Azure Storage, which npm has and pip does not.
 $(AZURITE)/node_modules/ready: $(AZURITE)/package-lock.json
 	@PATH="$(abspath $(VENV))/bin:$$PATH" npm ci --prefix $(AZURITE) --no-fund --no-audit --loglevel=error
 	@touch $@
-# Most of these wait for timers and other processes, so more of them than cores run side by side, but
-# where the result is what a job waits for (`quiet`), jobs run alone.
-jobs: web native
-	$(PY) -m pytest -n 4 --dist worksteal -m "not quiet" tests/golden tests/gpu tests/faults tests/e2e
-	$(PY) -m pytest -m quiet tests/e2e
+# Tests of a tier (CONTRIBUTING.md). Jobs mostly wait for timers and other processes, so that more of them
+# than cores run side by side, the tests of a module with one worker; where the result is what a job waits
+# for (`quiet`), jobs run alone. OPTIONS=--record-costs writes tests/costs.json.
+PYTEST = $(PY) -m pytest --tier $(TIER) $(if $(filter test-all,$(TIER)),--part $(PART)) $(OPTIONS)
+MARKS = $(if $(filter test,$(TIER)),and not extended)
+tier: web native $(AZURITE)/node_modules/ready
+	$(PYTEST) -n 2 --dist worksteal -m "not quiet $(MARKS)" $(PURE_TESTS)
+	$(PYTEST) -n 4 --dist loadscope -m "not quiet $(MARKS)" $(JOB_TESTS)
+	$(PYTEST) -m "quiet $(MARKS)" $(JOB_TESTS)
 
-# What cannot be installed is skipped, and named at the end. With FRAMEWORKS_REQUIRED=1 that is an error,
-# unless the package index cannot be reached.
-# The tests of a class share jobs, so that they stay with one worker.
-test-frameworks: $(VENV)/test.ready
+# What cannot be installed is skipped, with a sentence. With FRAMEWORKS_REQUIRED=1 that is an error, unless
+# the package index cannot be reached.
+frameworks: $(VENV)/test.ready
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(FRAMEWORKS)
-	$(PY) -m pytest -n 2 --dist loadscope tests/frameworks
-	@for ready in $(FRAMEWORKS); do test -e $$ready || echo "skipped: the tests in $${ready%.ready}"; done
 .venv-frameworks/%.ready: requirements/frameworks/%.txt requirements/torch.txt
 	@mkdir -p $(@D) && python3 -m venv $(basename $@)
 	@if $(basename $@)/bin/python -m pip install --quiet --disable-pip-version-check -r $<; \
@@ -107,9 +110,7 @@ faults: $(VENV)/test.ready
 	  $$python --version && JOB_PYTHON=$$python $(PY) -m pytest -q tests/faults || exit 1; done
 
 generate: $(VENV)/test.ready
-	REWRITE=1 $(PY) -m pytest -q tests/unit/rules/test_rules_doc.py tests/unit/store/test_run_directory_doc.py \
-	  tests/contract/test_seeds_doc.py tests/unit/test_errors_doc.py
-	$(PY) web/api_types.py
+	$(PY) -m tools.docs
 
 fix: $(VENV)/test.ready
 	$(VENV)/bin/ruff check --fix $(RUFF_PATHS)
@@ -144,7 +145,7 @@ fuzz: $(VENV)/test.ready requirements/fuzz.txt
 	$(PY) -m tests.fuzz.scanner
 	$(PY) -m tests.fuzz.scanner --sanitize
 	$(PY) -m tests.fuzz.api
-	$(PY) -m benchmarks.reliability_doc
+	$(PY) -m tools.docs
 
 # PyTorch must be one that finds the GPU; name its interpreter with PY=… where it is not in $(VENV).
 gpu-check:
@@ -153,7 +154,7 @@ gpu-check:
 	$(PY) benchmarks/gpu_overhead.py --fixtures
 	$(PY) -m pytest tests/golden
 
-# Needs the network, and so is no part of `make check`.
+# Needs the network, and so is no part of `make test`.
 audit: $(VENV)/test.ready
 	@$(PY) -m venv $(VENV)/audit
 	@$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/audit.txt
@@ -165,15 +166,26 @@ audit: $(VENV)/test.ready
 # A fresh Debian machine has python3 but often neither venv nor a C compiler (the tests compile
 # a stand-in for NVIDIA's driver library).
 
-APT := apt-get -o Dpkg::Use-Pty=0 -qq
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+APT := $(SUDO) apt-get -o Dpkg::Use-Pty=0 -qq
+apt_install = { $(APT) update && $(APT) install -y $(1) >/dev/null; } \
+	  || { echo "apt-get cannot install $(1): install it, then run make again"; exit 1; }
 
+# Replaced where it has no pip (it was made without python3-venv), belongs to a Python that is gone or
+# too old, or was moved from another directory. One that VENV names is the user's.
+ifeq ($(VENV),.venv)
+ifneq ($(shell { $(VENV)/bin/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' \
+	&& grep -qF '$(abspath $(VENV))/bin/python' $(VENV)/bin/pip; } 2>/dev/null || echo broken),)
+.PHONY: $(VENV)/bin/python
+CLEAR := --clear
+endif
+endif
 $(VENV)/bin/python:
 	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "stepscope needs Python 3.11 or later; python3 is $$(python3 -V)"; exit 2; }
-	@python3 -c 'import ensurepip, venv' 2>/dev/null \
-	  || { $(SUDO) $(APT) update && $(SUDO) $(APT) install -y python3-venv >/dev/null; }
-	@python3 -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+	@python3 -c 'import ensurepip, venv' 2>/dev/null || $(call apt_install,python3-venv)
+	@[ -z "$(CLEAR)" ] || [ ! -e $(VENV) ] || echo "$(VENV) does not work and is replaced"
+	@python3 -m venv $(CLEAR) $(VENV)
 
 $(VENV)/base.ready: $(VENV)/bin/python pyproject.toml requirements/torch.txt
 	@echo "setting up $(VENV) (PyTorch included; a few minutes the first time)"
@@ -186,10 +198,8 @@ $(VENV)/demo.ready: $(VENV)/base.ready requirements/demo.txt
 	@touch $@
 
 $(VENV)/test.ready: $(VENV)/base.ready requirements/test.txt requirements/demo.txt
-	@command -v chromium >/dev/null 2>&1 \
-	  || { $(SUDO) $(APT) update && $(SUDO) $(APT) install -y chromium >/dev/null; }
-	@command -v cc >/dev/null 2>&1 \
-	  || { $(SUDO) $(APT) update && $(SUDO) $(APT) install -y gcc libc6-dev >/dev/null; }
+	@command -v chromium >/dev/null 2>&1 || $(call apt_install,chromium)
+	@command -v cc >/dev/null 2>&1 || $(call apt_install,gcc libc6-dev)
 	@$(PIP) -r requirements/test.txt
 	@touch $@
 

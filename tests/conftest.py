@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import textwrap
@@ -22,7 +23,10 @@ from stepscope.spool import SpoolTree
 from stepscope.store import DictColumn
 from tests.support.azure_storage import azure, container, storage  # noqa: F401 - fixtures
 from tests.support.buckets import bucket, s3  # noqa: F401 - fixtures
+from tests.support.cpu_budget import CpuBudget, read_budgets
+from tests.support.forked_jobs import FORKS, JOB_TIMEOUT_S
 from tests.support.job_control import JOB_PYTHON
+from tests.support.parts import CostRecorder, Part
 from tests.support.recorded_facts import check_facts
 
 # A busy machine takes longer than the usual 200 ms for an example.
@@ -102,19 +106,37 @@ class Spool:
         flags: tuple[str, ...] = (), cwd: Path | None = None, **variables: str,
     ) -> subprocess.CompletedProcess[str]:  # fmt: skip
         """Run code as `stepscope run` would have it run, in strict mode."""
-        script = self.path.with_name(f"{self.path.name}-script.py")
-        script.write_text(textwrap.dedent(code))
         done = subprocess.run(
-            [python, *flags, str(script), *arguments],
+            [python, *flags, str(self._write_script(code)), *arguments],
             env={**self.environment(), **variables},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=JOB_TIMEOUT_S,
             cwd=cwd,
         )
         if check:
             assert done.returncode == 0, done.stdout + done.stderr
         return done
+
+    def run_torch(
+        self, code: str | Path, *arguments: str, ranks: int = 1, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run code, or a script, that uses PyTorch, in a fork of a process that has imported it.
+
+        Args:
+            ranks: processes of the job, each with the variables that torchrun sets.
+        """
+        if importlib.util.find_spec("torch") is None:
+            pytest.skip("needs PyTorch")
+        script = code if isinstance(code, Path) else self._write_script(code)
+        done = FORKS.run(script, arguments, {**self.environment(), **variables}, ranks)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    def _write_script(self, code: str) -> Path:
+        script = self.path.with_name(f"{self.path.name}-script.py")
+        script.write_text(textwrap.dedent(code))
+        return script
 
     def environment(self) -> dict[str, str]:
         """Return variables of a job that records into this spool."""
@@ -123,7 +145,6 @@ class Spool:
             **environment(str(self.path), self.limit_bytes),
             "STEPSCOPE_STRICT": "1",
             "STEPSCOPE_WINDOW": "off",
-            "PYTHONDONTWRITEBYTECODE": "1",
         }
 
     def drain(self, *, final: bool = True) -> Recorded:
@@ -166,11 +187,39 @@ def _records(table: str, columns: dict[str, Any]) -> Iterator[Record]:
         )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("tiers", "tiers of the tests (CONTRIBUTING.md)")
+    group.addoption("--tier", choices=["test", "test-all"], help="check tests/budget.toml")
+    group.addoption("--part", type=Part.parse, metavar="K/N", help="run one of N parts")
+    group.addoption("--record-costs", action="store_true", help="write tests/costs.json")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    tier, part = config.getoption("--tier"), config.getoption("--part")
+    if tier:
+        budgets = read_budgets()
+        plugin = CpuBudget(budgets.tiers[tier], part, slow_folders=budgets.reasons)
+        config.pluginmanager.register(plugin)
+    if part:
+        config.pluginmanager.register(part)
+    if config.getoption("--record-costs") and not hasattr(config, "workerinput"):
+        workers = config.getoption("numprocesses") or 1
+        config.pluginmanager.register(CostRecorder(workers, config.getoption("markexpr")))
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that record a script into a spool as slow."""
+    """Leave all but one job of each subclass of `FrameworkContract` out of `make test`."""
     for item in items:
-        if {"new_spool", "module_spool"} & set(getattr(item, "fixturenames", ())):
-            item.add_marker("slow")
+        contracts = [base.__name__ for base in getattr(getattr(item, "cls", None), "__mro__", ())]
+        starts_another = {"slow_job", "tmp_path"} & set(getattr(item, "fixturenames", ()))
+        if "FrameworkContract" in contracts and starts_another:
+            item.add_marker(pytest.mark.extended("one job of each adapter is in make test"))
+
+
+def pytest_sessionfinish() -> None:
+    """End the process that jobs are forked from."""
+    FORKS.close()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 A type that several files need is declared in the first of them.
 
-python web/api_types.py           writes web/src/api/*.ts
+python web/api_types.py           writes web/src/api, as does every build of the front end
 """
 
 from __future__ import annotations
@@ -91,6 +91,15 @@ def files() -> dict[str, str]:
         text_by_file[file] = _file(*imports, *texts)
     file_by_name = {name: file for name, (file, _) in home.items()}
     return text_by_file | {"labels.ts": _label_file(payloads()["views.ts"], file_by_name)}
+
+
+def write_files(directory: Path) -> None:
+    """Write the files that have changed, so that times show if a build is current."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for file, text in files().items():
+        path = directory / file
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
 
 
 def _file(*texts: str) -> str:
@@ -205,6 +214,4 @@ def _type(schema: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    API.mkdir(parents=True, exist_ok=True)
-    for file, text in files().items():
-        (API / file).write_text(text, encoding="utf-8")
+    write_files(API)

@@ -24,8 +24,6 @@ from stepscope.access import OpenRun
 from tests.support.under_stepscope import STEPSCOPE, command_json
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-
 JOB = Path(__file__).parent / "attach" / "running_job.py"
 PY_SPY = shutil.which(
     "py-spy", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

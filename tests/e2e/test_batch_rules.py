@@ -12,6 +12,10 @@ from stepscope.rule_feed import check_rules, choose_rules, recorded_rules
 from stepscope.store import open_run
 from tests.support.under_stepscope import E2E, run_under
 
+pytestmark = pytest.mark.extended(
+    "eight trainings; rules of batches are in tests/unit/rules, live ones in test_watch.py"
+)
+
 JOB = str(E2E / "batch_job.py")
 OPTIONS = ("--tensors", "labels,predictions,inputs", "--tensors-every", "1")
 RULES = ("ClassImbalance", "Confusion", "CheckInputImages", "NLPSequenceRatio")

@@ -13,8 +13,6 @@ import stepscope
 from stepscope.store import open_run
 from tests.support.under_stepscope import E2E, JOB_TIMEOUT_S, TORCHRUN, run_under
 
-pytestmark = pytest.mark.e2e
-
 SCRIPTS = E2E / "scripts"
 
 
@@ -47,6 +45,7 @@ def test_one_process(tmp_path: Path) -> None:
     assert job.steps()["step_count"] == 150
 
 
+@pytest.mark.extended("two long jobs; test_one_process compares results, with tensors")
 def test_a_profiler_window_does_not_change_the_result(tmp_path: Path) -> None:
     command = (sys.executable, str(E2E / "faults" / "heavy_model.py"))
     job = run_under(tmp_path / "run", *command, strict=False)
@@ -58,6 +57,7 @@ def test_a_profiler_window_does_not_change_the_result(tmp_path: Path) -> None:
     assert job.stdout == bare.stdout
 
 
+@pytest.mark.extended("up to twelve jobs of two ranks; test_one_process compares results")
 def test_two_ranks(tmp_path: Path) -> None:
     script = str(SCRIPTS / "ddp_gloo.py")
 

@@ -16,7 +16,6 @@ from stepscope.store import open_run
 from tests.support.under_stepscope import E2E, JOB_TIMEOUT_S, FinishedJob, run_under
 
 pytest.importorskip("xgboost")
-pytestmark = pytest.mark.e2e
 
 SCRIPT = str(E2E / "scripts" / "boosting.py")
 COLLECTIONS = "feature_importance,trees,labels,predictions"

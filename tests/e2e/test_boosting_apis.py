@@ -22,7 +22,10 @@ from tests.support.under_stepscope import E2E, JOB_TIMEOUT_S, FinishedJob, run_u
 from tests.support.waiting import wait_until
 
 pytest.importorskip("xgboost")
-pytestmark = pytest.mark.e2e
+
+pytestmark = pytest.mark.extended(
+    "more ways into XGBoost; test_boosting.py has a job of the adapter"
+)
 TENSORS = ("--tensors", "feature_importance,trees,labels,predictions")
 
 

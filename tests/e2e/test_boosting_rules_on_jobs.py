@@ -15,7 +15,8 @@ from stepscope.store import open_run
 from tests.support.under_stepscope import E2E, FinishedJob, run_under
 
 pytest.importorskip("xgboost")
-pytestmark = pytest.mark.e2e
+
+pytestmark = pytest.mark.extended("a job for each rule; rules of XGBoost are in tests/unit/rules")
 
 SCRIPT = str(E2E / "scripts" / "boosting_faults.py")
 TENSORS = ("--tensors", "feature_importance,trees,labels,predictions")

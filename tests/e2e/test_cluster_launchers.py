@@ -18,6 +18,10 @@ from stepscope.store import open_run
 from tests.support.under_stepscope import JOB_TIMEOUT_S, STEPSCOPE
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended(
+    "needs Slurm and Open MPI; test_shared_run.py has launchers that share a run"
+)
+
 STEPS = (sys.executable, str(Path(__file__).parent / "shared_run" / "steps.py"), "30")
 SLURM_PROGRAMS = ("srun", "sinfo", "slurmctld", "slurmd", "munged")
 SYSTEM_PROGRAMS = "/usr/sbin:/sbin"

@@ -12,6 +12,8 @@ import pytest
 from stepscope.store import open_run
 from tests.support.under_stepscope import E2E, TORCHRUN, FinishedJob, run_under
 
+pytestmark = pytest.mark.extended("eight jobs; test_stuck_jobs.py shows what the recorder is for")
+
 JOB = E2E / "stuck" / "recorded_collectives.py"
 OPTIONS = ("--window", "off", "--no-rules")
 

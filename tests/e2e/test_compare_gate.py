@@ -13,7 +13,10 @@ import pytest
 
 from tests.support.under_stepscope import JOB_TIMEOUT_S, STEPSCOPE, run_under
 
-pytestmark = [pytest.mark.e2e, pytest.mark.quiet]
+pytestmark = [
+    pytest.mark.quiet,
+    pytest.mark.extended("a minute of jobs; the gate is in tests/unit/comparison"),
+]
 
 JOB = Path(__file__).parents[2] / "benchmarks" / "workloads" / "gated.py"
 JOBS = {

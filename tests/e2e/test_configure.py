@@ -20,8 +20,11 @@ from tests.support import waiting
 from tests.support.under_stepscope import JOB_TIMEOUT_S, STEPSCOPE, TORCHRUN
 from tests.support.windowed_jobs import WindowedJob, starting, stored
 
-pytestmark = [pytest.mark.e2e, pytest.mark.seed("DBP-10")]
+pytestmark = pytest.mark.seed("DBP-10")
 wait_until = functools.partial(waiting.wait_until, timeout_s=90.0)
+in_detail = pytest.mark.extended(
+    "test_interval_windows_and_rules_of_a_running_job changes all three"
+)
 
 
 @pytest.fixture
@@ -127,6 +130,7 @@ def test_interval_windows_and_rules_of_a_running_job(start: Callable[..., Window
     assert configure(job).returncode == 0  # it can still be shown
 
 
+@in_detail
 @pytest.mark.seed("DBP-03")
 def test_all_ranks_follow_added_schedules(start: Callable[..., WindowedJob]) -> None:
     job = start("--window", "asked", "--no-rules", command=TORCHRUN)
@@ -140,6 +144,7 @@ def test_all_ranks_follow_added_schedules(start: Callable[..., WindowedJob]) -> 
     assert first[0][0] % 400 == 7
 
 
+@in_detail
 @pytest.mark.seed("DBP-09")
 def test_a_refused_change_changes_nothing(start: Callable[..., WindowedJob]) -> None:
     job = start("--window", "asked", "--rule", "StepOutlier", "--fail-on", "BatchSize")
@@ -173,6 +178,7 @@ def test_a_refused_change_changes_nothing(start: Callable[..., WindowedJob]) -> 
     assert {c["setting"] for c in refusals} == {"sampling interval", "scheduled window"}
 
 
+@in_detail
 def test_several_schedules_of_a_job_and_their_removal(start: Callable[..., WindowedJob]) -> None:
     # Far enough apart for a busy machine to write the first window before the second begins.
     steps = ("--start-step", "300", "--start-step", "900", "--num-steps", "3", "--num-steps", "5")
@@ -188,6 +194,7 @@ def test_several_schedules_of_a_job_and_their_removal(start: Callable[..., Windo
     assert len(stored(job.run)) == 2
 
 
+@in_detail
 def test_a_monitor_that_takes_over_keeps_the_configuration(
     start: Callable[..., WindowedJob],
 ) -> None:

@@ -14,7 +14,10 @@ from stepscope.monitor.samplers.perf_event import CYCLES, Event, explain_refusal
 from stepscope.store import open_run
 from tests.support.under_stepscope import E2E, FinishedJob, run_under
 
-pytestmark = [pytest.mark.e2e, pytest.mark.seed("SMP-25")]
+pytestmark = [
+    pytest.mark.seed("SMP-25"),
+    pytest.mark.extended("two jobs; counters are in tests/unit/monitor"),
+]
 
 SOFTWARE_COUNTERS = E2E.parent / "support" / "software_counters"
 PACED = str(E2E / "windows" / "paced.py")

@@ -17,7 +17,10 @@ from stepscope.run import Run, divide_traces
 from stepscope.store import open_run
 from tests.support.under_stepscope import E2E, label
 
-pytestmark = [pytest.mark.e2e, pytest.mark.quiet]
+pytestmark = [
+    pytest.mark.quiet,
+    pytest.mark.extended("minutes of jobs; test_verdicts.py has two of their causes"),
+]
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 1800

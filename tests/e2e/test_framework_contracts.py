@@ -12,11 +12,10 @@ from tests.support.under_stepscope import E2E, TORCHRUN
 pytest.register_assert_rewrite("stepscope.testing.framework_contract")
 from stepscope.testing.framework_contract import FrameworkContract, _Job  # noqa: E402
 
-pytestmark = pytest.mark.e2e
-
 CONTRACTS = E2E / "contracts"
 TORCH_PHASES = frozenset({"data_wait", "forward", "loss", "backward", "optimizer"})
 TORCH_VERSIONS = frozenset({"torch"})
+in_detail = pytest.mark.extended("TestPlainLoop has the job of this adapter")
 
 
 class TorchContract(FrameworkContract):
@@ -31,10 +30,12 @@ class TestPlainLoop(TorchContract):
     arguments: ClassVar = ("plain",)
 
 
+@in_detail
 class TestMixedPrecision(TorchContract):
     arguments: ClassVar = ("amp",)
 
 
+@in_detail
 class TestCompiledModel(TorchContract):
     arguments: ClassVar = ("compile",)
 
@@ -44,10 +45,12 @@ class DistributedContract(TorchContract):
     rank_count = 2
 
 
+@in_detail
 class TestDistributedDataParallel(DistributedContract):
     arguments: ClassVar = ("ddp",)
 
 
+@in_detail
 class TestFullyShardedDataParallel(DistributedContract):
     arguments: ClassVar = ("fsdp",)
 

@@ -19,6 +19,8 @@ from tests.support.kineto_files import trace, training
 pytest.importorskip("hatchling", reason="hatchling, which builds wheels, is not installed")
 pytest.importorskip("pip", reason="pip, which installs wheels, is not installed")
 
+pytestmark = pytest.mark.extended("builds and installs the package twice")
+
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = {
     library.path.relative_to(ROOT / "src").as_posix()

@@ -15,7 +15,10 @@ import pytest
 if importlib.util.find_spec("torch") is None:
     pytest.skip("needs PyTorch", allow_module_level=True)
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.extended(
+    "compiles graphs in three processes; test_bit_identical.py compares results"
+)
+
 SCRIPT = Path(__file__).parent / "transparency" / "invisible.py"
 
 

@@ -11,6 +11,8 @@ pytest.importorskip("torch")
 from benchmarks.late_ranks.faults import HEALTHY, Case, run_case
 from tests.support.under_stepscope import TORCHRUN, command_json, run_under
 
+pytestmark = pytest.mark.quiet  # a rank that other jobs keep from its core is late
+
 SCRIPT = Path(__file__).parent / "distributed" / "slow_loading.py"
 
 
@@ -26,7 +28,7 @@ def test_a_rank_that_loads_slowly_is_named(tmp_path: Path) -> None:
     assert peer["persistence"] is None
 
 
-@pytest.mark.quiet  # a rank that other jobs keep from its core is late
+@pytest.mark.extended("the opposite case, in another job")
 def test_an_even_job_of_short_steps_names_no_rank(tmp_path: Path) -> None:
     """DDP times its first iterations only, in which ranks differ by chance."""
     job = run_under(tmp_path / "run", *TORCHRUN, str(SCRIPT))
@@ -35,7 +37,7 @@ def test_an_even_job_of_short_steps_names_no_rank(tmp_path: Path) -> None:
     assert payload["sentence"].startswith("No rank is late: at the median of the steps each is ")
 
 
-@pytest.mark.quiet  # a rank that other jobs keep from its core is late
+@pytest.mark.extended("a minute of jobs; test_a_rank_that_loads_slowly_is_named has the sentence")
 @pytest.mark.parametrize("fault", ["input", "batches", HEALTHY])
 def test_a_fault_of_a_rank_on_two_hosts(tmp_path: Path, fault: str) -> None:
     """A short version of `python -m benchmarks.late_ranks`."""

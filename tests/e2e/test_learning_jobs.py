@@ -12,6 +12,7 @@ import pytest
 from stepscope.rule_feed import check_rules, choose_rules, recorded_rules
 from stepscope.schema import Finding
 from stepscope.store import open_run
+from tests.support.tiers import extend_all_but
 from tests.support.under_stepscope import E2E, FinishedJob, run_under
 
 JOB = str(E2E / "learning_job.py")
@@ -35,7 +36,10 @@ ALSO_JUDGED = {"GradientClippingSaturation", "LossScaleCollapse"}
 """Rules on what only the second healthy training does."""
 
 
-@pytest.fixture(scope="module", params=FIRED)
+@pytest.fixture(
+    scope="module",
+    params=extend_all_but({"vanishing"}, FIRED, "a job for each fault of a training"),
+)
 def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> FinishedJob:
     run = tmp_path_factory.mktemp(request.param) / request.param
     tensors = ("--tensors", "weights,gradients,losses,activations", "--tensors-every", "1")
@@ -87,6 +91,7 @@ def test_rules_and_verdict_are_right_live_and_afterwards(job: FinishedJob) -> No
     assert "Is the model learning?" in job.stderr
 
 
+@pytest.mark.extended("test_watch.py stops a job by a rule")
 def test_a_rule_stops_the_job_that_explodes(tmp_path: Path) -> None:
     stop = ("--stop-on", "ExplodingTensor", "--scan-interval", "1")
     options = (*TENSORS, "--tensors-every", "10", *stop)

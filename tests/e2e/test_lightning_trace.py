@@ -10,7 +10,9 @@ import pytest
 
 from tests.support.under_stepscope import E2E, JOB_TIMEOUT_S, STEPSCOPE, command_json, label
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.extended(
+    "importers are in tests/unit/importers, a job of Lightning in test_framework_contracts.py"
+)
 
 SCRIPT = E2E / "scripts" / "lightning_profiler.py"
 STEPS = int(label(SCRIPT, "TRACED_STEPS"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,23 +11,29 @@ pytest.importorskip("playwright.sync_api")
 
 import stepscope
 from stepscope.errors import NotARunError
-from stepscope.testing.browser import chromium
 from tests.support.browsed import IN_A_BROWSER, Ui, settled
-from tests.support.under_stepscope import JOB_TIMEOUT_S, command_json, serving, training
+from tests.support.under_stepscope import JOB_TIMEOUT_S, command_json, training
 from tests.support.waiting import wait_until
 
-pytestmark = IN_A_BROWSER
+pytestmark = [*IN_A_BROWSER, pytest.mark.extended("test_ui_live.py sees a job grow on the page")]
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[Path]:
-    """Provide the run of a job that trains until the test has ended."""
-    path = tmp_path / "runs" / "job"
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Provide the run of a job that trains until the tests have ended."""
+    directory = tmp_path_factory.mktemp("live")
+    path = directory / "runs" / "job"
     path.parent.mkdir()
-    with training(path, tmp_path) as launcher:
+    with training(path, directory) as launcher:
         yield path
-        (tmp_path / "until").touch()
+        (directory / "until").touch()
         launcher.communicate(timeout=JOB_TIMEOUT_S)
+
+
+@pytest.fixture(scope="module")
+def served(run: Path, serve: Callable[..., Ui]) -> Ui:
+    wait_until((run / "tables" / "spans").is_dir, timeout_s=JOB_TIMEOUT_S)
+    return serve(run.parent)
 
 
 def sample_count(run: Path) -> int:
@@ -45,47 +51,39 @@ def test_histogram_of_a_growing_run(run: Path) -> None:
 
 
 @pytest.mark.seed("SMP-10")
-def test_charts_of_a_growing_run(run: Path) -> None:
+def test_charts_of_a_growing_run(ui: Ui, run: Path) -> None:
     """Steps that came after the page was opened are on it, without a reload."""
-    wait_until((run / "tables" / "spans").is_dir, timeout_s=JOB_TIMEOUT_S)
 
     def step_count() -> int:
         steps = command_json("show", "timeline", run=run)["steps"]
         return max((len(rank["numbers"]) for rank in steps), default=0)
 
     wait_until(lambda: step_count() > 30, timeout_s=JOB_TIMEOUT_S)
-    with serving(str(run.parent), "--port", "0") as (address, _), chromium() as browser:
-        ui = Ui(run.parent, address, browser)
-        charts = ui.open("/overview?run=job")
-        settled(charts)
-        charts.evaluate("window.__opened = true")
-        histogram = charts.get_by_test_id("step-histogram").get_by_role("img")
-        before = histogram.get_attribute("aria-label")
-        later = step_count() + 20
-        wait_until(lambda: step_count() > later, timeout_s=JOB_TIMEOUT_S)
-        wait_until(lambda: histogram.get_attribute("aria-label") != before, timeout_s=JOB_TIMEOUT_S)
-        assert charts.evaluate("window.__opened")
-        ui.settle()
+    charts = ui.open("/overview?run=job")
+    settled(charts)
+    charts.evaluate("window.__opened = true")
+    histogram = charts.get_by_test_id("step-histogram").get_by_role("img")
+    before = histogram.get_attribute("aria-label")
+    later = step_count() + 20
+    wait_until(lambda: step_count() > later, timeout_s=JOB_TIMEOUT_S)
+    wait_until(lambda: histogram.get_attribute("aria-label") != before, timeout_s=JOB_TIMEOUT_S)
+    assert charts.evaluate("window.__opened")
 
 
 @pytest.mark.seed("SMP-10")
-def test_timeline_of_a_growing_run(run: Path) -> None:
+def test_timeline_of_a_growing_run(ui: Ui) -> None:
     """A step that came after the page was opened can be shown, without a reload."""
-    wait_until((run / "tables" / "spans").is_dir, timeout_s=JOB_TIMEOUT_S)
-    with serving(str(run.parent), "--port", "0") as (address, _), chromium() as browser:
-        ui = Ui(run.parent, address, browser)
-        page = ui.open("/timeline?run=job")
-        settled(page)
-        page.evaluate("window.__opened = true")
-        box = page.get_by_test_id("timeline-jump")
+    page = ui.open("/timeline?run=job")
+    settled(page)
+    page.evaluate("window.__opened = true")
+    box = page.get_by_test_id("timeline-jump")
 
-        def last_step() -> int:
-            return int((box.count() and box.get_attribute("max")) or 0)
+    def last_step() -> int:
+        return int((box.count() and box.get_attribute("max")) or 0)
 
-        later = last_step() + 20
-        wait_until(lambda: last_step() >= later, timeout_s=JOB_TIMEOUT_S)
-        box.fill(str(later))
-        box.press("Enter")
-        page.wait_for_url("**t0=**", timeout=1000 * JOB_TIMEOUT_S)
-        assert page.evaluate("window.__opened")
-        ui.settle()
+    later = last_step() + 20
+    wait_until(lambda: last_step() >= later, timeout_s=JOB_TIMEOUT_S)
+    box.fill(str(later))
+    box.press("Enter")
+    page.wait_for_url("**t0=**", timeout=1000 * JOB_TIMEOUT_S)
+    assert page.evaluate("window.__opened")

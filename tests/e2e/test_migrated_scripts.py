@@ -18,8 +18,6 @@ from stepscope.store import open_run
 from tests.support.command import run_command
 from tests.support.under_stepscope import E2E, JOB_TIMEOUT_S, label, run_under
 
-pytestmark = pytest.mark.e2e
-
 SCRIPT = E2E / "scripts" / "smppy_training.py"
 STEPS = int(label(SCRIPT, "EXPECTED_STEPS"))
 SETTINGS = """
@@ -57,6 +55,7 @@ def test_a_script_of_sagemaker_profiler(tmp_path: Path) -> None:
     assert done.steps()["step_count"] == STEPS
 
 
+@pytest.mark.extended("two more jobs of test_a_script_of_sagemaker_profiler")
 @pytest.mark.seed("SMP-01", "SMP-02")
 @pytest.mark.parametrize("flag", ["0", "1"])
 def test_the_script_alone_records_itself(tmp_path: Path, flag: str) -> None:
@@ -73,6 +72,7 @@ def test_the_script_alone_records_itself(tmp_path: Path, flag: str) -> None:
     check_annotations(stepscope.open(run))
 
 
+@pytest.mark.extended("another job; settings are in tests/unit/cli/test_debugger_options.py")
 @pytest.mark.seed("DBU-14")
 def test_settings_of_sagemaker_debugger(tmp_path: Path) -> None:
     settings = tmp_path / "settings.py"

@@ -9,7 +9,10 @@ import pytest
 from tests.support.job_control import JOB_PYTHON
 from tests.support.under_stepscope import E2E, run_under
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.extended(
+    "two jobs; the search is in tests/unit/capture/test_nan_search.py"
+)
+
 SCRIPT = E2E / "recording" / "dividing.py"
 LINE = (
     SCRIPT.read_text().splitlines().index("    loss = (weights * errors).sum() / weights.sum()") + 1

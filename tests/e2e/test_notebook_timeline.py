@@ -24,7 +24,11 @@ from tests.support.browsed import IN_A_BROWSER
 
 manager = pytest.importorskip("jupyter_client.manager")
 pytest.importorskip("anywidget", reason="anywidget is not installed")
-pytestmark = [*IN_A_BROWSER, pytest.mark.seed("DBU-08")]
+pytestmark = [
+    *IN_A_BROWSER,
+    pytest.mark.seed("DBU-08"),
+    pytest.mark.extended("a kernel and a browser; the widget is in tests/unit/access"),
+]
 KERNEL_TIMEOUT_S = 120
 STATE = "import json; print(json.dumps(chart.widget.get_state(['payload', 'selection', 'events'])))"
 EVENTS = "import json; print(json.dumps([chart.selection, chart.events().rows()]))"

@@ -12,7 +12,6 @@ from tests.support.under_stepscope import command_json
 
 nbclient = pytest.importorskip("nbclient")
 nbformat = pytest.importorskip("nbformat")
-pytestmark = pytest.mark.e2e
 
 START = "import stepscope\nstepscope.start_profiling(windows=False)"
 TRAIN = """

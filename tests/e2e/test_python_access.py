@@ -16,7 +16,8 @@ from stepscope.access import OpenRun
 from stepscope.errors import JobEndedError, WaitTimeoutError
 from tests.support.under_stepscope import E2E, JOB_TIMEOUT_S, run_under, training
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.extended("a long job; its interface is in tests/unit/access")
+
 EPOCHS, STEPS = 3, 20
 """Those of the script."""
 CLOCKS_NS = 10**6

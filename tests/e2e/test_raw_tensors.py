@@ -89,6 +89,7 @@ def test_requests_that_cannot_be_answered(
             break
 
 
+@pytest.mark.extended("another job with the promise of test_elements_are_those_of_the_script")
 def test_what_exceeds_the_limit_is_named(tmp_path: Path) -> None:
     """A weight has 24 bytes: four of them fit, and then nothing else."""
     options = ("--tensors-raw", "layer.weight", "--tensors-raw", "gradient/layer.weight",
@@ -107,6 +108,7 @@ def test_what_exceeds_the_limit_is_named(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.extended("another job; waiting is in tests/unit/access")
 @pytest.mark.seed("DBT-07")
 def test_waiting_for_a_step_of_a_running_job(tmp_path: Path) -> None:
     command = [*STEPSCOPE, "run", "--out", str(tmp_path / "run"), "--no-rules", "--window", "off",

@@ -17,8 +17,6 @@ from tests.support.command import run_command
 from tests.support.nvml_stub import compile_nvml
 from tests.support.under_stepscope import E2E, FinishedJob, label, run_under
 
-pytestmark = pytest.mark.e2e
-
 SCRIPT = E2E / "scripts" / "annotated.py"
 STEPS = int(label(SCRIPT, "EXPECTED_STEPS"))
 WINDOW = (30, 3)
@@ -152,6 +150,7 @@ def test_other_intervals_are_rejected(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.extended("another job; test_windows.py schedules a window")
 @pytest.mark.seed("DBP-03")
 def test_a_window_by_time(tmp_path: Path) -> None:
     paced = str(E2E / "windows" / "paced.py")

@@ -20,7 +20,12 @@ from tests.support.command import run_command
 from tests.support.under_stepscope import E2E, STEPSCOPE, FinishedJob, serving
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.seed("SMP-05")]
+pytestmark = [
+    pytest.mark.seed("SMP-05"),
+    pytest.mark.extended(
+        "jobs of many seconds; tests/unit/capture/test_recording_end.py ends a recording"
+    ),
+]
 
 MARKED = str(E2E / "recording" / "marked.py")
 LIMIT_S = 5

@@ -20,22 +20,20 @@ from playwright.sync_api import Browser, Page
 from stepscope.report.html import render_html
 from stepscope.run import Run
 from stepscope.store import open_run
-from stepscope.testing.browser import chromium, collect_problems
+from stepscope.testing.browser import collect_problems
 from stepscope.views.profiling_report import Report, Section, choose_report_rules, make_report
 from stepscope.views.profiling_report.blocks import Cell, Chart, Table
 from tests.support.browsed import IN_A_BROWSER
+from tests.support.tiers import extend_all_but
 
 EVIL = "<img src=x onerror=document.title='owned'></script><script>document.title='owned'</script>"
 pytestmark = IN_A_BROWSER
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module", params=["known", "gpus", "boosted"])
+@pytest.fixture(
+    scope="module",
+    params=extend_all_but({"known"}, ["known", "gpus", "boosted"], "the same page of other runs"),
+)
 def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Report:
     path = tmp_path_factory.mktemp(request.param) / "run"
     draw = {"known": known_job, "gpus": many_gpus, "boosted": lambda path: draw_boosted(path).path}

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tiers import extend_all_but
 from tests.support.under_stepscope import JOB_TIMEOUT_S, STEPSCOPE
-
-pytestmark = pytest.mark.e2e
 
 SECRET = "squirrel" + "7nuts"
 ARGUMENTS = [
@@ -28,7 +27,11 @@ ARGUMENTS = [
 ]
 
 
-@pytest.mark.parametrize("options", [[], ["--share"]], ids=["private", "shared"])
+@pytest.mark.parametrize(
+    "options",
+    extend_all_but([[]], [[], ["--share"]], "another job with the same secrets"),
+    ids=["private", "shared"],
+)
 def test_secrets_and_owner_of_a_run(tmp_path: Path, options: list[str]) -> None:
     run = tmp_path / "runs" / "job"
     job = [sys.executable, "-c", "import sys", *ARGUMENTS]

@@ -25,6 +25,9 @@ from tests.support.waiting import wait_until
 
 SCRIPTS = Path(__file__).parent / "shared_run"
 STEPS = (sys.executable, str(SCRIPTS / "steps.py"))
+in_detail = pytest.mark.extended(
+    "more jobs; their rules are in tests/unit/store and tests/unit/cli"
+)
 
 
 def start(
@@ -118,6 +121,7 @@ def test_the_ranks_of_two_nodes_are_in_one_run(tmp_path: Path) -> None:
     assert sum(f"Joined the run {run} of the job" in one.stderr for one in ended) == 1
 
 
+@in_detail
 @pytest.mark.parametrize("job", [None, "restarted"])
 def test_torchrun_restarts_its_ranks(tmp_path: Path, job: str | None) -> None:
     """The ranks exchange nothing: torch's own groups over gloo do not always meet again after a
@@ -211,6 +215,7 @@ def test_a_launcher_that_is_started_again(tmp_path: Path) -> None:
     assert job_state(reader.statuses().values()) is JobState.COMPLETED
 
 
+@in_detail
 def test_a_name_of_a_job_that_has_completed(tmp_path: Path) -> None:
     run, job = tmp_path / "run", ("--job", "nightly")
     assert finish(start(run, "host0", *STEPS, "2", options=job)).returncode == 0
@@ -219,6 +224,7 @@ def test_a_name_of_a_job_that_has_completed(tmp_path: Path) -> None:
     assert "already holds a run of the job nightly, which has completed" in again.stderr
 
 
+@in_detail
 def test_a_rank_twice(tmp_path: Path) -> None:
     run, end, job = tmp_path / "run", tmp_path / "end", ("--job", "twice")
     ranks = {"RANK": "0", "WORLD_SIZE": "2"}
@@ -234,6 +240,7 @@ def test_a_rank_twice(tmp_path: Path) -> None:
     assert step_counts(run) == {(1, 0): 5, (2, 0): 6}
 
 
+@in_detail
 def test_two_jobs_and_one_run(tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert finish(start(run, "a", "true", options=("--job", "one"))).returncode == 0
@@ -257,6 +264,7 @@ def test_two_jobs_and_one_run(tmp_path: Path) -> None:
     assert "--job needs a name that is the same on all nodes" in unnamed.stderr
 
 
+@in_detail
 def test_the_name_of_the_run_follows_from_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,6 +287,7 @@ def step_counts_or_none(run: Path) -> dict[tuple[int, int | None], int] | None:
         return None
 
 
+@in_detail
 def test_a_stop_stops_the_job_on_all_nodes(tmp_path: Path) -> None:
     """Jobs that wait for a file that never comes end by the request of a person on one node."""
     run, never = tmp_path / "run", str(tmp_path / "never")
@@ -302,6 +311,7 @@ def test_a_stop_stops_the_job_on_all_nodes(tmp_path: Path) -> None:
     assert statuses["host0"].reason == "ann stopped the job on node host1 (signal 15)"
 
 
+@in_detail
 def test_a_rank_alone_on_its_node_tells_where_it_is(tmp_path: Path) -> None:
     """It waits for nothing, while the rank of the other node waits for it."""
     run, address = tmp_path / "run", f"--master-port={free_port()}"
@@ -328,6 +338,7 @@ def test_a_rank_alone_on_its_node_tells_where_it_is(tmp_path: Path) -> None:
     assert [sum(stop in error for error in errors) for stop in stops] == [1, 1], errors
 
 
+@in_detail
 @pytest.mark.parametrize("shift_s", [-31_536_000, 31_536_000])
 def test_a_node_whose_clock_is_a_year_off_runs(tmp_path: Path, shift_s: int) -> None:
     """The clock of all processes of stepscope on one node differs, as Python reads it."""
@@ -366,6 +377,7 @@ def test_a_node_whose_clock_is_a_year_off_runs(tmp_path: Path, shift_s: int) -> 
     assert states == {JobState.COMPLETED}
 
 
+@in_detail
 def test_scripts_that_profile_themselves_share_one_run(tmp_path: Path) -> None:
     """As launchers do: torchrun on two nodes, two ranks on each, without `stepscope run`."""
     port = free_port()

@@ -18,9 +18,13 @@ from tests.support.buckets import TestBucket
 from tests.support.google_storage import google_storage
 from tests.support.job_control import steps_command
 from tests.support.store_outages import Fault, outages
+from tests.support.tiers import extend_all_but
 from tests.support.under_stepscope import JOB_TIMEOUT_S, STEPSCOPE
 
 STEP_COUNT = 1500
+in_detail = pytest.mark.extended(
+    "more jobs of what test_a_job_is_recorded_into_an_object_store shows"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +78,7 @@ def test_a_job_is_recorded_into_an_object_store(storage: Storage, tmp_path: Path
     check_recording(storage.url("runs/a"), tmp_path)
 
 
+@in_detail
 def test_a_job_is_recorded_into_google_storage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +96,7 @@ print(json.dumps({"launcher": "_obstore" in parent, "job": "_obstore" in own}))
 """
 
 
+@in_detail
 def test_the_library_is_neither_in_the_launcher_nor_in_the_job(
     bucket: TestBucket, tmp_path: Path
 ) -> None:
@@ -100,7 +106,7 @@ def test_the_library_is_neither_in_the_launcher_nor_in_the_job(
     assert json.loads(done.stdout) == {"launcher": False, "job": False}
 
 
-@pytest.mark.parametrize("code", [0, 7])
+@pytest.mark.parametrize("code", extend_all_but({7}, [0, 7], "another exit status"))
 def test_a_store_that_is_away_costs_the_job_nothing(
     bucket: TestBucket, tmp_path: Path, code: int
 ) -> None:
@@ -136,6 +142,7 @@ def test_a_store_that_is_away_costs_the_job_nothing(
     )
 
 
+@in_detail
 def test_the_url_of_another_run(bucket: TestBucket, tmp_path: Path) -> None:
     bucket.put("runs/a/run.json", b"{}")
     done = record(bucket.url("runs/a"), "true")
@@ -149,6 +156,7 @@ def test_the_url_of_another_run(bucket: TestBucket, tmp_path: Path) -> None:
     assert open_run(directory).info.command == ["true"]
 
 
+@in_detail
 def test_a_job_that_cannot_start_leaves_nothing(bucket: TestBucket, tmp_path: Path) -> None:
     (tmp_path / "script").write_text("no program")
     (tmp_path / "script").chmod(0o755)
@@ -158,6 +166,7 @@ def test_a_job_that_cannot_start_leaves_nothing(bucket: TestBucket, tmp_path: Pa
     assert bucket.keys() == []
 
 
+@in_detail
 @pytest.mark.parametrize("disks", [("disk-a", "disk-b"), ("disk", "disk")])
 def test_launchers_of_one_job_record_one_run(
     bucket: TestBucket, tmp_path: Path, disks: tuple[str, str]

@@ -12,6 +12,7 @@ import pytest
 
 from stepscope.diagnosis import explain_stuck
 from stepscope.schema import StuckNode
+from tests.support.tiers import extend_all_but
 from tests.support.under_stepscope import E2E, TORCHRUN, FinishedJob, run_under
 
 pytestmark = pytest.mark.quiet  # beside other jobs, a rank may not have begun when another waits
@@ -54,17 +55,21 @@ def line_of(text: str, script: Path = JOB) -> int:
     return 1 + next(n for n, line in enumerate(script.read_text().splitlines()) if text in line)
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", extend_all_but({2}, [2, 3], "another number of ranks"))
 @pytest.mark.parametrize(
     ("fault", "kind", "text"),
-    [
-        ("sleep", "missing", "time.sleep(seconds)  # asleep"),
-        ("kind", "differs", "dist.broadcast(second, 0)"),
-        ("skip", "differs", ""),
-        ("shape", "differs", ""),
-        ("dtype", "differs", ""),
-        ("kill", "ended first", ""),
-    ],
+    extend_all_but(
+        [("sleep", "missing", "time.sleep(seconds)  # asleep")],
+        [
+            ("sleep", "missing", "time.sleep(seconds)  # asleep"),
+            ("kind", "differs", "dist.broadcast(second, 0)"),
+            ("skip", "differs", ""),
+            ("shape", "differs", ""),
+            ("dtype", "differs", ""),
+            ("kill", "ended first", ""),
+        ],
+        "another fault",
+    ),
 )
 def test_the_rank_to_blame_is_named(
     tmp_path: Path, fault: str, kind: str, text: str, ranks: int
@@ -81,6 +86,7 @@ def test_the_rank_to_blame_is_named(
         assert "--on-stuck stopped the job (signal 15), because it was stuck" in job.stderr
 
 
+@pytest.mark.extended("six jobs that wait; test_the_rank_to_blame_is_named has one")
 @pytest.mark.parametrize(
     ("fault", "culprits", "headline"),
     [
@@ -109,12 +115,14 @@ def test_a_pipeline_of_sends_and_receives_is_found_stuck(
         assert culprit["location"] == f"{PIPELINE}:{line_of('# asleep', PIPELINE)}"
 
 
+@pytest.mark.extended("the opposite case")
 def test_a_healthy_pipeline_is_not_stuck(tmp_path: Path) -> None:
     job = run_faulty(tmp_path, "none", 3, script=PIPELINE)
     assert job.code == 0, job.stderr
     assert job.verdict["stuck"] is None
 
 
+@pytest.mark.extended("two jobs that wait; the sentence is in tests/unit/diagnosis")
 @pytest.mark.parametrize(
     ("fault", "function"),
     [
@@ -145,6 +153,7 @@ def test_a_checkpoint_is_called_a_checkpoint(tmp_path: Path, fault: str, functio
     assert job.verdict["stuck"] is None
 
 
+@pytest.mark.extended("the opposite case")
 def test_a_healthy_job_is_not_stuck(tmp_path: Path) -> None:
     job = run_faulty(tmp_path, "none", 2)
     assert job.code == 0, job.stderr
@@ -152,6 +161,7 @@ def test_a_healthy_job_is_not_stuck(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "stuck").exists()
 
 
+@pytest.mark.extended("a job that waits; commands on findings are in test_watch.py")
 def test_a_command_gets_the_account(tmp_path: Path) -> None:
     """A job that goes on after some time: the command is run once, while it is stuck."""
     accounts = tmp_path / "accounts"

@@ -10,7 +10,7 @@ import pytest
 import stepscope
 from tests.support.under_stepscope import run_under
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.extended("measures the size of a run; test_raw_tensors.py records tensors")
 
 TRAINING = """
 import torch

@@ -15,7 +15,9 @@ import stepscope
 from stepscope.access import OpenRun
 from tests.support.under_stepscope import E2E, JOB_TIMEOUT_S, FinishedJob, label, run_under
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.extended(
+    "records of trainers in detail; test_framework_contracts.py has a job of each"
+)
 
 
 class Trainer:

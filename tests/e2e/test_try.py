@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -19,10 +20,11 @@ from stepscope.store import open_run
 from tests.support.under_stepscope import E2E, JOB_TIMEOUT_S, STEPSCOPE, TORCHRUN, run_under
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.e2e
-
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 SCRIPT = E2E / "trials" / "sleeping_dataset.py"
+in_detail = pytest.mark.extended(
+    "more trials; test_the_measured_change_is_that_of_the_script has one"
+)
 
 
 @pytest.fixture(scope="module")
@@ -97,20 +99,20 @@ def measure_by_hand(directory: Path, pair_count: int) -> MedianEstimate:
     return estimate_median(savings)
 
 
-@pytest.mark.quiet
-def test_the_measured_change_is_that_of_an_edit_by_hand(job: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def outcome(job: Path) -> dict[str, Any]:
+    """What a trial of two workers says."""
     before = read_files(job)
     done = try_change(job, "--change", "num_workers=2", "--pairs", "3", "--json")
     assert done.returncode == 0, done.stderr
     assert read_files(job) == before
     (outcome,) = json.loads(done.stdout)
-    by_hand = measure_by_hand(tmp_path, 3)
+    return outcome
+
+
+def test_the_measured_change_is_that_of_the_script(job: Path, outcome: dict[str, Any]) -> None:
     # Half of 20 ms: the workers sleep at the same time.
     assert 0.25 < outcome["saving_ratio"] < 0.55
-    # Two ranges of three pairs each miss one another in a tenth of the cases (2 · 3! · 3! / 6!)
-    # where both measure the same: a hundredth of the step is allowed for.
-    assert outcome["min_saving_ratio"] <= by_hand.high + 0.01
-    assert by_hand.low <= outcome["max_saving_ratio"] + 0.01
     assert outcome["losses"]["max_relative_difference"] == 0
     assert outcome["losses"]["loss_count"] >= 40
     assert outcome["is_isolated"]
@@ -121,6 +123,19 @@ def test_the_measured_change_is_that_of_an_edit_by_hand(job: Path, tmp_path: Pat
     await_clean_up()
 
 
+@in_detail
+@pytest.mark.quiet
+def test_the_measured_change_is_that_of_an_edit_by_hand(
+    outcome: dict[str, Any], tmp_path: Path
+) -> None:
+    by_hand = measure_by_hand(tmp_path, 3)
+    # Two ranges of three pairs each miss one another in a tenth of the cases (2 · 3! · 3! / 6!)
+    # where both measure the same: a hundredth of the step is allowed for.
+    assert outcome["min_saving_ratio"] <= by_hand.high + 0.01
+    assert by_hand.low <= outcome["max_saving_ratio"] + 0.01
+
+
+@in_detail
 def test_an_interrupted_trial_leaves_nothing(job: Path) -> None:
     before, tries = read_files(job), open_run(job / "run").documents("tries", TriedChange)
     process = subprocess.Popen(
@@ -142,6 +157,7 @@ def test_an_interrupted_trial_leaves_nothing(job: Path) -> None:
     assert open_run(job / "run").documents("tries", TriedChange) == tries
 
 
+@in_detail
 def test_a_killed_command_leaves_nothing(job: Path) -> None:
     before = read_files(job)
     process = subprocess.Popen(
@@ -183,6 +199,7 @@ def test_a_change_without_effect_is_refused(job: Path) -> None:
     assert "has 0 DataLoader workers already" in done.stderr
 
 
+@in_detail
 def test_a_job_that_fails_is_quoted(job: Path) -> None:
     script = job / "train.py"
     text = script.read_text()
@@ -199,7 +216,7 @@ def test_a_job_that_fails_is_quoted(job: Path) -> None:
         script.write_text(text)
 
 
-@pytest.mark.slow
+@in_detail
 def test_all_ranks_make_the_change_and_none_is_left(tmp_path: Path) -> None:
     script = str(E2E / "scripts" / "ddp_gloo.py")
     done = run_under(
@@ -217,7 +234,7 @@ def test_all_ranks_make_the_change_and_none_is_left(tmp_path: Path) -> None:
     await_clean_up()
 
 
-@pytest.mark.slow
+@in_detail
 def test_a_job_tries_its_first_fix_at_the_end(tmp_path: Path) -> None:
     """The script turns anomaly detection on, which is the only thing to try."""
     text = SCRIPT.read_text().replace(

@@ -16,7 +16,7 @@ from stepscope.testing import RunBuilder
 from tests.support.buckets import TestBucket
 from tests.support.under_stepscope import TIMEOUT_S, bearer_of, serving
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.extended("another server; reading from a bucket is in tests/unit/server")
 
 
 def get(url: str, path: str, **query: str) -> tuple[int, Any]:

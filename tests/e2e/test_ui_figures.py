@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,15 +20,17 @@ import stepscope
 from stepscope.access import OpenRun
 from stepscope.quantities import count, duration, memory, percent
 from stepscope.testing import RunBuilder
-from stepscope.testing.browser import chromium
 from tests.support.browsed import IN_A_BROWSER, Ui, assert_drawn, settled
 from tests.support.kineto_files import kernel, launch, op, trace
 from tests.support.report_runs import many_gpus
 from tests.support.tensor_rows import add_tensors
 from tests.support.ui_runs import FIRST_STEP, STEPS, imported, two_ranks
-from tests.support.under_stepscope import command_json, serving
+from tests.support.under_stepscope import command_json
 
-pytestmark = IN_A_BROWSER
+pytestmark = [
+    *IN_A_BROWSER,
+    pytest.mark.extended("sixteen pages in detail; test_ui_pages.py compares pages with payloads"),
+]
 TRACES, JOB, MANY, TENSORS = "training/fixed", "training/job", "many", "tensors"
 SAMPLE_NS = 500_000_000
 KERNELS = 20
@@ -37,16 +39,14 @@ SOURCE = "".join(f"line_{number} = {number}\n" for number in range(1, 31))
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ui]:
+def served(serve: Callable[..., Ui], tmp_path_factory: pytest.TempPathFactory) -> Ui:
     root, source = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("source")
     (source / "train.py").write_text(SOURCE)
     two_ranks(root / TRACES, root / "files")
     many_gpus(root / JOB, nodes=2, gpus=2, seconds=900)
     many_kernels(root / MANY, root / "files" / "many.json")
     tensors(root / TENSORS)
-    options = ("--port", "0", "--source-root", str(source))
-    with serving(str(root), *options) as (address, _), chromium() as browser:
-        yield Ui(root, address, browser)
+    return serve(root, "--source-root", str(source))
 
 
 def tensors(run: Path) -> None:
@@ -82,12 +82,6 @@ def many_kernels(run: Path, file: Path) -> None:
             at += length + 100_000
     file.write_bytes(trace(*events))
     imported([file], run)
-
-
-@pytest.fixture
-def ui(served: Ui) -> Iterator[Ui]:
-    yield served
-    served.settle()
 
 
 def show(ui: Ui, run: str, view: str, **options: object) -> Any:

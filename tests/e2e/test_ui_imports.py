@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -12,10 +11,8 @@ pytest.importorskip("playwright.sync_api")
 
 from playwright.sync_api import expect
 
-from stepscope.testing.browser import chromium
 from tests.support.browsed import IN_A_BROWSER, Ui, assert_accessible, settled
 from tests.support.kineto_files import kernel, launch, op, trace
-from tests.support.under_stepscope import serving
 
 pytestmark = IN_A_BROWSER
 TRACE = trace(op("aten::mm", 0, 900), launch(100, 50, 1), kernel(400, 800, 1))
@@ -29,20 +26,16 @@ DROP = """([name, text]) => {
 }"""
 
 
-@pytest.fixture
-def ui(tmp_path: Path) -> Iterator[Ui]:
+@pytest.fixture(scope="module")
+def served(serve: Callable[..., Ui], tmp_path_factory: pytest.TempPathFactory) -> Ui:
     """Serve a log directory without runs."""
-    log = tmp_path / "log"
+    log = tmp_path_factory.mktemp("traces") / "log"
     log.mkdir()
     for rank in (0, 1):
         name = f"rank{rank}.162314308986{rank}.pt.trace.json.gz"
         (log / name).write_bytes(gzip.compress(TRACE))
     (log / HOSTILE).write_bytes(TRACE)
-    with serving(str(tmp_path), "--port", "0") as (address, server), chromium() as browser:
-        served = Ui(tmp_path, address, browser)
-        yield served
-        served.settle()
-    assert server.returncode == 0
+    return serve(log.parent)
 
 
 @pytest.mark.seed("PTP-02")

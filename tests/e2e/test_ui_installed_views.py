@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,14 +14,16 @@ pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import Route, expect
 
 from stepscope.quantities import duration, memory, percent
-from stepscope.testing.browser import chromium
 from stepscope.views.registry import BUILT_IN_VIEWS
 from tests.support.browsed import IN_A_BROWSER, Ui, assert_accessible, settled
 from tests.support.installed_view import MISSING, ROW_COUNT, STEP_NS, write_package
 from tests.support.ui_runs import runs_below
-from tests.support.under_stepscope import STEPSCOPE, serving
+from tests.support.under_stepscope import STEPSCOPE
 
-pytestmark = IN_A_BROWSER
+pytestmark = [
+    *IN_A_BROWSER,
+    pytest.mark.extended("a page in detail; installed views are in tests/unit/views"),
+]
 RUN = "training/fixed"
 
 
@@ -33,19 +35,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory, site: Path) -> Iterator[Ui]:
-    root = runs_below(tmp_path_factory.mktemp("runs"))
-    with (
-        serving(str(root), "--port", "0", PYTHONPATH=str(site)) as (address, _),
-        chromium() as browser,
-    ):
-        yield Ui(root, address, browser)
-
-
-@pytest.fixture
-def ui(served: Ui) -> Iterator[Ui]:
-    yield served
-    served.settle()
+def served(serve: Callable[..., Ui], tmp_path_factory: pytest.TempPathFactory, site: Path) -> Ui:
+    return serve(runs_below(tmp_path_factory.mktemp("runs")), PYTHONPATH=str(site))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from playwright.sync_api import Browser, Page, expect
 from stepscope.schema import JobState
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
-from stepscope.testing.browser import chromium
 from tests.support.browsed import IN_A_BROWSER, Ui, assert_accessible, settled
 from tests.support.under_stepscope import JOB_TIMEOUT_S, serving, training
 from tests.support.waiting import wait_until
@@ -23,12 +21,6 @@ from tests.support.waiting import wait_until
 pytestmark = IN_A_BROWSER
 TIMEOUT_MS = 60_000
 TOKEN = "a token of many characters"  # noqa: S105
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 def watch_for_flicker(page: Page) -> None:
@@ -89,6 +81,7 @@ def test_a_job_is_seen_to_begin_grow_and_end(tmp_path: Path, browser: Browser) -
     assert standing.state is JobState.STOPPED
 
 
+@pytest.mark.extended("another job; test_configure.py changes one")
 @pytest.mark.seed("DBI-07", "DBP-10")
 def test_the_monitoring_of_a_job_is_configured(tmp_path: Path, browser: Browser) -> None:
     root = tmp_path / "runs"
@@ -134,6 +127,7 @@ def test_the_monitoring_of_a_job_is_configured(tmp_path: Path, browser: Browser)
     assert [change.interval_ns for change in node.interval_changes] == [200_000_000]
 
 
+@pytest.mark.extended("test_ui_server.py requires the token")
 def test_a_token_opens_the_door_once(tmp_path: Path, browser: Browser) -> None:
     run = RunBuilder(tmp_path / "runs" / "job")
     run.rank(0).draw("wait 60 | forward 12 | backward 20 | optimizer 8", 40)
@@ -162,6 +156,7 @@ def test_a_token_opens_the_door_once(tmp_path: Path, browser: Browser) -> None:
         context.close()
 
 
+@pytest.mark.extended("test_ui_server.py requires the token")
 def test_the_printed_address_lets_in_and_hides_the_token(tmp_path: Path, browser: Browser) -> None:
     (tmp_path / "runs").mkdir()
     with serving(str(tmp_path / "runs"), "--port", "0", "--token", TOKEN) as (address, _):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from playwright.sync_api import Locator, Page, expect
 
 from stepscope.quantities import percent
 from stepscope.store import open_run
-from stepscope.testing.browser import chromium
 from tests.support.browsed import IN_A_BROWSER, Ui, assert_accessible, settled
 from tests.support.debugger_files import (
     DebuggerOutput,
@@ -30,9 +29,12 @@ from tests.support.debugger_files import (
 )
 from tests.support.kineto_files import kernel, launch, op, span, trace
 from tests.support.ui_runs import imported
-from tests.support.under_stepscope import E2E, command_json, run_under, serving
+from tests.support.under_stepscope import E2E, command_json, run_under
 
-pytestmark = [*IN_A_BROWSER, pytest.mark.slow]
+pytestmark = [
+    *IN_A_BROWSER,
+    pytest.mark.extended("a job and twelve pages in detail; test_ui_pages.py draws them"),
+]
 INT8, INT32 = "turing_int8_i8816gemm_int8_tn", "vectorized_elementwise_kernel<4, FillFunctor<int>>"
 KERNELS = {INT8: 4, INT32: 8} | {f"small_{number}": number for number in range(1, 21)}
 """Launches of each kernel in every step; each takes 1 ms of a rank, so do idle gaps."""
@@ -80,7 +82,7 @@ def write_debugger_output(path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ui]:
+def served(serve: Callable[..., Ui], tmp_path_factory: pytest.TempPathFactory) -> Ui:
     directory = tmp_path_factory.mktemp("overview")
     root = directory / "runs"
     root.mkdir()
@@ -93,15 +95,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ui]:
     for rank in (0, 1):
         (directory / f"rank{rank}.json").write_bytes(trace(*rank_events(rank)))
     imported([directory / "rank0.json", directory / "rank1.json"], root / "traces")
-    with serving(str(root), "--port", "0") as (address, server), chromium() as browser:
-        yield Ui(root, address, browser)
-    assert server.returncode == 0
-
-
-@pytest.fixture
-def ui(served: Ui) -> Iterator[Ui]:
-    yield served
-    served.settle()
+    return serve(root)
 
 
 def overview(ui: Ui, run: str, **options: str) -> Page:

@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,9 +20,9 @@ from playwright.sync_api import Page, Route, expect
 
 from stepscope.quantities import duration, percent
 from stepscope.testing import RunBuilder
-from stepscope.testing.browser import chromium
 from tests.support.browsed import IN_A_BROWSER, Ui, assert_drawn, settled
 from tests.support.kineto_files import kernel, launch, op, trace
+from tests.support.tiers import extend_all_but
 from tests.support.ui_runs import (
     ALL_REDUCE,
     FIRST_STEP,
@@ -32,12 +32,13 @@ from tests.support.ui_runs import (
     imported,
     runs_below,
 )
-from tests.support.under_stepscope import bearer_of, command_json, serving
+from tests.support.under_stepscope import bearer_of, command_json
 
 pytestmark = IN_A_BROWSER
 REGISTRY = Path(__file__).parents[2] / "web" / "src" / "app" / "screens.ts"
 SCREENS = re.findall(r'^  \{ name: "(.+?)"', REGISTRY.read_text(), flags=re.MULTILINE)
 assert "overview" in SCREENS, f"{REGISTRY} has one entry per line"
+in_detail = pytest.mark.extended("a screen in detail; the ways through the page are in other tests")
 TRACES, JOB, HOSTILE = "training/fixed", "training/job", "hostile"
 
 
@@ -48,17 +49,8 @@ def screen(name: str, run: str, **values: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ui]:
-    root = runs_below(tmp_path_factory.mktemp("runs"))
-    with serving(str(root), "--port", "0") as (address, server), chromium() as browser:
-        yield Ui(root, address, browser)
-    assert server.returncode == 0
-
-
-@pytest.fixture
-def ui(served: Ui) -> Iterator[Ui]:
-    yield served
-    served.settle()
+def served(serve: Callable[..., Ui], tmp_path_factory: pytest.TempPathFactory) -> Ui:
+    return serve(runs_below(tmp_path_factory.mktemp("runs")))
 
 
 def drawn(page: Page) -> None:
@@ -69,9 +61,14 @@ def drawn(page: Page) -> None:
 @pytest.mark.seed("DBI-01")
 @pytest.mark.parametrize("name", SCREENS)
 def test_every_screen_is_drawn_and_accessible(ui: Ui, name: str) -> None:
-    for run in (JOB, TRACES):
-        page = ui.open(screen(name, run, **{"with": TRACES} if name == "compare" else {}))
-        assert_drawn(page)
+    assert_drawn(ui.open(screen(name, TRACES, **{"with": TRACES} if name == "compare" else {})))
+
+
+@pytest.mark.extended("the screens of the test above, of another run and in the dark")
+@pytest.mark.parametrize("name", SCREENS)
+def test_every_screen_of_a_job_in_both_schemes(ui: Ui, name: str) -> None:
+    page = ui.open(screen(name, JOB, **{"with": TRACES} if name == "compare" else {}))
+    assert_drawn(page)
     page.emulate_media(color_scheme="dark")
     assert_drawn(page, only_colors=True)
 
@@ -142,6 +139,7 @@ def test_numbers_on_the_page_are_those_of_the_payload(
             assert row[headings.index(heading)].split("\n")[-1] == written(expected[field])
 
 
+@in_detail
 def test_fixes_say_what_they_would_save(ui: Ui) -> None:
     run = RunBuilder(ui.root / "fed")
     process = run.rank(workers=1).draw("wait=0 60 | forward 20 | backward 15 | optimizer 5", 60)
@@ -191,6 +189,7 @@ def test_slowest_kernel_is_found_and_followed_to_the_timeline(ui: Ui) -> None:
     expect(page.get_by_test_id("timeline-status")).to_contain_text("cudaLaunchKernel")
 
 
+@in_detail
 def test_definition_of_communication_is_chosen_by_keyboard(ui: Ui) -> None:
     multimem = "multimem_all_reduce_kernel"  # a collective by the wide definition only
     file, run = ui.root.parent / "symmetric.json", ui.root / "symmetric"
@@ -260,6 +259,7 @@ def test_range_chosen_on_the_timeline_applies_everywhere(ui: Ui) -> None:
     assert {row[0]: row[calls] for row in rows}[SLOWEST] == str(STEPS)
 
 
+@in_detail
 def test_findings_of_the_chosen_range(ui: Ui) -> None:
     results = shown(ui, JOB, "insights")
     timed = [rule for rule in results["rules"] if rule["first_after_ns"] is not None]
@@ -280,6 +280,7 @@ def test_findings_of_the_chosen_range(ui: Ui) -> None:
     expect(summary).to_have_count(0)
 
 
+@in_detail
 @pytest.mark.seed("PTP-09")
 def test_flame_graph_of_modules(ui: Ui) -> None:
     for by in ("host", "device"):
@@ -307,6 +308,7 @@ def test_flame_graph_of_modules(ui: Ui) -> None:
         page.wait_for_function("() => !new URL(location).searchParams.has('frame')")
 
 
+@in_detail
 def test_flame_graph_of_a_range(ui: Ui) -> None:
     step = shown(ui, TRACES, "timeline")["steps"][0]
     begin, end = (step["after_ns"][1], step["after_ns"][1] + step["duration_ns"][1])
@@ -322,6 +324,7 @@ def test_flame_graph_of_a_range(ui: Ui) -> None:
     page.wait_for_function("() => !new URL(location).searchParams.has('frame')")
 
 
+@in_detail
 def test_timeline_without_webgl_shows_the_same(ui: Ui) -> None:
     page = ui.open(screen("timeline", TRACES, renderer="2d"))
     drawn(page)
@@ -341,6 +344,7 @@ DRAWN = """() => {
 }"""
 
 
+@in_detail
 def test_every_chart_is_printed_and_in_light(ui: Ui) -> None:
     page = ui.open(screen("system", JOB), scheme="dark")
     settled(page)
@@ -357,6 +361,7 @@ def test_every_chart_is_printed_and_in_light(ui: Ui) -> None:
     assert page.evaluate(DRAWN)["theme"] == "dark"
 
 
+@in_detail
 def test_a_page_looked_at_as_it_is_printed(ui: Ui) -> None:
     page = ui.open(screen("system", JOB), scheme="dark")
     settled(page)
@@ -403,6 +408,7 @@ def scroll(page: Page, top: int) -> None:
     page.wait_for_timeout(100)
 
 
+@in_detail
 def test_scroll_positions_are_kept_in_the_history(ui: Ui) -> None:
     page = ui.open(screen("system", JOB))
     settled(page)
@@ -431,6 +437,7 @@ def test_scroll_positions_are_kept_in_the_history(ui: Ui) -> None:
     reached(400)
 
 
+@in_detail
 def test_an_answer_that_is_long_in_coming_does_not_push_the_page_down(ui: Ui) -> None:
     page = ui.open(screen("system", JOB))
     settled(page)
@@ -451,6 +458,7 @@ def test_an_answer_that_is_long_in_coming_does_not_push_the_page_down(ui: Ui) ->
     assert abs(page.evaluate("scrollY") - 900) < 2
 
 
+@in_detail
 @pytest.mark.seed("PTP-17", "PTP-18")
 def test_empty_states_name_what_brings_the_data(ui: Ui) -> None:
     for name, words in (
@@ -462,7 +470,14 @@ def test_empty_states_name_what_brings_the_data(ui: Ui) -> None:
         assert words in page.locator("main .empty, main .missing").first.inner_text()
 
 
-@pytest.mark.parametrize("name", [name for name in SCREENS if name != "compare"])
+@pytest.mark.parametrize(
+    "name",
+    extend_all_but(
+        {"overview", "kernels", "timeline"},
+        [name for name in SCREENS if name != "compare"],
+        "the same names on another screen",
+    ),
+)
 def test_hostile_names_execute_nothing(ui: Ui, name: str) -> None:
     page = ui.open(screen(name, HOSTILE))
     settled(page)

@@ -21,6 +21,7 @@ from stepscope.schema import JobState
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from stepscope.watch.stop_request import STOP_REQUEST_FILE, StopRequest, write_stop_request
+from tests.support.tiers import extend_all_but
 from tests.support.under_stepscope import (
     JOB_TIMEOUT_S,
     STEPSCOPE,
@@ -31,7 +32,7 @@ from tests.support.under_stepscope import (
 )
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.e2e
+in_detail = pytest.mark.extended("another server; its answers are in tests/unit/server")
 
 
 def get(url: str, path: str, **headers: str) -> tuple[int, Any]:
@@ -68,7 +69,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("cwd", ["runs", "above", "run"])
+@pytest.mark.parametrize(
+    "cwd", extend_all_but({"runs"}, ["runs", "above", "run"], "another directory")
+)
 def test_runs_of_the_current_directory_are_served(runs: Path, cwd: str) -> None:
     directory = {"runs": runs, "above": runs.parent, "run": runs / "job"}[cwd]
     with serving(cwd=directory) as (url, _):
@@ -92,6 +95,7 @@ def test_ctrl_c_ends_all_processes_without_an_error(runs: Path) -> None:
         assert psutil.wait_procs(children, timeout=TIMEOUT_S)[1] == []
 
 
+@in_detail
 def test_no_worker_outlives_a_server_that_is_killed(runs: Path) -> None:
     with serving(str(runs)) as (url, process):
         assert get(url, "/api/views/overview?run=job")[0] == 200
@@ -100,6 +104,7 @@ def test_no_worker_outlives_a_server_that_is_killed(runs: Path) -> None:
         assert psutil.wait_procs(children, timeout=TIMEOUT_S)[1] == []
 
 
+@in_detail
 def test_a_port_in_use(runs: Path) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -117,6 +122,7 @@ def test_a_port_in_use(runs: Path) -> None:
     )
 
 
+@in_detail
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -138,6 +144,7 @@ def test_invalid_options(options: list[str], sentence: str) -> None:
     assert result.stderr.count("\n") == 1
 
 
+@in_detail
 def test_two_servers_have_two_ports(runs: Path) -> None:
     with serving(str(runs)) as (first, _), serving(str(runs)) as (second, _):
         assert first != second
@@ -145,7 +152,10 @@ def test_two_servers_have_two_ports(runs: Path) -> None:
 
 
 @pytest.mark.seed("SMP-32")
-@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])  # noqa: S104
+@pytest.mark.parametrize(
+    "host",
+    extend_all_but({"127.0.0.1"}, ["127.0.0.1", "0.0.0.0"], "another address"),  # noqa: S104
+)
 def test_every_address_requires_the_printed_token(runs: Path, host: str) -> None:
     """Loopback too: all users of a login node share it."""
     with serving(str(runs), "--host", host) as (url, process):
@@ -160,12 +170,14 @@ def test_every_address_requires_the_printed_token(runs: Path, host: str) -> None
         assert token not in process.stdout.read() + process.stderr.read()
 
 
+@in_detail
 def test_a_token_from_the_environment(runs: Path) -> None:
     with serving(str(runs), STEPSCOPE_TOKEN="from-the-environment") as (url, _):  # noqa: S106
         assert url.endswith("/?token=from-the-environment")
         assert get(url, "/api/jobs")[0] == 200
 
 
+@pytest.mark.extended("test_ui_live.py stops a job from the page")
 def test_a_window_and_a_stop_requested_from_the_page(tmp_path: Path) -> None:
     """A window of a few steps reaches the run. The launcher allows stop requests; the status of the
     job names the requester."""
@@ -198,6 +210,7 @@ def test_a_window_and_a_stop_requested_from_the_page(tmp_path: Path) -> None:
             assert get(url, "/api/session?run=.")[1]["why_not_stop"] == "the job has ended"
 
 
+@in_detail
 def test_a_job_that_does_not_allow_stop_requests_continues(tmp_path: Path) -> None:
     """Even if another process writes the request itself."""
     run = tmp_path / "run"

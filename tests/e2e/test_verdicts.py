@@ -1,7 +1,8 @@
-"""Verdicts of twelve jobs with one planted fault each: suspect and cause.
+"""Verdicts of jobs with one planted fault each: suspect and cause.
 
 The scripts are in `faults/` and name their fault in the first lines. They are real training jobs
-of about ten seconds, and they run one at a time, because they share two cores.
+of about ten seconds, and they run one at a time, because they share two cores. Other causes are
+those of quick scenarios of the verdict benchmark: test_diagnosis_benchmark.py.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tiers import extend_all_but
 from tests.support.under_stepscope import E2E, TORCHRUN, label, run_under
 
-pytestmark = [pytest.mark.e2e, pytest.mark.quiet]
+pytestmark = pytest.mark.quiet
 
 SCRIPTS = sorted((E2E / "faults").glob("*.py"))
+IN_MAKE_TEST = [E2E / "faults" / "slow_augmentation.py"]
 BURN = "while True: pass"
 
 
@@ -34,12 +37,10 @@ def burners(count: int) -> Iterator[None]:
             process.wait()
 
 
-def test_there_are_twelve() -> None:
-    assert len(SCRIPTS) == 12
-
-
 @pytest.mark.seed("DIAG-01")
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "script", extend_all_but(IN_MAKE_TEST, SCRIPTS, "another fault"), ids=lambda path: path.stem
+)
 def test_the_planted_fault_is_found(script: Path, tmp_path: Path) -> None:
     count = int(label(script, "BURNERS")) if "BURNERS" in script.read_text() else 0
     with burners(count):
@@ -60,6 +61,7 @@ def test_the_planted_fault_is_found(script: Path, tmp_path: Path) -> None:
     assert verdict["headline"] in " ".join(job.stderr.split())
 
 
+@pytest.mark.extended("another job; test_late_rank_jobs.py has two ranks")
 @pytest.mark.seed("DIAG-01")
 def test_ranks_that_wait_for_each_others_gradients(tmp_path: Path) -> None:
     script = E2E / "distributed" / "gradient_exchange.py"

@@ -23,7 +23,6 @@ from tests.support import waiting
 from tests.support.under_stepscope import E2E, JOB_TIMEOUT_S, STEPSCOPE, run_under
 from tests.support.webhooks import receiving
 
-pytestmark = pytest.mark.e2e
 wait_until = functools.partial(waiting.wait_until, timeout_s=60.0)
 
 STALLING = str(E2E / "watch" / "stalling.py")
@@ -171,6 +170,7 @@ def test_a_job_is_stopped_by_a_rule(start: Callable[..., StallingJob]) -> None:
     assert f"stop the job ({RULE}): done" in checked.stdout
 
 
+@pytest.mark.extended("test_a_job_is_stopped_by_a_rule")
 def test_a_job_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Path) -> None:
     (tmp_path / "always.py").write_text(ALWAYS)
     pids = tmp_path / "pids"
@@ -189,12 +189,14 @@ def test_a_job_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Path) 
     assert process_start_ticks(pids.read_text().strip()) is None
 
 
+@pytest.mark.extended("the opposite case")
 def test_a_job_without_findings_succeeds(tmp_path: Path) -> None:
     job = run_under(tmp_path / "run", "true", options=("--fail-on", RULE))
     assert job.code == 0, job.stderr
     assert "Rules that fired" not in job.stderr
 
 
+@pytest.mark.extended("exit statuses are in tests/faults")
 def test_a_job_that_fails_keeps_its_exit_status(tmp_path: Path) -> None:
     (tmp_path / "always.py").write_text(ALWAYS)
     options = ("--rule", "always.py:Always", "--fail-on", "Always", "--scan-interval", "1")
@@ -203,6 +205,7 @@ def test_a_job_that_fails_keeps_its_exit_status(tmp_path: Path) -> None:
     assert "Always  it always fires." in job.stderr
 
 
+@pytest.mark.extended("another job; commands are in tests/unit/watch")
 @pytest.mark.seed("DBT-09")
 def test_a_command_is_run_on_a_finding(tmp_path: Path) -> None:
     (tmp_path / "always.py").write_text(ALWAYS)
@@ -224,6 +227,7 @@ def outliers_in(report: str | bytes) -> dict[str, Any]:
     return finding
 
 
+@pytest.mark.extended("a long job; reports of a job in progress are in tests/unit/watch")
 @pytest.mark.seed("DBR-01")
 def test_the_report_is_written_while_the_job_runs_and_at_its_end(
     start: Callable[..., StallingJob], tmp_path: Path
@@ -245,6 +249,7 @@ def test_the_report_is_written_while_the_job_runs_and_at_its_end(
     assert outliers_in(again.stdout) == late
 
 
+@pytest.mark.extended("a long job; the report of a job in progress is in the test above")
 @pytest.mark.seed("DBR-01", "DBR-02", "DBR-03")
 def test_page_notebook_and_a_file_per_rule_are_there_while_the_job_runs(
     start: Callable[..., StallingJob], tmp_path: Path
@@ -273,6 +278,7 @@ def test_page_notebook_and_a_file_per_rule_are_there_while_the_job_runs(
     assert {path.stem for path in finding.parent.iterdir()} == recorded.keys()
 
 
+@pytest.mark.extended("another job")
 def test_a_report_that_cannot_be_written_at_the_end_is_announced(tmp_path: Path) -> None:
     (tmp_path / "reports").mkdir()
     command = [*STEPSCOPE, "run", "--report", "reports/report.json", "--", sys.executable, "-c"]
@@ -289,6 +295,7 @@ def test_a_report_that_cannot_be_written_at_the_end_is_announced(tmp_path: Path)
     assert lines[0].endswith("reports is not a directory; create it or use another path.")
 
 
+@pytest.mark.extended("three more jobs")
 @pytest.mark.parametrize(
     ("options", "text"),
     [

@@ -21,9 +21,8 @@ from tests.support import waiting
 from tests.support.under_stepscope import JOB_TIMEOUT_S, STEPSCOPE, TORCHRUN, run_under
 from tests.support.windowed_jobs import PACED, WindowedJob, starting, stored
 
-pytestmark = pytest.mark.e2e
-
 wait_until = functools.partial(waiting.wait_until, timeout_s=90.0)
+in_detail = pytest.mark.extended("another job; test_a_window_of_a_running_job_on_all_ranks has one")
 
 
 @pytest.fixture
@@ -33,6 +32,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., WindowedJob]]:
         yield start_job
 
 
+@in_detail
 def test_all_ranks_record_the_same_scheduled_steps(start: Callable[..., WindowedJob]) -> None:
     job = start(
         *("--window", "asked", "--start-step", "900", "--num-steps", "5", "--every", "300"),
@@ -46,6 +46,7 @@ def test_all_ranks_record_the_same_scheduled_steps(start: Callable[..., Windowed
     assert not list(job.run.rglob("*.json.tmp"))
 
 
+@in_detail
 @pytest.mark.seed("DBP-03")
 @pytest.mark.parametrize(
     ("start", "count", "steps", "recorded", "note"),
@@ -101,6 +102,7 @@ def test_a_scheduled_window_starts_at_its_step_however_early(
     assert status.notes == ([] if note is None else [note])
 
 
+@in_detail
 @pytest.mark.seed("PTP-01")
 def test_cycles_end_after_their_number(start: Callable[..., WindowedJob]) -> None:
     cycles = "skip_first=600,wait=290,warmup=10,active=5,repeat=2"
@@ -130,6 +132,7 @@ def test_a_window_of_a_running_job_on_all_ranks(start: Callable[..., WindowedJob
     assert "is over" in late.stderr
 
 
+@in_detail
 def test_a_loop_without_optimizer_is_captured_by_time(start: Callable[..., WindowedJob]) -> None:
     job = start("--window", "asked", arguments=("--no-optimizer",))
     by_time = job.capture("--seconds", "0.2")
@@ -141,6 +144,7 @@ def test_a_loop_without_optimizer_is_captured_by_time(start: Callable[..., Windo
     assert len(stored(job.run)) == 1
 
 
+@in_detail
 @pytest.mark.seed("DBP-11")
 def test_no_window_if_windows_are_off(start: Callable[..., WindowedJob]) -> None:
     job = start("--window", "off")
@@ -150,6 +154,7 @@ def test_no_window_if_windows_are_off(start: Callable[..., WindowedJob]) -> None
     assert job.end() == 0
 
 
+@in_detail
 def test_a_job_without_torch_is_reported(tmp_path: Path) -> None:
     run = tmp_path / "run"
     script = (sys.executable, "-c", "input()")
@@ -168,6 +173,7 @@ def test_a_job_without_torch_is_reported(tmp_path: Path) -> None:
     assert "no process of the job has started to train with PyTorch" in done.stderr
 
 
+@in_detail
 @pytest.mark.seed("DIAG-04")
 @pytest.mark.quiet  # the usual pace must not vary
 def test_a_job_that_becomes_slower_gets_a_window(start: Callable[..., WindowedJob]) -> None:
@@ -181,6 +187,7 @@ def test_a_job_that_becomes_slower_gets_a_window(start: Callable[..., WindowedJo
     assert len(stored(job.run)) == len(job.facts()) == 2
 
 
+@in_detail
 @pytest.mark.parametrize("when", ["planned", "recorded"])
 def test_kill_9_of_the_monitor_around_a_window(
     start: Callable[..., WindowedJob], when: str
@@ -199,6 +206,7 @@ def test_kill_9_of_the_monitor_around_a_window(
     assert status.state is JobState.COMPLETED
 
 
+@in_detail
 def test_recover_stores_a_window_once(start: Callable[..., WindowedJob]) -> None:
     job = start("--window", "asked", "--start-step", "900", "--num-steps", "60")
     spool = Path(next(iter(open_run(job.run).nodes().values())).spool)
@@ -217,6 +225,7 @@ def test_recover_stores_a_window_once(start: Callable[..., WindowedJob]) -> None
     assert not spool.exists()
 
 
+@in_detail
 def test_keep_raw_keeps_the_files(tmp_path: Path) -> None:
     job = run_under(
         tmp_path / "run",
@@ -230,6 +239,7 @@ def test_keep_raw_keeps_the_files(tmp_path: Path) -> None:
     assert len(stored(job.run)) == 1
 
 
+@in_detail
 def test_windows_do_not_change_the_weights(tmp_path: Path) -> None:
     hashes = []
     for name, options in {
@@ -249,6 +259,7 @@ def test_windows_do_not_change_the_weights(tmp_path: Path) -> None:
     assert len(stored(tmp_path / "watched")) == 2
 
 
+@in_detail
 def test_a_job_that_ends_before_its_window_is_reported(start: Callable[..., WindowedJob]) -> None:
     job = start("--window", "asked", "--start-step", "90000000", "--num-steps", "4")
     wait_until(lambda: (job.run / "run.json").exists() and open_run(job.run).has("spans"))
@@ -259,6 +270,7 @@ def test_a_job_that_ends_before_its_window_is_reported(start: Callable[..., Wind
     assert note.startswith(f"{plan} was not recorded: the job ended in step ")
 
 
+@in_detail
 def test_an_overlapping_window_is_skipped_and_reported(start: Callable[..., WindowedJob]) -> None:
     refused = subprocess.run(
         [

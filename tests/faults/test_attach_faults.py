@@ -43,6 +43,9 @@ try:
 except UsageError as error:
     print(error)
 """
+in_detail = pytest.mark.extended(
+    "another attachment that is refused; test_limits_name_their_remedy is one"
+)
 
 
 @pytest.fixture
@@ -78,6 +81,7 @@ def test_a_missing_process(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@in_detail
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_a_process_of_another_user(sleeping: subprocess.Popen[bytes]) -> None:
     answer = subprocess.run(
@@ -92,6 +96,7 @@ def test_a_process_of_another_user(sleeping: subprocess.Popen[bytes]) -> None:
     )
 
 
+@in_detail
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may attach to any user's process")
 def test_root_opens_no_window_in_a_job_of_another_user() -> None:
     """libkineto could not write its file into root's spool."""
@@ -104,12 +109,14 @@ def test_root_opens_no_window_in_a_job_of_another_user() -> None:
     assert target.limits[-1] == "no detailed windows: attach as the user of the job to open some"
 
 
+@in_detail
 def test_the_shell_of_the_command_is_not_the_job(tmp_path: Path) -> None:
     answer = run_command(tmp_path, "attach", str(os.getppid()))
     assert answer.returncode == 2
     assert f"Process {os.getppid()} started this command itself" in answer.stderr
 
 
+@in_detail
 def test_a_process_that_is_recorded_already(tmp_path: Path) -> None:
     with start_with(**{SPOOL_VARIABLE: str(tmp_path)}) as job:
         with pytest.raises(UsageError, match="recorded by stepscope already"):
@@ -117,6 +124,7 @@ def test_a_process_that_is_recorded_already(tmp_path: Path) -> None:
         job.communicate()
 
 
+@in_detail
 def test_no_spool_is_left_where_no_run_can_be_made(
     sleeping: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
@@ -140,6 +148,7 @@ def test_limits_name_their_remedy(
     assert "KINETO_USE_DAEMON=1" in windows
 
 
+@in_detail
 def test_a_daemon_of_the_user_is_left_alone(tmp_path: Path) -> None:
     variables = {"KINETO_USE_DAEMON": "1", "KINETO_IPC_SOCKET_DIR": str(tmp_path)}
     with start_with(**variables) as job:

@@ -21,6 +21,9 @@ from tests.support.waiting import wait_until
 Start = Callable[..., Job]
 COUNT = 60
 ROOT = os.geteuid() == 0
+in_detail = pytest.mark.extended(
+    "another job; test_a_full_spool_never_stops_the_job continues, too"
+)
 
 
 def run_job(tmp_path: Path, *options: str, prefix: tuple[str, ...] = (), **kwargs: object):
@@ -35,6 +38,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     yield from mount_small_disk(tmp_path / "small")
 
 
+@in_detail
 def test_the_requested_spool_directory_cannot_be_created(tmp_path: Path) -> None:
     """Another directory is used, and a message says so."""
     blocked = tmp_path / "file"
@@ -130,6 +134,7 @@ def fill(filler: Path) -> None:
         write_on()
 
 
+@pytest.mark.extended("another job")
 def test_no_writable_directory(tmp_path: Path) -> None:
     """Without a run and a spool, the job runs, and one sentence reports that it is not recorded."""
     if not ROOT or shutil.which("unshare") is None:
@@ -151,6 +156,7 @@ def test_no_writable_directory(tmp_path: Path) -> None:
     assert "Read-only file system" in done.stderr
 
 
+@in_detail
 def test_without_shared_memory(tmp_path: Path) -> None:
     """The spool is in the temporary directory."""
     if not ROOT or shutil.which("unshare") is None:
@@ -172,6 +178,7 @@ def test_without_shared_memory(tmp_path: Path) -> None:
     assert Path("/dev/shm") not in Path(node.spool).parents  # noqa: S108
 
 
+@in_detail
 def test_the_default_run_directory_falls_back(tmp_path: Path) -> None:
     if not ROOT or shutil.which("unshare") is None:
         pytest.skip("needs to make a mount namespace")
@@ -198,6 +205,7 @@ def test_the_default_run_directory_falls_back(tmp_path: Path) -> None:
     assert done.stderr.count("stepscope: ") == 1
 
 
+@in_detail
 def test_a_missing_gpu_driver_is_reported(start: Start) -> None:
     job = start(*steps_command("--count", "20"))
     assert job.wait() == 0
@@ -217,6 +225,7 @@ def test_pythonpath_is_ignored(start: Start) -> None:
     assert "no process of the job recorded anything" in " ".join(done.stdout.split())
 
 
+@pytest.mark.extended("another job")
 def test_a_daemon_is_recorded_after_the_command_has_ended(tmp_path: Path) -> None:
     """The run contains the records of the command and of its daemon."""
     pytest.importorskip("torch")
@@ -257,6 +266,7 @@ def test_a_daemon_is_recorded_after_the_command_has_ended(tmp_path: Path) -> Non
     assert rank["step_count"] == 20
 
 
+@pytest.mark.extended("tests/e2e/test_secrets.py")
 def test_secrets_on_the_command_line_are_masked(start: Start) -> None:
     secret = "hf_" + "a1B2" * 8
     job = start("sh", "-c", "true", "--api-key", "k3y", f"--token={secret}", secret)

@@ -29,6 +29,9 @@ Start = Callable[..., Job]
 V1 = Path("/sys/fs/cgroup/memory")
 MEMORY_CGROUPS = V1 if V1.is_dir() else Path("/sys/fs/cgroup")
 MEMORY_LIMITS = ("memory.limit_in_bytes", "memory.max")
+in_detail = pytest.mark.extended(
+    "another job; test_a_training_process_without_descriptors continues, too"
+)
 
 
 @pytest.fixture
@@ -67,6 +70,7 @@ def test_a_training_process_without_descriptors(start: Start) -> None:
     )
 
 
+@in_detail
 def test_a_training_process_without_descriptors_from_its_first_record(start: Start) -> None:
     job = start(*exhausted(0, 300, 300), options=WITHOUT_RULES)
     assert job.wait() == 0
@@ -76,6 +80,7 @@ def test_a_training_process_without_descriptors_from_its_first_record(start: Sta
     )
 
 
+@in_detail
 def test_a_monitor_without_descriptors(start: Start, tmp_path: Path) -> None:
     """It continues when it has some again, or the next one stores everything."""
     truth, go = tmp_path / "truth", tmp_path / "go"
@@ -115,6 +120,7 @@ def limit_memory() -> Iterator[Callable[[int], None]]:
     group.rmdir()
 
 
+@in_detail
 def test_a_monitor_without_memory(
     start: Start, tmp_path: Path, limit_memory: Callable[[int], None]
 ) -> None:
@@ -134,6 +140,7 @@ def test_a_monitor_without_memory(
     assert "Traceback" not in job.errors.read_text()
 
 
+@in_detail
 def test_a_spool_without_inodes(tmp_path: Path, few_inodes: Path) -> None:
     """The launcher and the monitor have taken most of them; the job cannot even make a name."""
     truth, spool = tmp_path / "truth", few_inodes / "spool"

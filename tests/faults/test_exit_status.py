@@ -20,6 +20,7 @@ from stepscope.schema import JobState, JobStatus
 from stepscope.store import open_run
 from tests.support.command import run_command
 from tests.support.job_control import JOB_PYTHON, Job
+from tests.support.tiers import extend_all_but
 from tests.support.waiting import wait_until
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -90,7 +91,11 @@ def has_ended(pid: int) -> bool:
 
 @pytest.mark.parametrize(
     ("code", "state", "exit_code"),
-    [("pass", JobState.COMPLETED, 0), ("os._exit(3)", JobState.FAILED, 3)],
+    extend_all_but(
+        [("os._exit(3)", JobState.FAILED, 3)],
+        [("pass", JobState.COMPLETED, 0), ("os._exit(3)", JobState.FAILED, 3)],
+        "another exit status",
+    ),
 )
 def test_the_monitor_reports_the_exit_status_when_the_launcher_was_killed(
     start_waiting: Callable[..., WaitingJob],
@@ -109,10 +114,14 @@ def test_the_monitor_reports_the_exit_status_when_the_launcher_was_killed(
 
 @pytest.mark.parametrize(
     ("code", "state", "reason"),
-    [
-        ("pass", JobState.UNKNOWN, "the script ended without an uncaught exception"),
-        ("raise ValueError('on purpose')", JobState.FAILED, "an uncaught ValueError"),
-    ],
+    extend_all_but(
+        [("pass", JobState.UNKNOWN, "the script ended without an uncaught exception")],
+        [
+            ("pass", JobState.UNKNOWN, "the script ended without an uncaught exception"),
+            ("raise ValueError('on purpose')", JobState.FAILED, "an uncaught ValueError"),
+        ],
+        "another end of the job",
+    ),
 )
 def test_a_job_whose_end_was_not_seen_says_so_and_how_to_recover(
     start_waiting: Callable[..., WaitingJob], code: str, state: JobState, reason: str

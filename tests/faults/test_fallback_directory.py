@@ -32,6 +32,9 @@ os.setresgid({VICTIM}, {VICTIM}, {VICTIM})
 os.setresuid({VICTIM}, {VICTIM}, {VICTIM})
 print(json.dumps([str(make_run(None, info, problems, spool=None).path), problems]))
 """
+in_detail = pytest.mark.extended(
+    "another job; test_a_planted_directory_in_the_temporary_directory_is_not_used has the promise"
+)
 
 
 @pytest.fixture
@@ -91,6 +94,7 @@ def test_a_planted_directory_in_the_temporary_directory_is_not_used(base: Path) 
     ]
 
 
+@in_detail
 def test_a_planted_directory_in_the_working_directory_is_not_used(base: Path) -> None:
     shared, state = base / "shared", base / "state"
     plant(shared / "stepscope-runs")
@@ -102,6 +106,7 @@ def test_a_planted_directory_in_the_working_directory_is_not_used(base: Path) ->
     assert "another user has created it" in problem
 
 
+@in_detail
 def test_a_planted_directory_for_state_is_not_used(base: Path) -> None:
     """In containers, the home directory can be /tmp."""
     shared = base / "shared"
@@ -111,6 +116,7 @@ def test_a_planted_directory_for_state_is_not_used(base: Path) -> None:
     assert f"{shared}/.local belongs to another user" in problem
 
 
+@in_detail
 def test_without_any_place_for_a_run_no_spool_stays(tmp_path: Path) -> None:
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("needs to make a mount namespace")

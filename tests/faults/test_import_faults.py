@@ -18,6 +18,7 @@ from stepscope.run.traces import load_traces
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import create_run, open_run
 from tests.support.kineto_files import op, trace, training
+from tests.support.tiers import extend_all_but
 from tests.support.waiting import wait_until
 
 StoreWindow = Callable[..., subprocess.Popen[str]]
@@ -52,6 +53,9 @@ WAIT_FOREVER = """
             signal.pause()
     pool.decode_block = wait
 """
+in_detail = pytest.mark.extended(
+    "another import that fails; test_a_decoder_is_killed leaves nothing either"
+)
 
 
 def python(directory: Path, code: str, *arguments: str) -> subprocess.Popen[str]:
@@ -105,6 +109,7 @@ def test_a_decoder_is_killed(tmp_path: Path, big: Path) -> None:
     assert is_group_empty(process)
 
 
+@in_detail
 def test_one_of_several_importers_is_killed(tmp_path: Path, big: Path) -> None:
     (tmp_path / "small.json").write_bytes(trace(*training()))
     changes = IN_PROCESSES + KILL_A_DECODER + "    reading.decode_all = pool.decode_all\n"
@@ -114,8 +119,13 @@ def test_one_of_several_importers_is_killed(tmp_path: Path, big: Path) -> None:
     assert is_group_empty(process)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("sources", [["big.json"], ["big.json", "copy.json"]])
+@pytest.mark.parametrize(
+    "number", extend_all_but({signal.SIGINT}, [signal.SIGINT, signal.SIGTERM], "another signal")
+)
+@pytest.mark.parametrize(
+    "sources",
+    extend_all_but([["big.json"]], [["big.json"], ["big.json", "copy.json"]], "two traces"),
+)
 def test_interrupted(tmp_path: Path, big: Path, sources: list[str], number: signal.Signals) -> None:
     """SIGINT is sent to the process group, as by a terminal; SIGTERM only to the command."""
     (tmp_path / "copy.json").write_bytes(big.read_bytes())
@@ -132,6 +142,7 @@ def test_interrupted(tmp_path: Path, big: Path, sources: list[str], number: sign
     assert not (tmp_path / "run").exists()
 
 
+@in_detail
 @pytest.mark.skipif(not scanner_state()[0], reason="the compiled scanner is not built")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_while_threads_decode(
@@ -157,6 +168,7 @@ def test_interrupted_while_threads_decode(
     assert not (tmp_path / "run").exists()
 
 
+@in_detail
 def test_the_command_itself_is_killed(tmp_path: Path, big: Path) -> None:
     """Its workers detect that and exit."""
     changes = """
@@ -171,7 +183,7 @@ def test_the_command_itself_is_killed(tmp_path: Path, big: Path) -> None:
     assert load_traces(open_run(tmp_path / "run")) == []
 
 
-@pytest.mark.parametrize("limit", [1_000, 5_000])
+@pytest.mark.parametrize("limit", extend_all_but({1_000}, [1_000, 5_000], "another limit"))
 def test_the_disk_is_full(tmp_path: Path, big: Path, limit: int) -> None:
     """Simulated by a limit on the size of files."""
     changes = f"""
@@ -184,6 +196,7 @@ def test_the_disk_is_full(tmp_path: Path, big: Path, limit: int) -> None:
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
 
 
+@in_detail
 def test_no_room_for_the_temporary_file(tmp_path: Path, big: Path) -> None:
     changes = """
     import resource
@@ -207,6 +220,7 @@ CHANGED_FILE = """
 """
 
 
+@in_detail
 @pytest.mark.parametrize("change", ["os.truncate('big.json', 50_000)", "os.unlink('big.json')"])
 @pytest.mark.parametrize("sources", [[], ["small.json"]])
 def test_the_file_changes_while_it_is_read(
@@ -296,7 +310,12 @@ def test_a_window_that_cannot_be_written_can_be_imported_again(
     assert sum(stored(tmp_path / "run").values()) > 5
 
 
-@pytest.mark.parametrize("table", ["operators", "copies", "tracks", "quality", "traces"])
+@pytest.mark.parametrize(
+    "table",
+    extend_all_but(
+        {"traces"}, ["operators", "copies", "tracks", "quality", "traces"], "another table"
+    ),
+)
 @pytest.mark.parametrize("after", [False, True])
 def test_a_window_whose_import_was_killed(
     tmp_path: Path, store_window: StoreWindow, table: str, after: bool

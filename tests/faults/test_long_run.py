@@ -11,6 +11,7 @@ from benchmarks.long_run import ROLES, ProcessSample, Sample, record, summarize
 RATE = 500
 
 
+@pytest.mark.extended("a long job")
 def test_descriptors_stay_and_the_run_grows(tmp_path: Path) -> None:
     result = record(tmp_path, seconds=4, rate=RATE, sample_s=0.25)
     assert result.steps > 0

@@ -83,6 +83,7 @@ def test_a_spool_that_is_full_before_the_first_record(tmp_path: Path, small_disk
         job.end()
 
 
+@pytest.mark.extended("test_suspension.py suspends the monitor")
 def test_a_monitor_that_is_suspended(start: Start, tmp_path: Path) -> None:
     """The spool reaches its limit meanwhile; every dropped step is counted."""
     truth, go = tmp_path / "truth", tmp_path / "go"
@@ -108,6 +109,7 @@ def test_a_monitor_that_is_suspended(start: Start, tmp_path: Path) -> None:
     assert "which was suspended" in job.errors.read_text()
 
 
+@pytest.mark.extended("another job; test_capture_faults.py deletes a spool")
 def test_a_spool_that_is_deleted_while_the_job_runs(start: Start, tmp_path: Path) -> None:
     """The monitor reads the deleted files to their ends, and the job continues in new ones."""
     truth, go = tmp_path / "truth", tmp_path / "go"

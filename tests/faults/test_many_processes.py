@@ -32,6 +32,7 @@ def dropped_count(run: Path) -> int:
     return sum(p.dropped_count for p in open_run(run).processes() if p.role == "main")
 
 
+@pytest.mark.extended("half a million spans; test_lost_records.py counts dropped ones")
 def test_a_flood_of_spans(start: Start) -> None:
     """As many spans as two processes can make, into the smallest spool."""
     span_count = 5_000_000 if IS_FULL else 100_000
@@ -45,6 +46,7 @@ def test_a_flood_of_spans(start: Start) -> None:
     assert len(steps) + dropped_count(job.run) == 2 * span_count
 
 
+@pytest.mark.extended("hundreds of processes; test_processes_with_the_same_pid has a few")
 def test_many_short_processes(start: Start) -> None:
     process_count = 10_000 if IS_FULL else 60
     counts = ("--processes", str(process_count), "--parallel", "4")

@@ -10,10 +10,11 @@ from tests.support.buckets import TestBucket
 from tests.support.store_cuts import cut_run
 from tests.support.store_outages import outages
 
+pytestmark = pytest.mark.extended("minutes of cuts; tests/unit/store has faults of object stores")
+
 CUTS = 6
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", ["1", "2"])
 def test_cuts_neither_lose_nor_repeat_a_step(bucket: TestBucket, tmp_path: Path, seed: str) -> None:
     with outages(bucket.server.endpoint, int(seed)) as relay:

@@ -17,9 +17,11 @@ import pytest
 from stepscope.schema import JobState
 from stepscope.store import open_run
 from tests.support.job_control import JOB_PYTHON, JOBS, STEPSCOPE, Job, steps_command
+from tests.support.tiers import extend_all_but
 from tests.support.waiting import wait_until
 
 Start = Callable[..., Job]
+in_detail = pytest.mark.extended("test_kills.py kills these processes")
 
 
 def recorded_steps(run: Path) -> list[int]:
@@ -51,6 +53,7 @@ def assert_complete(run: Path, reported_count: int) -> None:
     assert (work["end_ns"].data[ended] > work["start_ns"][ended]).all()
 
 
+@pytest.mark.extended("every other job ends, too")
 def test_a_job_that_ends_is_completed(start: Start) -> None:
     job = start(*steps_command("--count", "50"))
     assert job.wait() == 0
@@ -67,7 +70,12 @@ def test_the_exit_status_of_the_job_is_returned(start: Start) -> None:
     assert status(job.run).exit_code == 7
 
 
-@pytest.mark.parametrize("redirection", [">&- 2>&-", "2>&-", "2>/dev/full", ">/dev/full"])
+@pytest.mark.parametrize(
+    "redirection",
+    extend_all_but(
+        {">&- 2>&-"}, [">&- 2>&-", "2>&-", "2>/dev/full", ">/dev/full"], "another stream"
+    ),
+)
 def test_output_that_cannot_be_written_does_not_change_the_exit_status(
     tmp_path: Path, redirection: str
 ) -> None:
@@ -79,7 +87,12 @@ def test_output_that_cannot_be_written_does_not_change_the_exit_status(
     assert status(run).exit_code == 7
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
+@pytest.mark.parametrize(
+    "number",
+    extend_all_but(
+        {signal.SIGKILL}, [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT], "another signal"
+    ),
+)
 def test_a_signal_death_is_passed_on(start: Start, number: signal.Signals) -> None:
     job = start("sh", "-c", f"kill -{int(number)} $$")
     assert job.wait() == -number
@@ -87,6 +100,7 @@ def test_a_signal_death_is_passed_on(start: Start, number: signal.Signals) -> No
     assert status(job.run).signal == number
 
 
+@in_detail
 def test_kill_9_of_the_job(start: Start) -> None:
     job = start(*steps_command())
     job.wait_done(100)
@@ -97,6 +111,7 @@ def test_kill_9_of_the_job(start: Start) -> None:
     assert status(job.run).signal == signal.SIGKILL
 
 
+@in_detail
 def test_kill_9_of_a_child_of_the_job(start: Start) -> None:
     """Kill a child, like a rank of torchrun: the command itself continues, and fails."""
     job = start(*steps_command("--child"))
@@ -109,6 +124,7 @@ def test_kill_9_of_a_child_of_the_job(start: Start) -> None:
     assert status(job.run).state is JobState.FAILED
 
 
+@in_detail
 def test_kill_9_of_the_monitor(start: Start) -> None:
     job = start(*steps_command("--count", "3000"))
     job.wait_done(100)
@@ -128,6 +144,7 @@ def recorded_or_none(run: Path) -> list[int]:
     return recorded_steps(run) if (run / "tables" / "spans").is_dir() else []
 
 
+@in_detail
 def test_kill_9_of_everything(start: Start) -> None:
     job = start(*steps_command())
     monitor = job.wait_monitor()
@@ -159,6 +176,7 @@ def test_kill_9_of_everything(start: Start) -> None:
     assert "the exit status is unknown" in status(job.run).reason
 
 
+@in_detail
 def test_kill_9_of_everything_before_the_first_flush(start: Start) -> None:
     job = start(*steps_command())
     job.wait_done(5)
@@ -181,6 +199,7 @@ def test_sigterm_is_passed_to_the_job_and_ends_in_stopped(start: Start) -> None:
     assert_complete(job.run, job.done)
 
 
+@pytest.mark.extended("another job; the signal is passed to one in the test above")
 def test_sigterm_kills_a_job_that_does_not_handle_it(start: Start) -> None:
     job = start(*steps_command())
     job.wait_done(50)
@@ -216,6 +235,7 @@ def test_ctrl_c_in_a_terminal_reaches_the_job_once(tmp_path: Path) -> None:
     assert status(run).state is JobState.STOPPED
 
 
+@pytest.mark.extended("another job; states are in tests/unit/monitor")
 def test_status_of_a_running_and_of_a_stopping_job(start: Start, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -233,6 +253,7 @@ def test_status_of_a_running_and_of_a_stopping_job(start: Start, tmp_path: Path)
     assert status(job.run).state is JobState.STOPPED
 
 
+@pytest.mark.extended("another job; refusals of recover are in tests/unit/cli")
 def test_recover_leaves_a_running_job_alone(start: Start) -> None:
     job = start(*steps_command())
     job.wait_monitor()
@@ -242,6 +263,7 @@ def test_recover_leaves_a_running_job_alone(start: Start) -> None:
     assert "still running" in answer["reason"]
 
 
+@pytest.mark.extended("another job; refusals of recover are in tests/unit/cli")
 def test_recover_of_a_complete_run(start: Start) -> None:
     job = start(*steps_command("--count", "20"))
     assert job.wait() == 0

@@ -22,6 +22,7 @@ from tests.support.announced_steps import announced_command, announced_count, st
 from tests.support.job_control import Job
 from tests.support.scale import IS_FULL
 from tests.support.stepping_clock import SteppingClock
+from tests.support.tiers import extend_all_but
 from tests.support.waiting import wait_until
 
 STEP_COUNT = 400
@@ -34,7 +35,10 @@ def status_of(run: Path) -> JobStatus:
     return status
 
 
-@pytest.mark.parametrize("role", ["job", "monitor", "watch", "launcher"])
+@pytest.mark.parametrize(
+    "role",
+    extend_all_but({"monitor"}, ["job", "monitor", "watch", "launcher"], "another process"),
+)
 def test_a_suspended_process(
     start: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str
 ) -> None:

@@ -30,6 +30,9 @@ from tests.support.job_control import STEPSCOPE, Job
 from tests.support.waiting import wait_until
 
 Start = Callable[..., Job]
+in_detail = pytest.mark.extended(
+    "another job; the lock is in test_recover_names_the_process_that_stores_the_spool"
+)
 
 
 def start_recover(run: Path) -> subprocess.Popen[str]:
@@ -68,6 +71,7 @@ def draining(spool: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+@pytest.mark.extended("test_kills.py starts several recovers at once")
 def test_three_recovers_at_once_after_everything_was_killed(start: Start, tmp_path: Path) -> None:
     truth = tmp_path / "truth"
     job = start(*announced_command(truth), options=WITHOUT_RULES)
@@ -84,6 +88,7 @@ def test_three_recovers_at_once_after_everything_was_killed(start: Start, tmp_pa
     assert not list(job.spool_base.glob("stepscope-*"))
 
 
+@in_detail
 def test_recover_beside_a_monitor_that_the_launcher_restarts(start: Start, tmp_path: Path) -> None:
     """The new monitor must not take the records for its own that `recover` stores meanwhile."""
     truth = tmp_path / "truth"
@@ -100,6 +105,7 @@ def test_recover_beside_a_monitor_that_the_launcher_restarts(start: Start, tmp_p
     assert stored_steps(job.run) == list(range(1500))
 
 
+@in_detail
 def test_a_monitor_waits_for_the_process_that_stores_the_spool(
     start: Start, tmp_path: Path
 ) -> None:
@@ -185,6 +191,7 @@ def make_started_run(directory: Path, created_ns: int) -> tuple[Path, Path]:
     return run, spool
 
 
+@in_detail
 def test_recover_leaves_a_job_alone_whose_monitor_starts(tmp_path: Path) -> None:
     run, spool = make_started_run(tmp_path, time.time_ns())
     recovery = recover_run(str(run))
@@ -197,6 +204,7 @@ def test_recover_leaves_a_job_alone_whose_monitor_starts(tmp_path: Path) -> None
     assert not open_run(run).statuses()
 
 
+@in_detail
 def test_a_process_that_has_got_the_pid_of_a_launcher_is_not_waited_for(tmp_path: Path) -> None:
     run, spool = make_started_run(tmp_path, created_ns=10**18)
     assert recover_run(str(run)).state is JobState.UNKNOWN

@@ -58,6 +58,7 @@ def assert_undisturbed(job: Job, count: int) -> None:
     assert status.state is JobState.COMPLETED
 
 
+@pytest.mark.extended("test_kills.py kills the watch")
 def test_kill_9_of_the_watch(start: Start, rule_file: str) -> None:
     with receiving() as receiver:
         options = (
@@ -78,6 +79,7 @@ def test_kill_9_of_the_watch(start: Start, rule_file: str) -> None:
     assert record(job.run).progress == "ended"
 
 
+@pytest.mark.extended("a long job; test_kills.py kills the watch")
 def test_kill_9_of_the_watch_again_and_again(start: Start, rule_file: str) -> None:
     """The final evaluation still runs, and --fail-on uses it."""
     options = ("--rule", f"{rule_file}:Always", "--fail-on", "Always")
@@ -97,6 +99,7 @@ def test_kill_9_of_the_watch_again_and_again(start: Start, rule_file: str) -> No
     assert record(job.run).progress == "ended"
 
 
+@pytest.mark.extended("another job; test_kills.py kills the launcher")
 def test_the_watch_ends_after_its_launcher(start: Start, rule_file: str) -> None:
     job = start(*steps_command("--count", "1500"), options=("--rule", f"{rule_file}:Always"))
     watch = job.wait_child("watch")

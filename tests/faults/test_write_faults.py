@@ -20,7 +20,10 @@ FAULTS = (
     # The first table of the run, and all that follow: `recover` stores them.
     Fault(process="monitor", directory="run", error="EROFS", first=20, last=ALWAYS),
     Fault(process="watcher", directory="run", error="EIO", first=1, last=ALWAYS),
+    # The progress of the monitor in the spool.
+    Fault(process="monitor", directory="spool", error="ENOSPC", first=1, last=ALWAYS),
 )
+NO_VERDICT = Fault(process="launcher", directory="run", error="ENOSPC", first=8, last=ALWAYS)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.title)
@@ -31,6 +34,7 @@ def test_a_failed_write(fault: Fault, tmp_path: Path) -> None:
     assert not outcome.is_refused
 
 
+@pytest.mark.extended("another job; test_a_failed_write has these calls")
 def test_a_run_that_can_be_written_later(tmp_path: Path) -> None:
     """The monitor continues, although it can neither describe the node nor store anything yet."""
     fault = Fault(process="monitor", directory="run", error="EIO", first=1, last=5)
@@ -42,8 +46,7 @@ def test_a_run_that_can_be_written_later(tmp_path: Path) -> None:
 
 def test_a_verdict_that_cannot_be_stored_is_printed(tmp_path: Path) -> None:
     """The last directory that the launcher creates in the run is that of the verdict."""
-    fault = Fault(process="launcher", directory="run", error="ENOSPC", first=8, last=ALWAYS)
-    outcome = run_with_fault(fault, tmp_path)
+    outcome = run_with_fault(NO_VERDICT, tmp_path)
     assert "findings" in outcome.failed_calls[0]
     assert not outcome.wrong
     assert "The verdict is not stored in the run: " in outcome.messages

@@ -13,7 +13,9 @@ from tests.support.under_stepscope import TORCHRUN
 pytest.register_assert_rewrite("stepscope.testing.framework_contract")
 from stepscope.testing.framework_contract import FrameworkContract  # noqa: E402
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.extended(
+    "DeepSpeed's environment has 2 GB; its adapter is that of PyTorch"
+)
 
 
 class DeepSpeedContract(FrameworkContract):

@@ -12,8 +12,6 @@ from tests.support.framework_environments import find_python
 pytest.register_assert_rewrite("stepscope.testing.framework_contract")
 from stepscope.testing.framework_contract import FrameworkContract  # noqa: E402
 
-pytestmark = pytest.mark.e2e
-
 
 class JaxContract(FrameworkContract):
     script = Path(__file__).parent / "scripts" / "jax_training.py"
@@ -25,13 +23,15 @@ class JaxContract(FrameworkContract):
     @pytest.fixture(scope="class")
     @classmethod
     def python(cls) -> str:
-        return find_python("jax")
+        return find_python("keras")
 
 
+@pytest.mark.extended("TestGrain has a job of JAX")
 class TestPlainJax(JaxContract):
     arguments: ClassVar = ("plain",)
 
 
+@pytest.mark.extended("TestGrain has a job of JAX")
 class TestFlax(JaxContract):
     arguments: ClassVar = ("flax",)
 

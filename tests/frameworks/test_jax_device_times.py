@@ -10,7 +10,10 @@ import pytest
 
 from tests.support.framework_environments import find_python
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.extended(
+    "the clock of the device in detail; test_jax_contracts.py has a job"
+)
+
 SETUP = """
 import os, threading
 from stepscope.capture.frameworks.jax import device_times
@@ -192,7 +195,7 @@ print("done")
 
 def run_code(code: str) -> None:
     done = subprocess.run(
-        [find_python("jax"), "-c", code],
+        [find_python("keras"), "-c", code],
         capture_output=True,
         text=True,
         timeout=120,

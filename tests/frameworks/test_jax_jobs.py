@@ -14,7 +14,8 @@ from tests.support.command import run_command
 from tests.support.framework_environments import find_python
 from tests.support.under_stepscope import FinishedJob, run_under
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.extended("verdicts in detail; test_jax_contracts.py has a job")
+
 SCRIPT = Path(__file__).parent / "scripts" / "jax_faults.py"
 JITTED = """
 import pickle, jax, jax.numpy as jnp
@@ -64,7 +65,7 @@ except RuntimeError as error:
 def run(kind: str, directory: Path, *options: str) -> FinishedJob:
     job = run_under(
         directory / "run",
-        *(find_python("jax"), str(SCRIPT), kind),
+        *(find_python("keras"), str(SCRIPT), kind),
         options=("--no-rules", *(options or ("--window", "off"))),
     )
     assert job.code == 0, job.stderr
@@ -156,7 +157,7 @@ def test_jitted_functions_behave_as_without_stepscope(tmp_path: Path) -> None:
     script.write_text(JITTED)
     job = run_under(
         tmp_path / "run",
-        *(find_python("jax"), str(script)),
+        *(find_python("keras"), str(script)),
         options=("--no-rules", "--window", "off"),
     )
     assert job.code == 0, job.stderr
@@ -165,7 +166,7 @@ def test_jitted_functions_behave_as_without_stepscope(tmp_path: Path) -> None:
 
 def test_an_error_of_the_script_is_the_same(tmp_path: Path) -> None:
     code = "import jax; jax.jit(lambda x: undefined_name)(1)"
-    python = find_python("jax")
+    python = find_python("keras")
     job = run_under(tmp_path / "run", python, "-c", code, options=("--no-rules",))
     bare = subprocess.run([python, "-c", code], check=False, capture_output=True, text=True)
     assert job.code == bare.returncode == 1

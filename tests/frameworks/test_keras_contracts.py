@@ -12,13 +12,10 @@ from tests.support.framework_environments import find_python
 pytest.register_assert_rewrite("stepscope.testing.framework_contract")
 from stepscope.testing.framework_contract import FrameworkContract  # noqa: E402
 
-pytestmark = pytest.mark.e2e
-
 
 class KerasContract(FrameworkContract):
     script = Path(__file__).parent / "scripts" / "keras_training.py"
     arguments: ClassVar = ("fit",)
-    environment: ClassVar[str]
     backend: ClassVar[str]
     callback = "SlowCallback.on_train_batch_end"
     validates_often = True
@@ -26,7 +23,7 @@ class KerasContract(FrameworkContract):
     @pytest.fixture(scope="class")
     @classmethod
     def python(cls) -> str:
-        return find_python(cls.environment)
+        return find_python("keras")
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
@@ -36,8 +33,8 @@ class KerasContract(FrameworkContract):
             yield
 
 
+@pytest.mark.extended("TestKerasOnTensorFlow has a job of Keras")
 class TestKerasOnTorch(KerasContract):
-    environment = "jax"
     backend = "torch"
     versions = frozenset({"keras", "keras_backend", "torch"})
     modules: ClassVar = ("keras", "torch")
@@ -46,14 +43,13 @@ class TestKerasOnTorch(KerasContract):
 
 @pytest.mark.seed("DBP-16")
 class TestKerasOnTensorFlow(KerasContract):
-    environment = "tensorflow"
     backend = "tensorflow"
     versions = frozenset({"keras", "keras_backend", "tensorflow"})
     modules: ClassVar = ("keras", "tensorflow")
 
 
+@pytest.mark.extended("TestKerasOnTensorFlow has a job of Keras")
 class TestKerasOnJax(KerasContract):
-    environment = "jax"
     backend = "jax"
     versions = frozenset({"keras", "keras_backend", "jax"})
     modules: ClassVar = ("keras", "jax")

@@ -11,7 +11,7 @@ import pytest
 from tests.support.framework_environments import find_python
 from tests.support.under_stepscope import JOB_TIMEOUT_S, FinishedJob, run_under
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.extended("jobs that fail; test_keras_contracts.py has a job")
 
 SCRIPT = Path(__file__).parent / "scripts" / "keras_faults.py"
 OPTIONS = ("--quiet", "--no-rules", "--window", "off")
@@ -19,7 +19,7 @@ OPTIONS = ("--quiet", "--no-rules", "--window", "off")
 
 @pytest.fixture(scope="module")
 def python() -> str:
-    return find_python("tensorflow")
+    return find_python("keras")
 
 
 def run_both(
@@ -48,10 +48,10 @@ def test_a_callback_that_raises(python: str, tmp_path: Path) -> None:
 
 
 def test_a_backend_that_is_not_installed(python: str, tmp_path: Path) -> None:
-    job, bare = run_both(python, tmp_path, "callback", backend="jax")
+    job, bare = run_both(python, tmp_path, "callback", backend="openvino")
     assert job.code == bare.returncode == 1
     error = bare.stderr.strip().splitlines()[-1]
-    assert error.startswith("ModuleNotFoundError: No module named 'jax'")
+    assert error.startswith("ModuleNotFoundError: No module named 'openvino'")
     assert error in job.stderr
 
 

@@ -10,7 +10,7 @@ import stepscope
 from tests.support.framework_environments import find_python
 from tests.support.under_stepscope import FinishedJob, label, run_under
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.extended("three jobs; test_keras_contracts.py has one")
 
 SCRIPT = Path(__file__).parent / "scripts" / "keras_strategy.py"
 UNKNOWN_WAITS = (
@@ -26,7 +26,7 @@ UNKNOWN_COMMUNICATION = (
 @pytest.fixture(scope="module", params=["fit", "outside", "inside"])
 def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> FinishedJob:
     options = ("--quiet", "--no-rules", "--window", "off")
-    command = [find_python("tensorflow"), str(SCRIPT), request.param]
+    command = [find_python("keras"), str(SCRIPT), request.param]
     run = tmp_path_factory.mktemp(request.param) / "run"
     done = run_under(run, *command, options=options, KERAS_BACKEND="tensorflow")
     assert done.code == 0, done.stderr

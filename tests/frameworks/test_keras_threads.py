@@ -8,7 +8,8 @@ import pytest
 
 from tests.support.framework_environments import find_python
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.extended("details of threads; test_keras_contracts.py has a job")
+
 BATCH_COUNT = 64
 DATASET_JOB = f"""
 import keras
@@ -35,7 +36,7 @@ print(keras.ops.convert_to_numpy(matrix @ matrix)[0, 0])
 
 
 def test_threads_of_tensorflow_do_not_open_a_file_per_batch(spool: Any) -> None:
-    spool.run(DATASET_JOB, python=find_python("tensorflow"), KERAS_BACKEND="tensorflow")
+    spool.run(DATASET_JOB, python=find_python("keras"), KERAS_BACKEND="tensorflow")
     segments = [path.name for path in spool.path.glob("p-*/*.log")]
     logs = {name.partition("-")[0] for name in segments}
     assert len(segments) <= 2 * len(logs)
@@ -43,7 +44,7 @@ def test_threads_of_tensorflow_do_not_open_a_file_per_batch(spool: Any) -> None:
 
 
 def test_a_wait_for_an_array_that_keras_converts_is_recorded(spool: Any) -> None:
-    done = spool.run(CONVERSION_JOB, python=find_python("jax"), KERAS_BACKEND="jax")
+    done = spool.run(CONVERSION_JOB, python=find_python("keras"), KERAS_BACKEND="jax")
     assert float(done.stdout) == 3000
     (wait,) = spool.drain().of("device_wait")
     assert wait.duration > 0

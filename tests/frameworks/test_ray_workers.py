@@ -11,7 +11,8 @@ from stepscope.store import open_run
 from tests.support.framework_environments import find_python
 from tests.support.under_stepscope import FinishedJob, run_under
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.extended("Ray's environment has 2 GB")
+
 SCRIPT = Path(__file__).parent / "scripts" / "ray_training.py"
 
 

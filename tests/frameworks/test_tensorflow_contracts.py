@@ -12,8 +12,6 @@ from tests.support.framework_environments import find_python
 pytest.register_assert_rewrite("stepscope.testing.framework_contract")
 from stepscope.testing.framework_contract import FrameworkContract  # noqa: E402
 
-pytestmark = pytest.mark.e2e
-
 
 class TensorFlowContract(FrameworkContract):
     script = Path(__file__).parent / "scripts" / "tensorflow_training.py"
@@ -24,7 +22,7 @@ class TensorFlowContract(FrameworkContract):
     @pytest.fixture(scope="class")
     @classmethod
     def python(cls) -> str:
-        return find_python("tensorflow")
+        return find_python("keras")
 
 
 @pytest.mark.seed("SMP-06", "DBP-16")
@@ -32,11 +30,13 @@ class TestCompiledStep(TensorFlowContract):
     arguments: ClassVar = ("function",)
 
 
+@pytest.mark.extended("TestCompiledStep has a job of TensorFlow")
 class TestEagerLoop(TensorFlowContract):
     arguments: ClassVar = ("eager",)
     phases = frozenset({"data_wait", "forward", "loss", "backward", "optimizer"})
 
 
+@pytest.mark.extended("TestCompiledStep has a job of TensorFlow")
 class TestCompiledGradients(TensorFlowContract):
     arguments: ClassVar = ("split",)
     phases = frozenset({"data_wait", "backward", "optimizer"})

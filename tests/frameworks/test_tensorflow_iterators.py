@@ -8,7 +8,8 @@ import pytest
 
 from tests.support.framework_environments import find_python
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.extended("a detail of iterators; test_tensorflow_contracts.py has a job")
+
 JOB = """
 import tensorflow as tf
 from stepscope.capture.frameworks.progress import progress
@@ -22,6 +23,6 @@ print(progress.data_wait_ns - before_ns)
 
 
 def test_the_end_of_an_iterator_is_a_wait_of_the_heartbeat_too(spool: Any) -> None:
-    done = spool.run(JOB, python=find_python("tensorflow"))
+    done = spool.run(JOB, python=find_python("keras"))
     (end,) = [span for span in spool.drain().of("data_wait") if span.flags]
     assert int(done.stdout) >= end.duration > 0

@@ -11,14 +11,14 @@ from tests.support.command import run_command
 from tests.support.framework_environments import find_python
 from tests.support.under_stepscope import JOB_TIMEOUT_S, command_json
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.extended("profiles of TensorFlow are in tests/unit/importers/xplane")
 
 SCRIPT = Path(__file__).parent / "scripts" / "tensorflow_profile.py"
 STEPS = 7
 
 
 def test_steps_operators_and_batches(tmp_path: Path) -> None:
-    command = [find_python("tensorflow"), str(SCRIPT), str(tmp_path / "profile"), str(STEPS)]
+    command = [find_python("keras"), str(SCRIPT), str(tmp_path / "profile"), str(STEPS)]
     subprocess.run(command, check=True, capture_output=True, timeout=JOB_TIMEOUT_S)
     (file,) = (tmp_path / "profile").rglob("*.xplane.pb")
     done = run_command(tmp_path, "import", str(file), "--output", "run")

@@ -12,7 +12,8 @@ from stepscope.store import open_run
 from tests.support.framework_environments import find_python
 from tests.support.under_stepscope import FinishedJob, run_under
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.extended("five jobs; test_tensorflow_contracts.py has one")
+
 SCRIPT = Path(__file__).parent / "scripts" / "tensorflow_windows.py"
 INFERENCE = """
 import keras
@@ -31,7 +32,7 @@ print(functions.has_worked(), functions.has_trained())
 def run(kind: str, directory: Path, start: int, count: int, *, strict: bool = True) -> FinishedJob:
     job = run_under(
         directory / "run",
-        *(find_python("tensorflow"), str(SCRIPT), kind),
+        *(find_python("keras"), str(SCRIPT), kind),
         options=("--no-rules", "--start-step", str(start), "--num-steps", str(count)),
         KERAS_BACKEND="tensorflow",
         strict=strict,
@@ -74,5 +75,5 @@ def test_a_window_that_tensorflow_refuses_leaves_the_profiler_to_the_job(tmp_pat
 
 
 def test_a_process_that_only_calls_models_works_with_tensorflow(spool: Any) -> None:
-    done = spool.run(INFERENCE, python=find_python("tensorflow"), KERAS_BACKEND="tensorflow")
+    done = spool.run(INFERENCE, python=find_python("keras"), KERAS_BACKEND="tensorflow")
     assert done.stdout.split() == ["False", "True", "False"]

@@ -23,7 +23,7 @@ from stepscope.store.upload import upload_run
 from tests.support.buckets import TestBucket, free_port, wait_for_server
 
 _EMULATOR = Path(__file__).with_name("azurite")
-"""Its `package-lock.json` pins the emulator; `make unit` installs it there."""
+"""Its `package-lock.json` pins the emulator; `make test` installs it there."""
 _SCRIPT = _EMULATOR / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
 _VERSION = "2021-08-06"  # of the REST interface
 ACCOUNT = "devstoreaccount1"

@@ -13,7 +13,6 @@ from stepscope.testing.browser import CHROMIUM, collect_problems
 expect.set_options(timeout=30_000)  # tests run side by side on few cores
 
 IN_A_BROWSER = [
-    pytest.mark.e2e,
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
 ]
 """Marks of a test module that uses a browser."""

@@ -1,4 +1,4 @@
-"""Environments of frameworks that are too large for that of the tests: `make test-frameworks`."""
+"""Environments of frameworks that are too large for that of the tests: `make frameworks`."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def find_python(name: str) -> str:
     """Return the interpreter of an environment; skips the test without one."""
     python = Path(os.environ.get(VARIABLE, ROOT)) / name / "bin" / "python"
     if not python.exists():
-        pytest.skip(f"{name} is not installed: make test-frameworks")
+        pytest.skip(f"{name} is not installed: make frameworks")
     return str(python)

@@ -18,7 +18,7 @@ import uvicorn
 from stepscope.server.process import listen, make_server
 from stepscope.server.settings import Settings
 
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 
 
 class ServerResponse(NamedTuple):

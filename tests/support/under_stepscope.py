@@ -23,7 +23,7 @@ TORCHRUN = (
 )
 JOB_TIMEOUT_S = 600
 """Only a job that hangs takes as long, however busy the machine is."""
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,11 @@ FIRST_PAUSE_S = 0.002
 MAX_PAUSE_S = 0.05
 
 
-def wait_until(condition: Callable[[], T], *, timeout_s: float = 30.0, waiting_for: str = "") -> T:
+def wait_until(condition: Callable[[], T], *, timeout_s: float = 120.0, waiting_for: str = "") -> T:
     """Wait until a condition holds, and return its value; fail at the timeout.
 
-    The pause between two checks grows, so that a costly condition does not keep a core busy.
+    Only what never comes takes as long as the timeout, however busy the machine is. The pause
+    between two checks grows, so that a costly condition does not keep a core busy.
     """
     deadline = time.monotonic() + timeout_s
     pause, pause_s = threading.Event(), FIRST_PAUSE_S

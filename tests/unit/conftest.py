@@ -6,62 +6,19 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 
 from stepscope.run import Run
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
+from tests.support.cause_runs import CODE, judge_cause  # noqa: F401 - a fixture
 from tests.support.imported_runs import REAL_TRACES, import_into
+from tests.support.shared_databases import shared_databases  # noqa: F401 - a fixture
 from tests.support.shared_folder import SharedFolder
-
-GET = "fetch > Rows.__getitem__"
-LOOP = "main > train"
-CODE = {
-    "read": f"{GET} > fetch_row > get@requests/api.py",
-    "decode": f"{GET} > read_table@pyarrow/parquet/core.py",
-    "augment": f"{GET} > Compose.__call__ > Mask.__call__",
-    "tokenise": f"{GET} > encode@tiktoken/core.py",
-    "lookup": f"{GET} > lookup",
-    "collate": "fetch > collate_rows",
-    "sync": f"{LOOP} # total += loss.item()",
-    "log": f"{LOOP} # print(step, total)",
-    "python": f"{LOOP} > schedule # rate = base / step",
-    "batch": f"{LOOP} > get_batch # x = data[i : i + n]",
-    "model": f"{LOOP} > Module.__call__@torch/nn/modules/module.py",
-}
-
-
-@pytest.fixture(autouse=True, scope="session")
-def shared_databases() -> Iterator[Callable[..., duckdb.DuckDBPyConnection]]:
-    """Give all that connects to DuckDB a cursor of one database per configuration.
-
-    Opening a database takes 20 ms of CPU time, more than most tests. The views and tables of the
-    store are temporary, and so belong to the cursor. A forked process opens its own.
-
-    Yields:
-        the original function, for tests of the connection itself.
-    """
-    connect = duckdb.connect
-    databases: dict[object, duckdb.DuckDBPyConnection] = {}
-
-    def share(
-        database: str = ":memory:", config: dict[str, Any] | None = None
-    ) -> duckdb.DuckDBPyConnection:
-        if config is None:  # a test itself connects
-            return connect(database)
-        key = (os.getpid(), database, *sorted(config.items()))
-        if key not in databases:
-            databases[key] = connect(database, config=config)
-        return databases[key].cursor()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(duckdb, "connect", share)
-        yield connect
 
 
 @pytest.fixture(scope="session")

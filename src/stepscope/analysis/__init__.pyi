@@ -180,7 +180,6 @@ from .kernel_counters import (
     COUNTER_CATEGORY as COUNTER_CATEGORY,
     COUNTER_RANGE_COLUMNS as COUNTER_RANGE_COLUMNS,
     CounterFlops as CounterFlops,
-    Flops as Flops,
     KernelCounter as KernelCounter,
     NamedGroups as NamedGroups,
     count_flops as count_flops,
@@ -219,7 +218,6 @@ from .late_chain import (
 from .late_ranks import (
     MIN_LATE_RATIO as MIN_LATE_RATIO,
     PERSISTENT_RATIO as PERSISTENT_RATIO,
-    Episode as Episode,
     LateRank as LateRank,
     LateRanks as LateRanks,
     compare_with_others as compare_with_others,
@@ -282,7 +280,6 @@ from .modules import (
 )
 from .operator_table import (
     LAUNCHED_WORK_COLUMNS as LAUNCHED_WORK_COLUMNS,
-    NO_OPERATOR as NO_OPERATOR,
     TABLE_COLUMNS as TABLE_COLUMNS,
     OperatorGroup as OperatorGroup,
     OperatorShape as OperatorShape,
@@ -344,7 +341,6 @@ from .rank_time import (
 from .recomputation import (
     RECOMPUTATION_COLUMNS as RECOMPUTATION_COLUMNS,
     Recomputation as Recomputation,
-    RecomputedOperator as RecomputedOperator,
     find_recomputation as find_recomputation,
 )
 from .recorded_utilization import (
@@ -375,11 +371,10 @@ from .roofline.batches import (
     BATCH_COLUMNS as BATCH_COLUMNS,
     BATCH_CONDITION as BATCH_CONDITION,
 )
-from .roofline.calls import Family as Family, Precision as Precision
+from .roofline.calls import Precision as Precision
 from .roofline.device_table import Unit as Unit
 from .roofline.groups import (
     IMPOSSIBLE_RATIO as IMPOSSIBLE_RATIO,
-    NS_PER_S as NS_PER_S,
     RooflineGroup as RooflineGroup,
     group_calls as group_calls,
 )
@@ -476,7 +471,6 @@ from .step_work import (
     measure_work as measure_work,
 )
 from .steps import (
-    STEP_END_KINDS as STEP_END_KINDS,
     STEP_SOURCES as STEP_SOURCES,
     VALUED_KINDS as VALUED_KINDS,
     Steps as Steps,
@@ -488,7 +482,6 @@ from .steps import (
 )
 from .stuck_collectives import (
     Call as Call,
-    DifferingCall as DifferingCall,
     StuckCollective as StuckCollective,
     find_last_collective as find_last_collective,
     find_stuck_collective as find_stuck_collective,
@@ -524,7 +517,6 @@ from .trace_steps import (
     Overlap as Overlap,
     TraceSteps as TraceSteps,
     break_down_steps as break_down_steps,
-    expose_in_order as expose_in_order,
     find_device_categories as find_device_categories,
     find_host_steps as find_host_steps,
     find_trace_steps as find_trace_steps,
@@ -541,7 +533,6 @@ from .trials import (
 )
 from .utilization import (
     Contention as Contention,
-    LowUse as LowUse,
     UsageShares as UsageShares,
     find_low_use as find_low_use,
     measure_contention as measure_contention,

@@ -113,11 +113,6 @@ class AlignedOperations:
         """Number of stages."""
         return int(self.rank.shape[1])
 
-    @property
-    def missing_ratio(self) -> float:
-        """Share of the operations of all cells that the trace lacks."""
-        return float(np.isnan(self.start).mean())
-
     def find(self, *kinds: str, stage: int | None = None) -> list[int]:
         """List the operations of some kinds, of one stage or of all."""
         return [

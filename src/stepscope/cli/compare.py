@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from stepscope.cli.opening import resolve_run
-from stepscope.cli.options import epochs_option, json_option, split_names
+from stepscope.cli.options import epochs_option, json_option, parsed_by, split_names
 from stepscope.cli.output import json_text
 from stepscope.cli.price_options import price_options
 from stepscope.comparison import (
@@ -70,7 +70,7 @@ class CompareOptions:
     "--allow-different",
     "allowed",
     multiple=True,
-    callback=split_names,
+    callback=parsed_by(split_names),
     metavar="GROUP,…",
     help="With --fail-if, allowed differences between the runs: model, batch, precision, hardware, "
     "software or all; may be repeated.",

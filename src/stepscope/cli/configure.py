@@ -9,7 +9,14 @@ from typing import Any
 
 import click
 
-from stepscope.cli.options import json_option, rule_option, run_argument, set_option, split_names
+from stepscope.cli.options import (
+    json_option,
+    parsed_by,
+    rule_option,
+    run_argument,
+    set_option,
+    split_names,
+)
 from stepscope.cli.output import print_json, say
 from stepscope.cli.text import console
 from stepscope.cli.window_options import ScheduleOptions, depth_options, schedule_options
@@ -77,7 +84,7 @@ class ConfigureOptions(ScheduleOptions):
     "--without-rule",
     "without_rules",
     multiple=True,
-    callback=split_names,
+    callback=parsed_by(split_names),
     metavar="RULE,…",
     help="Rules to evaluate no longer; may be repeated.",
 )

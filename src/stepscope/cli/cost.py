@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from stepscope.cli.opening import open_run
-from stepscope.cli.options import epochs_option, json_option, parse_amount, run_argument
+from stepscope.cli.options import epochs_option, json_option, parse_amount, parsed_by, run_argument
 from stepscope.cli.output import print_json
 from stepscope.cli.price_options import price_options
 from stepscope.cost import PriceRequest, report_cost
@@ -23,7 +23,7 @@ from stepscope.cost import PriceRequest, report_cost
 @epochs_option
 @click.option(
     "--hours",
-    callback=parse_amount,
+    callback=parsed_by(parse_amount),
     metavar="N",
     help="Also show the cost of a run of N hours.",
 )

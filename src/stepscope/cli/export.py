@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from stepscope.cli.opening import open_run
-from stepscope.cli.options import json_option, run_argument, split_names
+from stepscope.cli.options import json_option, parsed_by, run_argument, split_names
 from stepscope.cli.output import print_json
 from stepscope.errors import UsageError
 from stepscope.exporters import (
@@ -58,16 +58,12 @@ class ExportedEventFiles(msgspec.Struct, frozen=True, kw_only=True):
     files: list[ExportedEvents]
 
 
-def _parse_steps(
-    context: click.Context, parameter: click.Parameter, text: str | None
-) -> tuple[int, int] | None:
+def _parse_steps(text: str) -> tuple[int, int]:
     """Parse the first step and the step after the last.
 
-    >>> _parse_steps(None, None, "10:20")
+    >>> _parse_steps("10:20")
     (10, 20)
     """
-    if text is None:
-        return None
     match = re.fullmatch(r"(\d+):(\d+)", text)
     if match is None or int(match[1]) >= int(match[2]):
         raise click.BadParameter(f"{text!r} is not a range of steps, e.g. 10:20.")
@@ -121,7 +117,7 @@ def _parse_steps(
 )
 @click.option(
     "--steps",
-    callback=_parse_steps,
+    callback=parsed_by(_parse_steps),
     metavar="FIRST:END",
     help="For timeline: only the time of these steps, END excluded.",
 )
@@ -129,7 +125,7 @@ def _parse_steps(
     "--source",
     "sources",
     multiple=True,
-    callback=split_names,
+    callback=parsed_by(split_names),
     metavar="NAME,…",
     help=f"For timeline: only some of {', '.join(SOURCES)}; may be repeated. bottlenecks are marks "
     "of GPUs that are hardly used, and of findings of rules.",
@@ -138,7 +134,7 @@ def _parse_steps(
     "--suffix",
     "suffixes",
     multiple=True,
-    callback=split_names,
+    callback=parsed_by(split_names),
     metavar="TEXT,…",
     help="For timeline: only spans and traces of imported files whose names end in TEXT, e.g. "
     "horovod_timeline; may be repeated.",

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 import msgspec
@@ -32,7 +32,7 @@ from stepscope.importers import (
     find_files,
     start_worker,
 )
-from stepscope.quantities import count, count_of, file_size
+from stepscope.quantities import count_of, file_size
 from stepscope.schema import RunInfo
 from stepscope.store import Download, check_free, create_run, download_files, is_remote, upload_run
 
@@ -40,6 +40,45 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 T = TypeVar("T")
+
+
+class _Content(NamedTuple):
+    """Files of one kind in a new run."""
+
+    file: str
+    """Name of one of them."""
+    event: str
+    """Name of what they contain."""
+    sentence: str
+    view: str | None = None
+    """View to see first; None for the verdict."""
+
+
+_TRACES = _Content("trace", "event", "{files}, {events} in {run}", "gpu-time")
+_DEBUGGER = _Content(
+    "file",
+    "framework event",
+    "{files} of SageMaker Debugger, {samples} and {events} in {run}",
+    "overview",
+)
+_VALUES = _Content("file", "value", "{files} of tensors and scalars, {events} in {run}", "tensors")
+_BY_FORM = {
+    STAGE_OPERATIONS: _Content("file", "operation", "{events} of pipeline stages in {run}"),
+    DEBUGGER_TENSORS: _VALUES,
+    TENSORBOARD: _VALUES,
+    MEMORY_TIMELINE: _Content("memory timeline", "change", "{files}, {events} in {run}", "memory"),
+    FLIGHT_RECORDER: _Content(
+        "dump", "collective", "{files} of the flight recorder, {events} in {run}", "distributed"
+    ),
+    NCCL_INSPECTOR: _Content(
+        "log", "collective", "{files} of NCCL Inspector, {events} in {run}", "distributed"
+    ),
+    EXECUTION_TRACE: _Content(
+        "execution trace", "operator", "{files} with the inputs of {events}", "memory"
+    ),
+}
+"""By `Recorded.form`; other forms are those of SageMaker Debugger. The order, after traces and
+Debugger's files, is that in which they are listed; the first one present has the view to see."""
 _SILENCE_S = 60
 """Timeout for a server that sends nothing."""
 
@@ -225,66 +264,25 @@ def _report(results: Sequence[Result], run: str, *, as_json: bool) -> None:
             )
         )
         return
-    timelines = [result for result in recorded if result.form == MEMORY_TIMELINE]
-    executions = [result for result in recorded if result.form == EXECUTION_TRACE]
-    value_files = [r for r in recorded if r.form in {DEBUGGER_TENSORS, TENSORBOARD}]
-    dumps = [result for result in recorded if result.form == FLIGHT_RECORDER]
-    logs = [result for result in recorded if result.form == NCCL_INSPECTOR]
-    staged = [result for result in recorded if result.form == STAGE_OPERATIONS]
-    no_profiles = {
-        *(MEMORY_TIMELINE, EXECUTION_TRACE, DEBUGGER_TENSORS, TENSORBOARD, FLIGHT_RECORDER),
-        *(STAGE_OPERATIONS, NCCL_INSPECTOR),
+    contents: dict[_Content, list[Imported | Recorded]] = {
+        content: [] for content in (_TRACES, _DEBUGGER, *_BY_FORM.values())
     }
-    debugger = [r for r in recorded if r.form not in no_profiles]
-    if debugger:
-        samples = sum(result.sample_count for result in debugger)
-        events = sum(result.event_count for result in debugger)
-        click.echo(
-            f"{count_of(len(debugger), 'file')} of SageMaker Debugger, {count(samples)} samples "
-            f"and {count(events)} framework events in {run}"
-        )
-    if value_files:
-        values = sum(result.event_count for result in value_files)
-        click.echo(
-            f"{count_of(len(value_files), 'file')} of tensors and scalars, "
-            f"{count_of(values, 'value')} in {run}"
-        )
-    if staged:
-        operations = sum(result.event_count for result in staged)
-        click.echo(f"{count(operations)} operations of pipeline stages in {run}")
-        if not read and not debugger:
-            click.echo(f"Next: {suggest('diagnose', locate(run))}")
-            return
-    if timelines:
-        changes = sum(result.event_count for result in timelines)
-        click.echo(
-            f"{count_of(len(timelines), 'memory timeline')}, {count_of(changes, 'change')} in {run}"
-        )
-    if read:
-        events = sum(result.event_count for result in read)
-        click.echo(f"{count_of(len(read), 'trace')}, {count(events)} events in {run}")
-    if executions:
-        operators = sum(result.event_count for result in executions)
-        click.echo(
-            f"{count_of(len(executions), 'execution trace')} with the inputs of "
-            f"{count_of(operators, 'operator')}"
-        )
-    if dumps:
-        calls = sum(result.event_count for result in dumps)
-        click.echo(
-            f"{count_of(len(dumps), 'dump')} of the flight recorder, "
-            f"{count_of(calls, 'collective')} in {run}"
-        )
-    if logs:
-        calls = sum(result.event_count for result in logs)
-        click.echo(
-            f"{count_of(len(logs), 'log')} of NCCL Inspector, "
-            f"{count_of(calls, 'collective')} in {run}"
-        )
-    if read:
-        view = "gpu-time"
-    elif (dumps or logs) and not (debugger or value_files or timelines):
-        view = "distributed"
-    else:
-        view = "overview" if debugger else "tensors" if value_files else "memory"
-    click.echo(f"Next: {suggest('show', locate(run), view)}")
+    contents[_TRACES] += read
+    for result in recorded:
+        contents[_BY_FORM.get(result.form, _DEBUGGER)].append(result)
+    present = [content for content, results in contents.items() if results]
+    for content in present:
+        click.echo(_describe(content, contents[content], run))
+    view = present[0].view
+    words = ("diagnose", locate(run)) if view is None else ("show", locate(run), view)
+    click.echo(f"Next: {suggest(*words)}")
+
+
+def _describe(content: _Content, results: Sequence[Imported | Recorded], run: str) -> str:
+    samples = sum(result.sample_count for result in results if isinstance(result, Recorded))
+    return content.sentence.format(
+        files=count_of(len(results), content.file),
+        events=count_of(sum(result.event_count for result in results), content.event),
+        samples=count_of(samples, "sample"),
+        run=run,
+    )

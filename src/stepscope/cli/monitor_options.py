@@ -7,19 +7,15 @@ from typing import Any
 import click
 
 from stepscope.budget import Budget
-from stepscope.cli.options import parse_size
+from stepscope.cli.options import parse_size, parsed_by
 from stepscope.monitor import DEFAULT_INTERVAL_MS
 from stepscope.schema import INTERVALS_MS
 
 
-def _parse_interval(context: click.Context, parameter: click.Parameter, text: str) -> int:
-    return int(text)
-
-
-def parse_budget(context: click.Context, parameter: click.Parameter, text: str) -> Budget:
+def parse_budget(text: str) -> Budget:
     """Parse a share of one core, a size of memory, or both; the other one keeps its default.
 
-    >>> parse_budget(None, None, "5%,1GB")
+    >>> parse_budget("5%,1GB")
     Budget(cpu_ratio=0.05, memory_bytes=1000000000)
     """
     limits: dict[str, Any] = {}
@@ -41,7 +37,7 @@ interval_option = click.option(
     "--interval",
     "interval_ms",
     type=click.Choice([str(ms) for ms in INTERVALS_MS]),
-    callback=_parse_interval,
+    callback=parsed_by(int),
     default=str(DEFAULT_INTERVAL_MS),
     show_default=True,
     help="Milliseconds between samples of the node.",
@@ -49,7 +45,7 @@ interval_option = click.option(
 budget_option = click.option(
     "--monitor-budget",
     metavar="CPU,MEMORY",
-    callback=parse_budget,
+    callback=parsed_by(parse_budget),
     default="2%,150MB",
     show_default=True,
     help="Share of one core, and memory, for the monitor and the watch process of this node, not "

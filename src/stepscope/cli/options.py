@@ -62,18 +62,21 @@ def epochs_option(command: Decorated) -> Decorated:
     """Add `--epochs`, which projects the cost to a number of epochs."""
     return click.option(
         "--epochs",
-        callback=parse_amount,
+        callback=parsed_by(parse_amount),
         metavar="N",
         help="Also show the cost of a run of N epochs.",
     )(command)
 
 
-def split_names(
-    context: click.Context, parameter: click.Parameter, values: Iterable[str]
-) -> tuple[str, ...]:
+def parsed_by(parse: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Make the callback of an option of a function of its value; None stays None."""
+    return lambda _context, _parameter, value: None if value is None else parse(value)
+
+
+def split_names(values: Iterable[str]) -> tuple[str, ...]:
     """Split the values of an option that may be repeated and may contain several names.
 
-    >>> split_names(None, None, ["StepOutlier, BatchSize", "mine.py:Mine"])
+    >>> split_names(["StepOutlier, BatchSize", "mine.py:Mine"])
     ('StepOutlier', 'BatchSize', 'mine.py:Mine')
     """
     return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
@@ -86,7 +89,7 @@ def rule_option(command: Decorated) -> Decorated:
         "--rules",
         "names",
         multiple=True,
-        callback=split_names,
+        callback=parsed_by(split_names),
         metavar="RULE,…",
         help="Rules to evaluate; path.py:MyRule for a custom rule; may be repeated.",
     )(command)
@@ -181,12 +184,9 @@ def find_report_form(output: Path) -> str:
     return form
 
 
-def check_report_path(
-    context: click.Context, parameter: click.Parameter, output: Path | None
-) -> Path | None:
+def check_report_path(output: Path) -> Path:
     """Refuse a path that no report can be written to."""
-    if output is not None:
-        find_report_form(output)
+    find_report_form(output)
     return output
 
 
@@ -208,10 +208,10 @@ def parse_size(text: str) -> int:
     return int(float(number) * units[unit])
 
 
-def parse_spool_limit(context: click.Context, parameter: click.Parameter, text: str) -> int:
+def parse_spool_limit(text: str) -> int:
     """Parse a size that has room for the span logs of a process.
 
-    >>> parse_spool_limit(None, None, "2MiB")
+    >>> parse_spool_limit("2MiB")
     2097152
     """
     limit_bytes = parse_size(text)
@@ -222,16 +222,12 @@ def parse_spool_limit(context: click.Context, parameter: click.Parameter, text: 
     return limit_bytes
 
 
-def parse_run_size(
-    context: click.Context, parameter: click.Parameter, text: str | None
-) -> int | None:
+def parse_run_size(text: str) -> int:
     """Parse a size that has room for the newest files of a run.
 
-    >>> parse_run_size(None, None, "1GB")
+    >>> parse_run_size("1GB")
     1000000000
     """
-    if text is None:
-        return None
     from stepscope.monitor import MIN_RUN_BYTES
 
     size_bytes = parse_size(text)
@@ -243,18 +239,14 @@ def parse_run_size(
     return size_bytes
 
 
-def parse_amount(
-    context: click.Context, parameter: click.Parameter, text: str | None
-) -> float | None:
+def parse_amount(text: str) -> float:
     """Parse a number above 0.
 
     `click.FloatRange` accepts NaN, because it compares as neither below nor above a bound.
 
-    >>> parse_amount(None, None, "2.5")
+    >>> parse_amount("2.5")
     2.5
     """
-    if text is None:
-        return None
     try:
         amount = float(text)
     except ValueError:
@@ -266,14 +258,12 @@ def parse_amount(
     return amount
 
 
-def parse_price(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
+def parse_price(text: str) -> str:
     """Check a price and return its decimal digits, so that no cent is lost to rounding.
 
-    >>> parse_price(None, None, "31.212")
+    >>> parse_price("31.212")
     '31.212'
     """
-    if text is None:
-        return None
     from stepscope.cost import parse_usd_per_hour
 
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from stepscope.cli.options import Decorated, parse_price
+from stepscope.cli.options import Decorated, parse_price, parsed_by
 from stepscope.cli.output import say
 from stepscope.cost import ENVIRONMENT, NO_PRICE, explain_missing_offer, load_price_table
 from stepscope.monitor import read_instance_type
@@ -29,7 +29,7 @@ def price_options(command: Decorated) -> Decorated:
         ),
         click.option(
             "--usd-per-hour",
-            callback=parse_price,
+            callback=parsed_by(parse_price),
             metavar="PRICE",
             help="Price of one machine per hour; used for the cost of the job and savings.",
         ),

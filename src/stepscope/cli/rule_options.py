@@ -17,6 +17,7 @@ from stepscope.cli.options import (
     Decorated,
     check_report_path,
     config_option,
+    parsed_by,
     rule_option,
     scan_option,
     set_option,
@@ -192,7 +193,7 @@ _OPTIONS = (
     click.option(
         "--stop-on",
         multiple=True,
-        callback=split_names,
+        callback=parsed_by(split_names),
         metavar="RULE,…",
         help="Stop the job when one of these rules fires: SIGTERM, then SIGKILL.",
     ),
@@ -207,7 +208,7 @@ _OPTIONS = (
     click.option(
         "--fail-on",
         multiple=True,
-        callback=split_names,
+        callback=parsed_by(split_names),
         metavar="RULE,…",
         help="Exit with 3 if one of these rules fired and CMD exited with 0.",
     ),
@@ -240,7 +241,7 @@ _OPTIONS = (
         "--report",
         type=click.Path(path_type=Path),
         metavar="FILE|DIR",
-        callback=check_report_path,
+        callback=parsed_by(check_report_path),
         help="Write the report (.html, .ipynb, .json, .xlsx, or a directory of page, notebook and "
         "a JSON file per rule) at the end of the job, and while it runs as often as that takes 1% "
         "of the time.",

@@ -37,6 +37,7 @@ from stepscope.cli.options import (
     json_option,
     parse_run_size,
     parse_spool_limit,
+    parsed_by,
     settings_option,
 )
 from stepscope.cli.output import say
@@ -141,14 +142,14 @@ class RunOptions(ScheduleOptions):
 @click.option("--spool", metavar="DIR", help="Local directory for the span logs.")
 @click.option(
     "--spool-limit",
-    callback=parse_spool_limit,
+    callback=parsed_by(parse_spool_limit),
     default="256MiB",
     show_default=True,
     help="Size limit of the span logs; further records are dropped and counted.",
 )
 @click.option(
     "--max-run-size",
-    callback=parse_run_size,
+    callback=parsed_by(parse_run_size),
     metavar="SIZE",
     help="Size of the run, without detailed windows, from which its oldest records are rounded: "
     "counts, and sums of times, stay exact, single times and samples do not.  [default: no limit]",

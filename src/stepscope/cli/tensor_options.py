@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from stepscope.cli.options import Decorated, parse_size
+from stepscope.cli.options import Decorated, parse_size, parsed_by
 from stepscope.spool import (
     COLLECTIONS,
     DEFAULT_RAW_LIMIT_BYTES,
@@ -38,7 +38,7 @@ def tensor_options(command: Decorated) -> Decorated:
 
 def _plan(
     *,
-    collections: list[str],
+    collections: list[str] | None,
     patterns: tuple[str, ...],
     interval: int | None,
     evaluation_interval: int | None,
@@ -71,7 +71,7 @@ def _plan(
         return None
     try:
         return TensorPlan(
-            collections=collections,
+            collections=collections or [],
             patterns=patterns,
             interval=interval or (None if steps is None else 1),
             evaluation_interval=evaluation_interval,
@@ -86,24 +86,12 @@ def _plan(
         raise click.BadParameter(str(error), param_hint=_NEED) from None
 
 
-def _parse_limit(
-    context: click.Context, parameter: click.Parameter, text: str | None
-) -> int | None:
-    return None if text is None else parse_size(text)
+def _parse_collections(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _parse_collections(
-    context: click.Context, parameter: click.Parameter, text: str | None
-) -> list[str]:
-    return [] if text is None else [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _parse_steps(
-    context: click.Context, parameter: click.Parameter, text: str | None
-) -> dict[str, Any] | None:
+def _parse_steps(text: str) -> dict[str, Any]:
     """Parse `START:END`, either of which may be missing, or `N,N,…`."""
-    if text is None:
-        return None
     start, colon, end = text.partition(":")
     try:
         if colon:
@@ -120,10 +108,8 @@ def _parse_steps(
     return {"steps": steps, "first_step": 0, "end_step": 0}
 
 
-def _parse_ranks(
-    context: click.Context, parameter: click.Parameter, text: str | None
-) -> list[int] | None:
-    if text is None or text == "all":
+def _parse_ranks(text: str) -> list[int] | None:
+    if text == "all":
         return None
     try:
         return _parse_numbers(text)
@@ -139,8 +125,8 @@ def _parse_numbers(text: str) -> list[int]:
 
 
 _OPTIONS = (
-    click.option("--tensors", "tensor_collections", callback=_parse_collections, metavar="NAMES",
-                 help="Record statistics of tensors: any of "
+    click.option("--tensors", "tensor_collections", callback=parsed_by(_parse_collections),
+                 metavar="NAMES", help="Record statistics of tensors: any of "
                  f"{', '.join(COLLECTIONS)}, separated by commas."),
     click.option("--tensors-matching", "tensor_patterns", multiple=True, metavar="REGEX",
                  help="Record statistics of the tensors whose whole name matches, such as "
@@ -152,9 +138,11 @@ _OPTIONS = (
                  type=click.IntRange(min=1),
                  help="Record activations, inputs and outputs at every Nth call of a model for "
                  "evaluation; these are counted by themselves.  [default: as --tensors-every]"),
-    click.option("--tensors-steps", "tensor_steps", callback=_parse_steps, metavar="START:END",
+    click.option("--tensors-steps", "tensor_steps", callback=parsed_by(_parse_steps),
+                 metavar="START:END",
                  help="Record tensors only in these steps; or only at these, such as 5,7,9."),
-    click.option("--tensors-ranks", "tensor_ranks", callback=_parse_ranks, metavar="RANKS",
+    click.option("--tensors-ranks", "tensor_ranks", callback=parsed_by(_parse_ranks),
+                 metavar="RANKS",
                  help="Ranks that record tensors, such as 0.  [default: all]"),
     click.option("--tensors-sharded", "tensor_sharded", type=click.Choice(["shards", "whole"]),
                  help="Of a tensor whose parts are on several ranks (FSDP2, DTensor), record the "
@@ -164,7 +152,8 @@ _OPTIONS = (
     click.option("--tensors-raw", "tensor_raw_patterns", multiple=True, metavar="REGEX",
                  help="Record the tensors whose whole name matches with their elements, such as "
                  "gradient/fc.*; may be repeated."),
-    click.option("--tensors-raw-limit", "tensor_raw_limit", callback=_parse_limit, metavar="SIZE",
+    click.option("--tensors-raw-limit", "tensor_raw_limit", callback=parsed_by(parse_size),
+                 metavar="SIZE",
                  help="Size of the elements of a job; tensors beyond it are named in the run.  "
                  f"[default: {DEFAULT_RAW_LIMIT_BYTES // 1_000_000}MB]"),
 )  # fmt: skip

@@ -98,7 +98,9 @@ def write_stuck(out: Console, stuck: StuckAccount) -> None:
 
 def _write_phases(out: Console, verdict: Verdict) -> None:
     phases = {
-        _to_words(name): share for name, share in verdict.phases.items() if share >= MIN_PHASE_RATIO
+        name.replace("_", " "): share
+        for name, share in verdict.phases.items()
+        if share >= MIN_PHASE_RATIO
     }
     width = max([MIN_NAME_WIDTH, *map(len, phases)]) + 1
     for name, share in phases.items():
@@ -176,10 +178,6 @@ def _write_location(out: Console, location: str | Path, views: Sequence[str]) ->
     for number, view in enumerate(views):
         title, command = "" if number else "more", suggest("show", locate(location), view)
         out.print(Text.assemble((f"{title:<4}", "dim"), f"  {command}"), soft_wrap=True)
-
-
-def _to_words(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def _capitalise(text: str) -> str:

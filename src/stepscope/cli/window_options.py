@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import click
 import msgspec
 
+from stepscope.cli.options import Decorated, parsed_by
 from stepscope.errors import UsageError
 from stepscope.quantities import number
 from stepscope.run import WindowContents, check_schedules, choose_contents
 from stepscope.schema import WindowSchedule
 from stepscope.spool import OPTIONS, Depth, parse_step_schedule
-
-Decorated = Callable[..., Any]
 
 _OPTION_HELP = {
     "shapes": "Shapes, types and strides of operator inputs.",
@@ -59,12 +58,6 @@ def depth_options(command: Decorated) -> Decorated:
         default=True,
         help="Record operators, or only kernels, copies and runtime calls.  [default: full]",
     )(command)
-
-
-def _parse_schedules(
-    context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
-) -> tuple[WindowSchedule, ...]:
-    return tuple(_parse_schedule(text) for text in texts)
 
 
 def _parse_schedule(text: str) -> WindowSchedule:
@@ -128,8 +121,8 @@ def schedule_options(command: Decorated) -> Decorated:
         click.option("--every", "repeat_intervals", metavar="K", multiple=True,
                      type=click.FloatRange(min=0, min_open=True),
                      help="Repeat the window every K steps, or K seconds with --start-time."),
-        click.option("--schedule", "schedules", callback=_parse_schedules, metavar="NAME=N,…",
-                     multiple=True,
+        click.option("--schedule", "schedules", metavar="NAME=N,…", multiple=True,
+                     callback=parsed_by(lambda texts: tuple(map(_parse_schedule, texts))),
                      help="Open windows in cycles, as torch.profiler.schedule: "
                      "wait=5,warmup=2,active=10,repeat=3,skip_first=20. Without repeat, or with "
                      "repeat=0, until the job ends. Or all of the above in one value: "

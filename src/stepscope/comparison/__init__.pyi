@@ -12,7 +12,7 @@ from .gate import (
     parse_allowed_groups as parse_allowed_groups,
 )
 from .job_figures import FigureChange as FigureChange
-from .names import NameChanges as NameChanges
+from .names import NameChange as NameChange, NameChanges as NameChanges
 from .payload import (
     ComparedRun as ComparedRun,
     Comparison as Comparison,

@@ -182,13 +182,11 @@ def _compare_all_names(
     base_run: ProgramRun, other_run: ProgramRun
 ) -> tuple[NameChanges | None, NameChanges | None]:
     kernels = _compare_names(
-        _measure_kernels(base_run),
-        _measure_kernels(other_run),
+        *(_measure_names(run, "kernels", "duration_ns") for run in (base_run, other_run)),
         time_of="kernels on devices, summed, per step",
     )
     operators = _compare_names(
-        _measure_operators(base_run),
-        _measure_operators(other_run),
+        *(_measure_names(run, "operators", "host_self_ns") for run in (base_run, other_run)),
         time_of="operators' own time on the host, per step",
     )
     return kernels, operators
@@ -202,23 +200,15 @@ def _compare_names(
     return compare_names(base_times, other_times, time_of=time_of, top=TOP)
 
 
-def _measure_kernels(run: ProgramRun) -> TimeByName:
+def _measure_names(run: ProgramRun, table: str, time: str) -> TimeByName:
+    """Measure the time by name within the steps: of operators on the host, else on devices."""
+    steps = [work.steps.host if table == "operators" else work.steps.extent for work in run.works]
     return measure_time_by_name(
         [work.trace for work in run.works],
-        [work.steps.extent for work in run.works],
+        steps,
         excluded=[_find_evaluation(run, work) for work in run.works],
-        table="kernels",
-        time="duration_ns",
-    )
-
-
-def _measure_operators(run: ProgramRun) -> TimeByName:
-    return measure_time_by_name(
-        [work.trace for work in run.works],
-        [work.steps.host for work in run.works],
-        excluded=[_find_evaluation(run, work) for work in run.works],
-        table="operators",
-        time="host_self_ns",
+        table=table,
+        time=time,
     )
 
 

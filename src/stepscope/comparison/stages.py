@@ -5,8 +5,6 @@ Only the proportions count: callers scale them to the part's time per step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from stepscope.analysis import HOST_CAUSE_LABELS
 from stepscope.run import Rank, Run
 
@@ -39,7 +37,7 @@ def split_data_wait(run: Run) -> Amounts | None:
 def split_host_time(run: Run) -> Amounts | None:
     """Split the time between phases by its causes, over all ranks; None where no rank was
     sampled."""
-    if not _has_samples(run.ranks):
+    if not any(work.sample_count for rank in run.ranks if (work := rank.host_work) is not None):
         return None
     amounts: Amounts = {}
     for rank in run.ranks:
@@ -51,10 +49,6 @@ def split_host_time(run: Run) -> Amounts | None:
         unsampled_ratio = max(0.0, 1 - sum(causes.values()))
         _add_amount(amounts, UNSAMPLED, between_ns * unsampled_ratio)
     return amounts
-
-
-def _has_samples(ranks: Sequence[Rank]) -> bool:
-    return any(work.sample_count for rank in ranks if (work := rank.host_work) is not None)
 
 
 def _sum_phase_ns(rank: Rank, phase: str) -> float:

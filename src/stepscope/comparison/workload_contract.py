@@ -82,7 +82,8 @@ def collect_terms(run: Run) -> dict[ContractGroup, Terms]:
     work = describe_trace_work(run.traces[0]) if rank is None and run.traces else None
     return {
         "model": _describe_model(model, optimizers) | _describe_layers(work),
-        "batch": _describe_batch(rank, inputs) | _describe_samples(work),
+        "batch": _describe_batch(rank, inputs)
+        | ({} if work is None else {"samples in the inputs of layers": count(work.batch)}),
         "precision": _describe_precision(model, inputs, optimizers),
         "hardware": _describe_hardware(run),
         "software": _describe_software(run, rank),
@@ -146,10 +147,6 @@ def _describe_layers(work: TraceWork | None) -> Terms:
     weights = [" ".join(weight) for weight in sorted(work.weights)]
     digest = _hash(weights)
     return {"layers of the trace": f"{count_of(len(weights), 'shape')} of weights, digest {digest}"}
-
-
-def _describe_samples(work: TraceWork | None) -> Terms:
-    return {} if work is None else {"samples in the inputs of layers": count(work.batch)}
 
 
 def _describe_batch(rank: Rank | None, inputs: Sequence[ModelInputsFact]) -> Terms:

@@ -9,7 +9,6 @@ from .late_ranks import (
 from .learning import (
     LEARNING_TITLE as LEARNING_TITLE,
     Learning as Learning,
-    LearningState as LearningState,
 )
 from .shares import compute_evaluation_ratio as compute_evaluation_ratio
 from .stuck import (
@@ -19,8 +18,6 @@ from .stuck import (
 )
 from .stuck_account import (
     StuckAccount as StuckAccount,
-    StuckKind as StuckKind,
-    StuckRank as StuckRank,
 )
 from .targets import (
     MAX_DATA_RATIO as MAX_DATA_RATIO,
@@ -48,7 +45,6 @@ from .verdict import (
     Suspect as Suspect,
     Target as Target,
     TargetName as TargetName,
-    TriedFix as TriedFix,
     Verdict as Verdict,
     name_cause as name_cause,
 )

@@ -196,21 +196,21 @@ class Attributor:
         """
         row_count = len(matrix)
         block = max(1, round(row_count ** (1 / 3)))
-        generator = np.random.default_rng(0)
         lengths = np.full(-(-row_count // block), block)
         lengths[-1] -= lengths.sum() - row_count
         # The sum of a block is the difference of two cumulative sums.
         cumulative = np.zeros((row_count + block + 1, matrix.shape[1]), dtype=np.int64)
         np.cumsum(np.concatenate([matrix, matrix[:block]]), axis=0, out=cumulative[1:])
-        same_count = 0
+        generator = np.random.default_rng(0)
+        totals = []
         for _ in range(self.thresholds.resamples):
             starts = generator.integers(0, row_count, size=len(lengths))
-            sums = cumulative[starts + lengths] - cumulative[starts]
-            resampled = self.attribute(compute_shares(sums, self._split))
-            same_count += (resampled.suspect, resampled.cause) == (
-                attribution.suspect,
-                attribution.cause,
-            )
+            totals.append((cumulative[starts + lengths] - cumulative[starts]).sum(axis=0))
+        same_count = 0
+        for total, count in zip(*np.unique(totals, axis=0, return_counts=True), strict=True):
+            resampled = self.attribute(compute_shares(total[np.newaxis], self._split))
+            if (resampled.suspect, resampled.cause) == (attribution.suspect, attribution.cause):
+                same_count += int(count)
         stability = same_count / self.thresholds.resamples * step_count / (step_count + 5)
         if attribution.suspect in NEED_A_WINDOW and not self._split.has_window:
             stability *= 0.5

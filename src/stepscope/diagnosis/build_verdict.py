@@ -131,7 +131,7 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
     contributing = find_contributing_causes(
         inputs, finding, attribution, attributor.attribute_all(shares)
     )
-    step_count = _count_measured_steps(run)
+    step_count = sum(int(rank.steps.measured().sum()) for rank in run.ranks)
     stability = attributor.estimate_stability(matrix, attribution, step_count)
     accuracy = estimate_accuracy(finding.cause, finding.evidence_kind)
     phases = measure_phase_shares(matrix)
@@ -257,10 +257,6 @@ def _abstain(run: Run, obstacle: str) -> Verdict:
     if loss is not None and loss not in obstacle:
         obstacle = f"{loss}; {obstacle}"
     return make_abstention(obstacle, _list_loss_notes(run), step_count=step_count)
-
-
-def _count_measured_steps(run: Run) -> int:
-    return sum(int(rank.steps.measured().sum()) for rank in run.ranks)
 
 
 def _rule_out(

@@ -105,7 +105,9 @@ def plan_step(
         wait_ns = max(0.0, batches.wall_ns / workers - compute_ns)
         return StepPlan(compute_ns=compute_ns, stretch_ns=0.0, wait_ns=wait_ns)
     worker_ns = max(batches.wall_ns / workers, batches.cpu_ns / min(workers, cores))
-    stretch_ns = _compute_stretch_ns(training, batches, workers, cores)
+    busy_workers = count_busy_workers(training.wall_ns, batches, workers)
+    slowdown = compute_slowdown(training, busy_workers, cores)
+    stretch_ns = (slowdown - 1) * min(training.wall_ns, batches.cpu_ns / busy_workers)
     shortest_ns = max(compute_ns, worker_ns, (training.cpu_ns + batches.cpu_ns) / cores)
     total_ns = max(max(compute_ns, worker_ns) + stretch_ns, shortest_ns)
     return StepPlan(
@@ -114,14 +116,6 @@ def plan_step(
         wait_ns=max(0.0, total_ns - compute_ns - stretch_ns),
         saved_ns=total_ns - shortest_ns,
     )
-
-
-def _compute_stretch_ns(
-    training: TrainingWork, batches: BatchWork, workers: int, cores: float
-) -> float:
-    busy_workers = count_busy_workers(training.wall_ns, batches, workers)
-    slowdown = compute_slowdown(training, busy_workers, cores)
-    return (slowdown - 1) * min(training.wall_ns, batches.cpu_ns / busy_workers)
 
 
 def count_busy_workers(compute_ns: float, batches: BatchWork, workers: int) -> float:

@@ -171,13 +171,9 @@ def _join(nodes: dict[str, StuckNode]) -> dict[int, tuple[str, RankAccount]]:
     for name, node in nodes.items():
         for account in node.ranks:
             earlier = joined.get(account.rank)
-            if earlier is None or _is_later(account, earlier[1]):
+            if earlier is None or _start_ticks(account.process) > _start_ticks(earlier[1].process):
                 joined[account.rank] = name, account
     return dict(sorted(joined.items()))
-
-
-def _is_later(account: RankAccount, earlier: RankAccount) -> bool:
-    return _start_ticks(account.process) > _start_ticks(earlier.process)
 
 
 def _start_ticks(process: str) -> int:

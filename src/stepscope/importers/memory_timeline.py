@@ -27,7 +27,6 @@ from stepscope.importers.results import (
     Recorded,
     Refused,
     Result,
-    ignore_progress,
     refuse,
 )
 from stepscope.intervals import Int
@@ -60,11 +59,7 @@ class MemoryTimelineImporter:
         return any(form.match(head) for form in (_RAW, _SUMS, _EMPTY))
 
     def import_files(
-        self,
-        files: Sequence[Path],
-        run: Path,
-        node: str,
-        progress: ProgressCallback = ignore_progress,
+        self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback
     ) -> list[Result]:
         """Import memory timelines one after the other; see `registry.Importer.import_files`."""
         names = [path.name for path in files]

@@ -25,7 +25,6 @@ from stepscope.importers.results import (
     ProgressCallback,
     Recorded,
     Result,
-    ignore_progress,
     refuse,
 )
 from stepscope.quantities import count_of
@@ -131,11 +130,7 @@ class NcclInspectorImporter:
         return bool(_LINE.match(read_head(path)))
 
     def import_files(
-        self,
-        files: Sequence[Path],
-        run: Path,
-        node: str,
-        progress: ProgressCallback = ignore_progress,
+        self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback
     ) -> list[Result]:
         """Import logs, from all of which the ranks follow; see `registry.Importer`."""
         results: list[Result] = []

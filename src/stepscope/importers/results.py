@@ -47,7 +47,8 @@ def refuse(path: Path, error: Exception) -> Refused:
     """Refuse a file that cannot be read, or with a ValueError one whose content is damaged."""
     if isinstance(error, ValueError):
         return Refused(path, f"{path} was not imported: {error}.")
-    return Refused(path, f"{path} cannot be read: {error}.")
+    reason = getattr(error, "strerror", None) or error
+    return Refused(path, f"{path} cannot be read: {reason}.")
 
 
 Result = Imported | Recorded | Refused

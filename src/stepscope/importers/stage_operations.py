@@ -25,7 +25,6 @@ from stepscope.importers.results import (
     Recorded,
     Refused,
     Result,
-    ignore_progress,
 )
 from stepscope.quantities import count_of
 from stepscope.store import (
@@ -68,11 +67,7 @@ class StageOperationsImporter:
             return False
 
     def import_files(
-        self,
-        files: Sequence[Path],
-        run: Path,
-        node: str,
-        progress: ProgressCallback = ignore_progress,
+        self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback
     ) -> list[Result]:
         """Import the first job, refuse others; see `registry.Importer.import_files`."""
         results: list[Result] = []

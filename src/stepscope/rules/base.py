@@ -155,9 +155,13 @@ class IncrementalRule(Rule[P], Generic[P, S]):
     end where scans do.
     """
 
+    run_state: ClassVar[type[Any]]
+    """Class of the state."""
+
     def start(self) -> S:
         """Return the state before any data."""
-        raise NotImplementedError
+        state: S = self.run_state()
+        return state
 
     def update(self, state: S, inputs: RuleInputs) -> S:
         """Return the state after one more range; the previous state must not be used again."""

@@ -7,7 +7,7 @@ sentences; `PerDeviceRule` and `PerRankRule` supply everything that such rules h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -87,13 +87,17 @@ class PerDeviceRule(IncrementalRule[P, DeviceStates[D]], Generic[P, D]):
     """Reason why the rule does not apply to a run without such samples."""
     advice: ClassVar[str] = ""
     """What to do to get such samples."""
+    details_type: ClassVar[type[Any]]
+    """Details of the rule, with those of each GPU in the field `gpus`."""
+    run_state = DeviceStates
 
     @property
     def patience_count(self) -> int:
         """Number of datapoints that a device must exceed."""
         raise NotImplementedError
 
-    def samples(self, inputs: RuleInputs) -> Mapping[Device, Series]:
+    @staticmethod
+    def samples(inputs: RuleInputs) -> Mapping[Device, Series]:
         """Return the sorted samples of each device."""
         raise NotImplementedError
 
@@ -111,16 +115,18 @@ class PerDeviceRule(IncrementalRule[P, DeviceStates[D]], Generic[P, D]):
         """Evaluate the steps of one GPU; None if they lack what the rule needs."""
         return None
 
-    def details(self, devices: Devices[D]) -> msgspec.Struct:
-        """Return the numbers behind the sentences, by GPU in the field `gpus`."""
+    def details_of(self, device: D) -> msgspec.Struct:
+        """Return the numbers of one device behind the sentences."""
         raise NotImplementedError
+
+    def details(self, devices: Devices[D]) -> Any:
+        """Return the numbers behind the sentences."""
+        gpus = {str(name): self.details_of(device) for name, device in devices.items()}
+        return self.details_type(gpus=gpus)
 
     def sentences(self, devices: Devices[D], triggered: Devices[D]) -> Iterable[str]:
         """Describe all devices and those on which the rule fired."""
         raise NotImplementedError
-
-    def start(self) -> DeviceStates[D]:
-        return DeviceStates()
 
     def update(self, state: DeviceStates[D], inputs: RuleInputs) -> DeviceStates[D]:
         for name, series in self.samples(inputs).items():
@@ -168,9 +174,7 @@ class PerDeviceRule(IncrementalRule[P, DeviceStates[D]], Generic[P, D]):
             triggered=state.trigger,
             violations=sum(result.violation_count for result in results.values()),
             datapoints=max(result.datapoint_count for result in results.values()),
-            details=msgspec.structs.replace(
-                self.details({}), gpus={name: result.details for name, result in results.items()}
-            ),
+            details=self.details_type(gpus={name: r.details for name, r in results.items()}),
             sentences=[f"Trace {name}: {result.sentence}" for name, result in results.items()],
             ranks=state.triggered_ranks,
         )
@@ -249,8 +253,12 @@ class PerRankRule(IncrementalRule[P, K], Generic[P, R, K]):
         """Describe the evaluated ranks and those on which the rule fired."""
         raise NotImplementedError
 
+    def select_steps(self, inputs: RuleInputs) -> Sequence[RankStepTimes]:
+        """Return the new steps that the rule evaluates."""
+        return inputs.steps
+
     def update(self, state: K, inputs: RuleInputs) -> K:
-        for steps in inputs.steps:
+        for steps in self.select_steps(inputs):
             self.update_rank(state, steps, inputs)
         for trace in sort_traces(inputs):
             traced = imported_steps(trace)

@@ -149,12 +149,11 @@ from .python_profiles import (
     ProfiledFunction as ProfiledFunction,
     read_python_profiles as read_python_profiles,
 )
-from .rank_collectives import TraceCalls as TraceCalls, combine_calls as combine_calls
+from .rank_collectives import combine_calls as combine_calls
 from .rank_ends import RankEnd as RankEnd, read_rank_ends as read_rank_ends
 from .rank_exchange import (
     measure_step_exchange as measure_step_exchange,
     read_calls as read_calls,
-    read_exchange as read_exchange,
 )
 from .rank_figures import (
     RANK_FIGURES as RANK_FIGURES,
@@ -166,7 +165,6 @@ from .rank_mesh import (
     parse_mesh as parse_mesh,
 )
 from .rank_numbers import (
-    RankNumbers as RankNumbers,
     number_ranges as number_ranges,
     number_ranks as number_ranks,
 )
@@ -221,7 +219,6 @@ from .stored import (
 from .tensor_bins import (
     LastStatistics as LastStatistics,
     RecordedTensors as RecordedTensors,
-    StepColumns as StepColumns,
     TensorHistograms as TensorHistograms,
     TensorSelection as TensorSelection,
     aggregate_tensors as aggregate_tensors,
@@ -244,7 +241,6 @@ from .tensor_series import (
 )
 from .tensor_values import select_tensor_values as select_tensor_values
 from .tf_data import (
-    TfDataStage as TfDataStage,
     measure_tf_data as measure_tf_data,
 )
 from .trace_devices import (
@@ -261,7 +257,6 @@ from .trace_events import (
 )
 from .trace_fetches import (
     Fetches as Fetches,
-    TracedFetches as TracedFetches,
     measure_fetches as measure_fetches,
     read_fetches as read_fetches,
 )

@@ -111,7 +111,7 @@ def describe_changes(before: JobConfiguration, after: JobConfiguration) -> Itera
     """Describe the settings in which two configurations differ."""
     texts = (
         ("sampling interval", *(duration(1e6 * c.interval_ms) for c in (before, after))),
-        ("automatic windows", *(_describe_mode(c) for c in (before, after))),
+        ("automatic windows", *("on" if c.window == "auto" else "off" for c in (before, after))),
     )
     for setting, old, new in texts:
         if old != new:
@@ -128,10 +128,6 @@ def describe_changes(before: JobConfiguration, after: JobConfiguration) -> Itera
             )
     if before.rules != after.rules and before.rules is not None and after.rules is not None:
         yield from _describe_rule_changes(before.rules, after.rules)
-
-
-def _describe_mode(configuration: JobConfiguration) -> str:
-    return "on" if configuration.window == "auto" else "off"
 
 
 def _describe_rule_changes(before: RuleSelection, after: RuleSelection) -> Iterator[SettingChange]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import CancelledError
 from typing import Any
 
 from stepscope._optional import require
 from stepscope.errors import NotARunError, StepscopeError, UsageError
-from stepscope.run.engine import Engine, Part, RunT, Table
-from stepscope.run.executors import map_on
+from stepscope.run.engine import Engine, Part, RunT, Table, Task
+from stepscope.run.executors import compute_on
 
 CONNECT_TIMEOUT_S = 10
 REPLACEMENT_TIMEOUT_S = 30
@@ -70,18 +70,11 @@ class DaskEngine(Engine):
         """Leave the scheduler."""
         self._client.close()
 
-    def map(
-        self,
-        run: RunT,
-        function: Callable[[RunT, Part], Table],
-        parts: Sequence[Part],
-        *,
-        tables: Sequence[str] = (),
-    ) -> list[Table]:
-        """See `Engine.map`. Parts of a lost worker are computed by the others."""
+    def compute(self, task: Task[RunT, Part, Table]) -> list[Table]:
+        """See `Engine.compute`. Parts of a lost worker are computed by the others."""
         executor, presence = self._client.get_executor(pure=False), _Presence(self._client)
         try:
-            return map_on(executor, run, function, parts, tables=tables, check=presence.check)
+            return compute_on(executor, task, check=presence.check)
         except self._losses as error:
             raise StepscopeError(
                 f"The workers of the Dask scheduler at {self._address} were lost while they read "
@@ -109,7 +102,7 @@ class DaskEngine(Engine):
                     )
 
 
-class NoWorkers(Exception):  # noqa: N818 - `map` states the error
+class NoWorkers(Exception):  # noqa: N818 - `compute` states the error
     """Scheduler whose lost workers were not replaced in time."""
 
 
@@ -122,11 +115,7 @@ class _Presence:
 
     def check(self) -> None:
         """Raise NoWorkers if there have been no workers for a while."""
-        if _count_workers(self._client):
+        if len(self._client.scheduler_info(n_workers=-1)["workers"]):
             self._last_present_s = time.monotonic()
         elif time.monotonic() - self._last_present_s > REPLACEMENT_TIMEOUT_S:
             raise NoWorkers
-
-
-def _count_workers(client: Any) -> int:
-    return len(client.scheduler_info(n_workers=-1)["workers"])

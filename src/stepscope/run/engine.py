@@ -10,7 +10,8 @@ done. The other engines are in `executors` and `dask_engine`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from stepscope.store import RunReader
 
@@ -26,6 +27,16 @@ class OfReader(Protocol):
 RunT = TypeVar("RunT", bound=OfReader)
 Part = TypeVar("Part")
 Table = TypeVar("Table")
+
+
+@dataclass(frozen=True, slots=True)
+class Task(Generic[RunT, Part, Table]):
+    """A function and the parts of a run for which it is called; see `Engine.map`."""
+
+    run: RunT
+    function: Callable[[RunT, Part], Table]
+    parts: Sequence[Part]
+    tables: Sequence[str]
 
 
 class Engine:
@@ -53,7 +64,11 @@ class Engine:
         Raises:
             StepscopeError: the engine has failed.
         """
-        return [function(run, part) for part in parts]
+        return self.compute(Task(run, function, parts, tables))
+
+    def compute(self, task: Task[RunT, Part, Table]) -> list[Table]:
+        """Compute the results of a task, in the order of its parts."""
+        return [task.function(task.run, part) for part in task.parts]
 
     def close(self) -> None:
-        """Release connections."""
+        """Release connections and processes."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-from stepscope.run.engine import Engine, Part, RunT, Table
+from stepscope.run.engine import Engine, Part, RunT, Table, Task
 
 MIN_POOL_PARTS = 8
 """Parts from which processes are worth their start."""
@@ -13,20 +11,23 @@ MIN_POOL_PARTS = 8
 class LocalEngine(Engine):
     """Engine that starts processes on this machine for a run of many parts."""
 
-    def map(
-        self,
-        run: RunT,
-        function: Callable[[RunT, Part], Table],
-        parts: Sequence[Part],
-        *,
-        tables: Sequence[str] = (),
-    ) -> list[Table]:
-        """See `Engine.map`."""
-        if len(parts) < MIN_POOL_PARTS:
-            return super().map(run, function, parts, tables=tables)
-        from stepscope.run.executors import ProcessEngine  # most runs have few parts
+    def __init__(self) -> None:
+        self._processes: Engine | None = None
 
-        return ProcessEngine().map(run, function, parts, tables=tables)
+    def compute(self, task: Task[RunT, Part, Table]) -> list[Table]:
+        """See `Engine.compute`."""
+        if len(task.parts) < MIN_POOL_PARTS:
+            return super().compute(task)
+        if self._processes is None:
+            from stepscope.run.executors import ProcessEngine  # most runs have few parts
+
+            self._processes = ProcessEngine()
+        return self._processes.compute(task)
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        if self._processes is not None:
+            self._processes.close()
 
 
 def choose_engine(scheduler: str | None) -> Engine:

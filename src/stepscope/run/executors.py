@@ -6,7 +6,7 @@ A worker opens the run itself, at its directory or URL, and reads only its part.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from stepscope import store
 from stepscope.cores import available_cores
 from stepscope.errors import StepscopeError
-from stepscope.run.engine import Engine, Part, RunT, Table
+from stepscope.run.engine import Engine, Part, RunT, Table, Task
 from stepscope.store import RunReader
 
 POLL_S = 1.0
@@ -25,50 +25,53 @@ Unreadable = dict[str, tuple[str, str]]
 
 
 class ProcessEngine(Engine):
-    """Engine that starts as many processes as there are cores; they end with the call."""
+    """Engine with as many processes as there are cores, from its first call until it is closed."""
 
-    def map(
-        self,
-        run: RunT,
-        function: Callable[[RunT, Part], Table],
-        parts: Sequence[Part],
-        *,
-        tables: Sequence[str] = (),
-    ) -> list[Table]:
-        """See `Engine.map`."""
-        count = max(1, min(available_cores(), len(parts)))
-        try:
+    def __init__(self) -> None:
+        self._executor: ProcessPoolExecutor | None = None
+
+    def compute(self, task: Task[RunT, Part, Table]) -> list[Table]:
+        """See `Engine.compute`."""
+        if self._executor is None:
             # A fork would inherit the locks of DuckDB, but not its threads.
-            with ProcessPoolExecutor(count, get_context("spawn"), _ignore_interrupts) as executor:
-                return map_on(executor, run, function, parts, tables=tables)
+            self._executor = ProcessPoolExecutor(
+                available_cores(), get_context("spawn"), _ignore_interrupts
+            )
+        try:
+            return compute_on(self._executor, task)
         except BrokenProcessPool:
+            self.close()
             raise StepscopeError(
                 "A process that read a part of the run was killed, probably because memory ran "
                 "out. Close other programs, or read the run on other machines with "
                 "`stepscope show RUN VIEW --scheduler ADDRESS`."
             ) from None
 
+    def close(self) -> None:
+        """End the processes."""
+        if self._executor is not None:
+            self._executor.shutdown()
+            self._executor = None
 
-def map_on(
+
+def compute_on(
     executor: Executor,
-    run: RunT,
-    function: Callable[[RunT, Part], Table],
-    parts: Sequence[Part],
+    task: Task[RunT, Part, Table],
     *,
-    tables: Sequence[str],
     check: Callable[[], None] = lambda: None,
 ) -> list[Table]:
-    """Call a function of a run for each of its parts; see `Engine.map`.
+    """Compute the results of a task, in the order of its parts.
 
     Args:
         executor: its workers can import stepscope and open the run.
-        run, function, parts, tables: as of `Engine.map`.
         check: raises an error if the executor has failed; called while there are no results.
     """
-    for table in tables:
-        run.reader.has(table)  # the listing shows whether files are missing
+    reader = task.run.reader
+    for table in task.tables:
+        reader.has(table)  # the listing shows whether files are missing
     futures: list[Future[tuple[Table, Unreadable]]] = [
-        executor.submit(_call, type(run), run.reader.location, function, part) for part in parts
+        executor.submit(_call, type(task.run), reader.location, task.function, part)
+        for part in task.parts
     ]
     pending = set(futures)
     try:
@@ -83,7 +86,7 @@ def map_on(
             future.cancel()
     results = [future.result() for future in futures]
     for _, unreadable in results:
-        run.reader.add_unreadable(unreadable)
+        reader.add_unreadable(unreadable)
     return [table for table, _ in results]
 
 

@@ -7,7 +7,6 @@ import time
 from stepscope.errors import UsageError
 from stepscope.quantities import duration
 from stepscope.run.job_times import is_lost
-from stepscope.schema import JobStatus
 from stepscope.store import RunReader
 
 
@@ -30,13 +29,9 @@ def find_listening_nodes(run: str, reader: RunReader) -> list[str]:
         raise UsageError(f"the job of {run} is over")
     listening = [node for node, status in running.items() if not is_lost(status)]
     if not listening:
-        age = min(_age_s(status) for status in running.values())
+        age = min((time.time_ns() - status.heartbeat_ns) / 1e9 for status in running.values())
         raise UsageError(
             f"the monitor of {run} has sent no heartbeat for {duration(1e9 * age)}; if the job is "
             f"gone, recover the rest with: stepscope recover {run}"
         )
     return listening
-
-
-def _age_s(status: JobStatus) -> float:
-    return (time.time_ns() - status.heartbeat_ns) / 1e9

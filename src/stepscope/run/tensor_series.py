@@ -33,7 +33,12 @@ def read_tensors(
         collections: only these; empty for all.
         rank: only this rank; None for all.
     """
-    names = _list_names(run, pattern, collections)
+    names = [
+        name
+        for name, collection in list_tensors(run).items()
+        if (pattern is None or pattern.fullmatch(name))
+        and (not collections or collection in collections)
+    ]
     if not names:
         return []
     condition = f"{run.period.condition('t_ns')} AND tensor IN ({', '.join('?' * len(names))})"
@@ -123,17 +128,6 @@ def list_tensors(run: Run) -> dict[str, str]:
     """Return the names of the recorded tensors with their collections."""
     rows = run.reader.sql("SELECT DISTINCT tensor, collection FROM tensor_statistics")
     return dict(sorted(zip(rows["tensor"].tolist(), rows["collection"].tolist(), strict=True)))
-
-
-def _list_names(
-    run: Run, pattern: re.Pattern[str] | None, collections: Collection[str]
-) -> list[str]:
-    return [
-        name
-        for name, collection in list_tensors(run).items()
-        if (pattern is None or pattern.fullmatch(name))
-        and (not collections or collection in collections)
-    ]
 
 
 def _borders(rows: dict[str, Any], columns: tuple[str, ...]) -> list[tuple[int, int]]:

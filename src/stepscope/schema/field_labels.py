@@ -160,13 +160,10 @@ def _label(name: str, type_: Any, description: str | None) -> FieldLabel:
     return FieldLabel(
         title=hints.get("title") or title_of(name),
         unit=hints.get("x-unit") or unit_of(name) or _unit_of_number(name, type_) or "none",
-        display=hints.get("x-display") or _display_of(name),
+        display=hints.get("x-display")
+        or ("curve" if "curve" in name.split("_") else _DISPLAY_BY_NAME.get(name)),
         description=description,
     )
-
-
-def _display_of(name: str) -> Display | None:
-    return "curve" if "curve" in name.split("_") else _DISPLAY_BY_NAME.get(name)
 
 
 def _unit_of_number(name: str, type_: Any) -> Unit | None:

@@ -35,18 +35,15 @@ from stepscope.spool.collective_dump import (
 )
 from stepscope.spool.collective_page import (
     ANSWER_WORD,
-    CHANGED_WORD,
     ENDED_WORD,
     FINISHED_STEPS_WORD,
     QUESTION_WORD,
-    READ_WORD,
     STARTED_WORD,
     TRANSFERS_WORD,
     CollectivePage,
 )
 from stepscope.spool.drops import (
     FILE_NAME as DROPS_FILE,
-    LIMIT_CAUSE,
     UNKNOWN_CAUSE,
     DropCounts,
     note_refusal,
@@ -139,7 +136,6 @@ __all__ = [
     "ANSWER_WORD",
     "BOUNDARY_WORD",
     "CALLBACK_PREFIX",
-    "CHANGED_WORD",
     "COLLECTIONS",
     "DATA_WAIT_WORD",
     "DEFAULT_RAW_LIMIT_BYTES",
@@ -151,7 +147,6 @@ __all__ = [
     "FROM_START",
     "HEADER_WORDS",
     "ISSUED_WORD",
-    "LIMIT_CAUSE",
     "MAGIC",
     "MIN_LIMIT_BYTES",
     "NAN_SEARCH_VARIABLE",
@@ -159,7 +154,6 @@ __all__ = [
     "PAGE_BYTES",
     "POWER_BINS",
     "QUESTION_WORD",
-    "READ_WORD",
     "RECORD_WORDS",
     "ROLL_WORD",
     "ROWS",

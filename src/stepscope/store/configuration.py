@@ -9,26 +9,18 @@ complete new configuration, so that it cannot be applied in part.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TypeVar
-
 import msgspec
 
-from stepscope.schema import MALFORMED_JSON, ConfigurationDecision, ConfigurationRequest
+from stepscope.schema import ConfigurationDecision, ConfigurationRequest
+from stepscope.store.documents import RunDocuments
 from stepscope.store.layout import document_key
-from stepscope.store.location import open_store
 
 CONFIGURATION_REQUESTS = "configuration-requests"
 CONFIGURATION_DECISIONS = "configuration-decisions"
 
-Document = TypeVar("Document", bound=msgspec.Struct)
 
-
-class ConfigurationChanges:
+class ConfigurationChanges(RunDocuments):
     """Changes of the configuration of one job."""
-
-    def __init__(self, location: str | Path) -> None:
-        self._store = open_store(location)
 
     def request(self, request: ConfigurationRequest) -> bool:
         """Write a request; False if there is one of this number."""
@@ -53,12 +45,6 @@ class ConfigurationChanges:
     def read_decision(self, number: int) -> ConfigurationDecision | None:
         """Read the decision on a request; None before it."""
         return self._get(_key(CONFIGURATION_DECISIONS, number), ConfigurationDecision)
-
-    def _get(self, key: str, document: type[Document]) -> Document | None:
-        try:
-            return msgspec.json.decode(self._store.get(key), type=document)
-        except (FileNotFoundError, *MALFORMED_JSON):
-            return None
 
 
 def _key(kind: str, number: int) -> str:

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from stepscope.errors import RunExistsError, UsageError
-from stepscope.schema import RunInfo
+from stepscope.schema import MALFORMED_JSON, RunInfo
 from stepscope.store import layout
 from stepscope.store.local import make_private_directory
 from stepscope.store.location import is_remote, open_store
+
+Document = TypeVar("Document", bound=msgspec.Struct)
+
+
+class RunDocuments:
+    """Small documents of a run; needs no database."""
+
+    def __init__(self, location: str | Path) -> None:
+        self._store = open_store(location)
+
+    def _get(self, key: str, document: type[Document]) -> Document | None:
+        """Read a document; None if it is missing or damaged."""
+        try:
+            return msgspec.json.decode(self._store.get(key), type=document)
+        except (FileNotFoundError, *MALFORMED_JSON):
+            return None
 
 
 def create_run(location: str | Path, info: RunInfo, *, is_shared: bool = False) -> None:

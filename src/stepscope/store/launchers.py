@@ -11,13 +11,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
 from stepscope.schema import (
-    MALFORMED_JSON,
     Incarnation,
     JobStatus,
     JobStop,
@@ -27,8 +24,7 @@ from stepscope.schema import (
     RunInfo,
 )
 from stepscope.store import layout
-from stepscope.store.documents import encode_document
-from stepscope.store.location import open_store
+from stepscope.store.documents import Document, RunDocuments, encode_document
 
 LAUNCHERS = "launchers"
 INCARNATIONS = "incarnations"
@@ -36,17 +32,12 @@ RANK_CLAIMS = "rank-claims"
 LEASES = "leases"
 STOPS = "stops"
 
-Document = TypeVar("Document", bound=msgspec.Struct)
 
-
-class SharedRun:
+class SharedRun(RunDocuments):
     """Run that several launchers write. Reads only small documents; imports no database.
 
     Failures of the environment (a full disk, an unreachable directory) raise OSError.
     """
-
-    def __init__(self, location: str | Path) -> None:
-        self._store = open_store(location)
 
     def read_info(self) -> RunInfo | None:
         """Read `run.json`; None if it is missing or damaged."""
@@ -134,12 +125,6 @@ class SharedRun:
     def _add(self, kind: str, name: str, document: msgspec.Struct) -> bool:
         key = layout.document_key(kind, name)
         return self._store.put_if_absent(key, encode_document(document))
-
-    def _get(self, key: str, document: type[Document]) -> Document | None:
-        try:
-            return msgspec.json.decode(self._store.get(key), type=document)
-        except (FileNotFoundError, *MALFORMED_JSON):
-            return None
 
     def _read_all(self, kind: str, document: type[Document]) -> list[Document]:
         self._store.refresh()

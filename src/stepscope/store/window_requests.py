@@ -8,19 +8,17 @@ window-answers/<name>@<node>.json    status of the request on one node
 from __future__ import annotations
 
 import enum
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import msgspec
 
-from stepscope.schema import MALFORMED_JSON, field_label
+from stepscope.schema import field_label
+from stepscope.store.documents import RunDocuments
 from stepscope.store.layout import document_key
-from stepscope.store.location import open_store
 
 REQUESTS = "windows"
 AGREEMENTS = "window-agreements"
 STATUSES = "window-answers"
-
-Document = TypeVar("Document", bound=msgspec.Struct)
 
 
 class WindowRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,11 +83,11 @@ class RequestStatus(msgspec.Struct, frozen=True, kw_only=True):
     windows: list[WindowStatus] = []
 
 
-class WindowRequests:
+class WindowRequests(RunDocuments):
     """Window requests of one run."""
 
     def __init__(self, location: str) -> None:
-        self._store = open_store(location)
+        super().__init__(location)
         self._read: set[str] = set()
 
     def send(self, request: WindowRequest) -> bool:
@@ -122,9 +120,3 @@ class WindowRequests:
     def read_status(self, name: str, node: str) -> RequestStatus | None:
         """Read the status of a request on a node; None if the node has written none."""
         return self._get(document_key(STATUSES, f"{name}@{node}"), RequestStatus)
-
-    def _get(self, key: str, document: type[Document]) -> Document | None:
-        try:
-            return msgspec.json.decode(self._store.get(key), type=document)
-        except (FileNotFoundError, *MALFORMED_JSON):
-            return None

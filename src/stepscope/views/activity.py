@@ -17,9 +17,9 @@ from stepscope.run import CarryOver, Run, Trace
 from stepscope.views.curves import choose_buckets
 from stepscope.views.missing_data import explain_no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
-from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
+from stepscope.views.quality import QualityNote, note_trace_quality
 from stepscope.views.ranges import Ranged
-from stepscope.views.trace_choice import explain_no_traces, select_traces
+from stepscope.views.trace_choice import show_traces
 
 
 class TraceActivity(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,13 +48,10 @@ class ActivitiesView(Ranged, frozen=True, kw_only=True):
 
 def show_activity(run: Run, options: ViewOptions = DEFAULTS) -> ActivitiesView:
     """Show kernels, memory operations and synchronization, and the bandwidth of copies."""
-    traces = select_traces(run, options)
     return ActivitiesView(
         share_of="sum of the durations of all activities",
         carry_over=options.carry_over,
-        traces=[_show_trace(trace, options) for trace in traces],
-        missing=explain_no_traces(run, traces),
-        quality=note_run_quality(run, traces),
+        **show_traces(run, options, lambda trace: _show_trace(trace, options)),
     )
 
 

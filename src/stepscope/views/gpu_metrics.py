@@ -30,9 +30,9 @@ from stepscope.schema import field_label
 from stepscope.views.curves import choose_buckets
 from stepscope.views.missing_data import explain_no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
-from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
+from stepscope.views.quality import QualityNote, note_trace_quality
 from stepscope.views.ranges import Ranged
-from stepscope.views.trace_choice import explain_no_traces, select_traces
+from stepscope.views.trace_choice import show_traces
 
 UNKNOWN_GRID = (
     "SM efficiency leaves out {share} of the kernel time of device {device}: the profiler recorded "
@@ -110,12 +110,9 @@ class GpuMetricsView(Ranged, frozen=True, kw_only=True):
 
 def show_gpu_metrics(run: Run, options: ViewOptions = DEFAULTS) -> GpuMetricsView:
     """Show the utilization of the multiprocessors of each device."""
-    traces = select_traces(run, options)
     return GpuMetricsView(
         share_of="range: time from the first start of a step to the last end",
-        traces=[_show_trace(run, trace, options) for trace in traces],
-        missing=explain_no_traces(run, traces),
-        quality=note_run_quality(run, traces),
+        **show_traces(run, options, lambda trace: _show_trace(run, trace, options)),
     )
 
 

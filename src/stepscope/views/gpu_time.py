@@ -12,9 +12,9 @@ from stepscope.run import CarryOver, Run, Trace, device_work_of
 from stepscope.schema import field_label
 from stepscope.views.missing_data import explain_no_device_work
 from stepscope.views.options import COMMUNICATION_OF, DEFAULTS, ViewOptions
-from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
+from stepscope.views.quality import QualityNote, note_trace_quality
 from stepscope.views.ranges import Ranged
-from stepscope.views.trace_choice import explain_no_traces, select_traces
+from stepscope.views.trace_choice import show_traces
 
 
 class GpuShares(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,14 +88,11 @@ class GpuTimeView(Ranged, frozen=True, kw_only=True):
 
 def show_gpu_time(run: Run, options: ViewOptions = DEFAULTS) -> GpuTimeView:
     """Show the breakdown of device time."""
-    traces = select_traces(run, options)
     return GpuTimeView(
         share_of="total: time from the first start to the last end of work on the devices",
         communication_of=COMMUNICATION_OF[options.communication],
         carry_over=options.carry_over,
-        traces=[_show_trace(trace, options) for trace in traces],
-        missing=explain_no_traces(run, traces),
-        quality=note_run_quality(run, traces),
+        **show_traces(run, options, lambda trace: _show_trace(trace, options)),
     )
 
 

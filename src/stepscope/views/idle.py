@@ -8,9 +8,9 @@ from stepscope.analysis import KERNEL_WAIT_BELOW_NS, StreamIdle, measure_stream_
 from stepscope.run import CarryOver, Run, Trace, calls_of, device_work_of, streams_of
 from stepscope.views.missing_data import explain_no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
-from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
+from stepscope.views.quality import QualityNote, note_trace_quality
 from stepscope.views.ranges import Ranged
-from stepscope.views.trace_choice import explain_no_traces, select_traces
+from stepscope.views.trace_choice import show_traces
 
 
 class TraceIdle(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,14 +36,11 @@ class IdleView(Ranged, frozen=True, kw_only=True):
 
 def show_idle(run: Run, options: ViewOptions = DEFAULTS) -> IdleView:
     """Show the idle time of streams by reason."""
-    traces = select_traces(run, options)
     return IdleView(
         share_of="idle time of the stream between its first and its last work",
         kernel_wait_below_ns=KERNEL_WAIT_BELOW_NS,
         carry_over=options.carry_over,
-        traces=[_show_trace(trace, options.carry_over) for trace in traces],
-        missing=explain_no_traces(run, traces),
-        quality=note_run_quality(run, traces),
+        **show_traces(run, options, lambda trace: _show_trace(trace, options.carry_over)),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from stepscope.analysis import BatchCreation, DataWait
+from stepscope.analysis import BatchCreation
 from stepscope.run import Rank, Run, divide_traces, measure_fetches, measure_tf_data
 from stepscope.schema import field_label
 from stepscope.views.options import DEFAULTS, ViewOptions
@@ -113,7 +113,17 @@ def show_input_pipeline(run: Run, _options: ViewOptions = DEFAULTS) -> InputPipe
     """Show batch creation and the data wait of the training thread."""
     ranks = [_show_rank(run, rank) for rank in run.ranks]
     traces = [] if ranks else _show_traces(run)
-    tf_data = _show_tf_data(run)
+    tf_data = [
+        TfDataStageView(
+            trace=trace.label,
+            name=stage.name,
+            total_ns=stage.total_ns,
+            call_count=stage.call_count,
+            call_ns=stage.total_ns / stage.call_count,
+        )
+        for trace in run.traces
+        for stage in measure_tf_data(trace)
+    ]
     missing = NO_FETCHES if run.traces else NO_STEPS
     return InputPipelineView(
         share_of="wall time of the rank's measured steps without evaluation"
@@ -146,20 +156,6 @@ def _show_traces(run: Run) -> list[TracePipeline]:
     return shown
 
 
-def _show_tf_data(run: Run) -> list[TfDataStageView]:
-    return [
-        TfDataStageView(
-            trace=trace.label,
-            name=stage.name,
-            total_ns=stage.total_ns,
-            call_count=stage.call_count,
-            call_ns=stage.total_ns / stage.call_count,
-        )
-        for trace in run.traces
-        for stage in measure_tf_data(trace)
-    ]
-
-
 def _show_rank(run: Run, rank: Rank) -> RankPipeline:
     wall_ns = float(rank.steps.wall_ns[rank.steps.measured()].sum()) or 1.0
     waiting, making = rank.late_batches, rank.making
@@ -167,19 +163,15 @@ def _show_rank(run: Run, rank: Rank) -> RankPipeline:
         rank=rank.name,
         loader=msgspec.to_builtins(rank.loader) if rank.loader is not None else None,
         cores_available=run.cores_available,
-        waiting=_show_wait(waiting, wall_ns),
+        waiting=WaitingView(
+            share_ratio=waiting.total_ns / wall_ns,
+            starting_ratio=waiting.starting_ns / wall_ns,
+            handing_over_ratio=waiting.handing_over_ns / wall_ns,
+            making_ratio=waiting.making_ns / wall_ns,
+            starved_ratio=waiting.starved_ratio,
+        ),
         making=_show_creation(making, waiting.making_ns / wall_ns) if making is not None else None,
         missing=None if making is not None else NO_BATCHES,
-    )
-
-
-def _show_wait(waiting: DataWait, wall_ns: float) -> WaitingView:
-    return WaitingView(
-        share_ratio=waiting.total_ns / wall_ns,
-        starting_ratio=waiting.starting_ns / wall_ns,
-        handing_over_ratio=waiting.handing_over_ns / wall_ns,
-        making_ratio=waiting.making_ns / wall_ns,
-        starved_ratio=waiting.starved_ratio,
     )
 
 

@@ -17,8 +17,8 @@ from stepscope.quantities import count_of
 from stepscope.run import Run, Trace, kernel_counters_of
 from stepscope.schema import Payload, field_label
 from stepscope.views.options import COUNTER_GROUPS, DEFAULTS, ViewOptions
-from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
-from stepscope.views.trace_choice import explain_no_traces, select_traces
+from stepscope.views.quality import QualityNote, note_trace_quality
+from stepscope.views.trace_choice import show_traces
 
 NO_COUNTERS = (
     "the trace has no hardware counters: torch.profiler stores them with "
@@ -69,13 +69,10 @@ class KernelCountersView(Payload, frozen=True, kw_only=True):
 
 def show_kernel_counters(run: Run, options: ViewOptions = DEFAULTS) -> KernelCountersView:
     """Show the hardware counters of kernels and of the operators that launched them."""
-    traces = select_traces(run, options)
     return KernelCountersView(
         share_of="FLOPs of all measured kernels",
         by=options.by or COUNTER_GROUPS[0],
-        traces=[_show_trace(trace, options) for trace in traces],
-        missing=explain_no_traces(run, traces),
-        quality=note_run_quality(run, traces),
+        **show_traces(run, options, lambda trace: _show_trace(trace, options)),
     )
 
 

@@ -27,9 +27,9 @@ from stepscope.run import CarryOver, Run, Trace, graph_calls_of, replays_of
 from stepscope.schema import field_label
 from stepscope.views.missing_data import explain_no_device_work
 from stepscope.views.options import COMMUNICATION_OF, DEFAULTS, KERNEL_GROUPS, ViewOptions
-from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
+from stepscope.views.quality import QualityNote, note_trace_quality
 from stepscope.views.ranges import Ranged
-from stepscope.views.trace_choice import explain_no_traces, select_traces
+from stepscope.views.trace_choice import show_traces
 
 
 class TraceKernels(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,15 +80,12 @@ class KernelsView(Ranged, frozen=True, kw_only=True):
 
 def show_kernels(run: Run, options: ViewOptions = DEFAULTS) -> KernelsView:
     """Show the kernels that ran on the devices."""
-    traces = select_traces(run, options)
     return KernelsView(
         share_of="sum of the durations of all kernels of the trace, simultaneous kernels each",
         communication_of=COMMUNICATION_OF[options.communication],
         by=options.by or KERNEL_GROUPS[0],
         carry_over=options.carry_over,
-        traces=[_show_trace(run, trace, options) for trace in traces],
-        missing=explain_no_traces(run, traces),
-        quality=note_run_quality(run, traces),
+        **show_traces(run, options, lambda trace: _show_trace(run, trace, options)),
     )
 
 

@@ -26,9 +26,9 @@ from stepscope.schema import field_label
 from stepscope.views.curves import choose_buckets
 from stepscope.views.missing_data import explain_missing, explain_no_device_work
 from stepscope.views.options import DEFAULTS, ViewOptions
-from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
+from stepscope.views.quality import QualityNote, note_trace_quality
 from stepscope.views.ranges import Ranged
-from stepscope.views.trace_choice import explain_no_traces, select_traces
+from stepscope.views.trace_choice import show_traces
 
 NO_LAUNCH = "no runtime call in the trace launched any of its device work"
 
@@ -64,15 +64,12 @@ class LaunchesView(Ranged, frozen=True, kw_only=True):
 
 def show_launches(run: Run, options: ViewOptions = DEFAULTS) -> LaunchesView:
     """Show the cost of launches, their delay and the queue depth."""
-    traces = select_traces(run, options)
     thresholds = DEFAULT_LAUNCH_THRESHOLDS
     return LaunchesView(
         long_call_ns=thresholds.long_call_ns,
         long_delay_ns=thresholds.long_delay_ns,
         blocked_depth=thresholds.blocked_count,
-        traces=[_show_trace(trace, options) for trace in traces],
-        missing=explain_no_traces(run, traces),
-        quality=note_run_quality(run, traces),
+        **show_traces(run, options, lambda trace: _show_trace(trace, options)),
     )
 
 

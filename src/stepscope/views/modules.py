@@ -23,9 +23,9 @@ from stepscope.run import Run, Trace
 from stepscope.schema import field_label
 from stepscope.views.missing_data import explain_missing
 from stepscope.views.options import DEFAULTS, ViewOptions
-from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
+from stepscope.views.quality import QualityNote, note_trace_quality
 from stepscope.views.ranges import Ranged
-from stepscope.views.trace_choice import explain_no_traces, select_traces
+from stepscope.views.trace_choice import show_traces
 
 NO_MODULES = "the trace has no modules of the model"
 _NO_GRADIENTS = (
@@ -66,12 +66,9 @@ class ModulesView(Ranged, frozen=True, kw_only=True):
 
 def show_modules(run: Run, options: ViewOptions = DEFAULTS) -> ModulesView:
     """Show the time of the modules of the model."""
-    traces = select_traces(run, options)
     return ModulesView(
         share_of="device time of all operators of the trace, and of work without an operator",
-        traces=[_show_trace(trace, options.top) for trace in traces],
-        missing=explain_no_traces(run, traces),
-        quality=note_run_quality(run, traces),
+        **show_traces(run, options, lambda trace: _show_trace(trace, options.top)),
     )
 
 

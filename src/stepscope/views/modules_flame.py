@@ -10,9 +10,9 @@ from stepscope.views.flame_nodes import FlameNode, build_flame_nodes
 from stepscope.views.missing_data import explain_missing, explain_no_device_work
 from stepscope.views.modules import NO_MODULES, read_module_calls
 from stepscope.views.options import DEFAULTS, ViewOptions
-from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
+from stepscope.views.quality import QualityNote, note_trace_quality
 from stepscope.views.ranges import Ranged
-from stepscope.views.trace_choice import explain_no_traces, select_traces
+from stepscope.views.trace_choice import show_traces
 
 _TIMES: dict[Measure, str] = {
     "host": "host time of modules and operators, and of the backward operators that compute the "
@@ -51,14 +51,11 @@ class ModulesFlameView(Ranged, frozen=True, kw_only=True):
 
 def show_modules_flame(run: Run, options: ViewOptions = DEFAULTS) -> ModulesFlameView:
     """Show the time of modules, nested modules and their operators as a tree."""
-    traces = select_traces(run, options)
     by: Measure = "device" if options.by == "device" else "host"
     return ModulesFlameView(
         by=by,
         time_of=_TIMES[by],
-        traces=[_show_trace(trace, by) for trace in traces],
-        missing=explain_no_traces(run, traces),
-        quality=note_run_quality(run, traces),
+        **show_traces(run, options, lambda trace: _show_trace(trace, by)),
     )
 
 

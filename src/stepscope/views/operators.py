@@ -29,9 +29,9 @@ from stepscope.run import Replays, Run, Trace, graph_calls_of, replays_of
 from stepscope.schema import field_label
 from stepscope.views.missing_data import explain_missing
 from stepscope.views.options import DEFAULTS, OPERATOR_GROUPS, ViewOptions
-from stepscope.views.quality import QualityNote, note_run_quality, note_trace_quality
+from stepscope.views.quality import QualityNote, note_trace_quality
 from stepscope.views.ranges import Ranged
-from stepscope.views.trace_choice import explain_no_traces, select_traces
+from stepscope.views.trace_choice import show_traces
 
 NO_OPERATORS = "the trace has no operators of the framework"
 NO_INPUT_SHAPES = "the trace has no shapes of inputs"
@@ -83,7 +83,6 @@ class OperatorsView(Ranged, frozen=True, kw_only=True):
 
 def show_operators(run: Run, options: ViewOptions = DEFAULTS) -> OperatorsView:
     """Show the calls of each operator and their time."""
-    traces = select_traces(run, options)
     by = options.by or OPERATOR_GROUPS[0]
     return OperatorsView(
         share_of=(
@@ -91,9 +90,7 @@ def show_operators(run: Run, options: ViewOptions = DEFAULTS) -> OperatorsView:
             "time of the kernels that the operator launched"
         ),
         by=by,
-        traces=[_show_trace(run, trace, by, options.top) for trace in traces],
-        missing=explain_no_traces(run, traces),
-        quality=note_run_quality(run, traces),
+        **show_traces(run, options, lambda trace: _show_trace(run, trace, by, options.top)),
     )
 
 

@@ -31,14 +31,14 @@ from stepscope.run import Run, Trace, calls_of, marked_steps
 from stepscope.views.missing_data import explain_missing
 from stepscope.views.operators import NO_INPUT_SHAPES
 from stepscope.views.options import DEFAULTS, ViewOptions
-from stepscope.views.quality import note_run_quality, note_trace_quality
+from stepscope.views.quality import note_trace_quality
 from stepscope.views.roofline_payload import (
     DeviceView,
     PeakRateView,
     RooflineView,
     TraceRoofline,
 )
-from stepscope.views.trace_choice import explain_no_traces, select_traces
+from stepscope.views.trace_choice import show_traces
 
 NO_OPERATORS = "no operator of the trace has work on a device, so there is nothing to compare"
 PEAKS_ADVICE = (
@@ -65,12 +65,9 @@ MAX_IMPOSSIBLE_RATIO = 0.5
 
 def show_roofline(run: Run, options: ViewOptions = DEFAULTS) -> RooflineView:
     """Show the work of operators, their rates and the peak rates of the device."""
-    traces = select_traces(run, options)
     peaks = _parse_peaks(options)
     return RooflineView(
-        traces=[_show_trace(run, trace, options, peaks) for trace in traces],
-        missing=explain_no_traces(run, traces),
-        quality=note_run_quality(run, traces),
+        **show_traces(run, options, lambda trace: _show_trace(run, trace, options, peaks)),
     )
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Generic, TypedDict, TypeVar
+
 from stepscope.errors import UsageError
 from stepscope.run import Run, Trace, number_ranges, number_ranks, reading_ahead
 from stepscope.views.names import list_names
 from stepscope.views.options import ViewOptions
+from stepscope.views.quality import QualityNote, note_run_quality
 
 NO_TRACE = (
     "the run has no trace of a framework's profiler: import one with "
@@ -13,6 +17,25 @@ NO_TRACE = (
 )
 NO_TRACE_IN_FILES = "the imported files contain no trace of a framework's profiler"
 NO_TRACE_IN_RANGE = "no trace overlaps the selected time range"
+T = TypeVar("T")
+
+
+class TraceFields(TypedDict, Generic[T]):
+    """Fields that the payloads of views of traces have in common."""
+
+    traces: list[T]
+    missing: str | None
+    quality: list[QualityNote]
+
+
+def show_traces(run: Run, options: ViewOptions, show: Callable[[Trace], T]) -> TraceFields[T]:
+    """Show each selected trace, and why there is none."""
+    traces = select_traces(run, options)
+    return {
+        "traces": [show(trace) for trace in traces],
+        "missing": explain_no_traces(run, traces),
+        "quality": note_run_quality(run, traces),
+    }
 
 
 def select_traces(run: Run, options: ViewOptions) -> list[Trace]:

@@ -87,15 +87,6 @@ def test_devices_are_separate_and_the_host_is_last() -> None:
     assert split_memory_by_device(events("")) == []
 
 
-def test_blocks() -> None:
-    device = only(events("+a4 -z9 +b6 -a4 +a2 +a3 -a3", before=50))
-    blocks = pair_blocks(device, events("+a4 -z9 +b6 -a4 +a2 +a3 -a3")["address"])
-    arrays = (blocks.allocation, blocks.release, blocks.size_bytes)
-    rows = sorted(zip(*(array.tolist() for array in arrays), strict=True))
-    # The release of z freed an earlier block; the release of the block of 2 at a was lost.
-    assert rows == [(-1, 1, 9), (0, 3, 4), (2, -1, 6), (4, -1, 2), (5, 6, 3)]
-
-
 def test_reallocated_address_holds_one_block() -> None:
     history = events("+a4 +b6 +a2")
     device = only(history)

@@ -55,7 +55,6 @@ def test_an_optimizer_starts_after_the_backward_pass_of_its_closure() -> None:
             ("device", "backward", begin + 13, begin + 22),
         ]
     steps = find_steps(spans(*rows))
-    assert steps is not None
     assert {
         phase: int(times[-1]) // MS for phase, times in steps.phase_ns.items() if times[-1]
     } == {
@@ -77,7 +76,6 @@ def test_wait_hidden_by_the_device_does_not_count() -> None:
             ("device", "optimizer", start + 35, start + 40),
         ]
     steps = find_steps(spans(*rows))
-    assert steps is not None
     assert steps.clock == "device"
     # Steps end with the host's optimizer span: at 7, 76 and 116 ms.
     assert steps.wall_ns.tolist() == [7 * MS, 69 * MS, 40 * MS]
@@ -101,7 +99,6 @@ def test_wait_under_an_idle_device_counts() -> None:
             ("device", "optimizer", begin + 8, begin + 10),
         ]
     steps = find_steps(spans(*rows))
-    assert steps is not None
     assert steps.phase_ns["data_wait"][1] == pytest.approx(26 * MS)
     assert steps.phase_ns["data_wait"][2] == pytest.approx(26 * MS)
     assert (sum(steps.phase_ns.values()) == steps.wall_ns).all()
@@ -109,6 +106,5 @@ def test_wait_under_an_idle_device_counts() -> None:
 
 def test_without_device_times_the_host_counts() -> None:
     steps = find_steps(spans(*host_step(0, 1), *host_step(40, 30)))
-    assert steps is not None
     assert steps.clock == "host"
     assert steps.phase_ns["data_wait"].tolist() == [1 * MS, 30 * MS]

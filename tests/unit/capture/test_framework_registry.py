@@ -88,7 +88,6 @@ def test_an_adapter_that_fails_does_not_stop_others(
     assert note.startswith("stopped recording what the adapter of another records after an error")
 
 
-@pytest.mark.e2e
 def test_an_adapter_of_another_package_records_its_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

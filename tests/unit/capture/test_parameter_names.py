@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
 
 import pytest
 
-if importlib.util.find_spec("torch") is None:
-    pytest.skip("needs PyTorch", allow_module_level=True)
+pytest.importorskip("torch")
 
 import torch
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -16,11 +14,9 @@ import pytest
 
 from stepscope.spool import TENSORS_VARIABLE, TensorPlan
 from tests.conftest import Spool
-from tests.support.under_stepscope import TORCHRUN
 from tests.unit.capture.test_tensor_recording import check_against, read_rows
 
-if importlib.util.find_spec("torch") is None:
-    pytest.skip("needs PyTorch", allow_module_level=True)
+pytest.importorskip("torch")
 
 import torch
 import torch.distributed as dist
@@ -48,20 +44,8 @@ def train(
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Run the job, and return what it has saved."""
     text = "" if plan is None else plan.encode()
-    command = [word.replace("=2", f"={ranks}") for word in TORCHRUN]
-    for attempt in range(5):  # torch 2.13 aborts at the end of some gloo jobs, also without us
-        done = subprocess.run(
-            [*command, str(JOB), kind, str(out)],
-            env={**spool.environment(), TENSORS_VARIABLE: text, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-        )
-        if done.returncode == 0:
-            return dict(np.load(out).items())
-        assert "terminate called without an active exception" in done.stderr, done.stderr
-        assert attempt < 4, "torch aborts"
-    raise AssertionError
+    spool.run_torch(JOB, kind, str(out), ranks=ranks, **{TENSORS_VARIABLE: text})
+    return dict(np.load(out).items())
 
 
 def make_plan(**fields: Any) -> TensorPlan:
@@ -190,7 +174,7 @@ PARTS = dict(draw_parts())
 def test_a_loss_that_ranks_share(spool: Spool) -> None:
     """It is read only where that takes no communication: others may record nothing."""
     plan = TensorPlan(collections=("losses",))
-    spool.run(
+    spool.run_torch(
         """
         import torch
         from torch.distributed.device_mesh import init_device_mesh

@@ -261,28 +261,22 @@ def test_a_counter_that_never_ran_is_missing_and_an_idle_process_has_no_events(
     assert idle == {f"process_{name}_per_s": 0 for name in EVENTS}
 
 
-def test_counters_of_ended_processes_are_closed(kernel: FakeKernel, job: FakeJob) -> None:
+def test_counters_of_ended_processes_are_closed_and_of_their_successors_start_from_zero(
+    kernel: FakeKernel, job: FakeJob
+) -> None:
     before = kernel.open_count
     job.start(5, threads=[6])
     sampler = job.sampler()
     by_metric(sampler, 0, 5)
     assert kernel.open_count - before == 3 * len(EVENTS)
-    job.end(5)
-    by_metric(sampler, S, 5)
-    assert kernel.open_count - before == len(EVENTS)
-
-
-def test_a_process_with_the_pid_of_another_starts_from_zero(
-    kernel: FakeKernel, job: FakeJob
-) -> None:
-    job.start(5)
-    sampler = job.sampler()
-    by_metric(sampler, 0, 5)
     kernel.set_all(5, 1000, 100, 100)
     job.start(5, start_ticks=(1 << 60) + 1)
     assert by_metric(sampler, S, 5) == {}
     kernel.set_all(5, 70, 10, 10)
     assert by_metric(sampler, 2 * S, 5)["process_cycles_per_s"] == 70
+    job.end(5)
+    by_metric(sampler, 3 * S, 5)
+    assert kernel.open_count - before == len(EVENTS)
 
 
 def test_an_event_that_the_processor_lacks_is_missing(kernel: FakeKernel, job: FakeJob) -> None:

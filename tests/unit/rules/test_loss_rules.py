@@ -147,7 +147,6 @@ def test_stalled_training() -> None:
     inputs.scalar("later", STEPS[:3], from_s=2502.5 - 2)
     finding = check_rule(StalledTrainingRule(), inputs)
     details = read_details(finding, StalledTrainingDetails)
-    assert details is not None
     assert details.longest_pause_s == pytest.approx(2500.5 - 2.5)
     assert (finding.violations, finding.datapoints) == (1, 6)
     assert not check_rule(StalledTrainingRule(threshold="2600"), inputs).fired

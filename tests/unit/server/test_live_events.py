@@ -71,7 +71,6 @@ def test_a_view_of_a_run_that_has_grown_is_computed_again(growing: Served, root:
         return None if response.status == 304 else response
 
     new = wait_until(request)
-    assert new is not None
     assert new.status == 200
     assert [node["state"] for node in new.json["nodes"]] == ["Failed"]
 
@@ -138,7 +137,7 @@ def test_verdicts_of_finished_runs_are_cached_on_disk(root: Path, tmp_path: Path
     assert open_run(root / "job").info.run_id == "drawn"
 
 
-@pytest.mark.slow
+@pytest.mark.slow("waits for a view that takes a second")
 def test_expensive_views_get_fewer_events(root: Path) -> None:
     """Otherwise a page could never draw a run that grows faster than it is read."""
     with serving(root, tasks="tests.support.misbehaving_tasks") as served:

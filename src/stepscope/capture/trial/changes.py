@@ -1,7 +1,7 @@
 """Table of the changes that can be made in a job without editing its script.
 
-A change is made inside the job, right after `import torch`. The functions here import torch only
-when they are called: the command line reads the table too.
+A change is made inside the job, right after `import torch`. Only `make_change` imports torch: the
+command line reads the table too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from stepscope.quantities import count_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Literal
 
     from stepscope.capture.trial.measurement import Measurement
@@ -42,8 +41,6 @@ class InjectableChange:
     """Line of the script that makes the change, `{}` for the value."""
     scope: str
     """Place in which the change takes effect, for the message that it did not."""
-    make: Callable[[str, Measurement], None]
-    """Make the change in this process; torch is imported."""
 
     def check(self, text: str) -> str | None:
         """Return the value in its usual form; None if it is not accepted."""
@@ -67,75 +64,6 @@ class InjectableChange:
         return self.line.format(value)
 
 
-def _set_loader_argument(name: str) -> Callable[[str, Measurement], None]:
-    def make(value: str, measurement: Measurement) -> None:
-        from stepscope.capture.trial.loaders import set_argument
-
-        set_argument(name, value, measurement)
-
-    return make
-
-
-def _set_threads(value: str, measurement: Measurement) -> None:
-    from stepscope.capture.trial.settings import set_threads
-
-    set_threads(int(value), measurement)
-
-
-def _turn_off_anomaly_detection(value: str, measurement: Measurement) -> None:
-    from stepscope.capture.trial.settings import turn_off_anomaly_detection
-
-    turn_off_anomaly_detection(measurement)
-
-
-def _unset_debug_variables(value: str, measurement: Measurement) -> None:
-    from stepscope.capture.trial.settings import unset_debug_variables
-
-    unset_debug_variables(measurement)
-
-
-def _set_matmul_precision(value: str, measurement: Measurement) -> None:
-    from stepscope.capture.trial.settings import set_matmul_precision
-
-    set_matmul_precision(value, measurement)
-
-
-def _set_cudnn_benchmark(value: str, measurement: Measurement) -> None:
-    from stepscope.capture.trial.settings import set_cudnn_benchmark
-
-    set_cudnn_benchmark(measurement, is_on=value == "True")
-
-
-def _use_channels_last(value: str, measurement: Measurement) -> None:
-    from stepscope.capture.trial.models import use_channels_last
-
-    use_channels_last(measurement)
-
-
-def _compile_models(value: str, measurement: Measurement) -> None:
-    from stepscope.capture.trial.models import compile_models
-
-    compile_models(value, measurement)
-
-
-def _set_optimizer_kernels(value: str, measurement: Measurement) -> None:
-    from stepscope.capture.trial.models import set_optimizer_kernels
-
-    set_optimizer_kernels(value, measurement)
-
-
-def _prefetch_in_thread(value: str, measurement: Measurement) -> None:
-    from stepscope.capture.trial.samples import prefetch_in_thread
-
-    prefetch_in_thread(int(value), measurement)
-
-
-def _cache_samples(value: str, measurement: Measurement) -> None:
-    from stepscope.capture.trial.samples import cache_samples
-
-    cache_samples(measurement)
-
-
 _SWITCH = ("True", "False")
 _LOADERS = "no DataLoader with worker processes was created"
 
@@ -149,7 +77,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="random_numbers",
             line="DataLoader(..., num_workers={})",
             scope="no torch DataLoader was created",
-            make=_set_loader_argument("num_workers"),
         ),
         InjectableChange(
             name="prefetch_factor",
@@ -158,7 +85,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="same",
             line="DataLoader(..., prefetch_factor={})",
             scope=_LOADERS,
-            make=_set_loader_argument("prefetch_factor"),
         ),
         InjectableChange(
             name="persistent_workers",
@@ -167,7 +93,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="random_numbers",
             line="DataLoader(..., persistent_workers={})",
             scope=_LOADERS,
-            make=_set_loader_argument("persistent_workers"),
         ),
         InjectableChange(
             name="pin_memory",
@@ -176,7 +101,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="same",
             line="DataLoader(..., pin_memory={})",
             scope="no torch DataLoader was created",
-            make=_set_loader_argument("pin_memory"),
         ),
         InjectableChange(
             name="intra_op_threads",
@@ -186,7 +110,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="rounding",
             line="torch.set_num_threads({})",
             scope="torch kept its number of threads",
-            make=_set_threads,
         ),
         InjectableChange(
             name="anomaly_detection",
@@ -195,7 +118,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="same",
             line="remove torch.autograd.set_detect_anomaly and detect_anomaly",
             scope="the job did not turn anomaly detection on",
-            make=_turn_off_anomaly_detection,
         ),
         InjectableChange(
             name="debug_variables",
@@ -204,7 +126,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="same",
             line="unset CUDA_LAUNCH_BLOCKING, TORCH_DISTRIBUTED_DEBUG and the like",
             scope="no debug variable is set",
-            make=_unset_debug_variables,
         ),
         InjectableChange(
             name="batch_size",
@@ -214,7 +135,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="different",
             line="DataLoader(..., batch_size={})",
             scope="no DataLoader makes batches of the size of the training batches",
-            make=_set_loader_argument("batch_size"),
         ),
         InjectableChange(
             name="thread_prefetch",
@@ -224,7 +144,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="random_numbers",
             line="iterate the DataLoader in a thread that puts batches into queue.Queue({})",
             scope="no torch DataLoader was iterated",
-            make=_prefetch_in_thread,
         ),
         InjectableChange(
             name="cached_samples",
@@ -234,7 +153,6 @@ CHANGES: dict[str, InjectableChange] = {
             line="keep the results of __getitem__ by index in {}; augment them afterwards",
             scope="the training data are not those of a map-style dataset in this process or in "
             "forked workers",
-            make=_cache_samples,
         ),
         InjectableChange(
             name="matmul_precision",
@@ -243,7 +161,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="different",
             line='torch.set_float32_matmul_precision("{}")',
             scope="torch kept its precision",
-            make=_set_matmul_precision,
         ),
         InjectableChange(
             name="cudnn_benchmark",
@@ -252,7 +169,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="rounding",
             line="torch.backends.cudnn.benchmark = {}",
             scope="cuDNN is not in use",
-            make=_set_cudnn_benchmark,
         ),
         InjectableChange(
             name="channels_last",
@@ -261,7 +177,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="random_numbers",  # dropout draws in the order of memory
             line="model.to(memory_format=torch.channels_last), and the same for its inputs",
             scope="no model with 4-D parameters was called",
-            make=_use_channels_last,
         ),
         InjectableChange(
             name="compile",
@@ -270,7 +185,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="rounding",
             line='model = torch.compile(model, mode="{}")',
             scope="no model was called for training in the first step",
-            make=_compile_models,
         ),
         InjectableChange(
             name="optimizer",
@@ -279,8 +193,38 @@ CHANGES: dict[str, InjectableChange] = {
             results="rounding",
             line="{}=True where the optimizer is created",
             scope="no optimizer of torch.optim with this option was created",
-            make=_set_optimizer_kernels,
         ),
     )
 }
 """Changes by name."""
+
+
+def make_change(name: str, value: str, measurement: Measurement) -> None:
+    """Make a change in this process, which has imported torch."""
+    from stepscope.capture.trial import loaders, models, samples, settings
+
+    match name:
+        case "intra_op_threads":
+            settings.set_threads(int(value), measurement)
+        case "anomaly_detection":
+            settings.turn_off_anomaly_detection(measurement)
+        case "debug_variables":
+            settings.unset_debug_variables(measurement)
+        case "matmul_precision":
+            settings.set_matmul_precision(value, measurement)
+        case "cudnn_benchmark":
+            settings.set_cudnn_benchmark(measurement, is_on=value == "True")
+        case "channels_last":
+            models.use_channels_last(measurement)
+        case "compile":
+            models.compile_models(value, measurement)
+        case "optimizer":
+            models.set_optimizer_kernels(value, measurement)
+        case "thread_prefetch":
+            samples.prefetch_in_thread(int(value), measurement)
+        case "cached_samples":
+            samples.cache_samples(measurement)
+        case "num_workers" | "prefetch_factor" | "persistent_workers" | "pin_memory" | "batch_size":
+            loaders.set_argument(name, value, measurement)
+        case _:
+            raise ValueError(f"there is no change {name}")

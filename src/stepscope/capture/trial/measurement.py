@@ -85,7 +85,9 @@ class Measurement:
             return
         last = self.plan.warmup_step_count + self.plan.step_count
         if count in {self.plan.warmup_step_count, last}:
-            _await_device()
+            cuda: Any = torch.cuda
+            if cuda.is_initialized():
+                cuda.synchronize()
         self._times_ns.append(_now())
         if count >= last and _is_first_rank():
             self._write(self._describe(), self.plan.report)
@@ -144,12 +146,6 @@ def _to_number(loss: torch.Tensor) -> float | None:
     """Read a loss; None where it is infinite or not a number, which JSON does not know."""
     value = float(loss)
     return value if math.isfinite(value) else None
-
-
-def _await_device() -> None:
-    cuda: Any = torch.cuda
-    if cuda.is_initialized():
-        cuda.synchronize()
 
 
 def _is_first_rank() -> bool:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.markup import escape
 
-from stepscope.cli.text import table
+from stepscope.cli.text import table, text_table
 from stepscope.cli.writers.cost import write_before_after
-from stepscope.cli.writers.generic import MIN_TEXT_WIDTH, cut
+from stepscope.cli.writers.generic import MIN_TEXT_WIDTH, cut, write_sentences
 from stepscope.comparison import (
     ComparedRun,
     Comparison,
@@ -19,6 +19,7 @@ from stepscope.comparison import (
     Contributions,
     FigureChange,
     Gate,
+    NameChange,
     NameChanges,
     PartContributions,
     SettingChange,
@@ -41,8 +42,7 @@ def write_comparison(out: Console, payload: Comparison) -> None:
     out.print(f"[bold]{escape(payload.headline)}[/bold]")
     for title, run in (("base", payload.base_run), ("run", payload.other_run)):
         out.print(f"[dim]{title:<5}[/dim] {escape(run_name(run))}: {escape(run.headline)}")
-    for note in payload.notes:
-        out.print(escape(note))
+    write_sentences(out, payload.notes)
     if payload.steps is not None:
         _write_steps(out, payload.steps)
     elif payload.steps_missing is not None:
@@ -70,33 +70,29 @@ def run_name(run: ComparedRun) -> str:
 
 def _write_steps(out: Console, steps: StepChanges) -> None:
     out.print()
-    interval_heading = f"{steps.interval_percent}% interval"
-    estimate_columns = ("all runs",) if steps.noise_of != "steps" else ()
-    rows = table(
-        "step",
-        "base",
-        "run",
-        "change",
-        "",
-        *estimate_columns,
-        interval_heading,
-        "noise floor",
-        "beyond it",
-    )
-    for row in (*steps.figures, *steps.parts):
-        rows.add_row(
-            word(row.name),
-            duration(row.base_ns),
-            duration(row.other_ns),
-            signed(row.change_ns),
-            share(row.change_ratio),
-            *(signed(row.estimate_ns) for _ in estimate_columns),
-            interval(row),
-            duration(row.noise_ns),
-            beyond_noise(row, yes="yes"),
-        )
+    head, *cells = tabulate_steps(steps)
+    rows = table(*head)
+    for row in cells:
+        rows.add_row(*row)
     out.print(rows)
     out.print(f"[dim]of {escape(steps.share_of)}; {escape(steps.noise)}[/dim]")
+
+
+def tabulate_steps(steps: StepChanges) -> list[tuple[str, ...]]:
+    """Return the rows of the table of steps and their parts, after its heading."""
+    has_estimate = steps.noise_of != "steps"
+    interval_heading = f"{steps.interval_percent}% interval"
+    return [
+        ("step", "base", "run", "change", "")
+        + (("all runs",) if has_estimate else ())
+        + (interval_heading, "noise floor", "beyond noise"),
+        *(
+            (word(row.name), *times_of(row), _share(row.change_ratio))
+            + ((signed(row.estimate_ns),) if has_estimate else ())
+            + (_interval(row), duration(row.noise_ns), _beyond_noise(row))
+            for row in (*steps.figures, *steps.parts)
+        ),
+    ]
 
 
 def _write_contributions(out: Console, contributions: Contributions) -> None:
@@ -117,9 +113,7 @@ def _write_part(out: Console, part: PartContributions) -> None:
         rows.add_row(
             escape(cut(contribution_name(row), NAME_WIDTH)),
             status_of(row),
-            duration(row.base_ns),
-            duration(row.other_ns),
-            signed(row.change_ns),
+            *times_of(row),
         )
     rest_ns = part.change_ns - sum(row.change_ns for row in shown)
     rest = len(part.rows) - len(shown) + part.rest_count
@@ -149,9 +143,7 @@ def _write_contract(out: Console, contract: Sequence[ContractTerms]) -> None:
         sentence = f"Work: no known difference; same: {same or 'n/a'}"
         out.print(sentence + (f"; unknown: {unknown}" if unknown else ""))
         return
-    rows = table("different work", "", "base", "run")
-    for column in rows.columns:
-        column.justify, column.no_wrap = "left", False
+    rows = text_table("different work", "", "base", "run")
     for terms, item in unlike:
         cells = (terms.group, item.name, item.base_value or MISSING, item.other_value or MISSING)
         rows.add_row(*map(escape, cells))
@@ -202,7 +194,7 @@ def _write_figures(out: Console, figures: Sequence[FigureChange], figures_of: st
             escape(figure.name),
             _figure(figure, figure.base_value),
             _figure(figure, figure.other_value),
-            share(figure.change_ratio),
+            _share(figure.change_ratio),
         )
     out.print(rows)
     out.print(f"[dim]of {escape(figures_of)}[/dim]")
@@ -212,9 +204,7 @@ def _write_targets(out: Console, targets: Sequence[TargetOutcome]) -> None:
     if not targets:
         return
     out.print()
-    rows = table("expected after the fix", "base", "run", "reached")
-    for column in rows.columns:
-        column.justify, column.no_wrap = "left", False
+    rows = text_table("expected after the fix", "base", "run", "reached")
     for target in targets:
         cells = (target.text, target.base_value, target.other_value)
         rows.add_row(*map(escape, cells), describe_outcome(target))
@@ -231,9 +221,7 @@ def _write_settings(out: Console, settings: Sequence[SettingChange], same_count:
     if not settings:
         out.print(f"Settings: all {same_count} known settings are the same.")
         return
-    rows = table("different setting", "base", "run")
-    for column in rows.columns:
-        column.justify, column.no_wrap = "left", False
+    rows = text_table("different setting", "base", "run")
     for setting in settings:
         name = f"{setting.group}: {setting.name}"
         rows.add_row(
@@ -252,17 +240,13 @@ def _write_names(out: Console, names: NameChanges) -> None:
         rows.add_row(
             escape(cut(row.name, 2 * MIN_TEXT_WIDTH)),
             row.status,
-            duration(row.base_ns),
-            duration(row.other_ns),
-            signed(row.change_ns),
+            *times_of(row),
         )
     rest_ns = names.rest_ns + sum(row.change_ns for row in names.rows[MAX_NAMES:])
     rest = names.rest_count + len(names.rows[MAX_NAMES:])
     if rest:
         rows.add_row(f"{rest} others", "", "", "", signed(rest_ns))
-    rows.add_row(
-        "all", "", duration(names.base_ns), duration(names.other_ns), signed(names.change_ns)
-    )
+    rows.add_row("all", "", *times_of(names))
     out.print(rows)
 
 
@@ -270,21 +254,26 @@ def _figure(figure: FigureChange, value: float | None) -> str:
     return in_unit(value, figure.unit)
 
 
+def times_of(row: StepChange | Contribution | NameChange | NameChanges) -> tuple[str, str, str]:
+    """Return the time in both runs, and its change."""
+    return duration(row.base_ns), duration(row.other_ns), signed(row.change_ns)
+
+
 def signed(ns: float) -> str:
     return change(ns, "ns")
 
 
-def share(ratio: float | None) -> str:
+def _share(ratio: float | None) -> str:
     return relative_change(ratio, 0)
 
 
-def beyond_noise(change: StepChange, *, yes: str) -> str:
+def _beyond_noise(change: StepChange) -> str:
     if change.noise_ns is None:
         return "too few steps"
-    return yes if change.beyond_noise else "no"
+    return "yes" if change.beyond_noise else "no"
 
 
-def interval(change: StepChange) -> str:
+def _interval(change: StepChange) -> str:
     if change.low_ns is None or change.high_ns is None:
         return MISSING
     return f"{signed(change.low_ns)} to {signed(change.high_ns)}"

@@ -6,21 +6,20 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from stepscope.cli.text import printable
 from stepscope.cli.writers.compare import (
-    beyond_noise,
     contribution_name,
     describe_outcome,
-    interval,
     run_name,
     scaling,
-    share,
     signed,
     status_of,
+    tabulate_steps,
+    times_of,
     unlike_terms,
     word,
 )
 from stepscope.cli.writers.generic import cut
 from stepscope.comparison import Comparison, ContractTerms, Contributions, Gate, StepChanges
-from stepscope.quantities import MISSING, duration
+from stepscope.quantities import MISSING
 
 MAX_ROWS = 10
 MAX_CELL_LENGTH = 80
@@ -82,34 +81,9 @@ def _contract(terms: Sequence[ContractTerms]) -> list[str]:
 
 
 def _steps(steps: StepChanges) -> list[str]:
-    estimate_columns = ("all runs",) if steps.noise_of != "steps" else ()
-    rows = [
-        (
-            change.name.replace("_", " "),
-            duration(change.base_ns),
-            duration(change.other_ns),
-            signed(change.change_ns),
-            share(change.change_ratio),
-            *(signed(change.estimate_ns) for _ in estimate_columns),
-            interval(change),
-            duration(change.noise_ns),
-            beyond_noise(change, yes="**yes**"),
-        )
-        for change in (*steps.figures, *steps.parts)
-    ]
-    interval_heading = f"{steps.interval_percent}% interval"
-    head = (
-        "step",
-        "base",
-        "run",
-        "change",
-        "",
-        *estimate_columns,
-        interval_heading,
-        "noise floor",
-        "beyond noise",
-    )
-    return [*_table(head, rows), f"<sub>of {steps.share_of}</sub>", ""]
+    head, *rows = tabulate_steps(steps)
+    marked = [(*row[:-1], row[-1].replace("yes", "**yes**")) for row in rows]
+    return [*_table(head, marked), f"<sub>of {steps.share_of}</sub>", ""]
 
 
 def _contributions(contributions: Contributions) -> list[str]:
@@ -121,9 +95,7 @@ def _contributions(contributions: Contributions) -> list[str]:
             word(part),
             contribution_name(row),
             status_of(row),
-            duration(row.base_ns),
-            duration(row.other_ns),
-            signed(row.change_ns),
+            *times_of(row),
         )
         for part, row in shown
     ]

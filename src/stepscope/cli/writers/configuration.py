@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from stepscope.cli.text import clock_time
+from stepscope.cli.writers.generic import write_entries
 from stepscope.quantities import duration
 from stepscope.views import ChangedSetting, ConfigurationView
 
@@ -25,9 +26,7 @@ def write_configuration(out: Console, payload: ConfigurationView) -> None:
         "rules": f"{', '.join(payload.rules)}{other_rules}" if payload.rules else "none",
         "parameters of rules": ", ".join(payload.parameters) or "defaults",
     }
-    width = max(map(len, rows))
-    for title, text in rows.items():
-        out.print(f"[dim]{title:<{width}}[/dim]  {escape(text)}")
+    write_entries(out, rows.items())
     write_changes(out, payload.changes)
 
 

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from stepscope.cli.text import table
-from stepscope.cli.writers.generic import write_quality
+from stepscope.cli.writers.generic import write_quality, write_sentences
 from stepscope.quantities import MISSING, byte_rate, count, duration, memory, percent
 from stepscope.views import Arrivals, DistributedView, RankTime, RankWindow, StepMatrix
 
@@ -55,8 +55,7 @@ def _write_arrivals(out: Console, arrivals: Arrivals) -> None:
     if len(arrivals.ranks) > MAX_RANKS:
         out.print(f"and {len(arrivals.ranks) - MAX_RANKS} more ranks: see --json")
     out.print(f"[dim]late: {escape(arrivals.lateness_of)}[/dim]")
-    for note in arrivals.notes:
-        out.print(escape(note))
+    write_sentences(out, arrivals.notes)
 
 
 def _write_window(out: Console, window: RankWindow) -> None:
@@ -70,8 +69,9 @@ def _write_window(out: Console, window: RankWindow) -> None:
     if len(window.ranks) > MAX_RANKS:
         out.print(f"and {len(window.ranks) - MAX_RANKS} more ranks: see --json")
     _write_collectives(out, window)
-    for note in (*window.notes, *(f"{_name(r)}: {r.missing}" for r in window.ranks if r.missing)):
-        out.print(escape(note))
+    write_sentences(
+        out, (*window.notes, *(f"{_name(r)}: {r.missing}" for r in window.ranks if r.missing))
+    )
 
 
 def _name(rank: RankTime) -> str:
@@ -138,5 +138,4 @@ def _write_matrix(out: Console, matrix: StepMatrix) -> None:
             duration(excess),
         )
     out.print(rows)
-    for note in matrix.notes:
-        out.print(escape(note))
+    write_sentences(out, matrix.notes)

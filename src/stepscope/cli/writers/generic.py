@@ -11,7 +11,7 @@ missing, notes, share_of, quality, range, …   sentences
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -65,7 +65,7 @@ def write_range(out: Console, time_range: TimeRange) -> None:
     """Write the range of time that a payload is restricted to."""
     start, end = duration(time_range.from_after_ns), duration(time_range.to_after_ns)
     out.print(f"[dim]from {start} to {end}: {escape(time_range.range_of)}[/dim]")
-    _write_sentences(out, time_range.notes)
+    write_sentences(out, time_range.notes)
 
 
 def write_quality(out: Console, notes: Iterable[QualityNote]) -> None:
@@ -74,22 +74,33 @@ def write_quality(out: Console, notes: Iterable[QualityNote]) -> None:
         out.print(f"[yellow]![/yellow] {escape(note.sentence)}")
 
 
+def write_sentences(out: Console, sentences: str | Sequence[str] | None) -> None:
+    """Write sentences, a line each."""
+    for sentence in [sentences] if isinstance(sentences, str) else sentences or ():
+        out.print(escape(sentence))
+
+
+def write_entries(out: Console, entries: Collection[tuple[str, str]]) -> None:
+    """Write titles and their texts in two columns."""
+    width = max((len(title) for title, _ in entries), default=0)
+    for title, text in entries:
+        out.print(f"[dim]{title:<{width}}[/dim]  {escape(text)}")
+
+
 def _write_struct(out: Console, part: msgspec.Struct, inherited: Unit) -> None:
     fields = _fields(part, inherited)
     values = {field.name: field.value for field in fields}
     _write_title(out, fields)
-    _write_sentences(out, values.get("missing"))
+    write_sentences(out, values.get("missing"))
     if values.get("share_of"):
         out.print(f"[dim]shares of: {escape(values['share_of'])}[/dim]")
     rest = [field for field in fields if field.name not in SENTENCES + IDENTITY_FIELDS]
     scalars = [field for field in rest if _is_scalar(field.value)]
-    width = max((len(field.label.title) for field in scalars), default=0)
-    for _, label, value in scalars:
-        out.print(f"[dim]{label.title:<{width}}[/dim]  {text_of(label, value)}")
+    write_entries(out, [(label.title, text_of(label, value)) for _, label, value in scalars])
     for _, label, value in rest:
         if not _is_scalar(value):
             _write_part(out, label, value)
-    _write_sentences(out, values.get("notes"))
+    write_sentences(out, values.get("notes"))
     write_quality(out, values.get("quality") or ())
 
 
@@ -103,11 +114,6 @@ def _write_title(out: Console, fields: Iterable[Field]) -> None:
     if words:
         out.print()
         out.print(f"[bold]{escape('  '.join(words))}[/bold]")
-
-
-def _write_sentences(out: Console, sentences: str | Sequence[str] | None) -> None:
-    for sentence in [sentences] if isinstance(sentences, str) else sentences or ():
-        out.print(escape(sentence))
 
 
 def _write_part(out: Console, label: FieldLabel, value: Any) -> None:
@@ -125,22 +131,18 @@ def _write_part(out: Console, label: FieldLabel, value: Any) -> None:
     elif not value:
         return
     elif isinstance(value[0], msgspec.Struct):
-        _write_structs(out, label, value)
+        if all(_is_flat(part) for part in value):
+            out.print(f"[dim]{label.title}[/dim]")
+            _write_table(out, [_fields(part, label.unit) for part in value])
+        else:
+            for part in value:
+                _write_struct(out, part, label.unit)
     elif label.display == "curve":
         end = f"  up to {text_of(label, max(filter(None, value), default=0))}"
         room = out.width - len(label.title) - GAP - len(end)
         out.print(f"{title}  {curve(value, min(room, MAX_CURVE_CELLS))}{end}")
     else:
         out.print(f"{title}  {escape(', '.join(text_of(label, item) for item in value))}")
-
-
-def _write_structs(out: Console, label: FieldLabel, parts: Sequence[msgspec.Struct]) -> None:
-    if all(_is_flat(part) for part in parts):
-        out.print(f"[dim]{label.title}[/dim]")
-        _write_table(out, [_fields(part, label.unit) for part in parts])
-    else:
-        for part in parts:
-            _write_struct(out, part, label.unit)
 
 
 def _write_mapping(out: Console, label: FieldLabel, value: Mapping[str, Any]) -> None:

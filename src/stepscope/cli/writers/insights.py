@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from stepscope.cli.text import table
+from stepscope.cli.writers.generic import write_sentences
 from stepscope.quantities import count, duration
 from stepscope.views import InsightsView, RuleInsight
 
@@ -33,8 +34,7 @@ def write_insights(out: Console, payload: InsightsView) -> None:
     for rule in payload.rules:
         if rule.rule in payload.fired:
             _write_fired(out, rule)
-    for note in payload.notes:
-        out.print(escape(note))
+    write_sentences(out, payload.notes)
 
 
 def _write_fired(out: Console, rule: RuleInsight) -> None:
@@ -44,6 +44,5 @@ def _write_fired(out: Console, rule: RuleInsight) -> None:
         first, last = duration(rule.first_after_ns), duration(rule.last_after_ns)
         when = f"  at {first}" if first == last else f"  from {first} to {last}"
     out.print(f"[bold]{escape(rule.rule)}[/bold][dim]{when}[/dim]")
-    for sentence in rule.sentences:
-        out.print(escape(sentence))
+    write_sentences(out, rule.sentences)
     out.print(escape(rule.recommendation))

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from stepscope.cli.text import table
-from stepscope.cli.writers.generic import MAX_CURVE_CELLS, curve
+from stepscope.cli.writers.generic import MAX_CURVE_CELLS, curve, write_sentences
 from stepscope.quantities import MISSING, count, duration, percent
 from stepscope.views import NodesView, RankLateness, RanksView
 
@@ -46,8 +46,7 @@ def write_ranks(out: Console, payload: RanksView) -> None:
         f"[dim]{count(payload.step_count)} {escape(payload.share_of)}; transfer {transfer} a step. "
         f"Lateness: {escape(payload.lateness_of)}. {escape(payload.persistence_of)}.[/dim]"
     )
-    for note in payload.notes:
-        out.print(escape(note))
+    write_sentences(out, payload.notes)
 
 
 def _describe_cause(rank: RankLateness) -> str:

@@ -14,10 +14,10 @@ from stepscope.cli.writers.generic import (
     curve,
     cut,
     write_quality,
+    write_sentences,
 )
 from stepscope.quantities import count, duration, in_unit, number, percent
 from stepscope.views import (
-    ActiveShare,
     Breakdown,
     Dashboard,
     KernelTime,
@@ -57,8 +57,7 @@ def write_series(out: Console, payload: SystemSeriesView) -> None:
             _write_line(out, f"{series.metric} {series.device}", series.mean, f"up to {maximum}")
     if payload.left_out_count:
         out.print(f"{payload.left_out_count} series omitted")
-    for note in payload.notes:
-        out.print(escape(note))
+    write_sentences(out, payload.notes)
 
 
 def write_tensors(out: Console, payload: TensorsView) -> None:
@@ -108,7 +107,8 @@ def write_dashboard(out: Console, payload: Dashboard) -> None:
     """Write what machines and devices did."""
     for name, share in (("GPUs", payload.gpu_active), ("CPUs", payload.cpu_active)):
         if share is not None:
-            out.print(_active(name, share))
+            active = percent(share.active_ratio)
+            out.print(f"{name} active {active} [dim]of {escape(share.share_of)}[/dim]")
     for kind, utilization in (("GPU", payload.gpu_utilization), ("CPU", payload.cpu_utilization)):
         if utilization is not None:
             out.print(f"{kind} utilization [dim]{escape(utilization.definition)}[/dim]")
@@ -135,10 +135,6 @@ def write_dashboard(out: Console, payload: Dashboard) -> None:
     for name, reason in payload.missing_parts.items():
         out.print(f"[dim]{name.replace('_', ' ')}:[/dim] {escape(reason)}")
     write_quality(out, payload.quality)
-
-
-def _active(name: str, share: ActiveShare) -> str:
-    return f"{name} active {percent(share.active_ratio)} [dim]of {escape(share.share_of)}[/dim]"
 
 
 def _write_kernels(out: Console, title: str, kernels: list[KernelTime]) -> None:

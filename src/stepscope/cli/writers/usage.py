@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from stepscope.cli.text import table
-from stepscope.cli.writers.generic import MIN_TEXT_WIDTH, cut
+from stepscope.cli.writers.generic import MIN_TEXT_WIDTH, cut, write_entries, write_sentences
 from stepscope.quantities import in_unit, percent
 from stepscope.views import UsageView
 
@@ -15,12 +15,10 @@ FIGURES = ("max", "p99", "p95", "p50", "min")
 
 def write_usage(out: Console, payload: UsageView) -> None:
     """Write the job, the use of its nodes, and shares of its time."""
-    width = max(map(len, payload.job))
-    for name, value in payload.job.items():
-        out.print(f"[dim]{name:<{width}}[/dim]  {escape(value)}")
-    _write_sentences(out, payload.job_notes)
+    write_entries(out, payload.job.items())
+    write_sentences(out, payload.job_notes)
     out.print()
-    _write_sentences(out, payload.node_notes)
+    write_sentences(out, payload.node_notes)
     if payload.nodes:
         rows = table("node", "metric", *FIGURES)
         for row in payload.nodes:
@@ -36,10 +34,5 @@ def write_usage(out: Console, payload: UsageView) -> None:
         )
         parts = ", ".join(texts)
         out.print(f"{shares.title}: {escape(parts)} [dim]of {escape(shares.share_of)}[/dim]")
-    _write_sentences(out, payload.framework_notes)
-    _write_sentences(out, payload.missing_notes)
-
-
-def _write_sentences(out: Console, sentences: list[str]) -> None:
-    for sentence in sentences:
-        out.print(escape(sentence))
+    write_sentences(out, payload.framework_notes)
+    write_sentences(out, payload.missing_notes)

@@ -250,11 +250,15 @@ def _estimate_stability(
 ) -> float:
     """Estimate how often resampled steps give the same suspect (bootstrap, Efron 1979)."""
     generator = np.random.default_rng(0)
+    totals = [
+        matrix[generator.integers(0, len(matrix), size=len(matrix))].sum(axis=0)
+        for _ in range(thresholds.resamples)
+    ]
     same_count = 0
-    for _ in range(thresholds.resamples):
-        rows = generator.integers(0, len(matrix), size=len(matrix))
-        resampled = compute_trace_shares(matrix[rows], inputs.waits)
-        same_count += _attribute(inputs, resampled, thresholds).suspect == attribution.suspect
+    for total, count in zip(*np.unique(totals, axis=0, return_counts=True), strict=True):
+        resampled = compute_trace_shares(total[np.newaxis], inputs.waits)
+        if _attribute(inputs, resampled, thresholds).suspect == attribution.suspect:
+            same_count += int(count)
     return same_count / thresholds.resamples
 
 

@@ -25,7 +25,7 @@ from stepscope.importers.event_files.debugger_files import (
     rank_of,
     worker_of,
 )
-from stepscope.importers.event_files.reading import EventFile, refuse
+from stepscope.importers.event_files.reading import EventFile
 from stepscope.importers.event_files.rows import Moment, RowWriter
 from stepscope.importers.event_files.statistics import describe_elements, describe_reductions
 from stepscope.importers.event_files.values import Tensor, Value, read_tensor
@@ -35,7 +35,7 @@ from stepscope.importers.results import (
     Recorded,
     Refused,
     Result,
-    ignore_progress,
+    refuse,
 )
 from stepscope.schema import DEBUGGER, MALFORMED_JSON, ProcessInfo
 from stepscope.store import RunWriter
@@ -46,7 +46,6 @@ _SCALAR_COLLECTIONS = frozenset({"losses", "metrics", "sm_metrics"})
 _SCALAR_PREFIX = "scalar/"
 _MODES = {b"1": "TRAIN", b"2": "EVAL", b"3": "PREDICT", b"4": "TRAIN"}
 """Modes by the content of the plugin `mode`; 4 is GLOBAL."""
-_MAX_STEP = 2**62
 
 
 class DebuggerTensorImporter:
@@ -57,11 +56,7 @@ class DebuggerTensorImporter:
         return detect_form(path) is not None
 
     def import_files(
-        self,
-        files: Sequence[Path],
-        run: Path,
-        node: str,
-        progress: ProgressCallback = ignore_progress,
+        self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback
     ) -> list[Result]:
         """Import the tensors of a job together; see `registry.Importer.import_files`."""
         forms = {index: detect_form(path) for index, path in enumerate(files)}

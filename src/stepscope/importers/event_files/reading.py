@@ -59,8 +59,3 @@ class EventFile:
             event_count=self.value_count,
             lost=" and ".join(losses) or None,
         )
-
-
-def refuse(path: Path, error: OSError) -> Refused:
-    """Return the result of a file that cannot be opened."""
-    return Refused(path, f"{path} cannot be read: {error.strerror}.")

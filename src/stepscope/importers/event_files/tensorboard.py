@@ -22,7 +22,7 @@ import msgspec
 
 from stepscope.event_records import MalformedMessageError, begins_with_record
 from stepscope.importers.content import read_head
-from stepscope.importers.event_files.reading import EventFile, refuse
+from stepscope.importers.event_files.reading import EventFile
 from stepscope.importers.event_files.rows import Moment, RowWriter
 from stepscope.importers.event_files.statistics import describe_histogram
 from stepscope.importers.event_files.values import (
@@ -35,7 +35,7 @@ from stepscope.importers.results import (
     TENSORBOARD,
     ProgressCallback,
     Result,
-    ignore_progress,
+    refuse,
 )
 from stepscope.schema import ProcessInfo, is_event_file_name, rank_in_name
 from stepscope.store import RunWriter
@@ -59,11 +59,7 @@ class TensorBoardImporter:
         return _VERSION in read_head(path)[:_VERSION_BYTES] and begins_with_record(path)
 
     def import_files(
-        self,
-        files: Sequence[Path],
-        run: Path,
-        node: str,
-        progress: ProgressCallback = ignore_progress,
+        self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback
     ) -> list[Result]:
         """Import the runs of TensorBoard; see `registry.Importer.import_files`."""
         directories: defaultdict[Path, list[int]] = defaultdict(list)

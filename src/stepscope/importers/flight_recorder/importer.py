@@ -30,7 +30,6 @@ from stepscope.importers.results import (
     ProgressCallback,
     Recorded,
     Result,
-    ignore_progress,
     refuse,
 )
 from stepscope.schema import (
@@ -64,11 +63,7 @@ class FlightRecorderImporter:
         return bool(_PICKLE.match(head) or _JSON.match(head))
 
     def import_files(
-        self,
-        files: Sequence[Path],
-        run: Path,
-        node: str,
-        progress: ProgressCallback = ignore_progress,
+        self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback
     ) -> list[Result]:
         """Import dumps one after the other; see `registry.Importer.import_files`."""
         results: list[Result] = []

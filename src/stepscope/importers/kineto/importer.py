@@ -32,7 +32,6 @@ from stepscope.importers.results import (
     Recorded,
     Refused,
     Result,
-    ignore_progress,
 )
 from stepscope.importers.workers import start_worker, wait_for
 from stepscope.store import RunWriter
@@ -51,11 +50,7 @@ class KinetoImporter:
         return True
 
     def import_files(
-        self,
-        files: Sequence[Path],
-        run: Path,
-        node: str,
-        progress: ProgressCallback = ignore_progress,
+        self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback
     ) -> list[Result]:
         """Import traces into an existing run; see `registry.Importer.import_files`.
 

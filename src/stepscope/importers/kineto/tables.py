@@ -17,7 +17,7 @@ from stepscope.importers.kineto.gather import Gathered, absent
 from stepscope.importers.kineto.kinds import COLLECTIVE_KINDS, Kind, OtherKind
 from stepscope.importers.kineto.linking import LINKED_COLUMNS, Linked
 from stepscope.schema import EVENT_KINDS, EVENT_TABLES, TABLES, Column, EventKind, Table
-from stepscope.store import NUMPY_TYPES, DictColumn
+from stepscope.store import NUMPY_TYPES, DictColumn, join_columns
 
 Rows = Mapping[str, Any]
 _TIMES = {"start_ns": "start", "t_ns": "start", "duration_ns": "duration"}
@@ -58,7 +58,7 @@ class TableMaker:
             yield "collectives", self.complete("collectives", collective_rows(collectives))
         parts = [self._other_events(kind, columns) for kind, columns in linked.other_events]
         if any(len(part["id"]) for part in parts):
-            yield "other_events", self.complete("other_events", _concatenate(parts))
+            yield "other_events", self.complete("other_events", join_columns(parts))
 
     def complete(self, table: str, columns: Rows) -> Rows:
         """Return columns as the store takes them: all declared ones, -1 as null where allowed."""
@@ -95,7 +95,7 @@ class TableMaker:
         parts = [
             {name: self._column(name, kind, linked.rows[kind]) for name in names} for kind in kinds
         ]
-        return _concatenate(parts)
+        return join_columns(parts)
 
     def _column(self, name: str, kind: EventKind, columns: Columns) -> Any:
         rows = len(columns["id"])
@@ -147,19 +147,6 @@ class TableMaker:
                 for name, values in texts.items()
             },
         }
-
-
-def _concatenate(parts: Sequence[Rows]) -> Rows:
-    if len(parts) == 1:
-        return parts[0]
-    return {name: _join([part[name] for part in parts]) for name in parts[0]}
-
-
-def _join(arrays: Sequence[Any]) -> Any:
-    is_masked = any(isinstance(array, np.ma.MaskedArray) for array in arrays)
-    if not is_masked:
-        return np.concatenate(arrays)
-    return np.ma.concatenate(arrays)  # type: ignore[no-untyped-call]
 
 
 def _fit(column: Column, values: Any) -> Any:

@@ -159,7 +159,7 @@ def _store(
     count_overlaps(gathered, counts)
     linker = Linker(gathered, counts)
     summariser = Summariser(bounds, reading.header.base_ns, event_count=gathered.event_count)
-    cuts = gathered.cuts(min(max_rows, _slice_rows(gathered.event_count)))
+    cuts = gathered.cuts(min(max_rows, max(gathered.event_count // SLICES, MIN_SLICE_ROWS)))
     end = bounds.first
     for done, (slice_start, slice_end) in enumerate(pairwise(cuts), 1):
         linked = linker.link(slice_start, slice_end, final=slice_end == cuts[-1])
@@ -182,7 +182,3 @@ def _store(
         execution_trace=str(described.path) if described else None,
         described_count=described.operator_count if described else 0,
     )
-
-
-def _slice_rows(event_count: int) -> int:
-    return max(event_count // SLICES, MIN_SLICE_ROWS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from stepscope.importers.results import ProgressCallback, Result, ignore_progress
+from stepscope.importers.results import ProgressCallback, Result
 from stepscope.importers.smdebug.forms import detect_form
 
 
@@ -17,11 +17,7 @@ class SMDebugImporter:
         return detect_form(path) is not None
 
     def import_files(
-        self,
-        files: Sequence[Path],
-        run: Path,
-        node: str,
-        progress: ProgressCallback = ignore_progress,
+        self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback
     ) -> list[Result]:
         """Import the files of one job together; see `registry.Importer.import_files`."""
         from stepscope.importers.smdebug.output import import_output  # only for such files

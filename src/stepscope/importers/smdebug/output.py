@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from stepscope.errors import UnreadableTraceError
-from stepscope.importers.results import ProgressCallback, Recorded, Refused, Result
+from stepscope.importers.results import ProgressCallback, Recorded, Refused, Result, refuse
 from stepscope.importers.smdebug.detail import import_detail
 from stepscope.importers.smdebug.events import EventFile, read_events
 from stepscope.importers.smdebug.forms import EventFileName, Form
@@ -217,7 +217,7 @@ class _Output:
             try:
                 events = read_events(path, horizon)
             except OSError as error:
-                self.results[number] = _unreadable(path, error)
+                self.results[number] = refuse(path, error)
                 continue
             self._add_events(path, host, events)
             self.results[number] = Recorded(
@@ -242,7 +242,7 @@ class _Output:
             except OSError as error:
                 if error.filename != str(path):
                     raise
-                self.results[number] = _unreadable(path, error)
+                self.results[number] = refuse(path, error)
 
     def read_python_profile(self, number: int, path: Path) -> None:
         """Store a Python profile."""
@@ -252,7 +252,7 @@ class _Output:
             self.results[number] = Refused(path, f"{path} is no readable Python profile: {error}.")
             return
         except OSError as error:
-            self.results[number] = _unreadable(path, error)
+            self.results[number] = refuse(path, error)
             return
         process = self._process(profile.pid, self._choose_node(profile.host), None, None)
         rows = process.add_profile(profile)
@@ -281,7 +281,7 @@ class _Output:
         try:
             lines = read_samples(path)
         except OSError as error:
-            self.results[number] = _unreadable(path, error)
+            self.results[number] = refuse(path, error)
             return []
         self.results[number] = Recorded(
             name=path.name,
@@ -356,10 +356,6 @@ class _Output:
         count, columns = process.columns()
         if count:
             self._node(process.node).writer.append("spans", columns)
-
-
-def _unreadable(path: Path, error: OSError) -> Refused:
-    return Refused(path, f"{path} cannot be read: {error.strerror}.")
 
 
 def _sampler(node: _Node) -> ProcessInfo:

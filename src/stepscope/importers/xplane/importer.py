@@ -22,7 +22,6 @@ from stepscope.importers.results import (
     ProgressCallback,
     Refused,
     Result,
-    ignore_progress,
 )
 from stepscope.importers.xplane.events import HOST_PREFIX, chunks_of, describe_devices
 from stepscope.importers.xplane.planes import Space, read_space
@@ -45,11 +44,7 @@ class XPlaneImporter:
         return head.startswith(_PLANE_TAG) and any(name in head for name in _PLANE_NAMES)
 
     def import_files(
-        self,
-        files: Sequence[Path],
-        run: Path,
-        node: str,
-        progress: ProgressCallback = ignore_progress,
+        self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback
     ) -> list[Result]:
         """Import files into an existing run; see `registry.Importer.import_files`."""
         results: list[Result] = []

@@ -101,7 +101,8 @@ def explain_refusal(error: OSError, *, proc: str = "/proc") -> str:
         )
     if error.errno == errno.ENOSYS:
         return "this kernel has no perf_event_open; use one with CONFIG_PERF_EVENTS=y"
-    level = _paranoid_level(proc)
+    text = _read(f"{proc}/sys/kernel/perf_event_paranoid").strip()
+    level = int(text) if text.removeprefix(b"-").isdigit() else 0
     if error.errno in {errno.EPERM, errno.EACCES} and level > _MAX_PARANOID_LEVEL:
         return (
             f"kernel.perf_event_paranoid is {level}, which forbids counters; run "
@@ -154,11 +155,6 @@ def _is_filtered(proc: str) -> bool:
         if line.startswith(b"Seccomp:"):
             return line.split()[1:] == [_FILTERED]
     return False
-
-
-def _paranoid_level(proc: str) -> int:
-    text = _read(f"{proc}/sys/kernel/perf_event_paranoid").strip()
-    return int(text) if text.removeprefix(b"-").isdigit() else 0
 
 
 def _read(path: str) -> bytes:

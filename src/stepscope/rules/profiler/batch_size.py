@@ -97,9 +97,7 @@ class BatchSize(IncrementalRule[BatchSizeParameters, _State]):
     evidence = ("system",)
     plots = ("gpu_busy_ratio", "cpu_busy_ratio", "gpu_memory_used_bytes", "gpu_memory_used_ratio")
     missing_in_traces = NO_SAMPLES_IN_TRACES
-
-    def start(self) -> _State:
-        return _State()
+    run_state = _State
 
     def update(self, state: _State, inputs: RuleInputs) -> _State:
         p = self.parameters

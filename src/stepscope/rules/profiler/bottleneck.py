@@ -244,14 +244,12 @@ class Bottleneck(IncrementalRule[P, BottleneckState], Generic[P]):
     core_metric: ClassVar[str]
     """Metric of the busiest core."""
     missing_in_traces = NO_SAMPLES_IN_TRACES
+    run_state = BottleneckState
 
     @property
     def core_threshold(self) -> float:
         """Percentage above which a core is busy."""
         raise NotImplementedError
-
-    def start(self) -> BottleneckState:
-        return BottleneckState()
 
     def update(self, state: BottleneckState, inputs: RuleInputs) -> BottleneckState:
         gpus: dict[str, list[Series]] = {}

@@ -159,9 +159,7 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
     evidence = ("input-pipeline", "system")
     plots = ("step", "data_wait", "cpu_busy_ratio")
     missing_in_traces = NO_FETCHES_IN_TRACES
-
-    def start(self) -> _State:
-        return _State()
+    run_state = _State
 
     def update(self, state: _State, inputs: RuleInputs) -> _State:
         for batches in inputs.batches:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
 
-from stepscope.analysis import Device, Series
+from stepscope.analysis import Series
 from stepscope.quantities import count_of, number, percent
 from stepscope.rules.details import BoxPlot
 from stepscope.rules.inputs import RuleInputs, scan_indices
@@ -99,13 +99,12 @@ class GPUMemoryIncrease(PerDeviceRule[GPUMemoryIncreaseParameters, _MemoryState]
     plots = ("gpu_memory_used_bytes", "gpu_memory_used_ratio")
     missing = NO_GPU_MEMORY
     missing_in_traces = NO_MEMORY_IN_TRACES
+    samples = staticmethod(gpu_memory_ratio)
+    details_type = GPUMemoryIncreaseDetails
 
     @property
     def patience_count(self) -> int:
         return max(self.parameters.patience, 2 * self.parameters.window - 1)
-
-    def samples(self, inputs: RuleInputs) -> Mapping[Device, Series]:
-        return gpu_memory_ratio(inputs)
 
     def new_device(self) -> _MemoryState:
         length = 2 * self.parameters.window
@@ -163,16 +162,11 @@ class GPUMemoryIncrease(PerDeviceRule[GPUMemoryIncreaseParameters, _MemoryState]
             f"{percent(float(peaks.max()), 1)}.",
         )
 
-    def details(self, devices: Devices[_MemoryState]) -> GPUMemoryIncreaseDetails:
-        return GPUMemoryIncreaseDetails(
-            gpus={
-                str(name): MemoryIncreaseDetails(
-                    memory_percent=gpu.usage.box_plot(100),
-                    rise_count=gpu.violation_count,
-                    largest_rise_percent=round(gpu.largest_points, 6),
-                )
-                for name, gpu in devices.items()
-            }
+    def details_of(self, device: _MemoryState) -> MemoryIncreaseDetails:
+        return MemoryIncreaseDetails(
+            memory_percent=device.usage.box_plot(100),
+            rise_count=device.violation_count,
+            largest_rise_percent=round(device.largest_points, 6),
         )
 
     def sentences(

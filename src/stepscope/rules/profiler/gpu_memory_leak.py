@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis import Device, Series
+from stepscope.analysis import Series
 from stepscope.intervals import Int
 from stepscope.quantities import duration, fixed
 from stepscope.rules.inputs import RuleInputs
@@ -102,13 +102,12 @@ class GPUMemoryLeak(PerDeviceRule[GPUMemoryLeakParameters, _GrowthState]):
     missing = NO_GPU_MEMORY
     missing_in_traces = NO_MEMORY_IN_TRACES
     unit = "minutes with samples per GPU"
+    samples = staticmethod(gpu_memory_ratio)
+    details_type = GPUMemoryLeakDetails
 
     @property
     def patience_count(self) -> int:
         return self.parameters.window
-
-    def samples(self, inputs: RuleInputs) -> Mapping[Device, Series]:
-        return gpu_memory_ratio(inputs)
 
     def new_device(self) -> _GrowthState:
         return _GrowthState()
@@ -175,16 +174,11 @@ class GPUMemoryLeak(PerDeviceRule[GPUMemoryLeakParameters, _GrowthState]):
             f"points in {len(minima)} steps.",
         )
 
-    def details(self, devices: Devices[_GrowthState]) -> GPUMemoryLeakDetails:
-        return GPUMemoryLeakDetails(
-            gpus={
-                str(name): MemoryGrowthDetails(
-                    growth_percent=round(100 * gpu.growth, 6),
-                    growth_percent_per_hour=round(100 * gpu.growth_per_hour, 6),
-                    least_use_percent=round(100 * float(gpu.minima[-1]), 6),
-                )
-                for name, gpu in devices.items()
-            }
+    def details_of(self, device: _GrowthState) -> MemoryGrowthDetails:
+        return MemoryGrowthDetails(
+            growth_percent=round(100 * device.growth, 6),
+            growth_percent_per_hour=round(100 * device.growth_per_hour, 6),
+            least_use_percent=round(100 * float(device.minima[-1]), 6),
         )
 
     def sentences(

@@ -92,9 +92,7 @@ class LoadBalancing(IncrementalRule[LoadBalancingParameters, _State]):
     evidence = ("system",)
     plots = ("gpu_busy_ratio",)
     missing_in_traces = NO_SAMPLES_IN_TRACES
-
-    def start(self) -> _State:
-        return _State()
+    run_state = _State
 
     def update(self, state: _State, inputs: RuleInputs) -> _State:
         by_device = gpu_utilization(inputs)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
 
-from stepscope.analysis import Device, Series
+from stepscope.analysis import Series
 from stepscope.quantities import count_of, number
 from stepscope.rules.details import BoxPlot
 from stepscope.rules.inputs import RuleInputs
@@ -121,13 +121,12 @@ class LowGPUUtilization(PerDeviceRule[LowGPUUtilizationParameters, _UsageState])
     missing = NO_GPU
     advice = GPU_ADVICE
     missing_in_traces = NO_DEVICE_WORK_IN_TRACES
+    samples = staticmethod(gpu_utilization)
+    details_type = LowGPUUtilizationDetails
 
     @property
     def patience_count(self) -> int:
         return self.parameters.patience
-
-    def samples(self, inputs: RuleInputs) -> Mapping[Device, Series]:
-        return gpu_utilization(inputs)
 
     def new_device(self) -> _UsageState:
         return _UsageState(usage=UsageSamples.of_window(self.parameters.window))
@@ -175,11 +174,21 @@ class LowGPUUtilization(PerDeviceRule[LowGPUUtilizationParameters, _UsageState])
             f"{self._describe_quantiles(p95, p5)}, over {count_of(len(usage), 'step')}.",
         )
 
+    def details_of(self, device: _UsageState) -> GPUUsageDetails:
+        return GPUUsageDetails(
+            busy_percent=device.usage.sketch.box_plot(100),
+            low_count=device.low_count,
+            fluctuating_count=device.fluctuating_count,
+            window_p95_percent=round(100 * device.p95, 6) if device.triggered else None,
+            window_p5_percent=round(100 * device.p5, 6) if device.triggered else None,
+            last_ns=device.last_ns,
+        )
+
     def details(self, devices: Devices[_UsageState]) -> LowGPUUtilizationDetails:
         return LowGPUUtilizationDetails(
             low_count=sum(device.low_count for device in devices.values()),
             fluctuating_count=sum(device.fluctuating_count for device in devices.values()),
-            gpus={str(name): _details(device) for name, device in devices.items()},
+            gpus={str(name): self.details_of(device) for name, device in devices.items()},
         )
 
     def sentences(
@@ -209,14 +218,3 @@ class LowGPUUtilization(PerDeviceRule[LowGPUUtilizationParameters, _UsageState])
         return (
             f"p95 {percent_beside(p95, p.threshold_p95)}, p5 {percent_beside(p5, p.threshold_p5)}"
         )
-
-
-def _details(gpu: _UsageState) -> GPUUsageDetails:
-    return GPUUsageDetails(
-        busy_percent=gpu.usage.sketch.box_plot(100),
-        low_count=gpu.low_count,
-        fluctuating_count=gpu.fluctuating_count,
-        window_p95_percent=round(100 * gpu.p95, 6) if gpu.triggered else None,
-        window_p5_percent=round(100 * gpu.p5, 6) if gpu.triggered else None,
-        last_ns=gpu.last_ns,
-    )

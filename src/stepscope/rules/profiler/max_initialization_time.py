@@ -77,9 +77,7 @@ class MaxInitializationTime(IncrementalRule[MaxInitializationTimeParameters, _St
     evidence = ("overview",)
     plots = ("cpu_busy_ratio", "gpu_busy_ratio")
     missing_in_traces = "imported traces do not show when the job started"
-
-    def start(self) -> _State:
-        return _State()
+    run_state = _State
 
     def update(self, state: _State, inputs: RuleInputs) -> _State:
         state.origin_ns, state.end_ns = inputs.origin_ns, inputs.end_ns

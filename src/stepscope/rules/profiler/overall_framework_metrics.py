@@ -95,9 +95,7 @@ class OverallFrameworkMetrics(IncrementalRule[NoParameters, _State]):
     topic = "statistics"
     can_fire = False
     evidence = ("steps", "operators", "kernels")
-
-    def start(self) -> _State:
-        return _State()
+    run_state = _State
 
     def update(self, state: _State, inputs: RuleInputs) -> _State:
         for steps in inputs.steps:

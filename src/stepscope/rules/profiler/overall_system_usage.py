@@ -124,9 +124,7 @@ class OverallSystemUsage(IncrementalRule[NoParameters, _State]):
         *NETWORK_METRICS,
     )
     evidence = ("system",)
-
-    def start(self) -> _State:
-        return _State()
+    run_state = _State
 
     def update(self, state: _State, inputs: RuleInputs) -> _State:
         for name, by_node in _usage_series(inputs).items():

@@ -78,9 +78,7 @@ class PageableCopies(IncrementalRule[PageableCopiesParameters, _State]):
     evidence = ("activity",)
     plots = ("step", "h2d")
     missing_in_traces = NO_DEVICE_WORK_IN_TRACES
-
-    def start(self) -> _State:
-        return _State()
+    run_state = _State
 
     def update(self, state: _State, inputs: RuleInputs) -> _State:
         for trace in sort_traces(inputs):

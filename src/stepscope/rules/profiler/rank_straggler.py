@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -20,9 +20,8 @@ from stepscope.rules.profiler.link_evidence import (
     LinkEvidence,
     describe_slow_link,
 )
-from stepscope.rules.samples import sort_traces
 from stepscope.rules.templates import PerRankRule, Ranks, RankState, RankStates
-from stepscope.rules.traces import StepTimes, TracedSteps, imported_steps
+from stepscope.rules.traces import StepTimes, TracedSteps
 from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding
 
@@ -161,17 +160,13 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
     missing_in_traces = (
         f"the traces of two or more ranks do not have {MIN_TRACED_STEPS} steps in common"
     )
+    run_state = _State
 
-    def start(self) -> _State:
-        return _State()
+    def select_steps(self, inputs: RuleInputs) -> Sequence[RankStepTimes]:
+        return inputs.settled_steps
 
     def update(self, state: _State, inputs: RuleInputs) -> _State:
-        for steps in inputs.settled_steps:
-            self.update_rank(state, steps, inputs)
-        for trace in sort_traces(inputs):
-            traced = imported_steps(trace)
-            if traced is not None:
-                self.update_traced(state, traced, inputs)
+        super().update(state, inputs)
         state.links.add_samples(inputs)
         if len(state.ranks) > 1:
             self._compare_ranks(state, inputs)

@@ -136,9 +136,7 @@ class RecompileStorm(PerRankRule[RecompileStormParameters, _CompilingRank, _Stat
     evidence = ("steps", "operators")
     plots = ("step",)
     missing_in_traces = "the traces have no steps with operators, and no regions of torch.compile"
-
-    def start(self) -> _State:
-        return _State()
+    run_state = _State
 
     def update(self, state: _State, inputs: RuleInputs) -> _State:
         for rank, samples in inputs.compiler_time.items():

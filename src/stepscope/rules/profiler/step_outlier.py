@@ -199,9 +199,7 @@ class StepOutlier(PerRankRule[StepOutlierParameters, _DurationsOfRank, _State]):
     evidence = ("steps", "system")
     plots = ("step",)
     missing_in_traces = f"no rank has more than {MIN_STEPS} steps in the traces"
-
-    def start(self) -> _State:
-        return RankStates()
+    run_state = RankStates
 
     def update_traced(self, state: _State, steps: TracedSteps, inputs: RuleInputs) -> None:
         if self.parameters.mode in WHOLE_STEP:

@@ -110,13 +110,11 @@ class StepShare(PerRankRule[P, RankShareState, RankStates[RankShareState, T]], G
     """Details of one rank."""
     part: ClassVar[str]
     """Name of the part in sentences."""
+    run_state = RankStates
 
     def part_ns(self, steps: RankStepTimes) -> Int:
         """Return the time of the part in each step."""
         raise NotImplementedError
-
-    def start(self) -> RankStates[RankShareState, T]:
-        return RankStates()
 
     def update_rank(
         self, state: RankStates[RankShareState, T], steps: RankStepTimes, inputs: RuleInputs

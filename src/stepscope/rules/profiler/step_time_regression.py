@@ -117,9 +117,7 @@ class StepTimeRegression(PerRankRule[StepTimeRegressionParameters, _ObservedRank
     evidence = ("steps", "system")
     plots = ("step",)
     missing_in_traces = "the traces have too few steps to show a lasting change"
-
-    def start(self) -> _State:
-        return RankStates()
+    run_state = RankStates
 
     def update_traced(self, state: _State, steps: TracedSteps, inputs: RuleInputs) -> None:
         self.update_rank(state, steps.times, inputs)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 import numpy as np
 
-from stepscope.analysis import Device, Series
+from stepscope.analysis import Series
 from stepscope.quantities import percent
 from stepscope.rules.inputs import RuleInputs, scan_indices
 from stepscope.rules.parameters import Count, Percentage
@@ -88,13 +89,12 @@ class ThermalThrottling(PerDeviceRule[ThermalThrottlingParameters, _ThrottlingSt
     plots = ("gpu_temperature_celsius", "gpu_sm_clock_megahertz")
     missing_in_traces = NO_SAMPLES_IN_TRACES
     missing = "no GPU reports throttle reasons (gpu_throttle_reasons)"
+    samples = staticmethod(partial(device_series, metric="gpu_throttle_reasons"))
+    details_type = ThermalThrottlingDetails
 
     @property
     def patience_count(self) -> int:
         return self.parameters.window - 1
-
-    def samples(self, inputs: RuleInputs) -> Mapping[Device, Series]:
-        return device_series(inputs, "gpu_throttle_reasons")
 
     def new_device(self) -> _ThrottlingState:
         return _ThrottlingState(window=RollingWindow(self.parameters.window))
@@ -123,16 +123,11 @@ class ThermalThrottling(PerDeviceRule[ThermalThrottlingParameters, _ThrottlingSt
         t_ns = in_window[in_window[:, 0] > 0, 1]
         trigger.cover(t_ns, t_ns)
 
-    def details(self, devices: Devices[_ThrottlingState]) -> ThermalThrottlingDetails:
-        return ThermalThrottlingDetails(
-            gpus={
-                str(name): ThrottlingDetails(
-                    sample_count=gpu.datapoint_count,
-                    thermal_percent_of_samples=100 * gpu.violation_count / gpu.datapoint_count,
-                    power_percent_of_samples=100 * gpu.capped_count / gpu.datapoint_count,
-                )
-                for name, gpu in devices.items()
-            }
+    def details_of(self, device: _ThrottlingState) -> ThrottlingDetails:
+        return ThrottlingDetails(
+            sample_count=device.datapoint_count,
+            thermal_percent_of_samples=100 * device.violation_count / device.datapoint_count,
+            power_percent_of_samples=100 * device.capped_count / device.datapoint_count,
         )
 
     def sentences(

@@ -118,9 +118,7 @@ class TraceRecommendations(IncrementalRule[TraceRecommendationsParameters, _Stat
     evidence = ("steps", "gpu-metrics", "memory")
     plots = ("step",)
     missing_in_traces = "the traces contain no time"
-
-    def start(self) -> _State:
-        return _State()
+    run_state = _State
 
     def update(self, state: _State, inputs: RuleInputs) -> _State:
         for trace in sort_traces(inputs):

@@ -131,6 +131,7 @@ class PerTensorRule(IncrementalRule[P, TensorStates[S]], Generic[P, S]):
     missing: ClassVar[str] = NO_TENSORS
     advice: ClassVar[str] = TENSOR_ADVICE
     missing_in_traces = "imported traces have no statistics of tensors"
+    run_state = TensorStates
 
     def judge(self, tensor: S, series: TensorSeries) -> tuple[Float, Mask]:
         """Return the value that is judged at each row, and which rows violate the condition."""
@@ -147,9 +148,6 @@ class PerTensorRule(IncrementalRule[P, TensorStates[S]], Generic[P, S]):
     def selects(self, series: TensorSeries) -> bool:
         """Return True for a tensor that the rule judges."""
         return self.parameters.selects(series, self.default_collections)
-
-    def start(self) -> TensorStates[S]:
-        return TensorStates()
 
     def update(self, state: TensorStates[S], inputs: RuleInputs) -> TensorStates[S]:
         for series in inputs.tensors:

@@ -113,13 +113,11 @@ class BoostedModelRule(IncrementalRule[P, ModelStates], Generic[P]):
     missing: ClassVar[str]
     advice: ClassVar[str]
     missing_in_traces = "imported traces have no models of XGBoost"
+    run_state = ModelStates
 
     def describe(self, model: ModelState) -> str:
         """Describe the first violation of a model, without a full stop."""
         raise NotImplementedError
-
-    def start(self) -> ModelStates:
-        return ModelStates()
 
     def decide(self, state: ModelStates) -> Finding | None:
         models = sorted(state.models.values(), key=lambda model: (model.rank or 0, model.number))

@@ -10,7 +10,6 @@ from stepscope.analysis import Float, LoggedScalars
 from stepscope.quantities import count, multiple, percent
 from stepscope.rules.base import require_more_than
 from stepscope.rules.parameters import Count, Percentage
-from stepscope.rules.tensor.base import Mask
 from stepscope.rules.tensor.losses import (
     LossParameters,
     LossState,
@@ -79,21 +78,17 @@ class GradientClippingSaturation(
     topic = "tensors"
     parameters_type = GradientClippingSaturationParameters
     state_type = ClippedGradients
+    prefixes = (NORM_PREFIX, CLIPPED_PREFIX)
     recommendation = "Raise max_norm to the usual norm of the gradients."
     missing = "no clipping of gradients was recorded"
     advice = "run a job that calls clip_grad_norm_ with `--tensors gradients`"
-
-    def selects(self, series: LoggedScalars) -> bool:
-        if self.parameters.tensor_regex is not None:
-            return self.parameters.selects(series.name)
-        return series.name.startswith((NORM_PREFIX, CLIPPED_PREFIX))
 
     def judge(self, loss: ClippedGradients, series: LoggedScalars) -> list[LossViolation]:
         window = self.parameters.window
         values = np.concatenate([loss.latest, series.value])
         old_count = len(loss.latest)
         loss.latest = values[1 - window :] if window > 1 else np.empty(0)
-        is_clipped = self._find_clipped(loss, values)
+        is_clipped = values > (MAX_FREE_RATIO if loss.name.startswith(CLIPPED_PREFIX) else 1.0)
         loss.clipped_count += int(is_clipped[old_count:].sum())
         if len(values) < window:
             return []
@@ -111,10 +106,6 @@ class GradientClippingSaturation(
             )
             for end in ends.tolist()
         ]
-
-    def _find_clipped(self, loss: ClippedGradients, values: Float) -> Mask:
-        limit = MAX_FREE_RATIO if loss.name.startswith(CLIPPED_PREFIX) else 1.0
-        return values > limit
 
     def require_enough(self, losses: list[ClippedGradients]) -> None:
         longest = max(loss.record_count for loss in losses)

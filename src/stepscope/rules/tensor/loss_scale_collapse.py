@@ -64,14 +64,10 @@ class LossScaleCollapse(PerLossRule[LossScaleCollapseParameters, Scale]):
     topic = "tensors"
     parameters_type = LossScaleCollapseParameters
     state_type = Scale
+    prefixes = (SCALE_PREFIX,)
     recommendation = "Use bfloat16, or find the operator that overflows with --find-nan."
     missing = "the scale of no GradScaler was recorded"
     advice = "run a job that uses a GradScaler with `--tensors losses`"
-
-    def selects(self, series: LoggedScalars) -> bool:
-        if self.parameters.tensor_regex is not None:
-            return self.parameters.selects(series.name)
-        return series.name.startswith(SCALE_PREFIX)
 
     def judge(self, loss: Scale, series: LoggedScalars) -> list[LossViolation]:
         threshold = self.parameters.threshold

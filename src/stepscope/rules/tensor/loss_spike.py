@@ -114,9 +114,7 @@ class LossSpike(PerLossRule[LossSpikeParameters, SpikingLoss]):
     parameters_type = LossSpikeParameters
     state_type = SpikingLoss
     recommendation = "Clip gradients or lower the learning rate, and check the batch's samples."
-
-    def start(self) -> SpikeStates:
-        return SpikeStates()
+    run_state = SpikeStates
 
     def update(self, state: LossStates[SpikingLoss], inputs: RuleInputs) -> LossStates[SpikingLoss]:
         state = super().update(state, inputs)

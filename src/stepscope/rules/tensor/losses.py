@@ -137,10 +137,14 @@ class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
     topic = "losses"
     state_type: ClassVar[type[Any]]
     """Class of the state of one loss."""
+    prefixes: ClassVar[tuple[str, ...]] = ()
+    """Beginnings of the names that are judged unless the user gives an expression; by default
+    losses."""
     evidence = ("tensors",)
     missing: ClassVar[str] = NO_LOSSES
     advice: ClassVar[str] = LOSS_ADVICE
     missing_in_traces = "imported traces have no losses"
+    run_state = LossStates
 
     def judge(self, loss: S, series: LoggedScalars) -> list[LossViolation]:
         """Return the violations in new values, all of which are finite."""
@@ -152,13 +156,12 @@ class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
 
     def selects(self, series: LoggedScalars) -> bool:
         """Return True for a series that the rule judges."""
+        if self.prefixes and self.parameters.tensor_regex is None:
+            return series.name.startswith(self.prefixes)
         return self.parameters.selects(series.name)
 
     def require_enough(self, losses: list[S]) -> None:
         """Raise NotApplicable unless there are enough values for a decision."""
-
-    def start(self) -> LossStates[S]:
-        return LossStates()
 
     def update(self, state: LossStates[S], inputs: RuleInputs) -> LossStates[S]:
         for series in inputs.scalars:

@@ -70,6 +70,7 @@ class PerMatrixRule(IncrementalRule[P, TensorStates[S]], Generic[P, S]):
     evidence = ("tensors",)
     missing: ClassVar[str]
     advice: ClassVar[str]
+    run_state = TensorStates
 
     def selects(self, matrix: TensorValues) -> bool:
         """Return True for a matrix that the rule judges."""
@@ -83,9 +84,6 @@ class PerMatrixRule(IncrementalRule[P, TensorStates[S]], Generic[P, S]):
     def required_count(self) -> int:
         """Labels, images or tokens that are needed."""
         return 1
-
-    def start(self) -> TensorStates[S]:
-        return TensorStates()
 
     def update(self, state: TensorStates[S], inputs: RuleInputs) -> TensorStates[S]:
         for collection in self.collections:

@@ -12,8 +12,6 @@ INVERSE_FUNCTIONS = {"acos", "asin", "atanh", "arccos", "arcsin", "arctanh"}
 SOFTMAX = {"softmax", "log_softmax", "safe_softmax"}
 CLASS_LOSSES = {"nll_loss_forward", "nll_loss2d_forward", "nll_loss", "cross_entropy_loss"}
 DEVIATIONS = {"std", "var", "std_mean", "var_mean"}
-LARGE = 1e4
-"""Inputs above it are called large."""
 
 
 class Cause(NamedTuple):

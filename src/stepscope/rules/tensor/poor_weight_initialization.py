@@ -169,9 +169,7 @@ class PoorWeightInitialization(IncrementalRule[PoorWeightInitializationParameter
     recommendation = "Use Kaiming's or Xavier's initialization, or add normalization layers."
     evidence = ("tensors",)
     missing_in_traces = "imported traces have no statistics of tensors"
-
-    def start(self) -> Starts:
-        return Starts()
+    run_state = Starts
 
     def update(self, state: Starts, inputs: RuleInputs) -> Starts:
         changed = {}

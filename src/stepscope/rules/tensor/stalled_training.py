@@ -68,9 +68,7 @@ class StalledTrainingRule(IncrementalRule[StalledTrainingParameters, _State]):
     recommendation = "Look at the stacks of the training threads; stop a job that hangs."
     evidence = ("timeline", "steps")
     missing_in_traces = "imported traces have no records of tensors and losses"
-
-    def start(self) -> _State:
-        return _State()
+    run_state = _State
 
     def update(self, state: _State, inputs: RuleInputs) -> _State:
         recorded = [series.t_ns for series in inputs.tensors]

@@ -117,6 +117,7 @@ class ValidationRule(IncrementalRule[P, PairStates[S]], Generic[P, S]):
     missing_in_traces = "imported traces have no losses"
     pair_type: ClassVar[type[Any]]
     """State of a pair."""
+    run_state = PairStates
 
     def violates(self, pair: S, finished: ValidationPass) -> bool:
         """Return True if a pass that has ended violates the condition."""
@@ -125,9 +126,6 @@ class ValidationRule(IncrementalRule[P, PairStates[S]], Generic[P, S]):
     def describe(self, pair: S, first: ValidationPass) -> str:
         """Describe the first violation of a pair, as a sentence without a full stop."""
         raise NotImplementedError
-
-    def start(self) -> PairStates[S]:
-        return PairStates()
 
     def update(self, state: PairStates[S], inputs: RuleInputs) -> PairStates[S]:
         by_process: dict[str, list[LoggedScalars]] = {}

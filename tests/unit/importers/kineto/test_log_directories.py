@@ -34,7 +34,7 @@ print(os.getpid())
 
 
 @pytest.mark.seed("PTP-01", "PTP-02")
-@pytest.mark.slow
+@pytest.mark.slow("records with PyTorch in a process of its own")
 @pytest.mark.parametrize(
     "form", ["gz", pytest.param("plain", marks=pytest.mark.extended("the other form is shown"))]
 )

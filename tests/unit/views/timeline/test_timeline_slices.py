@@ -81,7 +81,7 @@ def overlaps(slices: Any) -> int:
     return int((same & (slices.start[order][1:] < end[:-1])).sum())
 
 
-@pytest.mark.slow
+@pytest.mark.slow("forty drawn timelines, read by a twin")
 @settings(
     max_examples=12,
     phases=[Phase.explicit, Phase.generate],

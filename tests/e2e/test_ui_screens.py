@@ -1,0 +1,109 @@
+"""Screens in a real browser: late ranks, models of XGBoost, and targets of a fix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+pytest.importorskip("playwright.sync_api")
+
+from playwright.sync_api import expect
+
+from stepscope.quantities import percent
+from stepscope.testing import RunBuilder
+from tests.support.boosted_runs import draw_boosted
+from tests.support.browsed import IN_A_BROWSER, Ui, assert_accessible, assert_drawn, settled
+from tests.support.under_stepscope import command_json
+
+pytestmark = [
+    *IN_A_BROWSER,
+    pytest.mark.extended("screens in detail; test_ui_pages.py draws every screen"),
+]
+SENTENCE = "Rank 1 is late in 100% of steps by 11 ms: slow data loading."
+JOBS = {
+    "slow": ("wait 600 | forward 120 | backward 200 | optimizer 80", 0.4),
+    "fixed": ("wait 50 | forward 300 | backward 480 | optimizer 170", 0.88),
+}
+"""Steps of one second, and the utilization of the GPU; the fixed job waits for 5% of each."""
+STEPS = 520
+"""More samples are taken than LowGPUUtilization skips."""
+
+
+@pytest.fixture(scope="module")
+def served(serve: Callable[..., Ui], tmp_path_factory: pytest.TempPathFactory) -> Ui:
+    root = tmp_path_factory.mktemp("runs")
+    run = RunBuilder(root / "late")
+    for number in range(3):
+        wait, exchange = (21, 19) if number == 1 else (10, 30)
+        run.rank(number, node=f"n{number}").draw(
+            f"wait {wait} | forward 30 | communication {exchange} | optimizer 10", 60
+        )
+    run.write()
+    draw_boosted(root / "boosted")
+    for name, (step, gpu) in JOBS.items():
+        run = RunBuilder(root / name)
+        run.rank(workers=2).draw(step, STEPS)
+        run.metric("gpu_busy_ratio", gpu, device="0").write()
+    return serve(root)
+
+
+def test_the_screen_begins_with_the_sentence(ui: Ui) -> None:
+    payload = command_json("show", "ranks", run=ui.root / "late")
+    assert payload["sentence"] == SENTENCE
+    page = ui.open("/ranks?run=late")
+    expect(page.get_by_test_id("late-ranks")).to_have_text(SENTENCE)
+    expect(page.get_by_test_id("lateness-map")).to_be_visible()
+    late = page.get_by_test_id("table-late-ranks").locator("tbody tr").first
+    expect(late).to_contain_text("rank 1")
+    expect(late).to_contain_text("persistent")
+    expect(late).to_contain_text("slow data loading")
+    nodes = page.get_by_test_id("table-nodes").locator("tbody tr")
+    expect(nodes).to_have_count(3)
+    expect(nodes.nth(1)).to_contain_text("rank 1")
+    assert_drawn(page)
+
+
+@pytest.mark.seed("DBR-16")
+def test_models_of_xgboost(ui: Ui) -> None:
+    page = ui.open("/xgboost?run=boosted")
+    assert_drawn(page)
+    for title in ("logloss by round", "ROC curve of test", "Confusion matrix of train"):
+        expect(page.get_by_role("heading", name=title, exact=True)).to_be_visible()
+    view = command_json("show", "xgboost", run=ui.root / "boosted")
+    scores = view["data_sets"][0]["confusion"]["classes"][1]
+    row = page.get_by_test_id("table-scores").first.locator("tbody tr").nth(1)
+    texts = [percent(scores[name], 1) for name in ("precision_ratio", "recall_ratio", "f1_ratio")]
+    assert row.locator("td").all_inner_texts()[-3:] == texts
+    page.get_by_role("combobox", name="Model").select_option(label="model 3")
+    expect(page.get_by_role("heading", name="Residuals of test", exact=True)).to_be_visible()
+    expect(page.get_by_test_id("table-scores")).to_have_count(0)
+    assert "model=0" in page.url
+    page.emulate_media(color_scheme="dark")
+    assert_drawn(page, only_colors=True)
+
+
+@pytest.mark.seed("DIAG-08")
+def test_the_verdict_states_what_to_expect_after_the_fix(ui: Ui) -> None:
+    page = ui.open("/overview?run=slow")
+    settled(page)
+    verdict = page.locator("#verdict")
+    expect(verdict.get_by_role("heading", name="Expected after the fix")).to_be_visible()
+    expect(verdict).to_contain_text("GPU utilization of 85% to 90% while training")
+    page = ui.open("/overview?run=fixed")
+    settled(page)
+    expect(page.get_by_role("heading", name="Expected after the fix")).to_have_count(0)
+
+
+@pytest.mark.seed("DIAG-08")
+def test_the_comparison_says_which_targets_are_reached(ui: Ui) -> None:
+    page = ui.open("/compare?run=fixed&with=slow")
+    settled(page)
+    rows = page.get_by_test_id("table-compare-targets").locator("tbody tr")
+    cells = [row.locator("td, th").all_inner_texts() for row in rows.all()]
+    assert [row[1:] for row in cells] == [
+        ["yes", "40%", "88%"],
+        ["yes", "60%", "5%"],
+        ["yes", "issues found by 2 of 2", "issues found by 0 of 2"],
+    ]
+    assert_accessible(page)
