@@ -30,7 +30,7 @@ from stepscope.server.payloads import (
     StopAccepted,
     StopJobRequest,
 )
-from stepscope.views.jobs import Jobs
+from stepscope.views.job.jobs import Jobs
 from stepscope.views.profiling_report import Report
 from stepscope.views.registry import BUILT_IN_VIEWS
 
@@ -155,9 +155,7 @@ def _imports(texts: Iterable[str], file_by_name: Mapping[str, str]) -> list[str]
     ]
 
 
-def _declarations(
-    file_payloads: Mapping[str, Payload],
-) -> tuple[dict[str, str], list[str]]:
+def _declarations(file_payloads: Mapping[str, Payload]) -> tuple[dict[str, str], list[str]]:
     """Declare payloads and all types inside them, by name; with the views, also their map."""
     schemas, components = make_schemas(list(file_payloads.values()), "{name}")
     ambiguous = [name for name in components if not name.isidentifier()]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from stepscope.analysis.input_pipeline import split_data_wait, weigh_samples
-from stepscope.analysis.operators import profile_compute
-from stepscope.analysis.steps import find_step_at, find_steps, is_outside_phases
+from stepscope.analysis.input_pipeline.batches import split_data_wait, weigh_samples
+from stepscope.analysis.steps.steps import find_step_at, find_steps, is_outside_phases
+from stepscope.analysis.trace_steps.host_time import profile_compute
 from stepscope.intervals import (
     EMPTY,
     Intervals,
@@ -176,10 +176,7 @@ def test_invariants_of_steps(job: list[str]) -> None:
     assert split_data_wait(spans, steps, np.ones(len(steps), dtype=np.bool_)).total_ns >= 0
 
 
-@given(
-    gaps=st.lists(st.integers(1, 30), min_size=1, max_size=20),
-    period=st.integers(1, 10),
-)
+@given(gaps=st.lists(st.integers(1, 30), min_size=1, max_size=20), period=st.integers(1, 10))
 def test_weights_sum_to_the_time_since_the_first_sample(gaps: list[int], period: int) -> None:
     times = np.cumsum(gaps)
     weights = weigh_samples(times, period)

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from stepscope.cli import root
-from stepscope.cli.rules import FIRED
+from stepscope.cli.commands.rules import FIRED
 from stepscope.errors import StepscopeError
 from stepscope.testing import RunBuilder
 from tests.support.command import run_command
@@ -132,7 +132,7 @@ def test_each_is_accepted(
 def check_accepted(suggestion: Suggestion) -> None:
     context = parse(arguments(suggestion))
     if context.command.name == "run":
-        with mock.patch("stepscope.cli.run.record_job") as record_job:
+        with mock.patch("stepscope.cli.commands.run.record_job") as record_job:
             context.command.invoke(context)
         _command, options = record_job.call_args.args
         _ = options.planned  # refuses windows without a start

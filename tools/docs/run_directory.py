@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from stepscope.schema import FACT_TYPES, METRIC_TYPES, SCHEMA_VERSION, TABLES, Fact, Table
-from stepscope.schema.tables.spans import SPAN_KINDS
+from stepscope.schema.tables.job import SPAN_KINDS
 
 
 def describe_schema() -> str:

@@ -17,9 +17,9 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Protocol
 
+from stepscope import errors
 from stepscope.entry_points import entry_points
-from stepscope.errors import UnreadableTraceError
-from stepscope.importers.results import ProgressCallback, Result, ignore_progress
+from stepscope.importers.content import ProgressCallback, Result, ignore_progress
 
 GROUP = "stepscope.importers"
 _BUILT_IN = {
@@ -79,7 +79,7 @@ def find_files(sources: Iterable[Path]) -> list[Path]:
         if source.is_dir():
             files += sorted(path for path in _walk(source) if path.is_file())
         elif source.exists() and not source.is_file():
-            raise UnreadableTraceError(
+            raise errors.UnreadableTraceError(
                 f"{source} is a pipe or a device. Write the trace to a file and import that."
             )
         else:
@@ -110,10 +110,7 @@ def import_files(
         results |= zip(
             group,
             importers[number].import_files(
-                [files[index] for index in group],
-                run,
-                node,
-                _progress_of(group, progress),
+                [files[index] for index in group], run, node, _progress_of(group, progress)
             ),
             strict=True,
         )

@@ -3,6 +3,8 @@
 A rule supplies the state of one device or rank, its update by new data, and the details and
 sentences; `PerDeviceRule` and `PerRankRule` supply everything that such rules have in common.
 `TraceResults` is for rules that evaluate traces, alone or in addition to steps.
+
+Phases of the steps that contain given times.
 """
 
 from __future__ import annotations
@@ -12,14 +14,19 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
+import numpy as np
 
-from stepscope.analysis import Device, Series
-from stepscope.rules.base import IncrementalRule, NotApplicable, P, require_more_than
-from stepscope.rules.inputs import RankStepTimes, RuleInputs
+from stepscope import analysis, intervals, schema
+from stepscope.rules.base import IncrementalRule, NotApplicable, P, Trigger, require_more_than
+from stepscope.rules.inputs import (
+    RankStepTimes,
+    RuleInputs,
+    RuleTrace,
+    TracedGpu,
+    TracedSteps,
+    imported_steps,
+)
 from stepscope.rules.samples import NO_STEPS, STEP_ADVICE, sort_traces
-from stepscope.rules.traces import RuleTrace, TracedGpu, TracedSteps, imported_steps
-from stepscope.rules.trigger import Trigger
-from stepscope.schema import Finding
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,7 +65,7 @@ class GpuInTrace(NamedTuple):
     sentence: str
 
 
-Devices = Mapping[Device, D]
+Devices = Mapping[analysis.Device, D]
 Ranks = Mapping[str, R]
 
 
@@ -66,7 +73,7 @@ Ranks = Mapping[str, R]
 class DeviceStates(Generic[D]):
     """State of a rule with a statistic per device."""
 
-    devices: dict[Device, D] = field(default_factory=dict)
+    devices: dict[analysis.Device, D] = field(default_factory=dict)
     in_traces: dict[str, GpuInTrace] = field(default_factory=dict)
     """By trace and GPU."""
     triggered_ranks: set[str] = field(default_factory=set)
@@ -97,7 +104,7 @@ class PerDeviceRule(IncrementalRule[P, DeviceStates[D]], Generic[P, D]):
         raise NotImplementedError
 
     @staticmethod
-    def samples(inputs: RuleInputs) -> Mapping[Device, Series]:
+    def samples(inputs: RuleInputs) -> Mapping[analysis.Device, analysis.Series]:
         """Return the sorted samples of each device."""
         raise NotImplementedError
 
@@ -106,7 +113,7 @@ class PerDeviceRule(IncrementalRule[P, DeviceStates[D]], Generic[P, D]):
         raise NotImplementedError
 
     def update_device(
-        self, device: D, series: Series, inputs: RuleInputs, trigger: Trigger
+        self, device: D, series: analysis.Series, inputs: RuleInputs, trigger: Trigger
     ) -> None:
         """Add samples to the state of a device, and scans in which the condition held."""
         raise NotImplementedError
@@ -150,7 +157,7 @@ class PerDeviceRule(IncrementalRule[P, DeviceStates[D]], Generic[P, D]):
                     state.trigger.add_times(inputs, [trace.end_ns - 1])
                     state.trigger.cover(steps.times.start_ns, steps.times.end_ns)
 
-    def decide(self, state: DeviceStates[D]) -> Finding | None:
+    def decide(self, state: DeviceStates[D]) -> schema.Finding | None:
         if not state.devices:
             return self._decide_on_traces(state)
         devices = dict(sorted(state.devices.items()))
@@ -166,7 +173,7 @@ class PerDeviceRule(IncrementalRule[P, DeviceStates[D]], Generic[P, D]):
             devices=triggered,
         )
 
-    def _decide_on_traces(self, state: DeviceStates[D]) -> Finding:
+    def _decide_on_traces(self, state: DeviceStates[D]) -> schema.Finding:
         results = state.in_traces
         if not results:
             raise NotApplicable(self.missing, advice=self.advice)
@@ -266,7 +273,7 @@ class PerRankRule(IncrementalRule[P, K], Generic[P, R, K]):
                 self.update_traced(state, traced, inputs)
         return state
 
-    def decide(self, state: K) -> Finding | None:
+    def decide(self, state: K) -> schema.Finding | None:
         self.require_inputs(state)
         ranks = self.evaluated_ranks(state)
         triggered = {name: rank for name, rank in ranks.items() if rank.triggered}
@@ -281,3 +288,51 @@ class PerRankRule(IncrementalRule[P, K], Generic[P, R, K]):
             ranks=[*triggered, *state.traces.triggered.values()],
             nodes={rank.node for rank in triggered.values()} - {""},
         )
+
+
+MAX_PENDING = 100_000
+"""Times kept per node until the steps that contain them have ended."""
+
+
+@dataclass(slots=True)
+class PhasesAtTimes:
+    """Phase times of the steps of one node that contain given times; each step counts once."""
+
+    phase_ns: dict[str, int] = field(default_factory=dict)
+    step_count: int = 0
+    pending: intervals.Int = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def add(self, times: intervals.Int, steps: list[RankStepTimes]) -> None:
+        """Add new times of the node and the new steps of its ranks."""
+        pending = np.sort(np.concatenate([self.pending, times]))
+        if not len(pending):
+            return
+        for rank_steps in steps:
+            first = np.searchsorted(pending, rank_steps.start_ns)
+            contains = np.searchsorted(pending, rank_steps.end_ns) > first
+            self.step_count += int(contains.sum())
+            add_times(
+                self.phase_ns,
+                {phase: int(ns[contains].sum()) for phase, ns in rank_steps.phase_ns.items()},
+            )
+        ends = [int(rank_steps.end_ns[-1]) for rank_steps in steps if len(rank_steps)]
+        if ends:
+            pending = pending[np.searchsorted(pending, min(ends)) :]
+        self.pending = pending[-MAX_PENDING:]
+
+
+def add_times(totals: dict[str, int], times: Mapping[str, int]) -> None:
+    """Add times to totals by name."""
+    for name, time_ns in times.items():
+        totals[name] = totals.get(name, 0) + time_ns
+
+
+def shares_of_total(times: Mapping[str, float]) -> dict[str, float]:
+    """Return each value as a share of the total, largest first; empty if the total is 0.
+
+    >>> shares_of_total({"a": 1, "b": 3})
+    {'b': 0.75, 'a': 0.25}
+    """
+    total = sum(times.values())
+    ordered = sorted(times.items(), key=lambda item: -item[1])
+    return {name: value / total for name, value in ordered if value} if total else {}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stepscope.analysis.code_stages import Stage, classify_stack, parse_stack
-from stepscope.analysis.data_preparation import find_preparation
+from stepscope.analysis.input_pipeline.code_stages import Stage, classify_stack, parse_stack
+from stepscope.analysis.input_pipeline.data_preparation import find_preparation
 from stepscope.testing import stack_text
 
 GET = "main > _worker_loop@torch/utils/data/_utils/worker.py > fetch > Rows.__getitem__"

@@ -16,7 +16,7 @@ from stepscope.analysis import (
     measure_lateness,
     summarize_lateness,
 )
-from stepscope.analysis.collectives import (
+from stepscope.analysis.ranks.collectives import (
     CollectiveCalls,
     MatchedCalls,
     classify_collective,

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stepscope.analysis.compiled_steps import find_training_calls
-from stepscope.analysis.steps import STEP_SOURCES, Steps, find_steps, find_training_thread
+from stepscope.analysis.steps.evaluation import find_training_calls
+from stepscope.analysis.steps.steps import STEP_SOURCES, Steps, find_steps, find_training_thread
 from stepscope.testing import Drawing
 from tests.support.drawn_steps import MS, phases, steps_in, walls
 

@@ -9,8 +9,12 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from stepscope.analysis import HostCalls, find_copy_waits
-from stepscope.analysis.activity import is_synchronization, summarize_activities, summarize_copies
-from stepscope.analysis.annotation_table import (
+from stepscope.analysis.devices.device_work import (
+    is_synchronization,
+    summarize_activities,
+    summarize_copies,
+)
+from stepscope.analysis.operators.annotation_table import (
     BUCKETS,
     MAX_BUCKETS,
     build_annotation_histograms,

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from stepscope.analysis.exchange import (
+from stepscope.analysis.ranks.exchange import (
     RecordedCalls,
     compute_exposed_exchange_ratio,
     count_exchanges_per_step,
     estimate_backward_compute,
     measure_exchange,
 )
-from stepscope.analysis.exposed_time import (
+from stepscope.analysis.trace_steps.exposed_time import (
     CategoryRanges,
     attribute_exposed_time,
     find_self_intervals,
     partition_steps,
 )
-from stepscope.analysis.trace_steps import break_down_steps
+from stepscope.analysis.trace_steps.trace_steps import break_down_steps
 from stepscope.intervals import EMPTY, Intervals, parents, union
 from stepscope.schema import DdpFact
 
@@ -122,10 +122,7 @@ def test_self_intervals_exclude_inner_ranges(starts_and_durations: Ranges) -> No
 
 def account(exchange: int, hidden: int, compute: int, **counts: int) -> DdpFact:
     return DdpFact(
-        backward_comm_ns=exchange,
-        backward_overlap_ns=hidden,
-        backward_compute_ns=compute,
-        **counts,
+        backward_comm_ns=exchange, backward_overlap_ns=hidden, backward_compute_ns=compute, **counts
     )
 
 

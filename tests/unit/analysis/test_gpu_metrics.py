@@ -8,19 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from stepscope.analysis import (
-    DeviceWork,
-    find_recorded_kernels,
-    measure_recorded_utilization,
-)
-from stepscope.analysis.buckets import cut_into_buckets
-from stepscope.analysis.gpu_metrics import (
+from stepscope.analysis import DeviceWork, find_recorded_kernels, measure_recorded_utilization
+from stepscope.analysis.arrays.histograms import cut_into_buckets
+from stepscope.analysis.devices.gpu_metrics import (
     DeviceKernels,
     measure_gpu_metrics,
     read_occupancy,
     split_by_device,
 )
-from stepscope.analysis.utilization import measure_contention, measure_usage
+from stepscope.analysis.machines import measure_contention, measure_usage
 from stepscope.store import DictColumn
 
 NAN = float("nan")

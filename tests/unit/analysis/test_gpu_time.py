@@ -8,10 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from stepscope.analysis.buckets import cut_into_buckets
-from stepscope.analysis.gpu_time import GpuTime, measure_gpu_time, measure_gpu_time_by_device
-from stepscope.analysis.idle import KERNEL_WAIT_BELOW_NS, measure_stream_idle
-from stepscope.analysis.launches import (
+from stepscope.analysis.arrays.histograms import cut_into_buckets
+from stepscope.analysis.devices.gpu_time import (
+    KERNEL_WAIT_BELOW_NS,
+    GpuTime,
+    measure_gpu_time,
+    measure_gpu_time_by_device,
+    measure_stream_idle,
+)
+from stepscope.analysis.devices.launches import (
     LaunchThresholds,
     find_launches,
     measure_queue_depths,
@@ -116,10 +121,7 @@ def test_the_three_causes() -> None:
         Event("memcpy", 300 * US, 310 * US),  # its launch is unknown
     )
     calls = calls_of(
-        (1, -5 * US, -2 * US),
-        (2, 1 * US, 3 * US),
-        (3, 60 * US, 65 * US),
-        (4, 66 * US, 69 * US),
+        (1, -5 * US, -2 * US), (2, 1 * US, 3 * US), (3, 60 * US, 65 * US), (4, 66 * US, 69 * US)
     )
     (stream,) = measure_stream_idle(work, calls, streams={7: 7})
     assert (stream.stream, stream.work_count, stream.span_ns) == (7, 5, 310 * US)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from stepscope.analysis import RECOMPUTATION_COLUMNS, Recomputation, find_recomputation
-from stepscope.analysis.device_work import KERNEL, MEMCPY
-from stepscope.analysis.graph_replays import (
+from stepscope.analysis.devices.device_work import KERNEL, MEMCPY
+from stepscope.analysis.devices.graph_replays import (
     Capture,
     build_graph_table,
     collect_graph_work,

@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepscope.analysis.code_stages import parse_stack
-from stepscope.analysis.data_preparation import find_preparation
-from stepscope.analysis.host_work import HostWork, _classify_cause, attribute_host_work
-from stepscope.analysis.input_pipeline import StackSamples, weigh_samples
-from stepscope.analysis.steps import find_steps
+from stepscope.analysis.input_pipeline.batches import StackSamples, weigh_samples
+from stepscope.analysis.input_pipeline.code_stages import parse_stack
+from stepscope.analysis.input_pipeline.data_preparation import find_preparation
+from stepscope.analysis.input_pipeline.host_work import (
+    HostWork,
+    _classify_cause,
+    attribute_host_work,
+)
+from stepscope.analysis.steps.steps import find_steps
 from stepscope.intervals import contains, union
 from stepscope.testing import Drawing, stack_text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepscope.analysis.input_pipeline import (
+from stepscope.analysis.input_pipeline.batches import (
     BatchCreation,
     DataWait,
     Fetcher,
@@ -16,7 +16,7 @@ from stepscope.analysis.input_pipeline import (
     split_data_wait,
     weigh_samples,
 )
-from stepscope.analysis.steps import Steps, find_steps
+from stepscope.analysis.steps.steps import Steps, find_steps
 from stepscope.testing import Drawing, stack_text
 
 MS = 1_000_000

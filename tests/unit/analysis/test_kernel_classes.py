@@ -221,14 +221,8 @@ def test_tensor_cores(name: str, expected: bool | None) -> None:
         ("bmm_E4m3_E4m3E4m3_Fp32_t128x8x128u2_s6", "FP8"),
         ("nvfp4_gemm_cutlass", "FP4"),
         ("vectorized_elementwise_kernel<float4>", "FP32"),
-        (
-            "reshape_and_cache_flash<__hip_bfloat16, (vllm::Fp8KVCacheDataType)0>",
-            "BF16",
-        ),
-        (
-            "reshape_and_cache_flash<__hip_bfloat16, (vllm::Fp8KVCacheDataType)1>",
-            "FP8",
-        ),
+        ("reshape_and_cache_flash<__hip_bfloat16, (vllm::Fp8KVCacheDataType)0>", "BF16"),
+        ("reshape_and_cache_flash<__hip_bfloat16, (vllm::Fp8KVCacheDataType)1>", "FP8"),
     ],
 )
 def test_precision(name: str, precision: str | None) -> None:

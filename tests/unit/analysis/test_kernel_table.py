@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from stepscope.analysis import SHORT_NS, count_kernels_by_duration
-from stepscope.analysis.kernel_table import (
+from stepscope.analysis.devices.kernels import (
     KernelGroup,
     KernelLaunches,
     build_kernel_table,

@@ -151,7 +151,7 @@ def test_lateness_of_less_than_five_percent_of_the_step_does_not_count() -> None
 def test_a_rank_is_compared_with_the_median_of_the_others(
     count: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stepscope.analysis.late_ranks._BLOCK_VALUES", block)
+    monkeypatch.setattr("stepscope.analysis.ranks.late_ranks._BLOCK_VALUES", block)
     values = np.random.default_rng(count).integers(-3, 3, (count, 90)).astype(float)  # with ties
     expected = [
         row - np.median(np.delete(values, index, axis=0), axis=0)

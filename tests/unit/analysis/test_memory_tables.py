@@ -13,22 +13,24 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from stepscope.analysis.memory_blocks import label_operators, list_largest_blocks, pair_blocks
-from stepscope.analysis.memory_curve import (
-    DeviceMemory,
-    downsample_curve,
-    measure_step_memory,
-    split_memory_by_device,
-)
-from stepscope.analysis.memory_operators import summarize_memory_operators
-from stepscope.analysis.memory_peak import (
+from stepscope.analysis.devices.memory_peak import (
     NO_BACKWARD,
     MemoryPeak,
     explain_peak,
     find_passes,
     is_backward,
+    label_operators,
+    list_largest_blocks,
+    pair_blocks,
 )
-from stepscope.analysis.operator_tree import build_operator_tree
+from stepscope.analysis.devices.memory_use import (
+    DeviceMemory,
+    downsample_curve,
+    measure_step_memory,
+    split_memory_by_device,
+    summarize_memory_operators,
+)
+from stepscope.analysis.operators.operator_tree import build_operator_tree
 from stepscope.intervals import Intervals
 from tests.support.drawn_operators import Op, numbers, op, operator_columns, strings
 

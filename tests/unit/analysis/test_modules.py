@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from stepscope.analysis.call_paths import find_paths
-from stepscope.analysis.module_flame import Measure, ModuleFlame, build_module_flame
-from stepscope.analysis.modules import (
+from stepscope.analysis.operators.modules import (
+    Measure,
     Module,
+    ModuleFlame,
     ModuleTable,
+    build_module_flame,
     build_module_table,
     find_lightning_module_calls,
     find_python_module_calls,
 )
-from stepscope.analysis.operator_tree import build_operator_tree
+from stepscope.analysis.operators.operator_tree import build_operator_tree, find_paths
 from tests.support.drawn_operators import Op, numbers, op, operator_columns, strings
 
 ENGINE = "autograd::engine::evaluate_function: "

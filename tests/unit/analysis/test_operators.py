@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from stepscope.analysis.call_paths import make_stack_labels, make_string_labels
-from stepscope.analysis.operator_table import (
+from stepscope.analysis.operators.operator_table import (
     OperatorGroup,
     OperatorShape,
     OperatorStack,
@@ -19,7 +18,8 @@ from stepscope.analysis.operator_table import (
     is_tensor_core_eligible,
     measure_eligible_ratio,
 )
-from stepscope.analysis.operators import ComputeProfile, profile_compute
+from stepscope.analysis.operators.operator_tree import make_stack_labels, make_string_labels
+from stepscope.analysis.trace_steps.host_time import ComputeProfile, profile_compute
 from stepscope.intervals import Int, Intervals, nesting_order, parents
 from stepscope.store import DictColumn
 from stepscope.testing import Drawing

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from stepscope.analysis.roofline.batches import parse_batch
+from stepscope.analysis.roofline.accounting import parse_batch
 from stepscope.analysis.roofline.calls import BatchLengths, Work
 from stepscope.analysis.roofline.registry import estimate_work
 from tests.support.roofline_calls import BF16, INT32, Argument, call, reject, tensor, work

@@ -11,7 +11,7 @@ from stepscope.analysis.roofline.accounting import Account
 from stepscope.analysis.roofline.groups import HOST_COPY_REASON, RooflineGroup, group_calls
 from stepscope.analysis.roofline.peaks import Peaks
 from stepscope.analysis.roofline.utilization import Utilization, measure_step_utilization
-from stepscope.analysis.trace_steps import TraceSteps
+from stepscope.analysis.trace_steps.trace_steps import TraceSteps
 from stepscope.intervals import Intervals
 from tests.support.roofline_columns import Launch, Op, accounted, mm
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from stepscope.analysis.roofline.device_table import IDENTITIES, PEAK_FIGURES, UNITS
 from stepscope.analysis.roofline.peaks import (
     DEVICE_PEAKS,
+    IDENTITIES,
+    PEAK_FIGURES,
+    UNITS,
     estimate_cpu_peaks,
     find_peaks,
     parse_peaks,

@@ -9,15 +9,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from numpy.testing import assert_array_equal
 
-from stepscope.analysis.grouping import group_rows
-from stepscope.analysis.rank_steps import build_step_matrix, downsample_columns, find_stragglers
-from stepscope.analysis.sampling_ticks import (
+from stepscope.analysis.arrays.columns import group_rows
+from stepscope.analysis.machines import (
     TICK_NS,
+    Device,
+    Series,
     average_devices,
     build_heatmap,
     group_into_ticks,
+    merge_series,
+    numeric_sort_key,
 )
-from stepscope.analysis.series import Device, Series, merge_series, numeric_sort_key
+from stepscope.analysis.ranks.rank_time import (
+    build_step_matrix,
+    downsample_columns,
+    find_stragglers,
+)
 
 
 def series(*samples: tuple[int, float]) -> Series:

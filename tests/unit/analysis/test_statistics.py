@@ -18,15 +18,15 @@ from stepscope.analysis import (
     estimate_median,
     score_confusion,
 )
-from stepscope.analysis.growth import measure_growth
-from stepscope.analysis.histograms import (
+from stepscope.analysis.arrays.histograms import (
     build_histogram,
     make_duration_edges,
     make_range_edges,
     make_ratio_edges,
 )
-from stepscope.analysis.statistics import (
+from stepscope.analysis.arrays.statistics import (
     estimate_lead_probability,
+    measure_growth,
     summarize,
     summarize_durations,
     summarize_groups,

@@ -11,16 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from numpy.typing import NDArray
 
-from stepscope.analysis import (
-    Steps,
-    measure_growth_at_equal_work,
-    measure_work,
-    pack_steps,
-)
-from stepscope.analysis.function_profile import find_phase_at, profile_functions
-from stepscope.analysis.input_pipeline import StackSamples
-from stepscope.analysis.phases import PHASES
-from stepscope.analysis.steps import find_steps
+from stepscope.analysis import Steps, measure_growth_at_equal_work, measure_work, pack_steps
+from stepscope.analysis.input_pipeline.batches import StackSamples
+from stepscope.analysis.input_pipeline.stacks import find_phase_at, profile_functions
+from stepscope.analysis.steps.phases import PHASES
+from stepscope.analysis.steps.steps import find_steps
 from stepscope.intervals import Intervals
 from stepscope.testing import Drawing, stack_text
 

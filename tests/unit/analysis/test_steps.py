@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from stepscope.analysis.steps import find_step_at, find_steps, select_window_steps
+from stepscope.analysis.steps.steps import find_step_at, find_steps, select_window_steps
 from stepscope.testing import Drawing
 from tests.support.drawn_steps import MS, Phases, phases, steps_in, steps_of, walls
 

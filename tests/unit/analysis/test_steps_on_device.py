@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepscope.analysis.spans import Spans
-from stepscope.analysis.steps import find_steps
+from stepscope.analysis.steps.spans import Spans
+from stepscope.analysis.steps.steps import find_steps
 
 MS = 1_000_000
 
@@ -57,12 +57,7 @@ def test_an_optimizer_starts_after_the_backward_pass_of_its_closure() -> None:
     steps = find_steps(spans(*rows))
     assert {
         phase: int(times[-1]) // MS for phase, times in steps.phase_ns.items() if times[-1]
-    } == {
-        "forward": 3,
-        "backward": 9,
-        "optimizer": 8,
-        "other": 20,
-    }
+    } == {"forward": 3, "backward": 9, "optimizer": 8, "other": 20}
 
 
 def test_wait_hidden_by_the_device_does_not_count() -> None:

@@ -142,11 +142,7 @@ def test_the_stage_that_does_not_wait_is_missing(count: int, data: st.DataObject
 
 
 def test_ranks_in_a_cycle_wait_for_each_other() -> None:
-    pending = {
-        0: [transfer("irecv", 1)],
-        1: [transfer("irecv", 0)],
-        2: [transfer("irecv", 1)],
-    }
+    pending = {0: [transfer("irecv", 1)], 1: [transfer("irecv", 0)], 2: [transfer("irecv", 1)]}
     stuck = find_stuck_transfer(pending)
     assert (stuck.missing, stuck.cycle) == ([], [0, 1])
 

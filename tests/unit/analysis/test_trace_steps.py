@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from stepscope.analysis.trace_steps import (
+from stepscope.analysis.trace_steps.trace_steps import (
     CATEGORIES,
     HostSteps,
     break_down_steps,

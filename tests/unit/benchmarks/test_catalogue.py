@@ -51,10 +51,7 @@ def test_a_label_is_toml_in_comments() -> None:
     label = parse_label(LABELLED, "here")
     assert label.causes == ["slow_decode", "logging"]
     assert label.severities == [0.5, 1.0]
-    assert label.right == {
-        ("data_pipeline", "slow_decode"),
-        ("data_pipeline", "slow_dataset"),
-    }
+    assert label.right == {("data_pipeline", "slow_decode"), ("data_pipeline", "slow_dataset")}
 
 
 def test_a_script_without_a_label_is_not_a_scenario(tmp_path: Path) -> None:

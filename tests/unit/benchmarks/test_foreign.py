@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from benchmarks.foreign import MeasuredFix, Program, count_verdicts, grade, render
-from stepscope.diagnosis.accuracy import Counts
+from stepscope.diagnosis.measured import Counts
 
 
 def make_program(suspect: str, cause: str, *savings: float, **verdict: object) -> Program:

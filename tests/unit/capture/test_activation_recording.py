@@ -267,7 +267,7 @@ def test_units_that_have_stopped(shape: tuple[int, ...], axis: int) -> None:
     """A unit may be active in less than 1% of its elements: 3 of 400 are too few, 4 are enough."""
     import torch
 
-    from stepscope.capture.frameworks.pytorch.tensors.units import find_stopped_units
+    from stepscope.capture.frameworks.pytorch.tensors.calls import find_stopped_units
 
     values = torch.full((3, 400), -20.0)
     for unit, active_count in enumerate((0, 3, 4)):

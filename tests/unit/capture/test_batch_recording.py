@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stepscope.capture.batches import arrays
-from stepscope.capture.batches.counting import (
+from stepscope.capture.batches.arrays import (
     MAX_CLASSES,
     MAX_COUNTED_CLASSES,
     MAX_ELEMENTS,

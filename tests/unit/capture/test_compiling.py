@@ -40,7 +40,7 @@ def test_every_new_shape_is_a_compilation_inside_its_forward_pass(spool: Spool) 
 CACHED = """
 import torch
 
-import stepscope.capture.frameworks.pytorch.nan_search.operators as operators
+import stepscope.capture.frameworks.pytorch.nan_search.values as operators
 from stepscope.capture.frameworks.pytorch import patching
 
 skipped = []

@@ -17,7 +17,7 @@ import pytest
 
 import stepscope
 from stepscope.capture import library, session
-from stepscope.capture.run_location import find_location
+from stepscope.capture.library import find_location
 from stepscope.errors import RunExistsError, UsageError
 from stepscope.job_environment import JobIdentity, identify_job
 from stepscope.schema import JobState, LauncherInfo

@@ -9,10 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from stepscope.capture.frameworks.pytorch.tensors.selection import (
-    MAX_COMPARED_NAMES,
-    NamePatterns,
-)
+from stepscope.capture.frameworks.pytorch.tensors.selection import MAX_COMPARED_NAMES, NamePatterns
 
 NAMES = [
     f"{prefix}layers.{layer}.{part}"

@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from stepscope.capture.frameworks.pytorch.tensors.naming import ParameterNames
+from stepscope.capture.frameworks.pytorch.tensors.selection import ParameterNames
 
 
 def create(count: int) -> list[torch.nn.Parameter]:

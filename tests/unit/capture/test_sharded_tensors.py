@@ -21,8 +21,13 @@ pytest.importorskip("torch")
 import torch
 import torch.distributed as dist
 
-from stepscope.capture.frameworks.pytorch.tensors.shard_group import Joined, Part, ShardGroup
-from stepscope.capture.frameworks.pytorch.tensors.shard_layout import empty_row, join_parts
+from stepscope.capture.frameworks.pytorch.tensors.shards import (
+    Joined,
+    Part,
+    ShardGroup,
+    empty_row,
+    join_parts,
+)
 from stepscope.capture.frameworks.pytorch.tensors.statistics import (
     COLUMNS,
     HostSummary,
@@ -315,7 +320,7 @@ def test_ranks_with_different_tensors(make_groups: Groups) -> None:
 
 def test_a_rank_that_does_not_come(make_groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of the process waits a moment for it, and the shards stay as they are."""
-    monkeypatch.setattr("stepscope.capture.frameworks.pytorch.tensors.shard_group.MAX_WAIT_S", 0.1)
+    monkeypatch.setattr("stepscope.capture.frameworks.pytorch.tensors.shards.MAX_WAIT_S", 0.1)
     first, _ = make_groups()
     first.submit(part(0, torch.ones(2)))
     (row,) = first.finish()
@@ -346,7 +351,7 @@ def test_a_group_that_cannot_be_made() -> None:
 def test_a_connection_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows do not wait for it: hostnames of other nodes may lead nowhere."""
     monkeypatch.setattr(
-        "stepscope.capture.frameworks.pytorch.tensors.shard_group.CONNECTION_TIMEOUT_S", 0.1
+        "stepscope.capture.frameworks.pytorch.tensors.shards.CONNECTION_TIMEOUT_S", 0.1
     )
     has_ended = threading.Event()
     group = ShardGroup((0, 1), 0, agreement="plan", connect=lambda _: has_ended.wait(TIMEOUT_S))
@@ -369,7 +374,7 @@ def test_ranks_that_record_other_tensors(
 ) -> None:
     """They are told apart by what they leave in the job's store, without a group."""
     monkeypatch.setattr(
-        "stepscope.capture.frameworks.pytorch.tensors.shard_group.MEETING_TIMEOUT_S", 0.2
+        "stepscope.capture.frameworks.pytorch.tensors.shards.MEETING_TIMEOUT_S", 0.2
     )
     store = dist.HashStore()
     monkeypatch.setattr(

@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
-from stepscope.capture import thinning
-from stepscope.capture.thinning import ADJUSTMENT_COUNT, MAX_EVERY, SHARE, Thinning
+from stepscope.capture.frameworks.pytorch import loading
+from stepscope.capture.frameworks.pytorch.loading import (
+    ADJUSTMENT_COUNT,
+    MAX_EVERY,
+    SHARE,
+    Thinning,
+)
 
 SCRIPT = """
 import time, torch
@@ -47,7 +52,7 @@ def record(thinner: Thinning, clock: list[int], *, interval_ns: int, cost_ns: fl
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     now = [1]
-    monkeypatch.setattr(thinning.time, "monotonic_ns", lambda: now[0])
+    monkeypatch.setattr(loading.time, "monotonic_ns", lambda: now[0])
     return now
 
 

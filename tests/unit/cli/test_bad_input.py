@@ -52,10 +52,7 @@ from tests.support.command import run_command, run_process
         (["recover", "s3://"], "is not a bucket URL"),
         (["diagnose", "s3://"], "is not a bucket URL"),
         (["diagnose", "http://host/run"], "http://host/run cannot be a run: use a directory, or a"),
-        (
-            ["diagnose", "http://host/a b"],
-            "with `stepscope import 'http://host/a b' -o RUN`.",
-        ),
+        (["diagnose", "http://host/a b"], "with `stepscope import 'http://host/a b' -o RUN`."),
         (["show", "http://host/run", "steps"], "Import a trace from a URL with `stepscope import"),
         (
             ["show", "file:///run", "steps"],

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stepscope.cli.debugger_options import read_settings, translate, translate_pattern
-from stepscope.cli.run import command as run
+from stepscope.cli.commands.run import command as run
+from stepscope.cli.options.debugger import read_settings, translate, translate_pattern
 from stepscope.compat.debugger import (
     SMS,
     CollectionConfig,

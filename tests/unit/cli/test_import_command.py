@@ -18,7 +18,7 @@ import pytest
 
 from stepscope.cli import main
 from stepscope.importers.kineto import importer
-from stepscope.run.traces import load_traces
+from stepscope.run.model.traces import load_traces
 from stepscope.store import open_run
 from tests.support.kineto_files import op, trace, training
 

@@ -10,12 +10,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from stepscope.cli.capture import command as capture
-from stepscope.cli.configure import command as configure
-from stepscope.cli.tensor_options import tensor_options
-from stepscope.cli.window_options import ScheduleOptions
+from stepscope.cli.commands.capture import command as capture
+from stepscope.cli.commands.configure import command as configure
+from stepscope.cli.options.recording import tensor_options
+from stepscope.cli.options.windows import ScheduleOptions
 from stepscope.errors import StepscopeError, UsageError
-from stepscope.run.window_requests import choose_contents
+from stepscope.run.job.requests import choose_contents
 from stepscope.schema import WindowSchedule
 from stepscope.spool import TensorPlan
 from stepscope.spool.plan import OPTIONS
@@ -282,10 +282,7 @@ def test_the_command_line_comes_before_the_environment_and_that_before_the_file(
         ("[tool.stepscope.show]\ntop = [1]", "tool.stepscope.show.top must be text or a number."),
         ("[tool.stepscope]\nshow = 3", "tool.stepscope.show is not a table of options."),
         ("[tool.stepscope.show", "pyproject.toml cannot be read: "),
-        (
-            "[tool.stepscope.rules.check]\nrule = [[1]]",
-            "must be text, a number or a list of them.",
-        ),
+        ("[tool.stepscope.rules.check]\nrule = [[1]]", "must be text, a number or a list of them."),
     ],
 )
 def test_a_mistake_in_the_file_is_named(project: Path, line: str, sentence: str) -> None:

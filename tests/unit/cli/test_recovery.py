@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stepscope.monitor.spool_lock import SpoolLock
+from stepscope.monitor.spool_files import SpoolLock
 from stepscope.run import explain_recovery
 from stepscope.schema import JobState
 from stepscope.spool import is_suspended
@@ -90,11 +90,7 @@ def monitor() -> Iterator[subprocess.Popen[bytes]]:
     ],
 )
 def test_a_monitor_on_this_machine_is_looked_at(
-    tmp_path: Path,
-    monitor: subprocess.Popen[bytes],
-    runs: str,
-    silence_s: int,
-    advice: str | None,
+    tmp_path: Path, monitor: subprocess.Popen[bytes], runs: str, silence_s: int, advice: str | None
 ) -> None:
     builder = RunBuilder(tmp_path / "run", spool=str(tmp_path))
     builder.rank(0).draw("forward 12", 1)

@@ -12,18 +12,17 @@ import msgspec
 import pytest
 
 from stepscope.budget import Budget
-from stepscope.cli import watching
-from stepscope.cli.job_run import JobRun
-from stepscope.cli.rule_options import RulePlan, plan_rules
-from stepscope.cli.staging import Staging
-from stepscope.cli.suggestion import suggest
-from stepscope.cli.watching import Watching
+from stepscope.cli.job import watching
+from stepscope.cli.job.job_run import JobRun
+from stepscope.cli.job.rule_options import RulePlan, plan_rules
+from stepscope.cli.job.staging import Staging
+from stepscope.cli.job.watching import Watching
+from stepscope.cli.output import suggest
 from stepscope.cli.writers.findings import delivery_lines
 from stepscope.errors import UsageError
 from stepscope.monitor import JobExit, UploadEnd
-from stepscope.rules.pages import HEADINGS
 from stepscope.rules.profiler import RULES
-from stepscope.rules.registry import BUILT_IN_RULES
+from stepscope.rules.registry import BUILT_IN_RULES, HEADINGS
 from stepscope.schema import STUCK_ALERT, Delivery, DeliveryState
 from stepscope.testing import RunBuilder
 from stepscope.watch import WatchConfig

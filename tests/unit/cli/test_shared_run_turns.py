@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stepscope.cli.places import RunDirectory, make_run
-from stepscope.cli.shared_run import (
+from stepscope.cli.job.job_run import (
     LOST_AFTER_S,
     OTHERS_TIMEOUT_S,
     POLL_S,
@@ -19,6 +18,7 @@ from stepscope.cli.shared_run import (
     describe_registration,
     find_identity,
 )
+from stepscope.cli.job.places import RunDirectory, make_run
 from stepscope.errors import RunExistsError
 from stepscope.job_environment import JobIdentity
 from stepscope.monitor import check_join, register_launcher, registration as registering
@@ -157,11 +157,7 @@ def test_ranks_of_an_unnamed_job_are_told_of_the_option(
     ],
 )
 def test_the_incarnation_of_a_new_launcher(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    state: JobState,
-    slot: str,
-    incarnation: int,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: JobState, slot: str, incarnation: int
 ) -> None:
     monkeypatch.setenv("STEPSCOPE_NODE", "here")
     monkeypatch.delenv("RANK", raising=False)

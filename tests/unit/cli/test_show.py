@@ -15,7 +15,7 @@ import jsonschema
 import openpyxl
 import pytest
 
-from stepscope.cli.show import command
+from stepscope.cli.commands.show import command
 from stepscope.errors import UsageError
 from stepscope.testing import RunBuilder
 from stepscope.views import OPTION_FLAGS, VIEWS, View, ViewOptions, parse_option

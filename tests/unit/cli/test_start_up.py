@@ -12,9 +12,10 @@ from typing import get_type_hints
 import pytest
 
 from stepscope import comparison, cost, views
-from stepscope.cli import COMMANDS, launcher
-from stepscope.cli.launcher import COMPANION_PERIOD_S, COMPANION_STARTS, Companion
-from stepscope.cli.suggestion import locate, suggest
+from stepscope.cli import COMMANDS
+from stepscope.cli.job import launcher
+from stepscope.cli.job.launcher import COMPANION_PERIOD_S, COMPANION_STARTS, Companion
+from stepscope.cli.output import locate, suggest
 from stepscope.cli.writers import WRITERS, load_writer, write_generic
 from stepscope.cost import explain_missing_offer, load_price_table
 from stepscope.testing import RunBuilder
@@ -34,7 +35,7 @@ def start(launcher, command, environment):
 for command in {commands!r}:
     sys.argv = ["stepscope", *command.split()]
     if command.startswith("run "):
-        from stepscope.cli.launcher import Launcher
+        from stepscope.cli.job.launcher import Launcher
         Launcher.run = start
     try:
         stepscope.cli.main()
@@ -57,7 +58,7 @@ def test_help_imports_no_command_and_a_job_starts_before_its_end_is_prepared(
     assert "stepscope.cli" in version
     assert not (HEAVY | modules) & (version | general_help)
     assert not {"duckdb", "importlib.metadata"} & views, "the metadata of all packages"
-    assert "stepscope.cli.run" in job
+    assert "stepscope.cli.commands.run" in job
     assert not {"duckdb", "numpy", "rich", "stepscope.diagnosis.build_verdict"} & job
 
 
@@ -67,10 +68,10 @@ def test_a_view_imports_what_it_shows(tmp_path: Path) -> None:
     run.write()
     show = f"show {tmp_path / 'run'}"
     gpu_time, overview = list_imported(f"{show} gpu-time --json", show)
-    assert "stepscope.views.gpu_time" in gpu_time
+    assert "stepscope.views.devices.gpu_time" in gpu_time
     unused = {"store.bucket", "run.catalog", "exporters", "diagnosis", "analysis.host_work"}
     assert not ({"rich"} | {f"stepscope.{module}" for module in unused}) & gpu_time
-    assert "stepscope.cli.writers.overview" in overview
+    assert "stepscope.cli.writers.job" in overview
     unused = {"rules.registry", "rule_feed.feed", "diagnosis.traces", "comparison.payload"}
     unused |= {"views.dashboard", "cli.writers.usage"}
     assert not {f"stepscope.{module}" for module in unused} & overview

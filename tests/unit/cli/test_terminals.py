@@ -14,12 +14,11 @@ import pytest
 from rich.console import Console
 
 from stepscope.cli import COMMANDS
-from stepscope.cli.rules import FIRED
+from stepscope.cli.commands.rules import FIRED
 from stepscope.cli.text import console, printable, table
-from stepscope.cli.writers.generic import cut, write_generic
-from stepscope.cli.writers.units import text_of
+from stepscope.cli.writers.generic import cut, text_of, write_generic
 from stepscope.schema import FieldLabel, Unit, field_label
-from stepscope.schema.field_labels import Display
+from stepscope.schema.labels import Display
 from stepscope.views import VIEWS
 from tests.support.access_run import draw
 from tests.support.command import run_command
@@ -108,7 +107,7 @@ def test_columns_stay_aligned() -> None:
 def run_narrow_table(encoding: str) -> list[str]:
     """Print a table whose name is cut in a process, so that its streams can be replaced."""
     code = (
-        "from stepscope.cli.streams import prepare_streams; prepare_streams()\n"
+        "from stepscope.cli.startup import prepare_streams; prepare_streams()\n"
         "from stepscope.cli.text import console, table\n"
         "rows = table('name', 'time', 'count')\n"
         "rows.add_row('abcdefghijklmnopqrstuvwxyz', '1 µs', '4')\n"

@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from stepscope.capture.trial import CHANGES
-from stepscope.cli.conclusion import conclude
+from stepscope.cli.commands.conclusion import conclude
+from stepscope.cli.commands.try_changes import describe_losses
 from stepscope.cli.text import MIN_NAME_CELLS, table
-from stepscope.cli.try_changes import describe_losses
-from stepscope.cli.verdict_text import write_verdict
+from stepscope.cli.writers.verdict import write_verdict
 from stepscope.diagnosis import (
     ContributingCause,
     Evidence,

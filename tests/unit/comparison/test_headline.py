@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepscope.comparison.compare import compare_runs
-from stepscope.comparison.headline import write_headline
+from stepscope.comparison.compare import compare_runs, write_headline
 from stepscope.comparison.step_changes import StepTimes, compare_steps
 from stepscope.run import Run
 from tests.support.drawn_trace import event, step

@@ -8,17 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stepscope.cost.cost_report import (
-    NO_BATCH_SIZE,
-    NO_BOTTLENECK,
-    Cost,
-    report_cost,
-)
+from stepscope.cost.cost_report import NO_BATCH_SIZE, NO_BOTTLENECK, Cost, report_cost
 from stepscope.cost.pricing import NO_MACHINES, NO_PRICE, SET_BY_COMMAND, PriceRequest
 from stepscope.diagnosis.verdict import LOOP_SHARE, STEP_SHARE
 from stepscope.errors import UsageError
 from stepscope.run import Run
-from stepscope.run.epochs import NO_LOADER
+from stepscope.run.job.times import NO_LOADER
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 

@@ -12,14 +12,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from stepscope.cost.job_cost import HOUR_NS, JobCost, parse_usd_per_hour
 from stepscope.cost.prices import (
     ENVIRONMENT,
+    HOUR_NS,
     SHIPPED,
+    JobCost,
     Offer,
     PriceTable,
     load_price_table,
     load_published_prices,
+    parse_usd_per_hour,
     read_prices,
 )
 from stepscope.cost.pricing import (

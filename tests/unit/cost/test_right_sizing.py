@@ -9,11 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.cost.job_cost import HOUR_NS, JobCost
-from stepscope.cost.prices import Offer, PriceTable, load_published_prices
+from stepscope.cost.prices import HOUR_NS, JobCost, Offer, PriceTable, load_published_prices
 from stepscope.cost.pricing import MachinePrice, PriceUsed
-from stepscope.cost.right_sizing import LISTED_PRICES, MAX_FILL_RATIO, RightSizing, recommend_size
-from stepscope.cost.usage import MachineUsage, UsageLevel, measure_node_usage
+from stepscope.cost.right_sizing import (
+    LISTED_PRICES,
+    MAX_FILL_RATIO,
+    MachineUsage,
+    RightSizing,
+    UsageLevel,
+    measure_node_usage,
+    recommend_size,
+)
 from stepscope.diagnosis.verdict import Suspect, Verdict
 from stepscope.testing import RunBuilder
 

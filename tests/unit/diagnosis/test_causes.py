@@ -11,11 +11,12 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from stepscope.analysis.code_stages import STAGE_LABELS
-from stepscope.analysis.host_work import HostCause
-from stepscope.diagnosis import Verdict, advice, diagnose
-from stepscope.diagnosis.data_causes import STAGE_CAUSES
-from stepscope.diagnosis.fact_fixes import FACT_FIXES
+from stepscope.analysis.input_pipeline.code_stages import STAGE_LABELS
+from stepscope.analysis.input_pipeline.host_work import HostCause
+from stepscope.diagnosis import Verdict, diagnose
+from stepscope.diagnosis.causes.data_causes import STAGE_CAUSES
+from stepscope.diagnosis.fixes import advice
+from stepscope.diagnosis.fixes.fact_fixes import FACT_FIXES
 from stepscope.diagnosis.verdict import CAUSES
 from stepscope.testing import RunBuilder
 from stepscope.testing.drawing import MS
@@ -243,9 +244,7 @@ def test_python_between_forward_and_backward_is_overhead(new_run: RunMaker) -> N
     assert prediction.step_ns == pytest.approx(21 * MS)
 
 
-def test_extra_work_of_one_rank_is_a_straggler_beside_work_of_all_ranks(
-    new_run: RunMaker,
-) -> None:
+def test_extra_work_of_one_rank_is_a_straggler_beside_work_of_all_ranks(new_run: RunMaker) -> None:
     """Both spend 5 ms between phases; rank 0 spends 11 ms more, and rank 1 waits for it."""
     run = new_run()
     run.rank(0).draw("forward 5 | backward 7 | optimizer 1 | do 16", 60)

@@ -9,8 +9,12 @@ from pathlib import Path
 import pytest
 
 from stepscope.diagnosis import diagnose
-from stepscope.diagnosis.cpu_contention import compute_worker_share, measure_core_waits
-from stepscope.diagnosis.shares import build_phase_matrix, compute_shares, measure_phase_split
+from stepscope.diagnosis.shares.cpu_contention import compute_worker_share, measure_core_waits
+from stepscope.diagnosis.shares.shares import (
+    build_phase_matrix,
+    compute_shares,
+    measure_phase_split,
+)
 from stepscope.diagnosis.verdict import CORE_SHARE, STEP_SHARE
 from stepscope.run import Run
 from stepscope.testing import RunBuilder

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from stepscope.diagnosis import Verdict, diagnose
-from stepscope.diagnosis.accuracy import estimate_accuracy
-from stepscope.diagnosis.attribution import AttributionThresholds
+from stepscope.diagnosis.causes.attribution import AttributionThresholds
+from stepscope.diagnosis.measured import estimate_accuracy
 from stepscope.diagnosis.verdict import SUSPECTS
 from stepscope.schema import JobState
 from stepscope.testing import RunBuilder

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from stepscope.diagnosis import Fix, Verdict, diagnose
-from stepscope.diagnosis.advice import CAUSE_FIXES
-from stepscope.diagnosis.fact_fixes import FACT_FIXES
-from stepscope.diagnosis.fix_titles import CALL_LESS
-from stepscope.diagnosis.job_facts import JobFacts
+from stepscope.diagnosis.causes.job_facts import JobFacts
+from stepscope.diagnosis.fixes.advice import CAUSE_FIXES
+from stepscope.diagnosis.fixes.fact_fixes import CALL_LESS, FACT_FIXES
 from stepscope.diagnosis.traces import trace_fixes
 from stepscope.diagnosis.verdict import CAUSES
 from stepscope.testing import RunBuilder

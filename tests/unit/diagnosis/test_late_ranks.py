@@ -8,15 +8,19 @@ from functools import partial
 import pytest
 
 from stepscope.diagnosis import diagnose
-from stepscope.diagnosis.rank_waiting import measure_rank_waits
-from stepscope.diagnosis.shares import build_phase_matrix, compute_shares, measure_phase_split
+from stepscope.diagnosis.shares.rank_waiting import measure_rank_waits
+from stepscope.diagnosis.shares.shares import (
+    build_phase_matrix,
+    compute_shares,
+    measure_phase_split,
+)
 from stepscope.rule_feed import check_rules
 from stepscope.rules.profiler.rank_straggler import RankStraggler
 from stepscope.run import read_group_mesh
-from stepscope.run.group_mesh import make_group_mesh
+from stepscope.run.model.rank_numbers import make_group_mesh
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import MetricValue
-from stepscope.views.ranks import show_ranks
+from stepscope.views.steps.ranks import show_ranks
 from tests.support.cause_runs import draw_uneven_ranks
 
 RunMaker = Callable[..., RunBuilder]
@@ -81,12 +85,7 @@ PASSES = "forward 20 | backward 20"
             "communication",
             "straggler",
         ),
-        (
-            (f"{PASSES} | communication 60", "forward 50 | backward 50"),
-            None,
-            "model",
-            "straggler",
-        ),
+        ((f"{PASSES} | communication 60", "forward 50 | backward 50"), None, "model", "straggler"),
         # Inputs of 6x the size make forward passes take 2.3x and backward passes 6x the time.
         (
             ("forward 20 | backward 10 | communication 75", "forward 45 | backward 60"),

@@ -10,7 +10,7 @@ import pytest
 
 from stepscope.capture.debug_variables import DEBUG_VARIABLES
 from stepscope.diagnosis import diagnose
-from stepscope.diagnosis.debug_switches import VARIABLES
+from stepscope.diagnosis.shares.debug_switches import VARIABLES
 from stepscope.testing import RunBuilder
 from tests.support.cause_runs import SETTINGS, draw_anomaly_detection
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stepscope.diagnosis import Verdict, diagnose
-from stepscope.views.ranks import show_ranks
+from stepscope.views.steps.ranks import show_ranks
 from tests.support.imported_runs import REAL_TRACES, import_into
 from tests.support.stage_jobs import Name, StageJob, play, write_parquet
 

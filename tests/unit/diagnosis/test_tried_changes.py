@@ -11,11 +11,12 @@ import pytest
 from rich.console import Console
 
 from stepscope.capture.trial import CHANGES
-from stepscope.cli.verdict_text import write_verdict
-from stepscope.diagnosis import Fix, Verdict, describe_outcome, diagnose, fix_titles
-from stepscope.diagnosis.fix_changes import list_changes
-from stepscope.diagnosis.job_facts import JobFacts
-from stepscope.diagnosis.tried_changes import attach_outcomes
+from stepscope.cli.writers.verdict import write_verdict
+from stepscope.diagnosis import Fix, Verdict, describe_outcome, diagnose
+from stepscope.diagnosis.causes.job_facts import JobFacts
+from stepscope.diagnosis.fixes import fact_fixes
+from stepscope.diagnosis.fixes.framework_fixes import list_changes
+from stepscope.diagnosis.measured import attach_outcomes
 from stepscope.run import Run
 from stepscope.schema import (
     Change,
@@ -37,10 +38,7 @@ WORKERS = [
 
 
 def make_outcome(
-    savings: tuple[float, float, float],
-    *,
-    changes: list[Change] = WORKERS,
-    created_ns: int = 1,
+    savings: tuple[float, float, float], *, changes: list[Change] = WORKERS, created_ns: int = 1
 ) -> TriedChange:
     """Make an outcome of median saving and interval."""
     saving, low, high = savings
@@ -139,22 +137,22 @@ ADAM = OptimizerFact(name="AdamW", parameter_count=9, tensor_count=2, devices=["
 @pytest.mark.parametrize(
     ("title", "facts", "changes"),
     [
-        (fix_titles.COMPILE, {}, {"compile": "default"}),
-        (fix_titles.LARGER_BATCH, {"loader": LOADER}, {"batch_size": "16"}),
-        (fix_titles.SMALL_BATCH, {}, {}),
-        (fix_titles.CACHE, {"loader": LOADER}, {"cached_samples": "memory"}),
-        (fix_titles.CACHE, {"loader": INLINE_LOADER}, {}),
-        (fix_titles.KEEP_WORKERS, {"loader": LOADER}, {"persistent_workers": "True"}),
-        (fix_titles.KEEP_WORKERS, {"loader": INLINE_LOADER}, {}),
-        (fix_titles.OVERLAP, {"loader": LOADER}, {"num_workers": "4"}),
-        (fix_titles.OVERLAP, {"loader": INLINE_LOADER}, {"num_workers": "2"}),
-        (fix_titles.PIN, {"loader": LOADER, "has_gpus": True}, {"pin_memory": "True"}),
-        (fix_titles.PIN, {"loader": LOADER, "has_gpus": False}, {}),
-        (fix_titles.PIN, {"loader": LOADER, "optimizer": ADAM}, {}),
-        (fix_titles.OPTIMIZER_KERNELS, {"optimizer": ADAM}, {"optimizer": "fused"}),
-        (fix_titles.DEBUG, {}, {}),
+        (fact_fixes.COMPILE, {}, {"compile": "default"}),
+        (fact_fixes.LARGER_BATCH, {"loader": LOADER}, {"batch_size": "16"}),
+        (fact_fixes.SMALL_BATCH, {}, {}),
+        (fact_fixes.CACHE, {"loader": LOADER}, {"cached_samples": "memory"}),
+        (fact_fixes.CACHE, {"loader": INLINE_LOADER}, {}),
+        (fact_fixes.KEEP_WORKERS, {"loader": LOADER}, {"persistent_workers": "True"}),
+        (fact_fixes.KEEP_WORKERS, {"loader": INLINE_LOADER}, {}),
+        (fact_fixes.OVERLAP, {"loader": LOADER}, {"num_workers": "4"}),
+        (fact_fixes.OVERLAP, {"loader": INLINE_LOADER}, {"num_workers": "2"}),
+        (fact_fixes.PIN, {"loader": LOADER, "has_gpus": True}, {"pin_memory": "True"}),
+        (fact_fixes.PIN, {"loader": LOADER, "has_gpus": False}, {}),
+        (fact_fixes.PIN, {"loader": LOADER, "optimizer": ADAM}, {}),
+        (fact_fixes.OPTIMIZER_KERNELS, {"optimizer": ADAM}, {"optimizer": "fused"}),
+        (fact_fixes.DEBUG, {}, {}),
         (
-            fix_titles.DEBUG,
+            fact_fixes.DEBUG,
             {"settings": SettingsFact(**{**SETTINGS, **SWITCHES})},
             {"anomaly_detection": "off", "debug_variables": "off"},
         ),

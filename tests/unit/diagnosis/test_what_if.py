@@ -10,15 +10,17 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from stepscope.diagnosis import Verdict, diagnose
-from stepscope.diagnosis.advice import OVERLAP
-from stepscope.diagnosis.cpu_budget import BatchWork, TrainingWork, plan_step
-from stepscope.diagnosis.pipeline_model import (
+from stepscope.diagnosis.fixes.advice import OVERLAP
+from stepscope.diagnosis.fixes.what_if import CPU_TIME_RETURNED
+from stepscope.diagnosis.shares.pipeline_model import (
     HANDOVER_NS,
     UNCERTAINTY_RATIO,
+    BatchWork,
     Pipeline,
+    TrainingWork,
     WorkerEstimate,
+    plan_step,
 )
-from stepscope.diagnosis.what_if import CPU_TIME_RETURNED
 from stepscope.testing import RunBuilder
 from tests.support.cause_runs import CAUSE_RUNS, COMPUTE, SETTINGS
 

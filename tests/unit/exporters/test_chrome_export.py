@@ -12,8 +12,8 @@ import pytest
 
 from stepscope.errors import IncompleteExportError
 from stepscope.exporters import chrome, chrome_events, export_chrome
-from stepscope.importers.kineto.kinds import kind_of
-from stepscope.run.traces import load_traces
+from stepscope.importers.kineto.arguments import kind_of
+from stepscope.run.model.traces import load_traces
 from stepscope.schema import EVENT_KINDS
 from stepscope.store import DictColumn, RunWriter, open_run
 from tests.support import kineto_files

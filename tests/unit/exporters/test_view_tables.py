@@ -15,7 +15,7 @@ import pytest
 
 from stepscope.errors import UsageError
 from stepscope.exporters import ViewTable, choose_table, tabulate, write_csv, write_workbook
-from stepscope.exporters.workbook import MAX_EXACT, MAX_ROWS, MAX_TEXT_LENGTH
+from stepscope.exporters.view_tables import MAX_EXACT, MAX_ROWS, MAX_TEXT_LENGTH
 from stepscope.run import Run
 from stepscope.schema import FieldLabel
 from stepscope.views import VIEWS

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.monitor.samplers.base import Unavailable
-from stepscope.monitor.samplers.cpu import CpuSampler
+from stepscope.monitor.samplers.machine import CpuSampler
 from stepscope.monitor.samplers.processes import JobTree
 from tests.support.waiting import wait_until
 

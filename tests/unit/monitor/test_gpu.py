@@ -268,8 +268,7 @@ def test_unsupported_values_of_an_amd_gpu_are_left_out() -> None:
         raise AmdError
 
     smi = amd(
-        amdsmi_get_gpu_activity=lambda _: {"gfx_activity": "N/A"},
-        amdsmi_get_power_info=refuse,
+        amdsmi_get_gpu_activity=lambda _: {"gfx_activity": "N/A"}, amdsmi_get_power_info=refuse
     )
     metrics = {sample.metric for sample in AmdSampler(smi).sample(0)}
     assert metrics == {"gpu_memory_used_bytes", "gpu_temperature_celsius"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.monitor.lease import LeaseKeeper
+from stepscope.monitor.registration import LeaseKeeper
 from stepscope.schema import JobState
 from stepscope.store import HEARTBEAT_TIMEOUT_S
 from tests.support.shared_runs import SharedJob, SteppedTime

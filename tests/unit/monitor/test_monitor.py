@@ -20,9 +20,8 @@ from stepscope.monitor import sampling
 from stepscope.monitor.config import MonitorConfig, WindowSettings
 from stepscope.monitor.host import node_info
 from stepscope.monitor.loop import Monitor
-from stepscope.monitor.samplers import JobTree, Sample, Sampler, guarded
-from stepscope.monitor.sampling import Sampling
-from stepscope.monitor.throttle import list_levels
+from stepscope.monitor.samplers import JobTree, Sample, Sampler, base
+from stepscope.monitor.sampling import Sampling, list_levels
 from stepscope.run import Run
 from stepscope.schema import SCHEMA_VERSION, IntervalChange, JobState, JobStatus
 from stepscope.store import RunWriter, create_run, open_run
@@ -114,7 +113,7 @@ def test_sources_that_raise_and_hang_leave_the_others_and_the_job(
         Scripted("healthy", end_job),
     ]
     monkeypatch.setattr(sampling, "build_samplers", lambda *_, **__: (samplers, {}))
-    monkeypatch.setattr(guarded, "RESPONSE_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(base, "RESPONSE_TIMEOUT_S", 1.0)
     config = make_config(tmp_path, job.pid, interval_ms=100)
     try:
         assert Monitor(config).run()

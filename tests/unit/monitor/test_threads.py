@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.monitor.samplers.processes import JobTree
-from stepscope.monitor.samplers.threads import MAX_THREADS, ThreadSampler
+from stepscope.monitor.samplers.processes import MAX_THREADS, JobTree, ThreadSampler
 from tests.support.waiting import wait_until
 
 S = 1_000_000_000

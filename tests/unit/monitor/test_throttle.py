@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepscope.monitor.throttle import MAX_ROOM_PERIODS, MIN_ROOM_PERIODS, PERIOD_NS, Throttle
+from stepscope.monitor.sampling import MAX_ROOM_PERIODS, MIN_ROOM_PERIODS, PERIOD_NS, Throttle
 
 S = 1_000_000_000
 INTERVAL_NS = 500_000_000

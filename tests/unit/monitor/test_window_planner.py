@@ -12,21 +12,19 @@ from stepscope.monitor.windows.imports import WindowImports
 from stepscope.monitor.windows.planner import (
     NODE_AGREEMENT_S,
     Planner,
+    TrainingProcess,
     WindowSpec,
     WindowStart,
+    close_unfinished_windows,
+    find_finished_windows,
     make_configuration,
     make_timed_configuration,
 )
 from stepscope.monitor.windows.requests import RequestHandler
-from stepscope.monitor.windows.training_processes import (
-    TrainingProcess,
-    close_unfinished_windows,
-    find_finished_windows,
-)
 from stepscope.spool import Journal, ScheduledWindows, SpoolTree
-from stepscope.spool.heartbeat import BOUNDARY_WORD, STEPS_WORD, Heartbeat, WindowState
+from stepscope.spool.page import BOUNDARY_WORD, STEPS_WORD, Heartbeat, WindowState
 from stepscope.spool.plan import Recorder, WindowPlan
-from stepscope.store.window_requests import RequestState, WindowRequest, WindowRequests
+from stepscope.store.documents import RequestState, WindowRequest, WindowRequests
 
 MS = 1_000_000
 SPEC = WindowSpec(reason="requested", step_count=1)
@@ -193,11 +191,7 @@ def test_configuration_of_libkineto(depth: str, options: tuple[str, ...], keys: 
     )
     lines = dict(line.split("=", 1) for line in make_configuration(plan, "/s/p").splitlines())
     assert lines.pop("ACTIVITIES_LOG_FILE") == "/s/p/window-2.json"
-    common = {
-        "PROFILE_START_ITERATION",
-        "ACTIVITIES_WARMUP_ITERATIONS",
-        "ACTIVITIES_ITERATIONS",
-    }
+    common = {"PROFILE_START_ITERATION", "ACTIVITIES_WARMUP_ITERATIONS", "ACTIVITIES_ITERATIONS"}
     assert lines.keys() == common | keys
     assert not {"cpu_op", "user_annotation"} & set(lines.get("ACTIVITY_TYPES", "").split(","))
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from stepscope.rule_feed.feed import RuleFeed
-from stepscope.rule_feed.new_rows import NewRows
-from stepscope.rule_feed.steps import StepFinder
+from stepscope.rule_feed.steps import NewRows, StepFinder
 from stepscope.run import Run
 from stepscope.schema import JobState
 from stepscope.store import open_run

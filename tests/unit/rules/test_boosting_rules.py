@@ -9,14 +9,14 @@ import pytest
 
 from stepscope.analysis import TensorValues
 from stepscope.capture.frameworks.xgboost.tensors.figures import OTHER_FEATURES as RECORDED_NAME
-from stepscope.rules.base import NotApplicable, NotRecorded
-from stepscope.rules.details import read_details
-from stepscope.rules.tensor.boosted_models import ModelRuleDetails
-from stepscope.rules.tensor.feature_importance_overweight import (
+from stepscope.rules.base import NotApplicable, NotRecorded, read_details
+from stepscope.rules.tensor.boosted_models import (
     OTHER_FEATURES,
     FeatureImportanceOverweight,
+    ModelRuleDetails,
+    TreeDepth,
+    estimate_depth,
 )
-from stepscope.rules.tensor.tree_depth import TreeDepth, estimate_depth
 from stepscope.schema import Finding
 from tests.support.drawn_figures import matrix
 from tests.support.fake_rule_inputs import FakeRuleInputs, check_rule

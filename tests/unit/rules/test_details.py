@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from stepscope.rules import LowGPUUtilizationDetails, read_details
-from stepscope.rules.profiler.low_gpu_utilization import LowGPUUtilization
+from stepscope.rules.profiler.gpu_utilization import LowGPUUtilization
 from stepscope.schema import Finding, RuleStatus
 from tests.support.fake_rule_inputs import FakeRuleInputs, check_rule
 

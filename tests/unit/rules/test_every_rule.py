@@ -12,10 +12,9 @@ import pytest
 from stepscope.analysis import Device, Series
 from stepscope.rule_feed.feed import RuleFeed
 from stepscope.rules import Evaluation, Rule, page, summary
-from stepscope.rules.pages import HEADINGS
 from stepscope.rules.parameters import describe_parameters, format_parameters
 from stepscope.rules.profiler import RULES as PROFILER_RULES
-from stepscope.rules.registry import BUILT_IN_RULES, Registry
+from stepscope.rules.registry import BUILT_IN_RULES, HEADINGS, Registry
 from stepscope.rules.tensor.nan_origin import NanOrigin
 from stepscope.run import load_traces
 from stepscope.schema import Finding, RuleStatus

@@ -9,18 +9,15 @@ import numpy as np
 import pytest
 
 from stepscope.quantities import multiple
-from stepscope.rules.base import NotApplicable, NotRecorded
-from stepscope.rules.details import read_details
-from stepscope.rules.tensor.gradient_clipping_saturation import GradientClippingSaturation
-from stepscope.rules.tensor.gradient_growth import GradientGrowth
-from stepscope.rules.tensor.loss_scale_collapse import LossScaleCollapse
-from stepscope.rules.tensor.loss_spike import LossSpike, SpikesOfLoss
+from stepscope.rules.base import NotApplicable, NotRecorded, read_details
+from stepscope.rules.tensor.loss_spike import GradientGrowth, LossSpike, SpikesOfLoss
 from stepscope.rules.tensor.poor_weight_initialization import (
     MAX_RANGE_PER_STD,
     PoorWeightInitialization,
     PoorWeightInitializationDetails,
     ProcessStart,
 )
+from stepscope.rules.tensor.precision import GradientClippingSaturation, LossScaleCollapse
 from stepscope.schema import Finding
 from tests.support.fake_rule_inputs import FakeRuleInputs, check_rule
 

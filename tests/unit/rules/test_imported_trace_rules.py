@@ -14,13 +14,11 @@ import pytest
 from stepscope.rule_feed.check import check_rules
 from stepscope.rules import Evaluation, Rule, TracedBatches
 from stepscope.rules.profiler import RULES
-from stepscope.rules.profiler.dataloader import Dataloader
-from stepscope.rules.profiler.dataloader_bottleneck import DataloaderBottleneck
+from stepscope.rules.profiler.dataloader import Dataloader, DataloaderBottleneck
 from stepscope.rules.profiler.framework_overhead import FrameworkOverhead
-from stepscope.rules.profiler.gpu_memory_increase import GPUMemoryIncrease
-from stepscope.rules.profiler.gpu_memory_leak import GPUMemoryLeak
-from stepscope.rules.profiler.low_gpu_utilization import LowGPUUtilization
-from stepscope.rules.profiler.overall_framework_metrics import OverallFrameworkMetrics
+from stepscope.rules.profiler.gpu_memory import GPUMemoryIncrease, GPUMemoryLeak
+from stepscope.rules.profiler.gpu_utilization import LowGPUUtilization
+from stepscope.rules.profiler.overall import OverallFrameworkMetrics
 from stepscope.rules.profiler.rank_straggler import RankStraggler
 from stepscope.rules.profiler.recompile_storm import RecompileStorm
 from stepscope.rules.profiler.step_outlier import StepOutlier

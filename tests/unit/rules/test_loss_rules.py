@@ -9,17 +9,13 @@ import numpy as np
 import pytest
 
 from stepscope.quantities import multiple
-from stepscope.rules.base import NotApplicable, NotRecorded
-from stepscope.rules.details import read_details
+from stepscope.rules.base import NotApplicable, NotRecorded, read_details
 from stepscope.rules.tensor import losses
-from stepscope.rules.tensor.learning_rate_too_high import LearningRateTooHigh
-from stepscope.rules.tensor.learning_rate_too_low import LearningRateTooLow
-from stepscope.rules.tensor.loss_not_decreasing import DecreasingLoss, LossNotDecreasing
 from stepscope.rules.tensor.loss_spike import LossSpike
-from stepscope.rules.tensor.overfit import Overfit
-from stepscope.rules.tensor.overtraining import Overtraining
+from stepscope.rules.tensor.losses import DecreasingLoss, LossNotDecreasing
 from stepscope.rules.tensor.stalled_training import StalledTrainingDetails, StalledTrainingRule
-from stepscope.rules.tensor.validation_passes import ValidationDetails
+from stepscope.rules.tensor.updates import LearningRateTooHigh, LearningRateTooLow
+from stepscope.rules.tensor.validation import Overfit, Overtraining, ValidationDetails
 from stepscope.schema import Finding
 from tests.support.fake_rule_inputs import FakeRuleInputs, check_rule
 

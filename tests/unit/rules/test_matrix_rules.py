@@ -14,10 +14,8 @@ from stepscope.analysis import TensorValues
 from stepscope.errors import UsageError
 from stepscope.rules import Rule
 from stepscope.rules.base import NotApplicable, NotRecorded
-from stepscope.rules.tensor.check_input_images import CheckInputImages
-from stepscope.rules.tensor.class_imbalance import ClassImbalance
-from stepscope.rules.tensor.confusion import Confusion
-from stepscope.rules.tensor.nlp_sequence_ratio import NLPSequenceRatio
+from stepscope.rules.tensor.batches import CheckInputImages, ClassImbalance, NLPSequenceRatio
+from stepscope.rules.tensor.matrices import Confusion
 from stepscope.schema import Finding
 from tests.support.drawn_figures import matrix
 from tests.support.fake_rule_inputs import FakeRuleInputs, check_rule

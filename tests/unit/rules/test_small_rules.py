@@ -14,7 +14,7 @@ from stepscope.diagnosis import diagnose
 from stepscope.rule_feed import check_rules, choose_rules
 from stepscope.rules import Evaluation
 from stepscope.rules.profiler.rank_straggler import RankStraggler
-from stepscope.rules.tensor.similar_across_runs import NO_COMMON_STEPS, SimilarAcrossRuns
+from stepscope.rules.tensor.values import NO_COMMON_STEPS, SimilarAcrossRuns
 from stepscope.schema import Finding, RuleStatus
 from stepscope.testing import RunBuilder
 from tests.support.fake_rule_inputs import FakeRuleInputs
@@ -35,10 +35,7 @@ def start_of(incarnation: int, *, forward_s: tuple[float, float]) -> FakeRuleInp
 
 @pytest.mark.parametrize(
     ("first_s", "second_s", "fired"),
-    [
-        ((1.0, 1.0), (1.0, 2.0), {"rank 1 (incarnation 2)"}),
-        ((1.0, 2.0), (1.0, 1.0), set()),
-    ],
+    [((1.0, 1.0), (1.0, 2.0), {"rank 1 (incarnation 2)"}), ((1.0, 2.0), (1.0, 1.0), set())],
 )
 def test_a_straggler_is_one_of_the_latest_start(
     first_s: tuple[float, float], second_s: tuple[float, float], fired: set[str]

@@ -12,18 +12,17 @@ from stepscope.analysis import TensorValues
 from stepscope.errors import UsageError
 from stepscope.rule_feed import choose_rules
 from stepscope.rules import Evaluation, IncrementalRule, Rule
-from stepscope.rules.base import NotRecorded
-from stepscope.rules.details import read_details
+from stepscope.rules.base import NotRecorded, read_details
 from stepscope.rules.tensor import RULES
-from stepscope.rules.tensor.all_zero import AllZero
 from stepscope.rules.tensor.base import TensorRuleDetails
-from stepscope.rules.tensor.dead_relu import DeadRelu
-from stepscope.rules.tensor.exploding_tensor import ExplodingTensor
-from stepscope.rules.tensor.saturated_activation import SaturatedActivation
-from stepscope.rules.tensor.tensor_variance import TensorVariance
-from stepscope.rules.tensor.unchanged_tensor import UnchangedTensor
-from stepscope.rules.tensor.vanishing_gradient import VanishingGradient
-from stepscope.rules.tensor.weight_update_ratio import WeightUpdateRatio
+from stepscope.rules.tensor.units import DeadRelu, SaturatedActivation
+from stepscope.rules.tensor.updates import UnchangedTensor, WeightUpdateRatio
+from stepscope.rules.tensor.values import (
+    AllZero,
+    ExplodingTensor,
+    TensorVariance,
+    VanishingGradient,
+)
 from stepscope.schema import Finding, RuleStatus
 from tests.support.drawn_figures import matrix
 from tests.support.fake_rule_inputs import ORIGIN_NS, SECOND_NS, FakeRuleInputs, check_rule

@@ -11,12 +11,11 @@ import pytest
 from stepscope.analysis import CopyKind
 from stepscope.rule_feed.feed import RuleFeed
 from stepscope.rules import TracedBatches
-from stepscope.rules.profiler.communication_bound import CommunicationBound
 from stepscope.rules.profiler.framework_overhead import FrameworkOverhead
-from stepscope.rules.profiler.overall_framework_metrics import OverallFrameworkMetrics
-from stepscope.rules.profiler.pageable_copies import PageableCopies
+from stepscope.rules.profiler.overall import OverallFrameworkMetrics
 from stepscope.rules.profiler.recompile_storm import RecompileStorm
-from stepscope.rules.profiler.trace_recommendations import TraceRecommendations
+from stepscope.rules.profiler.step_share import CommunicationBound
+from stepscope.rules.profiler.trace_recommendations import PageableCopies, TraceRecommendations
 from stepscope.schema import Finding
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
@@ -69,9 +68,7 @@ def test_advice_on_overhead_is_of_kernels_only_where_kernels_show_it() -> None:
     assert finding.fired
     assert finding.recommendation.startswith("Move what the training thread does")
     steps.trace(
-        kernel_ns=np.full(10, 5_000),
-        streams=[make_stream(busy=10, host_wait=90)],
-        step_count=10,
+        kernel_ns=np.full(10, 5_000), streams=[make_stream(busy=10, host_wait=90)], step_count=10
     )
     assert check_rule(FrameworkOverhead(), steps).recommendation.startswith("Use torch.compile")
 

@@ -10,14 +10,14 @@ import pytest
 
 from stepscope.quantities import duration
 from stepscope.run import NO_SHARED_COLLECTIVES, NodeClocks, Run, align_node_clocks
-from stepscope.run.clock import MAX_CLOCK_DIFFERENCE_NS, clock_of
+from stepscope.run.model.clock import MAX_CLOCK_DIFFERENCE_NS, clock_of
 from stepscope.schema import TABLES
 from stepscope.store import DictColumn, RunWriter, create_run, open_run
 from stepscope.store.reader import RunReader
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
-from stepscope.views.collective_arrivals import show_arrivals
-from stepscope.views.nodes import show_nodes
+from stepscope.views.steps.arrivals import show_arrivals
+from stepscope.views.steps.ranks import show_nodes
 from tests.support.store_rows import INFO
 
 

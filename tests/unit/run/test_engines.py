@@ -24,12 +24,11 @@ from stepscope.run import (
     LocalEngine,
     Run,
     choose_engine,
-    engine_choice,
+    engines,
     measure_ranks,
-    trace_parts,
 )
-from stepscope.run.engine_choice import MIN_POOL_PARTS
-from stepscope.run.executors import ProcessEngine
+from stepscope.run.engines import MIN_POOL_PARTS, ProcessEngine
+from stepscope.run.ranks import trace_parts
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS, ViewOptions
@@ -183,8 +182,8 @@ def test_a_process_that_is_killed(job: Path) -> None:
 def test_workers_in_processes(job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
     # Workers that a test has ended may take long to be replaced on a busy machine.
-    monkeypatch.setattr("stepscope.run.dask_engine.CONNECT_TIMEOUT_S", 60)
-    monkeypatch.setattr("stepscope.run.dask_engine.REPLACEMENT_TIMEOUT_S", 60)
+    monkeypatch.setattr("stepscope.run.engines.CONNECT_TIMEOUT_S", 60)
+    monkeypatch.setattr("stepscope.run.engines.REPLACEMENT_TIMEOUT_S", 60)
     run = Run(open_run(job))
     with dask_cluster(2) as scheduler, closing(choose_engine(scheduler)) as engine:
         assert show(job, engine, "ranks", RANGE) == show(job, None, "ranks", RANGE)
@@ -210,21 +209,21 @@ def test_a_worker_that_does_not_see_the_run(job: Path, address: str, tmp_path: P
 @pytest.mark.parametrize("absent", ["tcp://127.0.0.1:9", "nowhere://x"])
 def test_a_scheduler_that_is_absent(absent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
-    monkeypatch.setattr("stepscope.run.dask_engine.CONNECT_TIMEOUT_S", 2)
+    monkeypatch.setattr("stepscope.run.engines.CONNECT_TIMEOUT_S", 2)
     with pytest.raises(UsageError, match=f"No Dask scheduler answers at {absent}"):
         choose_engine(absent)
 
 
 def test_a_scheduler_whose_workers_left(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
-    monkeypatch.setattr("stepscope.run.dask_engine.REPLACEMENT_TIMEOUT_S", 0)
+    monkeypatch.setattr("stepscope.run.engines.REPLACEMENT_TIMEOUT_S", 0)
     with threaded_cluster() as cluster:
         with closing(choose_engine(cluster.scheduler_address)) as engine:
             cluster.scale(0)
             wait_until(lambda: not cluster.scheduler.workers)
             with pytest.raises(StepscopeError, match="were lost while they read the run"):
                 engine.map(Run(open_run(job)), get_process, [0])
-        monkeypatch.setattr("stepscope.run.dask_engine.CONNECT_TIMEOUT_S", 2)
+        monkeypatch.setattr("stepscope.run.engines.CONNECT_TIMEOUT_S", 2)
         with pytest.raises(UsageError, match=r"has no workers\. Start at least one"):
             choose_engine(cluster.scheduler_address)
 
@@ -256,7 +255,7 @@ def test_the_library_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_commands_read_ranks_on_a_scheduler(
     job: Path, address: str, words: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_choice, "MIN_POOL_PARTS", 99)  # alone, it starts no process
+    monkeypatch.setattr(engines, "MIN_POOL_PARTS", 99)  # alone, it starts no process
     command = [*words.replace("RUN", str(job)).split(), "--json"]
     alone = CliRunner().invoke(root, command)
     shown = CliRunner().invoke(root, [*command, "--scheduler", address])

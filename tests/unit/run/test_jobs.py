@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from stepscope.cli.status_line import pace_text
+from stepscope.cli.writers.live import pace_text
 from stepscope.cost import PriceRequest, report_cost
 from stepscope.diagnosis import diagnose
 from stepscope.run import (
@@ -25,7 +25,7 @@ from stepscope.run import (
     job_statistics,
     node_state,
 )
-from stepscope.run.epochs import (
+from stepscope.run.job.times import (
     NO_EPOCH,
     NO_LOADER,
     NO_STEPS,
@@ -37,8 +37,8 @@ from stepscope.schema import JobConfiguration, JobState, JobStatus, RuleSelectio
 from stepscope.store import RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS, DrawnProcess
-from stepscope.views.jobs import make_job_row
-from stepscope.views.overview import show_overview
+from stepscope.views.job.jobs import make_job_row
+from stepscope.views.job.overview import show_overview
 from stepscope.watch import measure_pace
 from tests.support.command import run_command
 
@@ -57,10 +57,7 @@ class Launcher(NamedTuple):
         """Return its status as of now."""
         heartbeat_ns = time.time_ns() - round(1e9 * self.age_s)
         return JobStatus(
-            state=self.state,
-            heartbeat_ns=heartbeat_ns,
-            started_ns=1,
-            incarnation=self.incarnation,
+            state=self.state, heartbeat_ns=heartbeat_ns, started_ns=1, incarnation=self.incarnation
         )
 
 
@@ -318,10 +315,7 @@ def test_why_epochs_are_not_known(
             {"start_s": 1.5, "duration_s": 2, "interval": 30, "options": ["stacks", "shapes"]},
             "2 s from 1.5 s after the start every 30 s with shapes and stacks",
         ),
-        (
-            {"first_step": 0, "step_count": 2, "depth": "light"},
-            "steps 0 to 1 without operators",
-        ),
+        ({"first_step": 0, "step_count": 2, "depth": "light"}, "steps 0 to 1 without operators"),
     ],
 )
 def test_schedules(fields: dict[str, Any], text: str) -> None:

@@ -12,8 +12,8 @@ from stepscope.errors import UsageError
 from stepscope.run import number_ranks, open_run, parse_mesh
 from stepscope.testing import RunBuilder
 from stepscope.views import ViewOptions
-from stepscope.views.kernels import show_kernels
-from stepscope.views.steps import show_steps
+from stepscope.views.devices.kernels import show_kernels
+from stepscope.views.steps.steps import show_steps
 from tests.support.command import run_command
 from tests.support.served import serving
 

@@ -11,11 +11,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from stepscope.run import Run, run as run_module
-from stepscope.run.node_metrics import NodeMetrics
-from stepscope.run.sized_cache import SizedCache
-from stepscope.run.span_table import read_spans
-from stepscope.run.traces import Trace, reading_ahead
+from stepscope.run import Run
+from stepscope.run.model import run as run_module
+from stepscope.run.model.metrics import NodeMetrics
+from stepscope.run.model.tables import SizedCache, read_spans
+from stepscope.run.model.traces import Trace, reading_ahead
 from stepscope.schema import IntervalChange
 from stepscope.store import DictColumn, RunReader, open_run
 from stepscope.testing import RunBuilder

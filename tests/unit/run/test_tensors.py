@@ -18,10 +18,10 @@ from stepscope.run import (
     list_boosted_models,
     read_histograms,
 )
-from stepscope.run.tensor_elements import FLOAT8_FORMATS, float8_values, list_elements
+from stepscope.run.tensors.elements import FLOAT8_FORMATS, float8_values, list_elements
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
-from stepscope.views.tensors import show_tensors
+from stepscope.views.tensors.tensors import show_tensors
 from tests.support.command import run_command
 from tests.support.tensor_rows import add_histograms, add_tensors
 

@@ -219,8 +219,7 @@ def test_source_files(job: Path, bucket: TestBucket, tmp_path: Path) -> None:
     for key, directory in {"here": str(project), "job": "/far/away"}.items():
         bucket.put_run(job, f"served/{key}x")
         bucket.put(
-            f"served/{key}x/run.json",
-            msgspec.json.encode(info | {"working_directory": directory}),
+            f"served/{key}x/run.json", msgspec.json.encode(info | {"working_directory": directory})
         )
 
     def request_source(server: Served, run: str, file: object) -> int:

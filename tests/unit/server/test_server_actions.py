@@ -28,7 +28,7 @@ from stepscope.store import (
     WindowRequests,
     WindowStatus,
 )
-from stepscope.watch.stop_request import STOP_REQUEST_FILE, StopRequest, read_stop_request
+from stepscope.watch.config import STOP_REQUEST_FILE, StopRequest, read_stop_request
 from tests.support.served import Served, ServerResponse, serving
 from tests.support.served_runs import draw_job
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from stepscope.cli import root as command_line
 from stepscope.views import VIEWS
-from stepscope.views.jobs import Jobs
+from stepscope.views.job.jobs import Jobs
 from tests.support.served import Served
 from tests.support.waiting import wait_until
 

@@ -9,7 +9,7 @@ import pytest
 
 from stepscope.schema import SPANS
 from stepscope.store import DictColumn, layout
-from stepscope.store.columns import join_columns, make_batch
+from stepscope.store.engine import join_columns, make_batch
 from stepscope.store.layout import Segment
 from tests.support.store_rows import spans
 

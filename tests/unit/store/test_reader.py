@@ -19,9 +19,9 @@ from stepscope.store import (
     LocalStore,
     RunReader,
     RunWriter,
+    engine,
     open_run,
-    opening,
-    upgrades,
+    reader as opening,
 )
 from stepscope.store.engine import select
 from stepscope.store.layout import Segment
@@ -404,14 +404,14 @@ def _count(run: Path) -> int:
 
 class TestUpgrades:
     def test_every_older_version_has_an_upgrade(self) -> None:
-        assert set(upgrades.UPGRADES) == set(range(1, SCHEMA_VERSION))
-        assert upgrades.upgrades_from(SCHEMA_VERSION) == ()
+        assert set(engine.UPGRADES) == set(range(1, SCHEMA_VERSION))
+        assert engine.upgrades_from(SCHEMA_VERSION) == ()
 
     def test_an_older_run_reads_as_a_newer_one(
         self, run: Path, writer: RunWriter, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         writer.append("spans", spans([1, 2]))
-        upgrade = upgrades.Upgrade(
+        upgrade = engine.Upgrade(
             run_info=lambda info: {**info, "run_id": info["run_id"] + " upgraded"},
             rows=lambda table, query: (
                 select("* REPLACE (depth + 1 AS depth)", f"({query})")
@@ -419,8 +419,8 @@ class TestUpgrades:
                 else query
             ),
         )
-        monkeypatch.setitem(upgrades.UPGRADES, SCHEMA_VERSION, upgrade)
-        monkeypatch.setattr(upgrades, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
+        monkeypatch.setitem(engine.UPGRADES, SCHEMA_VERSION, upgrade)
+        monkeypatch.setattr(engine, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
         monkeypatch.setattr(opening, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
         older = open_run(run)
         assert older.info.run_id == "r1 upgraded"

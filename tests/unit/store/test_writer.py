@@ -134,10 +134,7 @@ class TestAppend:
 
     @pytest.mark.parametrize("name", ["it's", 'a "b"', "ünï", "run*", "[ab]", "a=b", "~x", "a\nb"])
     def test_unusual_run_names(
-        self,
-        tmp_path: Path,
-        name: str,
-        monkeypatch: pytest.MonkeyPatch,
+        self, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(layout, "FAN_IN", 2)
         # Paths that the name would match if it were a pattern must not be read.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stepscope.errors import UsageError
-from stepscope.report.chart_tables import make_chart_table
+from stepscope.report.display import make_chart_table
 from stepscope.report.drawing import draw_chart
 from stepscope.run import Run
 from stepscope.store import open_run

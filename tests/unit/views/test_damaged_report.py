@@ -14,8 +14,8 @@ from stepscope.run import Run
 from stepscope.schema import RuleStatus
 from stepscope.store import open_run
 from stepscope.views import VIEWS
-from stepscope.views.damage import UNREADABLE
-from stepscope.views.insights_payload import InsightsView
+from stepscope.views.job.insights import InsightsView
+from stepscope.views.options import UNREADABLE
 from stepscope.views.profiling_report import (
     Block,
     Report,

@@ -16,7 +16,7 @@ from stepscope.run import Run
 from stepscope.schema import TRACE_TABLES, Payload, labels_of, structs_in
 from stepscope.store import open_run
 from stepscope.views import VIEWS, ViewOptions
-from stepscope.views.damage import CURVE, SHARE_UNITS, UNREADABLE, WITHHELD
+from stepscope.views.options import CURVE, SHARE_UNITS, UNREADABLE, WITHHELD
 from tests.support.drawn_trace import copy, training
 
 Imported = Callable[..., Run]

@@ -13,16 +13,13 @@ from stepscope.cli import root
 from stepscope.errors import UsageError
 from stepscope.run import Run
 from stepscope.views import VIEWS, ViewOptions
-from stepscope.views.activity import show_activity
-from stepscope.views.distributed import show_distributed
-from stepscope.views.gpu_metrics import EMPTY_RANGE, show_gpu_metrics
-from stepscope.views.gpu_time import show_gpu_time
-from stepscope.views.idle import show_idle
-from stepscope.views.kernels import show_kernels
-from stepscope.views.launches import show_launches
+from stepscope.views.devices.gpu_metrics import EMPTY_RANGE, show_gpu_metrics
+from stepscope.views.devices.gpu_time import show_activity, show_gpu_time, show_idle
+from stepscope.views.devices.kernels import show_kernels, show_launches
+from stepscope.views.job.overview import show_overview
 from stepscope.views.options import COMMUNICATION_OF
-from stepscope.views.overview import show_overview
-from stepscope.views.steps import show_steps
+from stepscope.views.steps.distributed import show_distributed
+from stepscope.views.steps.steps import show_steps
 from tests.support.drawn_trace import (
     Event,
     copy,

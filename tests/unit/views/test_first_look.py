@@ -16,10 +16,10 @@ from stepscope.schema import RuleRecord
 from stepscope.store import RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
-from stepscope.views.curves import find_profiled_range
-from stepscope.views.dashboard import SHARE_OF_TRACES, TIMING, show_dashboard
-from stepscope.views.overview import NOT_EVALUATED, show_overview
-from stepscope.views.system_heat import NOT_IN_FILES
+from stepscope.views.job.dashboard import SHARE_OF_TRACES, TIMING, show_dashboard
+from stepscope.views.job.overview import NOT_EVALUATED, show_overview
+from stepscope.views.system import NOT_IN_FILES
+from stepscope.views.trace_data import find_profiled_range
 from tests.support.drawn_trace import copy, distributed, event, kernel, launch, step, training
 
 Imported = Callable[..., Run]
@@ -173,10 +173,7 @@ def test_devices(imported: Imported) -> None:
     assert payload.gpu_active.active_ratio == pytest.approx((90 + 2) / (192 - 33))
     assert payload.step_durations is not None
     assert payload.step_durations.source == "recorded"
-    assert payload.missing_parts == {
-        "cpu_active": NOT_IN_FILES,
-        "cpu_utilization": NOT_IN_FILES,
-    }
+    assert payload.missing_parts == {"cpu_active": NOT_IN_FILES, "cpu_utilization": NOT_IN_FILES}
 
 
 @pytest.mark.seed("SMP-17")

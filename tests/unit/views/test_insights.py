@@ -19,10 +19,16 @@ from stepscope.store import RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
 from stepscope.views import VIEWS, ViewOptions
-from stepscope.views.evidence import MARGIN_NS, MAX_POINTS, STEP
-from stepscope.views.insights import NO_PAGE, show_insights
-from stepscope.views.insights_payload import InsightsView, RuleInsight
-from stepscope.views.overview import show_overview
+from stepscope.views.job.insights import (
+    MARGIN_NS,
+    MAX_POINTS,
+    NO_PAGE,
+    STEP,
+    InsightsView,
+    RuleInsight,
+    show_insights,
+)
+from stepscope.views.job.overview import show_overview
 from tests.support.printed import print_text
 
 MS = 1_000_000

@@ -18,14 +18,14 @@ from stepscope.schema import JobState
 from stepscope.store import open_run, size_of
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
-from stepscope.views.jobs import (
+from stepscope.views.job.jobs import (
     JobRow,
     list_jobs,
     make_job_row,
     make_unopened_row,
     summarize_job,
 )
-from stepscope.views.overview import show_overview
+from stepscope.views.job.overview import show_overview
 from tests.support.drawn_trace import training
 
 S = 10**9

@@ -12,7 +12,7 @@ from typing import get_args
 import msgspec
 
 from stepscope.schema import labels_of, structs_in
-from stepscope.schema.units import Unit
+from stepscope.schema.labels import Unit
 
 GENERATOR = runpy.run_path(str(Path(__file__).parents[3] / "web" / "api_types.py"))
 STRUCTS = structs_in(

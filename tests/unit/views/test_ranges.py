@@ -15,7 +15,7 @@ from stepscope.run import Run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
 from stepscope.views import VIEWS, ViewOptions
-from stepscope.views.trace_choice import NO_TRACE_IN_RANGE
+from stepscope.views.trace_data import NO_TRACE_IN_RANGE
 from tests.support.drawn_trace import START_US, copy, event, kernel, launch, step, training
 
 Imported = Callable[..., Run]

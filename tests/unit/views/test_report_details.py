@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stepscope.report import display
-from stepscope.report.chart_tables import make_chart_table
+from stepscope.report.display import make_chart_table
 from stepscope.run import Run
 from stepscope.schema import RuleStatus
 from stepscope.store import open_run

@@ -10,9 +10,8 @@ import pytest
 
 from stepscope.run import Run
 from stepscope.views import ViewOptions
-from stepscope.views.operators import NO_INPUT_SHAPES
-from stepscope.views.roofline import NO_OPERATORS, show_roofline
-from stepscope.views.roofline_payload import TraceRoofline
+from stepscope.views.operators.operators import NO_INPUT_SHAPES
+from stepscope.views.operators.roofline import NO_OPERATORS, TraceRoofline, show_roofline
 from tests.support.printed import print_text
 
 Event = dict[str, Any]

@@ -15,10 +15,9 @@ from stepscope.run import Run
 from stepscope.store import DictColumn, RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
-from stepscope.views import VIEWS, ViewOptions, system_series
-from stepscope.views.system_heat import MAX_COLUMNS, show_system_heat
-from stepscope.views.system_series import show_system_series
-from stepscope.views.tensors import MAX_POINTS, show_tensors
+from stepscope.views import VIEWS, ViewOptions, system
+from stepscope.views.system import MAX_COLUMNS, show_system_heat, show_system_series
+from stepscope.views.tensors.tensors import MAX_POINTS, show_tensors
 from tests.support.printed import print_text
 
 S = 1_000_000_000
@@ -86,7 +85,7 @@ def test_the_limit_of_series_omits_counters_of_processes_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = 40
-    monkeypatch.setattr(system_series, "MAX_SERIES", limit)
+    monkeypatch.setattr(system, "MAX_SERIES", limit)
     builder = RunBuilder(tmp_path / "run")
     builder.rank().draw("forward 1000", 4)
     builder.metric("swap_used_bytes", 1.0)

@@ -21,7 +21,7 @@ from stepscope.views.profiling_report import (
     make_report,
     report,
 )
-from stepscope.views.usage import UsageShares, show_usage
+from stepscope.views.profiling_report.usage import UsageShares, show_usage
 from tests.support.debugger_files import DebuggerOutput, event, kernel, operator, sample, step
 from tests.support.known_statistics import FIGURES, TABLE
 from tests.support.printed import print_text

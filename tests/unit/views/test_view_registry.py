@@ -9,8 +9,7 @@ import pytest
 
 from stepscope.run import Run
 from stepscope.views import DEFAULTS, View, ViewOptions, registry
-from stepscope.views.options import RANGE_OPTIONS
-from stepscope.views.ranges import Ranged
+from stepscope.views.options import RANGE_OPTIONS, Ranged
 
 
 class ToyView(msgspec.Struct):

@@ -15,9 +15,9 @@ from stepscope.schema import METRIC_TYPES, JobState
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
 from stepscope.views import VIEWS
-from stepscope.views.input_pipeline import NO_BATCHES, show_input_pipeline
-from stepscope.views.overview import show_overview
-from stepscope.views.steps import show_steps
+from stepscope.views.job.overview import show_overview
+from stepscope.views.steps.input_pipeline import NO_BATCHES, show_input_pipeline
+from stepscope.views.steps.steps import show_steps
 from stepscope.views.system import show_system
 from tests.support.kineto_files import BASE_NS, trace, training
 
@@ -176,9 +176,7 @@ def test_what_cannot_be_shown_says_why(drawn_once: Callable[..., Run]) -> None:
     assert rank.missing == NO_BATCHES
 
 
-def test_a_run_of_recordings_that_show_no_work_has_no_verdict(
-    imported: Callable[..., Run],
-) -> None:
+def test_a_run_of_recordings_that_show_no_work_has_no_verdict(imported: Callable[..., Run]) -> None:
     event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1}
     payload = show_overview(
         imported(rank3=[{**event, "ts": 5, "dur": 7}, {**event, "ts": 20, "dur": 1}])

@@ -9,8 +9,8 @@ from typing import Any
 from stepscope.run import Run
 from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS, ViewOptions
-from stepscope.views.overview import RecordedWindow, show_overview
-from stepscope.views.steps import show_steps
+from stepscope.views.job.overview import RecordedWindow, show_overview
+from stepscope.views.steps.steps import show_steps
 from tests.support.drawn_trace import event, step
 from tests.support.printed import print_text
 
@@ -54,11 +54,7 @@ def test_the_overview_says_what_a_window_is(tmp_path: Path) -> None:
     run = watched(tmp_path / "run")
     (payload,) = show_overview(run).recordings
     assert payload.window == RecordedWindow(
-        reason="requested",
-        depth="full",
-        options=["shapes", "flops"],
-        first_step=300,
-        step_count=2,
+        reason="requested", depth="full", options=["shapes", "flops"], first_step=300, step_count=2
     )
     assert "requested  300 to 301  full, shapes, flops" in sentences(run, "overview")
 

@@ -13,14 +13,14 @@ import pytest
 
 from stepscope.rule_feed import RULES_DOCUMENT
 from stepscope.rules import IncrementalRule, Rule, RuleInputs
+from stepscope.rules.base import Trigger
 from stepscope.rules.parameters import NoParameters
-from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding, JobState, JobStatus, RuleRecord, RuleStatus
 from stepscope.store import DictColumn, RunReader, RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
+from stepscope.watch.config import ReadingBudget
 from stepscope.watch.follower import Follower, follow_records
-from stepscope.watch.reading_budget import ReadingBudget
 from tests.support.store_rows import samples
 
 SECOND_NS = 1_000_000_000

@@ -24,9 +24,8 @@ from stepscope.watch.actions import (
     StopJob,
     make_notifier,
 )
-from stepscope.watch.config import ActionConfig
+from stepscope.watch.config import ActionConfig, read_stop_request
 from stepscope.watch.deliveries import Deliveries, Retry
-from stepscope.watch.stop_request import read_stop_request
 from tests.support.waiting import wait_until
 from tests.support.webhooks import receiving
 

@@ -32,11 +32,9 @@ from stepscope.schema import (
 )
 from stepscope.store import ConfigurationChanges, RunWriter, open_run
 from stepscope.testing import RunBuilder
-from stepscope.watch import report_file, stuck_alert
-from stepscope.watch.config import ActionConfig, WatchConfig
-from stepscope.watch.lease import LeaseWatch
-from stepscope.watch.process import Watch
-from stepscope.watch.report_file import ReportFile
+from stepscope.watch import live, process as report_file
+from stepscope.watch.config import ActionConfig, LeaseWatch, WatchConfig
+from stepscope.watch.process import ReportFile, Watch
 from tests.support.waiting import wait_until
 
 LOADING = "wait 600 | forward 120 | backward 200 | optimizer 80"
@@ -273,7 +271,7 @@ def make_rank(rank: int, *, has_called: bool) -> RankAccount:
 def test_each_time_that_a_job_is_stuck_is_told_once(
     new_run: Callable[..., RunBuilder], receiver: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stuck_alert, "READ_INTERVAL_S", 0)
+    monkeypatch.setattr(live, "READ_INTERVAL_S", 0)
     builder = new_run()
     builder.rank(0).draw("forward 10", 5)
     run = builder.write()

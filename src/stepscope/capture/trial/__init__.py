@@ -16,16 +16,9 @@ from __future__ import annotations
 
 from stepscope.capture.debug_variables import DEBUG_VARIABLES
 from stepscope.capture.trial.changes import CHANGES, InjectableChange, Results, make_change
-from stepscope.capture.trial.plan import TrialPlan
+from stepscope.capture.trial.measurement import TrialPlan
 
-__all__ = [
-    "CHANGES",
-    "DEBUG_VARIABLES",
-    "InjectableChange",
-    "Results",
-    "TrialPlan",
-    "activate",
-]
+__all__ = ["CHANGES", "DEBUG_VARIABLES", "InjectableChange", "Results", "TrialPlan", "activate"]
 
 
 def activate(plan_text: str) -> None:

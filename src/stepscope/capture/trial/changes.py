@@ -2,19 +2,28 @@
 
 A change is made inside the job, right after `import torch`. Only `make_change` imports torch: the
 command line reads the table too.
+
+Changes of settings of torch and of the environment.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+import torch
+
+from stepscope.capture.debug_variables import DEBUG_VARIABLES
+from stepscope.capture.frameworks.pytorch.patching import patch
+from stepscope.capture.trial.measurement import Measurement
 from stepscope.quantities import count_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
-
-    from stepscope.capture.trial.measurement import Measurement
 
     Results = Literal["same", "random_numbers", "rounding", "different"]
     """Effect on the results: none, other draws of random numbers, other rounding, or a different
@@ -201,30 +210,109 @@ CHANGES: dict[str, InjectableChange] = {
 
 def make_change(name: str, value: str, measurement: Measurement) -> None:
     """Make a change in this process, which has imported torch."""
-    from stepscope.capture.trial import loaders, models, samples, settings
+    from stepscope.capture.trial import loaders
 
     match name:
         case "intra_op_threads":
-            settings.set_threads(int(value), measurement)
+            set_threads(int(value), measurement)
         case "anomaly_detection":
-            settings.turn_off_anomaly_detection(measurement)
+            turn_off_anomaly_detection(measurement)
         case "debug_variables":
-            settings.unset_debug_variables(measurement)
+            unset_debug_variables(measurement)
         case "matmul_precision":
-            settings.set_matmul_precision(value, measurement)
+            set_matmul_precision(value, measurement)
         case "cudnn_benchmark":
-            settings.set_cudnn_benchmark(measurement, is_on=value == "True")
+            set_cudnn_benchmark(measurement, is_on=value == "True")
         case "channels_last":
-            models.use_channels_last(measurement)
+            loaders.use_channels_last(measurement)
         case "compile":
-            models.compile_models(value, measurement)
+            loaders.compile_models(value, measurement)
         case "optimizer":
-            models.set_optimizer_kernels(value, measurement)
+            loaders.set_optimizer_kernels(value, measurement)
         case "thread_prefetch":
-            samples.prefetch_in_thread(int(value), measurement)
+            loaders.prefetch_in_thread(int(value), measurement)
         case "cached_samples":
-            samples.cache_samples(measurement)
+            loaders.cache_samples(measurement)
         case "num_workers" | "prefetch_factor" | "persistent_workers" | "pin_memory" | "batch_size":
             loaders.set_argument(name, value, measurement)
         case _:
             raise ValueError(f"there is no change {name}")
+
+
+WORKER_MODULE = "torch.utils.data._utils.worker"
+
+
+def set_threads(count: int, measurement: Measurement) -> None:
+    """Set the number of intra-op threads, and ignore calls of the script that set it.
+
+    DataLoader workers still use one thread.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    measurement.note_change("intra_op_threads", before, count)
+
+    def ignore(original: Callable[[int], None]) -> Callable[[int], None]:
+        def set_num_threads(number: int) -> None:
+            if sys._getframe(1).f_globals.get("__name__") == WORKER_MODULE:
+                original(number)
+            else:
+                measurement.note_change("intra_op_threads", number, count)
+
+        return set_num_threads
+
+    patch(torch, "set_num_threads", ignore)
+
+
+def turn_off_anomaly_detection(measurement: Measurement) -> None:
+    """Leave anomaly detection off where the script turns it on."""
+
+    def ignore(original: Callable[..., Any]) -> Callable[..., Any]:
+        def set_anomaly_enabled(enabled: bool, check_nan: bool = True) -> None:
+            if enabled:
+                measurement.note_change("anomaly_detection", "on", "off")
+            original(False, check_nan)
+
+        return set_anomaly_enabled
+
+    patch(torch, "set_anomaly_enabled", ignore)
+
+
+def unset_debug_variables(measurement: Measurement) -> None:
+    """Unset debug variables that the script has set, and ignore those that it sets later."""
+    removed = [name for name in DEBUG_VARIABLES if os.environ.pop(name, None) is not None]
+    removed += measurement.plan.removed_variables
+    if removed:
+        measurement.note_change("debug_variables", ", ".join(removed), "unset")
+
+    def ignore(original: Callable[..., None]) -> Callable[..., None]:
+        def __setitem__(self: Any, name: str, text: str) -> None:  # noqa: N807
+            if name in DEBUG_VARIABLES:
+                measurement.note_change("debug_variables", name, "unset")
+            else:
+                original(self, name, text)
+
+        return __setitem__
+
+    patch(type(os.environ), "__setitem__", ignore)
+
+
+def set_matmul_precision(precision: str, measurement: Measurement) -> None:
+    """Set the precision of float32 matrix products, and ignore calls of the script that set it."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    measurement.note_change("matmul_precision", before, precision)
+    patch(torch, "set_float32_matmul_precision", lambda _: lambda _precision: None)
+
+
+def set_cudnn_benchmark(measurement: Measurement, *, is_on: bool) -> None:
+    """Set cuDNN's benchmark mode, after the script has set it."""
+
+    cudnn: Any = torch.backends.cudnn
+
+    def enforce() -> None:
+        before = cudnn.benchmark
+        cudnn.benchmark = is_on
+        measurement.note_change("cudnn_benchmark", before, is_on)
+
+    if torch.cuda.is_available() and cudnn.is_available():
+        measurement.during_warmup(enforce)

@@ -9,15 +9,19 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from stepscope.analysis import Series
-from stepscope.quantities import percent
+from stepscope import analysis, quantities
+from stepscope.rules.base import Trigger, last_indices
 from stepscope.rules.inputs import RuleInputs, scan_indices
 from stepscope.rules.parameters import Count, Percentage
-from stepscope.rules.rolling_window import RollingWindow, is_in_window, rolling_sums
-from stepscope.rules.samples import NO_SAMPLES_IN_TRACES, device_series
+from stepscope.rules.samples import (
+    NO_SAMPLES_IN_TRACES,
+    RollingWindow,
+    device_series,
+    is_in_window,
+    rolling_sums,
+)
 from stepscope.rules.templates import Devices, DeviceState, PerDeviceRule
 from stepscope.rules.threshold_text import share_beside
-from stepscope.rules.trigger import Trigger, last_indices
 
 THERMAL = 0x20 | 0x40
 """NVML's throttle reasons for temperature: software and hardware slowdown."""
@@ -100,7 +104,11 @@ class ThermalThrottling(PerDeviceRule[ThermalThrottlingParameters, _ThrottlingSt
         return _ThrottlingState(window=RollingWindow(self.parameters.window))
 
     def update_device(
-        self, device: _ThrottlingState, series: Series, inputs: RuleInputs, trigger: Trigger
+        self,
+        device: _ThrottlingState,
+        series: analysis.Series,
+        inputs: RuleInputs,
+        trigger: Trigger,
     ) -> None:
         p = self.parameters
         reasons = series.value.astype(np.int64)
@@ -135,7 +143,7 @@ class ThermalThrottling(PerDeviceRule[ThermalThrottlingParameters, _ThrottlingSt
     ) -> Iterable[str]:
         p = self.parameters
         for name, gpu in triggered.items():
-            share = percent(gpu.violation_count / gpu.datapoint_count, 1)
+            share = quantities.percent(gpu.violation_count / gpu.datapoint_count, 1)
             samples = f"{p.window} consecutive samples"
             yield (
                 f"{name.gpu_label}: thermally throttled in up to "

@@ -67,9 +67,9 @@ def main():
     """Train."""
     kind, out = sys.argv[1:]
     if os.environ["STEPSCOPE_TENSORS"]:
-        from stepscope.capture.frameworks.pytorch.tensors import shard_group
+        from stepscope.capture.frameworks.pytorch.tensors import shards
 
-        shard_group.MAX_WAIT_S = 300.0  # on a busy machine, the other ranks may be late by seconds
+        shards.MAX_WAIT_S = 300.0  # on a busy machine, the other ranks may be late by seconds
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group("gloo")

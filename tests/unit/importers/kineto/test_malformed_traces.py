@@ -16,8 +16,8 @@ import pytest
 
 from stepscope.errors import UnreadableTraceError
 from stepscope.importers.kineto import decode
+from stepscope.importers.kineto.arguments import MAX_NESTING
 from stepscope.importers.kineto.gather import MAX_TEXT_CHARACTERS
-from stepscope.importers.kineto.nesting import MAX_NESTING
 from tests.support.kineto_files import (
     BASE_NS,
     Event,

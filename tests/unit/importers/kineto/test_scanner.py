@@ -13,12 +13,7 @@ import pytest
 from stepscope.cli import root
 from stepscope.importers import trace_decoder
 from stepscope.importers.kineto import decode
-from stepscope.importers.kineto._scan import (
-    LIBRARY,
-    SCANNER_VARIABLE,
-    load_scanner,
-    scanner_state,
-)
+from stepscope.importers.kineto._scan import LIBRARY, SCANNER_VARIABLE, load_scanner, scanner_state
 from stepscope.native_library import find_compiler
 from tests.support.decoded_blocks import decode_by_both
 from tests.support.imported_runs import REAL_TRACES
@@ -49,7 +44,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert LIBRARY.build(path) is None
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(SCANNER_VARIABLE, str(path))
-        patch.setattr("stepscope.importers.kineto.scanning._scanners", threading.local())
+        patch.setattr("stepscope.importers.kineto.decode._scanners", threading.local())
         yield path
 
 

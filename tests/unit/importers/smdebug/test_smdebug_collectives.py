@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.views.steps import show_steps
+from stepscope.views.steps.steps import show_steps
 from tests.support.debugger_files import EPOCH_NS, DebuggerOutput, event, rows, step
 
 US = 10**3

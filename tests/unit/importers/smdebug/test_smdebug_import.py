@@ -12,12 +12,11 @@ import pytest
 
 from stepscope.diagnosis import diagnose
 from stepscope.importers.kineto import importer
-from stepscope.importers.smdebug.events import read_events
-from stepscope.importers.smdebug.forms import Form, detect_form
+from stepscope.importers.smdebug.events import Form, detect_form, read_events
 from stepscope.importers.smdebug.system import read_samples
 from stepscope.schema import JobState
-from stepscope.views.overview import show_overview
-from stepscope.views.steps import show_steps
+from stepscope.views.job.overview import show_overview
+from stepscope.views.steps.steps import show_steps
 from stepscope.views.system import show_system
 from tests.support.command import run_command
 from tests.support.debugger_files import (

@@ -11,16 +11,8 @@ from stepscope.diagnosis import diagnose
 from stepscope.rule_feed import check_rules, choose_rules
 from stepscope.run import Run, analyse_loading, count_loader_workers
 from stepscope.schema import Finding
-from stepscope.views.input_pipeline import show_input_pipeline
-from tests.support.debugger_files import (
-    EPOCH_NS,
-    DebuggerOutput,
-    Event,
-    event,
-    rows,
-    sample,
-    step,
-)
+from stepscope.views.steps.input_pipeline import show_input_pipeline
+from tests.support.debugger_files import EPOCH_NS, DebuggerOutput, Event, event, rows, sample, step
 
 US, MS = 10**3, 10**6
 SECOND_US = 10**6

@@ -9,8 +9,8 @@ import pytest
 
 from stepscope.rule_feed import check_rules, choose_rules
 from stepscope.run import Run, marked_steps
-from stepscope.views.kernels import show_kernels
-from stepscope.views.operators import show_operators
+from stepscope.views.devices.kernels import show_kernels
+from stepscope.views.operators.operators import show_operators
 from stepscope.views.options import ViewOptions
 from tests.support.debugger_files import (
     EPOCH_NS,

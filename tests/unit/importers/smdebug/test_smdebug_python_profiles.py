@@ -16,7 +16,7 @@ from hypothesis import given, strategies as st
 
 import stepscope
 from stepscope.cli import root
-from stepscope.importers.smdebug import marshalled
+from stepscope.importers.smdebug import python_profiles
 from stepscope.importers.smdebug.python_profiles import read_profile
 from tests.support.debugger_files import EPOCH_NS, DebuggerOutput, event, rows, step
 
@@ -54,13 +54,13 @@ PLAIN = st.recursive(
 @given(PLAIN, st.sampled_from([0, 1, 2, 3, 4]))
 def test_marshalled_data_is_read(value: Any, version: int) -> None:
     data = marshal.dumps(value, version)
-    assert marshalled.load(data) == marshal.loads(data)  # noqa: S302 - of our own bytes
+    assert python_profiles.load(data) == marshal.loads(data)  # noqa: S302 - of our own bytes
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_value_or_an_error(data: bytes) -> None:
     try:
-        marshalled.load(data)
+        python_profiles.load(data)
     except ValueError:
         pass
 
@@ -73,7 +73,7 @@ def test_damaged_profiles_are_a_value_or_an_error(tmp_path: Path) -> None:
         for _ in range(rng.randint(0, 3)):
             damaged[rng.randrange(len(damaged))] = rng.randrange(256)
         try:
-            marshalled.load(bytes(damaged))
+            python_profiles.load(bytes(damaged))
         except ValueError:
             continue
 
@@ -93,7 +93,7 @@ def test_damaged_profiles_are_a_value_or_an_error(tmp_path: Path) -> None:
 )
 def test_hostile_data_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
-        marshalled.load(data)
+        python_profiles.load(data)
 
 
 # --- profiles --------------------------------------------------------------------------------

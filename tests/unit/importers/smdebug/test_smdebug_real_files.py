@@ -13,7 +13,7 @@ import pytest
 
 from stepscope.cli import root
 from stepscope.diagnosis import diagnose
-from stepscope.importers.smdebug.forms import detect_form
+from stepscope.importers.smdebug.events import detect_form
 from stepscope.run import Run
 from stepscope.store import open_run
 from tests.support.command import run_command

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from stepscope.importers.content import INVALID
 from stepscope.importers.smdebug.system import parse_seconds
-from stepscope.importers.times import INVALID
-from tests.support.debugger_files import (
-    EPOCH_NS,
-    DebuggerOutput,
-    rows,
-    sample,
-)
+from tests.support.debugger_files import EPOCH_NS, DebuggerOutput, rows, sample
 
 S, MS, US = 10**9, 10**6, 10**3
 
@@ -113,10 +108,7 @@ def test_nodes_stay_separate(output: DebuggerOutput) -> None:
     ],
 )
 def test_missing_samples_are_reported(
-    output: DebuggerOutput,
-    capsys: pytest.CaptureFixture[str],
-    end: str,
-    sentence: str,
+    output: DebuggerOutput, capsys: pytest.CaptureFixture[str], end: str, sentence: str
 ) -> None:
     samples = [sample("GPUUtilization", "gpu0", 50, second=s) for s in range(2)]
     output.system("algo-1", samples, end=end)
