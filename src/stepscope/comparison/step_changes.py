@@ -448,8 +448,8 @@ class _Moments:
             return np.zeros(_PARTS + self.parts.shape[1])
         rotated = (cuts[:, None] + np.arange(count)) % count
         differences = self._compute(rotated[:, :half]) - self._compute(rotated[:, count - half :])
-        largest: Float = np.abs(differences).max(axis=0)
-        return DRIFT_FACTOR * largest
+        floor: Float = DRIFT_FACTOR * np.abs(differences).max(axis=0)
+        return floor
 
     def resample(self, *, seed: int) -> Float:
         """Resample the run in blocks; returns the figures of each resample as a row."""
