@@ -18,7 +18,7 @@ from stepscope.cli import COMMANDS
 from stepscope.cli.export import command as export
 from stepscope.importers.registry import installed_importers
 from tests.faults.test_kills import SOAK_ONLY
-from tests.faults.test_write_faults import FAULTS, NO_VERDICT
+from tests.faults.test_write_faults import IN_MAKE_TEST, NO_VERDICT
 from tests.fuzz.counts import load_counts
 from tests.fuzz.decoders import DECODERS
 from tests.support import parts
@@ -139,7 +139,9 @@ def test_what_shows_it_is_in_make_test(place: str) -> None:
 
 def test_rows_of_the_document_on_reliability_have_a_case() -> None:
     assert KINDS.keys() > SOAK_ONLY
-    assert {(fault.process, fault.directory) for fault in (*FAULTS, NO_VERDICT)} == set(TARGETS)
+    assert {(fault.process, fault.directory) for fault in (*IN_MAKE_TEST, NO_VERDICT)} == set(
+        TARGETS
+    )
     assert load_counts().keys() <= DECODERS.keys() | {"http-api"}
 
 
