@@ -5,12 +5,12 @@
 #   make test-all PART=2/6   every test, in parts that take equally long; all of them without PART
 #   make checks  format, lint, types, import contracts, names and words, front end
 #   make web     the front end: what the report's page is drawn by
-#   make generate   write the parts of docs and web/src/api that follow from the code
+#   make generate   write the parts of docs that follow from the code
 #   make fix     let the formatter and linter repair what they can
 #   make frameworks   environments of TensorFlow, JAX and others, for tests/frameworks (4 GB)
 #   make faults PYTHONS="python3.12 python3.13"   the tests of faults, with jobs on these interpreters
 #   make bench   the always-on cost, measured against doing nothing and against peers
-#   make bench-diagnosis   two hours of training jobs with planted causes: does the verdict find them?
+#   make bench-diagnosis   an hour of training jobs with planted causes: does the verdict find them?
 #   make audit   known vulnerabilities of the dependencies (needs the network)
 #   make soak    thousands of kills of every process: is a step lost or counted twice? (hours)
 #   make soak-hours   a job of two hours: do memory, descriptors and the run grow as they should?
@@ -110,9 +110,7 @@ faults: $(VENV)/test.ready
 	  $$python --version && JOB_PYTHON=$$python $(PY) -m pytest -q tests/faults || exit 1; done
 
 generate: $(VENV)/test.ready
-	REWRITE=1 $(PY) -m pytest -q tests/unit/rules/test_rules_doc.py tests/unit/store/test_run_directory_doc.py \
-	  tests/contract/test_seeds_doc.py tests/unit/test_errors_doc.py
-	$(PY) web/api_types.py
+	$(PY) -m tools.docs
 
 fix: $(VENV)/test.ready
 	$(VENV)/bin/ruff check --fix $(RUFF_PATHS)
@@ -147,7 +145,7 @@ fuzz: $(VENV)/test.ready requirements/fuzz.txt
 	$(PY) -m tests.fuzz.scanner
 	$(PY) -m tests.fuzz.scanner --sanitize
 	$(PY) -m tests.fuzz.api
-	$(PY) -m benchmarks.reliability_doc
+	$(PY) -m tools.docs
 
 # PyTorch must be one that finds the GPU; name its interpreter with PY=… where it is not in $(VENV).
 gpu-check:
@@ -168,15 +166,26 @@ audit: $(VENV)/test.ready
 # A fresh Debian machine has python3 but often neither venv nor a C compiler (the tests compile
 # a stand-in for NVIDIA's driver library).
 
-APT := apt-get -o Dpkg::Use-Pty=0 -qq
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+APT := $(SUDO) apt-get -o Dpkg::Use-Pty=0 -qq
+apt_install = { $(APT) update && $(APT) install -y $(1) >/dev/null; } \
+	  || { echo "apt-get cannot install $(1): install it, then run make again"; exit 1; }
 
+# Replaced where it has no pip (it was made without python3-venv), belongs to a Python that is gone or
+# too old, or was moved from another directory. One that VENV names is the user's.
+ifeq ($(VENV),.venv)
+ifneq ($(shell { $(VENV)/bin/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' \
+	&& grep -qF '$(abspath $(VENV))/bin/python' $(VENV)/bin/pip; } 2>/dev/null || echo broken),)
+.PHONY: $(VENV)/bin/python
+CLEAR := --clear
+endif
+endif
 $(VENV)/bin/python:
 	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "stepscope needs Python 3.11 or later; python3 is $$(python3 -V)"; exit 2; }
-	@python3 -c 'import ensurepip, venv' 2>/dev/null \
-	  || { $(SUDO) $(APT) update && $(SUDO) $(APT) install -y python3-venv >/dev/null; }
-	@python3 -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+	@python3 -c 'import ensurepip, venv' 2>/dev/null || $(call apt_install,python3-venv)
+	@[ -z "$(CLEAR)" ] || [ ! -e $(VENV) ] || echo "$(VENV) does not work and is replaced"
+	@python3 -m venv $(CLEAR) $(VENV)
 
 $(VENV)/base.ready: $(VENV)/bin/python pyproject.toml requirements/torch.txt
 	@echo "setting up $(VENV) (PyTorch included; a few minutes the first time)"
@@ -189,10 +198,8 @@ $(VENV)/demo.ready: $(VENV)/base.ready requirements/demo.txt
 	@touch $@
 
 $(VENV)/test.ready: $(VENV)/base.ready requirements/test.txt requirements/demo.txt
-	@command -v chromium >/dev/null 2>&1 \
-	  || { $(SUDO) $(APT) update && $(SUDO) $(APT) install -y chromium >/dev/null; }
-	@command -v cc >/dev/null 2>&1 \
-	  || { $(SUDO) $(APT) update && $(SUDO) $(APT) install -y gcc libc6-dev >/dev/null; }
+	@command -v chromium >/dev/null 2>&1 || $(call apt_install,chromium)
+	@command -v cc >/dev/null 2>&1 || $(call apt_install,gcc libc6-dev)
 	@$(PIP) -r requirements/test.txt
 	@touch $@
 

@@ -36,8 +36,10 @@ from stepscope.capture.bootstrap import environment
 from stepscope.capture.kineto_daemon import make_directory
 from stepscope.monitor.host import node_info
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
-from stepscope.monitor.windows.planner import Planner, WindowSpec, WindowStart
-from stepscope.monitor.windows.training_processes import (
+from stepscope.monitor.windows.planner import (
+    Planner,
+    WindowSpec,
+    WindowStart,
     find_finished_windows,
     find_training_processes,
 )

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from stepscope.diagnosis import MIN_SAVING_RATIO, read_tried_changes
-from stepscope.diagnosis.fix_reliability import OUTCOMES, FixOutcomes, OutcomeCounts
+from stepscope.diagnosis.measured import OUTCOMES, FixOutcomes, OutcomeCounts
 from stepscope.run import Run
 from stepscope.schema import Change
 from stepscope.store import open_run

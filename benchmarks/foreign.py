@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from benchmarks.diagnosis.scoring import BOTTLENECK_SUSPECTS, Rate
-from stepscope.diagnosis.accuracy import COUNTS, AccuracyCounts, Counts
+from stepscope.diagnosis.measured import COUNTS, AccuracyCounts, Counts
 from stepscope.diagnosis.verdict import EvidenceKind
 
 RESULTS = Path(__file__).with_name("results")

@@ -43,10 +43,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SHARED = HERE.parents[1] / "shared"
-RECIPES = {
-    "training": ("ddp_2ranks_memory.v100", 5),
-    "stacks": ("bert_small.h100", 400),
-}
+RECIPES = {"training": ("ddp_2ranks_memory.v100", 5), "stacks": ("bert_small.h100", 400)}
 """Recording and its number of copies in a million events, by kind."""
 LARGE_FACTOR = 5
 STEPSCOPE = [str(Path(sys.executable).parent / "stepscope")]

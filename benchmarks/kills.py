@@ -24,14 +24,10 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.reliability_doc import (
-    KILLS,
-    KILLS_OF_EACH_KIND,
-    Kills,
-    write_reliability_doc,
-)
+from benchmarks.reliability_doc import KILLS, KILLS_OF_EACH_KIND, Kills
 from tests.support.kills import KINDS, KillCounts, run_round
 from tests.support.revision import add_revision
+from tools.docs.blocks import DOCS, write_document
 
 
 class Rounds:
@@ -76,7 +72,7 @@ class Rounds:
             self._planned[name] += outcome.kills - kind.soak_kills
             self._results.counts[name].add(outcome)
             KILLS.write_bytes(msgspec.json.format(msgspec.json.encode(self._results)) + b"\n")
-            write_reliability_doc()
+            write_document(DOCS / "reliability.md")
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import textwrap
@@ -23,6 +24,7 @@ from stepscope.store import DictColumn
 from tests.support.azure_storage import azure, container, storage  # noqa: F401 - fixtures
 from tests.support.buckets import bucket, s3  # noqa: F401 - fixtures
 from tests.support.cpu_budget import CpuBudget, read_budgets
+from tests.support.forked_jobs import FORKS, JOB_TIMEOUT_S
 from tests.support.job_control import JOB_PYTHON
 from tests.support.parts import CostRecorder, Part
 from tests.support.recorded_facts import check_facts
@@ -104,19 +106,37 @@ class Spool:
         flags: tuple[str, ...] = (), cwd: Path | None = None, **variables: str,
     ) -> subprocess.CompletedProcess[str]:  # fmt: skip
         """Run code as `stepscope run` would have it run, in strict mode."""
-        script = self.path.with_name(f"{self.path.name}-script.py")
-        script.write_text(textwrap.dedent(code))
         done = subprocess.run(
-            [python, *flags, str(script), *arguments],
+            [python, *flags, str(self._write_script(code)), *arguments],
             env={**self.environment(), **variables},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=JOB_TIMEOUT_S,
             cwd=cwd,
         )
         if check:
             assert done.returncode == 0, done.stdout + done.stderr
         return done
+
+    def run_torch(
+        self, code: str | Path, *arguments: str, ranks: int = 1, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run code, or a script, that uses PyTorch, in a fork of a process that has imported it.
+
+        Args:
+            ranks: processes of the job, each with the variables that torchrun sets.
+        """
+        if importlib.util.find_spec("torch") is None:
+            pytest.skip("needs PyTorch")
+        script = code if isinstance(code, Path) else self._write_script(code)
+        done = FORKS.run(script, arguments, {**self.environment(), **variables}, ranks)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    def _write_script(self, code: str) -> Path:
+        script = self.path.with_name(f"{self.path.name}-script.py")
+        script.write_text(textwrap.dedent(code))
+        return script
 
     def environment(self) -> dict[str, str]:
         """Return variables of a job that records into this spool."""
@@ -125,7 +145,6 @@ class Spool:
             **environment(str(self.path), self.limit_bytes),
             "STEPSCOPE_STRICT": "1",
             "STEPSCOPE_WINDOW": "off",
-            "PYTHONDONTWRITEBYTECODE": "1",
         }
 
     def drain(self, *, final: bool = True) -> Recorded:
@@ -196,6 +215,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         starts_another = {"slow_job", "tmp_path"} & set(getattr(item, "fixturenames", ()))
         if "FrameworkContract" in contracts and starts_another:
             item.add_marker(pytest.mark.extended("one job of each adapter is in make test"))
+
+
+def pytest_sessionfinish() -> None:
+    """End the process that jobs are forked from."""
+    FORKS.close()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 A type that several files need is declared in the first of them.
 
-python web/api_types.py           writes web/src/api/*.ts
+python web/api_types.py           writes web/src/api, as does every build of the front end
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from stepscope.server.payloads import (
     StopAccepted,
     StopJobRequest,
 )
-from stepscope.views.jobs import Jobs
+from stepscope.views.job.jobs import Jobs
 from stepscope.views.profiling_report import Report
 from stepscope.views.registry import BUILT_IN_VIEWS
 
@@ -93,6 +93,15 @@ def files() -> dict[str, str]:
     return text_by_file | {"labels.ts": _label_file(payloads()["views.ts"], file_by_name)}
 
 
+def write_files(directory: Path) -> None:
+    """Write the files that have changed, so that times show if a build is current."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for file, text in files().items():
+        path = directory / file
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
 def _file(*texts: str) -> str:
     return HEADER + "".join(f"\n{text}\n" for text in texts)
 
@@ -146,9 +155,7 @@ def _imports(texts: Iterable[str], file_by_name: Mapping[str, str]) -> list[str]
     ]
 
 
-def _declarations(
-    file_payloads: Mapping[str, Payload],
-) -> tuple[dict[str, str], list[str]]:
+def _declarations(file_payloads: Mapping[str, Payload]) -> tuple[dict[str, str], list[str]]:
     """Declare payloads and all types inside them, by name; with the views, also their map."""
     schemas, components = make_schemas(list(file_payloads.values()), "{name}")
     ambiguous = [name for name in components if not name.isidentifier()]
@@ -205,6 +212,4 @@ def _type(schema: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    API.mkdir(parents=True, exist_ok=True)
-    for file, text in files().items():
-        (API / file).write_text(text, encoding="utf-8")
+    write_files(API)

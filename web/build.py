@@ -1,4 +1,4 @@
-"""Build the front end into the package: `npm ci`, Vite, and compression of the scripts.
+"""Build the front end into the package: types of the payloads, `npm ci`, Vite, and compression.
 
 python web/build.py           builds if a source has changed
 python web/build.py check     also runs a script of package.json
@@ -31,14 +31,24 @@ def build() -> None:
     """Build the bundle, unless it is newer than all of its sources.
 
     Raises:
-        SystemExit: npm is not installed, or it failed.
+        SystemExit: the types cannot be generated, or npm is not installed, or it failed.
     """
+    generate_types()
     if not _is_current():
         lock_ns = _last_change([WEB / "package-lock.json"])
         if not _INSTALLED.exists() or _INSTALLED.stat().st_mtime_ns < lock_ns:
             npm(["ci", "--no-fund", "--no-audit"])
         npm(["run", "build"])
     compress(BUNDLE / "app" / "assets")
+
+
+def generate_types() -> None:
+    """Write `src/api`, in a process that imports stepscope from this checkout."""
+    paths = [str(WEB.parent / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    command = [sys.executable, str(WEB / "api_types.py")]
+    if subprocess.run(command, env=environment, check=False).returncode:
+        raise SystemExit("`python web/api_types.py` failed: see above")
 
 
 def compress(assets: Path) -> None:

@@ -1,7 +1,7 @@
 """Benchmark of the verdict on training jobs with labelled causes.
 
-    python -m benchmarks.diagnosis                    all scenarios, about two hours on two cores
-    python -m benchmarks.diagnosis --each-cause-once  one scenario per cause, an hour
+    python -m benchmarks.diagnosis                    all scenarios, about an hour on two cores
+    python -m benchmarks.diagnosis --each-cause-once  one scenario per cause
     python -m benchmarks.diagnosis --subset           the quick scenarios, ten minutes
     python -m benchmarks.diagnosis --only NAME        one scenario
     python -m benchmarks.diagnosis --traces           traces of the jobs by torch.profiler alone

@@ -127,9 +127,7 @@ def _key(outcome: Outcome) -> tuple[str, str, float, int]:
 
 
 def _row(
-    scenario: Scenario,
-    outcome: Outcome,
-    twins: Mapping[tuple[str, str, float, int], Outcome],
+    scenario: Scenario, outcome: Outcome, twins: Mapping[tuple[str, str, float, int], Outcome]
 ) -> Row:
     answer = outcome.answer
     assert answer is not None

@@ -37,7 +37,7 @@ SOURCES = Path(__file__).resolve().parents[2] / "src"
 PROFILED_SCRIPT = Path(__file__).with_name("profiled_script.py")
 TIMEOUT_S = 150.0
 """Time limit of a job."""
-SHARED = ("common.py", "drawn.py", "traced.py")
+SHARED = ("common.py", "drawn.py")
 """Modules that scripts import from their directory."""
 BUSY = "while True: pass"
 _STEP = re.compile(r"([\d.]+) ms a step")

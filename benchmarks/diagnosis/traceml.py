@@ -3,9 +3,9 @@
 TraceML detects the steps of a plain training loop only if the script marks them. The benchmark
 therefore follows its documentation and runs a copy of the script with `traceml.init(mode="auto")`
 at the top and the body of the training loop inside `traceml.trace_step(model)`. The training loop
-is the innermost one with `optimizer.step(...)`, and scripts call their model `model`. TraceML also
-needs an input phase: an iterable other than a DataLoader is wrapped with
-`traceml.wrap_dataloader_fetch`.
+is the innermost one with `optimizer.step(...)`, of the script or of `train` in `common.py` where
+the script calls that, and the model is called `model`. TraceML also needs an input phase: an
+iterable other than a DataLoader is wrapped with `traceml.wrap_dataloader_fetch`.
 
 At the end TraceML writes `final_summary.json`, whose primary diagnosis is one of these:
 
@@ -86,7 +86,7 @@ def run_job(job: Job, scenario: Scenario, *, program: Path) -> Outcome:
             raise CannotRunError("a drawn run is not a job")
         with copied_script(scenario) as work:
             script = work / "train.py"
-            script.write_text(mark_training_loop(script.read_text()))
+            mark_script(script, scenario.path.with_name("common.py"))
             command = [str(program), "run", "--mode", "summary", "--no-save-training-output"]
             command += ["--logs-dir", str(work / "logs"), "--run-name", "run"]
             command += [f"--nproc-per-node={scenario.label.ranks}", str(script)]
@@ -125,6 +125,17 @@ def parse_answer(summary: Mapping[str, Any]) -> Answer:
     )
 
 
+def mark_script(script: Path, shared: Path) -> None:
+    """Mark the training loop of a script, or of a copy of the shared module whose `train` it calls.
+
+    Raises:
+        NoTrainingLoopError: as `mark_training_loop`.
+    """
+    calls = filter(_is_call_of_train, ast.walk(ast.parse(script.read_text())))
+    source = shared if any(calls) else script
+    script.with_name(source.name).write_text(mark_training_loop(source.read_text()))
+
+
 def mark_training_loop(source: str) -> str:
     """Insert TraceML's marks into a training script.
 
@@ -160,6 +171,12 @@ def compute_digest(scenario: Scenario, program: Path) -> str:
 def _version(program: Path) -> str:
     packages = sorted(program.resolve().parents[1].glob("lib/python*/site-packages/traceml_ai-*"))
     return packages[-1].name if packages else "unknown"
+
+
+def _is_call_of_train(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "train"
+    )
 
 
 def _is_optimizer_step(node: ast.AST) -> bool:

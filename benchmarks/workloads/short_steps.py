@@ -21,7 +21,7 @@ from torch import nn
 from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader, TensorDataset, _utils, dataloader
 
-from stepscope.capture import garbage, stacks
+from stepscope.capture import stacks
 from stepscope.capture.frameworks.pytorch import loading
 
 STEPS_PER_EPOCH = 50
@@ -69,12 +69,12 @@ class Switch:
         if on:
             stacks.watch_this_thread = self.watch
             stacks.watch_this_thread(stacks.MAIN_PERIOD_S)
-            garbage.watch_this_process()
+            stacks.watch_this_process()
         else:
             stacks.watch_this_thread = lambda period_s: None
             stacks.stop()
-            if garbage._watch in gc.callbacks:
-                gc.callbacks.remove(garbage._watch)
+            if stacks._watch in gc.callbacks:
+                gc.callbacks.remove(stacks._watch)
 
 
 def find_monitors():

@@ -8,16 +8,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
-from augment import (
-    PADDING,
-    BatchAugment,
-    Compose,
-    Crop,
-    Mask,
-    Reorder,
-    Substitute,
-    nearest_items,
-)
+from augment import PADDING, BatchAugment, Compose, Crop, Mask, Reorder, Substitute, nearest_items
 from generate import ITEMS, USERS, USERS_PER_FILE, USERS_PER_GROUP, event_files, save_array
 from torch.utils.data import Dataset
 

@@ -1,6 +1,6 @@
 """`python -m stepscope`."""
 
-from stepscope.cli import main
+from stepscope import cli
 
 if __name__ == "__main__":
-    main()
+    cli.main()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from stepscope.errors import UsageError
+from stepscope import errors
 
 
 def require(module: str, *, extra: str, alternative: str = "") -> Any:
@@ -24,4 +24,6 @@ def require(module: str, *, extra: str, alternative: str = "") -> Any:
     except ImportError:
         library = module.partition(".")[0]
         hint = f"{library} is not installed: pip install 'stepscope[{extra}]'"
-        raise UsageError(f"{hint}, or {alternative}." if alternative else f"{hint}.") from None
+        raise errors.UsageError(
+            f"{hint}, or {alternative}." if alternative else f"{hint}."
+        ) from None

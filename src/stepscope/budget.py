@@ -69,10 +69,7 @@ class MemoryLimit:
     """
 
     def __init__(
-        self,
-        name: str,
-        limit_bytes: int,
-        read: Callable[[], int | None] = read_own_memory_bytes,
+        self, name: str, limit_bytes: int, read: Callable[[], int | None] = read_own_memory_bytes
     ) -> None:
         self._name = name
         self._limit_bytes = limit_bytes

@@ -86,9 +86,7 @@ class JobLauncher(
         if rank is None or (self.condition is not None and not variables.get(self.condition)):
             return None
         return Ranks(
-            rank,
-            _read_number(variables, self.local_rank),
-            _read_number(variables, self.world_size),
+            rank, _read_number(variables, self.local_rank), _read_number(variables, self.world_size)
         )
 
 

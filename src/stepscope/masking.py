@@ -191,7 +191,7 @@ def _is_quoted(word: str) -> bool:
 
 def _mask_option_value(option: str, value: str, programs: set[str]) -> str | None:
     """Mask the word after an option; None if its name says nothing about it."""
-    if "=" in option or not option or _is_option(value):
+    if "=" in option or not option or re.match(r"--?[A-Za-z]", value) is not None:
         return None
     if not option.startswith("-"):  # as in `aws configure set aws_secret_access_key X`
         is_name = "_" in option and _name_strength(option) == _Strength.SECRET
@@ -303,10 +303,6 @@ def _leaf_strength(words: list[str]) -> _Strength:
 def _words(name: str) -> list[str]:
     """Split a name into lower-case words at separators and capitals."""
     return [word.lower() for word in _WORD.findall(name)]
-
-
-def _is_option(word: str) -> bool:
-    return re.match(r"--?[A-Za-z]", word) is not None
 
 
 def _is_user_with_password(value: str) -> bool:

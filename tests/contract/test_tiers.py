@@ -15,7 +15,7 @@ import pytest
 
 from stepscope.capture.frameworks.registry import ADAPTERS
 from stepscope.cli import COMMANDS
-from stepscope.cli.export import command as export
+from stepscope.cli.commands.export import command as export
 from stepscope.importers.registry import installed_importers
 from tests.faults.test_kills import SOAK_ONLY
 from tests.faults.test_write_faults import IN_MAKE_TEST, NO_VERDICT

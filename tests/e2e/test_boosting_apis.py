@@ -69,9 +69,7 @@ def test_callbacks_and_early_stopping_do_what_they_do_alone(
     assert len(steps_of(job)) == 7 + len(stopped["losses"])
 
 
-def test_metrics_have_the_rounds_of_their_model(
-    callbacks: tuple[FinishedJob, Any, Any],
-) -> None:
+def test_metrics_have_the_rounds_of_their_model(callbacks: tuple[FinishedJob, Any, Any]) -> None:
     """A round counts from the start of its own model."""
     job, bare, _ = callbacks
     run = Run(open_run(job.run))
@@ -82,9 +80,7 @@ def test_metrics_have_the_rounds_of_their_model(
         assert values == pytest.approx(losses, abs=1e-5)  # XGBoost's text has five decimals
 
 
-def test_work_between_two_trainings_is_in_no_step(
-    callbacks: tuple[FinishedJob, Any, Any],
-) -> None:
+def test_work_between_two_trainings_is_in_no_step(callbacks: tuple[FinishedJob, Any, Any]) -> None:
     job, _, watched = callbacks
     first_end, second_start = watched["marks"]
     steps = steps_of(job)

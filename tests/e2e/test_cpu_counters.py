@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stepscope.monitor.samplers.perf_event import CYCLES, Event, explain_refusal, open_counter
+from stepscope.monitor.samplers.counters import CYCLES, Event, explain_refusal, open_counter
 from stepscope.store import open_run
 from tests.support.under_stepscope import E2E, FinishedJob, run_under
 

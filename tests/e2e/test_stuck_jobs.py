@@ -25,12 +25,7 @@ STUCK_AFTER_S = 4
 
 
 def run_faulty(
-    tmp_path: Path,
-    fault: str,
-    ranks: int,
-    *options: str,
-    seconds: float = 600,
-    script: Path = JOB,
+    tmp_path: Path, fault: str, ranks: int, *options: str, seconds: float = 600, script: Path = JOB
 ) -> FinishedJob:
     launcher = [
         word.replace("--nproc-per-node=2", f"--nproc-per-node={ranks}") for word in TORCHRUN
@@ -124,11 +119,7 @@ def test_a_healthy_pipeline_is_not_stuck(tmp_path: Path) -> None:
 
 @pytest.mark.extended("two jobs that wait; the sentence is in tests/unit/diagnosis")
 @pytest.mark.parametrize(
-    ("fault", "function"),
-    [
-        ("checkpoint", "save"),
-        ("checkpoint-by-hand", "save_checkpoint"),
-    ],
+    ("fault", "function"), [("checkpoint", "save"), ("checkpoint-by-hand", "save_checkpoint")]
 )
 def test_a_checkpoint_is_called_a_checkpoint(tmp_path: Path, fault: str, function: str) -> None:
     """Others wait for one that saves: that stops nothing, and the job completes."""

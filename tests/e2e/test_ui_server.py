@@ -20,7 +20,7 @@ import pytest
 from stepscope.schema import JobState
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
-from stepscope.watch.stop_request import STOP_REQUEST_FILE, StopRequest, write_stop_request
+from stepscope.watch.config import STOP_REQUEST_FILE, StopRequest, write_stop_request
 from tests.support.tiers import extend_all_but
 from tests.support.under_stepscope import (
     JOB_TIMEOUT_S,

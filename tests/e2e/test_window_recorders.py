@@ -16,7 +16,7 @@ if importlib.util.find_spec("torch") is None:
     pytest.skip("needs PyTorch", allow_module_level=True)
 
 from stepscope.monitor.windows.planner import WindowSpec, WindowStart
-from stepscope.spool.step_schedule import ScheduledWindows
+from stepscope.spool.plan import ScheduledWindows
 from tests.support.tiers import extend_all_but
 from tests.support.window_jobs import OVER, RECORDING, WRITING, WindowJob, steps
 

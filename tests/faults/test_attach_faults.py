@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from stepscope.cli.places import SHARED_MEMORY, temporary_directories
+from stepscope.cli.job.places import SHARED_MEMORY, temporary_directories
 from stepscope.errors import UsageError
 from stepscope.monitor import examine_target
 from stepscope.monitor.attached.target import PTRACE_SCOPE, explain_ptrace

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.monitor.process_end import ProcessEnd
+from stepscope.monitor.control import ProcessEnd
 from stepscope.run import explain_recovery
 from stepscope.schema import JobState, JobStatus
 from stepscope.store import open_run

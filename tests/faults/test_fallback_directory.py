@@ -20,7 +20,7 @@ VICTIM, MALLORY = 65533, 65532
 CREATE_AS_VICTIM = f"""
 import json, os
 from pathlib import Path
-from stepscope.cli.places import make_run
+from stepscope.cli.job.places import make_run
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 
 info = RunInfo(

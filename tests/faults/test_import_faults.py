@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.importers.kineto._scan import scanner_state
-from stepscope.run.traces import load_traces
+from stepscope.run.model.traces import load_traces
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import create_run, open_run
 from tests.support.kineto_files import op, trace, training

@@ -36,8 +36,7 @@ def status_of(run: Path) -> JobStatus:
 
 
 @pytest.mark.parametrize(
-    "role",
-    extend_all_but({"monitor"}, ["job", "monitor", "watch", "launcher"], "another process"),
+    "role", extend_all_but({"monitor"}, ["job", "monitor", "watch", "launcher"], "another process")
 )
 def test_a_suspended_process(
     start: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str

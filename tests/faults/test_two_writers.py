@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.monitor import recover_run
-from stepscope.monitor.spool_lock import SpoolLock
+from stepscope.monitor.spool_files import SpoolLock
 from stepscope.schema import SCHEMA_VERSION, JobState, RunInfo
 from stepscope.spool import is_suspended
 from stepscope.store import create_run, open_run

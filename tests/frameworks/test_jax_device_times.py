@@ -180,7 +180,7 @@ print("done")
 
 NESTED_STATE = """
 import jax.numpy as jnp
-from stepscope.capture.frameworks.jax.call_shape import describe_call
+from stepscope.capture.frameworks.jax.calls import describe_call
 
 state = [jnp.ones(8), [jnp.zeros(()), jnp.zeros(())]]
 loss = jnp.zeros(())

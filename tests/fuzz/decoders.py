@@ -19,8 +19,7 @@ import numpy as np
 
 from stepscope.errors import StepscopeError
 from stepscope.event_records import masked_crc32c
-from stepscope.importers.event_files.debugger import DebuggerJob
-from stepscope.importers.event_files.debugger_files import Form
+from stepscope.importers.event_files.debugger import DebuggerJob, Form
 from stepscope.importers.event_files.rows import RowWriter
 from stepscope.importers.event_files.tensorboard import TensorBoardRun
 from stepscope.importers.kineto.execution_trace import read_execution_trace
@@ -33,7 +32,7 @@ from stepscope.importers.xplane.wire import DamagedMessageError
 from stepscope.monitor.drain import SpoolDrain
 from stepscope.schema import TABLES, ProcessInfo
 from stepscope.spool import DropCounts, Journal, Kind, SpanLog, SpoolTree, make_meta
-from stepscope.store.columns import make_batch
+from stepscope.store.engine import make_batch
 from tests.support.debugger_files import event, sample
 from tests.support.kineto_files import imported_file, pretty, trace, training
 from tests.support.xplane_files import training_space
@@ -235,9 +234,7 @@ DECODERS = {
     "kineto-gzip": Decoder("trace.json.gz", imported_file, _packed_traces),
     "execution-trace": Decoder("trace.json", _describe_operators, _execution_traces),
     "smdebug-samples": Decoder(
-        "1.algo-1.json",
-        lambda path: SampleSorter().by_node(read_samples(path).samples),
-        _samples,
+        "1.algo-1.json", lambda path: SampleSorter().by_node(read_samples(path).samples), _samples
     ),
     "smdebug-events": Decoder("1600000000_7-algo-1_pythontimeline.json", read_events, _events),
     "cprofile": Decoder(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from stepscope.importers.kineto import scanning
+from stepscope.importers.kineto import decode
 from stepscope.importers.kineto._scan import LIBRARY, SCANNER_VARIABLE
 from stepscope.native_library import find_compiler
 from tests.fuzz.api_requests import api_requests, send
@@ -42,7 +42,7 @@ def test_the_scanner_and_python_decode_alike(
     library = tmp_path / "built.so"
     assert LIBRARY.build(library) is None
     monkeypatch.setenv(SCANNER_VARIABLE, str(library))
-    monkeypatch.setattr(scanning, "_scanners", threading.local())
+    monkeypatch.setattr(decode, "_scanners", threading.local())
     for text in cases(500, seed=1):
         check(text)
 
@@ -70,10 +70,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @given(request=api_requests())
 @settings(
-    max_examples=60,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=60, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 def test_requests(served: Served, request: dict[str, Any]) -> None:
     response = send(served, request)

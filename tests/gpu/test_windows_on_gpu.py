@@ -9,7 +9,7 @@ import pytest
 
 from stepscope.intervals import Intervals, overlap, union
 from stepscope.run import Run
-from stepscope.run.traces import Trace
+from stepscope.run.model.traces import Trace
 from stepscope.views import VIEWS
 
 Recorded = Callable[[str], Run]

@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from stepscope.comparison.apportionment import apportion
-from stepscope.comparison.mean_tree import MeanTree, StepCalls, build_mean_tree
-from stepscope.comparison.sequences import find_common_subsequence
-from stepscope.comparison.tree_alignment import NodePair, align_rows, align_trees
+from stepscope.comparison.contributions import apportion
+from stepscope.comparison.mean_step import MeanTree, StepCalls, build_mean_tree
+from stepscope.comparison.tree_alignment import (
+    NodePair,
+    align_rows,
+    align_trees,
+    find_common_subsequence,
+)
 
 Forest = list[tuple[str, "Forest"]]
 elements = st.lists(st.integers(0, 3), max_size=9)
@@ -46,7 +50,7 @@ def test_a_longest_common_subsequence(base: list[int], candidate: list[int]) -> 
 
 
 def test_large_tables_are_halved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepscope.comparison.sequences.MAX_CELLS", 100)
+    monkeypatch.setattr("stepscope.comparison.tree_alignment.MAX_CELLS", 100)
     base = [*range(60)]
     candidate = [60, *range(30), *range(31, 60), 61]
     pairs = find_common_subsequence(base, candidate)

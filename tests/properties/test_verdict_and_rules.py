@@ -180,9 +180,7 @@ TRACE_RULES: dict[str, Suspect] = {
 
 
 @given(
-    fetch=st.integers(10, 40_000),
-    script=st.integers(0, 30_000),
-    kernels=st.integers(2_000, 30_000),
+    fetch=st.integers(10, 40_000), script=st.integers(0, 30_000), kernels=st.integers(2_000, 30_000)
 )
 @example(fetch=20_000, script=0, kernels=20_000)
 @settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from stepscope.store.upload import upload_run
+from stepscope.store.location import upload_run
 from tests.support.buckets import TestBucket, free_port, wait_for_server
 
 _EMULATOR = Path(__file__).with_name("azurite")

@@ -12,9 +12,7 @@ from stepscope.testing.browser import CHROMIUM, collect_problems
 
 expect.set_options(timeout=30_000)  # tests run side by side on few cores
 
-IN_A_BROWSER = [
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
-]
+IN_A_BROWSER = [pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
 """Marks of a test module that uses a browser."""
 _AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from stepscope.store import layout
-from stepscope.store.upload import upload_run
+from stepscope.store.location import upload_run
 from tests.support.waiting import wait_until
 
 START_TIMEOUT_S = 60

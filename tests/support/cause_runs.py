@@ -2,10 +2,45 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from typing import Any
 
+import pytest
+
+from stepscope.diagnosis import Verdict, diagnose
 from stepscope.testing import RunBuilder
 
+GET = "fetch > Rows.__getitem__"
+LOOP = "main > train"
+CODE = {
+    "read": f"{GET} > fetch_row > get@requests/api.py",
+    "decode": f"{GET} > read_table@pyarrow/parquet/core.py",
+    "augment": f"{GET} > Compose.__call__ > Mask.__call__",
+    "tokenise": f"{GET} > encode@tiktoken/core.py",
+    "lookup": f"{GET} > lookup",
+    "collate": "fetch > collate_rows",
+    "sync": f"{LOOP} # total += loss.item()",
+    "log": f"{LOOP} # print(step, total)",
+    "python": f"{LOOP} > schedule # rate = base / step",
+    "batch": f"{LOOP} > get_batch # x = data[i : i + n]",
+    "model": f"{LOOP} > Module.__call__@torch/nn/modules/module.py",
+}
+
+SETTINGS: dict[str, Any] = {
+    "step_count": 1,
+    "anomaly_detection": False,
+    "deterministic_algorithms": False,
+    "cudnn_benchmark": False,
+    "float32_matmul_precision": "highest",
+    "intra_op_threads": 1,
+    "inter_op_threads": 1,
+    "trace_function": None,
+    "profile_function": None,
+    "traces_allocations": False,
+    "variables": {},
+}
+"""Recorded settings of a job without debug switches."""
 COMPUTE = "forward 20 | backward 15 | optimizer 5"
 SMALL = " | ".join(["op:add 0.015"] * 300)
 MEDIUM = " | ".join(["op:mm 0.03 | do 0.06"] * 200)
@@ -50,21 +85,9 @@ def draw_anomaly_detection(run: RunBuilder) -> None:
     node = "op:autograd::engine::evaluate_function:Mm 0.5 ( op:mm 0.3 | op:aten::isnan 0.2 )"
     window = f"forward 30 ( op:mm 30 ) | backward 25 ( {' | '.join([node] * 50)} ) | optimizer 5"
     draw_with_window("forward 30 | backward 25 | optimizer 5", window)(run)
-    run.processes[0].fact(
-        "settings",
-        step_count=1,
-        anomaly_detection=True,
-        deterministic_algorithms=False,
-        cudnn_benchmark=False,
-        float32_matmul_precision="highest",
-        intra_op_threads=1,
-        inter_op_threads=1,
-        trace_function=None,
-        profile_function=None,
-        traces_allocations=False,
-        variables={},
-        stack_capture={"depth": 4, "capture_ns": 400_000, "frame_ns": 0},
-    )
+    capture = {"depth": 4, "capture_ns": 400_000, "frame_ns": 0}
+    settings = {**SETTINGS, "anomaly_detection": True, "stack_capture": capture}
+    run.processes[0].fact("settings", **settings)
 
 
 def draw_too_few_workers(run: RunBuilder) -> None:
@@ -231,3 +254,16 @@ CAUSE_RUNS: dict[str, tuple[str, Callable[[RunBuilder], None]]] = {
     "collectives": ("communication", draw_steps(f"{COMPUTE} | communication 20")),
 }
 """Suspect and drawn run of each cause."""
+
+
+@pytest.fixture(scope="session")
+def judge_cause(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Verdict]:
+    """Diagnose the drawn run of a cause, once for all tests."""
+
+    @functools.cache
+    def judge(cause: str) -> Verdict:
+        run = RunBuilder(tmp_path_factory.mktemp("cause") / "run", code=CODE)
+        CAUSE_RUNS[cause][1](run)
+        return diagnose(run.open())
+
+    return judge

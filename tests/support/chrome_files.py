@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from stepscope.cli import root
-from stepscope.importers.kineto.kinds import EventKind, OtherKind, kind_of
+from stepscope.importers.kineto.arguments import EventKind, OtherKind, kind_of
 from stepscope.schema import TRACE_TABLES
 from stepscope.store import RunReader, open_run
 from tests.support.kineto_files import sums_of_levels

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -39,3 +40,18 @@ def run_command(
         texts = (out.getvalue().decode(written), err.getvalue().decode(written))
     assert isinstance(code, int)
     return subprocess.CompletedProcess(["stepscope", *arguments], code, *texts)
+
+
+def run_process(
+    directory: Path, *arguments: str, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run `python -m stepscope ARGUMENTS` in a directory, with more variables of the environment,
+    and return its exit code and its output."""
+    return subprocess.run(
+        [sys.executable, "-m", "stepscope", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        cwd=directory,
+        env={**os.environ, **variables},
+    )

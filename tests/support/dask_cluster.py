@@ -1,4 +1,4 @@
-"""Dask clusters for tests, in processes of their own."""
+"""Dask clusters for tests."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from distributed import LocalCluster
 
 _CLUSTER = """
 import sys
-import distributed.versions
-
-recorded = distributed.versions._version_cached
-changed = dict(text.split("=") for text in sys.argv[2:])
-distributed.versions._version_cached = lambda name: changed.get(name) or recorded(name)
+import dask
+import distributed
 
 if __name__ == "__main__":
+    dask.config.set({"distributed.scheduler.allowed-failures": 1})
     with distributed.LocalCluster(
-        n_workers=int(sys.argv[1]), threads_per_worker=1, dashboard_address=None
+        n_workers=int(sys.argv[1]), threads_per_worker=1, dashboard_address=":0"
     ) as cluster:
         print(cluster.scheduler_address, flush=True)
         sys.stdin.read()
@@ -25,16 +27,14 @@ if __name__ == "__main__":
 
 
 @contextmanager
-def dask_cluster(workers: int, **versions: str) -> Iterator[str]:
-    """Run a scheduler with workers; give its address.
+def dask_cluster(workers: int) -> Iterator[str]:
+    """Run a scheduler with workers, each in a process of its own; give its address.
 
     Args:
-        workers: number of workers. One that dies is replaced.
-        versions: versions of packages that the scheduler reports instead of the real ones.
+        workers: number of workers. One that dies is replaced; a part on which two die has failed.
     """
-    changed = [f"{name}={version}" for name, version in versions.items()]
     process = subprocess.Popen(
-        [sys.executable, "-c", _CLUSTER, str(workers), *changed],
+        [sys.executable, "-c", _CLUSTER, str(workers)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -50,3 +50,14 @@ def dask_cluster(workers: int, **versions: str) -> Iterator[str]:
         process.stdin.close()
         process.stdout.close()
         process.wait(60)
+
+
+@contextmanager
+def threaded_cluster() -> Iterator[LocalCluster]:
+    """Run a scheduler and one worker in threads of this process."""
+    import distributed
+
+    with distributed.LocalCluster(
+        n_workers=1, processes=False, protocol="tcp://", dashboard_address=":0"
+    ) as cluster:
+        yield cluster

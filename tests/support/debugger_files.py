@@ -3,7 +3,7 @@
 output = DebuggerOutput(tmp_path / "profiler-output")
 output.system("algo-1", [sample("CPUUtilization", "cpu0", 50, second=1)])
 output.events("77-algo-1", [event("Forward", "Net", 1_000, 500)])
-run = output.imported(tmp_path / "run")
+run = output.imported()
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepscope.cli import root
 from stepscope.run import Run
-from stepscope.store import open_run
+from tests.support.imported_runs import import_into
 
 EPOCH_S = 1_600_000_000
 EPOCH_US = EPOCH_S * 10**6
@@ -117,10 +116,9 @@ class DebuggerOutput:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
-    def imported(self, run: Path) -> Run:
-        """Import the directory like a user."""
-        root.main(["import", str(self.path), "-o", str(run)], standalone_mode=False)
-        return Run(open_run(run))
+    def imported(self, run: Path | None = None) -> Run:
+        """Import the directory like a user, by default into `run` beside it."""
+        return import_into(run or self.path.parent / "run", self.path)
 
 
 def _lines(events: Sequence[Event], base_us: int | None) -> Iterable[str]:

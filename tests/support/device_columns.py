@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.analysis.device_work import DeviceWork, RuntimeCalls, combine_device_work
+from stepscope.analysis.devices.device_work import DeviceWork, RuntimeCalls, combine_device_work
 from stepscope.store import DictColumn
 
 

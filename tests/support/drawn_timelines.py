@@ -47,10 +47,7 @@ def drawn(event: Event) -> Drawn:
     start = nanoseconds(event["ts"])
     tracks = {"kernel": "device", "gpu_memcpy": "device", "gpu_user_annotation": "ranges"}
     return Drawn(
-        tracks.get(event["cat"], "host"),
-        event["name"],
-        start,
-        start + nanoseconds(event["dur"]),
+        tracks.get(event["cat"], "host"), event["name"], start, start + nanoseconds(event["dur"])
     )
 
 

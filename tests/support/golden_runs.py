@@ -18,7 +18,7 @@ from stepscope.importers import import_files
 from stepscope.run import Run
 from stepscope.schema import SCHEMA_VERSION, TABLES, Column
 from stepscope.store import DictColumn, RunWriter, open_run
-from stepscope.store.columns import NUMPY_TYPES
+from stepscope.store.engine import NUMPY_TYPES
 from stepscope.views import VIEWS
 from tests.support.access_run import draw
 from tests.support.kineto_files import MANY_KINDS_HEADER, many_kinds, trace

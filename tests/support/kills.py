@@ -356,13 +356,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _KINDS = (
-    Kind(
-        name="trainer",
-        title="the training process",
-        act=kill_trainer,
-        ci_kills=6,
-        soak_kills=50,
-    ),
+    Kind(name="trainer", title="the training process", act=kill_trainer, ci_kills=6, soak_kills=50),
     Kind(
         name="ranks",
         title="four ranks at once",
@@ -371,13 +365,7 @@ _KINDS = (
         soak_kills=100,
         rank_count=4,
     ),
-    Kind(
-        name="monitor",
-        title="the monitor",
-        act=kill_monitor,
-        ci_kills=4,
-        soak_kills=50,
-    ),
+    Kind(name="monitor", title="the monitor", act=kill_monitor, ci_kills=4, soak_kills=50),
     Kind(
         name="watcher",
         title="the process that evaluates rules",
@@ -442,11 +430,7 @@ KINDS = {kind.name: kind for kind in _KINDS}
 def run_round(kind: Kind, directory: Path, seed: str, kills: int) -> KillCounts:
     """Run one round in an empty directory."""
     kill_round = Round(
-        directory,
-        seed,
-        kind.rank_count,
-        has_windows=kind.has_windows,
-        has_rules=kind.has_rules,
+        directory, seed, kind.rank_count, has_windows=kind.has_windows, has_rules=kind.has_rules
     )
     try:
         kills = kind.act(kill_round, kills)

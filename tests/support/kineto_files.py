@@ -19,7 +19,7 @@ from stepscope.importers.kineto import Identity, import_trace
 from stepscope.importers.kineto.execution_trace import ExecutionTrace
 from stepscope.schema import TABLES
 from stepscope.store import DictColumn, RunWriter
-from stepscope.store.columns import make_batch
+from stepscope.store.engine import make_batch
 
 BASE_NS = 1_700_000_000_000_000_000
 Event = dict[str, Any]
@@ -199,10 +199,7 @@ def many_kinds() -> list[Event]:
         {"ph": "C", "name": "power", "pid": 0, "tid": 0, "ts": 2.5, "args": {"watt": 80, "x": 1}},
         *(
             {"cat": "fwdbwd", "name": "fwdbwd", "id": 5, "pid": 10, **end}
-            for end in (
-                {"ph": "s", "tid": 1, "ts": 14},
-                {"ph": "f", "tid": 2, "ts": 15, "bp": "e"},
-            )
+            for end in ({"ph": "s", "tid": 1, "ts": 14}, {"ph": "f", "tid": 2, "ts": 15, "bp": "e"})
         ),
     ]
 
@@ -355,11 +352,6 @@ def imported_file(
     identity = Identity(name=path.name)
     scratch = path.parent
     tables.outcome = import_trace(
-        path,
-        writer,
-        identity,
-        scratch=scratch,
-        workers=workers,
-        execution_traces=execution_traces,
+        path, writer, identity, scratch=scratch, workers=workers, execution_traces=execution_traces
     )
     return tables

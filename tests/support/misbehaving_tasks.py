@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.server import tasks
-from stepscope.server.open_runs import OpenRuns
+from stepscope.server.worker import OpenRuns
 
 _memory: list[bytearray] = []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from stepscope.analysis.roofline.calls import Call, Work
 from stepscope.analysis.roofline.registry import estimate_work
@@ -56,3 +56,20 @@ def reject(name: str, *arguments: Argument) -> str:
     estimate = estimate_work(call(name, *arguments))
     assert isinstance(estimate, str), estimate
     return estimate
+
+
+class Case(NamedTuple):
+    """Call and its work; None where that is not checked, "-" where it is unknown."""
+
+    name: str
+    arguments: tuple[Argument, ...]
+    flops: float | str | None
+    bytes: int | None = None
+    precision: str | None = None
+
+
+def check(case: Case) -> None:
+    estimate = work(case.name, *case.arguments)
+    assert case.flops is None or estimate.flops == (None if case.flops == "-" else case.flops)
+    assert case.bytes in (None, estimate.bytes)
+    assert case.precision in (None, estimate.precision)

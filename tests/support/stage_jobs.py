@@ -336,10 +336,7 @@ def _group_of(job: StageJob, name: Name, step: int, data_rank: int) -> tuple[obj
 
 
 def _record(
-    job: StageJob,
-    start: Mapping[Key, float],
-    end: Mapping[Key, float],
-    random: np.random.Generator,
+    job: StageJob, start: Mapping[Key, float], end: Mapping[Key, float], random: np.random.Generator
 ) -> StageOperations:
     """Record a trace; operations of a kind and worker are numbered in the order of time."""
     kinds = sorted({key[0][0] for key in start})

@@ -25,6 +25,9 @@ _TYPED = re.compile(
 )
 """A command in an example of a shell."""
 
+_PROGRAM = re.compile(r"""stepscope[ "']""")
+"""The program in any form; only files with it are parsed."""
+
 
 @dataclass(frozen=True)
 class Suggestion:
@@ -74,13 +77,16 @@ def _in_documents() -> Iterator[Suggestion]:
 
 def _in_page() -> Iterator[Suggestion]:
     for path in sorted((ROOT / "web" / "src").rglob("*.ts*")):
-        if ".test." not in path.name and path.name not in {"labels.ts", "views.ts", "report.ts"}:
+        if ".test." not in path.name and path.parent.name != "api":
             yield from _find(_QUOTED, path.read_text(), path, is_message=True)
 
 
 def _in_code() -> Iterator[Suggestion]:
     for path in sorted((ROOT / "src").rglob("*.py")):
-        tree = ast.parse(path.read_text())
+        text = path.read_text()
+        if not _PROGRAM.search(text):
+            continue
+        tree = ast.parse(text)
         docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         is_rule = path.parent.name == "profiler"
         for node, text in _strings(tree):

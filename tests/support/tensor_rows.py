@@ -10,7 +10,7 @@ import numpy as np
 
 from stepscope.schema import TABLES
 from stepscope.store import DictColumn, RunWriter
-from stepscope.store.columns import NUMPY_TYPES
+from stepscope.store.engine import NUMPY_TYPES
 from stepscope.testing.runs import EPOCH_NS
 
 FILLER: dict[str, Any] = {
@@ -20,11 +20,7 @@ FILLER: dict[str, Any] = {
 
 
 def add_tensors(
-    run: Path,
-    process: str,
-    rows: Sequence[dict[str, Any]],
-    *,
-    table: str = "tensor_statistics",
+    run: Path, process: str, rows: Sequence[dict[str, Any]], *, table: str = "tensor_statistics"
 ) -> None:
     """Append rows to a run, a second apart for each step; missing numbers are null."""
     _append(run, process, rows, table)

@@ -19,11 +19,7 @@ SLOWEST_NS = 2_400_000
 LAUNCH_NS = 8_000
 LATE_NS = 200_000
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage)"
-KERNELS = {
-    SLOWEST: SLOWEST_NS,
-    "vectorized_elementwise_kernel": 400_000,
-    ALL_REDUCE: 1_500_000,
-}
+KERNELS = {SLOWEST: SLOWEST_NS, "vectorized_elementwise_kernel": 400_000, ALL_REDUCE: 1_500_000}
 """Kernels of every step with their durations, one after the other."""
 EVIL = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 

@@ -13,15 +13,16 @@ from typing import Any
 from stepscope.capture.bootstrap import environment
 from stepscope.capture.kineto_daemon import make_directory
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
-from stepscope.monitor.windows.planner import Planner, WindowSpec, WindowStart
-from stepscope.monitor.windows.training_processes import (
+from stepscope.monitor.windows.planner import (
+    Planner,
     TrainingProcess,
+    WindowSpec,
+    WindowStart,
     find_finished_windows,
     find_training_processes,
 )
-from stepscope.spool.heartbeat import WindowState
-from stepscope.spool.plan import Recorder
-from stepscope.spool.step_schedule import ScheduledWindows
+from stepscope.spool.page import WindowState
+from stepscope.spool.plan import Recorder, ScheduledWindows
 from tests.support.waiting import wait_until
 
 JOB = Path(__file__).parents[1] / "e2e" / "windows" / "window_job.py"

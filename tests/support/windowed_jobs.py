@@ -92,9 +92,7 @@ def starting(directory: Path) -> Iterator[Callable[..., WindowedJob]]:
     started: list[WindowedJob] = []
 
     def start_job(
-        *options: str,
-        command: tuple[str, ...] = (sys.executable,),
-        arguments: tuple[str, ...] = (),
+        *options: str, command: tuple[str, ...] = (sys.executable,), arguments: tuple[str, ...] = ()
     ) -> WindowedJob:
         job = WindowedJob(directory, options, (*command, PACED, *arguments))
         started.append(job)

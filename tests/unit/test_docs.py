@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,17 @@ from stepscope.cli import COMMANDS
 from stepscope.diagnosis.verdict import SUSPECTS
 from stepscope.views import VIEWS
 from tests.support.command import run_command
+from tools.docs.blocks import find_documents, update_blocks
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+
+
+@pytest.mark.parametrize("document", find_documents(), ids=lambda path: path.name)
+def test_generated_parts_are_up_to_date(document: Path) -> None:
+    text = document.read_text()
+    if update_blocks(text) != text:  # pytest would compare the texts line by line for minutes
+        pytest.fail(f"docs/{document.name} is out of date: run `make generate`")
 
 
 def test_the_pages_name_every_command_and_view() -> None:
@@ -28,8 +37,17 @@ def test_the_pages_name_every_command_and_view() -> None:
 
 def test_links_lead_somewhere() -> None:
     for page in (*ROOT.glob("*.md"), *DOCS.glob("*.md")):
-        for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+        for target, anchor in re.findall(r"\]\((?!http)([^)#]*)(?:#([^)]+))?\)", page.read_text()):
+            path = page.parent / target if target else page
+            assert path.exists(), f"{page.name}: {target}"
+            assert not anchor or anchor in read_anchors(path), f"{page.name}: {target}#{anchor}"
+
+
+@cache
+def read_anchors(path: Path) -> set[str]:
+    """Return the anchors of the headings of a page, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_the_verdicts_page_names_every_suspect_and_phase() -> None:

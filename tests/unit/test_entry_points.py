@@ -16,11 +16,7 @@ CONTENT = f"[{GROUP}]\nname = module:value\n"
 
 @pytest.mark.parametrize(
     ("path", "information"),
-    [
-        ("site", "a-1.0.dist-info"),
-        ("site", "a.egg-info"),
-        ("a-1.0-py3.egg", "EGG-INFO"),
-    ],
+    [("site", "a-1.0.dist-info"), ("site", "a.egg-info"), ("a-1.0-py3.egg", "EGG-INFO")],
 )
 @pytest.mark.parametrize("is_zip", [False, True])
 def test_entry_points_are_found(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 from pathlib import Path
 
 from tests.support.command import run_command
-from tools.error_catalogue import Message, read_catalogue, write_doc
+from tools.docs.errors import Message, read_catalogue
 
 ROOT = Path(__file__).parents[2]
 DOC = ROOT / "docs" / "errors.md"
@@ -38,13 +37,6 @@ NOT_PROVOKED = {
     "The job's first steps would write for real: pass --in-place to accept that.",
 }
 """Messages that no test provokes so far, because they take a race or another machine."""
-
-
-def test_the_document_is_up_to_date() -> None:
-    document = write_doc()
-    if os.environ.get("REWRITE"):
-        DOC.write_text(document)
-    assert DOC.read_text() == document, "docs/errors.md differs from the source: `make generate`"
 
 
 def test_messages_are_in_the_document(tmp_path: Path) -> None:

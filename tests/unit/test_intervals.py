@@ -237,9 +237,7 @@ def separate_one_by_one(
     return row
 
 
-@given(
-    parents_and_goals=st.lists(st.tuples(st.integers(-1, 60), st.booleans()), max_size=60),
-)
+@given(parents_and_goals=st.lists(st.tuples(st.integers(-1, 60), st.booleans()), max_size=60))
 def test_first_ancestors_are_those_found_by_climbing(
     parents_and_goals: list[tuple[int, bool]],
 ) -> None:
@@ -254,9 +252,7 @@ def test_first_ancestors_are_those_found_by_climbing(
     assert first_ancestors(parent, is_goal).tolist() == expected
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 4), st.integers(-2, 2), st.integers(0, 1)), max_size=40),
-)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(-2, 2), st.integers(0, 1)), max_size=40))
 def test_sort_order_equals_that_of_tuples(rows: list[tuple[int, int, int]]) -> None:
     keys = [array(*column) for column in zip(*rows, strict=True)] if rows else [array()]
     expected = sorted(range(len(rows)), key=lambda index: rows[index])  # stable

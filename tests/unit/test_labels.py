@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from stepscope.cli import root as command_line
-from stepscope.cli.show import command as show
+from stepscope.cli.commands.show import command as show
 from stepscope.run import Run
 from stepscope.schema import field_label
 from stepscope.server.openapi import openapi

@@ -11,7 +11,7 @@ import pytest
 
 import stepscope.capture.frameworks as frameworks
 from stepscope.cli import COMMANDS
-from stepscope.cli.run import command as run_command
+from stepscope.cli.commands.run import command as run_command
 from stepscope.importers import installed_importers
 
 ROOT = Path(__file__).parents[2]
@@ -51,13 +51,16 @@ def nothing_is_sent() -> None:
     """The modules that can send are imported only where an alert is delivered or a URL is read."""
     senders = set()
     for path in (ROOT / "src" / "stepscope").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        # Most files have none of the last words, and parsing all takes seconds.
+        is_suspect = any(module.rpartition(".")[2] in text for module in NETWORK_MODULES)
+        for node in ast.walk(ast.parse(text)) if is_suspect else ():
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module:
                 names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
             if NETWORK_MODULES & set(names):
                 senders.add(path.relative_to(ROOT / "src" / "stepscope").as_posix())
-    assert senders <= {"watch/actions.py", "watch/redirects.py", "cli/import_traces.py"}
+    assert senders <= {"watch/actions.py", "watch/actions.py", "cli/commands/import_traces.py"}
 
 
 CHECKS: dict[str, Callable[..., None]] = {

@@ -3,34 +3,31 @@
 # cause = "memory_leak"
 # fix = "keep a running sum instead of everything that was ever seen"
 # severities = [0.6, 1.0, 1.6]  # what is kept of a step
+# quick = true
 # ///
 """Trains an encoder and follows the spread of its features since the beginning."""
 
 import torch
-from common import Throughput, arguments, perceptron
+from common import Throughput, arguments, criterion, perceptron, random_vectors, sampled
 from torch import nn
 
 BATCH = 64
 WIDTH = 256
-STEPS = 200
 
 
 def main():
     args = arguments(__doc__)
-    inputs = torch.randn(4096, 128)
-    labels = torch.randint(0, 10, (4096,))
+    examples = random_vectors(4096, 128)
     encoder = perceptron(128, 256, WIDTH)
     model = nn.Sequential(encoder, nn.Linear(WIDTH, 10))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    criterion = nn.CrossEntropyLoss()
     feature_count = round(128 * args.severity)
     history, count, mean = [], 0, torch.zeros(WIDTH)
     meter = Throughput()
-    for _ in range(STEPS):
-        rows = torch.randint(0, 4096, (BATCH,))
+    for inputs, labels in sampled(examples, BATCH, 200):
         optimizer.zero_grad()
-        features = encoder(inputs[rows])
-        loss = criterion(model[1](features), labels[rows])
+        features = encoder(inputs)
+        loss = criterion(model[1](features), labels)
         loss.backward()
         optimizer.step()
         rows_features = features.detach().repeat(4, 1)[:feature_count]
@@ -42,8 +39,8 @@ def main():
             all_features = torch.cat(history)
             mean, count = all_features.mean(dim=0), len(all_features)
         meter.update(BATCH)
-    print(f"final loss {loss.item():.4f}, mean {mean.norm():.3f} of {count}")
-    meter.report()
+    print(f"mean {mean.norm():.3f} of {count}")
+    meter.report(loss)
 
 
 if __name__ == "__main__":

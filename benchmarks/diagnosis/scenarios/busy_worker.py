@@ -7,46 +7,32 @@
 
 import numpy as np
 import torch
-from common import Images, Throughput, arguments, convolutions
-from torch import nn
+from common import Images, arguments, convolutions, sgd, train
 from torch.utils.data import DataLoader
 
 BATCH = 24
-STEPS = 130
 
 
 class Crops(Images):
-    def __init__(self, length, seed, passes):
-        super().__init__(length, 32, seed)
-        self.passes = passes
+    passes = 1
 
     def __getitem__(self, index):
         image, label = super().__getitem__(index)
         for _ in range(self.passes):
             padded = np.pad(image.numpy(), ((0, 0), (4, 4), (4, 4)))
             row, column = np.random.randint(0, 9, size=2)
-            image = torch.from_numpy(
-                padded[:, row : row + 32, column : column + 32][:, :, ::-1].copy()
-            )
+            crop = padded[:, row : row + 32, column : column + 32]
+            image = torch.from_numpy(crop[:, :, ::-1].copy())
         return image, label
 
 
 def main():
     args = arguments(__doc__)
-    crops = Crops(STEPS * BATCH, args.seed, round(6 * args.severity))
-    loader = DataLoader(crops, batch_size=BATCH, shuffle=True, num_workers=1, prefetch_factor=4)
-    model = convolutions(3, 32, 32)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    criterion = nn.CrossEntropyLoss()
-    meter = Throughput()
-    for images, labels in loader:
-        optimizer.zero_grad()
-        loss = criterion(model(images), labels)
-        loss.backward()
-        optimizer.step()
-        meter.update(len(labels))
-    print(f"final loss {loss.item():.4f}")
-    meter.report()
+    crops = Crops(130 * BATCH, seed=args.seed)
+    crops.passes = round(6 * args.severity)
+    loader = DataLoader(crops, BATCH, shuffle=True, num_workers=1, prefetch_factor=4)
+    model = convolutions(width=32)
+    train(model, sgd(model), loader)
 
 
 if __name__ == "__main__":

@@ -13,12 +13,11 @@ import tempfile
 from pathlib import Path
 
 import torch
-from common import Throughput, arguments, perceptron
+from common import arguments, perceptron, train
 from torch import nn
 
 WORDS = 60_000
 WIDTH = 128
-BATCH = 64
 STEPS = 150
 
 
@@ -38,20 +37,15 @@ def main():
     words = nn.Embedding(WORDS, WIDTH).requires_grad_(False)
     model = nn.Sequential(words, nn.Flatten(), perceptron(WIDTH, 256, 40))
     optimizer = torch.optim.Adam(model[2].parameters(), lr=1e-3)
-    criterion = nn.CrossEntropyLoss()
+    tokens = (torch.randint(WORDS, (64, 1)) for _ in range(STEPS))
     with tempfile.TemporaryDirectory() as folder:
-        meter = Throughput()
-        for step in range(1, STEPS + 1):
-            tokens = torch.randint(0, WORDS, (BATCH, 1))
-            optimizer.zero_grad()
-            loss = criterion(model(tokens), tokens.squeeze(1) % 40)
-            loss.backward()
-            optimizer.step()
+
+        def after_step(step, _):
             if step % save_every == 0:
                 save(Path(folder) / "last.pt", model, optimizer, step)
-            meter.update(BATCH)
-    print(f"final loss {loss.item():.4f}")
-    meter.report()
+
+        batches = ((words, words.squeeze(1) % 40) for words in tokens)
+        train(model, optimizer, batches, after_step=after_step)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,10 @@ import colorsys
 
 import numpy as np
 import torch
-from common import Images, Throughput, arguments, convolutions
-from torch import nn
+from common import Images, arguments, classify, convolutions, sgd, train
 from torch.utils.data import DataLoader
 
 BATCH = 24
-STEPS = 140
-SIZE = 32
 
 
 def jitter(image):
@@ -32,14 +29,12 @@ def jitter(image):
 
 
 class Photographs(Images):
-    def __init__(self, length, share, seed):
-        super().__init__(length, SIZE, seed)
-        self.share = share
+    share = 0.0
 
     def __getitem__(self, index):
         pixels, label = super().__getitem__(index)
         image = pixels.numpy()
-        rows = round(SIZE * self.share)
+        rows = round(32 * self.share)
         for _ in range(2):
             image[:, :rows] = jitter(image[:, :rows])
         return torch.from_numpy(image), label
@@ -52,27 +47,17 @@ def jitter_batch(images):
     return (grey + (images - grey) * gain).roll(1, dims=1).clamp(0, 1)
 
 
+def classify_jittered(model, images, labels):
+    return classify(model, jitter_batch(images), labels)
+
+
 def main():
     args = arguments(__doc__)
-    if args.fixed:
-        dataset = Images(STEPS * BATCH, SIZE, args.seed)
-    else:
-        dataset = Photographs(STEPS * BATCH, 0.66 * args.severity, args.seed)
-    loader = DataLoader(dataset, batch_size=BATCH, shuffle=True, num_workers=2)
-    model = convolutions(3, SIZE, 8)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    criterion = nn.CrossEntropyLoss()
-    meter = Throughput()
-    for images, labels in loader:
-        if args.fixed:
-            images = jitter_batch(images)
-        optimizer.zero_grad()
-        loss = criterion(model(images), labels)
-        loss.backward()
-        optimizer.step()
-        meter.update(len(labels))
-    print(f"final loss {loss.item():.4f}")
-    meter.report()
+    dataset = (Images if args.fixed else Photographs)(140 * BATCH, seed=args.seed)
+    dataset.share = 0.66 * args.severity
+    loader = DataLoader(dataset, BATCH, shuffle=True, num_workers=2)
+    model = convolutions(width=8)
+    train(model, sgd(model), loader, classify_jittered if args.fixed else classify)
 
 
 if __name__ == "__main__":

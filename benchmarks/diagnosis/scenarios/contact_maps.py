@@ -6,15 +6,12 @@
 # ///
 """Trains a residue contact predictor, its matrices with Muon and the rest with AdamW."""
 
-import argparse
-
 import torch
-from common import Throughput
+from common import Throughput, arguments, sampled
 from torch import nn
 
 RESIDUES, FEATURES = 48, 64
 BATCH = 4
-STEPS = 120
 
 
 class Mixer(nn.Module):
@@ -51,29 +48,22 @@ def optimizers(model, adam_only):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--severity", type=float, default=1.0)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--fixed", action="store_true")
-    args = parser.parse_args()
-    torch.manual_seed(args.seed)
+    args = arguments(__doc__, threads=None)
     model = ContactPredictor(32 * round(8 * args.severity))
     steppers = optimizers(model, args.fixed)
     criterion = nn.BCEWithLogitsLoss()
     features = torch.randn(256, RESIDUES, FEATURES)
     contacts = (torch.rand(256, RESIDUES, RESIDUES) < 0.1).float()
     meter = Throughput()
-    for _ in range(STEPS):
-        rows = torch.randint(256, (BATCH,))
-        loss = criterion(model(features[rows]), contacts[rows])
+    for inputs, targets in sampled([features, contacts], BATCH, 120):
+        loss = criterion(model(inputs), targets)
         for optimizer in steppers:
             optimizer.zero_grad()
         loss.backward()
         for optimizer in steppers:
             optimizer.step()
         meter.update(BATCH)
-    print(f"final loss {loss.item():.4f}")
-    meter.report()
+    meter.report(loss)
 
 
 if __name__ == "__main__":

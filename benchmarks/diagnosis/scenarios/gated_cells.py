@@ -8,13 +8,11 @@
 """Trains a recurrent forecaster whose cell is written out gate by gate."""
 
 import torch
-from common import Throughput, arguments
+from common import arguments, sampled, sgd, train
 from torch import nn
 
 FEATURES = 8
 HIDDEN = 24
-BATCH = 8
-STEPS = 120
 
 
 class GatedCells(nn.Module):
@@ -43,23 +41,19 @@ class Recurrent(nn.LSTM):
         return super().forward(sequence)[0]
 
 
+def compute_loss(model, series):
+    """Forecast the next time step; the first dimension is the series."""
+    series = series.transpose(0, 1)
+    return nn.functional.mse_loss(model(series[:-1]), series[1:])
+
+
 def main():
     args = arguments(__doc__)
     length = round(120 * args.severity)
-    series = torch.randn(length + 1, 256, FEATURES).cumsum(dim=0) / length**0.5
+    series = torch.randn(256, length + 1, FEATURES).cumsum(dim=1) / length**0.5
     cells = Recurrent(FEATURES, HIDDEN) if args.fixed else GatedCells()
     model = nn.Sequential(cells, nn.Linear(HIDDEN, FEATURES))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    meter = Throughput()
-    for _ in range(STEPS):
-        batch = series[:, torch.randint(0, 256, (BATCH,))]
-        optimizer.zero_grad()
-        loss = nn.functional.mse_loss(model(batch[:-1]), batch[1:])
-        loss.backward()
-        optimizer.step()
-        meter.update(BATCH)
-    print(f"final loss {loss.item():.4f}")
-    meter.report()
+    train(model, sgd(model, 0.05, 0), sampled([series], 8, 120), compute_loss)
 
 
 if __name__ == "__main__":

@@ -7,13 +7,7 @@
 # ///
 """Trains a classifier and keeps an eye on the gradient of every neuron."""
 
-import torch
-from common import Throughput, arguments, perceptron
-from torch import nn
-
-EXAMPLES = 4096
-BATCH = 64
-STEPS = 150
+from common import Throughput, arguments, classify, perceptron, random_vectors, sampled, sgd
 
 
 def weakest(model, limit):
@@ -29,24 +23,21 @@ def weakest(model, limit):
 
 def main():
     args = arguments(__doc__)
-    images = torch.randn(EXAMPLES, 256)
-    labels = torch.randint(0, 10, (EXAMPLES,))
+    examples = random_vectors(4096, 256)
     model = perceptron(256, 512, 10, depth=3)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    criterion = nn.CrossEntropyLoss()
+    optimizer = sgd(model, momentum=0)
     limit = round(512 * args.severity / 1.6)
     meter = Throughput()
-    for step in range(STEPS):
-        rows = torch.randint(0, EXAMPLES, (BATCH,))
+    for step, batch in enumerate(sampled(examples, 64, 150)):
         optimizer.zero_grad()
-        loss = criterion(model(images[rows]), labels[rows])
+        loss = classify(model, *batch)
         loss.backward()
         if not args.fixed or step % 50 == 0:
             count, smallest = weakest(model, limit)
         optimizer.step()
         if step % 50 == 0:
             print(f"step {step} loss {loss.item():.4f}, {count} idle, smallest {smallest:.1e}")
-        meter.update(BATCH)
+        meter.update(64)
     meter.report()
 
 

@@ -6,7 +6,6 @@
 # ///
 """Trains a GRU with Lightning on the measurements of hospital stays, kept in SQLite."""
 
-import argparse
 import logging
 import sqlite3
 import tempfile
@@ -16,15 +15,14 @@ from pathlib import Path
 import lightning
 import numpy as np
 import torch
-from common import Throughput
+from common import Samples, Throughput, arguments
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 HOURS = 24
 ITEMS = 16
 ROWS = 100
 BATCH = 16
-STEPS = 200
 
 logging.getLogger("lightning").setLevel(logging.ERROR)
 warnings.filterwarnings("ignore")
@@ -32,11 +30,11 @@ warnings.filterwarnings("ignore")
 
 def fill(path, stays, seed, index):
     rng = np.random.default_rng(seed)
+    rows = stays * ROWS
     with sqlite3.connect(path) as database:
         database.execute(
             "CREATE TABLE measurement (stay INTEGER, hour INTEGER, item INTEGER, value REAL)"
         )
-        rows = stays * ROWS
         database.executemany(
             "INSERT INTO measurement VALUES (?, ?, ?, ?)",
             zip(
@@ -51,14 +49,12 @@ def fill(path, stays, seed, index):
             database.execute("CREATE INDEX of_stay ON measurement (stay)")
 
 
-class Stays(Dataset):
-    def __init__(self, path, stays):
+class Stays(Samples):
+    def __init__(self, length, path, stays):
+        super().__init__(length)
         self.path = path
         self.stays = stays
         self.database = None
-
-    def __len__(self):
-        return STEPS * BATCH
 
     def __getitem__(self, index):
         if self.database is None:
@@ -99,28 +95,23 @@ class Speed(lightning.Callback):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--severity", type=float, default=1.0)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--fixed", action="store_true")
-    args = parser.parse_args()
-    lightning.seed_everything(args.seed, verbose=False)
+    args = arguments(__doc__, threads=None)
     stays = round(500 * args.severity)
+    speed = Speed()
+    trainer = lightning.Trainer(
+        max_epochs=1,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[speed],
+    )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "stays.sqlite"
         fill(path, stays, args.seed, index=args.fixed)
-        loader = DataLoader(Stays(path, stays), batch_size=BATCH, shuffle=True, num_workers=2)
-        speed = Speed()
-        trainer = lightning.Trainer(
-            max_epochs=1,
-            accelerator="cpu",
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            callbacks=[speed],
-        )
-        trainer.fit(Mortality(), loader)
+        dataset = Stays(200 * BATCH, path, stays)
+        trainer.fit(Mortality(), DataLoader(dataset, BATCH, shuffle=True, num_workers=2))
     speed.meter.report()
 
 

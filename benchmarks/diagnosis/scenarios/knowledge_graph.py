@@ -10,28 +10,25 @@ import random
 
 import numpy as np
 import torch
-from common import Throughput, arguments
+from common import Samples, arguments, sgd, train
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 ENTITIES = 5000
 FACTS = 40_000
 WIDTH = 32
 BATCH = 64
-STEPS = 150
 
 
-class Facts(Dataset):
+class Facts(Samples):
     def __init__(self, length, negatives):
+        super().__init__(length)
         self.pairs = [
             (random.randrange(ENTITIES), random.randrange(ENTITIES)) for _ in range(FACTS)
         ]
         self.known = set(self.pairs)
-        self.length = length
         self.negatives = negatives
-
-    def __len__(self):
-        return self.length
+        self.collate = None
 
     def corrupted(self, head):
         """Tails that do not belong to a head."""
@@ -50,10 +47,14 @@ class Facts(Dataset):
 class FactBatches(Facts):
     """The same with a whole batch for an index; a rare true fact among the others does no harm."""
 
+    def __init__(self, length, negatives):
+        super().__init__(length, negatives)
+        self.collate = self.as_tensors
+
     def __getitems__(self, rows):
         return [self.pairs[row % FACTS] for row in rows]
 
-    def collate(self, pairs):
+    def as_tensors(self, pairs):
         heads, tails = torch.tensor(pairs).T
         return heads, tails, torch.randint(0, ENTITIES, (len(pairs), self.negatives))
 
@@ -69,30 +70,18 @@ class Translations(nn.Module):
         return -(expected[:, None] - self.entities(tails)).square().sum(dim=-1)
 
 
+def compute_loss(model, heads, tails, wrong):
+    margin = 1 - model(heads, tails[:, None]) + model(heads, wrong[:, :16])
+    return margin.clamp(min=0).mean()
+
+
 def main():
     args = arguments(__doc__)
     kind = FactBatches if args.fixed else Facts
-    facts = kind(STEPS * BATCH, round(1200 * args.severity))
-    loader = DataLoader(
-        facts,
-        batch_size=BATCH,
-        shuffle=True,
-        num_workers=2,
-        collate_fn=facts.collate if args.fixed else None,
-    )
+    facts = kind(150 * BATCH, round(1200 * args.severity))
+    loader = DataLoader(facts, BATCH, shuffle=True, num_workers=2, collate_fn=facts.collate)
     model = Translations()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    meter = Throughput()
-    for heads, tails, wrong in loader:
-        wrong = wrong[:, :16]
-        optimizer.zero_grad()
-        margin = 1 - model(heads, tails[:, None]) + model(heads, wrong)
-        loss = margin.clamp(min=0).mean()
-        loss.backward()
-        optimizer.step()
-        meter.update(len(heads))
-    print(f"final loss {loss.item():.4f}")
-    meter.report()
+    train(model, sgd(model, 0.1, 0), loader, compute_loss)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@
 """Trains a character model that looks back a long way."""
 
 import torch
-from common import Throughput, arguments
+from common import arguments, train
 from torch import nn
 
 CHARACTERS = 96
@@ -50,24 +50,24 @@ class Characters(nn.Module):
         return self.head(self.blocks(self.embed(text) + self.places))
 
 
+def pieces(text, length):
+    for _ in range(STEPS):
+        starts = torch.randint(0, len(text) - length - 1, (BATCH,))
+        yield (torch.stack([text[start : start + length + 1] for start in starts]),)
+
+
+def compute_loss(model, rows):
+    scores = model(rows[:, :-1])
+    return nn.functional.cross_entropy(scores.flatten(0, 1), rows[:, 1:].flatten())
+
+
 def main():
     args = arguments(__doc__)
     length = 128 if args.fixed else round(384 * args.severity)
     text = torch.randint(0, CHARACTERS, (100_000,))
     model = Characters(length)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
-    meter = Throughput(warm_up=4)
-    for _ in range(STEPS):
-        starts = torch.randint(0, len(text) - length - 1, (BATCH,))
-        rows = torch.stack([text[start : start + length + 1] for start in starts])
-        optimizer.zero_grad()
-        scores = model(rows[:, :-1])
-        loss = nn.functional.cross_entropy(scores.flatten(0, 1), rows[:, 1:].flatten())
-        loss.backward()
-        optimizer.step()
-        meter.update(BATCH)
-    print(f"final loss {loss.item():.4f}")
-    meter.report()
+    train(model, optimizer, pieces(text, length), compute_loss, warm_up=4)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,10 @@
 """Trains a small residual network, accumulating gradients to a batch of 64."""
 
 import torch
-from common import Throughput, arguments
+from common import Throughput, arguments, classify, random_vectors
 from torch import nn
 
 BATCH = 64
-STEPS = 60
 
 
 class Residual(nn.Module):
@@ -28,21 +27,18 @@ class Residual(nn.Module):
 def main():
     args = arguments(__doc__)
     size = BATCH if args.fixed else max(1, round(2 / args.severity))
-    inputs = torch.randn(4096, 48)
-    labels = torch.randint(0, 10, (4096,))
+    inputs, labels = random_vectors(4096, 48)
     model = nn.Sequential(*[Residual(48) for _ in range(6)], nn.Linear(48, 10))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    criterion = nn.CrossEntropyLoss()
     meter = Throughput(warm_up=6)
-    for _ in range(STEPS):
+    for _ in range(60):
         optimizer.zero_grad()
         for rows in torch.randint(0, 4096, (BATCH,)).split(size):
-            loss = criterion(model(inputs[rows]), labels[rows]) * len(rows) / BATCH
+            loss = classify(model, inputs[rows], labels[rows]) * len(rows) / BATCH
             loss.backward()
         optimizer.step()
         meter.update(BATCH)
-    print(f"final loss {loss.item():.4f}")
-    meter.report()
+    meter.report(loss)
 
 
 if __name__ == "__main__":

@@ -14,20 +14,17 @@ import json
 import tempfile
 
 import torch
-import torch.distributed as dist
-from common import Throughput, arguments, convolutions
+from common import RANK, Throughput, arguments, convolutions, criterion, share
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 WORDS = 2000
 BATCH = 32
-STEPS = 280
 
 
 class TwoTowers(nn.Module):
     def __init__(self, width=64):
         super().__init__()
-        self.photo = convolutions(3, 32, 8, width)
+        self.photo = convolutions(classes=width)
         self.title = nn.EmbeddingBag(WORDS, width)
         self.sharpness = nn.Parameter(torch.tensor(2.0))
 
@@ -59,33 +56,27 @@ class Journal:
 
 def main():
     args = arguments(__doc__)
-    dist.init_process_group("gloo")
-    torch.manual_seed(args.seed + dist.get_rank())
-    chief = dist.get_rank() == 0
+    torch.manual_seed(args.seed + RANK)
     photos = torch.rand(512, 3, 32, 32)
     titles = torch.randint(0, WORDS, (512, 8))
-    model = DistributedDataParallel(TwoTowers())
+    model = share(TwoTowers())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     matches = torch.arange(BATCH)
     with tempfile.TemporaryFile() as disk, gzip.open(disk, "wt") as file:
         journal = Journal(file, titles, round(20 * args.severity))
         meter = Throughput()
-        for step in range(STEPS):
+        for step in range(280):
             rows = torch.randint(0, 512, (BATCH,))
             optimizer.zero_grad()
             scores = model(photos[rows], titles[rows])
-            loss = nn.functional.cross_entropy(scores, matches)
-            loss = (loss + nn.functional.cross_entropy(scores.T, matches)) / 2
+            loss = (criterion(scores, matches) + criterion(scores.T, matches)) / 2
             loss.backward()
             optimizer.step()
-            if chief and (not args.fixed or step % 50 == 0):
+            if RANK == 0 and (not args.fixed or step % 50 == 0):
                 journal.write(step, "photo", rows, scores)
                 journal.write(step, "title", rows, scores.T)
-            meter.update(2 * BATCH)
-    if chief:
-        print(f"final loss {loss.item():.4f}")
-        meter.report()
-    dist.destroy_process_group()
+            meter.update(BATCH)
+    meter.report(loss)
 
 
 if __name__ == "__main__":

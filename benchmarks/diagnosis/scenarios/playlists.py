@@ -3,14 +3,14 @@
 # cause = "inline_data_preparation"
 # fix = "prepare batches outside of the loop, or vectorised: draw all negatives at once"
 # severities = [0.6, 1.0, 1.6]  # songs per pair that were not listened to
+# quick = true
 # ///
 """Trains song and listener embeddings with the Bayesian personalised ranking loss."""
 
-import argparse
 import random
 
 import torch
-from common import Throughput
+from common import arguments, sgd, train
 from torch import nn
 
 LISTENERS, SONGS = 3000, 12_000
@@ -55,33 +55,21 @@ def sample_fast(table, negatives):
     return listeners, liked, torch.randint(SONGS, (PAIRS, negatives))
 
 
+def compute_loss(model, *pairs):
+    return -nn.functional.logsigmoid(model(*pairs)).mean()
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--severity", type=float, default=1.0)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--fixed", action="store_true")
-    args = parser.parse_args()
-    random.seed(args.seed)
-    torch.manual_seed(args.seed)
+    args = arguments(__doc__, threads=None)
     negatives = round(30 * args.severity)
     history = [set(random.sample(range(SONGS), 40)) for _ in range(LISTENERS)]
     table = torch.tensor([sorted(played) for played in history])
+    if args.fixed:
+        batches = (sample_fast(table, negatives) for _ in range(STEPS))
+    else:
+        batches = (sample(history, negatives) for _ in range(STEPS))
     model = Taste()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    meter = Throughput()
-    for step in range(STEPS):
-        if args.fixed:
-            listeners, liked, unplayed = sample_fast(table, negatives)
-        else:
-            listeners, liked, unplayed = sample(history, negatives)
-        loss = -nn.functional.logsigmoid(model(listeners, liked, unplayed)).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        meter.update(PAIRS)
-        if step % 100 == 0:
-            print(f"{step}: {loss.item():.4f}")
-    meter.report()
+    train(model, sgd(model, 0.05, 0), batches, compute_loss)
 
 
 if __name__ == "__main__":

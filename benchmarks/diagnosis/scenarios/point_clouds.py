@@ -10,29 +10,24 @@
 
 import numpy as np
 import torch
-from common import Throughput, arguments, perceptron
+from common import Samples, Throughput, arguments, perceptron, sgd
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 SCENES = 128
 BATCH = 16
-STEPS = 150
 POINTS = 8
 
 
-class Scenes(Dataset):
+class Scenes(Samples):
     def __init__(self, length, objects):
+        super().__init__(length)
         self.points = np.random.randn(SCENES, objects, POINTS, 3).astype(np.float32)
         self.boxes = np.random.randn(SCENES, objects, 6).astype(np.float32)
-        self.length = length
-
-    def __len__(self):
-        return self.length
 
     def __getitem__(self, index):
-        return torch.from_numpy(self.points[index % SCENES]), torch.from_numpy(
-            self.boxes[index % SCENES]
-        )
+        row = index % SCENES
+        return torch.from_numpy(self.points[row]), torch.from_numpy(self.boxes[row])
 
 
 def as_objects(samples):
@@ -55,16 +50,11 @@ def from_objects(scenes):
 
 def main():
     args = arguments(__doc__)
-    objects = round(9 * args.severity)
-    loader = DataLoader(
-        Scenes(STEPS * BATCH, objects),
-        batch_size=BATCH,
-        shuffle=True,
-        num_workers=2,
-        collate_fn=packed if args.fixed else as_objects,
-    )
+    collate = packed if args.fixed else as_objects
+    scenes = Scenes(150 * BATCH, round(9 * args.severity))
+    loader = DataLoader(scenes, BATCH, shuffle=True, num_workers=2, collate_fn=collate)
     model = perceptron(3 * POINTS, 64, 6)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    optimizer = sgd(model, momentum=0)
     meter = Throughput()
     for batch in loader:
         points, boxes = batch if args.fixed else from_objects(batch)
@@ -73,8 +63,7 @@ def main():
         loss.backward()
         optimizer.step()
         meter.update(BATCH)
-    print(f"final loss {loss.item():.4f}")
-    meter.report()
+    meter.report(loss)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@
 # ///
 """Predicts how well DNA primers bind, with a figure of the predictions after every epoch."""
 
-import argparse
 import itertools
 import random
 import tempfile
@@ -17,7 +16,7 @@ import matplotlib
 matplotlib.use("Agg")
 
 import torch
-from common import Throughput
+from common import Throughput, arguments
 from matplotlib import pyplot as plt
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
@@ -73,18 +72,12 @@ def draw(path, predicted, measured):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--severity", type=float, default=1.0)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--fixed", action="store_true")
-    args = parser.parse_args()
-    random.seed(args.seed)
-    torch.manual_seed(args.seed)
+    args = arguments(__doc__, threads=None)
     per_epoch = round(14 / args.severity)
     epochs = STEPS // per_epoch
     loader = DataLoader(
         Primers(per_epoch * BATCH),
-        batch_size=BATCH,
+        BATCH,
         shuffle=True,
         num_workers=2,
         worker_init_fn=number_words,
@@ -105,8 +98,7 @@ def main():
                 meter.update(len(words))
             if not args.fixed or epoch == epochs - 1:
                 draw(Path(folder) / f"{epoch}.png", predicted.tolist(), binding.tolist())
-    print(f"final loss {loss.item():.4f}")
-    meter.report()
+    meter.report(loss)
 
 
 if __name__ == "__main__":

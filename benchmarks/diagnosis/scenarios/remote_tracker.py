@@ -13,12 +13,7 @@ import json
 import multiprocessing
 import time
 
-import torch
-from common import Throughput, arguments, convolutions
-from torch import nn
-
-BATCH = 16
-STEPS = 180
+from common import arguments, convolutions, random_images, sampled, sgd, train
 
 
 class Tracker(http.server.BaseHTTPRequestHandler):
@@ -52,22 +47,14 @@ def main():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Tracker)
     multiprocessing.Process(target=server.serve_forever, daemon=True).start()
     run = Experiment(server.server_address)
-    images = torch.randn(512, 3, 32, 32)
-    labels = torch.randint(0, 10, (512,))
-    model = convolutions(3, 32, 12)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    criterion = nn.CrossEntropyLoss()
-    meter = Throughput()
-    for step in range(STEPS):
-        rows = torch.randint(0, 512, (BATCH,))
-        optimizer.zero_grad()
-        loss = criterion(model(images[rows]), labels[rows])
-        loss.backward()
-        optimizer.step()
+    model = convolutions(width=12)
+    optimizer = sgd(model)
+
+    def after_step(step, loss):
         if not args.fixed or step % 50 == 0:
             run.log({"step": step, "loss": loss.item(), "rate": optimizer.param_groups[0]["lr"]})
-        meter.update(BATCH)
-    meter.report()
+
+    train(model, optimizer, sampled(random_images(), 16, 180), after_step=after_step)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,12 @@
 
 import numpy as np
 import torch
-from common import Throughput, arguments, convolutions
+from common import Samples, arguments, classify, convolutions, sgd, train
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 PAGES = 128
 BATCH = 24
-STEPS = 140
 
 
 def unpack(runs, shape):
@@ -42,8 +41,9 @@ def rotate(page, angle, strip=4):
     return turned
 
 
-class Scans(Dataset):
+class Scans(Samples):
     def __init__(self, length, size, prepared):
+        super().__init__(length)
         self.shape = (size, size)
         self.runs = []
         for _ in range(PAGES):
@@ -53,10 +53,6 @@ class Scans(Dataset):
             runs[-1] -= runs.sum() - size * size
             self.runs.append(runs.tolist())
         self.pages = [unpack(runs, self.shape) for runs in self.runs] if prepared else None
-        self.length = length
-
-    def __len__(self):
-        return self.length
 
     def __getitem__(self, index):
         row = index % PAGES
@@ -73,25 +69,17 @@ def rotate_batch(pages, angle):
     return nn.functional.grid_sample(pages, grid, mode="nearest", align_corners=False)
 
 
+def classify_rotated(model, pages, labels):
+    return classify(model, rotate_batch(pages, np.random.uniform(-0.1, 0.1)), labels)
+
+
 def main():
     args = arguments(__doc__)
     size = 12 * round(8 * args.severity**0.5)
-    dataset = Scans(STEPS * BATCH, size, args.fixed)
-    loader = DataLoader(dataset, batch_size=BATCH, shuffle=True, num_workers=2)
+    scans = Scans(140 * BATCH, size, args.fixed)
+    loader = DataLoader(scans, BATCH, shuffle=True, num_workers=2)
     model = nn.Sequential(nn.AvgPool2d(3), convolutions(1, size // 3, 8, classes=4))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    criterion = nn.CrossEntropyLoss()
-    meter = Throughput()
-    for pages, labels in loader:
-        if args.fixed:
-            pages = rotate_batch(pages, np.random.uniform(-0.1, 0.1))
-        optimizer.zero_grad()
-        loss = criterion(model(pages), labels)
-        loss.backward()
-        optimizer.step()
-        meter.update(len(labels))
-    print(f"final loss {loss.item():.4f}")
-    meter.report()
+    train(model, sgd(model), loader, classify_rotated if args.fixed else classify)
 
 
 if __name__ == "__main__":

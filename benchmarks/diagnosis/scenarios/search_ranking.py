@@ -6,34 +6,20 @@
 #     "collect garbage less often",
 # ]
 # severities = [0.85, 1.0, 1.2]  # documents of a query
+# quick = true
 # ///
 """Trains a learning-to-rank model with Accelerate."""
-
-import argparse
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils.memory import clear_device_cache
-from common import Throughput
+from common import Throughput, arguments, perceptron
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 FEATURES = 136
 QUERIES = 32
 STEPS = 240
-
-
-class Scorer(nn.Module):
-    def __init__(self, width=128):
-        super().__init__()
-        self.norm = nn.LayerNorm(FEATURES)
-        self.body = nn.Sequential(
-            nn.Linear(FEATURES, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()
-        )
-        self.head = nn.Linear(width, 1)
-
-    def forward(self, documents):
-        return self.head(self.body(self.norm(documents))).squeeze(-1)
 
 
 def listwise(scores, grades):
@@ -65,23 +51,15 @@ def concordance_of_tensors(scores, grades):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--severity", type=float, default=1.0)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--fixed", action="store_true")
-    args = parser.parse_args()
-    torch.manual_seed(args.seed)
-    documents = round(140 * args.severity)
+    args = arguments(__doc__, threads=None)
+    shape = (QUERIES * 30, round(140 * args.severity))
+    data = TensorDataset(torch.randn(*shape, FEATURES), torch.randint(5, shape).float())
     accelerator = Accelerator(cpu=True)
-    data = TensorDataset(
-        torch.randn(QUERIES * 30, documents, FEATURES),
-        torch.randint(5, (QUERIES * 30, documents)).float(),
-    )
-    model = Scorer()
+    model = nn.Sequential(nn.LayerNorm(FEATURES), perceptron(FEATURES, 128, 1), nn.Flatten(1))
     model, optimizer, loader = accelerator.prepare(
         model,
         torch.optim.AdamW(model.parameters(), lr=1e-3),
-        DataLoader(data, batch_size=QUERIES, shuffle=True),
+        DataLoader(data, QUERIES, shuffle=True),
     )
     tau = concordance_of_tensors if args.fixed else concordance
     meter = Throughput()
@@ -98,8 +76,8 @@ def main():
             if not args.fixed and step % 25 == 0:
                 clear_device_cache(garbage_collection=True)
             meter.update(len(inputs))
-    print(f"final loss {loss.item():.4f}, Kendall's tau {average:.3f}")
-    meter.report()
+    print(f"Kendall's tau {average:.3f}")
+    meter.report(loss)
 
 
 if __name__ == "__main__":

@@ -4,13 +4,11 @@
 # ///
 """Trains a little GPT-2 on lyrics with the Hugging Face Trainer, and measures its perplexity."""
 
-import argparse
 import math
 import tempfile
 
 import torch
-from common import Throughput
-from torch.utils.data import Dataset
+from common import Samples, Throughput, arguments
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
 LENGTH = 64
@@ -18,15 +16,12 @@ LETTERS = 512
 STEPS = 100
 
 
-class Lyrics(Dataset):
+class Lyrics(Samples):
     """Pieces of one long text of letter pairs."""
 
     def __init__(self, length):
+        super().__init__(length)
         self.text = torch.randint(LETTERS, (50_000,))
-        self.length = length
-
-    def __len__(self):
-        return self.length
 
     def __getitem__(self, index):
         start = index * 37 % (len(self.text) - LENGTH)
@@ -43,12 +38,7 @@ class Speed(TrainerCallback):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--severity", type=float, default=1.0)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--fixed", action="store_true")
-    options = parser.parse_args()
-    torch.manual_seed(options.seed)
+    options = arguments(__doc__, threads=None)
     batch = round(20 * options.severity)
     model = GPT2LMHeadModel(
         GPT2Config(vocab_size=LETTERS, n_positions=LENGTH, n_embd=192, n_layer=2, n_head=4)

@@ -4,34 +4,29 @@
 # ///
 """Trains a CNN, accumulating gradients over micro-batches that are as large as memory allows."""
 
-import torch
-from common import Images, Throughput, arguments, convolutions
-from torch import nn
+from common import Images, Throughput, arguments, classify, convolutions, sgd
 from torch.utils.data import DataLoader
 
 BATCH = 16
 PIECES = 3
-STEPS = 70
 
 
 def main():
     args = arguments(__doc__)
-    images = Images(STEPS * BATCH * PIECES, 32, args.seed)
-    loader = DataLoader(images, batch_size=BATCH, shuffle=True, num_workers=1)
-    model = convolutions(3, 32, 8 * round(4 * args.severity))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    criterion = nn.CrossEntropyLoss()
+    images = Images(70 * BATCH * PIECES, seed=args.seed)
+    loader = DataLoader(images, BATCH, shuffle=True, num_workers=1)
+    model = convolutions(width=8 * round(4 * args.severity))
+    optimizer = sgd(model)
     meter = Throughput(warm_up=7)
     optimizer.zero_grad()
-    for number, (images, labels) in enumerate(loader, start=1):
-        loss = criterion(model(images), labels) / PIECES
+    for number, batch in enumerate(loader, start=1):
+        loss = classify(model, *batch) / PIECES
         loss.backward()
         if number % PIECES == 0:
             optimizer.step()
             optimizer.zero_grad()
-            meter.update(len(labels) * PIECES)
-    print(f"final loss {PIECES * loss.item():.4f}")
-    meter.report()
+            meter.update(BATCH * PIECES)
+    meter.report(PIECES * loss)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,7 @@ import tempfile
 from pathlib import Path
 
 import torch
-from common import Images, Throughput, arguments, convolutions
-from torch import nn
+from common import Images, Throughput, arguments, classify, convolutions
 from torch.utils.data import DataLoader
 
 BATCH = 24
@@ -28,25 +27,23 @@ def accuracy(model, loader):
 def main():
     args = arguments(__doc__)
     options = {"num_workers": 2, "persistent_workers": True}
-    train_loader = DataLoader(Images(STEPS * BATCH, 32, args.seed), BATCH, shuffle=True, **options)
-    validation_loader = DataLoader(Images(256, 32, args.seed + 1), 64, **options)
-    model = convolutions(3, 32, 8 * round(4 * args.severity))
+    training = Images(STEPS * BATCH, seed=args.seed)
+    train_loader = DataLoader(training, BATCH, shuffle=True, **options)
+    validation_loader = DataLoader(Images(256, seed=args.seed + 1), 64, **options)
+    model = convolutions(width=8 * round(4 * args.severity))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    criterion = nn.CrossEntropyLoss()
     meter = Throughput()
     with tempfile.TemporaryDirectory() as folder:
         for epoch in range(2):
-            for images, labels in train_loader:
+            for batch in train_loader:
                 optimizer.zero_grad()
-                loss = criterion(model(images), labels)
+                loss = classify(model, *batch)
                 loss.backward()
                 optimizer.step()
-                meter.update(len(labels))
-            print(
-                f"epoch {epoch} loss {loss.item():.4f}, {accuracy(model, validation_loader):.1%} right"
-            )
+                meter.update(BATCH)
+            print(f"epoch {epoch}: {accuracy(model, validation_loader):.1%} right")
             torch.save(model.state_dict(), Path(folder) / f"{epoch}.pt")
-    meter.report()
+    meter.report(loss)
 
 
 if __name__ == "__main__":

@@ -12,16 +12,15 @@ import random
 import string
 
 import torch
-from common import TextClassifier, Throughput, arguments
+from common import Samples, arguments, perceptron, sgd, train
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 PIECES = 3000
 MAX_PIECE = 8
 TEXTS = 400
 LENGTH = 256
 BATCH = 32
-STEPS = 150
 
 
 class Tokenizer:
@@ -47,17 +46,14 @@ class Tokenizer:
         return tokens
 
 
-class Reviews(Dataset):
+class Reviews(Samples):
     def __init__(self, length, characters, stored):
+        super().__init__(length)
         letters = string.ascii_lowercase + "     "
         self.texts = ["".join(random.choices(letters, k=characters)) for _ in range(TEXTS)]
         self.labels = [random.randrange(2) for _ in range(TEXTS)]
         self.tokenizer = Tokenizer()
         self.stored = [self.ids(text) for text in self.texts] if stored else None
-        self.length = length
-
-    def __len__(self):
-        return self.length
 
     def ids(self, text):
         ids = self.tokenizer.encode(text)[:LENGTH]
@@ -68,22 +64,25 @@ class Reviews(Dataset):
         return self.stored[row] if self.stored else self.ids(self.texts[row]), self.labels[row]
 
 
+class TextClassifier(nn.Module):
+    """Perceptron on the mean of word vectors."""
+
+    def __init__(self, words, width=64, classes=2):
+        super().__init__()
+        self.embedding = nn.Embedding(words, width, padding_idx=0)
+        self.head = perceptron(width, 4 * width, classes)
+
+    def forward(self, tokens):
+        real = (tokens != 0).unsqueeze(-1)
+        hidden = self.embedding(tokens) * real
+        return self.head(hidden.sum(dim=1) / real.sum(dim=1).clamp(min=1))
+
+
 def main():
     args = arguments(__doc__)
-    reviews = Reviews(STEPS * BATCH, round(1500 * args.severity), args.fixed)
-    loader = DataLoader(reviews, batch_size=BATCH, shuffle=True, num_workers=2)
+    reviews = Reviews(150 * BATCH, round(1500 * args.severity), args.fixed)
     model = TextClassifier(PIECES + 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    criterion = nn.CrossEntropyLoss()
-    meter = Throughput()
-    for tokens, labels in loader:
-        optimizer.zero_grad()
-        loss = criterion(model(tokens), labels)
-        loss.backward()
-        optimizer.step()
-        meter.update(len(labels))
-    print(f"final loss {loss.item():.4f}")
-    meter.report()
+    train(model, sgd(model, 0.05, 0), DataLoader(reviews, BATCH, shuffle=True, num_workers=2))
 
 
 if __name__ == "__main__":

@@ -8,11 +8,8 @@
 """Forecasts tides with a recurrent cell, and still looks for the NaN of last month."""
 
 import torch
-from common import Throughput, arguments
+from common import arguments, sampled, train
 from torch import nn
-
-BATCH = 64
-STEPS = 300
 
 
 class Forecaster(nn.Module):
@@ -29,24 +26,17 @@ class Forecaster(nn.Module):
         return self.head(hidden).squeeze(-1)
 
 
+def compute_loss(model, series, levels):
+    return nn.functional.mse_loss(model(series), levels)
+
+
 def main():
     args = arguments(__doc__)
     torch.autograd.set_detect_anomaly(not args.fixed)
-    length = round(6 * args.severity)
-    series = torch.randn(1024, length, 4)
-    levels = series[:, :, 0].mean(dim=1)
+    series = torch.randn(1024, round(6 * args.severity), 4)
+    batches = sampled([series, series[:, :, 0].mean(dim=1)], 64, 300)
     model = Forecaster()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    meter = Throughput()
-    for _ in range(STEPS):
-        rows = torch.randint(0, len(series), (BATCH,))
-        optimizer.zero_grad()
-        loss = nn.functional.mse_loss(model(series[rows]), levels[rows])
-        loss.backward()
-        optimizer.step()
-        meter.update(BATCH)
-    print(f"final loss {loss.item():.4f}")
-    meter.report()
+    train(model, torch.optim.Adam(model.parameters(), lr=1e-3), batches, compute_loss)
 
 
 if __name__ == "__main__":

@@ -10,38 +10,34 @@
 import gc
 
 import torch
-from common import Throughput, arguments, perceptron
+from common import arguments, perceptron, random_vectors, sampled, train
 from torch import nn
 
-BATCH = 64
-STEPS = 150
+criterion = nn.BCEWithLogitsLoss()
 
 
 def catalogue(items):
     return {i: {"title": f"item {i}", "tags": [str(i % 7), str(i % 11)]} for i in range(items)}
 
 
+def compute_loss(model, users, bought):
+    return criterion(model(users).squeeze(1), bought.float())
+
+
 def main():
     args = arguments(__doc__)
     items = catalogue(30_000)
     interval = max(1, round(4 / args.severity))
-    users = torch.randn(4096, 128)
-    bought = torch.randint(0, 2, (4096,)).float()
-    model = perceptron(128, 400, 1, depth=3)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    criterion = nn.BCEWithLogitsLoss()
-    meter = Throughput()
-    for step in range(STEPS):
-        rows = torch.randint(0, 4096, (BATCH,))
-        optimizer.zero_grad()
-        loss = criterion(model(users[rows]).squeeze(1), bought[rows])
-        loss.backward()
-        optimizer.step()
+
+    def after_step(step, _):
         if not args.fixed and step % interval == 0:
             gc.collect()
-        meter.update(BATCH)
-    print(f"final loss {loss.item():.4f}, {len(items)} items")
-    meter.report()
+
+    model = perceptron(128, 400, 1, depth=3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    batches = sampled(random_vectors(4096, 128, 2), 64, 150)
+    train(model, optimizer, batches, compute_loss, after_step=after_step)
+    print(f"{len(items)} items")
 
 
 if __name__ == "__main__":

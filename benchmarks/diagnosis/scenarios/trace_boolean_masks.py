@@ -16,9 +16,7 @@ waits until the host has called the next operator.
 # idle for about 0.27 ms; with 24 images and 2 masks 48 * 0.27 = 13 ms of 49 ms = 26%. Without the
 # waits the host needs about 20 ms a step, and is hidden.
 
-import random
-
-from traced import ELEMENTWISE, MULTI_TENSOR, autograd_thread, outer, run_traced
+from drawn import ELEMENTWISE, MULTI_TENSOR, Variation, autograd_thread, outer, run_traced
 
 IMAGES = 24
 CONVOLUTION = (
@@ -31,7 +29,7 @@ GRADIENT = (
 )
 SELECT = "void at_cuda_detail::cub::DeviceSelectSweepKernel<bool, long, 128>"
 GATHER = "void at::native::index_elementwise_kernel<128, 4>"
-random_times = random.Random(11)
+vary = Variation(seed=11, ratio=0.06)
 
 
 def draw_step(job, masks):
@@ -75,15 +73,5 @@ def select_rows(job):
     job.python(vary(220))
 
 
-def vary(duration):
-    """Vary a duration by some percent, in quarters of a microsecond."""
-    return round(duration * random_times.uniform(0.94, 1.06) * 4) / 4
-
-
-def make_steps(severity):
-    """Make the number of masks of the ranks."""
-    return [int(severity)]
-
-
 if __name__ == "__main__":
-    run_traced(__doc__, make_steps, lambda severity: [0], draw=draw_step)
+    run_traced(__doc__, lambda severity: [int(severity)], [0], draw=draw_step)

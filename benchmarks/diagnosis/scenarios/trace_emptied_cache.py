@@ -8,13 +8,7 @@
 # ///
 """The trace of a job that empties the allocator's cache, so that every layer allocates."""
 
-from traced import Step, run_traced
-
-
-def make_steps(severity):
-    """Make the steps of the ranks."""
-    return [Step(allocations=24, allocation=250 * severity)]
-
+from drawn import Step, run_traced
 
 if __name__ == "__main__":
-    run_traced(__doc__, make_steps, lambda severity: [Step()])
+    run_traced(__doc__, lambda severity: [Step(allocations=24, allocation=250 * severity)])

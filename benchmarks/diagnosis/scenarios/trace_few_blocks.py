@@ -8,13 +8,8 @@
 # ///
 """The trace of a job whose batch is too small for the multiprocessors of its GPU."""
 
-from traced import Step, run_traced
-
-
-def make_steps(severity):
-    """Make the steps of the ranks."""
-    return [Step(blocks=0.3 / severity, kernel=600)]
-
+from drawn import Step, run_traced
 
 if __name__ == "__main__":
-    run_traced(__doc__, make_steps, lambda severity: [Step(kernel=100)])
+    fixed = [Step(kernel=100)]
+    run_traced(__doc__, lambda severity: [Step(blocks=0.3 / severity, kernel=600)], fixed)

@@ -9,13 +9,7 @@
 # ///
 """The trace of a large model that keeps its GPU busy."""
 
-from traced import Step, run_traced
-
-
-def make_steps(severity):
-    """Make the steps of the ranks."""
-    return [Step(layers=48, kernel=3_000 * severity)]
-
+from drawn import Step, run_traced
 
 if __name__ == "__main__":
-    run_traced(__doc__, make_steps, lambda severity: [Step()])
+    run_traced(__doc__, lambda severity: [Step(layers=48, kernel=3_000 * severity)])

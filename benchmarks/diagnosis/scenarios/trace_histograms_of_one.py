@@ -4,7 +4,6 @@
 # fix = "log histograms less often: what rank 0 writes, the others wait for"
 # severities = [1.0, 2.0, 3.0]
 # drawn = "traces"
-# held_out = true
 # ///
 """The traces of four ranks, of which rank 0 writes histograms of its gradients in each step."""
 
@@ -13,14 +12,7 @@
 # severity, and about 0.03 ms for the call and the copy: 30 * 0.28 = 8.4 ms in which its device has
 # nothing to do and the others wait in their first all-reduce: 8.4 / 32 = 26%.
 
-import random
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
-
-from drawn import drawn_arguments
-from traced import MULTI_TENSOR, STEPS, TENSOR_CORES
+from drawn import MULTI_TENSOR, STEPS, TENSOR_CORES, Variation, drawn_arguments, report_traced
 
 from stepscope.testing.traces import COMMUNICATION_STREAM, LAUNCH_US, TraceJob
 
@@ -30,21 +22,21 @@ ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_TREE_LL(ncclDevKernelArgsStorage<4
 HISTOGRAM = "void at::native::kernelHistogram1D<float, long, 1, 2, -1>"
 
 
-def draw_step(jobs, writing, times):
+def draw_step(jobs, writing, vary):
     """Draw a step of all ranks."""
     starts = [job.now for job in jobs]
     for job in jobs:
-        job.fetch(vary(times, 150, 300), workers=True)
-        job.copy(vary(times, 380, 420))
+        job.fetch(vary.between(150, 300), workers=True)
+        job.copy(vary.between(380, 420))
         with job.range("DistributedDataParallel.forward"):
             for _ in range(20):
-                kernel = (TENSOR_CORES, vary(times, 349.2, 370.8))
-                job.operator("aten::conv2d", vary(times, 18, 26), kernel=kernel)
+                kernel = (TENSOR_CORES, vary(360))
+                job.operator("aten::conv2d", vary.between(18, 26), kernel=kernel)
     for _ in range(4):
         for job in jobs:
             for _ in range(10):
-                kernel = (TENSOR_CORES, vary(times, 349.2, 370.8))
-                job.operator("aten::convolution_backward", vary(times, 20, 30), kernel=kernel)
+                kernel = (TENSOR_CORES, vary(360))
+                job.operator("aten::convolution_backward", vary.between(20, 30), kernel=kernel)
         exchange(jobs, 900)
     for job in jobs:
         job.join()
@@ -52,12 +44,11 @@ def draw_step(jobs, writing, times):
         for _ in range(PARAMETERS):
             jobs[0].operator("aten::histc", 16, kernel=(HISTOGRAM, 9))
             jobs[0].blocking_copy(2, route="DtoH (Device -> Pageable)")
-            jobs[0].python(vary(times, 0.8 * writing, 1.2 * writing))
+            jobs[0].python(vary.between(0.8 * writing, 1.2 * writing))
     for job, start in zip(jobs, starts, strict=True):
         with job.optimizer("SGD"):
             job.operator("aten::_foreach_add_", 40, kernel=(MULTI_TENSOR, 1_000))
-        job._host("user_annotation", f"ProfilerStep#{job._step}", start, job.now - start)
-        job._step += 1
+        end_step(job, start)
 
 
 def exchange(jobs, duration):
@@ -72,27 +63,20 @@ def exchange(jobs, duration):
             job.launch(ALL_REDUCE, end - start, stream=COMMUNICATION_STREAM, grid=[24, 1, 1])
 
 
-def vary(times, low, high):
-    """Draw a duration, in quarters of a microsecond."""
-    return round(times.uniform(low, high) * 4) / 4
+def end_step(job, start):
+    """End a step that was drawn beside those of other ranks."""
+    job._host("user_annotation", f"ProfilerStep#{job._step}", start, job.now - start)
+    job._step += 1
 
 
 def main():
-    """Write the traces of the ranks and import them into the run."""
+    """Draw the steps of all ranks, which wait for each other."""
     args = drawn_arguments(__doc__)
-    times = random.Random(args.seed)
+    vary = Variation(args.seed, ratio=0.03)
     jobs = [TraceJob(rank=rank, world_size=RANKS) for rank in range(RANKS)]
     for _ in range(STEPS):
-        draw_step(jobs, 0 if args.fixed else 250 * args.severity, times)
-    with tempfile.TemporaryDirectory() as directory:
-        files = []
-        for job in jobs:
-            job.wait("cudaDeviceSynchronize")
-            files.append(Path(directory, f"rank{job.rank}.json"))
-            files[-1].write_bytes(job.encode())
-        command = [sys.executable, "-m", "stepscope", "import", *files, "-o", args.run]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    print(f"{STEPS} steps of 64 samples: {jobs[0].now / 1e3 / STEPS:.4f} ms a step")
+        draw_step(jobs, 0 if args.fixed else 250 * args.severity, vary)
+    report_traced(jobs, args.run)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 # ///
 """The trace with stacks of a server that waits for requests in a queue."""
 
-from traced import TENSOR_CORES, run_traced
+from drawn import TENSOR_CORES, run_traced
 
 
 def draw_step(job, waiting):
@@ -21,10 +21,5 @@ def draw_step(job, waiting):
                 job.python(waiting)
 
 
-def make_steps(severity):
-    """Make the waits of the ranks."""
-    return [12_000 * severity]
-
-
 if __name__ == "__main__":
-    run_traced(__doc__, make_steps, lambda severity: [100], draw=draw_step)
+    run_traced(__doc__, lambda severity: [12_000 * severity], [100], draw=draw_step)

@@ -8,13 +8,7 @@
 # ///
 """The trace of a job whose workers are late; it cannot show what they do."""
 
-from traced import Step, run_traced
-
-
-def make_steps(severity):
-    """Make the steps of the ranks."""
-    return [Step(fetch=9_000 * severity)]
-
+from drawn import Step, run_traced
 
 if __name__ == "__main__":
-    run_traced(__doc__, make_steps, lambda severity: [Step()])
+    run_traced(__doc__, lambda severity: [Step(fetch=9_000 * severity)])

@@ -16,13 +16,11 @@ indices before the loss and the backward pass.
 # severity, with nothing launched: 14 / 48 = 29%. The copy of the costs takes 0.05 ms, and after it
 # the host waits for nothing. On the device the assignment takes less than 1 ms.
 
-import random
-
-from traced import ELEMENTWISE, MULTI_TENSOR, TENSOR_CORES, outer, run_traced
+from drawn import ELEMENTWISE, MULTI_TENSOR, TENSOR_CORES, Variation, outer, run_traced
 
 ATTENTION = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4>>"
 ATTENTION_GRADIENT = "void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<64, 128>"
-random_times = random.Random(100)
+vary = Variation(seed=100, ratio=0.05)
 
 
 def draw_step(job, matching):
@@ -40,7 +38,7 @@ def draw_step(job, matching):
         if matching:
             with outer(job, "aten::to"), outer(job, "aten::_to_copy"):
                 job.blocking_copy(50, route="DtoH (Device -> Pageable)")
-            job.python(round(matching * random_times.uniform(0.75, 1.25)))
+            job.python(round(vary.between(0.75 * matching, 1.25 * matching)))
             for _ in range(2):
                 with outer(job, "aten::to"), outer(job, "aten::_to_copy"):
                     job.blocking_copy(2, route="HtoD (Pageable -> Device)")
@@ -57,15 +55,5 @@ def draw_step(job, matching):
             job.operator("aten::_fused_adamw_", 50, kernel=(MULTI_TENSOR, 1_000))
 
 
-def vary(duration):
-    """Vary a duration by some percent, in quarters of a microsecond."""
-    return round(duration * random_times.uniform(0.95, 1.05) * 4) / 4
-
-
-def make_steps(severity):
-    """Make the times to assign queries of the ranks."""
-    return [14_000 * severity]
-
-
 if __name__ == "__main__":
-    run_traced(__doc__, make_steps, lambda severity: [0], draw=draw_step)
+    run_traced(__doc__, lambda severity: [14_000 * severity], [0], draw=draw_step)

@@ -8,7 +8,7 @@
 # ///
 """The trace of a job that offloads activations to pinned memory, on the stream of its layers."""
 
-from traced import TENSOR_CORES, run_traced
+from drawn import TENSOR_CORES, run_traced
 
 LAYERS = 32
 
@@ -28,10 +28,5 @@ def draw_step(job, copy):
         job.item()
 
 
-def make_steps(severity):
-    """Make the copies of the ranks."""
-    return [700 * severity]
-
-
 if __name__ == "__main__":
-    run_traced(__doc__, make_steps, lambda severity: [0], draw=draw_step)
+    run_traced(__doc__, lambda severity: [700 * severity], [0], draw=draw_step)

@@ -8,13 +8,7 @@
 # ///
 """The trace of a job that multiplies float32 matrices on a GPU with tensor cores."""
 
-from traced import PLAIN_CORES, Step, run_traced
-
-
-def make_steps(severity):
-    """Make the steps of the ranks."""
-    return [Step(matrix_name=PLAIN_CORES, kernel=400 * severity)]
-
+from drawn import PLAIN_CORES, Step, run_traced
 
 if __name__ == "__main__":
-    run_traced(__doc__, make_steps, lambda severity: [Step()])
+    run_traced(__doc__, lambda severity: [Step(matrix_name=PLAIN_CORES, kernel=400 * severity)])

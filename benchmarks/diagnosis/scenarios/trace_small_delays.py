@@ -5,7 +5,7 @@
 # ///
 """The trace of a job with a little of everything, none of it large enough for a fix."""
 
-from traced import Step, run_traced
+from drawn import Step, run_traced
 
 
 def make_steps(severity):
@@ -22,4 +22,4 @@ def make_steps(severity):
 
 
 if __name__ == "__main__":
-    run_traced(__doc__, make_steps, lambda severity: [Step()])
+    run_traced(__doc__, make_steps)

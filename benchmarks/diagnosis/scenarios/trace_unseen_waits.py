@@ -3,9 +3,9 @@
 # severities = [1.0, 4.0, 20.0]
 # drawn = "traces"
 # ///
-"""The trace without stacks of a server that waits for requests: no bottleneck shows, nor the wait."""
+"""The trace without stacks of a server that waits for requests; it does not show the wait."""
 
-from traced import TENSOR_CORES, run_traced
+from drawn import TENSOR_CORES, run_traced
 
 
 def draw_step(job, waiting):
@@ -17,10 +17,5 @@ def draw_step(job, waiting):
     job.python(waiting)
 
 
-def make_steps(severity):
-    """Make the waits of the ranks."""
-    return [12_000 * severity]
-
-
 if __name__ == "__main__":
-    run_traced(__doc__, make_steps, lambda severity: [100], draw=draw_step)
+    run_traced(__doc__, lambda severity: [12_000 * severity], [100], draw=draw_step)

@@ -8,7 +8,7 @@
 # ///
 """The trace of a model whose operators are called through many layers of Python."""
 
-from traced import TENSOR_CORES, run_traced
+from drawn import TENSOR_CORES, run_traced
 
 
 def draw_step(job, gap):
@@ -23,10 +23,5 @@ def draw_step(job, gap):
         job.item()
 
 
-def make_steps(severity):
-    """Make the times between operators of the ranks."""
-    return [40 * severity]
-
-
 if __name__ == "__main__":
-    run_traced(__doc__, make_steps, lambda severity: [5], draw=draw_step)
+    run_traced(__doc__, lambda severity: [40 * severity], [5], draw=draw_step)

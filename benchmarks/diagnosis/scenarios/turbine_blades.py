@@ -4,17 +4,19 @@
 # fix = ["evaluate less often", "log histograms less often"]
 # severities = [0.7, 1.0, 1.5]  # how often it evaluates and writes histograms
 # ///
-"""Estimates the load on turbine blades from wind and strain, with a small trainer of its own."""
+"""Estimates the load on turbine blades from wind and strain, and logs weights and gradients."""
 
 import json
-import os
 import tempfile
 
 import numpy as np
 import torch
-from common import Throughput, arguments
+from common import arguments, train
 from torch import nn
 from torchmetrics import MeanMetric
+
+BATCH = 256
+EPOCHS = 4
 
 
 class LoadNet(nn.Module):
@@ -27,7 +29,7 @@ class LoadNet(nn.Module):
 
     def forward(self, x):
         x = self.lift(x)
-        for layer, norm in zip(self.layers, self.norms):
+        for layer, norm in zip(self.layers, self.norms, strict=True):
             x = x + torch.nn.functional.silu(layer(norm(x)))
         return self.out(x)
 
@@ -35,8 +37,8 @@ class LoadNet(nn.Module):
 class EventFile:
     """Scalars and histograms as lines of JSON."""
 
-    def __init__(self, folder):
-        self.file = open(os.path.join(folder, "events.jsonl"), "w")
+    def __init__(self, file):
+        self.file = file
 
     def scalar(self, step, tag, value):
         self.file.write(json.dumps({"step": step, "tag": tag, "value": value}) + "\n")
@@ -48,68 +50,22 @@ class EventFile:
         line["mean"], line["std"] = float(values.mean()), float(values.std())
         self.file.write(json.dumps(line) + "\n")
 
-    def close(self):
-        self.file.close()
+
+criterion = nn.SmoothL1Loss()
 
 
-class Callback:
-    def after_step(self, trainer):
-        pass
+def compute_loss(model, inputs, targets):
+    return criterion(model(inputs), targets)
 
 
-class Histograms(Callback):
-    def __init__(self, events, interval):
-        self.events, self.interval = events, interval
-
-    def after_step(self, trainer):
-        if trainer.step % self.interval == 0:
-            for name, parameter in trainer.model.named_parameters():
-                self.events.histogram(trainer.step, f"weights/{name}", parameter)
-                self.events.histogram(trainer.step, f"gradients/{name}", parameter.grad)
-
-
-class HeldOut(Callback):
-    def __init__(self, data, events, interval):
-        self.data, self.events, self.interval = data, events, interval
-
-    @torch.no_grad()
-    def after_step(self, trainer):
-        if trainer.step % self.interval:
-            return
-        trainer.model.eval()
-        metric = MeanMetric()
-        for x, y in zip(*(part.split(256) for part in self.data)):
-            metric.update(trainer.criterion(trainer.model(x), y))
-        self.events.scalar(trainer.step, "held_out", float(metric.compute()))
-        trainer.model.train()
-
-
-class Trainer:
-    def __init__(self, model, data, events, callbacks, batch=256, lr=1e-3):
-        self.model, self.data, self.events, self.callbacks = model, data, events, callbacks
-        self.batch = batch
-        self.criterion = nn.SmoothL1Loss()
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
-        self.step = 0
-        self.meter = Throughput()
-
-    def fit(self, steps):
-        inputs, targets = self.data
-        while self.step < steps:
-            order = torch.randperm(len(inputs))
-            for rows in order.split(self.batch):
-                loss = self.criterion(self.model(inputs[rows]), targets[rows])
-                self.optimizer.zero_grad()
-                loss.backward()
-                self.optimizer.step()
-                self.step += 1
-                if self.step % 20 == 0:
-                    self.events.scalar(self.step, "loss", loss.item())
-                for callback in self.callbacks:
-                    callback.after_step(self)
-                self.meter.update(len(rows))
-                if self.step == steps:
-                    break
+@torch.no_grad()
+def evaluate(model, data):
+    model.eval()
+    metric = MeanMetric()
+    for x, y in zip(*(part.split(256) for part in data), strict=True):
+        metric.update(criterion(model(x), y))
+    model.train()
+    return float(metric.compute())
 
 
 def blades(count, mixing):
@@ -117,21 +73,35 @@ def blades(count, mixing):
     return inputs, torch.tanh(inputs @ mixing) + 0.05 * torch.randn(count, 6)
 
 
+def shuffled(inputs, targets):
+    for _ in range(EPOCHS):
+        for rows in torch.randperm(len(inputs)).split(BATCH):
+            yield inputs[rows], targets[rows]
+
+
 def main():
     args = arguments(__doc__)
     mixing = torch.randn(64, 6) / 8
     evaluate_every = 120 if args.fixed else max(1, round(6 / args.severity))
     histogram_every = 120 if args.fixed else max(1, round(2 / args.severity))
-    with tempfile.TemporaryDirectory(prefix="blades") as folder:
-        events = EventFile(folder)
-        callbacks = [
-            HeldOut(blades(6144, mixing), events, evaluate_every),
-            Histograms(events, histogram_every),
-        ]
-        trainer = Trainer(LoadNet(), blades(16384, mixing), events, callbacks)
-        trainer.fit(250)
-        events.close()
-    trainer.meter.report()
+    held_out = blades(6144, mixing)
+    model = LoadNet()
+    with tempfile.TemporaryFile("w") as file:
+        events = EventFile(file)
+
+        def after_step(step, loss):
+            if step % 20 == 0:
+                events.scalar(step, "loss", loss.item())
+            if step % evaluate_every == 0:
+                events.scalar(step, "held_out", evaluate(model, held_out))
+            if step % histogram_every == 0:
+                for name, parameter in model.named_parameters():
+                    events.histogram(step, f"weights/{name}", parameter)
+                    events.histogram(step, f"gradients/{name}", parameter.grad)
+
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        batches = shuffled(*blades(16_384, mixing))
+        train(model, optimizer, batches, compute_loss, after_step=after_step)
 
 
 if __name__ == "__main__":

@@ -16,15 +16,11 @@ from threading import Thread
 
 import numpy as np
 import torch
-import torch.distributed as dist
-from common import Throughput, arguments, convolutions
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset
+from common import RANK, Samples, arguments, convolutions, sgd, share, train
+from torch.utils.data import DataLoader
 
 SHAPE = (3, 32, 32)
 BATCH = 16
-STEPS = 100
 LATENCY_S = (0.0001, 0.005)
 
 
@@ -45,13 +41,11 @@ def serve(listener, latency_s):
         Thread(target=answer, args=(listener.accept(), contents, latency_s), daemon=True).start()
 
 
-class Shard(Dataset):
-    def __init__(self, address):
+class Shard(Samples):
+    def __init__(self, length, address):
+        super().__init__(length)
         self.address = address
         self.disk = None
-
-    def __len__(self):
-        return STEPS * BATCH
 
     def __getitem__(self, index):
         if self.disk is None:
@@ -63,26 +57,13 @@ class Shard(Dataset):
 
 def main():
     args = arguments(__doc__)
-    dist.init_process_group("gloo")
-    far = dist.get_rank() == 1 and not args.fixed
+    far = RANK == 1 and not args.fixed
     listener = Listener(("127.0.0.1", 0))
     service = (listener, LATENCY_S[far] * args.severity)
     multiprocessing.Process(target=serve, args=service, daemon=True).start()
-    loader = DataLoader(Shard(listener.address), batch_size=BATCH, shuffle=True, num_workers=1)
-    model = DistributedDataParallel(convolutions(3, 32, 8))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    criterion = nn.CrossEntropyLoss()
-    meter = Throughput()
-    for images, labels in loader:
-        optimizer.zero_grad()
-        loss = criterion(model(images), labels)
-        loss.backward()
-        optimizer.step()
-        meter.update(2 * len(labels))
-    if dist.get_rank() == 0:
-        print(f"final loss {loss.item():.4f}")
-        meter.report()
-    dist.destroy_process_group()
+    shard = Shard(100 * BATCH, listener.address)
+    model = share(convolutions(width=8))
+    train(model, sgd(model, momentum=0), DataLoader(shard, BATCH, shuffle=True, num_workers=1))
 
 
 if __name__ == "__main__":

@@ -6,20 +6,18 @@
 # ///
 """Trains a species distribution model: which plants grow on a plot, from its climate."""
 
-import argparse
 import random
 import string
 from functools import partial
 
 import torch
-from common import Throughput
+from common import Samples, arguments, sgd, train
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 PLOTS = 1500
 VARIABLES = 96
 BATCH = 32
-STEPS = 220
 
 
 def latin_names(count):
@@ -32,15 +30,13 @@ def latin_names(count):
     return sorted(names)[:count]
 
 
-class Survey(Dataset):
+class Survey(Samples):
     """Species on each plot, as the botanists wrote them down."""
 
-    def __init__(self, names):
+    def __init__(self, length, names):
+        super().__init__(length)
         self.climate = torch.randn(PLOTS, VARIABLES)
         self.found = [random.sample(names, random.randint(14, 26)) for _ in range(PLOTS)]
-
-    def __len__(self):
-        return BATCH * STEPS
 
     def __getitem__(self, index):
         return self.climate[index % PLOTS], self.found[index % PLOTS]
@@ -58,51 +54,25 @@ def with_targets(plots, names, numbers=None):
     return climate, present
 
 
-class Trainer:
-    def __init__(self, model, lr):
-        self.model = model
-        self.optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
-        self.criterion = nn.BCEWithLogitsLoss()
-        self.meter = Throughput()
+criterion = nn.BCEWithLogitsLoss()
 
-    def step(self, climate, present):
-        loss = self.criterion(self.model(climate), present)
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-        return loss.detach()
 
-    def fit(self, loader):
-        for climate, present in loader:
-            loss = self.step(climate, present)
-            self.meter.update(len(climate))
-        return loss.item()
+def compute_loss(model, climate, present):
+    return criterion(model(climate), present)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--severity", type=float, default=1.0)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--fixed", action="store_true")
-    args = parser.parse_args()
-    random.seed(args.seed)
-    torch.manual_seed(args.seed)
+    args = arguments(__doc__, threads=None)
     names = latin_names(round(4000 * args.severity))
     numbers = {name: number for number, name in enumerate(names)} if args.fixed else None
-    loader = DataLoader(
-        Survey(names),
-        batch_size=BATCH,
-        shuffle=True,
-        num_workers=2,
-        collate_fn=partial(with_targets, names=names, numbers=numbers),
-    )
+    collate = partial(with_targets, names=names, numbers=numbers)
+    survey = Survey(220 * BATCH, names)
+    loader = DataLoader(survey, BATCH, shuffle=True, num_workers=2, collate_fn=collate)
     model = nn.Sequential(
         nn.Linear(VARIABLES, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(),
         nn.Linear(64, len(names)),
     )  # fmt: skip
-    trainer = Trainer(model, lr=0.1)
-    print(f"final loss {trainer.fit(loader):.4f}")
-    trainer.meter.report()
+    train(model, sgd(model, 0.1), loader, compute_loss)
 
 
 if __name__ == "__main__":

@@ -20,26 +20,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stepscope.access.distributions import (
-    MetricHistogram,
-    MetricsHistogram,
-    RankHistogram,
-    StepHistogram,
-)
 from stepscope.access.profiles import PythonProfile
 from stepscope.access.recorded import open_when_present
 from stepscope.access.run import OpenRun
-from stepscope.access.timeline_chart import TimelineChart
-from stepscope.access.timelines import RankTimeline, StepTimeline
+from stepscope.access.tables import MetricHistogram, MetricsHistogram, RankHistogram, StepHistogram
+from stepscope.access.timeline_chart import RankTimeline, StepTimeline, TimelineChart
 from stepscope.analysis import Heatmap, HeatmapRow, Histogram
 from stepscope.cost import JobCost
-from stepscope.run import (
-    DataLoaderAnalysis,
-    Frame,
-    JobStatistics,
-    LoaderWorker,
-    Run,
-)
+from stepscope.run import DataLoaderAnalysis, Frame, JobStatistics, LoaderWorker, Run
 
 __all__ = [
     "DataLoaderAnalysis",

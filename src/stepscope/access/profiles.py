@@ -1,22 +1,29 @@
-"""Python functions by time: a table, and a page with it and the tree of calls."""
+"""Python functions by time: a table, and a page with it and the tree of calls.
+
+An open run as an HTML fragment, for notebooks: its overview and its verdict.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any
 
-from stepscope.analysis import (
-    StackNode,
-    build_stack_tree,
-    profile_functions,
-    select_samples,
+from stepscope import (
+    analysis,
+    diagnosis,
+    exporters,
+    intervals,
+    output_files,
+    quantities,
+    schema,
+    views,
 )
-from stepscope.exporters import FunctionTable, render_python_profile
-from stepscope.intervals import Intervals, Mask
-from stepscope.output_files import atomic_write
+from stepscope.quantities import count_of, duration
 from stepscope.run import (
     Frame,
     ProfiledFunction,
@@ -26,7 +33,6 @@ from stepscope.run import (
     frame_of,
     read_python_profiles,
 )
-from stepscope.schema import ProcessInfo, StackSamplerFact
 
 ORDERS = ("own", "total", "calls", "primitive_calls")
 _TYPES: dict[str, type] = {
@@ -84,7 +90,7 @@ class PythonProfile(Frame):
 
     def html(self) -> str:
         """Return an HTML page: the functions by time, and of stack samples the tree of calls."""
-        return render_python_profile(self._tables, page=True)
+        return exporters.render_python_profile(self._tables, page=True)
 
     def write_html(self, path: str | Path) -> Path:
         """Write the page to a file, and return its path.
@@ -92,12 +98,12 @@ class PythonProfile(Frame):
         Raises:
             OSError: the file cannot be written.
         """
-        with atomic_write(Path(path)) as file:
+        with output_files.atomic_write(Path(path)) as file:
             file.write(self.html().encode())
         return Path(path)
 
     def _repr_html_(self) -> str:
-        return render_python_profile(self._tables, page=False)
+        return exporters.render_python_profile(self._tables, page=False)
 
     @cached_property
     def _rows(self) -> list[dict[str, Any]]:
@@ -112,20 +118,20 @@ class PythonProfile(Frame):
         return rows
 
     @cached_property
-    def _tables(self) -> list[FunctionTable]:
+    def _tables(self) -> list[exporters.FunctionTable]:
         """Functions by process and profiler, with the trees of stack samples."""
-        trees: dict[tuple[str | None, str], list[StackNode]] = {}
+        trees: dict[tuple[str | None, str], list[analysis.StackNode]] = {}
         for process, rank, mask in _select_processes(self._run, self._query):
             key = (None if self._query.merged else process.process, _OWN_PROFILER)
             title = f"{rank.name}, {process.title}" if self._query.workers else rank.name
-            tree = build_stack_tree(self._run.stack_samples(process), mask)
+            tree = analysis.build_stack_tree(self._run.stack_samples(process), mask)
             tree.function = title
             trees.setdefault(key, []).append(tree)
         groups: dict[tuple[str | None, str], list[dict[str, Any]]] = {}
         for row in self._rows:
             groups.setdefault((row["process"], row["profiler"]), []).append(row)
         return [
-            FunctionTable(
+            exporters.FunctionTable(
                 title="All processes" if self._query.merged else str(rows[0]["rank"]),
                 profiler=profiler,
                 rows=rows,
@@ -141,7 +147,9 @@ def _sort_key(row: dict[str, Any], order: str) -> tuple[Any, ...]:
     return (value is None, -(value or 0), -row["own_ratio"], -row["total_ratio"], row["function"])
 
 
-def _select_processes(run: Run, query: ProfileQuery) -> Iterator[tuple[ProcessInfo, Rank, Mask]]:
+def _select_processes(
+    run: Run, query: ProfileQuery
+) -> Iterator[tuple[schema.ProcessInfo, Rank, intervals.Mask]]:
     """Yield the sampled processes with the mask of their selected samples."""
     if query.selection.borders is not None:
         return  # samples are taken at any moment
@@ -149,7 +157,7 @@ def _select_processes(run: Run, query: ProfileQuery) -> Iterator[tuple[ProcessIn
         during = query.selection.find_times(rank)
         for process in run.workers_of(rank.process) if query.workers else [rank.process]:
             samples = run.stack_samples(process)
-            mask = select_samples(
+            mask = analysis.select_samples(
                 samples,
                 rank.spans,
                 rank.steps,
@@ -164,9 +172,9 @@ def _select_processes(run: Run, query: ProfileQuery) -> Iterator[tuple[ProcessIn
 def _profile_samples(run: Run, query: ProfileQuery) -> Iterator[_Part]:
     """Yield the profiles from stack samples."""
     for process, rank, mask in _select_processes(run, query):
-        profile = profile_functions(run.stack_samples(process), mask)
+        profile = analysis.profile_functions(run.stack_samples(process), mask)
         weight = max(1, profile.weight)
-        is_timed = bool(process.facts_of(StackSamplerFact))
+        is_timed = bool(process.facts_of(schema.StackSamplerFact))
         rows = [
             {
                 "rank": rank.name,
@@ -203,14 +211,17 @@ def _list_imported(run: Run, query: ProfileQuery) -> Iterator[_Part]:
                 yield from _sum_imported(run, process, query.selection, None)
 
 
-def _find_extent(rank: Rank, steps: tuple[int, int]) -> Intervals:
+def _find_extent(rank: Rank, steps: tuple[int, int]) -> intervals.Intervals:
     """Find when some steps of a rank ran."""
     selected = (rank.steps.number >= steps[0]) & (rank.steps.number < steps[1])
-    return Intervals(rank.steps.start[selected], rank.steps.end[selected])
+    return intervals.Intervals(rank.steps.start[selected], rank.steps.end[selected])
 
 
 def _sum_imported(
-    run: Run, process: ProcessInfo, selection: ProfileSelection, within: Intervals | None
+    run: Run,
+    process: schema.ProcessInfo,
+    selection: ProfileSelection,
+    within: intervals.Intervals | None,
 ) -> Iterator[_Part]:
     """Yield the sums of the imported profiles of a process by profiler."""
     by_profiler: dict[str, list[ProfiledFunction]] = {}
@@ -268,3 +279,26 @@ def _merge(parts: Iterable[_Part]) -> list[_Part]:
     return [
         _Part(rows=rows, weight=weights[profiler]) for profiler, rows in rows_by_profiler.items()
     ]
+
+
+def render_overview(overview: views.Overview) -> str:
+    """Render the job, its state, its figures and the verdict."""
+    facts = [", ".join(sorted({str(node.state) for node in overview.nodes}))]
+    if overview.started_ns is not None:
+        facts.append(f"started {views.utc_time(overview.started_ns)}")
+    facts.append(f"took {duration(overview.duration_ns)}")
+    if overview.rank_count:
+        facts.append(count_of(overview.rank_count, "rank"))
+    if overview.step_ns is not None:
+        facts.append(
+            f"{count_of(overview.step_ns.count, 'step')} of {duration(overview.step_ns.mean)}"
+        )
+    for name, ratio in (("GPU", overview.gpu_busy_ratio), ("CPU", overview.cpu_busy_ratio)):
+        if ratio is not None:
+            facts.append(f"{name} busy {quantities.percent(ratio)}")
+    line = " · ".join(escape(fact) for fact in facts if fact)
+    return (
+        f"<div><strong>{escape(overview.run_id)}</strong> "
+        f"<code>{escape(shlex.join(overview.command))}</code>"
+        f"{diagnosis.render_dim(line)}</div>{overview.verdict._repr_html_()}"
+    )

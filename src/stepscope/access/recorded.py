@@ -1,16 +1,19 @@
-"""A run, finished or still growing: its state, waiting for its data, and the selection of it."""
+"""A run, finished or still growing: its state, waiting for its data, and the selection of it.
+
+Names and times as callers give them, checked: a wrong one is an error that lists the right.
+"""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from stepscope.access.selection import Moment, Names, chosen_names, moment_ns
-from stepscope.errors import JobEndedError, NotARunError, WaitTimeoutError
-from stepscope.quantities import count_of, number
+from stepscope import errors, quantities, schema
 from stepscope.run import (
     NodeMetrics,
     Rank,
@@ -24,7 +27,6 @@ from stepscope.run import (
     open_run,
     reopen_run,
 )
-from stepscope.schema import METRIC_TYPES, SPAN_KINDS, JobState, RunInfo
 
 DEFAULT_TIMEOUT_S = 600.0
 _MIN_PAUSE_S = 0.2
@@ -41,7 +43,7 @@ def open_when_present(location: str | Path, timeout_s: float) -> Run:
     while True:
         try:
             return open_run(location)
-        except NotARunError:
+        except errors.NotARunError:
             if time.monotonic() >= deadline:
                 raise
         time.sleep(_MIN_PAUSE_S)
@@ -57,12 +59,12 @@ class RecordedRun:
         return f"OpenRun({self.info.run_id!r})"
 
     @property
-    def info(self) -> RunInfo:
+    def info(self) -> schema.RunInfo:
         """Content of `run.json`."""
         return self._run.reader.info
 
     @property
-    def state(self) -> JobState | None:
+    def state(self) -> schema.JobState | None:
         """State of the job at this moment: `InProgress`, `Stopping`, `Failed`, `Stopped`,
         `Unknown` (its exit status was not seen) or `Completed`, of several nodes the first of
         these; None for imported traces, and before the first heartbeat."""
@@ -119,7 +121,7 @@ class RecordedRun:
             JobEndedError: the job has ended without them.
             WaitTimeoutError: there were none in time, or the monitor is lost.
         """
-        names = chosen_names("metric", metric, METRIC_TYPES)
+        names = chosen_names("metric", metric, schema.METRIC_TYPES)
         return self._wait_for_values("metrics", "metric", names, "sample", timeout_s)
 
     def wait_for_spans(
@@ -135,7 +137,7 @@ class RecordedRun:
             JobEndedError: the job has ended without them.
             WaitTimeoutError: there were none in time, or the monitor is lost.
         """
-        kinds = chosen_names("kind of span", kind, SPAN_KINDS)
+        kinds = chosen_names("kind of span", kind, schema.SPAN_KINDS)
         return self._wait_for_values("spans", "kind", kinds, "span", timeout_s)
 
     def wait_for_steps(
@@ -152,7 +154,7 @@ class RecordedRun:
             present = max((len(rank.steps) for rank in self._run.ranks), default=0)
             if present >= step_count:
                 return None
-            return f"has {count_of(present, 'complete step')} of {step_count}"
+            return f"has {quantities.count_of(present, 'complete step')} of {step_count}"
 
         return self._wait(lacks_steps, timeout_s)
 
@@ -201,16 +203,16 @@ class RecordedRun:
                 return self
             if has_ended:
                 ending = f"has ended ({self.state})" if self.state else "was imported"
-                raise JobEndedError(f"{name} {ending} and {lack}.")
+                raise errors.JobEndedError(f"{name} {ending} and {lack}.")
             if is_silent:
-                raise WaitTimeoutError(
+                raise errors.WaitTimeoutError(
                     f"{name} {lack}, and its monitor sends no heartbeat. If it was killed, "
                     "`stepscope recover RUN` reads the rest of the recorded data."
                 )
             now_s = time.monotonic()
             if now_s >= deadline:
-                raise WaitTimeoutError(
-                    f"{name} {lack} after {number(timeout_s)} s; its state is "
+                raise errors.WaitTimeoutError(
+                    f"{name} {lack} after {quantities.number(timeout_s)} s; its state is "
                     f"{self.state or 'unknown'}."
                 )
             # Reading takes at most half of the time.
@@ -252,3 +254,56 @@ class RecordedRun:
         first, last = self._moment(start), self._moment(end)
         selected = {n: m for n, m in self._run.metrics.items() if names is None or n in names}
         return {name: metrics.between(first, last) for name, metrics in selected.items()}
+
+
+Moment = int | datetime | timedelta
+"""Nanoseconds since 1970, a time with its zone, or the time since the run began."""
+Names = str | re.Pattern[str] | Sequence[str]
+"""A name, several, or a compiled pattern that whole names match."""
+MAX_LISTED = 100
+"""Names that an error message lists."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def moment_ns(moment: Moment | None, begin_ns: int) -> int | None:
+    """A moment in nanoseconds since 1970, exact; None stays None.
+
+    Args:
+        moment: as the caller gave it.
+        begin_ns: when the run began.
+    """
+    if isinstance(moment, datetime):
+        if moment.tzinfo is None:
+            raise errors.UsageError(
+                f"{moment} names no time zone: give datetime(..., tzinfo=...), nanoseconds since "
+                "1970, or the time since the run started as a timedelta."
+            )
+        return (moment - _EPOCH) // _MICROSECOND * 1000
+    if isinstance(moment, timedelta):
+        return begin_ns + moment // _MICROSECOND * 1000
+    return moment
+
+
+def chosen_names(kind: str, requested: Names | None, available: Iterable[str]) -> list[str] | None:
+    """Return the requested names; None for all.
+
+    Raises:
+        UsageError: a requested name is not available.
+    """
+    if requested is None:
+        return None
+    names = list(available)
+    if isinstance(requested, re.Pattern):
+        return [name for name in names if requested.fullmatch(name)]
+    requested_names = [requested] if isinstance(requested, str) else list(requested)
+    for name in requested_names:
+        if name not in names:
+            raise errors.UsageError(f"There is no {kind} {name!r}; there are {_listed(names)}.")
+    return requested_names
+
+
+def _listed(names: Sequence[str]) -> str:
+    listed = ", ".join(repr(name) for name in names[:MAX_LISTED]) or "none"
+    omitted_count = len(names) - MAX_LISTED
+    return listed if omitted_count <= 0 else f"{listed} and {quantities.count(omitted_count)} more"

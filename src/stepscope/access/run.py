@@ -7,39 +7,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from stepscope.access import distributions, phase_tables, profiles, tables, timelines
-from stepscope.access.profiles import PythonProfile
+from stepscope import analysis, comparison, diagnosis, errors, exporters, rule_feed, schema, views
+from stepscope.access import profiles, tables, timeline_chart
+from stepscope.access.profiles import PythonProfile, render_overview
+from stepscope.access.recorded import Moment, Names, chosen_names
 from stepscope.access.run_frames import RunFrames
-from stepscope.access.run_html import render_overview
-from stepscope.access.selection import Moment, Names, chosen_names
 from stepscope.access.timeline_chart import MAX_BINS, TIMELINE_METRICS, TimelineChart
-from stepscope.analysis import (
-    DURATION_BINS,
-    HEATMAP_METRICS,
-    HEATMAP_TICKS,
-    PHASES,
-    RATIO_BIN,
-    Heatmap,
-    build_heatmap,
-)
-from stepscope.comparison import (
-    Comparison,
-    compare_runs,
-    parse_allowed_groups,
-    parse_condition,
-)
 from stepscope.cost import Cost, JobCost, PriceRequest, parse_usd_per_hour, report_cost
-from stepscope.diagnosis import Verdict
-from stepscope.errors import UsageError
-from stepscope.exporters import (
-    GPU_BELOW_RATIO,
-    SOURCES,
-    ExportedTimeline,
-    choose_content,
-    export_timeline,
-    find_step_range,
-)
-from stepscope.rule_feed import make_verdict
+from stepscope.exporters import export_timeline
 from stepscope.run import (
     PARTS,
     PERIODS,
@@ -58,8 +33,6 @@ from stepscope.run import (
     number_ranks,
     open_run,
 )
-from stepscope.schema import METRIC_TYPES
-from stepscope.views import show_overview
 from stepscope.views.profiling_report import Report, choose_report_rules, make_report
 
 
@@ -71,11 +44,11 @@ class OpenRun(RunFrames):
     """
 
     def _repr_html_(self) -> str:
-        return render_overview(show_overview(self._run))
+        return render_overview(views.show_overview(self._run))
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> diagnosis.Verdict:
         """Diagnose the run."""
-        return make_verdict(self._run)
+        return rule_feed.make_verdict(self._run)
 
     def report(
         self,
@@ -106,25 +79,31 @@ class OpenRun(RunFrames):
         device: str | Sequence[str] | None = None,
         start: Moment | None = None,
         end: Moment | None = None,
-        bin_width: float = RATIO_BIN,
-    ) -> distributions.MetricsHistogram:
+        bin_width: float = analysis.RATIO_BIN,
+    ) -> tables.MetricsHistogram:
         """Build histograms of metrics by device, and of the mean over devices (device `mean`) for
         metrics that are not sampled per node."""
-        return distributions.metrics_histogram(
+        return tables.metrics_histogram(
             self._metrics(node, start, end),
-            names=chosen_names("metric", metric, METRIC_TYPES) or [],
+            names=chosen_names("metric", metric, schema.METRIC_TYPES) or [],
             devices=[device] if isinstance(device, str) else None if device is None else [*device],
             bin_width=bin_width,
         )
 
     def step_histogram(
-        self, *, phase: str | None = None, rank: int | None = None, bins: int = DURATION_BINS
-    ) -> distributions.StepHistogram:
+        self,
+        *,
+        phase: str | None = None,
+        rank: int | None = None,
+        bins: int = analysis.DURATION_BINS,
+    ) -> tables.StepHistogram:
         """Build histograms of the durations of steps or of one phase."""
-        chosen_names("phase", phase, PHASES)
-        return distributions.step_histogram(self._ranks(rank), phase=phase, bins=bins)
+        chosen_names("phase", phase, analysis.PHASES)
+        return tables.step_histogram(self._ranks(rank), phase=phase, bins=bins)
 
-    def heatmap(self, node: str | None = None, *, last: int = HEATMAP_TICKS) -> Heatmap:
+    def heatmap(
+        self, node: str | None = None, *, last: int = analysis.HEATMAP_TICKS
+    ) -> analysis.Heatmap:
         """Build a heat map of the metrics of nodes over their last sampling ticks.
 
         Args:
@@ -132,17 +111,19 @@ class OpenRun(RunFrames):
             last: count of sampling ticks.
         """
         if not self.nodes:
-            raise UsageError("No node was monitored: run the job with `stepscope run -- CMD`.")
+            raise errors.UsageError(
+                "No node was monitored: run the job with `stepscope run -- CMD`."
+            )
         names = chosen_names("node", node, self.nodes)
         samples = {
-            name: self._run.metrics[name].load(*HEATMAP_METRICS)
+            name: self._run.metrics[name].load(*analysis.HEATMAP_METRICS)
             for name in (self.nodes if names is None else names)
         }
-        return build_heatmap(samples, last)
+        return analysis.build_heatmap(samples, last)
 
-    def step_timeline(self, *, rank: int | None = None) -> timelines.StepTimeline:
+    def step_timeline(self, *, rank: int | None = None) -> timeline_chart.StepTimeline:
         """Return the durations of steps over time."""
-        return timelines.step_timeline(self._ranks(rank))
+        return timeline_chart.step_timeline(self._ranks(rank))
 
     def timeline(
         self,
@@ -166,12 +147,12 @@ class OpenRun(RunFrames):
         Raises:
             UsageError: no node was monitored in this range.
         """
-        names = chosen_names("metric", metric, METRIC_TYPES) or []
+        names = chosen_names("metric", metric, schema.METRIC_TYPES) or []
         nodes = chosen_names("node", node, self.nodes) or []
         first, last = Period.of(self._moment(start), self._moment(end))
         bins = choose_bins(self._run, MAX_BINS, within=(first, last))
         if bins is None:
-            raise UsageError("No node was monitored in this range.")
+            raise errors.UsageError("No node was monitored in this range.")
         return TimelineChart(
             self, bins, aggregate_samples(self._run.reader, bins, names, nodes=nodes)
         )
@@ -192,7 +173,7 @@ class OpenRun(RunFrames):
         try:
             price = parse_usd_per_hour(usd_per_hour)
         except (ValueError, ArithmeticError) as error:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{usd_per_hour!r} is not a price; give US dollars per hour."
             ) from error
         return JobCost(
@@ -247,7 +228,7 @@ class OpenRun(RunFrames):
         end: Moment | None = None,
     ) -> Frame:
         """Return shares of samples below, within and above a range: one row per node and device."""
-        chosen_names("metric", metric, METRIC_TYPES)
+        chosen_names("metric", metric, schema.METRIC_TYPES)
         return tables.usage(self._metrics(None, start, end), metric, low=low, high=high)
 
     def utilization(
@@ -276,20 +257,16 @@ class OpenRun(RunFrames):
             rank: only the phases of this rank.
         """
         phases = chosen_names("phase", phase, TRAINING_PHASES)
-        return phase_tables.utilization(
+        return tables.utilization(
             self._metrics(node, start, end),
-            chosen_names("metric", metric, METRIC_TYPES) or [],
+            chosen_names("metric", metric, schema.METRIC_TYPES) or [],
             phases,
             ranks=self._ranks(rank),
             job=self.job_statistics(),
         )
 
     def phase_intervals(
-        self,
-        phase: Names = PERIODS,
-        *,
-        part: Names = "inside",
-        rank: int | None = None,
+        self, phase: Names = PERIODS, *, part: Names = "inside", rank: int | None = None
     ) -> Frame:
         """Return when the phases of the job were: rank, phase, part, start_ns, end_ns, duration_ns.
 
@@ -303,7 +280,7 @@ class OpenRun(RunFrames):
             rank: only this rank. `initialization`, `training` and `finalization` are those of all
                 ranks together, and have no rank.
         """
-        return phase_tables.phase_intervals(
+        return tables.phase_intervals(
             self._ranks(rank),
             self.job_statistics(),
             chosen_names("phase", phase, TRAINING_PHASES) or [],
@@ -358,7 +335,7 @@ class OpenRun(RunFrames):
             order: `own` or `total` for time, `calls` or `primitive_calls`; highest first.
             top: count of functions per process, 0 for all.
         """
-        chosen_names("phase", phase, PHASES)
+        chosen_names("phase", phase, analysis.PHASES)
         chosen_names("period", period, PERIODS)
         chosen_names("order", order, profiles.ORDERS)
         pair = (modes, modes) if isinstance(modes, str) else modes
@@ -395,7 +372,7 @@ class OpenRun(RunFrames):
         fail_if: Sequence[str] = (),
         allow_different: Sequence[str] = (),
         strict: bool = False,
-    ) -> Comparison:
+    ) -> comparison.Comparison:
         """Compare this run to another, as `stepscope compare` does.
 
         Args:
@@ -409,13 +386,15 @@ class OpenRun(RunFrames):
         Raises:
             UsageError: an unknown condition or group.
         """
-        conditions = [parse_condition(text) for text in fail_if]
-        allowed = parse_allowed_groups(allow_different)
+        conditions = [comparison.parse_condition(text) for text in fail_if]
+        allowed = comparison.parse_allowed_groups(allow_different)
         programs = [
             [run._run if isinstance(run, OpenRun) else open_run(run) for run in runs]
             for runs in ((self, *again), (target, *target_again))
         ]
-        return compare_runs(*programs, conditions=conditions, allowed=allowed, strict=strict)
+        return comparison.compare_runs(
+            *programs, conditions=conditions, allowed=allowed, strict=strict
+        )
 
     # --- files -------------------------------------------------------------------------------
 
@@ -426,10 +405,10 @@ class OpenRun(RunFrames):
         start: Moment | None = None,
         end: Moment | None = None,
         steps: tuple[int, int] | None = None,
-        sources: str | Sequence[str] = SOURCES,
+        sources: str | Sequence[str] = exporters.SOURCES,
         suffix: str | Sequence[str] | None = None,
-        gpu_below: float = GPU_BELOW_RATIO,
-    ) -> ExportedTimeline:
+        gpu_below: float = exporters.GPU_BELOW_RATIO,
+    ) -> exporters.ExportedTimeline:
         """Write metrics, spans and windows on one time axis as a Chrome trace for Perfetto.
 
         The file is compressed if its name ends in `.gz`.
@@ -451,9 +430,9 @@ class OpenRun(RunFrames):
         start_ns, end_ns = self._moment(start), self._moment(end)
         if steps is not None:
             if start_ns is not None or end_ns is not None:
-                raise UsageError("Pass steps, or start and end, not both.")
-            start_ns, end_ns = find_step_range(self._run, steps)
-        content = choose_content(
+                raise errors.UsageError("Pass steps, or start and end, not both.")
+            start_ns, end_ns = exporters.find_step_range(self._run, steps)
+        content = exporters.choose_content(
             self._run,
             sources=[sources] if isinstance(sources, str) else sources,
             suffixes=[suffix] if isinstance(suffix, str) else suffix,

@@ -2,26 +2,28 @@
 
 The chart is a widget of anywidget, which works in JupyterLab, Notebook, VS Code and Colab; its
 script is built from `web/src/notebook`. Without anywidget, ranges are selected by `select`.
+
+Steps one after the other.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from typing import Any
 
+from stepscope import analysis, assets, errors, intervals, schema
 from stepscope._optional import require
+from stepscope.access.recorded import Moment
 from stepscope.access.run_frames import RunFrames
-from stepscope.access.selection import Moment
-from stepscope.analysis import HEATMAP_METRICS
-from stepscope.assets import read_web_asset
-from stepscope.errors import UsageError
-from stepscope.run import Bins, BinSeries, Frame, select_longest
-from stepscope.schema import METRIC_TYPES
+from stepscope.run import Bins, BinSeries, Frame, Rank, select_longest
 
-TIMELINE_METRICS = tuple(metric for metric in HEATMAP_METRICS if metric != "core_busy_ratio")
+TIMELINE_METRICS = tuple(
+    metric for metric in analysis.HEATMAP_METRICS if metric != "core_busy_ratio"
+)
 """Metrics of the chart; the cores would take a row each."""
 MAX_BINS = 700
 """About one bin per pixel."""
@@ -62,7 +64,7 @@ class TimelineChart:
         """
         first, last = self._run._moment(start), self._run._moment(end)
         if first is None or last is None or first >= last:
-            raise UsageError("The range ends before it starts.")
+            raise errors.UsageError("The range ends before it starts.")
         self._select((first, last))
         return self
 
@@ -113,13 +115,13 @@ class TimelineChart:
     def _repr_mimebundle_(self, **options: Any) -> Any:
         try:
             return self.widget._repr_mimebundle_(**options)
-        except UsageError as error:
+        except errors.UsageError as error:
             return {"text/plain": f"{self!r}\n{error}"}
 
     @property
     def _selected(self) -> tuple[int, int]:
         if self._selection is None:
-            raise UsageError(
+            raise errors.UsageError(
                 "No range is selected: drag over the chart, or call `.select(start, end)`."
             )
         return self._selection
@@ -168,17 +170,14 @@ class TimelineChart:
         ]
         listed.sort(key=lambda event: -(event["duration_ns"] or 0))
         return {
-            "events": {
-                "count": len(spans) + len(events),
-                "listed": listed[:MAX_LISTED_EVENTS],
-            },
+            "events": {"count": len(spans) + len(events), "listed": listed[:MAX_LISTED_EVENTS]},
             "selection": [time - self._bins.start_ns for time in self._selection],
         }
 
 
 def _make_row(series: BinSeries, *, with_node: bool) -> dict[str, Any]:
     values = [None if math.isnan(value) else value for value in series.mean.tolist()]
-    unit = METRIC_TYPES[series.metric].unit
+    unit = schema.METRIC_TYPES[series.metric].unit
     names = (series.metric, series.device, series.node if with_node else "")
     maximum = max((value for value in values if value is not None), default=0.0)
     return {
@@ -197,9 +196,9 @@ def _widget_class() -> Any:
     )
     traitlets = require("traitlets", extra="notebook")
     try:
-        script, style = (read_web_asset(f"timeline_widget.{form}") for form in ("js", "css"))
+        script, style = (assets.read_web_asset(f"timeline_widget.{form}") for form in ("js", "css"))
     except FileNotFoundError as error:
-        raise UsageError(_NOT_BUILT) from error
+        raise errors.UsageError(_NOT_BUILT) from error
 
     class TimelineWidget(anywidget.AnyWidget):  # type: ignore[name-defined,misc]
         _esm = script
@@ -209,3 +208,41 @@ def _widget_class() -> Any:
         events = traitlets.Dict().tag(sync=True)
 
     return TimelineWidget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTimeline:
+    """The steps of one rank; arrays have one entry per step, numbered from 0."""
+
+    rank: str
+    node: str
+    step: intervals.Int
+    start_ns: intervals.Int
+    duration_ns: intervals.Int
+    """Without evaluation."""
+    measured: intervals.Mask
+    """False in warm-up, which is slow, and under a profiler."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimeline:
+    """Durations of steps over time."""
+
+    ranks: list[RankTimeline]
+
+
+def step_timeline(ranks: Iterable[Rank]) -> StepTimeline:
+    """Return the steps of some ranks over time."""
+    return StepTimeline(
+        ranks=[
+            RankTimeline(
+                rank=rank.name,
+                node=rank.process.node,
+                step=rank.steps.number,
+                start_ns=rank.steps.start,
+                duration_ns=rank.steps.wall_ns,
+                measured=rank.steps.measured(),
+            )
+            for rank in ranks
+        ]
+    )

@@ -16,7 +16,7 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.columns import Strings
+from stepscope.analysis.arrays.columns import Strings
 
 Precision = Literal[
     "FP64", "TF32", "FP32", "BF16", "FP16", "FP8", "FP4", "MXFP4",

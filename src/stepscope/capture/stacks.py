@@ -10,6 +10,15 @@ would mostly acquire the lock where the sampled thread releases it voluntarily, 
 reads, and hardly ever inside a pure-Python function that takes less than 5 ms: samples would be
 biased towards the wrong lines. So while a sampler runs, the switch interval is `SWITCH_INTERVAL_S`,
 unless the job has set its own interval. Only threads that compete for the lock are affected.
+
+Time in which one thread of this process was runnable without a core, as the kernel counts it.
+
+Probe for Python's garbage collector, through `gc.callbacks`.
+
+A collection interrupts its thread at any point: in a forward pass, between steps, or in the
+middle of a write to a span log, which the logs are designed for. Training processes are watched
+from their first step on; forked children are not, unless they train too. Most collections visit
+a few hundred new objects and take microseconds: they are not timed.
 """
 
 from __future__ import annotations
@@ -22,10 +31,10 @@ import sysconfig
 import threading
 import time
 from types import CodeType
+from typing import Any
 
 from stepscope.capture import session
 from stepscope.capture.guard import Probe
-from stepscope.capture.run_queue import RunQueueDelay
 from stepscope.spool import Flag, Kind
 
 MAIN_PERIOD_S = 0.05
@@ -240,3 +249,130 @@ def _forget() -> None:
 # The sampler must not run during interpreter shutdown: objects it drops there may need the GIL.
 atexit.register(_probe.protect(stop))
 os.register_at_fork(before=_probe.protect(stop), after_in_child=_forget)
+
+
+MIN_DELAY_NS = 200_000
+"""Shorter delays are added to the next ones: every thread has some of a few microseconds."""
+_MAX_BYTES = 64
+
+
+class RunQueueDelay:
+    """Counter of one thread. The kernel counts a wait when it ends."""
+
+    __slots__ = ("_descriptor", "_total_ns")
+
+    def __init__(self, thread: int) -> None:
+        """Open the counter of the thread with this native id."""
+        self._total_ns = 0
+        try:
+            flags = os.O_RDONLY | os.O_CLOEXEC
+            self._descriptor = os.open(f"/proc/self/task/{thread}/schedstat", flags)
+            running_ns, self._total_ns, _ = self._read()
+            if not running_ns:  # the counters are switched off
+                self.close()
+        except (OSError, ValueError):
+            self._descriptor = -1
+
+    @property
+    def is_available(self) -> bool:
+        """False on kernels that do not count."""
+        return self._descriptor >= 0
+
+    def take_ns(self) -> int:
+        """Return the delay since the last call that did not return 0; 0 for less than
+        `MIN_DELAY_NS`."""
+        if self._descriptor < 0:
+            return 0
+        try:
+            total_ns = self._read()[1]
+        except (OSError, ValueError):  # the thread has ended
+            self.close()
+            return 0
+        delay_ns = total_ns - self._total_ns
+        if delay_ns < MIN_DELAY_NS:
+            return 0
+        self._total_ns = total_ns
+        return delay_ns
+
+    def close(self) -> None:
+        """Close the file of the counter."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _read(self) -> tuple[int, int, int]:
+        running_ns, waiting_ns, slice_count = os.pread(self._descriptor, _MAX_BYTES, 0).split()
+        return int(running_ns), int(waiting_ns), int(slice_count)
+
+
+MIN_DURATION_NS = 100_000
+"""Shorter collections are not recorded."""
+SMALL_THRESHOLD = 2000
+"""A collection of this many objects takes less than `MIN_DURATION_NS`. Python's default is 700, and
+2000 from Python 3.13 on."""
+
+_garbage_probe = Probe("garbage collections", coarse=True)
+_now = time.monotonic_ns
+_start_ns = 0
+_min_generation = 0
+
+
+def watch_this_process() -> None:
+    """Record collections from now on.
+
+    Called after some of the steps, because the job may change the settings of the collector, and
+    because a fork stops the probe.
+    """
+    global _min_generation
+    is_small = gc.isenabled() and 0 < gc.get_threshold()[0] <= SMALL_THRESHOLD
+    _min_generation = 1 if is_small else 0
+    if _watch not in gc.callbacks and session.live:
+        gc.callbacks.append(_watch)
+
+
+def _watch(phase: str, info: dict[str, Any]) -> None:
+    """Time one collection. The collector never runs concurrently: one start time is enough."""
+    global _start_ns
+    if info["generation"] < _min_generation:
+        return
+    if phase == "start":
+        _start_ns = _now()
+        return
+    end_ns = _now()
+    is_long = end_ns - _start_ns >= MIN_DURATION_NS
+    if is_long and hasattr(session.local, "logs") and not sys.is_finalizing():
+        _record(end_ns, info["generation"])
+
+
+def _write(end_ns: int, generation: int) -> None:
+    _garbage_probe.write(
+        Kind.GARBAGE_COLLECTION, _user_location(), _start_ns, end_ns, value=generation
+    )
+
+
+_record = _garbage_probe.protect(_write)
+
+
+def _user_location() -> str:
+    """Return file and line of the innermost frame of user code; '' without one.
+
+    No frame outlives this function: it would keep objects of the job alive.
+    """
+    frame = sys._getframe()
+    for _ in range(MAX_FRAMES):
+        caller = frame.f_back
+        if caller is None:
+            break
+        frame = caller
+        file = frame.f_code.co_filename
+        if not library_of(file):
+            return f"{file.rpartition('/')[2]}:{frame.f_lineno}"
+    return ""
+
+
+def _stop() -> None:
+    if _watch in gc.callbacks:
+        gc.callbacks.remove(_watch)
+
+
+os.register_at_fork(after_in_child=_stop)

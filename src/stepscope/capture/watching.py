@@ -6,12 +6,7 @@ import os
 import sys
 
 from stepscope.errors import UsageError
-from stepscope.spool import (
-    DEFAULT_RAW_LIMIT_BYTES,
-    SPOOL_VARIABLE,
-    TENSORS_VARIABLE,
-    TensorPlan,
-)
+from stepscope.spool import DEFAULT_RAW_LIMIT_BYTES, SPOOL_VARIABLE, TENSORS_VARIABLE, TensorPlan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The command line: one file per command, each holding a click command named `command`.
+"""The command line: `commands` has a file per command, `writers` their text.
 
 Belongs here: options, wiring, text for people, exit codes. Does not belong here: numbers; they
 come from `views` and `diagnosis`. This file only wires, and turns errors into exit codes.
@@ -15,16 +15,14 @@ from typing import NamedTuple, NoReturn
 
 import click
 
+from stepscope import errors
 from stepscope._version import __version__
-from stepscope.cli.defaults import set_defaults
-from stepscope.cli.numpy_threads import one_thread_in_numpy
-from stepscope.cli.streams import prepare_streams
-from stepscope.errors import StepscopeError
+from stepscope.cli.startup import one_thread_in_numpy, prepare_streams, set_defaults
 
 
 class _Command(NamedTuple):
     module: str
-    """Module of this package, imported when the command is used."""
+    """Module in `commands`, imported when the command is used."""
     summary: str
     """Line of `stepscope --help`, which imports no command."""
     starts_jobs: bool = False
@@ -62,7 +60,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        name = f"stepscope.cli.{COMMANDS[cmd_name].module}"
+        name = f"stepscope.cli.commands.{COMMANDS[cmd_name].module}"
         with one_thread_in_numpy():
             command: click.Command = importlib.import_module(name).command
         return command
@@ -125,7 +123,7 @@ def main() -> None:
             _fail(error.format_message(), error.exit_code)
         error.show()
         sys.exit(error.exit_code)
-    except StepscopeError as error:
+    except errors.StepscopeError as error:
         _fail(str(error), error.exit_code)
     except BrokenPipeError:  # the reader closed the pipe
         sys.stderr.close()
@@ -139,7 +137,7 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _fail(message: str, exit_code: int = StepscopeError.exit_code) -> NoReturn:
+def _fail(message: str, exit_code: int = errors.StepscopeError.exit_code) -> NoReturn:
     if _prints_json():
         text = json.dumps({"error": message, "exit_code": exit_code}, ensure_ascii=False)
     else:

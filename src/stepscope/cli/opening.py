@@ -1,27 +1,31 @@
 """Opening of RUN, which may be a trace: it is imported into a cache once, and used from there.
 
 Runs are opened often: what only other directories and traces need is imported where it is used.
+
+Import of files into a new run: the common part of `import` and of commands on traces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
-from stepscope import store
+import click
+
+from stepscope import cores, errors, importers, run, schema, store
 from stepscope._version import __version__
-from stepscope.cli.output import say
-from stepscope.cli.suggestion import locate, suggest
-from stepscope.cores import limit_arenas
-from stepscope.errors import NotARunError
-from stepscope.run import Engine, LocalEngine, Run, explain_recovery
-from stepscope.store import RUN_KEY, RunReader, is_remote, repeated_runs
+from stepscope.cli.output import locate, say, suggest
+from stepscope.store import RUN_KEY, RunReader, describe_source, is_remote, repeated_runs
 
 MAX_NAMED_RUNS = 3
 
 
-def open_run(location: str, engine: Engine | None = None) -> Run:
+def open_run(location: str, engine: run.Engine | None = None) -> run.Run:
     """Open RUN: the directory or URL of a run, a trace file, or a directory of traces or
     event files.
 
@@ -33,14 +37,14 @@ def open_run(location: str, engine: Engine | None = None) -> Run:
         StepscopeError: there is neither a run nor a trace, or it cannot be read.
         OSError: a bucket cannot be reached, or the cache cannot be written.
     """
-    limit_arenas()
+    cores.limit_arenas()
     try:
-        return Run(store.open_run(resolve_run(location)), engine=engine or LocalEngine())
-    except NotARunError:
+        return run.Run(store.open_run(resolve_run(location)), engine=engine or run.LocalEngine())
+    except errors.NotARunError:
         if runs := _find_runs(Path(location)):
             names = ", ".join(map(str, runs[:MAX_NAMED_RUNS]))
             more = " and others" if len(runs) > MAX_NAMED_RUNS else ""
-            raise NotARunError(
+            raise errors.NotARunError(
                 f"{location} is not a run, but there are runs below it: {names}{more}. Pass one of "
                 f"them, or see all of them with: {suggest('ui', locate(location))}"
             ) from None
@@ -60,7 +64,7 @@ def _find_runs(root: Path) -> list[Path]:
 
 def say_recovery(reader: RunReader) -> None:
     """Say on stderr that a run has to be recovered, with the command that does so."""
-    if sentence := explain_recovery(reader):
+    if sentence := run.explain_recovery(reader):
         say(sentence)
 
 
@@ -91,10 +95,118 @@ def _cached_import(source: Path, files: Sequence[Path]) -> Path:
     if cached.use():
         say(f"{source} has not changed since its import into {cached.path}.")
         return cached.path
-    from stepscope.cli.importing import describe_import, ended_by_sigterm, import_all  # 40 ms
 
     with ended_by_sigterm(), cached.create() as staged:
         store.create_run(staged, describe_import(source.resolve().name, [str(source)], files))
         import_all(files, staged, f"None of the {len(files)} files in {source} can be imported.")
     say(f"{source} was imported into {cached.path}, which further commands use as well.")
     return cached.path
+
+
+MIN_PROGRESS = 0.01
+NODE = "imported"
+"""Node name of imported files, which do not describe their machine."""
+
+
+def describe_import(run_id: str, sources: Sequence[str], files: Sequence[Path]) -> schema.RunInfo:
+    """Make the `run.json` of a new run.
+
+    Args:
+        run_id: name of the run.
+        sources: the files, directories or URLs that the user gave.
+        files: all local files of these.
+
+    Raises:
+        OSError: a file does not exist.
+    """
+    return schema.RunInfo(
+        schema_version=schema.SCHEMA_VERSION,
+        run_id=run_id,
+        created_ns=time.time_ns(),
+        command=["stepscope", "import", *sources],
+        working_directory=str(Path.cwd()),
+        stepscope_version=__version__,
+        sources=[describe_source(file) for file in files],
+    )
+
+
+def import_all(
+    files: Sequence[Path], directory: Path, outcome: str, *, as_lines: bool = False
+) -> list[importers.Result]:
+    """Import files into the new run in a directory, with a progress bar.
+
+    Args:
+        outcome: what follows if no file can be imported, as a sentence.
+        as_lines: print the progress as numbers from 0 to 1.
+
+    Raises:
+        UnreadableTraceError: no file can be imported.
+        OSError: the run cannot be written.
+    """
+    with _lines(len(files)) if as_lines else _progress(len(files)) as on_progress:
+        results = importers.import_files(files, directory, NODE, on_progress)
+    refused = [result for result in results if isinstance(result, importers.Refused)]
+    if len(refused) == len(results) == 1:
+        raise errors.UnreadableTraceError(refused[0].reason)
+    for result in results:
+        if isinstance(result, importers.Refused):
+            say(result.reason)
+        elif result.lost:
+            say(f"{result.name} was only partly imported: {result.lost}.")
+    if len(refused) == len(results):
+        raise errors.UnreadableTraceError(outcome)
+    return results
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Clean up on SIGTERM, which a scheduler sends, as on Ctrl-C."""
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _lines(count: int) -> Iterator[importers.ProgressCallback]:
+    """Print the share that is done whenever it has grown by one percent."""
+    shares = [0.0] * count
+    printed = 0.0
+
+    def update(number: int, share: float) -> None:
+        nonlocal printed
+        shares[number] = share
+        done = sum(shares) / count
+        if done >= printed + MIN_PROGRESS:
+            printed = done
+            click.echo(f"{done:.2f}", err=True)
+
+    yield update
+
+
+@contextmanager
+def _progress(count: int) -> Iterator[importers.ProgressCallback]:
+    """Show a progress bar if stderr is a terminal. It has no thread, because workers are forked."""
+    if not sys.stderr.isatty():
+        yield lambda _file, _share: None
+        return
+    from rich.progress import Progress  # 10% of the time of a small import
+
+    from stepscope.cli.text import console
+
+    out = console(stderr=True)
+    hidden = not out.is_terminal
+    with Progress(console=out, transient=True, auto_refresh=False, disable=hidden) as progress:
+        task = progress.add_task("reading", total=float(count))
+        shares = [0.0] * count
+
+        def update(number: int, share: float) -> None:
+            shares[number] = share
+            progress.update(task, completed=sum(shares), refresh=True)
+
+        yield update

@@ -156,3 +156,11 @@ def table(*columns: str) -> Table:
     for position, column in enumerate(columns):
         rows.add_column(column, justify="left" if position == 0 else "right", no_wrap=True)
     return rows
+
+
+def text_table(*columns: str) -> Table:
+    """Make a table of texts, which are left-aligned and broken into lines where they do not fit."""
+    rows = table(*columns)
+    for column in rows.columns:
+        column.justify, column.no_wrap = "left", False
+    return rows

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from stepscope.analysis import average_present
+from stepscope import analysis, diagnosis, quantities, schema
 from stepscope.comparison.workload_contract import collect_terms
 from stepscope.cost import (
     HOUR_NS,
@@ -19,10 +19,7 @@ from stepscope.cost import (
     measure_node_usage,
     price_job,
 )
-from stepscope.diagnosis import diagnose
-from stepscope.quantities import MISSING, change, duration, fixed, number, relative_change
 from stepscope.run import Epochs, Run, find_epochs, job_borders, machine_count
-from stepscope.schema import field_label
 
 Unit = Literal["ratio", "ns", "hours", "usd"]
 Pace = Literal["epoch", "step"]
@@ -36,15 +33,15 @@ WHILE_TRAINING, WHOLE_RUN = "while training", "of the whole run"
 class BeforeAfterRow(msgspec.Struct, frozen=True, kw_only=True):
     """A figure of both runs; null where a run does not have it."""
 
-    name: Annotated[str, field_label("figure")]
+    name: Annotated[str, schema.field_label("figure")]
     unit: Unit
-    before: Annotated[float | None, field_label(unit="inherited")]
-    after: Annotated[float | None, field_label(unit="inherited")]
-    text: Annotated[str, field_label("from → to")]
+    before: Annotated[float | None, schema.field_label(unit="inherited")]
+    after: Annotated[float | None, schema.field_label(unit="inherited")]
+    text: Annotated[str, schema.field_label("from → to")]
     """Both values as text: `40% → 88%`."""
     change_ratio: float | None
     """Change relative to `before`; negative for a decrease."""
-    change_text: Annotated[str | None, field_label("change in words")]
+    change_text: Annotated[str | None, schema.field_label("change in words")]
     """Change as text: percentage points for ratios, else relative to `before`."""
 
 
@@ -54,12 +51,12 @@ class BeforeAfter(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[BeforeAfterRow]
     epoch_count: float | None
     """Epochs of a full run; null where the runs are compared as recorded."""
-    saved_hours: Annotated[float | None, field_label("saved machine time")]
+    saved_hours: Annotated[float | None, schema.field_label("saved machine time")]
     """Saved instance-hours; negative where more were used."""
-    saved_usd: Annotated[float | None, field_label("saved cost")]
+    saved_usd: Annotated[float | None, schema.field_label("saved cost")]
     saving_ratio: float | None
     """Saving relative to the cost before; both from costs rounded to the cent."""
-    speed_up: Annotated[float | None, field_label("speedup", unit="none")]
+    speed_up: Annotated[float | None, schema.field_label("speedup", unit="none")]
     """Null where neither epochs nor steps can be compared."""
     speed_up_by: Pace | None
     """Unit of work of the speed-up. An epoch includes its evaluation and checkpoints; a step does
@@ -116,13 +113,13 @@ def measure_side(run: Run) -> Side:
         notes.append(FEW_SAMPLES.format(count=sample_count, minimum=MIN_SAMPLES))
     return Side(
         name=run.reader.info.run_id,
-        gpu_mean=average_present(level.mean for level in gpus),
+        gpu_mean=analysis.average_present(level.mean for level in gpus),
         gpu_p95=average_p95(gpus),
-        cpu_mean=average_present(level.mean for level in cpus),
+        cpu_mean=analysis.average_present(level.mean for level in cpus),
         cpu_p95=average_p95(cpus),
         is_training=bool(run.ranks),
         batch=collect_terms(run)["batch"],
-        step_ns=run.derive(diagnose).mean_step_ns,
+        step_ns=run.derive(diagnosis.diagnose).mean_step_ns,
         epoch_ns=passes.mean_ns if isinstance(passes, Epochs) else None,
         job_ns=end_ns - start_ns,
         instance_count=instance_count,
@@ -151,7 +148,7 @@ def compare_before_after(before: Side, after: Side, epochs: float | None = None)
         _make_row("step", "ns", before.step_ns, after.step_ns),
         _make_row("epoch", "ns", before.epoch_ns, after.epoch_ns),
         _make_row(
-            "run" if epochs is None else f"run of {number(epochs)} epochs",
+            "run" if epochs is None else f"run of {quantities.number(epochs)} epochs",
             "ns",
             before_ns,
             after_ns,
@@ -232,7 +229,9 @@ def _list_notes(before: Side, after: Side, epochs: float | None) -> Iterator[str
         yield OTHER_BATCH
     timed = [side for side in (before, after) if side.epoch_ns is not None]
     if epochs is not None and len(timed) < 2:
-        yield NO_FULL_RUN.format(epochs=number(epochs), known="only one" if timed else "neither")
+        yield NO_FULL_RUN.format(
+            epochs=quantities.number(epochs), known="only one" if timed else "neither"
+        )
     if before.is_training != after.is_training:
         yield OTHER_TIMES.format(before=_name_period(before), after=_name_period(after))
 
@@ -253,17 +252,17 @@ def _format_change(unit: Unit, before: float | None, after: float | None) -> str
     if before is None or after is None:
         return None
     if unit == "ratio":
-        return change(after - before, "ratio")
-    return relative_change((after - before) / before) if before else None
+        return quantities.change(after - before, "ratio")
+    return quantities.relative_change((after - before) / before) if before else None
 
 
 def _format(unit: Unit, value: float | None) -> str:
     if value is None:
-        return MISSING
+        return quantities.MISSING
     if unit == "ratio":
-        return f"{number(100 * value)}%"
+        return f"{quantities.number(100 * value)}%"
     if unit == "usd":
-        return f"${fixed(value, 2)}"
+        return f"${quantities.fixed(value, 2)}"
     if unit == "hours":
-        return f"{number(value)} h"
-    return duration(value)
+        return f"{quantities.number(value)} h"
+    return quantities.duration(value)

@@ -1,41 +1,29 @@
-"""Comparison of two programs: changes, their contributions, and their noise."""
+"""Comparison of two programs: changes, their contributions, and their noise.
+
+Headline of a comparison: different work first, then the strongest evidence of a change.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from stepscope import intervals, quantities
+from stepscope.comparison import programs, step_changes
 from stepscope.comparison.before_after import compare_before_after, measure_side
-from stepscope.comparison.conditions import Condition
-from stepscope.comparison.configuration import compare_settings
+from stepscope.comparison.conditions import SCOPE, Condition, compare_figures, evaluate_targets
 from stepscope.comparison.contributions import find_contributions
 from stepscope.comparison.gate import evaluate_gate
-from stepscope.comparison.headline import write_headline
-from stepscope.comparison.job_figures import SCOPE, compare_figures
 from stepscope.comparison.names import (
     NameChanges,
     TimeByName,
     compare_names,
+    compare_settings,
     measure_time_by_name,
 )
 from stepscope.comparison.payload import Comparison, Source, StepChanges
-from stepscope.comparison.programs import (
-    Program,
-    ProgramRun,
-    explain_missing_steps,
-    find_source,
-    load_all_step_times,
-)
-from stepscope.comparison.step_changes import (
-    MIN_RUNS,
-    StepDifference,
-    compare_steps,
-)
-from stepscope.comparison.targets import evaluate_targets
-from stepscope.comparison.workload_contract import (
-    ContractGroup,
-    compare_contracts,
-)
-from stepscope.intervals import EMPTY, Intervals
+from stepscope.comparison.step_changes import MIN_RUNS, MIN_STEPS
+from stepscope.comparison.workload_contract import ContractGroup, ContractTerms, compare_contracts
+from stepscope.quantities import change, count_of
 from stepscope.run import RecordedWork, Run
 
 TOP = 20
@@ -81,10 +69,10 @@ def compare_runs(
         conditions, allowed, strict: conditions of failure; see `gate.evaluate_gate`.
     """
     base_program_runs, other_program_runs = (
-        [ProgramRun.load(run) for run in runs] for runs in (base_runs, other_runs)
+        [programs.ProgramRun.load(run) for run in runs] for runs in (base_runs, other_runs)
     )
     all_runs = [*base_program_runs, *other_program_runs]
-    source = find_source(all_runs)
+    source = programs.find_source(all_runs)
     base_program, other_program, difference = _compare_programs(
         base_program_runs, other_program_runs, source
     )
@@ -124,7 +112,7 @@ def compare_runs(
         base_run=descriptions[0],
         other_run=descriptions[1],
         steps=steps,
-        steps_missing=None if difference is not None else explain_missing_steps(all_runs),
+        steps_missing=None if difference is not None else programs.explain_missing_steps(all_runs),
         contributions=contributions,
         contract=terms,
         gate=gate,
@@ -145,22 +133,26 @@ def compare_runs(
 
 
 def _compare_programs(
-    base_runs: list[ProgramRun], other_runs: list[ProgramRun], source: Source | None
-) -> tuple[Program, Program, StepDifference | None]:
+    base_runs: list[programs.ProgramRun],
+    other_runs: list[programs.ProgramRun],
+    source: Source | None,
+) -> tuple[programs.Program, programs.Program, step_changes.StepDifference | None]:
     """Compare the steps of two programs, which determines the runs that represent them."""
-    base_times = load_all_step_times(base_runs, source)
-    other_times = load_all_step_times(other_runs, source)
-    difference = compare_steps(base_times, other_times) if base_times and other_times else None
+    base_times = programs.load_all_step_times(base_runs, source)
+    other_times = programs.load_all_step_times(other_runs, source)
+    difference = (
+        step_changes.compare_steps(base_times, other_times) if base_times and other_times else None
+    )
     base_index, other_index = (0, 0) if difference is None else difference.representatives
     return (
-        Program(runs=base_runs, steps=base_times, representative_index=base_index),
-        Program(runs=other_runs, steps=other_times, representative_index=other_index),
+        programs.Program(runs=base_runs, steps=base_times, representative_index=base_index),
+        programs.Program(runs=other_runs, steps=other_times, representative_index=other_index),
         difference,
     )
 
 
 def _list_step_changes(
-    difference: StepDifference, source: Source, *, has_repeats: bool
+    difference: step_changes.StepDifference, source: Source, *, has_repeats: bool
 ) -> StepChanges:
     pairing = PAIRINGS.get(difference.noise_of)
     noise = NOISE + (TOO_FEW_RUNS if has_repeats else "")
@@ -179,16 +171,14 @@ def _list_step_changes(
 
 
 def _compare_all_names(
-    base_run: ProgramRun, other_run: ProgramRun
+    base_run: programs.ProgramRun, other_run: programs.ProgramRun
 ) -> tuple[NameChanges | None, NameChanges | None]:
     kernels = _compare_names(
-        _measure_kernels(base_run),
-        _measure_kernels(other_run),
+        *(_measure_names(run, "kernels", "duration_ns") for run in (base_run, other_run)),
         time_of="kernels on devices, summed, per step",
     )
     operators = _compare_names(
-        _measure_operators(base_run),
-        _measure_operators(other_run),
+        *(_measure_names(run, "operators", "host_self_ns") for run in (base_run, other_run)),
         time_of="operators' own time on the host, per step",
     )
     return kernels, operators
@@ -202,26 +192,114 @@ def _compare_names(
     return compare_names(base_times, other_times, time_of=time_of, top=TOP)
 
 
-def _measure_kernels(run: ProgramRun) -> TimeByName:
+def _measure_names(run: programs.ProgramRun, table: str, time: str) -> TimeByName:
+    """Measure the time by name within the steps: of operators on the host, else on devices."""
+    steps = [work.steps.host if table == "operators" else work.steps.extent for work in run.works]
     return measure_time_by_name(
         [work.trace for work in run.works],
-        [work.steps.extent for work in run.works],
+        steps,
         excluded=[_find_evaluation(run, work) for work in run.works],
-        table="kernels",
-        time="duration_ns",
+        table=table,
+        time=time,
     )
 
 
-def _measure_operators(run: ProgramRun) -> TimeByName:
-    return measure_time_by_name(
-        [work.trace for work in run.works],
-        [work.steps.host for work in run.works],
-        excluded=[_find_evaluation(run, work) for work in run.works],
-        table="operators",
-        time="host_self_ns",
-    )
-
-
-def _find_evaluation(run: ProgramRun, work: RecordedWork) -> Intervals:
+def _find_evaluation(run: programs.ProgramRun, work: RecordedWork) -> intervals.Intervals:
     rank = run.run.rank_of(work.trace)
-    return EMPTY if rank is None else rank.steps.evaluation
+    return intervals.EMPTY if rank is None else rank.steps.evaluation
+
+
+MIN_NAMED_SHARE = 0.01
+"""Smallest change of a part that the headline names, as a share of the mean step."""
+MAX_NAMED = 3
+"""Limit of changes in a sentence."""
+DIFFERENT_WORK = (
+    "The runs did different work ({}), so a change of the step may not be one of the program. "
+)
+
+
+def write_headline(
+    difference: step_changes.StepDifference | None, contract: Sequence[ContractTerms]
+) -> str:
+    """Write the headline of a comparison.
+
+    Args:
+        difference: difference of the steps; None where they cannot be compared.
+        contract: the work of both runs. Different software is often what is compared, so only the
+            other groups are named.
+    """
+    names = [
+        name
+        for terms in contract
+        if terms.standing == "different" and terms.group != "software"
+        for name in _name_difference(terms)
+    ]
+    work = DIFFERENT_WORK.format(", ".join(names)) if names else ""
+    return work + _describe_change(difference)
+
+
+def _name_difference(terms: ContractTerms) -> list[str]:
+    """Name what differs: the devices and counts of the hardware, other groups as a whole."""
+    if terms.group != "hardware":
+        return [terms.group]
+    return [item.name for item in terms.differences if item.standing == "different"]
+
+
+def _describe_change(difference: step_changes.StepDifference | None) -> str:
+    if difference is None:
+        return "The steps of the two runs cannot be compared."
+    mean, p50 = difference.mean, difference.p50
+    if mean.noise_ns is None or mean.low_ns is None or mean.high_ns is None:
+        return (
+            f"Too few steps to tell a change of the mean step ({change(mean.estimate_ns, 'ns')}) "
+            f"from noise: at least {MIN_STEPS} consecutive steps of each run are needed."
+        )
+    parts = _select_parts(difference)
+    if mean.beyond_noise:
+        if not parts:
+            return f"{_describe_figure(mean)}; no single part changed beyond noise."
+        return f"{_describe_figure(mean)}; largest part: {_describe_part(parts[0])}."
+    interval = (
+        f"with {count_of(difference.step_count, 'step')} the {difference.interval_percent}% "
+        f"interval of the mean is {change(mean.low_ns, 'ns')} to {change(mean.high_ns, 'ns')}"
+    )
+    beyond = [_describe_figure(p50)] if p50.beyond_noise else []
+    if parts:
+        changes = ", ".join(map(_describe_part, parts[:MAX_NAMED]))
+        beyond.append(f"{'parts' if beyond else 'Parts of the step'} beyond noise: {changes}")
+    if not beyond:
+        return f"No change of the step beyond noise: mean {_describe_shift(mean)}; {interval}."
+    rest = "" if p50.beyond_noise else f", the median {_describe_shift(p50)}"
+    return f"{'; '.join(beyond)}. The mean step is {_describe_shift(mean)}{rest}; {interval}."
+
+
+def _select_parts(difference: step_changes.StepDifference) -> list[step_changes.StepChange]:
+    """Select the parts that explain a change, largest first: those that changed beyond noise."""
+    limit_ns = MIN_NAMED_SHARE * difference.mean.base_ns
+    parts = [
+        part
+        for part in difference.parts.values()
+        if part.beyond_noise and abs(part.estimate_ns) >= limit_ns
+    ]
+    return sorted(parts, key=lambda part: -abs(part.estimate_ns))
+
+
+def _describe_figure(figure: step_changes.StepChange) -> str:
+    name = {"p50": "median"}.get(figure.name, figure.name)
+    return f"The {name} step is {_describe_shift(figure)}"
+
+
+def _describe_shift(figure: step_changes.StepChange) -> str:
+    if not figure.estimate_ns:
+        return "unchanged"
+    share = (
+        f" ({quantities.percent(abs(figure.estimate_ns) / figure.base_ns)})"
+        if figure.base_ns
+        else ""
+    )
+    direction = "shorter" if figure.estimate_ns < 0 else "longer"
+    return f"{quantities.duration(abs(figure.estimate_ns))}{share} {direction}"
+
+
+def _describe_part(part: step_changes.StepChange) -> str:
+    return f"{part.name.replace('_', ' ')} {change(part.estimate_ns, 'ns')}"

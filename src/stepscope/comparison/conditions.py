@@ -1,6 +1,6 @@
 """Conditions on the difference of two runs: `stepscope compare BASE RUN --fail-if CONDITION`.
 
-    METRIC OP [+|-]VALUE[UNIT]
+METRIC OP [+|-]VALUE[UNIT]
 
     step_time>+5%        the mean step is more than 5% longer than in the base run
     data_wait>+3ms       the mean step waits more than 3 ms longer for batches
@@ -9,25 +9,32 @@
     gpu_busy<60%         GPUs are busy for less than 60% of the time
 
 A value with a sign is compared with the change, a value without one with the run itself.
+
+Figures of whole jobs, and their change between two runs.
+
+Targets of a fix of the data pipeline: whether a run with the fix reaches them.
 """
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from stepscope.analysis import CATEGORIES, PHASES
-from stepscope.errors import UsageError
+import msgspec
+
+from stepscope import analysis, cost, diagnosis, errors, quantities, rule_feed, rules, schema
+from stepscope.comparison.before_after import Side
+from stepscope.run import Run, job_statistics, machine_count
 
 Unit = Literal["ns", "ratio", "bytes", "usd", "per_s", "hours"]
 Quantity = Literal["value", "change", "relative change"]
 
 STEP_FIGURES = {"step_time": "mean", "step_time_p50": "p50", "step_time_p95": "p95"}
 """Figure of each metric of whole steps."""
-PARTS = tuple(dict.fromkeys([*PHASES, *CATEGORIES]))
+PARTS = tuple(dict.fromkeys([*analysis.PHASES, *analysis.CATEGORIES]))
 """Metrics of parts of the mean step: phases, or categories of recorded steps."""
 JOB_FIGURES: dict[str, tuple[str, Unit]] = {
     "wall_time": ("wall time", "ns"),
@@ -102,13 +109,13 @@ def parse_condition(text: str) -> Condition:
     """
     match = _FORM.fullmatch(text.strip())
     if match is None:
-        raise UsageError(
+        raise errors.UsageError(
             f"{text!r} is not a condition; use METRIC>+VALUE, such as step_time>+5%, "
             "data_wait>+3ms or step_time_p95>120ms."
         )
     metric, sign, suffix = match[1], match[3], match[5]
     if metric not in METRICS:
-        raise UsageError(
+        raise errors.UsageError(
             f"Unknown metric {metric!r} in {text!r}; available metrics: {', '.join(METRICS)}."
         )
     unit = get_unit(metric)
@@ -116,7 +123,7 @@ def parse_condition(text: str) -> Condition:
     quantity: Quantity = "change" if sign else "value"
     if suffix == "%" and (sign or unit != "ratio"):
         if not sign:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{text!r} has a percentage without a sign; use {metric}{match[2]}+{match[4]}% for "
                 "a change relative to the base."
             )
@@ -150,5 +157,174 @@ def _find_scale(text: str, unit: Unit, suffix: str) -> float:
         names = [name for name, (dimension, _) in _UNITS.items() if dimension == unit]
         available = "h" if unit == "hours" else ", ".join(names)
         problem = f"Invalid unit {suffix!r}" if suffix else "Missing unit"
-        raise UsageError(f"{problem} in {text!r}; available units: {available}.")
+        raise errors.UsageError(f"{problem} in {text!r}; available units: {available}.")
     return entry[1]
+
+
+NS_PER_HOUR = 3.6e12
+SCOPE = (
+    "the whole run on all machines, start-up and finalization included; steps are those of the "
+    "rank with the most, per second of the time from the first step to the last"
+)
+
+
+class FigureChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Change of a figure of the whole job; null where a run does not have it."""
+
+    name: Annotated[str, schema.field_label("figure")]
+    unit: str
+    base_value: Annotated[float | None, schema.field_label("from")] = msgspec.field(name="base")
+    other_value: Annotated[float | None, schema.field_label("to")] = msgspec.field(name="other")
+    change_ratio: float | None
+    """Change relative to the base; negative for a decrease."""
+
+
+def compare_figures(base_run: Run, other_run: Run) -> list[FigureChange]:
+    """Compare the figures of two jobs."""
+    base_figures, other_figures = _measure_figures(base_run), _measure_figures(other_run)
+    return [
+        _make_change(name, unit, value, other_figures[name, unit])
+        for (name, unit), value in base_figures.items()
+        if value is not None or other_figures[name, unit] is not None
+    ]
+
+
+def _make_change(
+    name: str, unit: str, base_value: float | None, other_value: float | None
+) -> FigureChange:
+    change_ratio = None
+    if base_value and other_value is not None:
+        change_ratio = (other_value - base_value) / base_value
+    return FigureChange(
+        name=name,
+        unit=unit,
+        base_value=base_value,
+        other_value=other_value,
+        change_ratio=change_ratio,
+    )
+
+
+def _measure_figures(run: Run) -> dict[tuple[str, str], float | None]:
+    """Measure the figures of one run, by name and unit."""
+    job = job_statistics(run)
+    count = machine_count(run.reader)
+    priced = cost.price_job(
+        run.reader.info, run.nodes.values(), instance_count=count, duration_ns=job.duration_ns
+    )
+    has_all_steps = job.training_ns is not None
+    steps = max((len(rank.steps) for rank in run.ranks), default=0) if has_all_steps else 0
+    return {
+        ("wall time", "ns"): float(job.duration_ns),
+        ("training", "ns"): None if job.training_ns is None else float(job.training_ns),
+        ("steps", "count"): float(steps) if steps else None,
+        ("steps per second", "per_s"): steps / job.training_ns * 1e9
+        if steps and job.training_ns
+        else None,
+        ("GPU busy", "ratio"): run.mean_over_nodes("gpu_busy_ratio"),
+        ("GPU memory", "bytes"): run.mean_over_nodes("gpu_memory_used_bytes"),
+        ("CPU busy", "ratio"): run.mean_over_nodes("cpu_busy_ratio"),
+        ("I/O wait", "ratio"): run.mean_over_nodes("cpu_iowait_ratio"),
+        ("memory", "bytes"): run.mean_over_nodes("memory_used_bytes"),
+        ("machines", "count"): float(count) if count else None,
+        ("machine hours", "hours"): count * job.duration_ns / NS_PER_HOUR if count else None,
+        ("cost", "usd"): None if isinstance(priced, str) else priced.job_usd,
+    }
+
+
+ROUNDING_DIGITS = 9
+"""Smaller differences from a target are rounding of the ratio."""
+Statuses = Mapping[str, schema.RuleStatus]
+"""Status by rule."""
+
+
+class TargetOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """A target that the verdict on the first run states, and the second run."""
+
+    name: Annotated[diagnosis.TargetName, schema.field_label("target")]
+    text: Annotated[str, schema.field_label("expected after the fix")]
+    base_value: Annotated[str, schema.field_label("from")] = msgspec.field(name="base")
+    other_value: Annotated[str, schema.field_label("to")] = msgspec.field(name="other")
+    is_reached: Annotated[bool | None, schema.field_label("reached")]
+    """Null where the second run does not tell."""
+
+
+def evaluate_targets(
+    base_run: Run, other_run: Run, base_side: Side, other_side: Side
+) -> list[TargetOutcome]:
+    """Evaluate the targets of the verdict on the first run; none where it states none.
+
+    Args:
+        base_run, other_run: runs before and after the fix.
+        base_side, other_side: their figures.
+    """
+    verdict, other_verdict = (
+        base_run.derive(diagnosis.diagnose),
+        other_run.derive(diagnosis.diagnose),
+    )
+    if not verdict.targets:
+        return []
+    texts = {target.name: target.text for target in verdict.targets}
+    gpu_ratio, data_ratio = other_side.gpu_mean, other_verdict.get_share("data_pipeline")
+    statuses, other_statuses = _check(base_run), _check(other_run)
+    values: dict[diagnosis.TargetName, tuple[str, str, bool | None]] = {
+        "gpu_utilization": (
+            _write_ratio(base_side.gpu_mean, diagnosis.MIN_GPU_RATIO),
+            _write_ratio(gpu_ratio, diagnosis.MIN_GPU_RATIO),
+            None
+            if gpu_ratio is None
+            else round(gpu_ratio, ROUNDING_DIGITS) >= diagnosis.MIN_GPU_RATIO,
+        ),
+        "data_loading": (
+            _write_ratio(verdict.get_share("data_pipeline"), diagnosis.MAX_DATA_RATIO),
+            _write_ratio(data_ratio, diagnosis.MAX_DATA_RATIO),
+            None
+            if data_ratio is None
+            else round(data_ratio, ROUNDING_DIGITS) < diagnosis.MAX_DATA_RATIO,
+        ),
+        "rules": (
+            _write_statuses(statuses),
+            _write_statuses(other_statuses),
+            _are_quiet(statuses, other_statuses),
+        ),
+    }
+    return [
+        TargetOutcome(
+            name=name,
+            text=texts[name],
+            base_value=base_value,
+            other_value=other_value,
+            is_reached=is_reached,
+        )
+        for name, (base_value, other_value, is_reached) in values.items()
+    ]
+
+
+def _check(run: Run) -> Statuses:
+    findings = rule_feed.check_rules(
+        run.reader, rule_feed.choose_rules(diagnosis.TARGET_RULES)
+    ).findings
+    return {finding.rule: finding.status for finding in findings}
+
+
+def _are_quiet(before: Statuses, after: Statuses) -> bool | None:
+    """Return whether the rules find no issue any more; None where one that had found one before, or
+    each of them, cannot tell."""
+    if schema.RuleStatus.ISSUES_FOUND in after.values():
+        return False
+    fired = [rule for rule, status in before.items() if status is schema.RuleStatus.ISSUES_FOUND]
+    quiet = {rule for rule, status in after.items() if status is schema.RuleStatus.NO_ISSUES_FOUND}
+    return True if quiet and quiet.issuperset(fired) else None
+
+
+def _write_statuses(statuses: Statuses) -> str:
+    fired_count = sum(status is schema.RuleStatus.ISSUES_FOUND for status in statuses.values())
+    quiet_count = sum(status is schema.RuleStatus.NO_ISSUES_FOUND for status in statuses.values())
+    silent = [
+        rule for rule, status in statuses.items() if status is schema.RuleStatus.NOT_APPLICABLE
+    ]
+    note = f" ({' and '.join(silent)} not applicable)" if silent else ""
+    return f"issues found by {fired_count} of {fired_count + quiet_count}{note}"
+
+
+def _write_ratio(ratio: float | None, limit: float) -> str:
+    return quantities.MISSING if ratio is None else rules.percent_beside(ratio, 100 * limit, 0)

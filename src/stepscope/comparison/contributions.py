@@ -11,29 +11,27 @@ the part, both exactly: they are whole nanoseconds. The rows depend on the part:
 Traces of a monitored job cover a few of its steps, under a profiler that makes them longer. So
 their times are scaled, part by part, to the part's time in the measured steps of the ranks that
 were traced. The difference of the mean of all ranks is a row of its own.
+
+Parts of the waiting for data and of the time between phases, in nanoseconds of the whole run.
+
+Only the proportions count: callers scale them to the part's time per step.
+
+Rounding of the parts of a sum to whole numbers that still add up to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import floor
 from typing import Annotated, Literal
 
 import msgspec
 
-from stepscope.analysis import PHASES, find_phase_intervals
-from stepscope.comparison.apportionment import apportion
-from stepscope.comparison.mean_step import (
-    EVALUATION,
-    REMAINDER,
-    MeanStep,
-    Phases,
-    build_mean_step,
-)
-from stepscope.comparison.stages import Amounts, split_data_wait, split_host_time
+from stepscope import analysis, schema
+from stepscope.comparison.mean_step import EVALUATION, REMAINDER, MeanStep, Phases, build_mean_step
 from stepscope.comparison.step_changes import StepDifference
 from stepscope.comparison.tree_alignment import ChangeStatus, align_rows, classify_change
 from stepscope.run import Rank, RecordedWork, Run
-from stepscope.schema import field_label
 
 TOP = 20
 Kind = Literal["host call", "device work", "input stage", "host cause", "remainder"]
@@ -57,45 +55,45 @@ class Contribution(msgspec.Struct, frozen=True, kw_only=True):
     """Contribution of one row to the change of its part."""
 
     name: str
-    path: Annotated[list[str], field_label("below")]
+    path: Annotated[list[str], schema.field_label("below")]
     """Names of the callers, outermost first."""
     kind: Kind
     status: ChangeStatus
-    base_ns: Annotated[int, field_label("from")]
-    other_ns: Annotated[int, field_label("to")]
+    base_ns: Annotated[int, schema.field_label("from")]
+    other_ns: Annotated[int, schema.field_label("to")]
     change_ns: int
-    base_busy_ns: Annotated[float | None, field_label("busy time from")]
+    base_busy_ns: Annotated[float | None, schema.field_label("busy time from")]
     """Duration regardless of overlap; null for rows that are not calls."""
-    other_busy_ns: Annotated[float | None, field_label("busy time to")]
-    base_calls: Annotated[float | None, field_label("calls from", unit="count")]
+    other_busy_ns: Annotated[float | None, schema.field_label("busy time to")]
+    base_calls: Annotated[float | None, schema.field_label("calls from", unit="count")]
     """Calls in the mean step."""
-    other_calls: Annotated[float | None, field_label("calls to", unit="count")]
+    other_calls: Annotated[float | None, schema.field_label("calls to", unit="count")]
 
 
 class PartContributions(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the mean step; the changes of `rows` and `rest_ns` sum to `change_ns`."""
 
     part: str
-    base_ns: Annotated[int, field_label("from")]
-    other_ns: Annotated[int, field_label("to")]
+    base_ns: Annotated[int, schema.field_label("from")]
+    other_ns: Annotated[int, schema.field_label("to")]
     change_ns: int
     split_by: SplitBy | None
     """Null where neither traces nor samples split the part."""
     split_of: str | None
-    base_scale: Annotated[float | None, field_label("scale from", unit="none")]
+    base_scale: Annotated[float | None, schema.field_label("scale from", unit="none")]
     """Factor from recorded to measured steps."""
-    other_scale: Annotated[float | None, field_label("scale to", unit="none")]
+    other_scale: Annotated[float | None, schema.field_label("scale to", unit="none")]
     rows: list[Contribution]
     """The twenty largest changes."""
-    rest_ns: Annotated[int, field_label("change of other rows")]
-    rest_count: Annotated[int, field_label("other rows")]
+    rest_ns: Annotated[int, schema.field_label("change of other rows")]
+    rest_count: Annotated[int, schema.field_label("other rows")]
 
 
 class Contributions(msgspec.Struct, frozen=True, kw_only=True):
     """The change of the mean step; the changes of `parts` sum to `change_ns`."""
 
-    base_ns: Annotated[int, field_label("from")]
-    other_ns: Annotated[int, field_label("to")]
+    base_ns: Annotated[int, schema.field_label("from")]
+    other_ns: Annotated[int, schema.field_label("to")]
     change_ns: int
     parts: list[PartContributions]
     """Largest change first."""
@@ -203,7 +201,7 @@ def _measure_traced_ranks(run: Run, works: Sequence[RecordedWork]) -> Mapping[st
             for count, rank_steps, rows in measured
         )
         / total
-        for phase in PHASES
+        for phase in analysis.PHASES
         if total
     }
 
@@ -211,7 +209,10 @@ def _measure_traced_ranks(run: Run, works: Sequence[RecordedWork]) -> Mapping[st
 def _make_phase_finder(run: Run) -> Callable[[RecordedWork], Phases]:
     def find_phases(work: RecordedWork) -> Phases:
         rank = _get_rank(run, work)
-        return [(EVALUATION, rank.steps.evaluation), *find_phase_intervals(rank.spans, rank.steps)]
+        return [
+            (EVALUATION, rank.steps.evaluation),
+            *analysis.find_phase_intervals(rank.spans, rank.steps),
+        ]
 
     return find_phases
 
@@ -400,3 +401,81 @@ def _classify_line(
         return classify_change("matched", base_ns, other_ns, other_ns - base_ns)
     busy_change_ns = scales[1] * line.busy_ns[1] - scales[0] * line.busy_ns[0]
     return classify_change("matched", base_ns, other_ns, busy_change_ns)
+
+
+Amounts = dict[str, float]
+"""Nanoseconds by name."""
+MAKING = "making batches"
+STARTING = "starting the loader"
+HANDING_OVER = "handing over"
+UNSAMPLED = "not sampled"
+
+
+def split_data_wait(run: Run) -> Amounts | None:
+    """Split the waiting for batches by the stages of the input pipeline, over all ranks; None where
+    a rank waited for data without a DataLoader."""
+    amounts: Amounts = {}
+    for rank in run.ranks:
+        waiting, making = rank.late_batches, rank.making
+        if not waiting.total_ns and _sum_phase_ns(rank, "data_wait"):
+            return None
+        stages = making.stages if making is not None else []
+        for stage in stages:
+            _add_amount(amounts, stage.name, waiting.making_ns * stage.ratio)
+        unsampled_ratio = max(0.0, 1 - sum(stage.ratio for stage in stages))
+        _add_amount(amounts, MAKING, waiting.making_ns * unsampled_ratio)
+        _add_amount(amounts, STARTING, waiting.starting_ns)
+        _add_amount(amounts, HANDING_OVER, waiting.handing_over_ns)
+    return amounts
+
+
+def split_host_time(run: Run) -> Amounts | None:
+    """Split the time between phases by its causes, over all ranks; None where no rank was
+    sampled."""
+    if not any(work.sample_count for rank in run.ranks if (work := rank.host_work) is not None):
+        return None
+    amounts: Amounts = {}
+    for rank in run.ranks:
+        between_ns = _sum_phase_ns(rank, "other")
+        work = rank.host_work
+        causes = work.causes if work is not None else {}
+        for cause, ratio in causes.items():
+            _add_amount(amounts, analysis.HOST_CAUSE_LABELS[cause], between_ns * ratio)
+        unsampled_ratio = max(0.0, 1 - sum(causes.values()))
+        _add_amount(amounts, UNSAMPLED, between_ns * unsampled_ratio)
+    return amounts
+
+
+def _sum_phase_ns(rank: Rank, phase: str) -> float:
+    return float(rank.steps.phase_ns[phase][rank.steps.measured()].sum())
+
+
+def _add_amount(amounts: Amounts, name: str, ns: float) -> None:
+    """Add an amount that is more than a rounding error."""
+    if ns >= 1:
+        amounts[name] = amounts.get(name, 0.0) + ns
+
+
+def apportion(parts: Sequence[float], total: int) -> list[int]:
+    """Round each part down or up, so that the parts sum to the total.
+
+    The remainder after rounding down goes to the parts with the largest fractions (Hamilton's
+    method of apportionment).
+
+    Args:
+        parts: numbers that sum to about the total; a difference is spread evenly.
+        total: sum of the result.
+
+    >>> apportion([0.5, 1.25, 1.25], 3)
+    [1, 1, 1]
+    """
+    if not parts:
+        return []
+    integers = [floor(part) for part in parts]
+    share, remainder = divmod(total - sum(integers), len(parts))
+    by_fraction = sorted(range(len(parts)), key=lambda index: integers[index] - parts[index])
+    for index in range(len(parts)):
+        integers[index] += share
+    for index in by_fraction[:remainder]:
+        integers[index] += 1
+    return integers

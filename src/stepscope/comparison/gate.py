@@ -7,21 +7,11 @@ from typing import Literal
 
 import msgspec
 
-from stepscope.analysis import CATEGORIES, PHASES
-from stepscope.comparison.conditions import JOB_FIGURES, STEP_FIGURES, Condition, Unit
-from stepscope.comparison.job_figures import FigureChange
+from stepscope import analysis, errors, quantities
+from stepscope.comparison.conditions import JOB_FIGURES, STEP_FIGURES, Condition, FigureChange, Unit
 from stepscope.comparison.step_changes import StepChange
 from stepscope.comparison.workload_contract import GROUPS, ContractGroup, ContractTerms
-from stepscope.errors import UsageError
-from stepscope.quantities import (
-    change,
-    dollars,
-    duration,
-    memory,
-    number,
-    percent,
-    relative_change,
-)
+from stepscope.quantities import duration
 
 ALL = "all"
 Outcome = Literal["passed", "failed", "unknown"]
@@ -56,7 +46,7 @@ def parse_allowed_groups(names: Sequence[str]) -> frozenset[ContractGroup]:
     """
     for name in names:
         if name not in {*GROUPS, ALL}:
-            raise UsageError(
+            raise errors.UsageError(
                 f"Unknown group {name!r}; available groups: {', '.join(GROUPS)}, {ALL}."
             )
     return frozenset(group for group in GROUPS if group in names or ALL in names)
@@ -151,7 +141,10 @@ def _evaluate_condition(
 def _list_possible_parts(step_metrics: Mapping[str, StepChange]) -> Collection[str]:
     """List the parts that such steps can have: phases, or categories of recorded steps."""
     parts = step_metrics.keys() - STEP_FIGURES
-    return next((names for names in (PHASES, CATEGORIES) if parts and parts <= {*names}), ())
+    return next(
+        (names for names in (analysis.PHASES, analysis.CATEGORIES) if parts and parts <= {*names}),
+        (),
+    )
 
 
 def _evaluate_step_metric(
@@ -164,7 +157,11 @@ def _evaluate_step_metric(
     quantity = _compute_quantity(condition, metric.base_ns, metric.base_ns + estimate_ns)
     is_met = condition.is_met_by(quantity)
     if estimate_ns != metric.other_ns - metric.base_ns:
-        share = f" ({relative_change(estimate_ns / metric.base_ns)})" if metric.base_ns else ""
+        share = (
+            f" ({quantities.relative_change(estimate_ns / metric.base_ns)})"
+            if metric.base_ns
+            else ""
+        )
         numbers += f"; {_format_change(estimate_ns, 'ns')}{share} over all runs"
     if metric.low_ns is None or metric.high_ns is None or metric.noise_ns is None:
         outcome: Outcome = "unknown" if is_met and not strict else _convert(is_met)
@@ -230,14 +227,14 @@ def _make_result(condition: Condition, outcome: Outcome, explanation: str) -> Co
 
 def _format_numbers(base_value: float, other_value: float, unit: Unit) -> str:
     difference = other_value - base_value
-    share = f" ({relative_change(difference / abs(base_value))})" if base_value else ""
+    share = f" ({quantities.relative_change(difference / abs(base_value))})" if base_value else ""
     values = f"{_format_value(base_value, unit)} to {_format_value(other_value, unit)}"
     return f"{values}: {_format_change(difference, unit)}{share}"
 
 
 def _format_change(value: float, unit: Unit) -> str:
     if unit == "ratio":
-        return change(value, "ratio")
+        return quantities.change(value, "ratio")
     return f"{'+' if value > 0 else ''}{_format_value(value, unit)}"
 
 
@@ -246,12 +243,12 @@ def _format_value(value: float, unit: Unit) -> str:
         case "ns":
             return duration(value)
         case "ratio":
-            return percent(value, 1)
+            return quantities.percent(value, 1)
         case "bytes":
-            return memory(value)
+            return quantities.memory(value)
         case "usd":
-            return dollars(value)
+            return quantities.dollars(value)
         case "per_s":
-            return f"{number(value)} /s"
+            return f"{quantities.number(value)} /s"
         case "hours":
-            return f"{number(value)} h"
+            return f"{quantities.number(value)} h"

@@ -6,18 +6,14 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from stepscope.analysis import Statistics
+from stepscope import analysis, diagnosis, schema
 from stepscope.comparison.before_after import BeforeAfter
-from stepscope.comparison.configuration import SettingChange
+from stepscope.comparison.conditions import FigureChange, TargetOutcome
 from stepscope.comparison.contributions import Contributions
 from stepscope.comparison.gate import Gate
-from stepscope.comparison.job_figures import FigureChange
-from stepscope.comparison.names import NameChanges
+from stepscope.comparison.names import NameChanges, SettingChange
 from stepscope.comparison.step_changes import NoiseOf, StepChange
-from stepscope.comparison.targets import TargetOutcome
 from stepscope.comparison.workload_contract import ContractTerms
-from stepscope.diagnosis import Suspect
-from stepscope.schema import field_label
 
 Source = Literal["watched", "recorded"]
 """Source of compared steps: monitored jobs, or traces with steps."""
@@ -27,10 +23,10 @@ class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
     """The run that represents one of the two programs."""
 
     run_id: str
-    of_runs: Annotated[int, field_label("runs", unit="count")]
+    of_runs: Annotated[int, schema.field_label("runs", unit="count")]
     """Number of runs of the program."""
     command: str
-    suspect: Suspect
+    suspect: diagnosis.Suspect
     cause: str
     share_ratio: float
     share_of: str
@@ -38,7 +34,7 @@ class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
     headline: str
     step_count: int
     """Number of compared steps."""
-    step_ns: Statistics | None
+    step_ns: analysis.Statistics | None
 
 
 class StepChanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +47,7 @@ class StepChanges(msgspec.Struct, frozen=True, kw_only=True):
     parts: list[StepChange]
     """Parts of the mean step; their changes sum to that of the mean."""
     noise_of: NoiseOf
-    interval_percent: Annotated[int, field_label("confidence of intervals")]
+    interval_percent: Annotated[int, schema.field_label("confidence of intervals")]
     """Confidence level of the intervals."""
     noise: str
     """Meaning of `beyond_noise`."""
@@ -61,8 +57,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Comparison of two programs."""
 
     headline: str
-    base_run: Annotated[ComparedRun, field_label("from")] = msgspec.field(name="base")
-    other_run: Annotated[ComparedRun, field_label("to")] = msgspec.field(name="other")
+    base_run: Annotated[ComparedRun, schema.field_label("from")] = msgspec.field(name="base")
+    other_run: Annotated[ComparedRun, schema.field_label("to")] = msgspec.field(name="other")
     steps: StepChanges | None
     steps_missing: str | None
     contributions: Contributions | None

@@ -7,19 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.analysis import (
-    PHASES,
-    Steps,
-    break_down_steps,
-    find_device_categories,
-    merge_categories,
-    summarize,
-)
+from stepscope import analysis, diagnosis, intervals
 from stepscope.comparison.payload import ComparedRun, Source
 from stepscope.comparison.step_changes import StepTimes
 from stepscope.comparison.workload_contract import compare_contracts
-from stepscope.diagnosis import diagnose
-from stepscope.intervals import Int
 from stepscope.run import (
     RecordedWork,
     Run,
@@ -70,15 +61,15 @@ class ProgramRun:
         return None
 
 
-def _select_measured(steps: Steps) -> tuple[Int, Mapping[str, Int]]:
+def _select_measured(steps: analysis.Steps) -> tuple[intervals.Int, Mapping[str, intervals.Int]]:
     rows = steps.measured()
-    return steps.start[rows], {phase: steps.phase_ns[phase][rows] for phase in PHASES}
+    return steps.start[rows], {phase: steps.phase_ns[phase][rows] for phase in analysis.PHASES}
 
 
-def _break_down(work: RecordedWork) -> tuple[Int, Mapping[str, Int]]:
-    device = {} if work.on_host else find_device_categories(work.work)
+def _break_down(work: RecordedWork) -> tuple[intervals.Int, Mapping[str, intervals.Int]]:
+    device = {} if work.on_host else analysis.find_device_categories(work.work)
     host = host_categories(work.trace, calls_of(work.trace), read_marks(work.trace))
-    parts = break_down_steps(work.steps.extent, merge_categories(device, host))
+    parts = analysis.break_down_steps(work.steps.extent, analysis.merge_categories(device, host))
     return work.steps.extent.start, parts
 
 
@@ -106,7 +97,7 @@ class Program:
     def describe(self) -> ComparedRun:
         """Describe the program by its representative."""
         run = self.representative.run
-        verdict, info = run.derive(diagnose), run.reader.info
+        verdict, info = run.derive(diagnosis.diagnose), run.reader.info
         walls = self.steps[self.representative_index].wall_ns if self.steps else np.empty(0)
         return ComparedRun(
             run_id=info.run_id,
@@ -119,7 +110,7 @@ class Program:
             confidence_ratio=verdict.confidence_ratio,
             headline=verdict.headline,
             step_count=len(walls),
-            step_ns=summarize(walls),
+            step_ns=analysis.summarize(walls),
         )
 
     def list_quality_issues(self) -> list[str]:

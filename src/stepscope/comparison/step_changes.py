@@ -36,6 +36,14 @@ medians (their asymptotic efficiencies are 3 / pi and 2 / pi).
              neighbours had the machine in about the same state, if that lasts longer than a run. So
              each is compared with its neighbour only, and the pair whose change is nearest to the
              median of all Walsh averages represents the programs.
+
+Shift between two samples: the intervals of Hodges and Lehmann.
+
+Their bounds are order statistics of differences, and they are exact for any distribution
+(Hollander, Wolfe, Chicken 2014). For independent samples these are the differences of every pair of
+values; the interval excludes 0 if and only if the rank-sum test of Mann and Whitney tells the
+samples apart (section 4.3). For paired values these are the means of every two differences, each
+with itself as well (Walsh averages), with the signed-rank test of Wilcoxon (section 3.3).
 """
 
 from __future__ import annotations
@@ -46,21 +54,101 @@ from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from stepscope.comparison.location_shift import (
-    Float,
-    compute_differences,
-    compute_walsh_averages,
-    find_critical_rank,
-    find_critical_signed_rank,
-)
-from stepscope.intervals import Int
-from stepscope.schema import field_label
+from stepscope import intervals, schema
+
+Float = NDArray[np.float64]
+
+
+def compute_differences(base_values: Float, other_values: Float) -> Float:
+    """Compute the sorted differences of every value of one sample to every value of the other.
+
+    For samples of n and m: `[n * m, ...]`.
+    """
+    pairs: Float = other_values[None, :] - base_values[:, None]
+    differences = pairs.reshape(-1, *base_values.shape[1:])
+    differences.sort(axis=0)
+    return differences
+
+
+def compute_walsh_averages(differences: Float) -> Float:
+    """Compute the sorted means of every two of n differences, each with itself as well:
+    `[n * (n + 1) / 2, ...]`."""
+    first, second = np.triu_indices(len(differences))
+    averages: Float = (differences[first] + differences[second]) / 2
+    averages.sort(axis=0)
+    return averages
+
+
+def find_critical_rank(base_size: int, other_size: int, tail: float) -> int:
+    """Find the index of the interval's lower bound among the sorted differences of two samples; the
+    upper bound is as far from the end.
+
+    If both samples have one distribution, the statistic U of Mann and Whitney is at most this large
+    with a probability of at most `tail`. The number of orders of both samples by U is given by the
+    coefficients of the Gaussian binomial, the product over i up to n of
+    (1 - q^(m + i)) / (1 - q^i) for sizes n and m.
+
+    >>> find_critical_rank(3, 3, 0.05), find_critical_rank(5, 5, 0.05)
+    (0, 4)
+    >>> find_critical_rank(10, 10, 0.025)
+    23
+
+    Raises:
+        ValueError: the samples are too small.
+    """
+    counts = [1] + [0] * (base_size * other_size)
+    for i in range(1, base_size + 1):
+        for power in range(base_size * other_size, other_size + i - 1, -1):
+            counts[power] -= counts[power - other_size - i]
+        for power in range(i, base_size * other_size + 1):
+            counts[power] += counts[power - i]
+    return _find_quantile(counts, tail, f"samples of {base_size} and {other_size}")
+
+
+def find_critical_signed_rank(pair_count: int, tail: float) -> int:
+    """Find the index of the interval's lower bound among the sorted Walsh averages.
+
+    The number of choices of signs by the sum of the positive ranks is given by the coefficients of
+    the product over i up to the number of pairs of 1 + q^i.
+
+    >>> find_critical_signed_rank(5, 0.05), find_critical_signed_rank(10, 0.025)
+    (0, 8)
+
+    Raises:
+        ValueError: the pairs are too few.
+    """
+    counts = [1] + [0] * (pair_count * (pair_count + 1) // 2)
+    for i in range(1, pair_count + 1):
+        for power in range(len(counts) - 1, i - 1, -1):
+            counts[power] += counts[power - i]
+    return _find_quantile(counts, tail, f"{pair_count} pairs")
+
+
+def _find_quantile(counts: Sequence[int], tail: float, samples: str) -> int:
+    """Find the largest value of a statistic whose cumulative probability is at most `tail`.
+
+    Args:
+        counts: number of equally likely cases by value of the statistic.
+        samples: description for the error.
+    """
+    limit = tail * sum(counts)
+    value, cumulative = -1, 0
+    while cumulative + counts[value + 1] <= limit:
+        value += 1
+        cumulative += counts[value]
+    if value < 0:
+        raise ValueError(f"{samples} are too few for {tail:g} in each tail")
+    return value
+
 
 NoiseOf = Literal["steps", "runs", "pairs"]
 """Source of the noise: the steps of single runs, several runs of one program, or pairs of runs, one
 of each program, that were recorded one after the other."""
 RESAMPLES = 400
+_BATCH_VALUES = 1 << 20
+"""Values of the resamples that are computed at a time: 8 MB."""
 TAIL_WITHIN_RUN = 0.025
 """Tail of the interval from the steps of single runs, at each end."""
 TAIL_BETWEEN_RUNS = 0.05
@@ -84,14 +172,14 @@ MAX_MOMENTS = 20_000
 class StepTimes:
     """Times of the steps of a run, all ranks in the order of their start."""
 
-    parts: Mapping[str, Int]
+    parts: Mapping[str, intervals.Int]
     """Nanoseconds by part and step; the parts sum to the step."""
     rank_count: int = 1
     start_ns: int = 0
     """Start of the first step; 0 where not known."""
 
     @classmethod
-    def merge(cls, ranks: Sequence[tuple[Int, Mapping[str, Int]]]) -> StepTimes:
+    def merge(cls, ranks: Sequence[tuple[intervals.Int, Mapping[str, intervals.Int]]]) -> StepTimes:
         """Merge the steps of several ranks, given their starts and their parts."""
         order = np.argsort(np.concatenate([start for start, _ in ranks]), kind="stable")
         names = dict.fromkeys(name for _, parts in ranks for name in parts)
@@ -106,9 +194,9 @@ class StepTimes:
         )
 
     @property
-    def wall_ns(self) -> Int:
+    def wall_ns(self) -> intervals.Int:
         """Wall time of every step."""
-        total: Int = np.sum([*self.parts.values()], axis=0, dtype=np.int64)
+        total: intervals.Int = np.sum([*self.parts.values()], axis=0, dtype=np.int64)
         return total
 
     @property
@@ -125,27 +213,28 @@ class StepTimes:
     def compute_figures(self, names: Sequence[str]) -> Float:
         """Compute mean, median and 95th percentile of the steps, then the mean of each named
         part."""
-        return _compute_figures(self.build_matrix(names), self.wall_ns.astype(np.float64))
+        walls = self.wall_ns.astype(np.float64)
+        return _compute_figures(self.build_matrix(names), walls[:, None])
 
 
 class StepChange(msgspec.Struct, frozen=True, kw_only=True):
     """Change of one figure of the steps."""
 
-    name: Annotated[str, field_label("part")]
+    name: Annotated[str, schema.field_label("part")]
     """`mean`, `p50`, `p95`, or a part of the mean step."""
-    base_ns: Annotated[float, field_label("from")]
-    other_ns: Annotated[float, field_label("to")]
+    base_ns: Annotated[float, schema.field_label("from")]
+    other_ns: Annotated[float, schema.field_label("to")]
     change_ns: float
-    change_ratio: Annotated[float | None, field_label("relative change")]
+    change_ratio: Annotated[float | None, schema.field_label("relative change")]
     """Change relative to `base_ns`."""
     estimate_ns: float
     """Estimate of the change from all runs of both programs, used by a gate; with one run of each,
     `change_ns`."""
-    low_ns: Annotated[float | None, field_label("lowest change")]
+    low_ns: Annotated[float | None, schema.field_label("lowest change")]
     """Lower bound of the interval of the change; null, as are the upper bound and the noise floor,
     with too few steps."""
-    high_ns: Annotated[float | None, field_label("highest change")]
-    noise_ns: Annotated[float | None, field_label("noise floor")]
+    high_ns: Annotated[float | None, schema.field_label("highest change")]
+    noise_ns: Annotated[float | None, schema.field_label("noise floor")]
     """Noise floor: the difference between halves of one run; with repeated runs half of the
     interval's width."""
     beyond_noise: bool
@@ -355,12 +444,11 @@ class _Moments:
         half = count // 2
         cut_count = min(ROTATIONS, half)
         cuts = np.unique(np.linspace(0, half, cut_count, endpoint=False, dtype=np.int64))
-        largest = np.zeros(_PARTS + self.parts.shape[1])
-        for cut in cuts.tolist():
-            rotated = np.roll(np.arange(count), -cut)
-            difference = self._compute(rotated[:half]) - self._compute(rotated[count - half :])
-            largest = np.maximum(largest, np.abs(difference))
-        return DRIFT_FACTOR * largest
+        if not len(cuts):
+            return np.zeros(_PARTS + self.parts.shape[1])
+        rotated = (cuts[:, None] + np.arange(count)) % count
+        differences = self._compute(rotated[:, :half]) - self._compute(rotated[:, count - half :])
+        return DRIFT_FACTOR * np.abs(differences).max(axis=0)
 
     def resample(self, *, seed: int) -> Float:
         """Resample the run in blocks; returns the figures of each resample as a row."""
@@ -368,14 +456,21 @@ class _Moments:
         block = max(1, round(count ** (1 / 3)))
         generator = np.random.default_rng(seed)
         starts = generator.integers(0, count, size=(RESAMPLES, -(-count // block)))
-        offsets = np.arange(block)
-        resamples = [((start[:, None] + offsets).ravel()[:count]) % count for start in starts]
-        return np.stack([self._compute(moments) for moments in resamples])
+        blocks = (starts[:, :, None] + np.arange(block)) % count
+        resamples = blocks.reshape(RESAMPLES, -1)[:, :count]
+        batch_count = -(-RESAMPLES * self.walls.size // _BATCH_VALUES)
+        batches = np.array_split(resamples, batch_count)
+        return np.concatenate([self._compute(moments) for moments in batches])
 
-    def _compute(self, moments: Int) -> Float:
+    def _compute(self, moments: intervals.Int) -> Float:
+        """Compute the figures of selections of moments, each a row."""
         return _compute_figures(self.parts[moments], self.walls[moments])
 
 
 def _compute_figures(parts: Float, walls: Float) -> Float:
-    means = parts.mean(axis=0)
-    return np.concatenate([[means.sum()], np.percentile(walls, [50, 95]), means])
+    """Compute figures over the second to last axis of `parts` and the last two of `walls`."""
+    means = parts.mean(axis=-2)
+    percentiles = np.percentile(walls, [50, 95], axis=(-2, -1))
+    return np.concatenate(
+        [means.sum(axis=-1)[..., None], np.moveaxis(percentiles, 0, -1), means], axis=-1
+    )

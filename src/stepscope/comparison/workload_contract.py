@@ -16,22 +16,29 @@ first forward passes; a dimension that varied among them is "*", because it depe
 the data. A run without a monitored job has the layers of its first trace instead (see
 `trace_work`). The version of stepscope is not part of the contract. A property that only one run
 recorded is unknown, which is neither equal nor different.
+
+Work of a trace for the contract: shapes of the layers that its operators carry out.
+
+A trace of a profiler names neither the model nor its DataLoader. Where it was recorded with shapes,
+the inputs of layer operators show both: one input is the layer's weight, and the leading dimension
+of the other is the number of samples.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Annotated, Literal, get_args
 
 import msgspec
 import numpy as np
 
-from stepscope.comparison.trace_work import TraceWork, describe_trace_work
-from stepscope.quantities import count, count_of, number
-from stepscope.run import Rank, Run, inputs_of, largest_model
-from stepscope.schema import ModelFact, ModelInputsFact, OptimizerFact, field_label
+from stepscope import quantities, schema
+from stepscope.quantities import count_of
+from stepscope.run import Rank, Run, Trace, inputs_of, largest_model
 
 ContractGroup = Literal["model", "batch", "precision", "hardware", "software"]
 GROUPS: tuple[ContractGroup, ...] = get_args(ContractGroup)
@@ -44,9 +51,9 @@ NONE = "none"
 class ContractDifference(msgspec.Struct, frozen=True, kw_only=True):
     """A property that is not the same; null where a run did not record it."""
 
-    name: Annotated[str, field_label("term")]
-    base_value: Annotated[str | None, field_label("from")] = msgspec.field(name="base")
-    other_value: Annotated[str | None, field_label("to")] = msgspec.field(name="other")
+    name: Annotated[str, schema.field_label("term")]
+    base_value: Annotated[str | None, schema.field_label("from")] = msgspec.field(name="base")
+    other_value: Annotated[str | None, schema.field_label("to")] = msgspec.field(name="other")
     standing: Standing
     """`different`, or `unknown` where only one run recorded it."""
 
@@ -59,7 +66,7 @@ class ContractTerms(msgspec.Struct, frozen=True, kw_only=True):
     base_digest: str | None
     """Digest of all properties; null where a run recorded none."""
     other_digest: str | None
-    same_count: Annotated[int, field_label("same terms")]
+    same_count: Annotated[int, schema.field_label("same terms")]
     differences: list[ContractDifference]
 
 
@@ -76,13 +83,18 @@ def compare_contracts(base_run: Run, other_run: Run) -> list[ContractTerms]:
 def collect_terms(run: Run) -> dict[ContractGroup, Terms]:
     """Collect the recorded properties of each group."""
     rank = run.ranks[0] if run.ranks else None
-    optimizers = rank.facts(OptimizerFact) if rank else []
+    optimizers = rank.facts(schema.OptimizerFact) if rank else []
     model = largest_model(rank) if rank else None
     inputs = inputs_of(rank, model) if rank else []
     work = describe_trace_work(run.traces[0]) if rank is None and run.traces else None
     return {
         "model": _describe_model(model, optimizers) | _describe_layers(work),
-        "batch": _describe_batch(rank, inputs) | _describe_samples(work),
+        "batch": _describe_batch(rank, inputs)
+        | (
+            {}
+            if work is None
+            else {"samples in the inputs of layers": quantities.count(work.batch)}
+        ),
         "precision": _describe_precision(model, inputs, optimizers),
         "hardware": _describe_hardware(run),
         "software": _describe_software(run, rank),
@@ -129,14 +141,16 @@ def _compare_group(group: ContractGroup, base_terms: Terms, other_terms: Terms) 
     )
 
 
-def _describe_model(model: ModelFact | None, optimizers: Sequence[OptimizerFact]) -> Terms:
+def _describe_model(
+    model: schema.ModelFact | None, optimizers: Sequence[schema.OptimizerFact]
+) -> Terms:
     terms = {}
     if model is not None:
-        terms["parameters"] = count(model.parameter_count)
+        terms["parameters"] = quantities.count(model.parameter_count)
         terms["parameter shapes"] = f"{model.tensor_count} tensors, digest {model.shapes_digest}"
     if optimizers:
         trained = sum(optimizer.parameter_count for optimizer in optimizers)
-        terms["parameters that are trained"] = count(trained)
+        terms["parameters that are trained"] = quantities.count(trained)
     return terms
 
 
@@ -148,11 +162,7 @@ def _describe_layers(work: TraceWork | None) -> Terms:
     return {"layers of the trace": f"{count_of(len(weights), 'shape')} of weights, digest {digest}"}
 
 
-def _describe_samples(work: TraceWork | None) -> Terms:
-    return {} if work is None else {"samples in the inputs of layers": count(work.batch)}
-
-
-def _describe_batch(rank: Rank | None, inputs: Sequence[ModelInputsFact]) -> Terms:
+def _describe_batch(rank: Rank | None, inputs: Sequence[schema.ModelInputsFact]) -> Terms:
     if rank is None:
         return {}
     terms = {}
@@ -160,12 +170,12 @@ def _describe_batch(rank: Rank | None, inputs: Sequence[ModelInputsFact]) -> Ter
         terms["DataLoader batch size"] = str(rank.loader.batch_size)
     fetches = rank.steps.fetches[rank.steps.measured()]
     if len(fetches) and fetches.any():
-        terms["batches per step"] = number(np.median(fetches))
+        terms["batches per step"] = quantities.number(np.median(fetches))
     shapes_by_input = _group_shapes(inputs)
     return terms | {f"input {name}": _merge(shapes) for name, shapes in shapes_by_input.items()}
 
 
-def _group_shapes(facts: Sequence[ModelInputsFact]) -> dict[str, list[Sequence[int]]]:
+def _group_shapes(facts: Sequence[schema.ModelInputsFact]) -> dict[str, list[Sequence[int]]]:
     shapes: dict[str, list[Sequence[int]]] = {}
     for fact in facts:
         for tensor in fact.inputs:
@@ -185,9 +195,9 @@ def _merge(shapes: Sequence[Sequence[int]]) -> str:
 
 
 def _describe_precision(
-    model: ModelFact | None,
-    inputs: Sequence[ModelInputsFact],
-    optimizers: Sequence[OptimizerFact],
+    model: schema.ModelFact | None,
+    inputs: Sequence[schema.ModelInputsFact],
+    optimizers: Sequence[schema.OptimizerFact],
 ) -> Terms:
     terms = {}
     if model is not None:
@@ -209,7 +219,7 @@ def _describe_hardware(run: Run) -> Terms:
         terms = {
             "GPUs": _count_names(gpus),
             "CPUs": _count_names([node.cpu_model for node in nodes]),
-            "cores available": ", ".join(number(node.cores_available) for node in nodes),
+            "cores available": ", ".join(quantities.number(node.cores_available) for node in nodes),
         }
     worlds = {p.world_size for p in run.processes if p.world_size is not None}
     worlds |= {trace.world_size for trace in run.traces if trace.world_size is not None}
@@ -236,3 +246,54 @@ def _describe_software(run: Run, rank: Rank | None) -> Terms:
 
 def _count_names(names: Sequence[str]) -> str:
     return ", ".join(f"{names.count(n)} x {n}" for n in dict.fromkeys(names)) or NONE
+
+
+LAYERS: Mapping[str, tuple[int, int]] = {
+    **{f"aten::conv{dimensions}d": (0, 1) for dimensions in (1, 2, 3)},
+    "aten::linear": (0, 1),
+    "aten::embedding": (1, 0),
+}
+"""Operators of PyTorch that carry out a layer, with the indices of its input and of its weight:
+https://docs.pytorch.org/docs/stable/nn.functional.html."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceWork:
+    """Layers of the forward passes of a trace."""
+
+    weights: frozenset[tuple[str, str]]
+    """Operator and shape of every different weight."""
+    batch: int
+    """Most frequent leading dimension of the inputs of layers."""
+
+
+def describe_trace_work(trace: Trace) -> TraceWork | None:
+    """Describe the layers of a trace; None if it has no layers with shapes."""
+    rows = trace.reader.sql(
+        "SELECT name, input_dims, count(*) AS calls FROM operators WHERE trace = ? "
+        "AND input_dims IS NOT NULL AND list_contains(?, name) GROUP BY ALL",
+        [trace.trace, list(LAYERS)],
+        traces=[trace.trace],
+    )
+    weights: set[tuple[str, str]] = set()
+    batches: Counter[int] = Counter()
+    for name, text, calls in zip(rows["name"], rows["input_dims"], rows["calls"], strict=True):
+        shapes = _parse_shapes(text)
+        data, weight = LAYERS[name]
+        if len(shapes) <= max(data, weight) or not shapes[data] or not shapes[weight]:
+            continue
+        weights.add((name, str(shapes[weight])))
+        batches[shapes[data][0]] += int(calls)
+    if not weights:
+        return None
+    return TraceWork(
+        weights=frozenset(weights), batch=max(batches, key=lambda size: (batches[size], size))
+    )
+
+
+def _parse_shapes(text: str) -> list[list[int]]:
+    """Parse recorded shapes; lists of tensors are nested deeper, and no layer has one."""
+    try:
+        return msgspec.json.decode(text, type=list[list[int]])
+    except schema.MALFORMED_JSON:
+        return []

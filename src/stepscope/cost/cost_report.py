@@ -6,29 +6,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from stepscope.cost.job_cost import HOUR_NS, JobCost
-from stepscope.cost.pricing import (
-    RECORDED_PRICE,
-    PriceRequest,
-    PriceUsed,
-    VerdictCost,
-    price_job,
-    price_verdict,
-)
-from stepscope.cost.right_sizing import RightSizing, recommend_size
-from stepscope.cost.usage import measure_node_usage
-from stepscope.diagnosis import (
-    LOOP_SHARE,
-    STEP_SHARE,
-    SUSPECT_NAMES,
-    Fix,
-    Suspect,
-    Verdict,
-    compute_evaluation_ratio,
-    diagnose,
-)
-from stepscope.errors import UsageError
-from stepscope.quantities import number
+from stepscope import diagnosis, errors, quantities
+from stepscope.cost import pricing
+from stepscope.cost.prices import HOUR_NS, JobCost
+from stepscope.cost.right_sizing import RightSizing, measure_node_usage, recommend_size
 from stepscope.run import Epochs, Run, explain_rounding, find_epochs, job_statistics, machine_count
 
 MAX_PROJECTED = 1e9
@@ -52,7 +33,7 @@ class EpochCost(msgspec.Struct, frozen=True, kw_only=True):
 class SuspectCost(msgspec.Struct, frozen=True, kw_only=True):
     """Cost of the bottleneck."""
 
-    suspect: Suspect
+    suspect: diagnosis.Suspect
     name: str
     share_ratio: float
     share_of: str
@@ -97,7 +78,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     """Cost report of a run. Dollars are null without a price; `price_missing` gives the reason."""
 
     run_id: str
-    price: PriceUsed | None
+    price: pricing.PriceUsed | None
     price_missing: str | None
     instance_count: int
     duration_ns: int
@@ -134,7 +115,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
 def report_cost(
     run: Run,
-    request: PriceRequest = RECORDED_PRICE,
+    request: pricing.PriceRequest = pricing.RECORDED_PRICE,
     *,
     epochs: float | None = None,
     hours: float | None = None,
@@ -150,20 +131,20 @@ def report_cost(
     """
     for amount in (epochs, hours):
         if amount is not None and not 0 < amount <= MAX_PROJECTED:  # NaN is neither
-            raise UsageError(f"{amount!r} is not a positive number of epochs or hours.")
+            raise errors.UsageError(f"{amount!r} is not a positive number of epochs or hours.")
     job = job_statistics(run)
     count = machine_count(run.reader)
-    priced = price_job(
+    priced = pricing.price_job(
         run.reader.info,
         run.nodes.values(),
         instance_count=count,
         duration_ns=job.duration_ns,
         request=request,
     )
-    verdict = diagnose(run)
+    verdict = diagnosis.diagnose(run)
     passes = find_epochs(run)
     cost = None if isinstance(priced, str) else priced.cost
-    evaluation = compute_evaluation_ratio(run.ranks)
+    evaluation = diagnosis.compute_evaluation_ratio(run.ranks)
     evaluated_ns = _add_evaluation(verdict.mean_step_ns, evaluation)
     savings = None if cost is None else _Savings.measure(cost, verdict, job.training_ns, evaluation)
     suspect = None if savings is None else savings.price_suspect(verdict)
@@ -236,17 +217,17 @@ class _Savings:
 
     step_ns: float
     """Mean step without evaluation."""
-    verdict_cost: VerdictCost
+    verdict_cost: pricing.VerdictCost
     hour_usd: float
     training_usd: float | None
     evaluation_ratio: float
 
     @classmethod
     def measure(
-        cls, cost: JobCost, verdict: Verdict, training_ns: int | None, evaluation: float
+        cls, cost: JobCost, verdict: diagnosis.Verdict, training_ns: int | None, evaluation: float
     ) -> _Savings | None:
         """Measure the costs; None without steps."""
-        verdict_cost, hour_usd = price_verdict(verdict, cost), cost.compute_usd(HOUR_NS)
+        verdict_cost, hour_usd = pricing.price_verdict(verdict, cost), cost.compute_usd(HOUR_NS)
         if verdict.mean_step_ns is None or verdict_cost is None or hour_usd is None:
             return None
         return cls(
@@ -257,14 +238,14 @@ class _Savings:
             evaluation_ratio=evaluation,
         )
 
-    def price_suspect(self, verdict: Verdict) -> SuspectCost | None:
+    def price_suspect(self, verdict: diagnosis.Verdict) -> SuspectCost | None:
         """Price the bottleneck; None where there is none."""
         if not verdict.has_bottleneck:
             return None
         hour_share = self._scale_to_hour(verdict.share_ratio, verdict.share_of)
         return SuspectCost(
             suspect=verdict.suspect,
-            name=SUSPECT_NAMES[verdict.suspect],
+            name=diagnosis.SUSPECT_NAMES[verdict.suspect],
             share_ratio=verdict.share_ratio,
             share_of=verdict.share_of,
             step_usd=self.verdict_cost.suspect_usd,
@@ -272,18 +253,20 @@ class _Savings:
             training_usd=self._scale_training(hour_share),
         )
 
-    def price_fixes(self, verdict: Verdict) -> list[FixSaving]:
+    def price_fixes(self, verdict: diagnosis.Verdict) -> list[FixSaving]:
         """Price the predicted savings."""
         fixes = zip(verdict.fixes, self.verdict_cost.fix_savings_usd, strict=True)
         savings = (self._price_fix(fix, step_usd) for fix, step_usd in fixes)
         return [saving for saving in savings if saving is not None]
 
-    def _price_fix(self, fix: Fix, step_usd: float | None) -> FixSaving | None:
+    def _price_fix(self, fix: diagnosis.Fix, step_usd: float | None) -> FixSaving | None:
         prediction = fix.prediction
         if prediction is None or step_usd is None:
             return None
         # The baseline of a fix for evaluation is the step with its part of the evaluation.
-        share_of = LOOP_SHARE if prediction.measured_ns != self.step_ns else STEP_SHARE
+        share_of = (
+            diagnosis.LOOP_SHARE if prediction.measured_ns != self.step_ns else diagnosis.STEP_SHARE
+        )
         hour_share = self._scale_to_hour(prediction.saving_ratio, share_of)
         return FixSaving(
             title=fix.title,
@@ -299,7 +282,7 @@ class _Savings:
     def _scale_to_hour(self, share: float, share_of: str) -> float:
         """Scale a share to an hour of training: a share of the steps has no part of the hour's
         evaluation."""
-        return share if share_of == LOOP_SHARE else share * (1 - self.evaluation_ratio)
+        return share if share_of == diagnosis.LOOP_SHARE else share * (1 - self.evaluation_ratio)
 
     def _scale_training(self, share: float) -> float | None:
         return None if self.training_usd is None else share * self.training_usd
@@ -314,9 +297,9 @@ def _project(
 ) -> list[Projection]:
     durations = []
     if epochs is not None and isinstance(passes, Epochs):
-        durations.append((f"{number(epochs)} epochs", epochs * passes.mean_ns))
+        durations.append((f"{quantities.number(epochs)} epochs", epochs * passes.mean_ns))
     if hours is not None:
-        durations.append((f"{number(hours)} hours", hours * HOUR_NS))
+        durations.append((f"{quantities.number(hours)} hours", hours * HOUR_NS))
     return [
         Projection(
             name=name,

@@ -3,6 +3,8 @@
 The table is `prices.toml` next to this file; docs/cost.md describes its format, which custom files
 share. Prices are on demand, in US dollars per hour of one machine, as of the date in the file;
 nothing is fetched.
+
+Cost of a job: instances x hourly price x duration.
 """
 
 from __future__ import annotations
@@ -11,15 +13,15 @@ import math
 import os
 import tomllib
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import date
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal
 from functools import cache, lru_cache
 from pathlib import Path
 
 import msgspec
 
-from stepscope.cost.job_cost import parse_usd_per_hour
-from stepscope.errors import UsageError, name_similar
+from stepscope import errors
 
 SHIPPED = Path(__file__).with_name("prices.toml")
 ENVIRONMENT = "STEPSCOPE_PRICES"
@@ -89,8 +91,7 @@ class PriceTable:
 
     def __init__(self, offers: Sequence[Offer]) -> None:
         self.offers = sorted(
-            offers,
-            key=lambda offer: (not offer.is_custom, -(offer.as_of or date.min).toordinal()),
+            offers, key=lambda offer: (not offer.is_custom, -(offer.as_of or date.min).toordinal())
         )
 
     def find(self, instance_type: str) -> Offer | None:
@@ -110,7 +111,7 @@ class PriceTable:
 
 def explain_missing_offer(instance_type: str, table: PriceTable) -> str:
     """Explain that a machine type is not in the table."""
-    similar = name_similar(instance_type, (offer.type for offer in table.offers)).strip()
+    similar = errors.name_similar(instance_type, (offer.type for offer in table.offers)).strip()
     return (
         f"no price found for {instance_type}{f' ({similar})' if similar else ''}; set "
         "--usd-per-hour or add it to a custom price file"
@@ -136,11 +137,11 @@ def read_prices(path: Path, *, is_custom: bool) -> list[Offer]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not a text file"
-        raise UsageError(f"Cannot read price file {path}: {reason}.") from None
+        raise errors.UsageError(f"Cannot read price file {path}: {reason}.") from None
     try:
         file = msgspec.convert(tomllib.loads(text, parse_float=Decimal), _File)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise UsageError(
+        raise errors.UsageError(
             f"Price file {path} is not in the format described in docs/cost.md: {error}."
         ) from None
     offers = [
@@ -158,14 +159,14 @@ def _check_offer(path: Path, offer: Offer) -> None:
     try:
         parse_usd_per_hour(offer.usd_per_hour)
     except ValueError:
-        raise UsageError(
+        raise errors.UsageError(
             f"Price file {path}: {offer.type} has the price {offer.usd_per_hour}; give US dollars "
             "per hour, up to a million."
         ) from None
     sizes = (offer.gpu_memory_gib, offer.vcpu_count, offer.memory_gib)
     invalid = [size for size in sizes if size is not None and not 0 < size < math.inf]
     if invalid or offer.gpu_count < 0:
-        raise UsageError(
+        raise errors.UsageError(
             f"Price file {path}: {offer.type} has the size "
             f"{invalid[0] if invalid else offer.gpu_count}; give numbers above 0."
         )
@@ -226,3 +227,66 @@ def _make_offer(group: _Group, instance: _Instance, *, is_custom: bool) -> Offer
         vcpu_count=size.vcpu_count,
         memory_gib=size.memory_gib,
     )
+
+
+MAX_USD_PER_HOUR = 10**6
+"""Maximum price of a machine; sums of such prices stay exact to the cent."""
+HOUR_NS = 3600 * 10**9
+_CENT = Decimal("0.01")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCost:
+    """Cost of one job.
+
+    Prices and sums are decimal numbers of US dollars, so rounding to the cent is exact.
+    """
+
+    instance_count: int
+    usd_per_hour: Decimal
+    """Price of one instance."""
+    duration_ns: int
+
+    @property
+    def exact_usd(self) -> Decimal:
+        """instances x price x duration, not rounded."""
+        return self.instance_count * self.usd_per_hour * self.duration_ns / Decimal(HOUR_NS)
+
+    @property
+    def usd(self) -> Decimal:
+        """Cost rounded to the cent, half a cent up, as it is shown."""
+        return self.exact_usd.quantize(_CENT, ROUND_HALF_UP)
+
+    @property
+    def instance_hours(self) -> float:
+        """instances x duration in hours."""
+        return self.instance_count * self.duration_ns / HOUR_NS
+
+    def for_duration(self, duration_ns: float) -> JobCost:
+        """Return the cost of the same instances for another duration."""
+        return replace(self, duration_ns=round(duration_ns))
+
+    def compute_usd(self, duration_ns: float | None) -> float | None:
+        """Compute the cost of the same instances for another duration, not rounded; None where the
+        duration is not known."""
+        return None if duration_ns is None else float(self.for_duration(duration_ns).exact_usd)
+
+    def saving_ratio(self, before: JobCost) -> float | None:
+        """Compute the share of another job's cost that this one saves, negative when it costs more.
+
+        Computed from the rounded costs, so that it agrees with the two figures shown next to it.
+        None when the other job cost nothing.
+        """
+        return float(1 - self.usd / before.usd) if before.usd else None
+
+
+def parse_usd_per_hour(value: float | str | Decimal) -> Decimal:
+    """Parse an hourly price.
+
+    Raises:
+        ValueError, decimal.InvalidOperation: it is not a number between 0 and `MAX_USD_PER_HOUR`.
+    """
+    usd_per_hour = Decimal(str(value))
+    if not usd_per_hour.is_finite() or not 0 <= usd_per_hour <= MAX_USD_PER_HOUR:
+        raise ValueError(f"{value!r} is not a price")
+    return usd_per_hour

@@ -14,17 +14,16 @@ from typing import Annotated
 
 import msgspec
 
-from stepscope.cost.job_cost import JobCost, parse_usd_per_hour
+from stepscope import diagnosis, errors, schema
 from stepscope.cost.prices import (
     NO_PRICE,
+    JobCost,
     Offer,
     PriceTable,
     explain_missing_offer,
     load_price_table,
+    parse_usd_per_hour,
 )
-from stepscope.diagnosis import Prediction, Verdict
-from stepscope.errors import UsageError
-from stepscope.schema import NodeInfo, RunInfo, field_label
 
 NO_MACHINES = "number of machines not known; the job was neither monitored nor imported with nodes"
 SET_BY_RUN = "set with --usd-per-hour when the job was started"
@@ -34,7 +33,7 @@ SET_BY_COMMAND = "set on the command line"
 class PriceUsed(msgspec.Struct, frozen=True, kw_only=True):
     """Hourly price of one machine and its origin."""
 
-    usd_per_hour: Annotated[float, field_label("price per hour", unit="usd")]
+    usd_per_hour: Annotated[float, schema.field_label("price per hour", unit="usd")]
     origin: str = msgspec.field(name="said")
     """Source and date of the price, shown next to figures that use it."""
     instance_type: str | None
@@ -95,8 +94,8 @@ RECORDED_PRICE = PriceRequest()
 
 
 def price_job(
-    info: RunInfo,
-    nodes: Iterable[NodeInfo],
+    info: schema.RunInfo,
+    nodes: Iterable[schema.NodeInfo],
     *,
     instance_count: int,
     duration_ns: int,
@@ -118,14 +117,14 @@ def price_job(
     return PricedJob(price=price, cost=cost)
 
 
-def price_verdict(verdict: Verdict, cost: JobCost) -> VerdictCost | None:
+def price_verdict(verdict: diagnosis.Verdict, cost: JobCost) -> VerdictCost | None:
     """Price the mean step of a verdict, its bottleneck and its fixes; None without steps."""
     step_ns = verdict.mean_step_ns
     step_usd = cost.compute_usd(step_ns)
     if step_ns is None or step_usd is None:
         return None
 
-    def price_saving(prediction: Prediction | None) -> float | None:
+    def price_saving(prediction: diagnosis.Prediction | None) -> float | None:
         return None if prediction is None else prediction.saved_ns / step_ns * step_usd
 
     return VerdictCost(
@@ -136,7 +135,7 @@ def price_verdict(verdict: Verdict, cost: JobCost) -> VerdictCost | None:
 
 
 def select_price(
-    info: RunInfo, nodes: Iterable[NodeInfo], request: PriceRequest = RECORDED_PRICE
+    info: schema.RunInfo, nodes: Iterable[schema.NodeInfo], request: PriceRequest = RECORDED_PRICE
 ) -> MachinePrice | str:
     """Select the price of a run's machines; one sentence with the reason where there is none.
 
@@ -152,7 +151,7 @@ def select_price(
     if instance_type is not None or request.prices is not None:
         try:
             table = load_price_table(request.prices)
-        except UsageError as error:
+        except errors.UsageError as error:
             if request != RECORDED_PRICE:
                 raise
             return str(error).rstrip(".")  # a broken price file must not fail a view
@@ -164,7 +163,7 @@ def select_price(
         return _set_price(usd_per_hour, SET_BY_COMMAND, instance_type, offer, table)
     if request.instance_type is not None:
         if offer is None:
-            raise UsageError(
+            raise errors.UsageError(
                 explain_missing_offer(request.instance_type, load_price_table(request.prices))
             )
         return _convert_offer(offer, table)
@@ -185,7 +184,9 @@ def select_price(
     return _convert_offer(offer, table)
 
 
-def apply_price(info: RunInfo, nodes: Iterable[NodeInfo], request: PriceRequest) -> RunInfo:
+def apply_price(
+    info: schema.RunInfo, nodes: Iterable[schema.NodeInfo], request: PriceRequest
+) -> schema.RunInfo:
     """Return the run's info with the requested price recorded, so that all figures of the run use
     the same price.
 
@@ -199,7 +200,7 @@ def apply_price(info: RunInfo, nodes: Iterable[NodeInfo], request: PriceRequest)
     return msgspec.structs.replace(info, options=info.options | recorded)
 
 
-def list_instance_types(info: RunInfo, nodes: Iterable[NodeInfo]) -> list[str]:
+def list_instance_types(info: schema.RunInfo, nodes: Iterable[schema.NodeInfo]) -> list[str]:
     """List the distinct machine types of a run: the recorded option, else the reported types."""
     recorded = info.options.get("instance_type")
     if isinstance(recorded, str) and recorded:
@@ -211,12 +212,12 @@ def _parse_request(text: str) -> Decimal:
     try:
         return parse_usd_per_hour(text)
     except (ValueError, InvalidOperation):
-        raise UsageError(
+        raise errors.UsageError(
             f"{text!r} is not a price; give US dollars per hour, such as 3.06, up to a million."
         ) from None
 
 
-def _read_recorded_price(info: RunInfo) -> Decimal | None:
+def _read_recorded_price(info: schema.RunInfo) -> Decimal | None:
     """Read the hourly price that `stepscope run` recorded; None where there is no valid one."""
     recorded = info.options.get("usd_per_hour")
     try:

@@ -5,6 +5,8 @@ thresholds of the rule BatchSize. The utilization of all machines together is th
 or smaller machines of the same provider, region and GPU model, filling at most `MAX_FILL_RATIO` of
 them. The run's own machine type costs what the run is priced at, other types what the price table
 says. Utilization of another GPU model cannot be predicted from the run.
+
+Utilization of a job's machines: means, 95th percentiles and peaks.
 """
 
 from __future__ import annotations
@@ -16,20 +18,20 @@ from decimal import Decimal
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-from stepscope.cost.job_cost import JobCost
-from stepscope.cost.prices import Offer
+from stepscope import analysis, diagnosis, rules, schema
+from stepscope.cost.prices import JobCost, Offer
 from stepscope.cost.pricing import MachinePrice
-from stepscope.cost.usage import MIN_SAMPLES, MachineUsage
-from stepscope.diagnosis import SUSPECT_NAMES, Suspect, Verdict
 from stepscope.quantities import count_of, number, percent
-from stepscope.rules import BatchSizeParameters
+from stepscope.run import NodeMetrics, Run
 
 MAX_FILL_RATIO = 0.85
 """Maximum share of the recommended machines that the job's usage may fill."""
 MAX_CHOICES = 3
 GIB = 1 << 30
-FIX_FIRST: tuple[Suspect, ...] = ("data_pipeline", "communication", "framework_overhead")
+FIX_FIRST: tuple[diagnosis.Suspect, ...] = ("data_pipeline", "communication", "framework_overhead")
 """Bottlenecks that leave GPUs idle on machines of any size."""
 ASSUMPTIONS = [
     "a step takes the same time while the remaining GPUs are not full: fewer GPUs do the same work "
@@ -87,7 +89,7 @@ class _Demand:
 
 
 def recommend_size(
-    nodes: list[MachineUsage], verdict: Verdict, cost: JobCost, price: MachinePrice
+    nodes: list[MachineUsage], verdict: diagnosis.Verdict, cost: JobCost, price: MachinePrice
 ) -> RightSizing:
     """Recommend fewer or smaller machines.
 
@@ -146,7 +148,7 @@ def _decline(reason: str, evidence: list[str]) -> RightSizing:
     )
 
 
-def _find_obstacle(nodes: list[MachineUsage], verdict: Verdict) -> str | None:
+def _find_obstacle(nodes: list[MachineUsage], verdict: diagnosis.Verdict) -> str | None:
     """Find the reason why the machines cannot be judged or are not underused; None for none."""
     if not any(node.gpus for node in nodes):
         return "no GPU was sampled, and right-sizing needs GPU utilization"
@@ -159,10 +161,10 @@ def _find_obstacle(nodes: list[MachineUsage], verdict: Verdict) -> str | None:
         return f"{count_of(sample_count, 'sample')} recorded, a 95th percentile needs {MIN_SAMPLES}"
     if verdict.suspect in FIX_FIRST:
         return (
-            f"the machines idle for the bottleneck ({SUSPECT_NAMES[verdict.suspect]}, "
+            f"the machines idle for the bottleneck ({diagnosis.SUSPECT_NAMES[verdict.suspect]}, "
             f"{percent(verdict.share_ratio)} of step time); fix it first"
         )
-    limits = BatchSizeParameters()
+    limits = rules.BatchSizeParameters()
     for node in nodes:
         gpu_p95 = max((level.p95 for level in node.gpus.values()), default=0.0)
         if gpu_p95 >= limits.gpu_threshold_p95 / 100:
@@ -312,3 +314,100 @@ def _sum_known(values: Iterable[float | None]) -> float | None:
             return None
         total += value
     return total
+
+
+MIN_SAMPLES = 100
+"""A 95th percentile of fewer samples has less than five samples above it."""
+_GPU_METRICS = ("gpu_busy_ratio", "gpu_memory_used_bytes", "gpu_memory_used_ratio")
+_NODE_METRICS = ("cpu_busy_ratio", "memory_used_bytes", "memory_used_ratio")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageLevel:
+    """Distribution of a utilization over time."""
+
+    mean: float
+    p95: float
+    peak: float
+    count: int
+    """Number of samples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineUsage:
+    """Utilization of one machine; None or empty where not sampled."""
+
+    node: str
+    cores: float
+    """Cores available to the job."""
+    cpu: UsageLevel | None
+    """Busy share of these cores."""
+    memory_bytes: float | None
+    """Peak."""
+    memory_ratio: float | None
+    """Peak share of the machine's memory, for importers that do not know its size."""
+    gpus: dict[str, UsageLevel]
+    """Share of the time with a running kernel, by GPU."""
+    gpu_memory_bytes: dict[str, float]
+    """Peak by GPU."""
+    gpu_memory_ratio: dict[str, float]
+    """Peak share of the GPU's memory, for importers that do not know its size."""
+
+
+def measure_node_usage(run: Run) -> list[MachineUsage]:
+    """Measure the utilization of the machines by name: during training, or over all samples where
+    no steps were recorded."""
+    start = min((int(rank.steps.start[0]) for rank in run.ranks), default=None)
+    end = max((int(rank.steps.end[-1]) for rank in run.ranks), default=None)
+    return [
+        _measure_node(run.nodes[node], metrics.between(start, end))
+        for node, metrics in sorted(run.metrics.items())
+    ]
+
+
+def average_p95(levels: list[UsageLevel]) -> float | None:
+    """Average the 95th percentiles of machines or GPUs; None where one has too few samples."""
+    if any(level.count < MIN_SAMPLES for level in levels):
+        return None
+    return analysis.average_present(level.p95 for level in levels)
+
+
+def _measure_node(info: schema.NodeInfo, metrics: NodeMetrics) -> MachineUsage:
+    samples = metrics.load(*_GPU_METRICS, *_NODE_METRICS)
+
+    def measure_levels(metric: str) -> dict[str, UsageLevel]:
+        levels = {
+            device: _summarize_samples(series.value, metrics.repeat_by_time(series))
+            for device, series in samples[metric].items()
+        }
+        return {device: level for device, level in levels.items() if level is not None}
+
+    def measure_peaks(metric: str) -> dict[str, float]:
+        return {device: level.peak for device, level in measure_levels(metric).items()}
+
+    return MachineUsage(
+        node=info.node,
+        cores=info.cores_available,
+        cpu=measure_levels("cpu_busy_ratio").get(""),
+        memory_bytes=measure_peaks("memory_used_bytes").get(""),
+        memory_ratio=measure_peaks("memory_used_ratio").get(""),
+        gpus=measure_levels("gpu_busy_ratio"),
+        gpu_memory_bytes=measure_peaks("gpu_memory_used_bytes"),
+        gpu_memory_ratio=measure_peaks("gpu_memory_used_ratio"),
+    )
+
+
+def _summarize_samples(
+    samples: NDArray[np.float64], over_time: NDArray[np.float64]
+) -> UsageLevel | None:
+    """Summarize samples; their values over time are those repeated by their interval."""
+    count = int(np.count_nonzero(np.isfinite(samples)))
+    if not count:
+        return None
+    present = over_time[np.isfinite(over_time)]
+    return UsageLevel(
+        mean=float(present.mean()),
+        p95=float(np.percentile(present, 95)),
+        peak=float(present.max()),
+        count=count,
+    )

@@ -1,39 +1,28 @@
 from .build_verdict import diagnose as diagnose
-from .html_parts import render_dim as render_dim
-from .late_ranks import (
+from .causes.late_ranks import (
     LateReport as LateReport,
     Persistence as Persistence,
     classify_persistence as classify_persistence,
     report_late_ranks as report_late_ranks,
 )
-from .learning import (
-    LEARNING_TITLE as LEARNING_TITLE,
-    Learning as Learning,
-    LearningState as LearningState,
-)
-from .shares import compute_evaluation_ratio as compute_evaluation_ratio
-from .stuck import (
-    explain_stuck as explain_stuck,
-    find_stuck as find_stuck,
-    read_stuck_nodes as read_stuck_nodes,
-)
-from .stuck_account import (
-    StuckAccount as StuckAccount,
-    StuckKind as StuckKind,
-    StuckRank as StuckRank,
-)
-from .targets import (
+from .measured import (
     MAX_DATA_RATIO as MAX_DATA_RATIO,
     MIN_GPU_RATIO as MIN_GPU_RATIO,
     TARGET_RULES as TARGET_RULES,
-)
-from .tried_changes import (
     TRIES as TRIES,
     describe_outcome as describe_outcome,
     describe_prediction as describe_prediction,
     read_tried_changes as read_tried_changes,
 )
+from .shares.shares import compute_evaluation_ratio as compute_evaluation_ratio
+from .stuck import (
+    explain_stuck as explain_stuck,
+    find_stuck as find_stuck,
+    read_stuck_nodes as read_stuck_nodes,
+)
+from .stuck_account import StuckAccount as StuckAccount
 from .verdict import (
+    LEARNING_TITLE as LEARNING_TITLE,
     LOOP_SHARE as LOOP_SHARE,
     MIN_SAVING_RATIO as MIN_SAVING_RATIO,
     STEP_SHARE as STEP_SHARE,
@@ -42,13 +31,14 @@ from .verdict import (
     ContributingCause as ContributingCause,
     Evidence as Evidence,
     Fix as Fix,
+    Learning as Learning,
     Prediction as Prediction,
     RuledOut as RuledOut,
     Stage as Stage,
     Suspect as Suspect,
     Target as Target,
     TargetName as TargetName,
-    TriedFix as TriedFix,
     Verdict as Verdict,
     name_cause as name_cause,
+    render_dim as render_dim,
 )

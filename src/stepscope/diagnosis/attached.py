@@ -11,31 +11,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 
-from stepscope.analysis import (
-    STAGE_LABELS,
-    SampledBatchWork,
-    SampledShare,
-    ThreadActivity,
-    average_present,
-    estimate_wait_share,
-    measure_sampled_batches,
-    measure_thread_activity,
-)
-from stepscope.diagnosis.accuracy import estimate_outside_accuracy
-from stepscope.diagnosis.attribution import AttributionThresholds
-from stepscope.diagnosis.data_causes import STAGE_CAUSES
+from stepscope import analysis, schema
+from stepscope.diagnosis.causes.attribution import AttributionThresholds
+from stepscope.diagnosis.causes.data_causes import STAGE_CAUSES
+from stepscope.diagnosis.measured import estimate_outside_accuracy
 from stepscope.diagnosis.traces import diagnose_traces
-from stepscope.diagnosis.verdict import (
-    UNKNOWN,
-    Evidence,
-    Fix,
-    Verdict,
-    make_abstention,
-    name_cause,
-)
+from stepscope.diagnosis.verdict import UNKNOWN, Evidence, Fix, Verdict, make_abstention, name_cause
 from stepscope.quantities import count_of, percent
 from stepscope.run import IDLE_GPU_RATIO, Run
-from stepscope.schema import ProcessInfo
 
 MIN_SECONDS = 10
 """Seconds with samples of a training thread that a verdict needs."""
@@ -56,16 +39,18 @@ def diagnose_attached(run: Run, thresholds: AttributionThresholds, notes: Sequen
         notes: notes on the run, for the verdict.
     """
     samples = {process.process: run.stack_samples(process) for process in run.processes}
-    measured = [(p, measure_thread_activity(samples[p.process])) for p in run.processes]
+    measured = [(p, analysis.measure_thread_activity(samples[p.process])) for p in run.processes]
     training = [(p, a) for p, a in measured if p.role == "main" and a.is_training]
     busy_ratio = _measure_gpus(run)
     obstacle = _find_obstacle([a for _, a in measured], [a for _, a in training])
     if obstacle is None:
-        share = estimate_wait_share([activity for _, activity in training])
+        share = analysis.estimate_wait_share([activity for _, activity in training])
         if _is_exceeded(share, busy_ratio, thresholds.data_pipeline):
             creators = [worker for process, _ in training for worker in run.workers_of(process)]
             creators = creators or [process for process, _ in training]
-            work = measure_sampled_batches([samples[creator.process] for creator in creators])
+            work = analysis.measure_sampled_batches(
+                [samples[creator.process] for creator in creators]
+            )
             return _accuse(run, share, busy_ratio, thresholds, training, work, notes)
         obstacle = (
             f"training threads waited for batches in {percent(share.ratio)} of "
@@ -83,7 +68,7 @@ def diagnose_attached(run: Run, thresholds: AttributionThresholds, notes: Sequen
 
 
 def _find_obstacle(
-    processes: Sequence[ThreadActivity], training: Sequence[ThreadActivity]
+    processes: Sequence[analysis.ThreadActivity], training: Sequence[analysis.ThreadActivity]
 ) -> str | None:
     """Find the reason why stacks give no verdict; None where they may."""
     sample_count = sum(activity.sample_count for activity in processes)
@@ -103,7 +88,7 @@ def _find_obstacle(
     return None
 
 
-def _is_exceeded(share: SampledShare, busy_ratio: float | None, threshold: float) -> bool:
+def _is_exceeded(share: analysis.SampledShare, busy_ratio: float | None, threshold: float) -> bool:
     """Check whether waiting surely exceeds its threshold, and is not hidden behind work of GPUs."""
     exposed = share.ratio if busy_ratio is None else min(share.ratio, 1 - busy_ratio)
     return exposed - QUANTILE * share.standard_error > threshold
@@ -111,11 +96,11 @@ def _is_exceeded(share: SampledShare, busy_ratio: float | None, threshold: float
 
 def _accuse(  # noqa: PLR0917
     run: Run,
-    share: SampledShare,
+    share: analysis.SampledShare,
     busy_ratio: float | None,
     thresholds: AttributionThresholds,
-    training: Sequence[tuple[ProcessInfo, ThreadActivity]],
-    work: SampledBatchWork | None,
+    training: Sequence[tuple[schema.ProcessInfo, analysis.ThreadActivity]],
+    work: analysis.SampledBatchWork | None,
     notes: Sequence[str],
 ) -> Verdict:
     """Make the verdict that the data pipeline is the bottleneck."""
@@ -154,7 +139,7 @@ def _accuse(  # noqa: PLR0917
     )
 
 
-def _measure_phases(training: Sequence[ThreadActivity]) -> dict[str, float]:
+def _measure_phases(training: Sequence[analysis.ThreadActivity]) -> dict[str, float]:
     """Compute the shares of the activities of training threads, largest first."""
     counts: Counter[str] = Counter()
     for activity in training:
@@ -167,7 +152,7 @@ def _describe_phases(phases: Mapping[str, float]) -> Evidence:
     return Evidence(text=f"Time of the training threads by activity: {', '.join(parts)}.")
 
 
-def _advise(cause: str, work: SampledBatchWork | None) -> Fix:
+def _advise(cause: str, work: analysis.SampledBatchWork | None) -> Fix:
     if work is None or cause == UNKNOWN:
         return Fix(
             title="Time the batches",
@@ -175,7 +160,7 @@ def _advise(cause: str, work: SampledBatchWork | None) -> Fix:
             "batch creation and predicts the saving of each fix",
             why="Stacks from outside do not show why batches are late.",
         )
-    stage = STAGE_LABELS[next(iter(work.stages))]
+    stage = analysis.STAGE_LABELS[next(iter(work.stages))]
     return Fix(
         title=f"Shorten {stage}",
         instructions=f"make {work.label} faster or do it once, before training; more DataLoader "
@@ -185,7 +170,8 @@ def _advise(cause: str, work: SampledBatchWork | None) -> Fix:
 
 
 def _describe_wait(
-    share: SampledShare, training: Sequence[tuple[ProcessInfo, ThreadActivity]]
+    share: analysis.SampledShare,
+    training: Sequence[tuple[schema.ProcessInfo, analysis.ThreadActivity]],
 ) -> Evidence:
     margin = NormalDist().inv_cdf(0.975) * share.standard_error
     low, high = max(0.0, share.ratio - margin), min(1.0, share.ratio + margin)
@@ -197,8 +183,10 @@ def _describe_wait(
     )
 
 
-def _describe_work(work: SampledBatchWork, *, is_inline: bool) -> Evidence:
-    stages = [f"{STAGE_LABELS[name]} {percent(part)}" for name, part in work.stages.items()]
+def _describe_work(work: analysis.SampledBatchWork, *, is_inline: bool) -> Evidence:
+    stages = [
+        f"{analysis.STAGE_LABELS[name]} {percent(part)}" for name, part in work.stages.items()
+    ]
     creator = (
         "The training thread itself"
         if is_inline
@@ -213,11 +201,11 @@ def _describe_work(work: SampledBatchWork, *, is_inline: bool) -> Evidence:
 
 
 def _describe_cores(
-    run: Run, training: Sequence[tuple[ProcessInfo, ThreadActivity]]
+    run: Run, training: Sequence[tuple[schema.ProcessInfo, analysis.ThreadActivity]]
 ) -> Evidence | None:
     """Describe the CPU time of the workers; None without workers or samples."""
     workers = [worker for process, _ in training for worker in run.workers_of(process)]
-    cores = average_present(
+    cores = analysis.average_present(
         run.metrics[worker.node].mean("process_cpu_cores", str(worker.pid))
         for worker in workers
         if worker.node in run.metrics
@@ -235,7 +223,9 @@ def _measure_gpus(run: Run) -> float | None:
         for metrics in run.metrics.values()
         for gpu in metrics.devices_of("gpu_busy_ratio")
     ]
-    return average_present(mean for mean in means if mean is not None and mean >= IDLE_GPU_RATIO)
+    return analysis.average_present(
+        mean for mean in means if mean is not None and mean >= IDLE_GPU_RATIO
+    )
 
 
 def _describe_gpus(busy_ratio: float) -> Evidence:
@@ -251,5 +241,5 @@ def _name_busy_gpus(busy_ratio: float | None) -> str:
     return "" if busy_ratio is None else f" while GPUs were busy for {percent(busy_ratio)}"
 
 
-def _count_samples(training: Sequence[tuple[ProcessInfo, ThreadActivity]]) -> str:
+def _count_samples(training: Sequence[tuple[schema.ProcessInfo, analysis.ThreadActivity]]) -> str:
     return count_of(sum(activity.sample_count for _, activity in training), "stack sample")

@@ -6,33 +6,27 @@ from collections.abc import Mapping
 
 import msgspec
 
-from stepscope.analysis import explain_unknown_time, find_training_calls
-from stepscope.diagnosis.accuracy import estimate_accuracy
-from stepscope.diagnosis.advice import list_even_changes, list_fixes
-from stepscope.diagnosis.attribution import (
+from stepscope import analysis, quantities, rules
+from stepscope.diagnosis import measured, records
+from stepscope.diagnosis.causes.attribution import (
     NEED_A_WINDOW,
     THRESHOLDS,
     Attribution,
     AttributionThresholds,
     Attributor,
 )
-from stepscope.diagnosis.batch_size import measure_doubling_saving
-from stepscope.diagnosis.cause import CauseInputs
-from stepscope.diagnosis.causes import CORE_SHORTAGES, find_cause, find_contributing_causes
-from stepscope.diagnosis.data_causes import find_starved_rank
-from stepscope.diagnosis.debug_switches import list_debug_switches
-from stepscope.diagnosis.headline import write_headline
-from stepscope.diagnosis.job_facts import JobFacts, is_boosting
-from stepscope.diagnosis.lost_records import (
-    count_dropped,
-    explain_drops,
-    explain_loss,
-    list_losses,
-)
-from stepscope.diagnosis.overhead_causes import describe_outside_load
-from stepscope.diagnosis.pipeline_model import Pipeline
-from stepscope.diagnosis.share_basis import explain_share, explain_smaller_share
-from stepscope.diagnosis.shares import (
+from stepscope.diagnosis.causes.batch_size import measure_doubling_saving
+from stepscope.diagnosis.causes.cause import CauseInputs
+from stepscope.diagnosis.causes.causes import CORE_SHORTAGES, find_cause, find_contributing_causes
+from stepscope.diagnosis.causes.data_causes import find_starved_rank
+from stepscope.diagnosis.causes.job_facts import JobFacts, is_boosting
+from stepscope.diagnosis.causes.overhead_causes import describe_outside_load
+from stepscope.diagnosis.fixes.advice import list_even_changes, list_fixes
+from stepscope.diagnosis.fixes.what_if import WhatIf
+from stepscope.diagnosis.sentences import explain_share, explain_smaller_share, write_headline
+from stepscope.diagnosis.shares.debug_switches import list_debug_switches
+from stepscope.diagnosis.shares.pipeline_model import Pipeline
+from stepscope.diagnosis.shares.shares import (
     PhaseSplit,
     Shares,
     build_phase_matrix,
@@ -40,10 +34,7 @@ from stepscope.diagnosis.shares import (
     measure_phase_shares,
     measure_phase_split,
 )
-from stepscope.diagnosis.slow_settings import list_slow_settings
 from stepscope.diagnosis.stuck import find_stuck
-from stepscope.diagnosis.targets import list_targets
-from stepscope.diagnosis.tried_changes import attach_outcomes, read_tried_changes
 from stepscope.diagnosis.verdict import (
     CORE_SHARE,
     LOOP_SHARE,
@@ -55,9 +46,7 @@ from stepscope.diagnosis.verdict import (
     describe_step_time,
     make_abstention,
 )
-from stepscope.diagnosis.what_if import WhatIf
-from stepscope.quantities import count_of, duration, percent
-from stepscope.rules import percent_beside
+from stepscope.quantities import duration, percent
 from stepscope.run import (
     RANK_FIGURES,
     REPLICAS,
@@ -131,9 +120,9 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
     contributing = find_contributing_causes(
         inputs, finding, attribution, attributor.attribute_all(shares)
     )
-    step_count = _count_measured_steps(run)
+    step_count = sum(int(rank.steps.measured().sum()) for rank in run.ranks)
     stability = attributor.estimate_stability(matrix, attribution, step_count)
-    accuracy = estimate_accuracy(finding.cause, finding.evidence_kind)
+    accuracy = measured.estimate_accuracy(finding.cause, finding.evidence_kind)
     phases = measure_phase_shares(matrix)
     what_if, facts = WhatIf(inputs), JobFacts.of(inputs)
     return Verdict(
@@ -150,15 +139,15 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
         evidence=[describe_step_time(phases, "phase"), *finding.evidence],
         ruled_out=_rule_out(run, attribution.suspect, shares, phases, attributor),
         also=contributing,
-        fixes=attach_outcomes(
-            list_fixes(finding, contributing, what_if, facts), read_tried_changes(run)
+        fixes=measured.attach_outcomes(
+            list_fixes(finding, contributing, what_if, facts), measured.read_tried_changes(run)
         ),
         notes=[
             *_list_notes(run, attribution, split, shares),
-            *list_slow_settings(run, shares, facts),
+            *records.list_slow_settings(run, shares, facts),
             *list_even_changes(finding, what_if, facts),
         ],
-        targets=list_targets(attribution.suspect, uses_gpu=not facts.is_cpu_job),
+        targets=measured.list_targets(attribution.suspect, uses_gpu=not facts.is_cpu_job),
         step_count=step_count,
         mean_step_ns=run.mean_step_ns,
         phases=phases,
@@ -167,7 +156,7 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
 
 def _begin_with_loss(run: Run, headline: str) -> str:
     """Begin a headline with the reason for which records are missing."""
-    loss = explain_loss(run)
+    loss = records.explain_loss(run)
     return headline if loss is None else f"{loss[0].upper()}{loss[1:]}. {headline}"
 
 
@@ -183,14 +172,14 @@ def _find_obstacle(run: Run, thresholds: AttributionThresholds) -> str | None:
     ranks = run.ranks
     if not ranks:
         return _explain_missing_steps(run)
-    if count_dropped(run) > thresholds.max_dropped_ratio * run.reader.row_count("spans"):
-        return explain_drops(run)
+    if records.count_dropped(run) > thresholds.max_dropped_ratio * run.reader.row_count("spans"):
+        return records.explain_drops(run)
     step_count = min(len(rank.steps) for rank in ranks)
     measured_count = min(int(rank.steps.measured().sum()) for rank in ranks)
     if step_count < thresholds.min_steps or not measured_count:
         advice = "" if run.is_imported else "; let the job run longer"
         return (
-            f"{count_of(step_count, 'complete step')} recorded, a verdict needs "
+            f"{quantities.count_of(step_count, 'complete step')} recorded, a verdict needs "
             f"{thresholds.min_steps}{advice}"
         )
     measure_ranks(run, RANK_FIGURES)
@@ -207,7 +196,7 @@ def _find_obstacle(run: Run, thresholds: AttributionThresholds) -> str | None:
 
 def _explain_unknown_time(rank: Rank) -> str | None:
     """Explain why the time outside the recorded phases of a rank may be anything."""
-    return explain_unknown_time(
+    return analysis.explain_unknown_time(
         {phase: int(times.sum()) for phase, times in rank.steps.phase_ns.items()},
         has_samples=rank.host_work is not None,
         is_imported=rank.run.is_imported,
@@ -215,7 +204,7 @@ def _explain_unknown_time(rank: Rank) -> str | None:
 
 
 def _explain_missing_steps(run: Run) -> str:
-    reason = explain_loss(run)
+    reason = records.explain_loss(run)
     if reason is not None:
         return f"no training step was recorded: {reason}"
     if explain_recovery(run.reader) is not None:
@@ -253,22 +242,14 @@ def _explain_missing_steps(run: Run) -> str:
 
 def _abstain(run: Run, obstacle: str) -> Verdict:
     step_count = sum(len(rank.steps) for rank in run.ranks)
-    loss = explain_loss(run)
+    loss = records.explain_loss(run)
     if loss is not None and loss not in obstacle:
         obstacle = f"{loss}; {obstacle}"
     return make_abstention(obstacle, _list_loss_notes(run), step_count=step_count)
 
 
-def _count_measured_steps(run: Run) -> int:
-    return sum(int(rank.steps.measured().sum()) for rank in run.ranks)
-
-
 def _rule_out(
-    run: Run,
-    suspect: Suspect,
-    shares: Shares,
-    phases: Mapping[str, float],
-    attributor: Attributor,
+    run: Run, suspect: Suspect, shares: Shares, phases: Mapping[str, float], attributor: Attributor
 ) -> list[RuledOut]:
     """Give the reason against each suspect other than that of the verdict."""
     limits = attributor.thresholds.by_suspect
@@ -281,7 +262,7 @@ def _rule_out(
         "framework_overhead": "time between phases, checkpoints and dispatch take",
     }
     for name, limit in limits.items():
-        share = percent_beside(shares.suspects[name], 100 * limit, 0)
+        share = rules.percent_beside(shares.suspects[name], 100 * limit, 0)
         if attributor.is_exceeded(name, shares):
             reasons[name] = f"{share} of step time as well; look at it next."
         elif shares.suspects[name] >= limit:
@@ -383,7 +364,7 @@ def _explain_inferred_steps(run: Run) -> list[str]:
     rank = run.ranks[0]
     if rank.steps.source != "dispatch":
         return []
-    calls = find_training_calls(rank.spans.take(rank.spans.thread == rank.steps.thread))
+    calls = analysis.find_training_calls(rank.spans.take(rank.spans.thread == rank.steps.thread))
     return [
         f"The steps are inferred: each call of {calls.name_of(0)} ends one, because it returns the "
         "largest state. stepscope.steps(loader) marks them."
@@ -391,7 +372,7 @@ def _explain_inferred_steps(run: Run) -> list[str]:
 
 
 def _list_loss_notes(run: Run) -> list[str]:
-    notes = [*run.reader.damage, *list_losses(run), *find_repeated_ranks(run)]
+    notes = [*run.reader.damage, *records.list_losses(run), *find_repeated_ranks(run)]
     if restarts := explain_incarnations(run):
         notes.append(restarts)
     for process in run.processes:

@@ -14,30 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis import (
-    AlignedOperations,
-    StageOperationsError,
-    StageSlowdown,
-    Worker,
-    align_operations,
-    measure_slowdown,
-)
-from stepscope.diagnosis.accuracy import estimate_accuracy
-from stepscope.diagnosis.verdict import (
-    ContributingCause,
-    Evidence,
-    Fix,
-    Prediction,
-    RuledOut,
-    Stage,
-    Suspect,
-    Verdict,
-    describe_step_time,
-    make_abstention,
-    name_cause,
-)
-from stepscope.intervals import Int
-from stepscope.quantities import count_of, duration, figure, multiple, percent
+from stepscope import analysis, intervals, quantities
+from stepscope.diagnosis import verdict
+from stepscope.diagnosis.measured import estimate_accuracy
+from stepscope.quantities import count_of, duration, figure, percent
 from stepscope.run import Run, read_stage_operations
 
 MIN_SLOWDOWN = 1.1
@@ -57,7 +37,7 @@ class _Change:
     """A change that would make the steps shorter."""
 
     cause: str
-    suspect: Suspect
+    suspect: verdict.Suspect
     changed_ns: NDArray[np.float64]
     """Replayed steps with the change."""
     subject: str
@@ -68,7 +48,7 @@ class _Change:
     instructions: str
 
 
-def diagnose_stages(run: Run, notes: Sequence[str] = ()) -> Verdict:
+def diagnose_stages(run: Run, notes: Sequence[str] = ()) -> verdict.Verdict:
     """Diagnose a job with pipeline stages. Abstains, with the reason, where its trace does not
     tell.
 
@@ -77,16 +57,18 @@ def diagnose_stages(run: Run, notes: Sequence[str] = ()) -> Verdict:
         notes: notes on the run, for the verdict.
     """
     try:
-        operations = align_operations(read_stage_operations(run))
-        slowdown = measure_slowdown(operations)
-    except StageOperationsError as error:
+        operations = analysis.align_operations(read_stage_operations(run))
+        slowdown = analysis.measure_slowdown(operations)
+    except analysis.StageOperationsError as error:
         obstacle = f"the trace of pipeline stages cannot be replayed: {error}"
-        return make_abstention(obstacle, notes, evidence_kind="traced")
+        return verdict.make_abstention(obstacle, notes, evidence_kind="traced")
     changes = _list_changes(operations, slowdown)
     is_slow = slowdown.slowdown >= MIN_SLOWDOWN
     main_change = _choose(slowdown, changes) if is_slow else None
     cause = main_change.cause if main_change else UNEVEN if is_slow else "none"
-    suspect: Suspect = main_change.suspect if main_change else "model" if is_slow else "healthy"
+    suspect: verdict.Suspect = (
+        main_change.suspect if main_change else "model" if is_slow else "healthy"
+    )
     parts = _divide_step(slowdown)
     excess = parts["stragglers"]
     gains = {change.cause: _gain(slowdown, change) for change in changes}
@@ -96,7 +78,7 @@ def diagnose_stages(run: Run, notes: Sequence[str] = ()) -> Verdict:
     step_count = len(operations.steps)
     accuracy = estimate_accuracy(cause, "traced")
     stability = _estimate_stability(slowdown, changes, cause) * step_count / (step_count + 1)
-    return Verdict(
+    return verdict.Verdict(
         suspect=suspect,
         cause=cause,
         share_ratio=share,
@@ -106,22 +88,19 @@ def diagnose_stages(run: Run, notes: Sequence[str] = ()) -> Verdict:
         headline=_write_headline(slowdown, main_change, share),
         share_basis="An ideal step gives every operation the average time of its kind.",
         stages=[
-            Stage(
-                name=name_cause(c.cause),
+            verdict.Stage(
+                name=verdict.name_cause(c.cause),
                 detail=c.subject,
                 share_ratio=min(1.0, gains[c.cause]) * excess,
             )
             for c in sorted(changes, key=lambda change: -gains[change.cause])
             if is_slow and gains[c.cause] * excess >= 0.01
         ],
-        evidence=[
-            describe_step_time(parts, "part"),
-            *_list_evidence(operations, slowdown),
-        ],
+        evidence=[verdict.describe_step_time(parts, "part"), *_list_evidence(operations, slowdown)],
         ruled_out=_rule_out(slowdown, suspect, excess, changes),
         fixes=[_make_fix(main_change, slowdown)] if main_change else [],
         also=[
-            ContributingCause(
+            verdict.ContributingCause(
                 suspect=change.suspect,
                 cause=change.cause,
                 share_ratio=gains[change.cause] * excess,
@@ -137,7 +116,7 @@ def diagnose_stages(run: Run, notes: Sequence[str] = ()) -> Verdict:
     )
 
 
-def _divide_step(slowdown: StageSlowdown) -> dict[str, float]:
+def _divide_step(slowdown: analysis.StageSlowdown) -> dict[str, float]:
     """Divide the mean step into the ideal step, stragglers and launch delays."""
     replayed_ns = float(slowdown.replayed_ns.mean())
     total_ns = max(float(slowdown.step_ns.mean()), replayed_ns)
@@ -151,7 +130,9 @@ def _divide_step(slowdown: StageSlowdown) -> dict[str, float]:
 # --- changes -------------------------------------------------------------------------------------
 
 
-def _list_changes(operations: AlignedOperations, slowdown: StageSlowdown) -> list[_Change]:
+def _list_changes(
+    operations: analysis.AlignedOperations, slowdown: analysis.StageSlowdown
+) -> list[_Change]:
     """List the changes whose gains the trace tells."""
     changes = []
     slowest = slowdown.workers[: slowdown.slowest_count]
@@ -212,19 +193,23 @@ def _list_changes(operations: AlignedOperations, slowdown: StageSlowdown) -> lis
     return changes
 
 
-def _gain(slowdown: StageSlowdown, change: _Change, steps: Int | None = None) -> float:
+def _gain(
+    slowdown: analysis.StageSlowdown, change: _Change, steps: intervals.Int | None = None
+) -> float:
     return slowdown.gain(change.changed_ns, steps) or 0.0
 
 
 def _choose(
-    slowdown: StageSlowdown, changes: Sequence[_Change], steps: Int | None = None
+    slowdown: analysis.StageSlowdown, changes: Sequence[_Change], steps: intervals.Int | None = None
 ) -> _Change | None:
     """Choose the change that gains most; None if none gains half."""
     best = max(changes, key=lambda change: _gain(slowdown, change, steps))
     return best if _gain(slowdown, best, steps) >= MIN_GAIN else None
 
 
-def _estimate_stability(slowdown: StageSlowdown, changes: Sequence[_Change], cause: str) -> float:
+def _estimate_stability(
+    slowdown: analysis.StageSlowdown, changes: Sequence[_Change], cause: str
+) -> float:
     """Estimate the share of resamples of the steps with the same cause."""
     count = len(slowdown.replayed_ns)
     random = np.random.default_rng(0)
@@ -241,15 +226,17 @@ def _estimate_stability(slowdown: StageSlowdown, changes: Sequence[_Change], cau
 # --- words ---------------------------------------------------------------------------------------
 
 
-def _name_worker(worker: Worker) -> str:
+def _name_worker(worker: analysis.Worker) -> str:
     coordinates = f"data rank {worker.data_rank}, stage {worker.stage}"
     if worker.rank < 0:
         return f"the worker of {coordinates}"
     return f"rank {worker.rank} ({coordinates})"
 
 
-def _write_headline(slowdown: StageSlowdown, main_change: _Change | None, share: float) -> str:
-    times = multiple(slowdown.slowdown)
+def _write_headline(
+    slowdown: analysis.StageSlowdown, main_change: _Change | None, share: float
+) -> str:
+    times = quantities.multiple(slowdown.slowdown)
     if slowdown.slowdown < MIN_SLOWDOWN:
         return (
             f"No straggler found: steps take {times} as long as with every operation at the "
@@ -262,17 +249,19 @@ def _write_headline(slowdown: StageSlowdown, main_change: _Change | None, share:
         )
     suspect = "communication" if main_change.suspect == "communication" else "model"
     subject = f", {main_change.subject}" if main_change.subject else ""
-    cause = name_cause(main_change.cause)
+    cause = verdict.name_cause(main_change.cause)
     return f"Bottleneck: {suspect}, {percent(share)} of step time. Cause: {cause}{subject}."
 
 
-def _list_evidence(operations: AlignedOperations, slowdown: StageSlowdown) -> list[Evidence]:
+def _list_evidence(
+    operations: analysis.AlignedOperations, slowdown: analysis.StageSlowdown
+) -> list[verdict.Evidence]:
     replayed_ns = float(slowdown.replayed_ns.mean())
     kind = max(slowdown.by_kind, key=lambda name: slowdown.by_kind[name])
     worker_count, gain = slowdown.slowest_count, slowdown.worker_gain
     names = ", ".join(map(_name_worker, slowdown.workers[: min(worker_count, LISTED_WORKERS)]))
     evidence = [
-        Evidence(
+        verdict.Evidence(
             text=f"Steps without launch delays take {duration(replayed_ns)}, ideal ones "
             f"{duration(slowdown.ideal_ns)}: a slowdown S of {figure(slowdown.slowdown, 3)}.",
             value=slowdown.slowdown,
@@ -284,7 +273,7 @@ def _list_evidence(operations: AlignedOperations, slowdown: StageSlowdown) -> li
             gain,
         ),
         _describe_gain("the last stage", "M_S", slowdown.stage_gain),
-        Evidence(
+        verdict.Evidence(
             text=f"Of the kinds of operations, {kind} alone makes the ideal step "
             f"{figure(slowdown.by_kind[kind], 3)} times as long.",
             value=slowdown.by_kind[kind],
@@ -293,10 +282,10 @@ def _list_evidence(operations: AlignedOperations, slowdown: StageSlowdown) -> li
     ]
     if operations.stage_count > 1:
         stages = [f"stage {n} {figure(s, 3)}" for n, s in enumerate(slowdown.by_stage)]
-        evidence.append(Evidence(text=f"The same of the stages: {', '.join(stages)}."))
+        evidence.append(verdict.Evidence(text=f"The same of the stages: {', '.join(stages)}."))
     if slowdown.correlation is not None:
         evidence.append(
-            Evidence(
+            verdict.Evidence(
                 text="Forward and backward times of a microbatch have a correlation of "
                 f"{figure(slowdown.correlation, 2)} on their worker.",
                 value=slowdown.correlation,
@@ -306,10 +295,10 @@ def _list_evidence(operations: AlignedOperations, slowdown: StageSlowdown) -> li
     return evidence
 
 
-def _describe_gain(subject: str, name: str, gain: float | None) -> Evidence:
+def _describe_gain(subject: str, name: str, gain: float | None) -> verdict.Evidence:
     if gain is None:
-        return Evidence(text=f"{name}: there is nothing to gain.")
-    return Evidence(
+        return verdict.Evidence(text=f"{name}: there is nothing to gain.")
+    return verdict.Evidence(
         text=f"With ideal times of {subject}, {percent(gain)} of that is gained "
         f"({name} {figure(gain, 3)}).",
         value=gain,
@@ -317,34 +306,39 @@ def _describe_gain(subject: str, name: str, gain: float | None) -> Evidence:
     )
 
 
-def _make_fix(change: _Change, slowdown: StageSlowdown) -> Fix:
+def _make_fix(change: _Change, slowdown: analysis.StageSlowdown) -> verdict.Fix:
     gain = min(1.0, _gain(slowdown, change))
     step_ns = float(slowdown.step_ns.mean())
     saved_ns = gain * (float(slowdown.replayed_ns.mean()) - slowdown.ideal_ns)
-    return Fix(
+    return verdict.Fix(
         title=change.title,
         instructions=change.instructions,
         why=f"It gains {percent(gain)} of what stragglers cost.",
-        prediction=Prediction.from_step(step_ns - saved_ns, step_ns, change.condition),
+        prediction=verdict.Prediction.from_step(step_ns - saved_ns, step_ns, change.condition),
     )
 
 
 def _rule_out(
-    slowdown: StageSlowdown, suspect: Suspect, excess: float, changes: Sequence[_Change]
-) -> list[RuledOut]:
+    slowdown: analysis.StageSlowdown,
+    suspect: verdict.Suspect,
+    excess: float,
+    changes: Sequence[_Change],
+) -> list[verdict.RuledOut]:
     network = next(change for change in changes if change.suspect == "communication")
     share = max(0.0, _gain(slowdown, network)) * excess
-    reasons: list[RuledOut] = []
+    reasons: list[verdict.RuledOut] = []
     if suspect != "communication":
         why = f"slow transfers account for {percent(share)} of step time."
-        reasons.append(RuledOut(suspect="communication", share_ratio=share, why=why))
+        reasons.append(verdict.RuledOut(suspect="communication", share_ratio=share, why=why))
     if suspect != "model":
         why = f"stragglers account for {percent(excess)} of step time."
-        reasons.append(RuledOut(suspect="model", share_ratio=excess, why=why))
+        reasons.append(verdict.RuledOut(suspect="model", share_ratio=excess, why=why))
     return reasons
 
 
-def _list_notes(operations: AlignedOperations, slowdown: StageSlowdown) -> list[str]:
+def _list_notes(
+    operations: analysis.AlignedOperations, slowdown: analysis.StageSlowdown
+) -> list[str]:
     notes = []
     if len(operations.data_ranks) == 1 and operations.stage_count > 1:
         notes.append(

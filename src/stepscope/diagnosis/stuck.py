@@ -2,19 +2,16 @@
 
 The monitor of each node stores what its ranks told it (`schema.stuck`). This module joins the
 nodes, finds the collective and the ranks that the others wait for, and writes sentences.
+
+Account of a job that is stuck in transfers between two ranks, as pipelines have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence, Set as AbstractSet
 
-from stepscope.analysis import (
-    Call,
-    StuckCollective,
-    find_last_collective,
-    find_stuck_collective,
-    is_open,
-)
+from stepscope import analysis, quantities, schema, store
 from stepscope.diagnosis.stuck_account import (
     RankRole,
     StuckAccount,
@@ -23,6 +20,7 @@ from stepscope.diagnosis.stuck_account import (
     begin_headline,
     checkpoint_frame,
     describe_end,
+    is_receive,
     is_starting,
     list_ranks,
     make_calls,
@@ -30,16 +28,7 @@ from stepscope.diagnosis.stuck_account import (
     make_transfers,
     name_call,
 )
-from stepscope.diagnosis.stuck_in_transfers import explain_transfers
-from stepscope.quantities import duration
 from stepscope.run import RankEnd, Run, read_rank_ends
-from stepscope.schema import (
-    STUCK,
-    RankAccount,
-    RankState,
-    StuckNode,
-)
-from stepscope.store import RunReader
 
 MIN_FIRST_NS = 60_000_000
 """Time before the others from which a rank has ended first: stacks are sampled every 50 ms."""
@@ -49,10 +38,10 @@ UNHEARD_NS = 10_000_000_000
 nodes ask their ranks within some seconds."""
 
 
-def read_stuck_nodes(reader: RunReader) -> dict[str, StuckNode]:
+def read_stuck_nodes(reader: store.RunReader) -> dict[str, schema.StuckNode]:
     """Read the accounts of the nodes that make no progress. A node that takes no part in the latest
     incarnation of the job may have left one behind, which counts no more."""
-    nodes, statuses = reader.documents(STUCK, StuckNode), reader.statuses()
+    nodes, statuses = reader.documents(schema.STUCK, schema.StuckNode), reader.statuses()
     latest = max((status.incarnation for status in statuses.values()), default=1)
     return {
         name: node
@@ -73,13 +62,13 @@ def find_stuck(run: Run) -> StuckAccount | None:
     return explain_stuck(nodes)
 
 
-def explain_stuck(nodes: dict[str, StuckNode]) -> StuckAccount | None:
+def explain_stuck(nodes: dict[str, schema.StuckNode]) -> StuckAccount | None:
     """Explain why a job makes no progress, or made none until it ended; None if no rank waits for
     another."""
     accounts = _join(nodes)
     calls = {rank: make_calls(account) for rank, (_, account) in accounts.items()}
-    stuck = find_stuck_collective(calls, _join_groups(nodes))
-    held_up = {rank for rank, sequence in calls.items() if any(map(is_open, sequence))}
+    stuck = analysis.find_stuck_collective(calls, _join_groups(nodes))
+    held_up = {rank for rank, sequence in calls.items() if any(map(analysis.is_open, sequence))}
     transfers = explain_transfers(nodes, accounts, held_up)
     if transfers is not None and (stuck is None or _wait_for_transfers(stuck, transfers)):
         return transfers
@@ -90,13 +79,13 @@ def explain_stuck(nodes: dict[str, StuckNode]) -> StuckAccount | None:
     return _make_account(nodes, accounts, stuck, first=None)
 
 
-def _wait_for_transfers(stuck: StuckCollective, transfers: StuckAccount) -> bool:
+def _wait_for_transfers(stuck: analysis.StuckCollective, transfers: StuckAccount) -> bool:
     """Check that the ranks that a collective lacks are held up by transfers."""
     waiting = {rank.rank for rank in transfers.ranks if rank.role == "waits"}
     return bool(stuck.missing) and not stuck.differing and waiting.issuperset(stuck.missing)
 
 
-def _have_reported(nodes: dict[str, StuckNode]) -> bool:
+def _have_reported(nodes: dict[str, schema.StuckNode]) -> bool:
     """Check that all nodes had time to tell where their ranks are."""
     since_ns = max(node.since_ns for node in nodes.values())
     seen_ns = max(node.seen_ns for node in nodes.values())
@@ -106,7 +95,7 @@ def _have_reported(nodes: dict[str, StuckNode]) -> bool:
 
 
 def _explain_end(
-    nodes: dict[str, StuckNode], ends: dict[int, RankEnd], hosts: dict[str, str]
+    nodes: dict[str, schema.StuckNode], ends: dict[int, RankEnd], hosts: dict[str, str]
 ) -> StuckAccount | None:
     """Explain a failed job by the last collectives of its ranks, or the rank that ended first."""
     accounts = _join(nodes)
@@ -115,9 +104,9 @@ def _explain_end(
     stuck = None
     if all(account.is_last_read for _, account in accounts.values()):
         recorded = {rank: make_calls(account) for rank, (_, account) in accounts.items()}
-        stuck = find_last_collective(recorded, _join_groups(nodes))
+        stuck = analysis.find_last_collective(recorded, _join_groups(nodes))
     elif _agree_before_last(ends):
-        stuck = find_last_collective({rank: end.calls for rank, end in ends.items()}, {})
+        stuck = analysis.find_last_collective({rank: end.calls for rank, end in ends.items()}, {})
     if stuck is not None and not stuck.differing and first is None:
         first = stuck.missing[0] if len(stuck.missing) == 1 else None
     if stuck is None or not stuck.differing:
@@ -127,7 +116,7 @@ def _explain_end(
         call = _last_call(accounts, waiting)
         if call is None:
             return None
-        stuck = StuckCollective(
+        stuck = analysis.StuckCollective(
             call=call, waiting=waiting, missing=[first], differing=[], is_tied=False
         )
         return _make_account(nodes, accounts, stuck, first=first)
@@ -145,7 +134,7 @@ def _agree_before_last(ends: dict[int, RankEnd]) -> bool:
 
 
 def _find_first(
-    accounts: dict[int, tuple[str, RankAccount]], ends: dict[int, RankEnd]
+    accounts: dict[int, tuple[str, schema.RankAccount]], ends: dict[int, RankEnd]
 ) -> int | None:
     """Find the rank whose last record is earlier than those of all others; None without one. The
     times are compared, so they have to be of one clock."""
@@ -153,10 +142,14 @@ def _find_first(
     if len(times) < 2 or len(times) < len(accounts) or times[1][0] - times[0][0] < MIN_FIRST_NS:
         return None
     _, account = accounts[times[0][1]]
-    return times[0][1] if account.state in {RankState.KILLED, RankState.FAILED} else None
+    return (
+        times[0][1] if account.state in {schema.RankState.KILLED, schema.RankState.FAILED} else None
+    )
 
 
-def _last_call(accounts: dict[int, tuple[str, RankAccount]], ranks: Sequence[int]) -> Call | None:
+def _last_call(
+    accounts: dict[int, tuple[str, schema.RankAccount]], ranks: Sequence[int]
+) -> analysis.Call | None:
     calls = [
         call
         for _, account in (accounts[rank] for rank in ranks)
@@ -165,19 +158,15 @@ def _last_call(accounts: dict[int, tuple[str, RankAccount]], ranks: Sequence[int
     return max(calls, key=lambda call: call.t_ns, default=None)
 
 
-def _join(nodes: dict[str, StuckNode]) -> dict[int, tuple[str, RankAccount]]:
+def _join(nodes: dict[str, schema.StuckNode]) -> dict[int, tuple[str, schema.RankAccount]]:
     """Join the ranks of all nodes; of a rank that was started again, the last process counts."""
-    joined: dict[int, tuple[str, RankAccount]] = {}
+    joined: dict[int, tuple[str, schema.RankAccount]] = {}
     for name, node in nodes.items():
         for account in node.ranks:
             earlier = joined.get(account.rank)
-            if earlier is None or _is_later(account, earlier[1]):
+            if earlier is None or _start_ticks(account.process) > _start_ticks(earlier[1].process):
                 joined[account.rank] = name, account
     return dict(sorted(joined.items()))
-
-
-def _is_later(account: RankAccount, earlier: RankAccount) -> bool:
-    return _start_ticks(account.process) > _start_ticks(earlier.process)
 
 
 def _start_ticks(process: str) -> int:
@@ -185,14 +174,14 @@ def _start_ticks(process: str) -> int:
     return int(parts[1]) if len(parts) > 1 and parts[1].isdecimal() else 0
 
 
-def _join_groups(nodes: dict[str, StuckNode]) -> dict[str, list[int]]:
+def _join_groups(nodes: dict[str, schema.StuckNode]) -> dict[str, list[int]]:
     return {name: ranks for node in nodes.values() for name, ranks in node.groups.items()}
 
 
 def _make_account(
-    nodes: dict[str, StuckNode],
-    accounts: dict[int, tuple[str, RankAccount]],
-    stuck: StuckCollective,
+    nodes: dict[str, schema.StuckNode],
+    accounts: dict[int, tuple[str, schema.RankAccount]],
+    stuck: analysis.StuckCollective,
     *,
     first: int | None,
 ) -> StuckAccount:
@@ -238,8 +227,8 @@ def _make_account(
 
 def _write_headline(
     kind: StuckKind,
-    stuck: StuckCollective,
-    accounts: dict[int, tuple[str, RankAccount]],
+    stuck: analysis.StuckCollective,
+    accounts: dict[int, tuple[str, schema.RankAccount]],
     group: str,
     duration_ns: int,
     *,
@@ -258,7 +247,7 @@ def _write_headline(
     if kind == "checkpoint":
         return (
             f"Not stuck: {names} {'write' if len(blamed) > 1 else 'writes'} a checkpoint, for "
-            f"which the others have waited {duration(duration_ns)} at {location}."
+            f"which the others have waited {quantities.duration(duration_ns)} at {location}."
         )
     verb = begin_headline(kind, duration_ns, has_ended=has_ended, was_stuck=was_stuck)
     if stuck.is_tied:
@@ -278,13 +267,17 @@ def _write_headline(
     return f"{verb} at {location}: {names} {plural} not called it."
 
 
-def _wait_at(stuck: StuckCollective, location: str) -> str:
+def _wait_at(stuck: analysis.StuckCollective, location: str) -> str:
     verb = "were" if len(stuck.waiting) > 1 else "was"
     return f"{list_ranks(stuck.waiting)} {verb} at {location}"
 
 
 def _describe_rank(
-    rank: int, node: str, account: RankAccount, stuck: StuckCollective, first: int | None
+    rank: int,
+    node: str,
+    account: schema.RankAccount,
+    stuck: analysis.StuckCollective,
+    first: int | None,
 ) -> StuckRank:
     role: RankRole = "elsewhere"
     if rank == first:
@@ -295,7 +288,11 @@ def _describe_rank(
         role = "differs"
     elif rank in stuck.waiting:
         role = "waits"
-    has_ended = account.state in {RankState.KILLED, RankState.FAILED, RankState.FINISHED}
+    has_ended = account.state in {
+        schema.RankState.KILLED,
+        schema.RankState.FAILED,
+        schema.RankState.FINISHED,
+    }
     action = {
         "waits": f"{'was' if has_ended else 'waits'} in {stuck.call.kind}",
         "missing": "has not called it",
@@ -309,5 +306,134 @@ def _describe_rank(
     return make_rank(rank, node, account, role, action)
 
 
-def _is_checkpoint(accounts: dict[int, tuple[str, RankAccount]], rank: int) -> bool:
+def _is_checkpoint(accounts: dict[int, tuple[str, schema.RankAccount]], rank: int) -> bool:
     return rank in accounts and checkpoint_frame(accounts[rank][1].frames) is not None
+
+
+TRANSFER_FILE = "torch/distributed/distributed_c10d.py"
+SENDING, RECEIVING = ("send", "isend"), ("recv", "irecv")
+"""Functions of this file that wait for one direction."""
+EITHER = ("batch_isend_irecv", "_coalescing_manager", "_CoalescingManager.wait")
+"""Those that wait for both."""
+PIPELINE_FOLDER, WAITING_WORD = "torch/distributed/pipelining/", "wait"
+"""Part of the path of files, and of the names of their functions that wait for both."""
+WAITING_CALL = re.compile(r"\.wait\(")
+"""Call in a line of the user's code that waits for both: it is innermost, so the method is not
+written in Python, as those of threads and processes are."""
+
+
+def explain_transfers(
+    nodes: Mapping[str, schema.StuckNode],
+    accounts: Mapping[int, tuple[str, schema.RankAccount]],
+    held_up: AbstractSet[int],
+) -> StuckAccount | None:
+    """Explain why a job makes no progress, or made none until it ended, by transfers.
+
+    Args:
+        nodes: accounts of the nodes.
+        accounts: node and account of each rank.
+        held_up: ranks that wait in a collective, which are not to blame.
+
+    Returns:
+        None if no rank waits for a transfer of a rank that waits for nothing.
+    """
+    pending = {
+        rank: calls for rank, (_, account) in accounts.items() if (calls := _find_waits(account))
+    }
+    stuck = analysis.find_stuck_transfer(pending)
+    if stuck is None or (stuck.missing and held_up >= {*stuck.missing}):
+        return None
+    if any(rank not in accounts for rank in stuck.missing):
+        return None  # its node has not told where it is
+    return _make_transfer_account(nodes, accounts, stuck, pending)
+
+
+def _find_waits(account: schema.RankAccount) -> list[analysis.Call]:
+    """Find the transfers in which a rank waits: those of the call in which its stack ends. Without
+    a stack, it may wait in any that has not ended."""
+    if account.state is not schema.RankState.ANSWERED:
+        return []
+    calls = [call for call in make_transfers(account) if not call.has_ended]
+    if not account.frames:
+        return calls
+    frame = account.frames[0]
+    file = frame.file.replace("\\", "/")
+    if file.endswith(TRANSFER_FILE) and frame.function in SENDING:
+        return [call for call in calls if not is_receive(call)]
+    if file.endswith(TRANSFER_FILE) and frame.function in RECEIVING:
+        return [call for call in calls if is_receive(call)]
+    is_transfer = file.endswith(TRANSFER_FILE) and frame.function in EITHER
+    is_pipeline = PIPELINE_FOLDER in file and WAITING_WORD in frame.function
+    return calls if is_transfer or is_pipeline or WAITING_CALL.search(frame.text) else []
+
+
+def _make_transfer_account(
+    nodes: Mapping[str, schema.StuckNode],
+    accounts: Mapping[int, tuple[str, schema.RankAccount]],
+    stuck: analysis.StuckTransfer,
+    pending: Mapping[int, Sequence[analysis.Call]],
+) -> StuckAccount:
+    since_ns = max(node.since_ns for node in nodes.values())
+    duration_ns = max(0, max(node.seen_ns for node in nodes.values()) - since_ns)
+    has_ended = all(node.has_ended for node in nodes.values())
+    saving = [rank for rank in stuck.missing if checkpoint_frame(accounts[rank][1].frames)]
+    kind: StuckKind = "starting" if is_starting(nodes) else "missing"
+    if saving and saving == stuck.missing:
+        kind = "checkpoint"
+    verb = begin_headline(
+        kind,
+        duration_ns,
+        has_ended=has_ended,
+        was_stuck=any(node.was_stuck for node in nodes.values()),
+    )
+    names = list_ranks(stuck.missing or stuck.cycle)
+    if kind == "checkpoint":
+        verb_form = "write" if len(saving) > 1 else "writes"
+        headline = (
+            f"Not stuck: {names} {verb_form} a checkpoint, for which rank {stuck.rank} has waited "
+            f"{quantities.duration(duration_ns)} at {name_call(stuck.call)}."
+        )
+    elif stuck.cycle:
+        headline = f"{verb}: {names} wait for transfers of each other."
+    else:
+        headline = (
+            f"{verb} at {name_call(stuck.call)}, at which rank {stuck.rank} waits: {names} "
+            f"{'have' if len(stuck.missing) > 1 else 'has'} {_name_omission(stuck.call)}."
+        )
+    descriptions = {n: text for node in nodes.values() for n, text in node.descriptions.items()}
+    group = stuck.call.group
+    return StuckAccount(
+        kind=kind,
+        headline=headline,
+        has_ended=has_ended,
+        since_ns=since_ns,
+        duration_ns=duration_ns,
+        group=descriptions.get(group) or group,
+        number=stuck.call.number,
+        collective=name_call(stuck.call),
+        culprits=stuck.missing or stuck.cycle,
+        ranks=[
+            _describe_rank_in_transfer(rank, node, account, stuck, pending)
+            for rank, (node, account) in accounts.items()
+        ],
+    )
+
+
+def _name_omission(call: analysis.Call) -> str:
+    return "not sent it" if is_receive(call) else "not received it"
+
+
+def _describe_rank_in_transfer(
+    rank: int,
+    node: str,
+    account: schema.RankAccount,
+    stuck: analysis.StuckTransfer,
+    pending: Mapping[int, Sequence[analysis.Call]],
+) -> StuckRank:
+    role: RankRole = "elsewhere"
+    action = "waits for no transfer"
+    if rank in stuck.missing:
+        role, action = "missing", f"has {_name_omission(stuck.call)}"
+    elif rank in stuck.waiting:
+        role, action = "waits", f"waits at {name_call(pending[rank][0])}"
+    return make_rank(rank, node, account, role, action)

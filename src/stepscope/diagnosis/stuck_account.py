@@ -10,17 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from stepscope.analysis import Call
-from stepscope.quantities import count_of, duration
-from stepscope.schema import (
-    CalledCollective,
-    RankAccount,
-    RankState,
-    StackFrame,
-    StuckNode,
-    field_label,
-    library_of,
-)
+from stepscope import analysis, quantities, schema
 
 CHECKPOINT_FILES = ("torch/serialization.py", "safetensors/torch.py")
 CHECKPOINT_PACKAGES = ("torch/distributed/checkpoint/", "numpy/lib/")
@@ -43,7 +33,7 @@ class StuckRank(msgspec.Struct, frozen=True, kw_only=True):
     role: RankRole
     """waits (for others), missing (has not called the collective), differs (has called something
     else), ended first, or elsewhere."""
-    state: RankState
+    state: schema.RankState
     collective: str
     """Last collective that it has called; empty if unknown."""
     location: str
@@ -62,16 +52,16 @@ class StuckAccount(msgspec.Struct, frozen=True, kw_only=True):
     headline: str
     has_ended: bool
     """True if the job has ended; false while it is stuck."""
-    since_ns: Annotated[int, field_label("last progress", unit="epoch_ns")]
+    since_ns: Annotated[int, schema.field_label("last progress", unit="epoch_ns")]
     duration_ns: int
     """Time without progress."""
     group: str
     """Name of the process group."""
-    number: Annotated[int, field_label(display="identifier")]
+    number: Annotated[int, schema.field_label(display="identifier")]
     """Number of the collective within the group, or of the transfer within its rank, from 1."""
     collective: str
     """Kind, sizes and types."""
-    culprits: Annotated[list[int], field_label(display="identifier")]
+    culprits: Annotated[list[int], schema.field_label(display="identifier")]
     """Ranks that have not arrived, differ or ended first; empty where nothing tells."""
     ranks: list[StuckRank]
 
@@ -91,21 +81,21 @@ class StuckAccount(msgspec.Struct, frozen=True, kw_only=True):
         order = sorted(self.ranks, key=lambda rank: (rank.rank not in self.culprits, rank.rank))
         lines = [rank.text for rank in order[:MAX_LISTED]]
         more = len(order) - MAX_LISTED
-        return [*lines, f"{count_of(more, 'more rank')}."] if more > 0 else lines
+        return [*lines, f"{quantities.count_of(more, 'more rank')}."] if more > 0 else lines
 
 
-def make_calls(account: RankAccount) -> list[Call]:
+def make_calls(account: schema.RankAccount) -> list[analysis.Call]:
     """Return the collectives of a rank for `analysis`, in the order of the calls."""
     return [_make_call(call) for call in account.calls if call.peer is None]
 
 
-def make_transfers(account: RankAccount) -> list[Call]:
+def make_transfers(account: schema.RankAccount) -> list[analysis.Call]:
     """Return the transfers of a rank for `analysis`, in the order of the calls."""
     return [_make_call(call) for call in account.calls if call.peer is not None]
 
 
-def _make_call(call: CalledCollective) -> Call:
-    return Call(
+def _make_call(call: schema.CalledCollective) -> analysis.Call:
+    return analysis.Call(
         call.group,
         call.number,
         call.kind,
@@ -117,7 +107,9 @@ def _make_call(call: CalledCollective) -> Call:
     )
 
 
-def make_rank(rank: int, node: str, account: RankAccount, role: RankRole, action: str) -> StuckRank:
+def make_rank(
+    rank: int, node: str, account: schema.RankAccount, role: RankRole, action: str
+) -> StuckRank:
     """Make the description of a rank.
 
     Args:
@@ -140,7 +132,11 @@ def make_rank(rank: int, node: str, account: RankAccount, role: RankRole, action
 
 
 def _write_rank(
-    rank: int, role: RankRole, action: str, account: RankAccount, frame: StackFrame | None
+    rank: int,
+    role: RankRole,
+    action: str,
+    account: schema.RankAccount,
+    frame: schema.StackFrame | None,
 ) -> str:
     state = describe_state(account)
     if state and role != "ended first":
@@ -153,7 +149,7 @@ def _write_rank(
     return f"Rank {rank} {action}; it is at {frame.file}:{frame.line} in {frame.function}{code}."
 
 
-def is_starting(nodes: Mapping[str, StuckNode]) -> bool:
+def is_starting(nodes: Mapping[str, schema.StuckNode]) -> bool:
     """Check that a job waits as jobs do before their first step: no node has reached its limit."""
     has_ended = all(node.has_ended for node in nodes.values())
     return not has_ended and not any(node.has_reached_limit for node in nodes.values())
@@ -164,33 +160,33 @@ def begin_headline(kind: StuckKind, duration_ns: int, *, has_ended: bool, was_st
     if not was_stuck:
         return "The job failed"
     if kind == "starting":
-        return f"No step has ended yet, and the job has waited {duration(duration_ns)}"
-    return f"The job {'was' if has_ended else 'is'} stuck for {duration(duration_ns)}"
+        return f"No step has ended yet, and the job has waited {quantities.duration(duration_ns)}"
+    return f"The job {'was' if has_ended else 'is'} stuck for {quantities.duration(duration_ns)}"
 
 
-def describe_state(account: RankAccount) -> str:
+def describe_state(account: schema.RankAccount) -> str:
     """Describe the state of a rank that did not answer or has ended; empty for others."""
     match account.state:
-        case RankState.SUSPENDED:
+        case schema.RankState.SUSPENDED:
             return f"process {account.pid} is suspended (kill -CONT {account.pid} resumes it)"
-        case RankState.SILENT:
+        case schema.RankState.SILENT:
             return account.detail
-        case RankState.KILLED | RankState.FAILED:
+        case schema.RankState.KILLED | schema.RankState.FAILED:
             return f"it {describe_end(account)}"
-        case RankState.FINISHED:
+        case schema.RankState.FINISHED:
             return "its script has ended"
-        case RankState.ANSWERED:
+        case schema.RankState.ANSWERED:
             return ""
 
 
-def describe_end(account: RankAccount) -> str:
+def describe_end(account: schema.RankAccount) -> str:
     """Describe how a rank has ended."""
-    if account.state is RankState.FAILED:
+    if account.state is schema.RankState.FAILED:
         return f"ended with {account.detail}"
     return "was killed"
 
 
-def checkpoint_frame(frames: Sequence[StackFrame]) -> StackFrame | None:
+def checkpoint_frame(frames: Sequence[schema.StackFrame]) -> schema.StackFrame | None:
     """Find the frame that writes a checkpoint: that of torch.save, of a library for them, or of a
     function that is called so, such as save_checkpoint."""
     for frame in frames:
@@ -203,12 +199,12 @@ def checkpoint_frame(frames: Sequence[StackFrame]) -> StackFrame | None:
     return None
 
 
-def find_user_frame(frames: Sequence[StackFrame]) -> StackFrame | None:
+def find_user_frame(frames: Sequence[schema.StackFrame]) -> schema.StackFrame | None:
     """Find the innermost frame of the user's code; the innermost of all without one."""
-    return next((f for f in frames if not library_of(f.file)), frames[0] if frames else None)
+    return next((f for f in frames if not schema.library_of(f.file)), frames[0] if frames else None)
 
 
-def name_call(call: Call) -> str:
+def name_call(call: analysis.Call) -> str:
     """Name a call with its sizes and types, a transfer with the other rank."""
     details = " ".join(part for part in (call.sizes, call.dtypes) if part)
     name = f"{call.kind} ({details})" if details else call.kind
@@ -217,7 +213,7 @@ def name_call(call: Call) -> str:
     return f"{name} {'from' if is_receive(call) else 'to'} rank {call.peer}"
 
 
-def is_receive(call: Call) -> bool:
+def is_receive(call: analysis.Call) -> bool:
     """Return True for a transfer in which the rank receives."""
     return "recv" in call.kind.lower()
 

@@ -1,18 +1,56 @@
-"""Verdict: the result of a diagnosis."""
+"""Verdict: the result of a diagnosis.
+
+Second verdict: does the model learn?
+
+Parts of an HTML fragment for notebooks.
+
+Its colors are those of the text around it, so it is readable on a light and on a dark page.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Annotated, Literal
 
 import msgspec
 
-from stepscope.diagnosis.html_parts import render_box, render_dim, render_list
-from stepscope.diagnosis.learning import Learning
+from stepscope import quantities, schema
 from stepscope.diagnosis.stuck_account import StuckAccount
-from stepscope.quantities import duration, percent, relative_change
-from stepscope.schema import Change, field_label
+
+LEARNING_TITLE = "Is the model learning?"
+LearningState = Literal["healthy", "issue", "not_judged"]
+
+
+class Learning(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer to "is the model learning?", from the rules about tensors and losses."""
+
+    state: LearningState
+    """`healthy`: the loss decreases and no rule fired; `issue`: a rule fired; `not_judged`: too
+    little was recorded."""
+    headline: str
+    rule: str | None = None
+    """The rule that fired first, by the time of its data."""
+    first_ns: int | None = None
+    """Time of the first data that violated its condition, epoch nanoseconds."""
+    evidence: list[str] = []
+    advice: str = ""
+    also: list[str] = []
+    """Rules that fired after it, in order."""
+    not_recorded: list[str] = []
+    """Reasons why parts could not be judged."""
+
+    @property
+    def lines(self) -> list[str]:
+        """The answer, its evidence and what to do, as sentences."""
+        return [
+            self.headline,
+            *self.evidence,
+            *([f"What to do: {self.advice}"] if self.advice else []),
+            *([f"Fired later: {', '.join(self.also)}."] if self.also else []),
+            *self.not_recorded,
+        ]
+
 
 Suspect = Literal[
     "data_pipeline",
@@ -193,12 +231,12 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
             text = f"step time unchanged by this fix alone, even if {condition}"
         elif is_bound:
             text = (
-                f"saving of at most {percent(saving_ratio)} (step time at least "
-                f"{duration(step_ns)}) if {condition}"
+                f"saving of at most {quantities.percent(saving_ratio)} (step time at least "
+                f"{quantities.duration(step_ns)}) if {condition}"
             )
         else:
-            change = relative_change(-saving_ratio, 0)
-            text = f"step time {duration(step_ns)} ({change}) if {condition}"
+            change = quantities.relative_change(-saving_ratio, 0)
+            text = f"step time {quantities.duration(step_ns)} ({change}) if {condition}"
         return cls(
             step_ns=step_ns,
             measured_ns=measured_ns,
@@ -234,7 +272,7 @@ class Fix(msgspec.Struct, frozen=True, kw_only=True):
     """Evidence for the fix, a full sentence."""
     prediction: Prediction | None = None
     """None where the run does not contain the data for one."""
-    changes: list[Change] = []
+    changes: list[schema.Change] = []
     """Changes that `stepscope try` can make in the job to measure the fix; empty where it cannot
     be made without editing the script."""
     tried: TriedFix | None = None
@@ -283,7 +321,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     step_count: int = 0
     """Measured steps of all ranks."""
     mean_step_ns: float | None = None
-    phases: Annotated[dict[str, float], field_label("mean time by phase", unit="ns")] = {}
+    phases: Annotated[dict[str, float], schema.field_label("mean time by phase", unit="ns")] = {}
     """Share of the step by phase."""
 
     @property
@@ -297,8 +335,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             parts.insert(0, f"<strong>{escape(self.stuck.headline)}</strong>")
             parts.insert(1, render_list("Ranks", map(escape, self.stuck.lines)))
         if self.has_bottleneck:
-            share = f"{percent(self.share_ratio)} of {self.share_of}"
-            confidence = f"Confidence {percent(self.confidence_ratio)}. {self.confidence_basis}"
+            share = f"{quantities.percent(self.share_ratio)} of {self.share_of}"
+            confidence = (
+                f"Confidence {quantities.percent(self.confidence_ratio)}. {self.confidence_basis}"
+            )
             parts.append(render_dim(escape(f"{share}. {confidence}")))
         fixes = []
         for fix in self.fixes:
@@ -360,8 +400,28 @@ def make_abstention(
 def describe_step_time(shares: Mapping[str, float], kind: str) -> Evidence:
     """List the shares of the step by phase or by category; very small ones are left out."""
     parts = [
-        f"{name.replace('_', ' ')} {percent(share)}"
+        f"{name.replace('_', ' ')} {quantities.percent(share)}"
         for name, share in shares.items()
         if share >= MIN_LISTED_RATIO
     ]
     return Evidence(text=f"Step time by {kind}: {', '.join(parts)}.", source="steps")
+
+
+_DIM_STYLE = "opacity:.7"
+_BOX_STYLE = "border-left:3px solid currentColor;padding:.2em 1em;max-width:60em"
+
+
+def render_box(parts: Iterable[str]) -> str:
+    """Render a box around HTML parts."""
+    return f'<div style="{_BOX_STYLE}">{"".join(parts)}</div>'
+
+
+def render_dim(text: str) -> str:
+    """Render a line of HTML of less weight."""
+    return f'<div style="{_DIM_STYLE}">{text}</div>'
+
+
+def render_list(title: str, items: Iterable[str], *, tag: str = "ul") -> str:
+    """Render a titled list of HTML items; empty without items."""
+    entries = "".join(f"<li>{item}</li>" for item in items)
+    return f"<div>{title}</div><{tag}>{entries}</{tag}>" if entries else ""

@@ -1,13 +1,9 @@
 from .chrome import Exported as Exported, export_chrome as export_chrome
-from .csv_file import write_csv as write_csv
 from .python_profile import (
     FunctionTable as FunctionTable,
     render_python_profile as render_python_profile,
 )
-from .tensorboard import (
-    ExportedEvents as ExportedEvents,
-    export_tensorboard as export_tensorboard,
-)
+from .tensorboard import ExportedEvents as ExportedEvents, export_tensorboard as export_tensorboard
 from .timeline import ExportedTimeline as ExportedTimeline, export_timeline as export_timeline
 from .timeline_content import (
     GPU_BELOW_RATIO as GPU_BELOW_RATIO,
@@ -21,8 +17,7 @@ from .view_tables import (
     choose_table as choose_table,
     describe_tables as describe_tables,
     tabulate as tabulate,
-)
-from .workbook import (
+    write_csv as write_csv,
     write_report_workbook as write_report_workbook,
     write_workbook as write_workbook,
 )

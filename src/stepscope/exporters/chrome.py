@@ -3,19 +3,20 @@
 A file is written in slices of the trace, one query each, so that memory is bounded by the slice
 and not by the trace. While DuckDB builds the next slice, another thread compresses and writes the
 previous one. The keys of an event are in `chrome_events`.
+
+Counters of a trace for its export: queue depth of each stream, and bandwidth of copies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from stepscope.errors import IncompleteExportError
-from stepscope.exporters.chrome_counters import counter_events
+from stepscope import analysis, errors, run
 from stepscope.exporters.chrome_events import (
     arrow_count,
     arrows_between,
@@ -23,11 +24,16 @@ from stepscope.exporters.chrome_events import (
     events_between,
     tables_without_export,
 )
-from stepscope.exporters.chrome_header import file_header, naming_events, place_tracks, select_base
-from stepscope.exporters.chrome_spans import span_events
-from stepscope.exporters.text_file import TextFile, open_text_file
+from stepscope.exporters.chrome_header import (
+    TextFile,
+    file_header,
+    naming_events,
+    open_text_file,
+    place_tracks,
+    select_base,
+    span_events,
+)
 from stepscope.quantities import count
-from stepscope.run import Trace
 
 SLICE_EVENTS = 100_000
 """Ids of a trace that one query reads: some 30 MB of text."""
@@ -50,7 +56,7 @@ class Exported:
 
 
 def export_chrome(
-    traces: Sequence[Trace], path: Path, *, spans: bool = True, counters: bool = False
+    traces: Sequence[run.Trace], path: Path, *, spans: bool = True, counters: bool = False
 ) -> Exported:
     """Write traces into one file, compressed when its name ends in `.gz`.
 
@@ -90,7 +96,7 @@ def export_chrome(
     )
 
 
-def _choose_pid(trace: Trace, number: int | None) -> int | str:
+def _choose_pid(trace: run.Trace, number: int | None) -> int | str:
     """Choose the process of the first device of a trace, or its first process."""
     tracks = place_tracks(trace, number)
     pids = [track.pid for track in tracks if track.stream] or [track.pid for track in tracks]
@@ -111,7 +117,7 @@ class EventList:
 
 
 def trace_events(
-    trace: Trace, number: int | None, base_ns: int, *, spans: bool
+    trace: run.Trace, number: int | None, base_ns: int, *, spans: bool
 ) -> Iterator[list[str]]:
     """Yield the events of a trace, slice by slice; see `export_chrome`.
 
@@ -146,7 +152,7 @@ def trace_events(
         yield list(span_events(trace, number, base_ns))
 
 
-def _check_count(trace: Trace, noun: str, written: int, query: str) -> None:
+def _check_count(trace: run.Trace, noun: str, written: int, query: str) -> None:
     """Check that every row of the trace was written once."""
     tables = ", ".join(tables_without_export())
     cause = f" (no kind of event exports the tables: {tables})" if tables else ""
@@ -161,21 +167,70 @@ def check_count(name: str, noun: str, written: int, total: int, cause: str = "")
         IncompleteExportError: the numbers differ.
     """
     if written != total:
-        raise IncompleteExportError(
+        raise errors.IncompleteExportError(
             f"Export of {name} is incomplete: {count(written)} of {count(total)} {noun} were "
             f"written{cause}. No file was created. This is a defect in stepscope; please report it."
         )
 
 
-def _texts(trace: Trace, query: str, parameters: Sequence[Any]) -> list[str]:
+def _texts(trace: run.Trace, query: str, parameters: Sequence[Any]) -> list[str]:
     texts: list[str] = trace.reader.sql(query, parameters)["text"].tolist()
     return texts
 
 
-def _arrow_slices(trace: Trace) -> Iterator[tuple[int, int, int]]:
+def _arrow_slices(trace: run.Trace) -> Iterator[tuple[int, int, int]]:
     """Yield the number of the trace with ranges of arrow numbers, one slice of arrows each."""
     query = "SELECT DISTINCT flow FROM flows WHERE trace = $1 ORDER BY flow"
     numbers = trace.reader.sql(query, [trace.trace])["flow"]
     for first in range(0, len(numbers), SLICE_EVENTS):
         slice_ = numbers[first : first + SLICE_EVENTS]
         yield trace.trace, int(slice_[0]), int(slice_[-1]) + 1
+
+
+MAX_VALUES = 2_000
+"""Values of one counter."""
+
+
+def counter_events(trace: run.Trace, pid: int | str, base_ns: int) -> Iterator[str]:
+    """Yield the counters of a trace: the largest queue depth and the mean bandwidth in each of at
+    most `MAX_VALUES` equal times.
+
+    Args:
+        trace: the trace.
+        pid: number of the process that shows the counters.
+        base_ns: base of the times in the file.
+    """
+    start_ns, end_ns = trace.extent
+    buckets = analysis.cut_into_buckets(
+        start_ns, end_ns, max(1, -(-(end_ns - start_ns) // MAX_VALUES))
+    )
+    if buckets is None:
+        return
+    launches = analysis.find_launches(run.device_work_of(trace, "keep"), run.calls_of(trace))
+    for queue in analysis.measure_queue_depths(launches, buckets, streams=run.streams_of(trace)):
+        name = f"queue depth of stream {'unknown' if queue.stream is None else queue.stream}"
+        yield from _write_counter(name, "launches", queue.depth_curve, buckets, pid, base_ns)
+    copies = trace.columns("copies", ("start_ns", *analysis.ACTIVITY_COPY_COLUMNS))
+    for row in analysis.measure_copy_bandwidth(copies, buckets):
+        values = [rate / 1e9 for rate in row.curve_bytes_per_s]
+        name = f"bandwidth of {row.direction}"
+        yield from _write_counter(name, "GB/s", values, buckets, pid, base_ns)
+
+
+def _write_counter(  # noqa: PLR0917 - one event each
+    name: str,
+    series: str,
+    values: Iterable[float],
+    buckets: analysis.Buckets,
+    pid: int | str,
+    base_ns: int,
+) -> Iterator[str]:
+    """Yield the events of one counter; a value that does not change is not repeated."""
+    previous = None
+    for start_ns, value in zip(buckets.edges.tolist(), values, strict=False):
+        if value != previous:
+            event = {"ph": "C", "name": name, "pid": pid, "tid": 0}
+            text = msgspec.json.encode(event | {"args": {series: value}}).decode()
+            microseconds, rest = divmod(start_ns - base_ns, 1000)
+            yield f'{text[:-1]},"ts":{microseconds}.{rest:03}}}'
+        previous = value

@@ -1,16 +1,27 @@
-"""Header of a Chrome file, and the positions of tracks in it."""
+"""Header of a Chrome file, and the positions of tracks in it.
+
+Spans of the job during a trace, as additional tracks of the exported trace.
+
+Both clocks count nanoseconds since 1970, so the spans need no alignment.
+
+Text file that a separate thread writes and that appears when it is complete.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
 
-from stepscope.run import Trace
-from stepscope.schema import MALFORMED_JSON
+from stepscope import output_files, run, schema, timeline
+from stepscope.exporters.chrome_events import microseconds
 
 _SECOND_NS = 10**9
 _EXACT_MICROSECONDS = 2**43
@@ -64,7 +75,7 @@ class PlacedTrack:
         return None if self.row["stream"] is None else str(self.row["stream"])
 
 
-def select_base(traces: Sequence[Trace]) -> int:
+def select_base(traces: Sequence[run.Trace]) -> int:
     """Return the base of the times in a file, in nanoseconds since 1970.
 
     A single trace keeps its own base if doubles can hold its nanoseconds relative to it; otherwise
@@ -79,7 +90,7 @@ def select_base(traces: Sequence[Trace]) -> int:
     return start // _SECOND_NS * _SECOND_NS
 
 
-def file_header(traces: Sequence[Trace], base_ns: int) -> dict[str, Any]:
+def file_header(traces: Sequence[run.Trace], base_ns: int) -> dict[str, Any]:
     """Return the members of the file except its events.
 
     Of several traces, the devices and ranks are those of the first, and other metadata is left out.
@@ -109,7 +120,7 @@ def file_header(traces: Sequence[Trace], base_ns: int) -> dict[str, Any]:
     return header
 
 
-def place_tracks(trace: Trace, number: int | None) -> list[PlacedTrack]:
+def place_tracks(trace: run.Trace, number: int | None) -> list[PlacedTrack]:
     """Return the tracks of a trace with their positions, by the number of the track.
 
     Args:
@@ -176,12 +187,12 @@ def _group(row: Row) -> dict[str, Any]:
     ranks = row["ranks"]
     try:
         members["ranks"] = None if ranks is None else msgspec.json.decode(ranks, type=list[Any])
-    except MALFORMED_JSON:  # truncated by the recorder, with dots
+    except schema.MALFORMED_JSON:  # truncated by the recorder, with dots
         members["ranks"] = ranks
     return {**_present(members), **_object(row["args"])}
 
 
-def _rows(trace: Trace, table: str, *, order_by: str | None = None) -> list[Row]:
+def _rows(trace: run.Trace, table: str, *, order_by: str | None = None) -> list[Row]:
     """Return the rows of one of the small tables, nulls as None."""
     columns = trace.reader.table(
         table, condition="trace = ?", parameters=[trace.trace], order_by=order_by
@@ -200,3 +211,130 @@ def _present(members: Mapping[str, Any]) -> dict[str, Any]:
 
 def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
+
+
+_FIRST_TID = 2**31
+"""First thread number of the tracks of spans, above all thread numbers of operating systems."""
+
+_NAME = f"to_json({timeline.SPAN_NAME})"
+_START = microseconds("start_ns - $4")
+_END = microseconds("coalesce(end_ns, $3) - $4")
+_DURATION = microseconds("coalesce(end_ns, $3) - start_ns")
+_ARGUMENTS = """',"args":{"kind":', to_json(kind), ',"value":', value, ',"labels":' || labels"""
+_PAIR = "'\"id\":', to_json(concat_ws('/', process, log, seq)), ','"
+
+
+def span_text(position: str) -> str:
+    """Return SQL that writes a row of `spans` as Chrome events; an aggregate becomes an instant.
+
+    In it, $3 is the end of spans that never ended, and $4 the base of the times.
+
+    Args:
+        position: SQL for the position of the span, as `"pid":1,"tid":2`.
+    """
+    common = f"""'"cat":"user_annotation","name":', {_NAME}, ',', {position}, ',"ts":'"""
+    return f"""
+    CASE
+        WHEN end_ns = start_ns OR {timeline.IS_AGGREGATE}
+            THEN concat('{{"ph":"i","s":"t",', {common}, {_START}, {_ARGUMENTS}, '}}}}')
+        WHEN flags & 1 = 1
+            THEN concat(
+                '{{"ph":"b",', {_PAIR}, {common}, {_START}, {_ARGUMENTS}, '}}}},\n',
+                '{{"ph":"e",', {_PAIR}, {common}, {_END}, '}}')
+        ELSE concat(
+            '{{"ph":"X",', {common}, {_START}, ',"dur":', {_DURATION}, {_ARGUMENTS}, '}}}}')
+    END"""
+
+
+# $1 process, $2 and $3 extent of the trace, $4 base, $5 log, $6 position.
+_IN_TRACE = "process = $1 AND coalesce(end_ns, $3) >= $2 AND start_ns <= $3"
+_LOGS = f"SELECT DISTINCT log FROM spans WHERE {_IN_TRACE} ORDER BY log"  # noqa: S608
+_SPANS = (
+    f"SELECT {span_text('$6')} AS text FROM spans "  # noqa: S608
+    f"WHERE {_IN_TRACE} AND log = $5 ORDER BY seq"
+)
+
+
+def span_events(trace: run.Trace, number: int | None, base_ns: int) -> Iterator[str]:
+    """Yield the spans of the traced process that overlap the trace, one track per thread.
+
+    Spans that others may overlap are drawn as asynchronous ones.
+
+    Args:
+        trace: a trace that stepscope recorded; an imported one names no process.
+        number: its index among several traces of one file, None when it is the only one.
+        base_ns: base of the times in the file.
+    """
+    if trace.process is None:
+        return
+    extent = [trace.process, trace.start_ns, trace.end_ns]
+    pid = place_pid(int(trace.process.partition("-")[0]), number)
+    for index, log in enumerate(trace.reader.sql(_LOGS, extent)["log"].tolist()):
+        position = f'"pid":{pid},"tid":{_FIRST_TID + index}'
+        thread = re.match(r"\d*", log)[0]  # type: ignore[index]  # matches anything
+        yield from naming_event("thread_name", position, "name", f"stepscope: thread {thread}")
+        yield from naming_event("thread_sort_index", position, "sort_index", int(thread or 0))
+        yield from trace.reader.sql(_SPANS, [*extent, base_ns, log, position])["text"].tolist()
+
+
+try:  # several times as fast
+    from isal import isal_zlib as deflate
+except ImportError:
+    import zlib as deflate  # type: ignore[no-redef]
+
+_LEVEL = 2
+"""Files a third larger than at zlib's usual level, in a fraction of the time."""
+_GZIP_WINDOW = 31
+
+
+class TextFile:
+    """Writes text, compressed or not, while the caller prepares the next piece.
+
+    At most one piece waits: a caller that is faster than the disk is blocked.
+    """
+
+    def __init__(self, file: BinaryIO, *, compressed: bool) -> None:
+        self._file = file
+        self._deflater: Any = None
+        if compressed:
+            self._deflater = deflate.compressobj(_LEVEL, deflate.DEFLATED, _GZIP_WINDOW)
+        self._thread = ThreadPoolExecutor(1)
+        self._writing: Future[None] | None = None
+        self.text_bytes = 0
+
+    def write(self, text: str) -> None:
+        """Write the next piece; raises the error of the previous piece."""
+        self._wait()
+        self._writing = self._thread.submit(self._write, text)
+
+    def finish(self) -> None:
+        """Write the remaining text."""
+        self._wait()
+        if self._deflater is not None:
+            self._file.write(self._deflater.flush())
+
+    def release(self) -> None:
+        """End the thread."""
+        self._thread.shutdown()
+
+    def _wait(self) -> None:
+        if self._writing is not None:
+            self._writing.result()
+
+    def _write(self, text: str) -> None:
+        data = text.encode()
+        self.text_bytes += len(data)
+        self._file.write(data if self._deflater is None else self._deflater.compress(data))
+
+
+@contextmanager
+def open_text_file(path: Path) -> Iterator[TextFile]:
+    """Open a text file that is published when the block succeeds; see `atomic_write`."""
+    path.resolve().parent.mkdir(parents=True, exist_ok=True)
+    with output_files.atomic_write(path) as file:
+        text = TextFile(file, compressed=path.suffix == ".gz")
+        try:
+            yield text
+            text.finish()
+        finally:
+            text.release()

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from stepscope.analysis import StackNode
-from stepscope.quantities import MISSING, count, count_of, duration, percent
+from stepscope import analysis, quantities
+from stepscope.quantities import percent
 
 MIN_TREE_SHARE = 0.005
 """Calls with a smaller share of their tree are omitted, and counted."""
@@ -74,7 +74,7 @@ class FunctionTable:
     profiler: str
     rows: Sequence[Mapping[str, Any]]
     """As of `OpenRun.python_profile`; None for what the profiler does not state."""
-    trees: Sequence[StackNode] = field(default_factory=list)
+    trees: Sequence[analysis.StackNode] = field(default_factory=list)
     """Trees of calls, one per process; the name of the root is that of the process."""
 
 
@@ -113,34 +113,34 @@ def _render_cell(column: str, value: Any) -> str:
     if column not in _NUMBERS:
         return f'<td class="text">{escape(str(value))}</td>'
     if value is None:
-        return f'<td data-value="-1">{MISSING}</td>'
+        return f'<td data-value="-1">{quantities.MISSING}</td>'
     match column.rpartition("_")[2]:
         case "ns":
-            text = duration(value)
+            text = quantities.duration(value)
         case "ratio":
             text = percent(value, 1)
         case _:
-            text = count(value)
+            text = quantities.count(value)
     return f'<td data-value="{value}">{escape(text)}</td>'
 
 
-def _render_tree(tree: StackNode) -> Iterator[str]:
+def _render_tree(tree: analysis.StackNode) -> Iterator[str]:
     yield (
         f"<p><b>Calls of {escape(tree.function)}</b> "
-        f"<small>{count_of(tree.sample_count, 'sample')}; calls with less than "
+        f"<small>{quantities.count_of(tree.sample_count, 'sample')}; calls with less than "
         f"{percent(MIN_TREE_SHARE, 1)} are omitted</small></p>"
     )
     yield from _render_callees(tree, max(1, tree.weight))
 
 
-def _render_callees(node: StackNode, weight: int) -> Iterator[str]:
+def _render_callees(node: analysis.StackNode, weight: int) -> Iterator[str]:
     for callee in sorted(node.callees.values(), key=lambda callee: -callee.weight):
         share = callee.weight / weight
         if share < MIN_TREE_SHARE:
             continue
         text = (
             f"{percent(share, 1)} {escape(callee.function)} <small>{escape(callee.file)}, "
-            f"{count_of(callee.sample_count, 'sample')}</small>"
+            f"{quantities.count_of(callee.sample_count, 'sample')}</small>"
         )
         inner = "".join(_render_callees(callee, weight))
         if inner:

@@ -1,21 +1,28 @@
-"""Scalars, losses, and statistics and histograms of tensors as TensorBoard's event files."""
+"""Scalars, losses, and statistics and histograms of tensors as TensorBoard's event files.
+
+Format of TensorBoard's event files, as far as it is written here.
+
+A file is a sequence of records: the length of the payload (8 bytes, little endian), its checksum,
+the payload, its checksum. A payload is the protobuf message `Event` of
+https://github.com/tensorflow/tensorboard/blob/master/tensorboard/compat/proto/event.proto, encoded
+by hand (https://protobuf.dev/programming-guides/encoding).
+"""
 
 from __future__ import annotations
 
 import math
 import re
+import struct
 from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
 
-from stepscope.analysis import LoggedScalars, TensorSeries
-from stepscope.exporters.event_file import EventFileWriter
-from stepscope.output_files import atomic_write
+from stepscope import analysis, event_records, output_files
 from stepscope.run import Run, read_scalars, read_tensors
 
 TENSOR_SCALARS = (
@@ -47,8 +54,8 @@ def export_tensorboard(run: Run, directory: Path) -> list[ExportedEvents]:
     Returns:
         The written files; empty if there is nothing to write.
     """
-    scalars: dict[str, list[LoggedScalars]] = {}
-    tensors: dict[str, list[TensorSeries]] = {}
+    scalars: dict[str, list[analysis.LoggedScalars]] = {}
+    tensors: dict[str, list[analysis.TensorSeries]] = {}
     for logged in read_scalars(run):
         scalars.setdefault(logged.process, []).append(logged)
     for series in read_tensors(run):
@@ -69,7 +76,7 @@ def export_tensorboard(run: Run, directory: Path) -> list[ExportedEvents]:
         folder.mkdir(parents=True, exist_ok=True)
         start_ns = run.clock.origin_ns
         path = folder / f"events.out.tfevents.{start_ns // 10**9}.{file_name}.stepscope"
-        with atomic_write(path) as file:
+        with output_files.atomic_write(path) as file:
             writer = EventFileWriter(file, start_ns)
             scalar_count = _write_scalars(
                 writer, scalars.get(process, []), step_ends.get(process)
@@ -87,7 +94,7 @@ def export_tensorboard(run: Run, directory: Path) -> list[ExportedEvents]:
 
 
 def _write_scalars(
-    writer: EventFileWriter, scalars: Sequence[LoggedScalars], step_ends: Any | None
+    writer: EventFileWriter, scalars: Sequence[analysis.LoggedScalars], step_ends: Any | None
 ) -> int:
     for logged in scalars:
         known_steps = logged.count_steps(step_ends)
@@ -99,7 +106,7 @@ def _write_scalars(
     return sum(len(logged.t_ns) for logged in scalars)
 
 
-def _write_statistics(writer: EventFileWriter, tensors: Sequence[TensorSeries]) -> int:
+def _write_statistics(writer: EventFileWriter, tensors: Sequence[analysis.TensorSeries]) -> int:
     count = 0
     for series in tensors:
         steps, times = series.step.tolist(), series.t_ns.tolist()
@@ -114,7 +121,9 @@ def _write_statistics(writer: EventFileWriter, tensors: Sequence[TensorSeries]) 
     return count
 
 
-def _write_histograms(writer: EventFileWriter, run: Run, tensors: Sequence[TensorSeries]) -> int:
+def _write_histograms(
+    writer: EventFileWriter, run: Run, tensors: Sequence[analysis.TensorSeries]
+) -> int:
     count = 0
     for series in tensors:
         rows = run.reader.table(
@@ -143,5 +152,89 @@ def _write_histograms(writer: EventFileWriter, run: Run, tensors: Sequence[Tenso
     return count
 
 
-def _tag(series: TensorSeries) -> str:
+def _tag(series: analysis.TensorSeries) -> str:
     return series.name if series.mode == "TRAIN" else f"{series.name} ({series.mode.lower()})"
+
+
+_DOUBLE, _FLOAT, _LENGTH, _CHECKSUM = (struct.Struct(f"<{code}") for code in "dfQI")
+
+
+class EventFileWriter:
+    """Writer of one event file.
+
+    Args:
+        file: the file, which stays open.
+        t_ns: epoch nanoseconds of its start.
+    """
+
+    def __init__(self, file: BinaryIO, t_ns: int) -> None:
+        self._file = file
+        self._write_event(t_ns, 0, _bytes(3, b"brain.Event:2"))
+
+    def write_scalar(self, tag: str, step: int, t_ns: int, value: float) -> None:
+        """Write one number; TensorBoard keeps single precision."""
+        self._write_value(tag, step, t_ns, _key(2, event_records.FIXED32) + _FLOAT.pack(value))
+
+    def write_histogram(
+        self,
+        tag: str,
+        step: int,
+        t_ns: int,
+        *,
+        extremes: tuple[float, float],
+        sums: tuple[float, float],
+        bins: Sequence[tuple[float, float, float]],
+    ) -> None:
+        """Write one histogram.
+
+        Args:
+            tag: its name.
+            step, t_ns: its place on the axes.
+            extremes: smallest and largest element.
+            sums: sum of the elements, and of their squares.
+            bins: lower end, upper end and count, ascending; gaps between them have no elements.
+        """
+        limits: list[float] = []
+        counts: list[float] = []
+        for low, high, count in bins:
+            if not limits or limits[-1] != low:
+                limits.append(low)
+                counts.append(0.0)
+            limits.append(high)
+            counts.append(count)
+        numbers = (*extremes, sum(counts), *sums)
+        message = b"".join(
+            _key(field, event_records.FIXED64) + _DOUBLE.pack(number)
+            for field, number in enumerate(numbers, start=1)
+        )
+        for field, values in ((6, limits), (7, counts)):
+            message += _bytes(field, struct.pack(f"<{len(values)}d", *values))
+        self._write_value(tag, step, t_ns, _bytes(5, message))
+
+    def _write_value(self, tag: str, step: int, t_ns: int, content: bytes) -> None:
+        value = _bytes(1, tag.encode()) + content
+        self._write_event(t_ns, step, _bytes(5, _bytes(1, value)))
+
+    def _write_event(self, t_ns: int, step: int, content: bytes) -> None:
+        payload = _key(1, event_records.FIXED64) + _DOUBLE.pack(t_ns / 1e9)
+        payload += _key(2, event_records.VARINT) + _varint(step) + content
+        length = _LENGTH.pack(len(payload))
+        for part in (length, payload):
+            self._file.write(part + _CHECKSUM.pack(event_records.masked_crc32c(part)))
+
+
+def _key(field: int, wire_type: int) -> bytes:
+    return bytes([field << 3 | wire_type])
+
+
+def _bytes(field: int, content: bytes) -> bytes:
+    return _key(field, event_records.BYTES) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    """Encode an integer that is not negative, seven bits per byte."""
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*encoded, value])

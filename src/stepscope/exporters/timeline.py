@@ -6,6 +6,11 @@ of the framework's profiler are drawn in parallel. `timeline_content` selects am
 
 All clocks count nanoseconds since 1970. Rows are written in slices of time, one query each, so
 that memory is bounded by the slice and not by the run.
+
+Marks of bottlenecks in an exported timeline: GPUs that are hardly used, and findings of rules.
+
+A mark of a GPU covers consecutive samples below a limit. A sample covers the time since the sample
+before, so the mark starts there.
 """
 
 from __future__ import annotations
@@ -19,15 +24,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from stepscope import analysis, quantities, rule_feed, schema
 from stepscope.exporters.chrome import EventList, check_count, trace_events
-from stepscope.exporters.chrome_header import naming_event
-from stepscope.exporters.chrome_spans import span_text
-from stepscope.exporters.chrome_sql import microseconds
-from stepscope.exporters.text_file import open_text_file
+from stepscope.exporters.chrome_events import microseconds
+from stepscope.exporters.chrome_header import naming_event, open_text_file, span_text
 from stepscope.exporters.timeline_content import TimelineContent
-from stepscope.exporters.timeline_marks import finding_marks, gpu_marks
-from stepscope.run import Run, RunReader, Trace
-from stepscope.schema import ProcessInfo
+from stepscope.run import NodeMetrics, Run, RunReader, Trace
 
 SLICE_ROWS = 100_000
 """Approximate rows of one query; the range is divided into slices of equal time."""
@@ -289,7 +291,7 @@ def _thread_name(log: str, label: str) -> str:
     return label if int(thread or 0) >= _FIRST_NAMELESS_THREAD else f"thread {thread}"
 
 
-def _label(process: ProcessInfo, processes: Sequence[ProcessInfo]) -> str:
+def _label(process: schema.ProcessInfo, processes: Sequence[schema.ProcessInfo]) -> str:
     location = f"pid {process.pid} on {process.node}"
     if process.rank is not None:
         return f"rank {process.rank} ({location})"
@@ -307,3 +309,75 @@ def _process_names(position: str, name: str, order: int) -> Iterator[str]:
 
 def _optional(values: Any) -> int | None:
     return None if np.ma.getmaskarray(values)[0] else int(values[0])
+
+
+_GPU_METRIC = "gpu_busy_ratio"
+_CONTEXT_METRICS = ("cpu_busy_ratio", "cpu_iowait_ratio", "memory_used_ratio")
+"""Metrics of the node whose means during a mark are stated with it."""
+
+
+def gpu_marks(
+    metrics: NodeMetrics, pid: int, *, below_ratio: float, base_ns: int
+) -> Iterator[list[str]]:
+    """Yield the marks of the GPUs of a node, and the names of their tracks: a list per GPU.
+
+    Args:
+        metrics: samples of the node, in the range of the export.
+        pid: process of the node in the file.
+        below_ratio: limit of the share of time in which a GPU is busy.
+        base_ns: base of the times in the file.
+    """
+    loaded = metrics.load(_GPU_METRIC, *_CONTEXT_METRICS)
+    context = {name: loaded[name][""] for name in _CONTEXT_METRICS if "" in loaded[name]}
+    for number, (device, series) in enumerate(loaded[_GPU_METRIC].items(), 1):
+        gpu = f"GPU {device}" if device else "GPUs"
+        limit = quantities.percent(below_ratio)
+        position = f'"pid":{pid},"tid":{number}'
+        events = [*naming_event("thread_name", position, "name", f"bottlenecks: {gpu} < {limit}")]
+        for mark in analysis.find_low_use(series, below_ratio):
+            arguments = {f"mean {_GPU_METRIC}": mark.mean, f"min {_GPU_METRIC}": mark.minimum}
+            for name, samples in context.items():
+                # The end of a sample is its time, and belongs to the mark.
+                mean = samples.mean_between(mark.start_ns, mark.end_ns + 1)
+                if mean is not None:
+                    arguments[f"mean {name}"] = mean
+            name = f"{gpu} busy {quantities.percent(mark.mean)}"
+            events.append(_mark(position, name, (mark.start_ns, mark.end_ns), base_ns, arguments))
+        yield events
+
+
+def finding_marks(run: Run, pid: int, extent: tuple[int, int], *, base_ns: int) -> list[str]:
+    """Write the findings of the rules that fired on the running job, one track each.
+
+    Args:
+        run: the run.
+        pid: process of the findings in the file.
+        extent: start and end of the export; only findings that overlap it are written.
+        base_ns: base of the times in the file.
+    """
+    record = rule_feed.recorded_rules(run.reader)
+    events: list[str] = []
+    for number, finding in enumerate(record.fired if record else [], 1):
+        start, end = finding.first_ns, finding.last_ns
+        if start is None or end is None or start >= extent[1] or end < extent[0]:
+            continue
+        position = f'"pid":{pid},"tid":{number}'
+        arguments = {"text": " ".join(finding.sentences), "recommendation": finding.recommendation}
+        events += naming_event("thread_name", position, "name", f"bottlenecks: {finding.rule}")
+        events.append(_mark(position, finding.rule, (start, end), base_ns, arguments))
+    return events
+
+
+def _mark(
+    position: str, name: str, extent: tuple[int, int], base_ns: int, arguments: object
+) -> str:
+    start_ns, duration_ns = extent[0] - base_ns, extent[1] - extent[0]
+    return (
+        f'{{"ph":"X","cat":"bottleneck","name":{_json(name)},{position},'
+        f'"ts":{start_ns // 1000}.{start_ns % 1000:03},'
+        f'"dur":{duration_ns // 1000}.{duration_ns % 1000:03},"args":{_json(arguments)}}}'
+    )
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.errors import UsageError
+from stepscope import errors
 from stepscope.run import Run, Trace, literal
 
 SOURCES = ("system", "framework", "communication", "traces", "bottlenecks")
@@ -42,10 +42,7 @@ class TimelineContent:
     @property
     def span_condition(self) -> str:
         """SQL condition for the spans."""
-        kinds = {
-            "framework": "kind <> 'communication'",
-            "communication": "kind = 'communication'",
-        }
+        kinds = {"framework": "kind <> 'communication'", "communication": "kind = 'communication'"}
         selected = [condition for source, condition in kinds.items() if source in self.sources]
         condition = f"({' OR '.join(selected) or 'false'})"
         if self.suffixes is None:
@@ -68,13 +65,15 @@ def choose_content(
     """
     for source in sources:
         if source not in SOURCES:
-            raise UsageError(f"There is no source {source!r}; there are {', '.join(SOURCES)}.")
+            raise errors.UsageError(
+                f"There is no source {source!r}; there are {', '.join(SOURCES)}."
+            )
     if suffixes is not None:
         recorders = run.reader.sql(_RECORDERS)["recorder"].tolist()
         names = [*recorders, *(trace.name for trace in run.traces)]
         for suffix in suffixes:
             if not any(name.endswith(suffix) for name in names):
-                raise UsageError(
+                raise errors.UsageError(
                     f"No imported file has the suffix {suffix!r}; there are "
                     f"{', '.join(names[:MAX_LISTED]) or 'none'}."
                 )
@@ -101,5 +100,5 @@ def find_step_range(run: Run, steps: tuple[int, int]) -> tuple[int, int]:
             starts.append(int(rank.steps.start[rows[0]]))
             ends.append(int(rank.steps.end[rows[-1]]))
     if not starts:
-        raise UsageError(f"No rank has a step from {steps[0]} to before {steps[1]}.")
+        raise errors.UsageError(f"No rank has a step from {steps[0]} to before {steps[1]}.")
     return min(starts), max(ends)

@@ -11,11 +11,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from stepscope.errors import StepscopeError
+from stepscope import errors, schema, store
 from stepscope.importers.kineto import Identity, import_trace
 from stepscope.importers.xplane import import_window
-from stepscope.schema import XPLANE_SUFFIX
-from stepscope.store import RunWriter, open_run
 
 TEMPORARY_FAILURE = 75
 """Exit status that requests another attempt (EX_TEMPFAIL of sysexits.h)."""
@@ -32,7 +30,7 @@ def main() -> int:
     parser.add_argument("file", type=Path)
     arguments = parser.parse_args()
     try:
-        stored = open_run(arguments.run).table(
+        stored = store.open_run(arguments.run).table(
             "traces",
             columns=["trace"],
             condition='process = ? AND "window" = ?',
@@ -47,11 +45,11 @@ def main() -> int:
             window=arguments.window,
             rank=arguments.rank,
         )
-        with RunWriter(arguments.run, arguments.node) as writer:
-            is_xplane = arguments.file.name.endswith(XPLANE_SUFFIX)
+        with store.RunWriter(arguments.run, arguments.node) as writer:
+            is_xplane = arguments.file.name.endswith(schema.XPLANE_SUFFIX)
             import_file = import_window if is_xplane else import_trace
             import_file(arguments.file, writer, identity, scratch=Path(arguments.run))
-    except StepscopeError as error:
+    except errors.StepscopeError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return error.exit_code
     except OSError as error:

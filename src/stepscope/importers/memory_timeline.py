@@ -20,19 +20,17 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from stepscope.importers.content import read_content, read_head
-from stepscope.importers.results import (
+from stepscope import intervals, schema, store
+from stepscope.importers.content import (
     MEMORY_TIMELINE,
     ProgressCallback,
     Recorded,
     Refused,
     Result,
-    ignore_progress,
+    read_content,
+    read_head,
     refuse,
 )
-from stepscope.intervals import Int
-from stepscope.schema import MALFORMED_JSON, MEMORY_ACTIONS, MEMORY_CATEGORY_NAMES
-from stepscope.store import DictColumn, RunWriter
 
 _RAW = re.compile(rb"\s*\[\s*\[\s*-?\d+\s*,\s*[1-4]\s*,\s*-?\d+\s*,\s*[0-7]\s*\]")
 _SUMS = re.compile(rb"\s*\[\s*\[\s*-?\d+\s*(,\s*-?\d+\s*)*(\]\s*,\s*\[\s*\[|,?\s*-?\d*\Z)")
@@ -42,12 +40,12 @@ _MAX_BYTES = 2**62
 _Bytes = Annotated[int, Meta(gt=-_MAX_BYTES, lt=_MAX_BYTES)]
 _Change = tuple[
     _Bytes,
-    Annotated[int, Meta(ge=1, le=len(MEMORY_ACTIONS))],
+    Annotated[int, Meta(ge=1, le=len(schema.MEMORY_ACTIONS))],
     _Bytes,
-    Annotated[int, Meta(ge=0, lt=len(MEMORY_CATEGORY_NAMES))],
+    Annotated[int, Meta(ge=0, lt=len(schema.MEMORY_CATEGORY_NAMES))],
 ]
 _Sums = tuple[list[_Bytes], list[list[_Bytes]]]
-_SUM_COLUMNS = 1 + len(MEMORY_CATEGORY_NAMES)
+_SUM_COLUMNS = 1 + len(schema.MEMORY_CATEGORY_NAMES)
 """A zero comes first, so that torch can draw the sums of the columns as areas."""
 
 
@@ -60,16 +58,12 @@ class MemoryTimelineImporter:
         return any(form.match(head) for form in (_RAW, _SUMS, _EMPTY))
 
     def import_files(
-        self,
-        files: Sequence[Path],
-        run: Path,
-        node: str,
-        progress: ProgressCallback = ignore_progress,
+        self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback
     ) -> list[Result]:
         """Import memory timelines one after the other; see `registry.Importer.import_files`."""
         names = [path.name for path in files]
         results: list[Result] = []
-        with RunWriter(run, node) as writer:
+        with store.RunWriter(run, node) as writer:
             for index, path in enumerate(files):
                 is_unique = names.count(path.name) == 1
                 name = path.name if is_unique else f"{path.parent.name}/{path.name}"
@@ -78,7 +72,7 @@ class MemoryTimelineImporter:
         return results
 
 
-def _import_file(path: Path, writer: RunWriter, name: str) -> Result:
+def _import_file(path: Path, writer: store.RunWriter, name: str) -> Result:
     try:
         content = read_content(path)
     except (OSError, EOFError, zlib.error) as error:
@@ -87,13 +81,13 @@ def _import_file(path: Path, writer: RunWriter, name: str) -> Result:
         return Refused(path, f"{path} has no memory: its device allocated none while it profiled.")
     try:
         columns = _read_raw(content) if _RAW.match(content) else _read_sums(content)
-    except (*MALFORMED_JSON, ValueError) as error:
+    except (*schema.MALFORMED_JSON, ValueError) as error:
         return Refused(path, f"{path} is not a complete memory timeline: {error}.")
     count = len(columns["t_ns"])
     rows = {
         "timeline": np.full(count, secrets.randbits(48), dtype=np.int64),
         "id": np.arange(count, dtype=np.int64),
-        "name": DictColumn.constant(name, count),
+        "name": store.DictColumn.constant(name, count),
         **columns,
     }
     writer.append("memory_categories", rows)
@@ -106,7 +100,9 @@ def _read_raw(content: bytes) -> dict[str, Any]:
     recorded_ns = t_ns[t_ns >= 0]
     return {
         "t_ns": np.where(t_ns >= 0, t_ns, recorded_ns.min() if len(recorded_ns) else 0),
-        "action": DictColumn((action - 1).astype(np.int32), list(MEMORY_ACTIONS)).drop_unused(),
+        "action": store.DictColumn(
+            (action - 1).astype(np.int32), list(schema.MEMORY_ACTIONS)
+        ).drop_unused(),
         "category": _category_column(category),
         "size_bytes": size,
     }
@@ -121,11 +117,13 @@ def _read_sums(content: bytes) -> dict[str, Any]:
     t_ns = np.array(times, dtype=np.int64) * 1000
     return {
         "t_ns": t_ns[row],
-        "action": DictColumn.constant(None, len(row)),
+        "action": store.DictColumn.constant(None, len(row)),
         "category": _category_column(category),
         "size_bytes": changes[row, category],
     }
 
 
-def _category_column(numbers: Int) -> DictColumn:
-    return DictColumn(numbers.astype(np.int32), list(MEMORY_CATEGORY_NAMES)).drop_unused()
+def _category_column(numbers: intervals.Int) -> store.DictColumn:
+    return store.DictColumn(
+        numbers.astype(np.int32), list(schema.MEMORY_CATEGORY_NAMES)
+    ).drop_unused()

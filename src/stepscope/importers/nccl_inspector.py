@@ -19,24 +19,16 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from stepscope.importers.content import read_content, read_head
-from stepscope.importers.results import (
+from stepscope import quantities, schema, store
+from stepscope.importers.content import (
     NCCL_INSPECTOR,
     ProgressCallback,
     Recorded,
     Result,
-    ignore_progress,
+    read_content,
+    read_head,
     refuse,
 )
-from stepscope.quantities import count_of
-from stepscope.schema import (
-    INSPECTOR_LOG,
-    MALFORMED_JSON,
-    UNTIMED_INSPECTOR_LOG,
-    ImportedFact,
-    ProcessInfo,
-)
-from stepscope.store import DictColumn, RunWriter
 
 VERSION_PREFIX = "v4."
 UNKNOWN_RANKS = "the ranks are unknown: no communicator of the largest size has all processes"
@@ -131,11 +123,7 @@ class NcclInspectorImporter:
         return bool(_LINE.match(read_head(path)))
 
     def import_files(
-        self,
-        files: Sequence[Path],
-        run: Path,
-        node: str,
-        progress: ProgressCallback = ignore_progress,
+        self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback
     ) -> list[Result]:
         """Import logs, from all of which the ranks follow; see `registry.Importer`."""
         results: list[Result] = []
@@ -147,7 +135,11 @@ class NcclInspectorImporter:
                 results.append(refuse(path, error))
             else:
                 calls.add(records)
-                lost = f"{count_of(damaged_count, 'damaged line')}" if damaged_count else None
+                lost = (
+                    f"{quantities.count_of(damaged_count, 'damaged line')}"
+                    if damaged_count
+                    else None
+                )
                 results.append(
                     Recorded(
                         name=path.name, form=NCCL_INSPECTOR, event_count=len(records), lost=lost
@@ -156,7 +148,7 @@ class NcclInspectorImporter:
             progress(index, 1.0)
         if calls.columns:
             ranks = calls.find_ranks()
-            with RunWriter(run, node) as writer:
+            with store.RunWriter(run, node) as writer:
                 _store(writer, calls, ranks)
             if not ranks:
                 results = [_note_unknown_ranks(result) for result in results]
@@ -176,7 +168,7 @@ def _parse(content: bytes) -> tuple[list[_Record], int]:
             continue
         try:
             record = decoder.decode(line)
-        except MALFORMED_JSON:
+        except schema.MALFORMED_JSON:
             damaged_count += 1
             continue
         version = record.metadata.inspector_output_format_version
@@ -234,7 +226,7 @@ def _note_unknown_ranks(result: Result) -> Result:
     return replace(result, lost="; ".join(filter(None, [result.lost, UNKNOWN_RANKS])))
 
 
-def _store(writer: RunWriter, calls: _Calls, ranks: Mapping[_Process, int]) -> None:
+def _store(writer: store.RunWriter, calls: _Calls, ranks: Mapping[_Process, int]) -> None:
     members = calls.find_members(ranks)
     for (host, pid), parts in calls.columns.items():
         rank = ranks.get((host, pid))
@@ -244,18 +236,18 @@ def _store(writer: RunWriter, calls: _Calls, ranks: Mapping[_Process, int]) -> N
             count = len(columns["t_ns"])
             groups = columns["group"].decode()
             constants = {
-                "node": DictColumn.constant(host, count),
-                "process": DictColumn.constant(process, count),
+                "node": store.DictColumn.constant(host, count),
+                "process": store.DictColumn.constant(process, count),
                 "seq": np.arange(first, first + count, dtype=np.int64),
                 "rank": np.ma.MaskedArray(
                     np.full(count, rank or 0, dtype=np.int32), mask=rank is None
                 ),
-                "group_ranks": DictColumn.encode(members.get(group) for group in groups),
+                "group_ranks": store.DictColumn.encode(members.get(group) for group in groups),
             }
             writer.append("collective_calls", columns | constants)
             first += count
         writer.put_process(
-            ProcessInfo(
+            schema.ProcessInfo(
                 process=process,
                 node=host,
                 pid=pid,
@@ -264,7 +256,7 @@ def _store(writer: RunWriter, calls: _Calls, ranks: Mapping[_Process, int]) -> N
                 rank=rank,
                 started_ns=min(int(columns["t_ns"].min()) for columns in parts),
                 ended_ns=max(int(columns["t_ns"].max()) for columns in parts),
-                facts=[msgspec.to_builtins(ImportedFact(form=NCCL_INSPECTOR))],
+                facts=[msgspec.to_builtins(schema.ImportedFact(form=NCCL_INSPECTOR))],
             )
         )
 
@@ -273,10 +265,10 @@ def _make_columns(rows: Sequence[_Record]) -> dict[str, Any]:
     """Make the columns of a process that its log tells."""
     count = len(rows)
     kinds = [_name_kind(row.coll_perf.coll) for row in rows]
-    no_text = DictColumn.constant("", count)
+    no_text = store.DictColumn.constant("", count)
     return {
-        "log": DictColumn.encode(
-            INSPECTOR_LOG if row.called_us else UNTIMED_INSPECTOR_LOG for row in rows
+        "log": store.DictColumn.encode(
+            schema.INSPECTOR_LOG if row.called_us else schema.UNTIMED_INSPECTOR_LOG for row in rows
         ),
         "t_ns": 1000
         * np.array(
@@ -287,19 +279,21 @@ def _make_columns(rows: Sequence[_Record]) -> dict[str, Any]:
             ],
             dtype=np.int64,
         ),
-        "group": DictColumn.encode(row.header.id for row in rows),
-        "group_description": DictColumn.constant(None, count),
-        "kind": DictColumn.encode(kinds),
-        "backend": DictColumn.constant("nccl", count),
+        "group": store.DictColumn.encode(row.header.id for row in rows),
+        "group_description": store.DictColumn.constant(None, count),
+        "kind": store.DictColumn.encode(kinds),
+        "backend": store.DictColumn.constant("nccl", count),
         "number": np.array([row.coll_perf.coll_sn for row in rows], dtype=np.int64),
         "is_p2p": np.array([kind in TRANSFERS for kind in kinds], dtype=np.int16),
-        "input_sizes": DictColumn.encode(str(row.coll_perf.coll_msg_size_bytes) for row in rows),
-        "input_dtypes": DictColumn.constant("Byte", count),
+        "input_sizes": store.DictColumn.encode(
+            str(row.coll_perf.coll_msg_size_bytes) for row in rows
+        ),
+        "input_dtypes": store.DictColumn.constant("Byte", count),
         "output_sizes": no_text,
         "output_dtypes": no_text,
         "started_ns": _mask_zero([row.started_us for row in rows]),
         "ended_ns": _mask_zero([row.ended_us for row in rows]),
-        "state": DictColumn.constant("ended", count),
+        "state": store.DictColumn.constant("ended", count),
     }
 
 

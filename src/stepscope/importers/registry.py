@@ -17,32 +17,23 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Protocol
 
+from stepscope import errors
 from stepscope.entry_points import entry_points
-from stepscope.errors import UnreadableTraceError
-from stepscope.importers.results import ProgressCallback, Result, ignore_progress
+from stepscope.importers.content import ProgressCallback, Result, ignore_progress
 
 GROUP = "stepscope.importers"
-_SMDEBUG = EntryPoint("smdebug", "stepscope.importers.smdebug:SMDebugImporter", GROUP)
-_DEBUGGER_TENSORS = EntryPoint(
-    "smdebug_tensors", "stepscope.importers.event_files:DebuggerTensorImporter", GROUP
-)
-_TENSORBOARD = EntryPoint(
-    "tensorboard", "stepscope.importers.event_files:TensorBoardImporter", GROUP
-)
-_MEMORY_TIMELINE = EntryPoint(
-    "memory_timeline", "stepscope.importers.memory_timeline:MemoryTimelineImporter", GROUP
-)
-_XPLANE = EntryPoint("xplane", "stepscope.importers.xplane:XPlaneImporter", GROUP)
-_FLIGHT_RECORDER = EntryPoint(
-    "flight_recorder", "stepscope.importers.flight_recorder.importer:FlightRecorderImporter", GROUP
-)
-_NCCL_INSPECTOR = EntryPoint(
-    "nccl_inspector", "stepscope.importers.nccl_inspector:NcclInspectorImporter", GROUP
-)
-_STAGE_OPERATIONS = EntryPoint(
-    "stage_operations", "stepscope.importers.stage_operations:StageOperationsImporter", GROUP
-)
-_KINETO = EntryPoint("kineto", "stepscope.importers.kineto:KinetoImporter", GROUP)
+_BUILT_IN = {
+    "smdebug": "stepscope.importers.smdebug:SMDebugImporter",
+    "smdebug_tensors": "stepscope.importers.event_files:DebuggerTensorImporter",
+    "tensorboard": "stepscope.importers.event_files:TensorBoardImporter",
+    "memory_timeline": "stepscope.importers.memory_timeline:MemoryTimelineImporter",
+    "flight_recorder": "stepscope.importers.flight_recorder.importer:FlightRecorderImporter",
+    "xplane": "stepscope.importers.xplane:XPlaneImporter",
+    "nccl_inspector": "stepscope.importers.nccl_inspector:NcclInspectorImporter",
+    "stage_operations": "stepscope.importers.stage_operations:StageOperationsImporter",
+    "kineto": "stepscope.importers.kineto:KinetoImporter",
+}
+"""In the order in which they are asked; those of installed packages come after the first one."""
 
 
 class Importer(Protocol):
@@ -72,11 +63,8 @@ class Importer(Protocol):
 
 def installed_importers() -> list[Importer]:
     """Load all importers, in the order in which they are asked for a file."""
-    built_in = [
-        *(_DEBUGGER_TENSORS, _TENSORBOARD, _MEMORY_TIMELINE, _FLIGHT_RECORDER, _XPLANE),
-        *(_NCCL_INSPECTOR, _STAGE_OPERATIONS, _KINETO),
-    ]
-    offers = [_SMDEBUG, *entry_points(GROUP), *built_in]
+    built_in = [EntryPoint(name, value, GROUP) for name, value in _BUILT_IN.items()]
+    offers = [built_in[0], *entry_points(GROUP), *built_in[1:]]
     return list(filter(None, map(_load, offers)))
 
 
@@ -91,7 +79,7 @@ def find_files(sources: Iterable[Path]) -> list[Path]:
         if source.is_dir():
             files += sorted(path for path in _walk(source) if path.is_file())
         elif source.exists() and not source.is_file():
-            raise UnreadableTraceError(
+            raise errors.UnreadableTraceError(
                 f"{source} is a pipe or a device. Write the trace to a file and import that."
             )
         else:
@@ -122,10 +110,7 @@ def import_files(
         results |= zip(
             group,
             importers[number].import_files(
-                [files[index] for index in group],
-                run,
-                node,
-                _progress_of(group, progress),
+                [files[index] for index in group], run, node, _progress_of(group, progress)
             ),
             strict=True,
         )

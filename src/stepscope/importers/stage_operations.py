@@ -19,22 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.importers.results import (
-    STAGE_OPERATIONS,
-    ProgressCallback,
-    Recorded,
-    Refused,
-    Result,
-    ignore_progress,
-)
+from stepscope import store
+from stepscope.importers import content
 from stepscope.quantities import count_of
-from stepscope.store import (
-    DictColumn,
-    RunWriter,
-    UnreadableParquetError,
-    list_parquet_columns,
-    read_parquet_columns,
-)
 
 _MAGIC = b"PAR1"
 _REQUIRED = {
@@ -68,22 +55,18 @@ class StageOperationsImporter:
             return False
 
     def import_files(
-        self,
-        files: Sequence[Path],
-        run: Path,
-        node: str,
-        progress: ProgressCallback = ignore_progress,
-    ) -> list[Result]:
+        self, files: Sequence[Path], run: Path, node: str, progress: content.ProgressCallback
+    ) -> list[content.Result]:
         """Import the first job, refuse others; see `registry.Importer.import_files`."""
-        results: list[Result] = []
+        results: list[content.Result] = []
         imported: Path | None = None
-        with RunWriter(run, node) as writer:
+        with store.RunWriter(run, node) as writer:
             for index, path in enumerate(files):
                 if imported is None:
                     result = _import_file(path, writer)
-                    imported = path if isinstance(result, Recorded) else None
+                    imported = path if isinstance(result, content.Recorded) else None
                 else:
-                    result = Refused(
+                    result = content.Refused(
                         path,
                         f"{path} is another job than {imported.name}; import each into a run of "
                         "its own.",
@@ -93,29 +76,29 @@ class StageOperationsImporter:
         return results
 
 
-def _import_file(path: Path, writer: RunWriter) -> Result:
+def _import_file(path: Path, writer: store.RunWriter) -> content.Result:
     try:
-        present = list_parquet_columns(path)
+        present = store.list_parquet_columns(path)
         missing = [name for name in _REQUIRED if name not in present]
         if missing:
-            return Refused(
+            return content.Refused(
                 path,
                 f"{path} is no trace of a job with pipeline stages: it has no column "
                 f"{', '.join(missing)}.",
             )
         types = _REQUIRED | {name: kind for name, kind in _OPTIONAL.items() if name in present}
-        columns = read_parquet_columns(path, types)
-    except UnreadableParquetError as error:
-        return Refused(path, f"{path} cannot be read: {error}.")
+        columns = store.read_parquet_columns(path, types)
+    except store.UnreadableParquetError as error:
+        return content.Refused(path, f"{path} cannot be read: {error}.")
     usable = _find_usable(columns)
     unusable_count = int((~usable).sum())
     if not usable.any():
-        return Refused(path, f"{path} has no operation with a worker, a step and a time.")
+        return content.Refused(path, f"{path} has no operation with a worker, a step and a time.")
     rows = _make_rows({name: values[usable] for name, values in columns.items()}, usable, path.name)
     writer.append("stage_operations", rows)
-    return Recorded(
+    return content.Recorded(
         name=path.name,
-        form=STAGE_OPERATIONS,
+        form=content.STAGE_OPERATIONS,
         event_count=int(usable.sum()),
         lost=f"{count_of(unusable_count, 'operation')} without a worker, a step or a time"
         if unusable_count
@@ -139,7 +122,7 @@ def _make_rows(
     columns: dict[str, np.ma.MaskedArray], usable: NDArray[np.bool_], name: str
 ) -> dict[str, Any]:
     count = len(columns["step"])
-    kind = DictColumn.encode(np.ma.getdata(columns["optype"]).tolist())
+    kind = store.DictColumn.encode(np.ma.getdata(columns["optype"]).tolist())
     start_ns, duration_ns = (
         np.rint(np.ma.getdata(columns[column]).astype(np.float64) * 1e9).astype(np.int64)
         for column in ("start_ts", "duration")
@@ -151,7 +134,7 @@ def _make_rows(
     return {
         "job": np.full(count, secrets.randbits(48), dtype=np.int64),
         "id": np.flatnonzero(usable),
-        "name": DictColumn.constant(name, count),
+        "name": store.DictColumn.constant(name, count),
         "data_rank": np.ma.getdata(columns["dp_rank"]),
         "stage": np.ma.getdata(columns["stage"]),
         "rank": _mask_unknown(columns, "rank", count),

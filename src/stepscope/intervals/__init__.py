@@ -9,58 +9,6 @@ Intervals are two int64 arrays of equal length, half-open, in nanoseconds.
 
 from __future__ import annotations
 
-from stepscope.intervals.nesting import (
-    OVERHANG_NS,
-    depths,
-    first_ancestors,
-    innermost_at,
-    nest,
-    nesting_order,
-    parents,
-    segments,
-    sort_order,
-    subtree_sums,
-)
-from stepscope.intervals.rows import nesting_rows, order_by_row, separate_overlaps
-from stepscope.intervals.sets import (
-    EMPTY,
-    Int,
-    Intervals,
-    Mask,
-    contains,
-    covered_until,
-    find_gaps,
-    overlap,
-    subtract,
-    take_outermost,
-    union,
-    unite,
-)
+import lazy_loader
 
-__all__ = [
-    "EMPTY",
-    "OVERHANG_NS",
-    "Int",
-    "Intervals",
-    "Mask",
-    "contains",
-    "covered_until",
-    "depths",
-    "find_gaps",
-    "first_ancestors",
-    "innermost_at",
-    "nest",
-    "nesting_order",
-    "nesting_rows",
-    "order_by_row",
-    "overlap",
-    "parents",
-    "segments",
-    "separate_overlaps",
-    "sort_order",
-    "subtract",
-    "subtree_sums",
-    "take_outermost",
-    "union",
-    "unite",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

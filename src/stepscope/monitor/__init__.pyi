@@ -11,21 +11,24 @@ from .config import (
     DEFAULT_SPOOL_LIMIT_BYTES as DEFAULT_SPOOL_LIMIT_BYTES,
     DEFAULT_STUCK_AFTER_S as DEFAULT_STUCK_AFTER_S,
     FIRST_FLUSH_S as FIRST_FLUSH_S,
+    KINETO_LINK as KINETO_LINK,
     MIN_RUN_BYTES as MIN_RUN_BYTES,
     AttachSettings as AttachSettings,
+    Handshake as Handshake,
+    JobExit as JobExit,
     MonitorConfig as MonitorConfig,
+    StopSignal as StopSignal,
     WindowSettings as WindowSettings,
-)
-from .handshake import Handshake as Handshake, JobExit as JobExit, StopSignal as StopSignal
-from .host import node_info as node_info, node_name as node_name
-from .instance_type import read_instance_type as read_instance_type
-from .launch import (
-    KINETO_LINK as KINETO_LINK,
     last_line as last_line,
     open_log as open_log,
     remove_spool as remove_spool,
     start_beside as start_beside,
     start_monitor as start_monitor,
+)
+from .host import (
+    node_info as node_info,
+    node_name as node_name,
+    read_instance_type as read_instance_type,
 )
 from .recover import Recovery as Recovery, recover_run as recover_run
 from .registration import (

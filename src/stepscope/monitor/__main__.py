@@ -10,20 +10,13 @@ from pathlib import Path
 
 import msgspec
 
+from stepscope import errors, job_environment, masking, schema, spool, store
 from stepscope._version import __version__
-from stepscope.errors import RunExistsError, explain_os_error
-from stepscope.job_environment import JobIdentity
-from stepscope.masking import mask
-from stepscope.monitor.config import MonitorConfig, NewRun
-from stepscope.monitor.handshake import Handshake
-from stepscope.monitor.launch import remove_spool
+from stepscope.monitor.config import Handshake, MonitorConfig, NewRun, remove_spool
 from stepscope.monitor.loop import Monitor
 from stepscope.monitor.registration import check_join, register_launcher
 from stepscope.monitor.uploading import Uploader
 from stepscope.monitor.windows.kineto_peer import open_peer
-from stepscope.schema import SCHEMA_VERSION, RunInfo
-from stepscope.spool import process_start_ticks
-from stepscope.store import create_run
 
 NICENESS = 10
 """The job has priority."""
@@ -42,11 +35,11 @@ def main() -> None:
             config = _make_run(config, config.create)
         uploader = _start_uploader(config)
         finished = Monitor(config, peer, uploader).run()
-    except (OSError, RunExistsError) as error:  # the launcher shows the last line of the log
-        sys.exit(explain_os_error(error))
+    except (OSError, errors.RunExistsError) as error:  # the launcher shows the last line of the log
+        sys.exit(errors.explain_os_error(error))
     launcher_waits = (
         config.launcher_pid is not None
-        and process_start_ticks(config.launcher_pid) is not None
+        and spool.process_start_ticks(config.launcher_pid) is not None
         and not Handshake(Path(config.spool)).is_detached()
     )
     if finished and not launcher_waits:
@@ -75,10 +68,10 @@ def _make_run(config: MonitorConfig, new: NewRun) -> MonitorConfig:
         RunExistsError: there is a run that cannot be joined.
         OSError: it cannot be written.
     """
-    identity = None if new.job is None else JobIdentity("", new.job, new.is_unique)
+    identity = None if new.job is None else job_environment.JobIdentity("", new.job, new.is_unique)
     try:
-        create_run(config.run, _run_info(config, new))
-    except RunExistsError:
+        store.create_run(config.run, _run_info(config, new))
+    except errors.RunExistsError:
         check_join(config.run, identity)
     if identity is None:
         return config
@@ -86,12 +79,12 @@ def _make_run(config: MonitorConfig, new: NewRun) -> MonitorConfig:
     return msgspec.structs.replace(config, launcher=registration.launcher)
 
 
-def _run_info(config: MonitorConfig, new: NewRun) -> RunInfo:
-    return RunInfo(
-        schema_version=SCHEMA_VERSION,
+def _run_info(config: MonitorConfig, new: NewRun) -> schema.RunInfo:
+    return schema.RunInfo(
+        schema_version=schema.SCHEMA_VERSION,
         run_id=new.run_id,
         created_ns=time.time_ns(),
-        command=mask(new.command),
+        command=masking.mask(new.command),
         working_directory=new.working_directory,
         stepscope_version=__version__,
         job=new.job,

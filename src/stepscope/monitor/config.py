@@ -1,11 +1,26 @@
-"""Configuration of a monitor."""
+"""Configuration of a monitor.
+
+Handshake between launcher and monitor, through small files in the spool.
+
+Files survive the process that wrote them: either process may be killed at any time.
+
+Start of stepscope's own processes next to a job.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import msgspec
 
+from stepscope import schema
 from stepscope.budget import Budget
-from stepscope.schema import LauncherInfo, WindowSchedule
+from stepscope.capture.kineto_daemon import PREFIX
 
 DEFAULT_INTERVAL_MS = 500
 DEFAULT_SPOOL_LIMIT_BYTES = 256 * 1024 * 1024
@@ -37,7 +52,7 @@ class WindowSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Record a few steps after warm-up on rank 0."""
     on_change: bool = True
     """With `automatic`, record a few steps on all ranks when the job has become slower."""
-    schedules: list[WindowSchedule] = []
+    schedules: list[schema.WindowSchedule] = []
     keep_raw: bool = False
     """Keep the trace files of the profilers in the run's `raw/`."""
     kineto_directory: str | None = None
@@ -84,7 +99,7 @@ class MonitorConfig(msgspec.Struct, frozen=True, kw_only=True):
     windows: WindowSettings = WindowSettings()
     stuck_after_s: float = DEFAULT_STUCK_AFTER_S
     """Time without progress from which the ranks of the job are asked where they are."""
-    launcher: LauncherInfo | None = None
+    launcher: schema.LauncherInfo | None = None
     """Launcher of this node, if the run is shared by several; see `store.SharedRun`."""
     attached: AttachSettings | None = None
     """Set for a job that was running already."""
@@ -95,3 +110,194 @@ class MonitorConfig(msgspec.Struct, frozen=True, kw_only=True):
     def node(self) -> str | None:
         """Node of a run that several nodes write; None for the only one."""
         return None if self.launcher is None else self.launcher.node
+
+
+RESERVED_BYTES = 256
+"""Least size of a file of the handshake; the rest of it is blank."""
+
+
+class JobExit(msgspec.Struct, frozen=True, kw_only=True):
+    """Exit status of the command."""
+
+    exit_code: int | None
+    signal: int | None
+    ended_monotonic_ns: int | None = None
+    """Time of the end by the monotonic clock; null from earlier versions."""
+
+    @classmethod
+    def of(cls, wait_status: int) -> JobExit:
+        """Decode the wait status of a command that has just ended."""
+        code = os.waitstatus_to_exitcode(wait_status)
+        return cls(
+            exit_code=code if code >= 0 else None,
+            signal=-code if code < 0 else None,
+            ended_monotonic_ns=time.monotonic_ns(),
+        )
+
+
+class StopSignal(msgspec.Struct, frozen=True, kw_only=True):
+    """Signal that the launcher has sent to the job: forwarded, or because of a stop request."""
+
+    signal: int
+    rule: str | None = None
+    """Rule that requested the stop, or the alert of a stuck job."""
+    by: str | None = None
+    """Person who requested the stop."""
+    node: str | None = None
+    """Node of the same job that was stopped first; None if that is this one."""
+
+    @property
+    def is_requested(self) -> bool:
+        """True for a stop request; False for a signal from the terminal or the system."""
+        return self.rule is not None or self.by is not None
+
+    @property
+    def reason(self) -> str:
+        """Reason for the stop, as a sentence."""
+        location = "" if self.node is None else f" on node {self.node}"
+        if self.rule == schema.STUCK_ALERT:
+            return (
+                f"--on-stuck stopped the job{location} (signal {self.signal}), because it was stuck"
+            )
+        if self.rule is not None:
+            return (
+                f"the rule {self.rule} fired{location} and stopped the job (signal {self.signal})"
+            )
+        if self.by is not None:
+            return f"{self.by} stopped the job{location} (signal {self.signal})"
+        return f"signal {self.signal} was forwarded to the job"
+
+
+class Handshake:
+    """Files of the handshake in one spool."""
+
+    def __init__(self, spool: Path) -> None:
+        self._exit = spool / "job-exit.json"
+        self._stop = spool / "job-stop.json"
+        self._elsewhere = spool / "job-stop-elsewhere.json"
+        self._detached = spool / "detached"
+
+    def reserve(self) -> None:
+        """Reserve room for the exit status: the spool may be full when the command ends.
+
+        Raises:
+            OSError: the spool cannot be written.
+        """
+        self._exit.with_name(self._exit.name + ".new").write_bytes(bytes(RESERVED_BYTES))
+
+    def write_exit(self, job_exit: JobExit) -> None:
+        """Report that the command has ended."""
+        _replace(self._exit, msgspec.json.encode(job_exit))
+
+    def write_stop(self, stop: StopSignal) -> None:
+        """Report a signal to the job."""
+        _replace(self._stop, msgspec.json.encode(stop))
+
+    def write_stop_elsewhere(self, stop: StopSignal) -> None:
+        """Ask the launcher to stop the job as well: it was stopped on another node."""
+        _replace(self._elsewhere, msgspec.json.encode(stop))
+
+    def write_detached(self) -> None:
+        """Report that the monitor continues with orphaned processes of the command."""
+        _replace(self._detached, b"")
+
+    def is_detached(self) -> bool:
+        """Check whether the monitor has reported orphaned processes."""
+        return self._detached.exists()
+
+    def read_exit(self) -> JobExit | None:
+        """Read the exit status of the command; None while it runs, or if it is unknown."""
+        try:
+            return msgspec.json.decode(self._exit.read_bytes(), type=JobExit)
+        except (FileNotFoundError, *schema.MALFORMED_JSON):
+            return None
+
+    def read_stop(self) -> StopSignal | None:
+        """Read the signal to the job; None without one."""
+        return _read_signal(self._stop)
+
+    def read_stop_elsewhere(self) -> StopSignal | None:
+        """Read the request to stop the job as another node has done; None without one."""
+        return _read_signal(self._elsewhere)
+
+
+def _read_signal(path: Path) -> StopSignal | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=StopSignal)
+    except (OSError, *schema.MALFORMED_JSON):
+        return None
+
+
+def _replace(path: Path, data: bytes) -> None:
+    path.parent.mkdir(mode=0o700, exist_ok=True)  # somebody may have deleted the spool
+    temporary = path.with_name(path.name + ".new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        content = data.ljust(RESERVED_BYTES)
+        os.write(descriptor, content)  # without a new block if the file was reserved
+        os.ftruncate(descriptor, len(content))
+    finally:
+        os.close(descriptor)
+    temporary.replace(path)
+
+
+KINETO_LINK = "kineto"
+"""Link in the spool to the directory of libkineto's sockets, so that both are removed together."""
+
+
+def open_log() -> int:
+    """Return the descriptor of a log in memory: the disks of the run and of the spool may be full
+    when there is something to say."""
+    return os.memfd_create("stepscope-log")
+
+
+def start_monitor(config: MonitorConfig, log: int) -> subprocess.Popen[bytes]:
+    """Start the monitor, with a log of `open_log`."""
+    argument = msgspec.json.encode(config).decode()
+    return start_beside("stepscope.monitor", argument, log=log)
+
+
+def start_beside(
+    module: str, *arguments: str, log: int, message: bytes = b""
+) -> subprocess.Popen[bytes]:
+    """Start a module of stepscope in a session of its own, so that Ctrl-C does not reach it.
+
+    Args:
+        module: module for `python -m`.
+        log: descriptor for its output.
+        message: content of its standard input.
+    """
+    package_parent = Path(__file__).resolve().parents[2]
+    path = os.environ.get("PYTHONPATH")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{package_parent}{os.pathsep}{path}" if path else str(package_parent),
+        "OMP_NUM_THREADS": "1",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", module, *arguments],
+        stdin=subprocess.PIPE if message else subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        env=environment,
+        start_new_session=True,
+    )
+    if process.stdin is not None:
+        with process.stdin as stdin:
+            stdin.write(message)
+    return process
+
+
+def last_line(log: int) -> str:
+    """Read the last line of a log."""
+    text = os.pread(log, os.fstat(log).st_size, 0).decode(errors="replace")
+    return text.strip().rpartition("\n")[2] or "its log is empty"
+
+
+def remove_spool(spool: Path) -> None:
+    """Remove a spool and its directory of sockets."""
+    link = spool / KINETO_LINK
+    sockets = link.readlink() if link.is_symlink() else None
+    if sockets is not None and sockets.name.startswith(PREFIX):
+        shutil.rmtree(sockets, ignore_errors=True)
+    shutil.rmtree(spool, ignore_errors=True)

@@ -19,37 +19,28 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.monitor import collective_dumps, row_files
-from stepscope.monitor.collective_dumps import NewCalls
-from stepscope.monitor.process_logs import JOURNAL_FILE, LogSegment, ProcessLogs, SharedFile
-from stepscope.monitor.row_files import NewRows, RowColumns, StoredSequences, open_row_file
-from stepscope.schema import MALFORMED_JSON
-from stepscope.spool import (
-    FIRST_SEQUENCE_WORD,
-    HEADER_WORDS,
-    MAGIC,
-    RECORD_WORDS,
-    ROWS,
-    SEGMENT_BYTES,
-    SEGMENT_RECORDS,
-    TENSOR_ELEMENTS,
-    Flag,
-    Kind,
-    LogName,
-    SpoolTree,
-    read_journal,
-    read_recording_end,
-    write_recording_end,
+from stepscope import schema, spool, store
+from stepscope.monitor import process_logs, row_files
+from stepscope.monitor.process_logs import (
+    JOURNAL_FILE,
+    LogSegment,
+    NewCalls,
+    ProcessLogs,
+    SharedFile,
 )
-from stepscope.store import DictColumn
+from stepscope.monitor.row_files import NewRows, RowColumns, StoredSequences, open_row_file
 
 Words = NDArray[np.uint64]
-TABLE_OF_KIND = {Kind.STACK: "stacks", Kind.SCALAR: "scalars", Kind.METRIC: "metrics"}
+TABLE_OF_KIND = {
+    spool.Kind.STACK: "stacks",
+    spool.Kind.SCALAR: "scalars",
+    spool.Kind.METRIC: "metrics",
+}
 SPAN_LOG_TABLES = ("spans", "stacks", "scalars", "metrics")
-TABLES = (*SPAN_LOG_TABLES, *row_files.TABLES, collective_dumps.TABLE)
+TABLES = (*SPAN_LOG_TABLES, *row_files.TABLES, process_logs.TABLE)
 KIND_NAMES = {
     number: name.lower()
-    for name, number in vars(Kind).items()
+    for name, number in vars(spool.Kind).items()
     if name.isupper() and isinstance(number, int)
 }
 
@@ -111,13 +102,13 @@ class SpoolDrain:
     """Drain of one spool: `collect` finds new records; call `commit` once they are stored."""
 
     def __init__(
-        self, tree: SpoolTree, *, node: str, epoch_offset_ns: int, stored: StoredSequences
+        self, tree: spool.SpoolTree, *, node: str, epoch_offset_ns: int, stored: StoredSequences
     ) -> None:
         self._tree = tree
         self._node = node
         self._offset = epoch_offset_ns
         self._stored = stored
-        self._end_ns = read_recording_end(tree.root)
+        self._end_ns = spool.read_recording_end(tree.root)
         self.processes: dict[str, ProcessLogs] = {}
 
     def collect(self, *, final: bool = False) -> dict[str, list[Chunk]]:
@@ -157,7 +148,7 @@ class SpoolDrain:
             if not process.ended and not process.directory.is_dir() and process.is_alive()
         ]
         if missing and self._end_ns is not None:
-            write_recording_end(self._tree.root, self._end_ns)
+            spool.write_recording_end(self._tree.root, self._end_ns)
         for process in missing:
             process.restore()
         return bool(missing)
@@ -167,9 +158,9 @@ class SpoolDrain:
         if table in row_files.TABLES:
             rows = [chunk for chunk in chunks if isinstance(chunk, NewRows)]
             return RowColumns(self._node, self._offset, rows).make()
-        if table == collective_dumps.TABLE:
+        if table == process_logs.TABLE:
             calls = [chunk for chunk in chunks if isinstance(chunk, NewCalls)]
-            return collective_dumps.join_columns(
+            return process_logs.join_columns(
                 [chunk.make_columns(self._node, self._offset) for chunk in calls]
             )
         records = [chunk for chunk in chunks if isinstance(chunk, NewRecords)]
@@ -177,7 +168,7 @@ class SpoolDrain:
 
     def elements(self, table: str, chunks: Sequence[Chunk]) -> Iterator[tuple[str, bytes]]:
         """Yield the files that the rows name, as key and content; they are stored before."""
-        if table == TENSOR_ELEMENTS:
+        if table == spool.TENSOR_ELEMENTS:
             rows = [chunk for chunk in chunks if isinstance(chunk, NewRows)]
             yield from RowColumns(self._node, self._offset, rows).read_elements()
 
@@ -215,7 +206,7 @@ class SpoolDrain:
             for table in file.missing:
                 records[table].append(NewRows(process.name, process.names, file, table))
         chunks = process.dumps.collect(self._stored, has_ended=process.ended)
-        records[collective_dumps.TABLE] += chunks
+        records[process_logs.TABLE] += chunks
 
     def _open_segments(self, process: ProcessLogs) -> list[LogSegment]:
         try:
@@ -225,10 +216,10 @@ class SpoolDrain:
         self._read_dumps(process, files)
         process.open_collective_page()
         for path in files:
-            name = LogName.parse(path.name)
+            name = spool.LogName.parse(path.name)
             if name is None or not path.is_file():
                 continue
-            if name.log_class == ROWS:
+            if name.log_class == spool.ROWS:
                 self._open_rows(process, name, path)
             elif path.name not in process.segments:
                 segment = self._open(process, name, path)
@@ -243,7 +234,7 @@ class SpoolDrain:
             process.notes += notes
             process.changed = True
 
-    def _open_rows(self, process: ProcessLogs, name: LogName, path: Path) -> None:
+    def _open_rows(self, process: ProcessLogs, name: spool.LogName, path: Path) -> None:
         if path.name in process.row_files or path.name in process.unreadable:
             return
         file = open_row_file(path, process.name, name.log, self._stored)
@@ -256,20 +247,20 @@ class SpoolDrain:
         else:  # stored before a crash, or later than the end of the recording
             path.unlink(missing_ok=True)
 
-    def _open(self, process: ProcessLogs, name: LogName, path: Path) -> LogSegment | None:
+    def _open(self, process: ProcessLogs, name: spool.LogName, path: Path) -> LogSegment | None:
         try:
-            file = SharedFile(path, SEGMENT_BYTES)
+            file = SharedFile(path, spool.SEGMENT_BYTES)
         except FileNotFoundError:
             return None
         words = _read(file)
         if words is None:
             return None
-        first = int(words[FIRST_SEQUENCE_WORD])
+        first = int(words[spool.FIRST_SEQUENCE_WORD])
         if first > _MAX_SEQUENCE:
             return None
-        emitted = np.zeros(SEGMENT_RECORDS, dtype=np.bool_)
+        emitted = np.zeros(spool.SEGMENT_RECORDS, dtype=np.bool_)
         for table in SPAN_LOG_TABLES:
-            stored = self._stored(table, process.name, name.log, first, SEGMENT_RECORDS)
+            stored = self._stored(table, process.name, name.log, first, spool.SEGMENT_RECORDS)
             emitted[stored - first] = True
         return LogSegment(file, name.log, first, emitted)
 
@@ -280,13 +271,15 @@ class SpoolDrain:
         words: Words,
         records: dict[str, list[Chunk]],
     ) -> None:
-        rows = words[HEADER_WORDS:].reshape(-1, RECORD_WORDS)
+        rows = words[spool.HEADER_WORDS :].reshape(-1, spool.RECORD_WORDS)
         start, end, meta = rows[:, 0], rows[:, 1], rows[:, 2]
         is_new = (start != 0) & (meta != 0) & ~segment.emitted
         if not process.ended:
-            is_new &= (end != 0) | ((meta >> np.uint64(16)) & np.uint64(Flag.MARK) != 0)
+            is_new &= (end != 0) | ((meta >> np.uint64(16)) & np.uint64(spool.Flag.MARK) != 0)
         if self._end_ns is not None:
-            is_late = is_new & (start >= np.uint64(self._end_ns)) & (_kinds(meta) != Kind.METRIC)
+            is_late = (
+                is_new & (start >= np.uint64(self._end_ns)) & (_kinds(meta) != spool.Kind.METRIC)
+            )
             segment.emitted[is_late] = True
             is_new &= ~is_late
         indices = np.flatnonzero(is_new)
@@ -309,7 +302,7 @@ class SpoolDrain:
 
     def _read_journal(self, process: ProcessLogs) -> None:
         try:
-            lines, process.journal_offset = read_journal(
+            lines, process.journal_offset = spool.read_journal(
                 str(process.directory / JOURNAL_FILE), process.journal_offset
             )
         except FileNotFoundError:
@@ -360,10 +353,10 @@ def _remove_if_finished(process: ProcessLogs, segment: LogSegment) -> None:
 def _read(file: SharedFile) -> Words | None:
     """Read the words of a segment; None if the file is missing or has another format."""
     data = file.read()
-    if len(data) != SEGMENT_BYTES:
+    if len(data) != spool.SEGMENT_BYTES:
         return None
     words = np.frombuffer(data, dtype=np.uint64)
-    return words if int(words[0]) == MAGIC else None
+    return words if int(words[0]) == spool.MAGIC else None
 
 
 class _ColumnBuilder:
@@ -382,7 +375,7 @@ class _ColumnBuilder:
     def provenance(self) -> dict[str, Any]:
         sizes = [len(chunk.indices) for chunk in self.records]
         return {
-            "node": DictColumn.constant(self.node, sum(sizes)),
+            "node": store.DictColumn.constant(self.node, sum(sizes)),
             "process": _repeat([chunk.process.name for chunk in self.records], sizes),
             "log": _repeat([chunk.segment.log for chunk in self.records], sizes),
             "seq": np.concatenate([chunk.indices + chunk.segment.first for chunk in self.records]),
@@ -395,7 +388,7 @@ class _ColumnBuilder:
         mask = np.uint64((1 << width) - 1)
         return ((self.meta >> np.uint64(shift)) & mask).astype(np.int64)
 
-    def names(self, choose: Callable[[tuple[str, str | None]], str | None]) -> DictColumn:
+    def names(self, choose: Callable[[tuple[str, str | None]], str | None]) -> store.DictColumn:
         """Look up the interned names of the records, and choose the text or the labels of each."""
         numbers = self.bits(32, 32)
         codes = np.empty(len(numbers), dtype=np.int32)
@@ -408,13 +401,13 @@ class _ColumnBuilder:
             table = [values.setdefault(choose(name), len(values)) for name in names]
             codes[start:end] = np.array(table, dtype=np.int32)[inverse]
             start = end
-        return DictColumn(codes, list(values))
+        return store.DictColumn(codes, list(values))
 
 
-def _repeat(texts: Sequence[str], sizes: Sequence[int]) -> DictColumn:
+def _repeat(texts: Sequence[str], sizes: Sequence[int]) -> store.DictColumn:
     values: dict[str, int] = {}
     codes = [values.setdefault(text, len(values)) for text in texts]
-    return DictColumn(np.repeat(np.array(codes, dtype=np.int32), sizes), list(values))
+    return store.DictColumn(np.repeat(np.array(codes, dtype=np.int32), sizes), list(values))
 
 
 def _text(name: tuple[str, str | None]) -> str:
@@ -428,18 +421,18 @@ def _labels(name: tuple[str, str | None]) -> str | None:
 def _device(name: tuple[str, str | None]) -> str:
     try:
         return msgspec.json.decode(name[1] or '""', type=str)
-    except MALFORMED_JSON:
+    except schema.MALFORMED_JSON:
         return ""
 
 
 def _span_columns(builder: _ColumnBuilder) -> dict[str, Any]:
     kinds, inverse = np.unique(builder.bits(24, 8), return_inverse=True)
     flags = builder.bits(16, 8)
-    open_ended = (builder.end == 0) & (flags & Flag.MARK == 0)
+    open_ended = (builder.end == 0) & (flags & spool.Flag.MARK == 0)
     end = np.where(builder.end == 0, builder.start, builder.end)
     return {
         **builder.provenance(),
-        "kind": DictColumn(
+        "kind": store.DictColumn(
             inverse.astype(np.int32), [KIND_NAMES.get(int(kind), "unknown") for kind in kinds]
         ),
         "name": builder.names(_text),
@@ -447,7 +440,7 @@ def _span_columns(builder: _ColumnBuilder) -> dict[str, Any]:
         "start_ns": builder.epoch(builder.start),
         "end_ns": np.ma.MaskedArray(builder.epoch(end), mask=open_ended),
         "depth": builder.bits(0, 16).astype(np.int16),
-        "flags": (flags & ~Flag.MARK).astype(np.int16),
+        "flags": (flags & ~spool.Flag.MARK).astype(np.int16),
         "value": builder.value.view(np.int64),
     }
 

@@ -1,23 +1,31 @@
-"""Description of the machine."""
+"""Description of the machine.
+
+Cloud instance type of this machine, from local sources.
+
+The network is not used: a profiler sends no requests without being told to, and a metadata service
+may be closed to a job, or limit its requests. The remaining sources are the firmware, and the
+environment of a training service's containers.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 import socket
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepscope.monitor.instance_type import read_instance_type
+from stepscope import schema
 from stepscope.monitor.samplers.base import read_bytes
 from stepscope.monitor.samplers.cgroup import cores_available, memory_limit_bytes
 from stepscope.monitor.samplers.gpu import gpu_facts
-from stepscope.monitor.samplers.memory import memory_total_bytes
-from stepscope.schema import LauncherInfo, NodeInfo
+from stepscope.monitor.samplers.machine import memory_total_bytes
 from stepscope.spool import read_recording_end
 
-if TYPE_CHECKING:  # launchers import this file before the job starts
+if TYPE_CHECKING:
     from stepscope.monitor.config import MonitorConfig
     from stepscope.store import RunReader
 
@@ -35,8 +43,8 @@ def node_info(
     spool: str,
     job_pid: int | None = None,
     metrics_missing: Mapping[str, str] | None = None,
-    launcher: LauncherInfo | None = None,
-) -> NodeInfo:
+    launcher: schema.LauncherInfo | None = None,
+) -> schema.NodeInfo:
     """Describe this machine, with the limits of *job_pid* (default: the current process).
 
     Args:
@@ -47,7 +55,7 @@ def node_info(
     gpus, driver_version = gpu_facts()
     monotonic_ns, epoch_ns = _clock_anchors()
     end_ns = read_recording_end(spool)
-    return NodeInfo(
+    return schema.NodeInfo(
         node=node_name() if launcher is None else launcher.node,
         host=None if launcher is None else launcher.host,
         platform=platform.platform(),
@@ -72,7 +80,7 @@ def node_info(
 
 def resume_node_info(
     reader: RunReader, config: MonitorConfig, metrics_missing: Mapping[str, str]
-) -> NodeInfo:
+) -> schema.NodeInfo:
     """Describe this node; a monitor that replaces another one keeps its clock anchors."""
     info = node_info(
         sample_interval_ns=config.interval_ms * 1_000_000,
@@ -112,3 +120,31 @@ def _cpu_model(path: str = "/proc/cpuinfo") -> str:
         if name.strip() in {"model name", "Model", "cpu model"} and value.strip():
             return value.strip()
     return platform.processor() or platform.machine()
+
+
+DMI = Path("/sys/class/dmi/id")
+SERVICE_VARIABLE = "SM_CURRENT_INSTANCE_TYPE"
+"""Variable in SageMaker's training containers, such as ml.p3.2xlarge."""
+_EC2_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
+
+
+def read_instance_type(dmi: Path = DMI, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Read the cloud instance type; None if no source has it.
+
+    It is the product name of Amazon's Nitro machines. Older ones, and those of Google and Azure,
+    name only the provider.
+    """
+    instance_type = environment.get(SERVICE_VARIABLE, "").strip()
+    if instance_type:
+        return instance_type
+    if _read(dmi / "sys_vendor") == "Amazon EC2":
+        product = _read(dmi / "product_name")
+        return product if _EC2_TYPE.fullmatch(product) else None
+    return None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

@@ -13,34 +13,35 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from stepscope import schema, store
 from stepscope.monitor.process_logs import ProcessLogs
-from stepscope.schema import Incarnation, LauncherInfo, NodeInfo, ProcessInfo, RankClaim
-from stepscope.store import SharedRun
 
 START_SPREAD_NS = 2_000_000_000
 """Time between the starts of the ranks of one incarnation on different nodes, by their clocks."""
 
 
 class _Claims(Protocol):
-    def list_incarnations(self) -> list[Incarnation]: ...
-    def open_incarnation(self, incarnation: Incarnation) -> Incarnation: ...
-    def claim_rank(self, incarnation: int, rank: int, claim: RankClaim) -> RankClaim: ...
+    def list_incarnations(self) -> list[schema.Incarnation]: ...
+    def open_incarnation(self, incarnation: schema.Incarnation) -> schema.Incarnation: ...
+    def claim_rank(
+        self, incarnation: int, rank: int, claim: schema.RankClaim
+    ) -> schema.RankClaim: ...
 
 
 class _LocalClaims:
     """Claims in a run of one launcher."""
 
     def __init__(self) -> None:
-        self._incarnations: dict[int, Incarnation] = {}
-        self._claims: dict[tuple[int, int], RankClaim] = {}
+        self._incarnations: dict[int, schema.Incarnation] = {}
+        self._claims: dict[tuple[int, int], schema.RankClaim] = {}
 
-    def list_incarnations(self) -> list[Incarnation]:
+    def list_incarnations(self) -> list[schema.Incarnation]:
         return list(self._incarnations.values())
 
-    def open_incarnation(self, incarnation: Incarnation) -> Incarnation:
+    def open_incarnation(self, incarnation: schema.Incarnation) -> schema.Incarnation:
         return self._incarnations.setdefault(incarnation.number, incarnation)
 
-    def claim_rank(self, incarnation: int, rank: int, claim: RankClaim) -> RankClaim:
+    def claim_rank(self, incarnation: int, rank: int, claim: schema.RankClaim) -> schema.RankClaim:
         return self._claims.setdefault((incarnation, rank), claim)
 
 
@@ -66,13 +67,13 @@ class IncarnationCounter:
     def __init__(
         self,
         location: str,
-        node: NodeInfo,
-        launcher: LauncherInfo | None,
-        stored: Iterable[ProcessInfo],
+        node: schema.NodeInfo,
+        launcher: schema.LauncherInfo | None,
+        stored: Iterable[schema.ProcessInfo],
     ) -> None:
         self._node = node
         self._first = 1 if launcher is None else launcher.incarnation
-        self._claims: _Claims = _LocalClaims() if launcher is None else SharedRun(location)
+        self._claims: _Claims = _LocalClaims() if launcher is None else store.SharedRun(location)
         self._stored = {p.process: p.incarnation for p in stored if p.node == node.node}
         self._members: dict[str, _Member] = {}
         self._twins: dict[str, tuple[ProcessLogs, ProcessLogs]] = {}
@@ -134,11 +135,11 @@ class IncarnationCounter:
         """Claim a rank in the first incarnation that can be the one of the process."""
         world_size = process.description.get("world_size")
         started_ns = _started_ns(process) + self._node.epoch_offset_ns
-        claim = RankClaim(node=self._node.node, process=process.name)
+        claim = schema.RankClaim(node=self._node.node, process=process.name)
         number = self._stored.get(process.name) or self._estimate(process, started_ns)
         while True:
             opened = self._claims.open_incarnation(
-                Incarnation(
+                schema.Incarnation(
                     number=number,
                     world_size=world_size,
                     started_ns=started_ns,

@@ -12,29 +12,21 @@ from types import FrameType
 
 import msgspec
 
+from stepscope import schema, store
 from stepscope.monitor.attached import AttachedRecorder
-from stepscope.monitor.config import MonitorConfig
-from stepscope.monitor.handshake import Handshake, JobExit
+from stepscope.monitor.config import KINETO_LINK, Handshake, JobExit, MonitorConfig
+from stepscope.monitor.control import ProcessEnd, Reconfiguration, StopRelay, find_processes
 from stepscope.monitor.host import resume_node_info
-from stepscope.monitor.launch import KINETO_LINK
 from stepscope.monitor.node_writer import NodeWriter, explain_unwritable, retry
-from stepscope.monitor.orphans import find_processes
-from stepscope.monitor.process_end import ProcessEnd
-from stepscope.monitor.reconfiguration import Reconfiguration
-from stepscope.monitor.sample_log import SampleLog
 from stepscope.monitor.samplers import Sample
 from stepscope.monitor.samplers.processes import JobTree, children_of
 from stepscope.monitor.sampling import Sampling
-from stepscope.monitor.spool_lock import SpoolLock
-from stepscope.monitor.spool_size import SpoolSize
-from stepscope.monitor.stop_relay import StopRelay
+from stepscope.monitor.spool_files import SampleLog, SpoolLock, SpoolSize
 from stepscope.monitor.uploading import Uploader
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.service import WindowService
 from stepscope.quantities import duration
-from stepscope.schema import IntervalChange, JobState, JobStatus
 from stepscope.spool import SPOOL_VARIABLE, SpoolTree, process_start_ticks
-from stepscope.store import open_run
 
 EARLY_FLUSH_PERIOD_S = 20.0
 """Time from the start in which the first interval applies."""
@@ -87,7 +79,7 @@ class Monitor:
         self._own_processes = {os.getpid(), config.launcher_pid or os.getpid()}
         self._job = JobTree(config.job_pid, self._registered_pids, self._own_pids, proc=proc)
         self._sampling = Sampling(self._job, config, proc=proc)
-        reader = open_run(config.run)
+        reader = store.open_run(config.run)
         info = resume_node_info(reader, config, self._sampling.missing)
         self._sampling.resume(info.configured_interval_ns)
         now_ns = time.monotonic_ns() + info.epoch_offset_ns
@@ -95,8 +87,8 @@ class Monitor:
         self._writer = NodeWriter.of_monitor(config, info, self._tree, uploader)
         self._log = SampleLog(self._tree)
         earlier = reader.statuses().get(info.node)
-        self._status = JobStatus(
-            state=JobState.IN_PROGRESS,
+        self._status = schema.JobStatus(
+            state=schema.JobState.IN_PROGRESS,
             heartbeat_ns=time.time_ns(),
             started_ns=now_ns if earlier is None else earlier.started_ns,
             pid=config.job_pid,
@@ -397,7 +389,7 @@ class Monitor:
         now_ns = time.monotonic_ns()
         t_ns = now_ns + info.epoch_offset_ns
         has_missed = now_ns > self._last_sample_ns + 1.5 * self._interval_ns
-        change = IntervalChange(t_ns=t_ns, interval_ns=interval_ns, reason=reason)
+        change = schema.IntervalChange(t_ns=t_ns, interval_ns=interval_ns, reason=reason)
         changes = [*info.interval_changes, change]
         self._writer.put_node(msgspec.structs.replace(info, interval_changes=changes))
         self._interval_ns = interval_ns
@@ -428,8 +420,8 @@ class Monitor:
     def _put_status(self) -> None:
         self._next_heartbeat_s = time.monotonic() + HEARTBEAT_INTERVAL_S
         stop = self._handshake.read_stop()
-        self._status = JobStatus(
-            state=JobState.IN_PROGRESS if stop is None else JobState.STOPPING,
+        self._status = schema.JobStatus(
+            state=schema.JobState.IN_PROGRESS if stop is None else schema.JobState.STOPPING,
             heartbeat_ns=time.time_ns(),
             started_ns=self._status.started_ns,
             elapsed_ns=self._elapsed_ns(),

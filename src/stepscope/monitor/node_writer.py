@@ -15,33 +15,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.errors import explain_os_error
-from stepscope.masking import mask, mask_text
-from stepscope.monitor.config import MonitorConfig
+from stepscope import errors, masking, schema, spool, store
+from stepscope.monitor.config import Handshake, JobExit, MonitorConfig, StopSignal
 from stepscope.monitor.drain import TABLES as DRAINED_TABLES, SpoolDrain
-from stepscope.monitor.handshake import Handshake, JobExit, StopSignal
 from stepscope.monitor.incarnations import IncarnationCounter
-from stepscope.monitor.lease import LeaseKeeper
 from stepscope.monitor.process_logs import ProcessLogs
+from stepscope.monitor.registration import LeaseKeeper
 from stepscope.monitor.stuck_watch import StuckWatch
 from stepscope.monitor.uploading import Uploader
 from stepscope.quantities import memory
-from stepscope.schema import (
-    STUCK,
-    TABLES,
-    DataLoaderWorkerFact,
-    JobState,
-    JobStatus,
-    LauncherInfo,
-    NodeInfo,
-    ProcessInfo,
-    RankFact,
-    StuckNode,
-    VersionsFact,
-    decode_facts,
-)
-from stepscope.spool import SpoolTree, read_refusals
-from stepscope.store import RunReader, RunWriter, open_run
 
 MAX_TRIES = 5
 RETRY_S = 0.5
@@ -64,19 +46,19 @@ class NodeWriter:
     def __init__(
         self,
         location: str,
-        info: NodeInfo,
-        tree: SpoolTree,
+        info: schema.NodeInfo,
+        tree: spool.SpoolTree,
         *,
         max_bytes: int | None = None,
-        launcher: LauncherInfo | None = None,
+        launcher: schema.LauncherInfo | None = None,
         keeps_lease: bool = True,
         uploader: Uploader | None = None,
     ) -> None:
         self._uploader = uploader
         self.info = info
         self._is_node_stored = False
-        self._writer = RunWriter(location, info.node)
-        self._reader = open_run(location)
+        self._writer = store.RunWriter(location, info.node)
+        self._reader = store.open_run(location)
         self._spool = tree.root
         self._compactor = _Compactor(location, info.node, max_bytes)
         self._incarnations = IncarnationCounter(
@@ -93,7 +75,11 @@ class NodeWriter:
 
     @classmethod
     def of_monitor(
-        cls, config: MonitorConfig, info: NodeInfo, tree: SpoolTree, uploader: Uploader | None
+        cls,
+        config: MonitorConfig,
+        info: schema.NodeInfo,
+        tree: spool.SpoolTree,
+        uploader: Uploader | None,
     ) -> Self:
         """Make the writer of the monitor of a running job."""
         return cls(
@@ -122,7 +108,7 @@ class NodeWriter:
             "nothing is left to round",
         ]
 
-    def put_node(self, info: NodeInfo) -> None:
+    def put_node(self, info: schema.NodeInfo) -> None:
         """Replace the node's manifest; the clock anchors stay.
 
         Raises:
@@ -132,9 +118,9 @@ class NodeWriter:
         self.info = info
         self._is_node_stored = True
 
-    def put_status(self, status: JobStatus) -> None:
+    def put_status(self, status: schema.JobStatus) -> None:
         """Write the job's status on this node."""
-        refusals = read_refusals(self._spool) or status.refusals
+        refusals = spool.read_refusals(self._spool) or status.refusals
         incarnation = max(status.incarnation, self._incarnations.latest)
         self._writer.put_status(
             msgspec.structs.replace(status, refusals=refusals, incarnation=incarnation)
@@ -146,11 +132,11 @@ class NodeWriter:
         """Make the watch that stores an account of the node's ranks when they make no progress."""
         info = self.info
 
-        def put(account: StuckNode) -> None:
-            self._writer.put_document(STUCK, info.node, account)
+        def put(account: schema.StuckNode) -> None:
+            self._writer.put_document(schema.STUCK, info.node, account)
 
-        def read() -> dict[str, StuckNode]:
-            return self._reader.documents(STUCK, StuckNode)
+        def read() -> dict[str, schema.StuckNode]:
+            return self._reader.documents(schema.STUCK, schema.StuckNode)
 
         return StuckWatch(
             info.node,
@@ -183,8 +169,8 @@ class NodeWriter:
             raise OSError(str(error)) from error
 
     def final_status(
-        self, status: JobStatus, handshake: Handshake, *, notes: Iterable[str] = ()
-    ) -> JobStatus:
+        self, status: schema.JobStatus, handshake: Handshake, *, notes: Iterable[str] = ()
+    ) -> schema.JobStatus:
         """Create the final status of the job, from the exit status in the handshake.
 
         Without one, the state is unknown, unless the process of the command has recorded that an
@@ -212,19 +198,19 @@ class NodeWriter:
         )
 
     def _judge_end(
-        self, status: JobStatus, job_exit: JobExit | None, stop: StopSignal | None
-    ) -> tuple[JobState, str | None]:
+        self, status: schema.JobStatus, job_exit: JobExit | None, stop: StopSignal | None
+    ) -> tuple[schema.JobState, str | None]:
         """Return the final state of a job, and the reason if it needs one."""
         if job_exit is None:
             images = [p for p in self.drain.processes.values() if p.pid == status.pid]
             return _explain_end(max(images, key=lambda image: image.key, default=None))
         if stop is not None:
-            return JobState.STOPPED, stop.reason
+            return schema.JobState.STOPPED, stop.reason
         if job_exit.signal is not None:
-            return JobState.FAILED, f"signal {job_exit.signal} ended the job"
+            return schema.JobState.FAILED, f"signal {job_exit.signal} ended the job"
         if job_exit.exit_code != 0:
-            return JobState.FAILED, f"the job exited with status {job_exit.exit_code}"
-        return JobState.COMPLETED, None
+            return schema.JobState.FAILED, f"the job exited with status {job_exit.exit_code}"
+        return schema.JobState.COMPLETED, None
 
     def close(self) -> None:
         """Wait for the compaction; DuckDB must not be running when the process ends."""
@@ -254,7 +240,7 @@ class NodeWriter:
 
 def explain_unwritable(error: OSError) -> str:
     """Say that the run cannot be written, and why."""
-    return f"the run cannot be written at the moment: {explain_os_error(error)}"
+    return f"the run cannot be written at the moment: {errors.explain_os_error(error)}"
 
 
 def retry(write: Callable[[], None]) -> None:
@@ -296,8 +282,8 @@ class _Compactor:
 
     def _run(self) -> None:
         try:
-            with RunWriter(self._location, self._node) as writer:
-                for table in TABLES:
+            with store.RunWriter(self._location, self._node) as writer:
+                for table in schema.TABLES:
                     writer.compact(table)
                 if self.max_bytes is not None:
                     self.is_above_limit = not writer.limit_size(self.max_bytes)
@@ -308,7 +294,7 @@ class _Compactor:
 class _StoredSequences:
     """Lookup of the records of the spool that the store already has."""
 
-    def __init__(self, reader: RunReader) -> None:
+    def __init__(self, reader: store.RunReader) -> None:
         self._reader = reader
         self._empty = {table: not reader.has(table) for table in DRAINED_TABLES}
 
@@ -326,7 +312,7 @@ class _StoredSequences:
         return np.asarray(stored["seq"], dtype=np.int64)
 
 
-def _explain_end(command: ProcessLogs | None) -> tuple[JobState, str]:
+def _explain_end(command: ProcessLogs | None) -> tuple[schema.JobState, str]:
     """Return the state, and the reason, of a job without an exit status.
 
     Args:
@@ -334,23 +320,25 @@ def _explain_end(command: ProcessLogs | None) -> tuple[JobState, str]:
     """
     reason = "the exit status is unknown: stepscope was killed before it saw the end of the job"
     if command is None or command.end is None:
-        return JobState.UNKNOWN, reason
+        return schema.JobState.UNKNOWN, reason
     exception = command.end["exception"]
     if exception is None:
-        return JobState.UNKNOWN, f"{reason}; the script ended without an uncaught exception"
-    return JobState.FAILED, f"the script ended with an uncaught {exception}"
+        return schema.JobState.UNKNOWN, f"{reason}; the script ended without an uncaught exception"
+    return schema.JobState.FAILED, f"the script ended with an uncaught {exception}"
 
 
-def _make_process_info(process: ProcessLogs, node: NodeInfo, incarnation: int) -> ProcessInfo:
+def _make_process_info(
+    process: ProcessLogs, node: schema.NodeInfo, incarnation: int
+) -> schema.ProcessInfo:
     description, offset_ns = process.description, node.epoch_offset_ns
     versions = {"python": description["python"]} if "python" in description else {}
-    for fact in decode_facts(process.facts, VersionsFact):
+    for fact in schema.decode_facts(process.facts, schema.VersionsFact):
         versions |= fact.versions
     ranks = {name: description.get(name) for name in ("rank", "world_size")}
-    for late in decode_facts(process.facts, RankFact):
+    for late in schema.decode_facts(process.facts, schema.RankFact):
         ranks = {"rank": late.rank, "world_size": late.world_size}
-    is_worker = bool(decode_facts(process.facts, DataLoaderWorkerFact))
-    return ProcessInfo(
+    is_worker = bool(schema.decode_facts(process.facts, schema.DataLoaderWorkerFact))
+    return schema.ProcessInfo(
         process=process.name,
         node=node.node,
         pid=process.pid,
@@ -364,7 +352,7 @@ def _make_process_info(process: ProcessLogs, node: NodeInfo, incarnation: int) -
         if "started_monotonic_ns" in description
         else description.get("started_ns", 0),  # a spool of an earlier version, or the monitor
         ended_ns=time.monotonic_ns() + offset_ns if process.ended else None,
-        command=mask(description.get("command", [])),
+        command=masking.mask(description.get("command", [])),
         versions=versions,
         facts=[_mask_fact(fact) for fact in process.facts if fact.get("fact") != "versions"],
         notes=process.notes,
@@ -376,4 +364,4 @@ def _make_process_info(process: ProcessLogs, node: NodeInfo, incarnation: int) -
 
 def _mask_fact(fact: dict[str, Any]) -> dict[str, Any]:
     """Mask the text of a fact: a line of the user's source may contain a secret."""
-    return {**fact, "text": mask_text(fact["text"])} if "text" in fact else fact
+    return {**fact, "text": masking.mask_text(fact["text"])} if "text" in fact else fact

@@ -9,17 +9,14 @@ from pathlib import Path
 
 import msgspec
 
-from stepscope.monitor.config import DEFAULT_SPOOL_LIMIT_BYTES, WindowSettings
-from stepscope.monitor.handshake import Handshake
+from stepscope import schema, store
+from stepscope.monitor import config
 from stepscope.monitor.host import node_info, node_name
-from stepscope.monitor.launch import remove_spool
 from stepscope.monitor.node_writer import NodeWriter
-from stepscope.monitor.spool_lock import SpoolLock
+from stepscope.monitor.spool_files import SpoolLock
 from stepscope.monitor.uploading import UploadEnd
 from stepscope.monitor.windows.service import WindowService
-from stepscope.schema import JobState, JobStatus, LauncherInfo
 from stepscope.spool import SpoolTree, is_monitor, is_suspended, process_start_ticks
-from stepscope.store import RunReader, RunWriter, SharedRun, open_run
 
 NO_SPAN_LOGS = "this node has no span logs of the run"
 
@@ -30,7 +27,7 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     spool: str | None
     """The drained spool; null if there was none."""
     row_count: int
-    state: JobState | None
+    state: schema.JobState | None
     complete: bool
     """True if the spool was emptied, and removed if it is stepscope's, or if there was none."""
     reason: str | None
@@ -45,10 +42,12 @@ def recover_run(location: str) -> Recovery:
     Raises:
         StepscopeError: the run cannot be read.
     """
-    reader = open_run(location)
+    reader = store.open_run(location)
     if reader.info.job is None:
         return _recover_node(location, reader, node_name(), None)
-    launchers = [one for one in SharedRun(location).list_launchers() if one.host == node_name()]
+    launchers = [
+        one for one in store.SharedRun(location).list_launchers() if one.host == node_name()
+    ]
     recoveries = [_recover_node(location, reader, one.node, one) for one in launchers]
     if not recoveries:
         return _no_recovery(reader, node_name(), NO_SPAN_LOGS)
@@ -67,7 +66,7 @@ def _sum_up(recoveries: Sequence[Recovery]) -> Recovery:
 
 
 def _recover_node(
-    location: str, reader: RunReader, node: str, launcher: LauncherInfo | None
+    location: str, reader: store.RunReader, node: str, launcher: schema.LauncherInfo | None
 ) -> Recovery:
     """Drain the spool of one node.
 
@@ -103,11 +102,11 @@ def _recover_node(
 
 def _drain(
     location: str,
-    reader: RunReader,
+    reader: store.RunReader,
     node: str,
     spool: str,
     *,
-    launcher: LauncherInfo | None,
+    launcher: schema.LauncherInfo | None,
     maker_pid: int | None,
 ) -> Recovery:
     status, info = reader.statuses().get(node), reader.nodes().get(node)
@@ -115,12 +114,14 @@ def _drain(
         info = node_info(sample_interval_ns=0, spool=spool)
     if status is None:
         created = reader.info.created_ns
-        status = JobStatus(state=JobState.IN_PROGRESS, heartbeat_ns=created, started_ns=created)
-    tree = SpoolTree(spool, DEFAULT_SPOOL_LIMIT_BYTES, None if launcher is None else node)
+        status = schema.JobStatus(
+            state=schema.JobState.IN_PROGRESS, heartbeat_ns=created, started_ns=created
+        )
+    tree = SpoolTree(spool, config.DEFAULT_SPOOL_LIMIT_BYTES, None if launcher is None else node)
     writer = NodeWriter(location, info, tree, launcher=launcher, keeps_lease=False)
     writer.put_node(info)
     windows = WindowService(
-        WindowSettings(enabled=False, keep_raw=bool(reader.info.options.get("keep_raw"))),
+        config.WindowSettings(enabled=False, keep_raw=bool(reader.info.options.get("keep_raw"))),
         tree,
         run=location,
         node=node,
@@ -138,7 +139,7 @@ def _drain(
         running.append(maker_pid)
     if not running and not status.state.is_final:
         notes = dict.fromkeys([*status.notes, *windows.notes])  # of the dead monitor as well
-        status = writer.final_status(status, Handshake(Path(spool)), notes=notes)
+        status = writer.final_status(status, config.Handshake(Path(spool)), notes=notes)
         writer.put_status(status)
     return Recovery(
         spool=spool,
@@ -164,7 +165,9 @@ def _find_maker(spool: Path, created_ns: int) -> int | None:
     return int(pid) if started_s <= created_ns / 1e9 else None
 
 
-def _conclude_without_spool(location: str, reader: RunReader, node: str, spool: str) -> Recovery:
+def _conclude_without_spool(
+    location: str, reader: store.RunReader, node: str, spool: str
+) -> Recovery:
     """Write the final status of a job whose spool was deleted after everything was killed, so that
     no reader waits for its records."""
     status = reader.statuses().get(node)
@@ -172,11 +175,11 @@ def _conclude_without_spool(location: str, reader: RunReader, node: str, spool: 
         return _no_recovery(reader, node, NO_SPAN_LOGS)
     loss = f"the spool {spool} was deleted, and with it the records that were not in the run yet"
     if status is not None and (status.pid is None or process_start_ticks(status.pid) is None):
-        with RunWriter(location, node) as writer:
+        with store.RunWriter(location, node) as writer:
             writer.put_status(
                 msgspec.structs.replace(
                     status,
-                    state=JobState.UNKNOWN,
+                    state=schema.JobState.UNKNOWN,
                     ended_ns=status.end_ns or status.heartbeat_ns,
                     reason="the exit status is unknown: the spool was deleted",
                     losses=[*status.losses, loss],
@@ -185,7 +188,7 @@ def _conclude_without_spool(location: str, reader: RunReader, node: str, spool: 
     return _no_recovery(reader, node, loss)
 
 
-def _reason(status: JobStatus, running_pid: int | None, failed_count: int) -> str | None:
+def _reason(status: schema.JobStatus, running_pid: int | None, failed_count: int) -> str | None:
     if running_pid is not None:
         return f"process {running_pid} of the job is still running"
     if failed_count:
@@ -210,10 +213,12 @@ def _describe_holder(pid: int | None) -> str:
 def _remove(spool: Path) -> None:
     """Remove a spool if its name and owner prove that it belongs to stepscope."""
     if spool.name.startswith("stepscope-") and spool.stat().st_uid == os.getuid():
-        remove_spool(spool)
+        config.remove_spool(spool)
 
 
-def _no_recovery(reader: RunReader, node: str, reason: str, *, complete: bool = True) -> Recovery:
+def _no_recovery(
+    reader: store.RunReader, node: str, reason: str, *, complete: bool = True
+) -> Recovery:
     status = reader.statuses().get(node)
     return Recovery(
         spool=None,

@@ -3,6 +3,8 @@ which incarnation of the job.
 
 A launcher is a `stepscope run`, or a script that profiles itself. The first of a job creates the
 run, the others join it.
+
+Lease of a run that several nodes write: its holder evaluates rules and writes the verdict.
 """
 
 from __future__ import annotations
@@ -14,12 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from stepscope.errors import RunExistsError
-from stepscope.job_environment import JobIdentity, read_ranks
+from stepscope import errors, job_environment, schema, spool, store
 from stepscope.monitor.host import node_name
-from stepscope.schema import JobState, JobStatus, LauncherInfo
-from stepscope.spool import machine_id, process_parent, process_start_ticks
-from stepscope.store import HEARTBEAT_TIMEOUT_S, SharedRun
+from stepscope.quantities import duration
 
 CONFIRM_S = 6.0
 """Time in which a node that seems to be silent by a clock that may differ sends another heartbeat,
@@ -33,8 +32,8 @@ class Registration(NamedTuple):
     Of two that register at the same time, at least one is among the neighbours of the other.
     """
 
-    launcher: LauncherInfo
-    neighbours: list[LauncherInfo]
+    launcher: schema.LauncherInfo
+    neighbours: list[schema.LauncherInfo]
 
     @property
     def node(self) -> str:
@@ -46,8 +45,8 @@ class Registration(NamedTuple):
 class Participant:
     """A registered launcher with the status of its job; None before the first heartbeat."""
 
-    launcher: LauncherInfo
-    status: JobStatus | None
+    launcher: schema.LauncherInfo
+    status: schema.JobStatus | None
 
     @property
     def incarnation(self) -> int:
@@ -59,26 +58,28 @@ class Participant:
     def is_known_here(self) -> bool:
         """True if this machine can tell whether the launcher runs."""
         is_final = self.status is not None and self.status.state.is_final
-        return is_final or self.launcher.machine == machine_id()
+        return is_final or self.launcher.machine == spool.machine_id()
 
     def is_over(self) -> bool:
         """Return True if the launcher has ended, as far as this machine can tell. Of another
         machine, whose clock may differ, heartbeats tell."""
         if self.status is not None and self.status.state.is_final:
             return True
-        if self.launcher.machine == machine_id():
-            return process_start_ticks(self.launcher.pid) != self.launcher.start_ticks
+        if self.launcher.machine == spool.machine_id():
+            return spool.process_start_ticks(self.launcher.pid) != self.launcher.start_ticks
         if self.status is not None:
             return self.status.is_silent(time.time_ns())
-        return time.time_ns() - self.launcher.registered_ns > 1e9 * HEARTBEAT_TIMEOUT_S
+        return time.time_ns() - self.launcher.registered_ns > 1e9 * store.HEARTBEAT_TIMEOUT_S
 
     def has_completed(self) -> bool:
         """Return True if the job has ended on its node without an error."""
-        return self.status is not None and self.status.state is JobState.COMPLETED
+        return self.status is not None and self.status.state is schema.JobState.COMPLETED
 
 
 def check_join(
-    location: str | Path, identity: JobIdentity | None, shown: str | Path | None = None
+    location: str | Path,
+    identity: job_environment.JobIdentity | None,
+    shown: str | Path | None = None,
 ) -> None:
     """Check that a launcher may join an existing run.
 
@@ -90,33 +91,33 @@ def check_join(
     Raises:
         RunExistsError: the run is of another job, or its job has completed.
     """
-    run = SharedRun(location)
+    run = store.SharedRun(location)
     info = run.read_info()
     location = shown or location
     recorded = None if info is None else info.job
     if identity is None and recorded is None:
-        many = (read_ranks().world_size or 1) > 1
+        many = (job_environment.read_ranks().world_size or 1) > 1
         hint = ", or name the job of its ranks with --job" if many else ""
-        raise RunExistsError(f"{location} already holds a run. Use a new directory{hint}.")
+        raise errors.RunExistsError(f"{location} already holds a run. Use a new directory{hint}.")
     if identity is None:
-        raise RunExistsError(
+        raise errors.RunExistsError(
             f"{location} already holds a run of the job {recorded}, and this launcher belongs to "
             "no job of several launchers. Use a new directory, or name the job with --job."
         )
     if recorded is None:
-        raise RunExistsError(
+        raise errors.RunExistsError(
             f"{location} already holds a run of a single launcher, and this launcher belongs to "
             f"the job {identity.text}. Use a new directory."
         )
     if recorded != identity.text:
-        raise RunExistsError(
+        raise errors.RunExistsError(
             f"{location} already holds a run of the job {recorded}, and this launcher belongs to "
             f"the job {identity.text}. Use a new directory."
         )
     participants = read_participants(run)
     # The next job may have the same name where a person has chosen it.
     if not identity.is_unique and participants and all(p.has_completed() for p in participants):
-        raise RunExistsError(
+        raise errors.RunExistsError(
             f"{location} already holds a run of the job {recorded}, which has completed. "
             "Use a new directory."
         )
@@ -135,25 +136,25 @@ def register_launcher(
     Raises:
         OSError: the run cannot be written.
     """
-    run = SharedRun(location)
+    run = store.SharedRun(location)
     pid = os.getpid() if pid is None else pid
     host = node_name()
-    rank = read_ranks().rank
+    rank = job_environment.read_ranks().rank
     slot = host if rank is None else f"{host} rank {rank}"
     participants = read_participants(run)
     incarnation = _choose_incarnation(run, participants, slot, sleep)
     launcher = run.register(
         host,
-        lambda node: LauncherInfo(
+        lambda node: schema.LauncherInfo(
             node=node,
             host=host,
             slot=slot,
             incarnation=incarnation,
             registered_ns=time.time_ns(),
-            machine=machine_id(),
+            machine=spool.machine_id(),
             pid=pid,
-            start_ticks=process_start_ticks(pid) or 0,
-            parent=process_parent(pid),
+            start_ticks=spool.process_start_ticks(pid) or 0,
+            parent=spool.process_parent(pid),
         ),
     )
     # Read after the registration: a launcher that registers meanwhile finds this one.
@@ -161,7 +162,7 @@ def register_launcher(
 
 
 def _choose_incarnation(
-    run: SharedRun,
+    run: store.SharedRun,
     participants: Sequence[Participant],
     slot: str,
     sleep: Callable[[float], None],
@@ -186,7 +187,7 @@ def _choose_incarnation(
 
 
 def _is_one_alive(
-    run: SharedRun, participants: Sequence[Participant], sleep: Callable[[float], None]
+    run: store.SharedRun, participants: Sequence[Participant], sleep: Callable[[float], None]
 ) -> bool:
     """Wait for another heartbeat of a node that seems to be silent by the clock of this one."""
     heartbeats = {
@@ -203,7 +204,72 @@ def _is_one_alive(
     return False
 
 
-def read_participants(run: SharedRun) -> list[Participant]:
+def read_participants(run: store.SharedRun) -> list[Participant]:
     return [
         Participant(launcher, run.read_status(launcher.node)) for launcher in run.list_launchers()
     ]
+
+
+MIN_CLOCK_DIFFERENCE_NS = 60_000_000_000
+"""Difference of two clocks that is noted: far above the age of a new heartbeat."""
+
+
+class LeaseKeeper:
+    """Takes the lease for a node if no node has it, or its holder is silent.
+
+    Silence is measured by the clock of this node alone, so that clocks that differ do no harm.
+
+    Args:
+        location: the run.
+        node: this node, whose heartbeat keeps the lease.
+        clock: monotonic time in seconds.
+    """
+
+    def __init__(
+        self, location: str, node: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.note: str | None = None
+        """A difference between the wall clocks of the holder and of this node, as a sentence."""
+        self._heartbeat_by_node: dict[str, int | None] = {}
+        self._run = store.SharedRun(location)
+        self._node = node
+        self._heartbeats = store.Heartbeats(clock)
+
+    def poll(self) -> bool:
+        """Take the lease if it is free; call with every heartbeat.
+
+        Returns:
+            True if this node holds it.
+
+        Raises:
+            OSError: the run cannot be read or written.
+        """
+        lease = self._run.read_lease()
+        if lease is None:
+            return self._run.take_lease(1, self._node)
+        if lease.node == self._node:
+            return True
+        status = self._run.read_status(lease.node)
+        # A job that has ended on the node of the holder sends no heartbeat any more, either.
+        heartbeat_ns = None if status is None else status.heartbeat_ns
+        self._compare_clocks(lease.node, heartbeat_ns)
+        if self._heartbeats.observe(lease.node, heartbeat_ns) < store.HEARTBEAT_TIMEOUT_S:
+            return False
+        return self._run.take_lease(lease.number + 1, self._node)
+
+    def _compare_clocks(self, holder: str, heartbeat_ns: int | None) -> None:
+        """Note if the clock of a node differs: its latest heartbeat is at most seconds old if it is
+        a new one."""
+        is_first = holder not in self._heartbeat_by_node
+        earlier_ns = self._heartbeat_by_node.get(holder)
+        self._heartbeat_by_node[holder] = heartbeat_ns
+        if is_first or heartbeat_ns is None or heartbeat_ns == earlier_ns:
+            return
+        ahead_ns = heartbeat_ns - time.time_ns()
+        self.note = None
+        if abs(ahead_ns) >= MIN_CLOCK_DIFFERENCE_NS:
+            direction = "ahead of" if ahead_ns > 0 else "behind"
+            self.note = (
+                f"the clock of {holder} is {duration(abs(ahead_ns))} {direction} that of "
+                f"{self._node}: times of the two nodes cannot be compared"
+            )

@@ -13,12 +13,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.schema import MALFORMED_JSON
-from stepscope.spool import POWER_BINS, TENSOR_ELEMENTS, TENSOR_VALUES, read_rows
-from stepscope.store import DictColumn, tensor_key
+from stepscope import schema, spool, store
 
 STATISTICS, HISTOGRAMS = "tensor_statistics", "tensor_histograms"
-TABLES = (TENSOR_ELEMENTS, STATISTICS, HISTOGRAMS, TENSOR_VALUES)
+TABLES = (spool.TENSOR_ELEMENTS, STATISTICS, HISTOGRAMS, spool.TENSOR_VALUES)
 """In the order in which they are stored: who sees statistics finds the elements."""
 NUMPY_TYPES = {
     **{name: name for name in ("float16", "float32", "float64", "complex64", "complex128", "bool")},
@@ -86,7 +84,7 @@ class NewRows:
     @property
     def element_key(self) -> str:
         """Key of the file with the elements of a tensor."""
-        return tensor_key(self.process, self.file.log, self.file.header.first)
+        return store.tensor_key(self.process, self.file.log, self.file.header.first)
 
     def commit(self) -> None:
         """Note that they are stored; remove the file when all of its rows are."""
@@ -107,11 +105,11 @@ def open_row_file(path: Path, process: str, log: str, stored: StoredSequences) -
         stored: finds the sequence numbers that the store already has.
     """
     try:
-        fields, columns = read_rows(path.read_bytes())
+        fields, columns = spool.read_rows(path.read_bytes())
         header = msgspec.convert(fields, _Header)
         names = {
             name: np.frombuffer(columns[name][2], dtype=np.int64)
-            for name in (_VALUE_NAMES if header.table == TENSOR_VALUES else _VALUE_NAMES[:1])
+            for name in (_VALUE_NAMES if header.table == spool.TENSOR_VALUES else _VALUE_NAMES[:1])
         }
         numbers = _read_numbers(header, columns)
     except (FileNotFoundError, KeyError, ValueError, msgspec.ValidationError):
@@ -120,7 +118,7 @@ def open_row_file(path: Path, process: str, log: str, stored: StoredSequences) -
         return None
     powers = None
     if "powers" in columns:
-        powers = np.frombuffer(columns["powers"][2], dtype=np.int32).reshape(-1, POWER_BINS)
+        powers = np.frombuffer(columns["powers"][2], dtype=np.int32).reshape(-1, spool.POWER_BINS)
     file = RowFile(path, log, header, names, numbers, powers)
     for table, scale in ((header.table, 1), (HISTOGRAMS, BINS_PER_ROW)):
         if table != HISTOGRAMS or powers is not None:
@@ -137,9 +135,9 @@ def _read_numbers(header: _Header, columns: dict[str, Any]) -> dict[str, NDArray
         KeyError: some are missing.
         ValueError: the file is of another table, or a number is missing.
     """
-    if header.table == TENSOR_ELEMENTS:
+    if header.table == spool.TENSOR_ELEMENTS:
         return {"byte_count": np.array([columns["elements"][1]], dtype=np.float64)}
-    if header.table == TENSOR_VALUES:
+    if header.table == spool.TENSOR_VALUES:
         return {"value": np.frombuffer(columns["value"][2], dtype=np.float64)}
     if header.table != STATISTICS or not set(header.statistics) >= _STATISTICS:
         raise ValueError(header.table)
@@ -189,8 +187,8 @@ class RowColumns:
         values = np.concatenate([row.file.numbers["value"] for row in self._rows])
         return {
             **self._describe(),
-            "row_name": DictColumn.encode(text for text, _ in self._resolve("row")),
-            "column_name": DictColumn.encode(text for text, _ in self._resolve("column")),
+            "row_name": store.DictColumn.encode(text for text, _ in self._resolve("row")),
+            "column_name": store.DictColumn.encode(text for text, _ in self._resolve("column")),
             "value": _nullable(values),
         }
 
@@ -200,19 +198,21 @@ class RowColumns:
             **self._describe(),
             **self._describe_shapes(),
             "byte_count": byte_counts.astype(np.int64),
-            "file": DictColumn.encode(row.element_key for row in self._rows),
+            "file": store.DictColumn.encode(row.element_key for row in self._rows),
         }
 
     def read_elements(self) -> Iterator[tuple[str, bytes]]:
         """Yield the key and the content of the files with the elements of tensors."""
         for row, label in zip(self._rows, self._labels, strict=True):
-            _, columns = read_rows(row.file.path.read_bytes())
+            _, columns = spool.read_rows(row.file.path.read_bytes())
             yield row.element_key, _make_npy(columns["elements"][2], label)
 
     def _describe_shapes(self) -> dict[str, Any]:
         return {
-            "shape": DictColumn.encode("x".join(map(str, label.shape)) for label in self._labels),
-            "dtype": DictColumn.encode(label.dtype for label in self._labels),
+            "shape": store.DictColumn.encode(
+                "x".join(map(str, label.shape)) for label in self._labels
+            ),
+            "dtype": store.DictColumn.encode(label.dtype for label in self._labels),
         }
 
     def _make_statistics(self) -> dict[str, Any]:
@@ -246,8 +246,8 @@ class RowColumns:
         row, position = np.nonzero(bins)
         low, high = bin_edges(exponents[row], position - SIDE_BINS)
         columns: dict[str, Any] = {
-            name: DictColumn(column.codes[row], column.values)
-            if isinstance(column, DictColumn)
+            name: store.DictColumn(column.codes[row], column.values)
+            if isinstance(column, store.DictColumn)
             else column[row]
             for name, column in self._describe().items()
         }
@@ -257,20 +257,20 @@ class RowColumns:
     def _describe(self) -> dict[str, Any]:
         headers = [row.file.header for row in self._rows]
         return {
-            "node": DictColumn.constant(self._node, sum(self._sizes)),
+            "node": store.DictColumn.constant(self._node, sum(self._sizes)),
             "process": self._repeat([row.process for row in self._rows]),
             "log": self._repeat([row.file.log for row in self._rows]),
             "seq": np.concatenate([h.first + np.arange(h.count) for h in headers]),
             "t_ns": np.repeat([h.t_ns + self._offset_ns for h in headers], self._sizes),
             "step": np.repeat([h.step for h in headers], self._sizes),
             "mode": self._repeat([h.mode for h in headers]),
-            "tensor": DictColumn.encode(name for name, _ in self._names),
-            "collection": DictColumn.encode(label.collection for label in self._labels),
+            "tensor": store.DictColumn.encode(name for name, _ in self._names),
+            "collection": store.DictColumn.encode(label.collection for label in self._labels),
         }
 
-    def _repeat(self, texts: Sequence[str]) -> DictColumn:
-        column = DictColumn.encode(texts)
-        return DictColumn(np.repeat(column.codes, self._sizes), column.values)
+    def _repeat(self, texts: Sequence[str]) -> store.DictColumn:
+        column = store.DictColumn.encode(texts)
+        return store.DictColumn(np.repeat(column.codes, self._sizes), column.values)
 
 
 def narrow(powers: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -327,7 +327,7 @@ def _make_npy(content: bytes, label: _Labels) -> bytes:
 def _decode_labels(text: str | None) -> _Labels:
     try:
         return msgspec.json.decode(text or "{}", type=_Labels)
-    except MALFORMED_JSON:
+    except schema.MALFORMED_JSON:
         return _Labels()
 
 

@@ -9,11 +9,15 @@ does not wait itself, so a node asks, too, where the run has an account of anoth
 
 Before the first step, jobs wait for long: for one rank that downloads, loads or compiles. The ranks
 are asked as early as later on, but the limit from which the job counts as stuck is much longer.
+
+Stack of a process that does not answer, by py-spy, which needs no cooperation.
 """
 
 from __future__ import annotations
 
 import linecache
+import shutil
+import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,31 +27,8 @@ from statistics import median
 
 import msgspec
 
-from stepscope.importers import RecordedCall, make_called_collective
-from stepscope.masking import mask_text
-from stepscope.monitor.collective_dumps import DumpHeader, StartedTransfer
-from stepscope.monitor.process_logs import ProcessLogs
-from stepscope.monitor.stack_dump import TIMEOUT_S, dump_stack
-from stepscope.schema import (
-    CalledCollective,
-    JobState,
-    RankAccount,
-    RankState,
-    StackFrame,
-    StuckNode,
-    library_of,
-)
-from stepscope.spool import (
-    ANSWER_WORD,
-    ENDED_WORD,
-    FINISHED_STEPS_WORD,
-    QUESTION_WORD,
-    STARTED_WORD,
-    TRANSFERS_WORD,
-    CollectivePage,
-    DumpReason,
-    is_suspended,
-)
+from stepscope import importers, masking, schema, spool
+from stepscope.monitor.process_logs import DumpHeader, ProcessLogs, StartedTransfer
 
 STEP_FACTOR = 10
 """A job is stuck only after this multiple of its median step."""
@@ -73,7 +54,7 @@ class _Rank:
     """One process with a page of collectives."""
 
     process: ProcessLogs
-    page: CollectivePage
+    page: spool.CollectivePage
     progress: tuple[int, int, int] = (-1, -1, -1)
     """Steps and collectives that have ended, and transfers that were started."""
     changes: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=MAX_STEPS))
@@ -82,12 +63,12 @@ class _Rank:
     @property
     def is_waiting(self) -> bool:
         """True while a collective that it has started has not ended."""
-        return self.page.words[STARTED_WORD] > self.page.words[ENDED_WORD]
+        return self.page.words[spool.STARTED_WORD] > self.page.words[spool.ENDED_WORD]
 
     @property
     def has_transfers(self) -> bool:
         """True if it has sent to other ranks or received from them: it may wait for one."""
-        return self.page.words[TRANSFERS_WORD] > 0
+        return self.page.words[spool.TRANSFERS_WORD] > 0
 
     @property
     def has_begun(self) -> bool:
@@ -98,8 +79,8 @@ class _Rank:
     def look(self, now_ns: int) -> bool:
         """Read the page; True if the rank has made progress."""
         words = self.page.words
-        steps = words[FINISHED_STEPS_WORD]
-        progress = steps, words[ENDED_WORD], words[TRANSFERS_WORD]
+        steps = words[spool.FINISHED_STEPS_WORD]
+        progress = steps, words[spool.ENDED_WORD], words[spool.TRANSFERS_WORD]
         if progress == self.progress:
             return False
         if steps != self.progress[0]:
@@ -137,8 +118,8 @@ class StuckWatch:
         stuck_after_s: float,
         epoch_offset_ns: int,
         *,
-        write: Callable[[StuckNode], None],
-        read: Callable[[], Mapping[str, StuckNode]],
+        write: Callable[[schema.StuckNode], None],
+        read: Callable[[], Mapping[str, schema.StuckNode]],
         incarnation_of: Callable[[ProcessLogs], int],
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
@@ -160,7 +141,7 @@ class StuckWatch:
         self._next_look_ns = 0
         self._is_other_stuck = False
         """True if another node has an account that is not resolved, when it was read last."""
-        self._last: StuckNode | None = None
+        self._last: schema.StuckNode | None = None
         self._stuck_count = 0
         """Steps, collectives and transfers of all ranks when it was last stuck."""
 
@@ -218,7 +199,7 @@ class StuckWatch:
             )
         return self._is_other_stuck
 
-    def finish(self, processes: Iterable[ProcessLogs], state: JobState) -> None:
+    def finish(self, processes: Iterable[ProcessLogs], state: schema.JobState) -> None:
         """Store the last account of a job that has ended.
 
         Args:
@@ -229,22 +210,22 @@ class StuckWatch:
             OSError: the account cannot be stored.
         """
         self._find_ranks(processes)
-        if state is JobState.COMPLETED:
+        if state is schema.JobState.COMPLETED:
             self._resolve()
         elif (
             self._last is not None and self._is_stuck_again() and self._is_cause(self._last, state)
         ):
             fields = {"resolved_ns": None, "has_ended": True}
             self._store(msgspec.structs.replace(self._last, **fields))
-        elif state is JobState.FAILED and self._ranks:
+        elif state is schema.JobState.FAILED and self._ranks:
             account = self._describe()
             self._store(msgspec.structs.replace(account, has_ended=True, was_stuck=False))
 
-    def _is_cause(self, last: StuckNode, state: JobState) -> bool:
+    def _is_cause(self, last: schema.StuckNode, state: schema.JobState) -> bool:
         """True if the job may have ended because it was stuck, rather than for another cause while
         it waited for its first step."""
         is_open = last.resolved_ns is None
-        is_first_step = state is JobState.FAILED and not self._has_begun
+        is_first_step = state is schema.JobState.FAILED and not self._has_begun
         return last.has_reached_limit or (is_open and not is_first_step)
 
     def _is_stuck_again(self) -> bool:
@@ -279,10 +260,10 @@ class StuckWatch:
         self._asked_ns = self._now_ns()
         self._question += 1
         for rank in self._alive():
-            rank.page.words[QUESTION_WORD] = self._question
+            rank.page.words[spool.QUESTION_WORD] = self._question
 
     def _have_all_answered(self) -> bool:
-        return all(rank.page.words[ANSWER_WORD] == self._question for rank in self._alive())
+        return all(rank.page.words[spool.ANSWER_WORD] == self._question for rank in self._alive())
 
     def _resolve(self) -> None:
         """Note that the job goes on."""
@@ -292,11 +273,11 @@ class StuckWatch:
             now_ns = self._now_ns() + self._offset_ns
             self._store(msgspec.structs.replace(last, resolved_ns=now_ns))
 
-    def _store(self, account: StuckNode) -> None:
+    def _store(self, account: schema.StuckNode) -> None:
         self._write(account)
         self._last = account
 
-    def _describe(self) -> StuckNode:
+    def _describe(self) -> schema.StuckNode:
         groups: dict[str, list[int]] = {}
         descriptions: dict[str, str] = {}
         accounts = []
@@ -305,7 +286,7 @@ class StuckWatch:
             process = rank.process
             if process.directory.is_dir():
                 process.notes += process.dumps.read(process.directory.iterdir())
-            calls: list[RecordedCall] = []
+            calls: list[importers.RecordedCall] = []
             header: DumpHeader | None = None
             for header, recorded in process.dumps.latest.values():
                 groups |= header.groups
@@ -317,7 +298,7 @@ class StuckWatch:
                 accounts.append(account)
         accounts.sort(key=lambda account: account.rank)
         now_ns = self._now_ns()
-        return StuckNode(
+        return schema.StuckNode(
             node=self._node,
             since_ns=self._progress_ns + self._offset_ns,
             seen_ns=now_ns + self._offset_ns,
@@ -330,11 +311,11 @@ class StuckWatch:
     def _describe_rank(
         self,
         rank: _Rank,
-        calls: list[RecordedCall],
+        calls: list[importers.RecordedCall],
         header: DumpHeader | None,
         groups: Mapping[str, list[int]],
         deadline_ns: int,
-    ) -> RankAccount | None:
+    ) -> schema.RankAccount | None:
         process = rank.process
         number = process.description.get("rank")
         if number is None and header is not None:
@@ -343,17 +324,17 @@ class StuckWatch:
             return None
         answer = process.dumps.last_answer
         has_answered = answer is not None and answer.question == self._question
-        frames: list[StackFrame] = []
+        frames: list[schema.StackFrame] = []
         state, detail = _find_state(process, has_answered=has_answered)
         if has_answered and answer is not None:
             stacks = [stack for stack in answer.stacks if stack.is_main]
             frames = [_make_frame(*frame) for stack in stacks for frame in stack.frames]
-        if state is RankState.SILENT:
+        if state is schema.RankState.SILENT:
             dumped, detail = dump_stack(process.pid, (deadline_ns - self._now_ns()) / 1e9)
             frames = [_make_frame(*frame) for frame in dumped]
         shift_ns = self._offset_ns + (0 if header is None else header.clock_ns)
-        is_last = header is not None and header.reason == DumpReason.END
-        return RankAccount(
+        is_last = header is not None and header.reason == spool.DumpReason.END
+        return schema.RankAccount(
             rank=number,
             process=process.name,
             pid=process.pid,
@@ -361,41 +342,43 @@ class StuckWatch:
             detail=detail,
             frames=frames[:MAX_FRAMES],
             calls=_make_calls(calls, process.dumps.transfers, groups, shift_ns, self._offset_ns),
-            is_last_read=is_last or state is RankState.ANSWERED,
-            started_count=rank.page.words[STARTED_WORD],
+            is_last_read=is_last or state is schema.RankState.ANSWERED,
+            started_count=rank.page.words[spool.STARTED_WORD],
         )
 
 
-def _find_state(process: ProcessLogs, *, has_answered: bool) -> tuple[RankState, str]:
+def _find_state(process: ProcessLogs, *, has_answered: bool) -> tuple[schema.RankState, str]:
     """Find the state of a process, and what explains it."""
     if process.is_alive():
         if has_answered:
-            return RankState.ANSWERED, ""
-        if is_suspended(process.pid):
-            return RankState.SUSPENDED, ""
-        return RankState.SILENT, ""
+            return schema.RankState.ANSWERED, ""
+        if spool.is_suspended(process.pid):
+            return schema.RankState.SUSPENDED, ""
+        return schema.RankState.SILENT, ""
     if process.end is None:
-        return RankState.KILLED, ""
+        return schema.RankState.KILLED, ""
     exception = process.end.get("exception")
-    return (RankState.FAILED, str(exception)) if exception else (RankState.FINISHED, "")
+    return (
+        (schema.RankState.FAILED, str(exception)) if exception else (schema.RankState.FINISHED, "")
+    )
 
 
 def _make_calls(
-    recorded: Iterable[RecordedCall],
+    recorded: Iterable[importers.RecordedCall],
     transfers: Iterable[StartedTransfer],
     groups: Mapping[str, Sequence[int]],
     shift_ns: int,
     offset_ns: int,
-) -> list[CalledCollective]:
+) -> list[schema.CalledCollective]:
     """Make the calls of a rank. Of transfers, PyTorch's recorder knows more where it has any."""
     calls = [
-        make_called_collective(call, groups, shift_ns)
+        importers.make_called_collective(call, groups, shift_ns)
         for call in recorded
         if not call.is_p2p or call.peer is not None
     ]
     if all(call.peer is None for call in calls):
         calls += [
-            CalledCollective(
+            schema.CalledCollective(
                 group=transfer.group,
                 number=transfer.number,
                 kind=transfer.kind,
@@ -410,6 +393,61 @@ def _make_calls(
     return sorted(calls, key=lambda call: call.t_ns)
 
 
-def _make_frame(file: str, line: int, function: str) -> StackFrame:
-    text = "" if library_of(file) else mask_text(linecache.getline(file, line).strip()[:200])
-    return StackFrame(file=file, line=line, function=function, text=text)
+def _make_frame(file: str, line: int, function: str) -> schema.StackFrame:
+    text = (
+        ""
+        if schema.library_of(file)
+        else masking.mask_text(linecache.getline(file, line).strip()[:200])
+    )
+    return schema.StackFrame(file=file, line=line, function=function, text=text)
+
+
+TIMEOUT_S = 5.0
+"""Time for all stacks of one account: the monitor reads nothing else meanwhile."""
+NO_ANSWER = "it does not answer, because a thread holds the interpreter lock"
+
+
+class _Frame(msgspec.Struct):
+    name: str
+    filename: str = ""
+    line: int = 0
+
+
+class _Thread(msgspec.Struct):
+    thread_id: int
+    thread_name: str | None = None
+    os_thread_id: int | None = None
+    frames: list[_Frame] = []
+
+
+def dump_stack(pid: int, timeout_s: float = TIMEOUT_S) -> tuple[list[tuple[str, int, str]], str]:
+    """Read the stack of the main thread.
+
+    Args:
+        pid: the process.
+        timeout_s: time for it; without any the process is not read.
+
+    Returns:
+        File, line and function of its frames, innermost first; and why the process has not
+        answered, with the reason why there is no stack.
+    """
+    program = shutil.which("py-spy")
+    if program is None:
+        return [], f"{NO_ANSWER}; py-spy, which could read its stack, is not installed"
+    if timeout_s <= 0:
+        return [], f"{NO_ANSWER}; there was no time to read its stack"
+    try:
+        result = subprocess.run(
+            [program, "dump", "--pid", str(pid), "--json", "--nonblocking", "--full-filenames"],
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        threads = msgspec.json.decode(result.stdout, type=list[_Thread])
+    except (OSError, subprocess.TimeoutExpired, *schema.MALFORMED_JSON):
+        return [], f"{NO_ANSWER}; py-spy could not read its stack"
+    for thread in threads:
+        if thread.os_thread_id == pid or thread.thread_name == "MainThread":
+            frames = [(frame.filename, frame.line, frame.name) for frame in thread.frames]
+            return frames, NO_ANSWER
+    return [], NO_ANSWER

@@ -15,10 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from stepscope.errors import StepscopeError, explain_os_error
-from stepscope.quantities import count_of, duration, file_size
-from stepscope.schema import LauncherInfo
-from stepscope.store import RunMirror, SharedRun, UploadRefusedError
+from stepscope import errors, quantities, schema, store
 
 INTERVAL_S = 5.0
 """Time between two uploads; a heartbeat is written as often."""
@@ -81,7 +78,7 @@ class Uploader:
         limit_bytes: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._mirror = RunMirror(directory)
+        self._mirror = store.RunMirror(directory)
         self._directory = directory
         self._limit_bytes = limit_bytes
         self._clock = clock
@@ -140,7 +137,7 @@ class Uploader:
         elif behind_s >= NOTED_AFTER_S:
             because = f": {self._reason}" if self._reason else ""
             notes.append(
-                f"the object store is {duration(1e9 * behind_s)} behind, with "
+                f"the object store is {quantities.duration(1e9 * behind_s)} behind, with "
                 f"{_describe(*self._measure())} to upload{because}"
             )
         return notes
@@ -224,12 +221,12 @@ class Uploader:
             self._mirror.send(self._stop.is_set)
             self._complete_s, self._reason = start_s, None
             return self._mirror.is_complete()
-        except UploadRefusedError as error:
+        except store.UploadRefusedError as error:
             self._reason, self._is_refused = str(error), True
-        except StepscopeError as error:
+        except errors.StepscopeError as error:
             self._reason = str(error).rstrip(".")
         except OSError as error:
-            self._reason = explain_os_error(error)
+            self._reason = errors.explain_os_error(error)
         return False
 
     def _measure(self) -> tuple[int, int]:
@@ -249,7 +246,7 @@ def discard_staging(directory: Path) -> None:
     Of a run of several launchers, the small documents stay, by which the next start of the job on
     this machine gets its names, and nothing is removed while another launcher records here.
     """
-    run = SharedRun(directory)
+    run = store.SharedRun(directory)
     info = run.read_info()
     if info is None or info.job is None:
         shutil.rmtree(directory, ignore_errors=True)
@@ -258,10 +255,10 @@ def discard_staging(directory: Path) -> None:
             shutil.rmtree(directory / name, ignore_errors=True)
 
 
-def _has_ended(run: SharedRun, launcher: LauncherInfo) -> bool:
+def _has_ended(run: store.SharedRun, launcher: schema.LauncherInfo) -> bool:
     status = run.read_status(launcher.node)
     return status is not None and status.state.is_final
 
 
 def _describe(count: int, size_bytes: int) -> str:
-    return f"{count_of(count, 'file')} ({file_size(size_bytes)})"
+    return f"{quantities.count_of(count, 'file')} ({quantities.file_size(size_bytes)})"

@@ -1,4 +1,3 @@
-from .directory import write_report_directory as write_report_directory
-from .display import Shown as Shown, show as show
-from .html import render_html as render_html
+from .display import show as show
+from .html import render_html as render_html, write_report_directory as write_report_directory
 from .notebook import render_notebook as render_notebook

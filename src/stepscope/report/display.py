@@ -1,4 +1,7 @@
-"""Sections of a report in a notebook: HTML, with charts by Matplotlib if it is installed."""
+"""Sections of a report in a notebook: HTML, with charts by Matplotlib if it is installed.
+
+Charts as tables, for environments that cannot draw them.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,10 @@ import re
 from collections.abc import Iterable, Iterator
 from html import escape
 
-from stepscope.diagnosis import LEARNING_TITLE, Fix, Verdict
-from stepscope.quantities import count, count_of, figure, percent
-from stepscope.report.chart_tables import make_chart_table
+from stepscope import diagnosis, quantities, schema
+from stepscope.quantities import figure
 from stepscope.report.drawing import draw_chart
-from stepscope.views.profiling_report import (
-    Block,
-    Cell,
-    Check,
-    Column,
-    Listing,
-    Report,
-    Section,
-    Table,
-    Text,
-)
+from stepscope.views import profiling_report
 
 _CODE = re.compile(r"`([^`]+)`")
 _SIGNS = {"warning": "▲ ", "missing": "<b>Not available.</b> "}
@@ -36,7 +28,7 @@ class Shown:
         return self.html
 
 
-def show(report: Report, section: str) -> Shown:
+def show(report: profiling_report.Report, section: str) -> Shown:
     """Render one section of a report.
 
     Args:
@@ -52,33 +44,41 @@ def show(report: Report, section: str) -> Shown:
     return Shown("".join(_render_section(sections[section], level=2)))
 
 
-def _build_head(report: Report) -> Section:
+def _build_head(report: profiling_report.Report) -> profiling_report.Section:
     scope = "The job is still running; this" if report.in_progress else "This"
     texts = (f"{scope} report covers the run until {report.until}.", report.about, report.notice)
-    return Section(
+    return profiling_report.Section(
         id="head",
         title=f"Profiling report of {report.run_id}",
-        blocks=[*(Text(text=text) for text in texts), Listing(items=report.notes)],
+        blocks=[
+            *(profiling_report.Text(text=text) for text in texts),
+            profiling_report.Listing(items=report.notes),
+        ],
     )
 
 
-def _build_verdict(verdict: Verdict) -> Section:
-    blocks: list[Block] = []
+def _build_verdict(verdict: diagnosis.Verdict) -> profiling_report.Section:
+    blocks: list[profiling_report.Block] = []
     if verdict.suspect != "insufficient_evidence":
         text = (
-            f"{count_of(verdict.step_count, 'step')} measured. Confidence "
-            f"{percent(verdict.confidence_ratio)}. Shares are of {verdict.share_of}. "
+            f"{quantities.count_of(verdict.step_count, 'step')} measured. Confidence "
+            f"{quantities.percent(verdict.confidence_ratio)}. Shares are of {verdict.share_of}. "
             f"{verdict.confidence_basis}"
         )
-        blocks.append(Text(text=text))
+        blocks.append(profiling_report.Text(text=text))
     if verdict.phases:
-        columns = [Column(label="phase"), Column(label="share", unit="%", digits=1)]
-        shares: list[list[Cell]] = [
+        columns = [
+            profiling_report.Column(label="phase"),
+            profiling_report.Column(label="share", unit="%", digits=1),
+        ]
+        shares: list[list[profiling_report.Cell]] = [
             [_name(phase), 100 * share] for phase, share in verdict.phases.items() if share
         ]
-        blocks.append(Table(title="Step time by phase", columns=columns, rows=shares))
+        blocks.append(
+            profiling_report.Table(title="Step time by phase", columns=columns, rows=shares)
+        )
     if verdict.share_basis:
-        blocks.append(Text(text=verdict.share_basis))
+        blocks.append(profiling_report.Text(text=verdict.share_basis))
     lists = {
         "Evidence": [evidence.text for evidence in verdict.evidence[1:]],
         "Contributing causes": [f"{_name(also.cause)}: {also.text}" for also in verdict.also],
@@ -87,18 +87,22 @@ def _build_verdict(verdict: Verdict) -> Section:
         "Checked" if verdict.suspect == "healthy" else "Not the cause": [
             f"{_name(suspect.suspect)}: {suspect.why}" for suspect in verdict.ruled_out
         ],
-        LEARNING_TITLE: [] if verdict.learning is None else verdict.learning.lines,
+        diagnosis.LEARNING_TITLE: [] if verdict.learning is None else verdict.learning.lines,
         "Notes": verdict.notes,
     }
     sections = [
-        Section(id=title, title=title, blocks=[Listing(items=items)])
+        profiling_report.Section(
+            id=title, title=title, blocks=[profiling_report.Listing(items=items)]
+        )
         for title, items in lists.items()
         if items
     ]
-    return Section(id="verdict", title=verdict.headline, blocks=blocks, sections=sections)
+    return profiling_report.Section(
+        id="verdict", title=verdict.headline, blocks=blocks, sections=sections
+    )
 
 
-def _describe_fix(fix: Fix) -> str:
+def _describe_fix(fix: diagnosis.Fix) -> str:
     prediction = f" Predicted {fix.prediction.text}." if fix.prediction is not None else ""
     return f"{fix.title}: {fix.instructions}.{prediction} Reason: {fix.why}"
 
@@ -107,7 +111,7 @@ def _name(identifier: str) -> str:
     return identifier.replace("_", " ")
 
 
-def _render_section(section: Section, *, level: int) -> Iterator[str]:
+def _render_section(section: profiling_report.Section, *, level: int) -> Iterator[str]:
     yield f"<h{level}>{escape(section.title)}</h{level}>"
     for block in section.blocks:
         yield _render_block(block)
@@ -115,16 +119,16 @@ def _render_section(section: Section, *, level: int) -> Iterator[str]:
         yield from _render_section(inner, level=min(level + 1, 4))
 
 
-def _render_block(block: Block) -> str:
+def _render_block(block: profiling_report.Block) -> str:
     match block:
-        case Text():
+        case profiling_report.Text():
             return f"<p>{_SIGNS.get(block.tone, '')}{_render_prose(block.text)}</p>"
-        case Listing():
+        case profiling_report.Listing():
             items = "".join(f"<li>{_render_prose(item)}</li>" for item in block.items)
             return f"<ul>{items}</ul>" if items else ""
-        case Check():
+        case profiling_report.Check():
             return _render_check(block)
-        case Table():
+        case profiling_report.Table():
             body = _render_table(block)
         case _:
             body = draw_chart(block) or _render_table(make_chart_table(block))
@@ -139,11 +143,11 @@ def _render_prose(text: str) -> str:
     return _CODE.sub(r"<code>\1</code>", escape(text))
 
 
-def _render_check(check: Check) -> str:
+def _render_check(check: profiling_report.Check) -> str:
     facts = {
-        "datapoints": count(check.datapoints),
-        "violations": count(check.violations),
-        "triggered": count_of(check.triggered, "time"),
+        "datapoints": quantities.count(check.datapoints),
+        "violations": quantities.count(check.violations),
+        "triggered": quantities.count_of(check.triggered, "time"),
         **({"last triggered": check.last_at} if check.last_at else {}),
         **check.parameters,
     }
@@ -153,7 +157,7 @@ def _render_check(check: Check) -> str:
     return f"<p>{head} {_render_prose(text)}</p><p><small>{details}</small></p>"
 
 
-def _render_table(table: Table) -> str:
+def _render_table(table: profiling_report.Table) -> str:
     units = (f" [{column.unit}]" if column.unit else "" for column in table.columns)
     labels = [column.label + unit for column, unit in zip(table.columns, units, strict=True)]
     body = [
@@ -167,7 +171,122 @@ def _render_row(cells: Iterable[str], tag: str) -> str:
     return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
 
 
-def _format_cell(cell: Cell, column: Column) -> str:
+def _format_cell(cell: profiling_report.Cell, column: profiling_report.Column) -> str:
     if cell is None or (not isinstance(cell, str) and column.digits is not None):
         return figure(cell, column.digits or 0)
     return str(cell)
+
+
+_BOX = ("min", "p25", "p50", "p75", "p95", "max")
+_EXTREMES = ("min", "mean", "max")
+
+
+def make_chart_table(chart: profiling_report.Chart) -> profiling_report.Table:
+    """Convert a chart to a table; of a heat map, the extremes and means of its rows."""
+    match chart:
+        case profiling_report.Pie():
+            columns = [
+                profiling_report.Column(label="name"),
+                profiling_report.Column(label="share", unit="%", digits=2),
+            ]
+            rows: list[list[profiling_report.Cell]] = [
+                [s.name, 100 * s.share_ratio] for s in chart.slices
+            ]
+            return profiling_report.Table(
+                title=chart.title, columns=columns, rows=rows, share_of=chart.share_of
+            )
+        case profiling_report.Histogram():
+            columns, rows = _tabulate_histogram(chart)
+        case profiling_report.Boxes():
+            columns = [
+                profiling_report.Column(label="name"),
+                profiling_report.Column(label="samples", digits=0),
+            ]
+            columns += [profiling_report.Column(label=name, unit="%", digits=2) for name in _BOX]
+            rows = [
+                [name, box.count, *(getattr(box, figure) for figure in _BOX)]
+                for name, box in chart.boxes.items()
+            ]
+        case profiling_report.Heatmap():
+            columns = [profiling_report.Column(label=name) for name in ("row", *_EXTREMES)]
+            rows = [
+                [row.name, *_format_extremes(row.shade_ratio, row.full, row.unit)]
+                for row in chart.rows
+            ]
+        case profiling_report.Curves():
+            columns = [
+                profiling_report.Column(label="name"),
+                _number_column(chart.x_axis, chart.x_unit),
+                _number_column(chart.y_axis, chart.y_unit),
+            ]
+            rows = [
+                [curve.name, _scale(x, chart.x_unit), _scale(y, chart.y_unit)]
+                for curve in chart.curves
+                for x, y in zip(curve.x, curve.y, strict=True)
+            ]
+        case profiling_report.BarChart():
+            columns = [
+                profiling_report.Column(label=chart.item),
+                _number_column(chart.axis, chart.unit),
+            ]
+            rows = [
+                [name, _scale(value, chart.unit)]
+                for name, value in zip(chart.names, chart.values, strict=True)
+            ]
+        case profiling_report.Matrix():
+            columns = [
+                profiling_report.Column(label=chart.row),
+                *(_number_column(name, chart.unit) for name in chart.columns),
+            ]
+            rows = [
+                [name, *(_scale(value, chart.unit) for value in values)]
+                for name, values in zip(chart.rows, chart.values, strict=True)
+            ]
+        case profiling_report.Lines():
+            columns = [
+                profiling_report.Column(label="name"),
+                profiling_report.Column(label="time", unit="s", digits=2),
+                profiling_report.Column(label=chart.y_axis, unit=chart.unit, digits=chart.digits),
+            ]
+            rows = [
+                [line.name, *point]
+                for line in chart.lines
+                for point in zip(line.x, line.y, strict=True)
+            ]
+    return profiling_report.Table(title=chart.title, columns=columns, rows=rows, more=chart.more)
+
+
+def _number_column(label: str, unit: schema.Unit) -> profiling_report.Column:
+    """Make a column of numbers in a unit; of counts without decimals."""
+    if unit == "ratio":
+        return profiling_report.Column(label=label, unit="%", digits=1)
+    return profiling_report.Column(label=label, digits=0 if unit == "count" else 4)
+
+
+def _scale(value: float | None, unit: schema.Unit) -> float | None:
+    return 100 * value if value is not None and unit == "ratio" else value
+
+
+def _tabulate_histogram(
+    chart: profiling_report.Histogram,
+) -> tuple[list[profiling_report.Column], list[list[profiling_report.Cell]]]:
+    edges = [
+        profiling_report.Column(label=side, unit=chart.unit, digits=chart.digits)
+        for side in ("from", "to")
+    ]
+    columns = [
+        *edges,
+        *(profiling_report.Column(label=bars.name, digits=0) for bars in chart.series),
+    ]
+    rows: list[list[profiling_report.Cell]] = [
+        [low, high, *(bars.counts[index] for bars in chart.series)]
+        for index, (low, high) in enumerate(zip(chart.edges[:-1], chart.edges[1:], strict=True))
+        if any(bars.counts[index] for bars in chart.series)
+    ]
+    return columns, rows
+
+
+def _format_extremes(shades: list[float | None], full: float, unit: str) -> list[str]:
+    values = [full * shade for shade in shades if shade is not None]
+    extremes = (min(values), sum(values) / len(values), max(values)) if values else (None,) * 3
+    return [quantities.in_unit(value, unit) for value in extremes]

@@ -8,17 +8,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
-from stepscope.views.profiling_report import (
-    BarChart,
-    Boxes,
-    Chart,
-    Curves,
-    Heatmap,
-    Histogram,
-    Lines,
-    Matrix,
-    Pie,
-)
+from stepscope.views import profiling_report
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c8c", "#c9b800")
 """Palette that is distinguishable with any colour vision (Okabe and Ito, 2008)."""
@@ -27,15 +17,19 @@ _WIDTH, _HEIGHT = 7.5, 3.2
 _MAX_LABEL_LENGTH = 40
 
 
-def draw_chart(chart: Chart) -> str | None:
+def draw_chart(chart: profiling_report.Chart) -> str | None:
     """Draw a chart as SVG; None without Matplotlib."""
     if find_spec("matplotlib") is None:
         return None
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    rows = len(chart.rows) if isinstance(chart, Heatmap | Matrix) else 0
-    rows = len(chart.names) if isinstance(chart, BarChart) else rows
+    rows = (
+        len(chart.rows)
+        if isinstance(chart, profiling_report.Heatmap | profiling_report.Matrix)
+        else 0
+    )
+    rows = len(chart.names) if isinstance(chart, profiling_report.BarChart) else rows
     # Without pyplot, so that the settings of the notebook stay unchanged.
     with rc_context({"svg.fonttype": "path", "font.size": 9}):
         figure = Figure(figsize=(_WIDTH, max(_HEIGHT, 0.8 + 0.18 * rows)), layout="constrained")
@@ -47,7 +41,7 @@ def draw_chart(chart: Chart) -> str | None:
     return re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
 
 
-def _draw_pie(axes: Any, chart: Pie) -> None:
+def _draw_pie(axes: Any, chart: profiling_report.Pie) -> None:
     shares = [wedge.share_ratio for wedge in chart.slices]
     wedges, *_ = axes.pie(
         shares, colors=COLOURS, wedgeprops={"width": 0.4, "edgecolor": "white"}, startangle=90
@@ -56,7 +50,7 @@ def _draw_pie(axes: Any, chart: Pie) -> None:
     axes.legend(wedges, names, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
 
 
-def _draw_histogram(axes: Any, chart: Histogram) -> None:
+def _draw_histogram(axes: Any, chart: profiling_report.Histogram) -> None:
     for index, bars in enumerate(chart.series):
         axes.stairs(
             bars.counts,
@@ -74,7 +68,7 @@ def _draw_histogram(axes: Any, chart: Histogram) -> None:
     _add_legend(axes, len(chart.series))
 
 
-def _draw_boxes(axes: Any, chart: Boxes) -> None:
+def _draw_boxes(axes: Any, chart: profiling_report.Boxes) -> None:
     stats = [
         {
             "label": _plain(name),
@@ -100,7 +94,7 @@ def _draw_boxes(axes: Any, chart: Boxes) -> None:
     _add_legend(axes, 2)
 
 
-def _draw_heatmap(axes: Any, chart: Heatmap) -> None:
+def _draw_heatmap(axes: Any, chart: profiling_report.Heatmap) -> None:
     grid = [
         [float("nan") if shade is None else 100 * shade for shade in row.shade_ratio]
         for row in chart.rows
@@ -113,7 +107,7 @@ def _draw_heatmap(axes: Any, chart: Heatmap) -> None:
     axes.figure.colorbar(image, ax=axes, label="%")
 
 
-def _draw_lines(axes: Any, chart: Lines) -> None:
+def _draw_lines(axes: Any, chart: profiling_report.Lines) -> None:
     for index, line in enumerate(chart.lines):
         style = _STYLES[index % len(_STYLES)]
         colour = COLOURS[index % len(COLOURS)]
@@ -124,7 +118,7 @@ def _draw_lines(axes: Any, chart: Lines) -> None:
     _add_legend(axes, len(chart.lines))
 
 
-def _draw_curves(axes: Any, chart: Curves) -> None:
+def _draw_curves(axes: Any, chart: profiling_report.Curves) -> None:
     for index, curve in enumerate(chart.curves):
         axes.plot(
             _numbers(curve.x, chart.x_unit),
@@ -140,7 +134,7 @@ def _draw_curves(axes: Any, chart: Curves) -> None:
     _add_legend(axes, len(chart.curves))
 
 
-def _draw_bar_chart(axes: Any, chart: BarChart) -> None:
+def _draw_bar_chart(axes: Any, chart: profiling_report.BarChart) -> None:
     axes.barh(range(len(chart.names)), _numbers(chart.values, chart.unit), color=COLOURS[0])
     axes.set_yticks(range(len(chart.names)))
     axes.set_yticklabels([_plain(name) for name in chart.names], fontsize=7)
@@ -148,7 +142,7 @@ def _draw_bar_chart(axes: Any, chart: BarChart) -> None:
     axes.set_xlabel(_label(chart.axis, chart.unit))
 
 
-def _draw_matrix(axes: Any, chart: Matrix) -> None:
+def _draw_matrix(axes: Any, chart: profiling_report.Matrix) -> None:
     grid = [_numbers(row, chart.unit) for row in chart.values]
     image = axes.imshow(grid, aspect="auto", cmap="viridis")
     axes.set_yticks(range(len(chart.rows)))
@@ -181,12 +175,12 @@ def _plain(text: str) -> str:
 
 
 _DRAW: dict[type, Callable[[Any, Any], None]] = {
-    BarChart: _draw_bar_chart,
-    Curves: _draw_curves,
-    Matrix: _draw_matrix,
-    Pie: _draw_pie,
-    Histogram: _draw_histogram,
-    Boxes: _draw_boxes,
-    Heatmap: _draw_heatmap,
-    Lines: _draw_lines,
+    profiling_report.BarChart: _draw_bar_chart,
+    profiling_report.Curves: _draw_curves,
+    profiling_report.Matrix: _draw_matrix,
+    profiling_report.Pie: _draw_pie,
+    profiling_report.Histogram: _draw_histogram,
+    profiling_report.Boxes: _draw_boxes,
+    profiling_report.Heatmap: _draw_heatmap,
+    profiling_report.Lines: _draw_lines,
 }

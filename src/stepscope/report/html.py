@@ -1,14 +1,23 @@
-"""Report as one HTML page that opens from disk and needs no network."""
+"""Report as one HTML page that opens from disk and needs no network.
+
+Report as a directory of the files that SageMaker Debugger writes.
+
+profiler-report.html
+profiler-report.ipynb
+profiler-reports/RULE.json   one for each rule
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from html import escape
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from stepscope.assets import read_web_asset
-from stepscope.errors import UsageError
+from stepscope import assets, errors, output_files, schema
 from stepscope.views.profiling_report import Report
 
 NOT_BUILT = (
@@ -53,9 +62,9 @@ def render_html(report: Report) -> str:
         UsageError: this installation lacks the built script.
     """
     try:
-        script, style = read_web_asset("report.js"), read_web_asset("report.css")
+        script, style = assets.read_web_asset("report.js"), assets.read_web_asset("report.css")
     except FileNotFoundError as error:
-        raise UsageError(NOT_BUILT) from error
+        raise errors.UsageError(NOT_BUILT) from error
     return _PAGE.format(
         policy=_POLICY,
         version=escape(report.version),
@@ -70,3 +79,42 @@ def render_html(report: Report) -> str:
 def json_in_script(payload: msgspec.Struct) -> str:
     """Encode JSON that cannot end a script element or open a comment, for any names in it."""
     return msgspec.json.encode(payload).decode().translate(_UNSAFE_IN_SCRIPT)
+
+
+RULE_KEYS = ("RuleTriggered", "Violations", "Details", "Datapoints", "RuleParameters")
+"""Keys of the file of a rule."""
+REPORT_NAME = "profiler-report"
+RULES_NAME = "profiler-reports"
+
+
+def write_report_directory(
+    directory: Path, *, page: str, notebook: bytes, findings: Mapping[str, schema.Finding]
+) -> None:
+    """Write the files, each at once, so that a reader of a running job sees whole ones.
+
+    Args:
+        directory: where they go; created if absent.
+        page: the report as HTML.
+        notebook: the report as a notebook in that directory.
+        findings: findings of the rules by name.
+    """
+    rules_directory = directory / RULES_NAME
+    rules_directory.mkdir(parents=True, exist_ok=True)
+    contents = {
+        directory / f"{REPORT_NAME}.html": page.encode(),
+        directory / f"{REPORT_NAME}.ipynb": notebook,
+    } | {rules_directory / f"{rule}.json": render_finding(f) for rule, f in findings.items()}
+    for path, content in contents.items():
+        with output_files.atomic_write(path) as file:
+            file.write(content)
+
+
+def render_finding(finding: schema.Finding) -> bytes:
+    """Render a finding with the keys of Debugger's files.
+
+    Details of a rule without data, or of one that failed, name the reason: its zeros are no counts.
+    """
+    fields: dict[str, Any] = msgspec.to_builtins(finding)
+    reasons = {name: fields[name] for name in ("missing", "error") if fields[name] is not None}
+    fields["Details"] |= reasons
+    return msgspec.json.format(msgspec.json.encode({key: fields[key] for key in RULE_KEYS}))

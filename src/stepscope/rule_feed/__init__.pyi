@@ -1,26 +1,19 @@
 from .check import (
+    UNREADABLE_INPUTS as UNREADABLE_INPUTS,
     RuleReport as RuleReport,
     check_rules as check_rules,
     choose_rules as choose_rules,
     describe_rules as describe_rules,
     progress_of as progress_of,
     rule_names as rule_names,
-)
-from .damage import (
-    UNREADABLE_INPUTS as UNREADABLE_INPUTS,
     withhold_damaged as withhold_damaged,
 )
-from .feed import (
-    DEFAULT_SCAN_NS as DEFAULT_SCAN_NS,
-    RuleFeed as RuleFeed,
-)
+from .feed import DEFAULT_SCAN_NS as DEFAULT_SCAN_NS, RuleFeed as RuleFeed
 from .learning import (
+    RULES_DOCUMENT as RULES_DOCUMENT,
     find_tensor_issues as find_tensor_issues,
     judge_learning as judge_learning,
     make_verdict as make_verdict,
-)
-from .recorded import (
-    RULES_DOCUMENT as RULES_DOCUMENT,
     recorded_rules as recorded_rules,
 )
 from .selection import (

@@ -1,4 +1,7 @@
-"""Evaluation of rules on a run and descriptions of rules, for commands and reports."""
+"""Evaluation of rules on a run and descriptions of rules, for commands and reports.
+
+Findings on a run of which some files cannot be read.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from stepscope.errors import UsageError
+from stepscope import errors, run, schema, store
 from stepscope.rule_feed.feed import DEFAULT_SCAN_NS, RuleFeed
-from stepscope.rule_feed.recorded import recorded_rules
+from stepscope.rule_feed.learning import recorded_rules
 from stepscope.rules import (
     Evaluation,
     Registry,
@@ -25,9 +28,6 @@ from stepscope.rules import (
     read_configuration,
     summary,
 )
-from stepscope.run import has_ended
-from stepscope.schema import Delivery, Finding, Progress
-from stepscope.store import RunReader
 
 
 class RuleDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,12 +42,12 @@ class RuleDescription(msgspec.Struct, frozen=True, kw_only=True):
 class RuleReport(msgspec.Struct, frozen=True, kw_only=True):
     """Findings of the rules in a run."""
 
-    findings: list[Finding]
+    findings: list[schema.Finding]
     end_ns: int | None
     """End of the evaluated part of the run."""
     fired: list[str]
     """Rules that fired."""
-    deliveries: list[Delivery] = []
+    deliveries: list[schema.Delivery] = []
     """Alerts that were delivered while the job ran."""
     damage: list[str] = []
     """Parts of the run that could not be read."""
@@ -107,7 +107,7 @@ def rule_names(names: Sequence[str], among: Sequence[str] = ()) -> list[str]:
 
 
 def check_rules(
-    reader: RunReader, rules: Iterable[Rule[Any]], *, scan_ns: int = DEFAULT_SCAN_NS
+    reader: store.RunReader, rules: Iterable[Rule[Any]], *, scan_ns: int = DEFAULT_SCAN_NS
 ) -> RuleReport:
     """Evaluate rules on a run, as far as it has been written."""
     evaluation = Evaluation(rules)
@@ -116,7 +116,7 @@ def check_rules(
     return rule_report(reader, evaluation)
 
 
-def rule_report(reader: RunReader, evaluation: Evaluation) -> RuleReport:
+def rule_report(reader: store.RunReader, evaluation: Evaluation) -> RuleReport:
     """Report the findings of an evaluation so far."""
     findings = evaluation.findings(progress_of(reader))
     recorded = recorded_rules(reader)
@@ -129,9 +129,9 @@ def rule_report(reader: RunReader, evaluation: Evaluation) -> RuleReport:
     )
 
 
-def progress_of(reader: RunReader) -> Progress:
+def progress_of(reader: store.RunReader) -> schema.Progress:
     """Return `running` for a run that may still grow, by its job's status."""
-    return "ended" if has_ended(reader.statuses().values()) else "running"
+    return "ended" if run.has_ended(reader.statuses().values()) else "running"
 
 
 def make_registry(names: Sequence[str]) -> tuple[Registry, list[str]]:
@@ -143,7 +143,7 @@ def make_registry(names: Sequence[str]) -> tuple[Registry, list[str]]:
         try:
             registry.register(rule)
         except ValueError as error:
-            raise UsageError(f"{file_rule}: {error}; give yours another name.") from error
+            raise errors.UsageError(f"{file_rule}: {error}; give yours another name.") from error
         registered_names[file_rule] = rule.__name__
     return registry, [registered_names.get(name, name) for name in names]
 
@@ -152,11 +152,62 @@ def _read(config: Path) -> dict[str, Any]:
     try:
         text = config.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{config} cannot be read: {error}.") from error
+        raise errors.UsageError(f"{config} cannot be read: {error}.") from error
     try:
         settings = json.loads(text) if config.suffix == ".json" else tomllib.loads(text)
     except ValueError as error:
-        raise UsageError(f"{config} is neither TOML nor, as .json, JSON: {error}.") from error
+        raise errors.UsageError(
+            f"{config} is neither TOML nor, as .json, JSON: {error}."
+        ) from error
     if not isinstance(settings, dict):
-        raise UsageError(f"{config} holds no table of parameters per rule.")
+        raise errors.UsageError(f"{config} holds no table of parameters per rule.")
     return settings
+
+
+UNREADABLE_INPUTS = (
+    "a part of the data that this rule reads cannot be read, so its figures are withheld"
+)
+
+
+def withhold_damaged(
+    reader: store.RunReader, rules: Iterable[Rule[Any]], findings: Iterable[schema.Finding]
+) -> list[schema.Finding]:
+    """Withhold the figures of rules that read damaged files.
+
+    Args:
+        reader: reader with which the rules were evaluated: its `damage` is complete.
+        rules: the rules.
+        findings: their findings.
+
+    Returns:
+        The findings. Those of rules that read a damaged file have no sentences and no details;
+        the files may hold what such a rule looks for, so it does not report that there is no issue.
+    """
+    if not reader.damage:
+        return list(findings)
+    damaged = {rule.name for rule in rules if _reads_damage(reader, rule)}
+    return [_withhold(item) if item.rule in damaged else item for item in findings]
+
+
+def _reads_damage(reader: store.RunReader, rule: Rule[Any]) -> bool:
+    """Evaluate a rule alone, which shows what it reads."""
+    with reader.trace_use() as traced:
+        evaluation = Evaluation([rule])
+        for inputs in RuleFeed(reader, inputs_reader=traced).ranges(final=True):
+            evaluation.feed(inputs)
+        evaluation.findings()
+        return bool(traced.damage_used)
+
+
+def _withhold(finding: schema.Finding) -> schema.Finding:
+    if finding.error is not None:
+        return finding
+    return msgspec.structs.replace(
+        finding,
+        status=schema.RuleStatus.NOT_APPLICABLE
+        if finding.status is schema.RuleStatus.NO_ISSUES_FOUND
+        else finding.status,
+        details={},
+        sentences=[],
+        missing=UNREADABLE_INPUTS,
+    )

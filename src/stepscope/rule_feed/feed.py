@@ -16,18 +16,9 @@ from functools import cached_property
 
 import numpy as np
 
-from stepscope.analysis import (
-    Device,
-    LoggedScalars,
-    Series,
-    TensorSeries,
-    TensorValues,
-    merge_series,
-)
-from stepscope.rule_feed.new_rows import NewRows
-from stepscope.rule_feed.steps import StepFinder, StepRows
+from stepscope import analysis, rules, schema, store
+from stepscope.rule_feed.steps import NewRows, StepFinder, StepRows
 from stepscope.rule_feed.traces import StoredRuleTrace
-from stepscope.rules import RULE_METRICS, Batches, RankStepTimes, RuleTrace
 from stepscope.run import (
     EndedSpans,
     Period,
@@ -42,8 +33,6 @@ from stepscope.run import (
     reading_ahead,
     sampling_period_ns,
 )
-from stepscope.schema import DataLoaderSettingsFact, ImportedFact, NodeInfo, ProcessInfo
-from stepscope.store import RunReader, open_run
 
 DEFAULT_SCAN_NS = 60_000_000_000
 SCANS_AT_ONCE = 60
@@ -55,7 +44,7 @@ ALIVE_NS = 60_000_000_000
 MAX_DURATION_NS = 600_000_000_000
 """Batches and compilations that take longer are not found."""
 _COMPUTED_NAMES = ("steps", "batches", "compiler_time", "compilations")
-_USUAL_NAMES = frozenset({*_COMPUTED_NAMES, RULE_METRICS[0]})
+_USUAL_NAMES = frozenset({*_COMPUTED_NAMES, rules.RULE_METRICS[0]})
 COMPILER_FRAMES = ("%torch/_dynamo/convert_frame%", "%torch/_inductor/compile_fx%")
 
 
@@ -70,10 +59,10 @@ class RuleFeed:
 
     def __init__(
         self,
-        reader: RunReader,
+        reader: store.RunReader,
         *,
         scan_ns: int = DEFAULT_SCAN_NS,
-        inputs_reader: RunReader | None = None,
+        inputs_reader: store.RunReader | None = None,
     ) -> None:
         self.reader = reader
         self.inputs_reader = inputs_reader or reader
@@ -147,12 +136,7 @@ class RuleFeed:
         """
         range_end_ns = min(end, data_ns + SCANS_AT_ONCE * self.scan_ns)
         inputs = RangeInputs(
-            self,
-            start,
-            range_end_ns,
-            self._steps,
-            self._rows,
-            final=final and range_end_ns == end,
+            self, start, range_end_ns, self._steps, self._rows, final=final and range_end_ns == end
         )
         inputs.read(names)
         return inputs
@@ -185,7 +169,7 @@ class RuleFeed:
             self._origin_ns = min(candidates)
         return self._origin_ns
 
-    def unseen_traces(self) -> list[RuleTrace]:
+    def unseen_traces(self) -> list[rules.RuleTrace]:
         """Traces that were not returned before."""
         traces = load_traces(self.inputs_reader)
         new_traces = [trace for trace in traces if trace.trace not in self._returned_traces]
@@ -270,8 +254,8 @@ class RangeInputs:
         self._rows = rows
         self._final = final
         self._step_rows: StepRows | None = None
-        self._series: dict[str, dict[Device, Series]] = {}
-        self._values: dict[str, list[TensorValues]] = {}
+        self._series: dict[str, dict[analysis.Device, analysis.Series]] = {}
+        self._values: dict[str, list[analysis.TensorValues]] = {}
 
     @property
     def is_imported(self) -> bool:
@@ -279,23 +263,23 @@ class RangeInputs:
         return self.run.is_imported
 
     @property
-    def nodes(self) -> dict[str, NodeInfo]:
+    def nodes(self) -> dict[str, schema.NodeInfo]:
         """Nodes by name."""
         return self.run.nodes
 
     @property
-    def processes(self) -> list[ProcessInfo]:
+    def processes(self) -> list[schema.ProcessInfo]:
         """Training processes."""
         return self._training_processes
 
     @cached_property
-    def steps(self) -> list[RankStepTimes]:
+    def steps(self) -> list[rules.RankStepTimes]:
         """Steps that ended before the end of the range and were not returned before."""
         rows, self._step_rows = self._step_rows or self._read_steps(), None
         return self._finder.find(rows)
 
     @cached_property
-    def settled_steps(self) -> list[RankStepTimes]:
+    def settled_steps(self) -> list[rules.RankStepTimes]:
         """Steps of this or an earlier range whose exposed exchange became known, or will not."""
         _ = self.steps
         return self._finder.unsettled.settle(self.end_ns, final=self._final)
@@ -304,36 +288,36 @@ class RangeInputs:
         return self._finder.read(self._training_processes, self.end_ns, final=self._final)
 
     @cached_property
-    def traces(self) -> list[RuleTrace]:
+    def traces(self) -> list[rules.RuleTrace]:
         """Traces that were not returned before."""
         return self._feed.unseen_traces()
 
     @cached_property
-    def tensors(self) -> list[TensorSeries]:
+    def tensors(self) -> list[analysis.TensorSeries]:
         """Statistics of tensors that were not returned before."""
         return self._rows.tensors(self.run, final=self._final)
 
     @cached_property
-    def scalars(self) -> list[LoggedScalars]:
+    def scalars(self) -> list[analysis.LoggedScalars]:
         """Losses and other logged values that were not returned before."""
         return self._rows.scalars(self.run, final=self._final)
 
-    def values_of(self, collection: str) -> list[TensorValues]:
+    def values_of(self, collection: str) -> list[analysis.TensorValues]:
         """Return the small matrices of a collection that were not returned before."""
         if collection not in self._values:
             self._values[collection] = self._rows.values(self.run, collection, final=self._final)
         return self._values[collection]
 
-    def tensors_of(self, run: str) -> list[TensorSeries]:
+    def tensors_of(self, run: str) -> list[analysis.TensorSeries]:
         """Return the statistics of the tensors of another run.
 
         Raises:
             StepscopeError: there is no such run, or it cannot be read.
         """
-        return read_tensors(Run(open_run(run)))
+        return read_tensors(Run(store.open_run(run)))
 
     @cached_property
-    def batches(self) -> list[Batches]:
+    def batches(self) -> list[rules.Batches]:
         """Batches whose creation ended in the range."""
         pids = {process.process: process.pid for process in self.run.processes}
         threaded = {p.process for p in self.run.processes if _creates_in_threads(p)}
@@ -343,7 +327,7 @@ class RangeInputs:
         ):
             by_node.setdefault(spans.node, []).append(spans)
         return [
-            Batches(
+            rules.Batches(
                 node=node,
                 start_ns=np.concatenate([part.start_ns for part in parts]),
                 duration_ns=np.concatenate([part.duration_ns for part in parts]),
@@ -357,38 +341,38 @@ class RangeInputs:
         ]
 
     @cached_property
-    def compiler_time(self) -> dict[str, Series]:
+    def compiler_time(self) -> dict[str, analysis.Series]:
         """Stack samples in torch's compiler by rank, each with the time it represents."""
         times = find_stack_samples(self.run.reader, COMPILER_FRAMES, self.run.period)
-        series: dict[str, list[Series]] = {}
+        series: dict[str, list[analysis.Series]] = {}
         for process in self._training_processes:
             if process.process in times:  # a restarted rank has two processes
                 t_ns = times[process.process]
                 weight = np.full(len(t_ns), float(sampling_period_ns(process) or 1))
-                series.setdefault(process.title, []).append(Series(t_ns, weight))
-        return {rank: merge_series(parts) for rank, parts in series.items()}
+                series.setdefault(process.title, []).append(analysis.Series(t_ns, weight))
+        return {rank: analysis.merge_series(parts) for rank, parts in series.items()}
 
     @cached_property
-    def compilations(self) -> dict[str, dict[str, Series]]:
+    def compilations(self) -> dict[str, dict[str, analysis.Series]]:
         """Compilations that ended in the range, by rank and name."""
         titles = {process.process: process.title for process in self._training_processes}
-        parts: dict[str, dict[str, list[Series]]] = {}
+        parts: dict[str, dict[str, list[analysis.Series]]] = {}
         for spans in read_ended_spans(
             self.run.reader, "compile", self.run.period, max_ns=MAX_DURATION_NS
         ):
             if spans.process in titles:  # a restarted rank has two processes
                 by_name = parts.setdefault(titles[spans.process], {})
-                series = Series(spans.start_ns, spans.duration_ns.astype(np.float64))
+                series = analysis.Series(spans.start_ns, spans.duration_ns.astype(np.float64))
                 by_name.setdefault(spans.name, []).append(series)
         return {
-            rank: {name: merge_series(series) for name, series in by_name.items()}
+            rank: {name: analysis.merge_series(series) for name, series in by_name.items()}
             for rank, by_name in parts.items()
         }
 
-    def series(self, metric: str) -> Mapping[Device, Series]:
+    def series(self, metric: str) -> Mapping[analysis.Device, analysis.Series]:
         """Return the samples of a metric by device."""
         if metric not in self._series:
-            metrics = RULE_METRICS if metric in RULE_METRICS else (metric,)
+            metrics = rules.RULE_METRICS if metric in rules.RULE_METRICS else (metric,)
             self._series |= read_series(self.run.reader, metrics, self.run.period)
         return self._series[metric]
 
@@ -413,15 +397,15 @@ class RangeInputs:
         return self._feed.from_start(self.end_ns)
 
     @property
-    def _training_processes(self) -> list[ProcessInfo]:
+    def _training_processes(self) -> list[schema.ProcessInfo]:
         return [process for process in self.run.processes if process.role == "main"]
 
 
-def _creates_in_threads(process: ProcessInfo) -> bool:
+def _creates_in_threads(process: schema.ProcessInfo) -> bool:
     """Return True for a training process of imported files whose batches no DataLoader creates, as
     with TensorFlow."""
-    is_training = process.role == "main" and bool(process.facts_of(ImportedFact))
-    return is_training and not process.facts_of(DataLoaderSettingsFact)
+    is_training = process.role == "main" and bool(process.facts_of(schema.ImportedFact))
+    return is_training and not process.facts_of(schema.DataLoaderSettingsFact)
 
 
 def _with_steps(reading: Future[RangeInputs]) -> RangeInputs:

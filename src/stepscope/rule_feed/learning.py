@@ -1,4 +1,9 @@
-"""Second verdict, "is the model learning?", from the findings of rules about tensors and losses."""
+"""Second verdict, "is the model learning?", from the findings of rules about tensors and losses.
+
+Findings that the watch process stored in a run while its job ran under `stepscope run`.
+
+Reading them evaluates nothing and imports no rule.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +11,15 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from stepscope import rule_feed, rules  # rules are loaded only for a run with tensors or losses
-from stepscope.diagnosis import Learning, Verdict, diagnose
-from stepscope.quantities import count_of
-from stepscope.rule_feed.recorded import recorded_rules
+from stepscope import (  # rules are loaded only for a run with tensors or losses
+    diagnosis,
+    quantities,
+    rule_feed,
+    rules,
+    schema,
+    store,
+)
 from stepscope.run import Run
-from stepscope.schema import Finding
-from stepscope.store import RunReader
 
 _TOPICS = ("tensors", "losses")
 _NOT_ABOUT_LEARNING = frozenset(
@@ -29,35 +36,31 @@ _STEADY_RULES = frozenset(
 MIN_STEADY_RATIO = 0.1
 """Share of the records of a tensor, or of the checks, from which their condition is a problem."""
 _LOSS_RULE = "LossNotDecreasing"
-_REQUIRED = {
-    _LOSS_RULE: "losses",
-    "VanishingGradient": "gradients",
-    "UnchangedTensor": "weights",
-}
+_REQUIRED = {_LOSS_RULE: "losses", "VanishingGradient": "gradients", "UnchangedTensor": "weights"}
 """Data that each of these rules shows to be recorded."""
 
 
-def make_verdict(run: Run) -> Verdict:
+def make_verdict(run: Run) -> diagnosis.Verdict:
     """Diagnose a run: its bottleneck and, if tensors or losses were recorded, whether the model is
     learning.
 
     The findings behind the second answer are those of the watch process if it evaluated the whole
     job, else of an evaluation now.
     """
-    verdict, findings = diagnose(run), _find_findings(run.reader)
+    verdict, findings = diagnosis.diagnose(run), _find_findings(run.reader)
     if not findings:
         return verdict  # and no rule is imported
     return msgspec.structs.replace(verdict, learning=judge_learning(findings))
 
 
-def find_tensor_issues(reader: RunReader) -> list[Finding]:
+def find_tensor_issues(reader: store.RunReader) -> list[schema.Finding]:
     """Find the rules about tensors and losses that have fired; see `make_verdict`."""
     fired = [finding for finding in _find_findings(reader) if finding.fired]
     names = _list_rules() if fired else frozenset()
     return [finding for finding in fired if finding.rule in names]
 
 
-def _find_findings(reader: RunReader) -> Sequence[Finding]:
+def _find_findings(reader: store.RunReader) -> Sequence[schema.Finding]:
     """Return the findings of the rules about tensors and losses, and maybe of others."""
     if not any(reader.has(table) for table in ("tensor_statistics", "tensor_values", "scalars")):
         return []
@@ -69,7 +72,7 @@ def _find_findings(reader: RunReader) -> Sequence[Finding]:
     return rule_feed.check_rules(reader, tensor_rules).findings
 
 
-def judge_learning(findings: Iterable[Finding]) -> Learning | None:
+def judge_learning(findings: Iterable[schema.Finding]) -> diagnosis.Learning | None:
     """Judge by the findings of all rules; None without data of those about tensors and losses."""
     names = _list_rules() - _NOT_ABOUT_LEARNING
     relevant = [finding for finding in findings if finding.rule in names and not finding.error]
@@ -83,7 +86,7 @@ def judge_learning(findings: Iterable[Finding]) -> Learning | None:
     )
     if fired:
         first = fired[0]
-        return Learning(
+        return diagnosis.Learning(
             state="issue",
             headline=f"The model may not learn as it should: {first.rule} fired first.",
             rule=first.rule,
@@ -94,20 +97,20 @@ def judge_learning(findings: Iterable[Finding]) -> Learning | None:
             not_recorded=not_recorded,
         )
     if _LOSS_RULE in {finding.rule for finding in judged}:
-        quiet = count_of(len(judged), "rule")
-        return Learning(
+        quiet = quantities.count_of(len(judged), "rule")
+        return diagnosis.Learning(
             state="healthy",
             headline=f"The model is learning: the loss decreases, and {quiet} found no problem.",
             not_recorded=not_recorded,
         )
-    return Learning(
+    return diagnosis.Learning(
         state="not_judged",
         headline="Whether the model is learning is unknown: its loss could not be judged.",
         not_recorded=not_recorded,
     )
 
 
-def _is_steady(finding: Finding) -> bool:
+def _is_steady(finding: schema.Finding) -> bool:
     """Return False for a condition that held in so few records that it is normal, and for a loss
     that has decreased on the whole."""
     if finding.rule == _LOSS_RULE:
@@ -128,10 +131,19 @@ def _list_rules() -> frozenset[str]:
     return frozenset(rule.__name__ for rule in fireable)
 
 
-def _explain_missing(findings: Iterable[Finding], judged: set[str]) -> list[str]:
+def _explain_missing(findings: Iterable[schema.Finding], judged: set[str]) -> list[str]:
     reasons = {finding.rule: finding.missing for finding in findings}
     return [
         f"{data.capitalize()} were not judged: {reasons.get(rule) or 'they were not recorded'}."
         for rule, data in _REQUIRED.items()
         if rule not in judged
     ]
+
+
+RULES_DOCUMENT = "rules"
+"""Name of the document among a run's findings that the watch process writes."""
+
+
+def recorded_rules(reader: store.RunReader) -> schema.RuleRecord | None:
+    """Read the record of the watch process; None where there was none."""
+    return reader.document(RULES_DOCUMENT, as_type=schema.RuleRecord)

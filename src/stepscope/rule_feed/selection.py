@@ -7,20 +7,19 @@ from pathlib import Path
 
 import msgspec
 
-from stepscope.errors import UsageError
+from stepscope import errors, schema
 from stepscope.rule_feed.check import make_registry
 from stepscope.rules import Registry, installed_rules, read_assignments
-from stepscope.schema import RuleSelection
 
 
 def change_rules(
-    selection: RuleSelection,
+    selection: schema.RuleSelection,
     *,
     add: Sequence[str] = (),
     remove: Sequence[str] = (),
     assignments: Sequence[str] = (),
     fixed: Iterable[str] = (),
-) -> RuleSelection:
+) -> schema.RuleSelection:
     """Add and remove rules, and set their parameters.
 
     Args:
@@ -39,9 +38,9 @@ def change_rules(
     removed = _find_removed(registry, remove, selection.names)
     contradictory = removed & {_strip_path(name) for name in added}
     if contradictory:
-        raise UsageError(f"{_join(contradictory)} cannot be added and removed at once.")
+        raise errors.UsageError(f"{_join(contradictory)} cannot be added and removed at once.")
     if removed & set(fixed):
-        raise UsageError(
+        raise errors.UsageError(
             f"{_join(removed & set(fixed))} cannot be removed: the job was started with --stop-on "
             "or --fail-on for it."
         )
@@ -50,7 +49,7 @@ def change_rules(
     settings = read_assignments(assignments, registry)
     for rule, values in settings.items():
         if rule not in present:
-            raise UsageError(f"{rule} is not evaluated; add it with --rule {rule}.")
+            raise errors.UsageError(f"{rule} is not evaluated; add it with --rule {rule}.")
         registry.get(rule)(**values)
     values_by_target = {
         f"{rule}.{parameter}": value
@@ -84,8 +83,8 @@ def _find_removed(registry: Registry, names: Iterable[str], present: Iterable[st
 
 
 def _change_names(
-    selection: RuleSelection, added: Sequence[str], removed: set[str], registry: Registry
-) -> RuleSelection:
+    selection: schema.RuleSelection, added: Sequence[str], removed: set[str], registry: Registry
+) -> schema.RuleSelection:
     """Add and remove names.
 
     Raises:
@@ -94,25 +93,25 @@ def _change_names(
     present = list_rules(selection)
     missing = removed - {_strip_path(name) for name in present}
     if missing:
-        raise UsageError(f"{_join(missing)} is not evaluated, and cannot be removed.")
+        raise errors.UsageError(f"{_join(missing)} is not evaluated, and cannot be removed.")
     together = dict.fromkeys([*present, *added])
     names = [name for name in together if _strip_path(name) not in removed]
     if not names:
-        raise UsageError("No rule would remain; keep at least one.")
+        raise errors.UsageError("No rule would remain; keep at least one.")
     if selection.names or any(":" in name for name in added):
         return msgspec.structs.replace(selection, names=names, without=[])
     without = [name for name in registry.names if name not in names]
     return msgspec.structs.replace(selection, without=without)
 
 
-def list_rules(selection: RuleSelection) -> list[str]:
+def list_rules(selection: schema.RuleSelection) -> list[str]:
     """List the rules that are evaluated: names, or `path.py:MyRule`."""
     return selection.names or [
         name for name in installed_rules().names if name not in selection.without
     ]
 
 
-def name_rules(selection: RuleSelection) -> list[str]:
+def name_rules(selection: schema.RuleSelection) -> list[str]:
     """Name the rules for `choose_rules`; nothing for all of them."""
     return list_rules(selection) if selection.without else selection.names
 

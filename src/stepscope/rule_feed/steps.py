@@ -1,29 +1,37 @@
-"""Steps of a growing run, each found once; only rows since the last step are read."""
+"""Steps of a growing run, each found once; only rows since the last step are read.
+
+Steps of a growing run until their exposed exchange is known.
+
+Collectives are written some seconds later than spans: a process dumps its recorder every few
+seconds.
+
+Rows of tensors and scalars that were not returned before, of a run that may be growing.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stepscope.analysis import (
-    FLAG_NEW_MODEL,
-    FLAG_NO_OPTIMIZER,
-    PHASE_OF_KIND,
-    STEP_SOURCES,
-    VALUED_KINDS,
-    Spans,
-    Steps,
-    find_steps,
+from stepscope import analysis, intervals, rules, schema, store
+from stepscope.run import (
+    Period,
+    Run,
+    SpanRows,
+    find_processes,
+    measure_step_exchange,
+    read_calls,
+    read_spans,
+    select_scalars,
+    select_tensor_values,
+    select_tensors,
+    spans_of,
 )
-from stepscope.rule_feed.unsettled_steps import UnsettledSteps
-from stepscope.rules import RankStepTimes
-from stepscope.run import Period, SpanRows, find_processes, read_spans, spans_of
-from stepscope.schema import ProcessInfo
-from stepscope.store import RunReader
 
-KINDS = (*PHASE_OF_KIND, "step", "device")
+KINDS = (*analysis.PHASE_OF_KIND, "step", "device")
 LONG_KINDS = ("mode", "window")
 """Kinds that may start long before the step and are recorded at their end."""
 LOOK_BACK_NS = 600_000_000_000
@@ -51,7 +59,7 @@ class StepRows:
 
     spans: dict[str, SpanRows]
     """Rows by process."""
-    processes: dict[str, ProcessInfo]
+    processes: dict[str, schema.ProcessInfo]
     end_ns: int
     final: bool
 
@@ -59,16 +67,18 @@ class StepRows:
 class StepFinder:
     """Incremental search for the steps of every training process, range by range."""
 
-    def __init__(self, reader: RunReader) -> None:
+    def __init__(self, reader: store.RunReader) -> None:
         self._reader = reader
         self._positions: dict[str, _Position] = {}
         self._read_until = _FIRST
         self.unsettled = UnsettledSteps(reader)
         """Steps that were found, until their exchange is known."""
-        self._source = len(STEP_SOURCES) - 1
+        self._source = len(analysis.STEP_SOURCES) - 1
         """Index in `STEP_SOURCES` of what ends steps: the first that any process has had."""
 
-    def read(self, processes: Iterable[ProcessInfo], end_ns: int, *, final: bool) -> StepRows:
+    def read(
+        self, processes: Iterable[schema.ProcessInfo], end_ns: int, *, final: bool
+    ) -> StepRows:
         """Read the next range.
 
         Args:
@@ -82,8 +92,8 @@ class StepFinder:
         stepping = {name for name, position in self._positions.items() if position.stepping}
         if by_name.keys() - stepping:
             period = Period(since, end_ns)
-            for index, kinds in enumerate(STEP_SOURCES[: self._source + 1]):
-                flag = FLAG_NO_OPTIMIZER if "backward" in kinds else None
+            for index, kinds in enumerate(analysis.STEP_SOURCES[: self._source + 1]):
+                flag = analysis.FLAG_NO_OPTIMIZER if "backward" in kinds else None
                 ended = find_processes(self._reader, kinds, period, flag=flag)
                 stepping |= ended
                 if ended:
@@ -94,7 +104,7 @@ class StepFinder:
         spans = self._read(sorted(stepping & by_name.keys()), end_ns)
         return StepRows(spans, by_name, end_ns, final)
 
-    def find(self, rows: StepRows) -> list[RankStepTimes]:
+    def find(self, rows: StepRows) -> list[rules.RankStepTimes]:
         """Find the steps that ended in a range and were not found before, by rank."""
         self.unsettled.discard(self._read_until)
         self._read_until = max(self._read_until, rows.end_ns)
@@ -110,7 +120,9 @@ class StepFinder:
                 self.unsettled.add(times, spans, steps)
         return sorted(steps_by_rank, key=lambda times: (times.process.rank or 0, times.process.pid))
 
-    def _find(self, position: _Position, spans: Spans, end_ns: int, *, final: bool) -> Steps | None:
+    def _find(
+        self, position: _Position, spans: analysis.Spans, end_ns: int, *, final: bool
+    ) -> analysis.Steps | None:
         is_long = spans.is_kind(*LONG_KINDS)
         is_mark = spans.is_kind("step")
         spans = spans.take(
@@ -120,7 +132,7 @@ class StepFinder:
         )
         if position.marked and not spans.is_kind("step").any():
             return None
-        steps = find_steps(spans, STEP_SOURCES[self._source])
+        steps = analysis.find_steps(spans, analysis.STEP_SOURCES[self._source])
         if steps is None:
             return None
         position.marked = steps.source == "marked"
@@ -160,7 +172,7 @@ class StepFinder:
             self._reader,
             processes,
             kinds,
-            valued=VALUED_KINDS,
+            valued=analysis.VALUED_KINDS,
             condition="start_ns >= ? AND start_ns < ?",
             parameters=(since, end_ns),
             within=(since, end_ns),
@@ -182,8 +194,8 @@ def _group_by_position(ends: dict[str, int]) -> list[list[str]]:
     return groups
 
 
-def _first_ones(steps: Steps, count: int) -> Steps:
-    return Steps(
+def _first_ones(steps: analysis.Steps, count: int) -> analysis.Steps:
+    return analysis.Steps(
         source=steps.source,
         clock=steps.clock,
         thread=steps.thread,
@@ -197,13 +209,13 @@ def _first_ones(steps: Steps, count: int) -> Steps:
     )
 
 
-def _starts_model(spans: Spans, steps: Steps) -> bool:
+def _starts_model(spans: analysis.Spans, steps: analysis.Steps) -> bool:
     """Return True if the first step is the first one of a further model."""
-    is_new = spans.is_kind("optimizer") & spans.has_flag(FLAG_NEW_MODEL)
+    is_new = spans.is_kind("optimizer") & spans.has_flag(analysis.FLAG_NEW_MODEL)
     return bool((spans.start[is_new] == steps.start[0]).any())
 
 
-def _start_at(steps: Steps, boundary_ns: int) -> None:
+def _start_at(steps: analysis.Steps, boundary_ns: int) -> None:
     """Extend the first step to the end of the previous one."""
     missed = int(steps.start[0]) - boundary_ns
     steps.start[0] = boundary_ns
@@ -211,8 +223,10 @@ def _start_at(steps: Steps, boundary_ns: int) -> None:
     steps.phase_ns["other"][0] += missed
 
 
-def _rank_steps(process: ProcessInfo, steps: Steps, first: int) -> RankStepTimes:
-    return RankStepTimes(
+def _rank_steps(
+    process: schema.ProcessInfo, steps: analysis.Steps, first: int
+) -> rules.RankStepTimes:
+    return rules.RankStepTimes(
         rank=process.title,
         node=process.node,
         process=process,
@@ -223,3 +237,170 @@ def _rank_steps(process: ProcessInfo, steps: Steps, first: int) -> RankStepTimes
         phase_ns=steps.phase_ns,
         profiled=steps.profiled,
     )
+
+
+MAX_WAIT_NS = 20_000_000_000
+"""Collectives that were not written so long after a step were not recorded."""
+CALL_LOOK_BACK_NS = 1_000_000_000
+"""The call before a step tells whether its first one is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Steps of one rank that were found together."""
+
+    times: rules.RankStepTimes
+    spans: analysis.Spans
+    """Backward passes and collectives of the training thread."""
+    is_on_host: bool
+    """True if phases were timed by the clock of the host."""
+
+
+class UnsettledSteps:
+    """Steps that were found, of which each is returned once."""
+
+    def __init__(self, reader: store.RunReader) -> None:
+        self._reader = reader
+        self._chunks: dict[str, list[_Chunk]] = defaultdict(list)
+
+    def add(self, times: rules.RankStepTimes, spans: analysis.Spans, steps: analysis.Steps) -> None:
+        """Add steps of a rank, with the spans of its process."""
+        on_thread = spans.take(spans.thread == steps.thread).of("backward", "communication")
+        chunk = _Chunk(times, on_thread, steps.clock == "host")
+        self._chunks[times.process.process].append(chunk)
+
+    def discard(self, end_ns: int) -> None:
+        """Discard the steps that `settle` would have returned for a range with this end.
+
+        No rule reads settled steps then.
+        """
+        for name, chunks in self._chunks.items():
+            self._chunks[name] = [
+                chunk for chunk in chunks if chunk.times.end_ns[-1] >= end_ns - MAX_WAIT_NS
+            ]
+
+    def settle(self, end_ns: int, *, final: bool) -> list[rules.RankStepTimes]:
+        """Return the steps whose exchange is known or will not be, in the order of their numbers.
+
+        Args:
+            end_ns: end of the range of time that was read.
+            final: nothing follows.
+        """
+        waiting = {name: chunks for name, chunks in self._chunks.items() if chunks}
+        recorded = [name for name, chunks in waiting.items() if _has_recorder(chunks[0])]
+        starts = [int(waiting[name][0].times.start_ns[0]) for name in recorded]
+        calls = read_calls(self._reader, recorded, min(starts, default=0) - CALL_LOOK_BACK_NS)
+        settled = []
+        for name, chunks in waiting.items():
+            of_process = calls.get(name)
+            until_ns = end_ns - MAX_WAIT_NS
+            if final or name not in recorded:
+                until_ns = np.iinfo(np.int64).max
+            elif of_process is not None:
+                until_ns = max(until_ns, int(of_process.t_ns[-1]))
+            rest = []
+            for chunk in chunks:
+                count = int(np.searchsorted(chunk.times.end_ns, until_ns))
+                if count:
+                    settled.append(_settle(chunk, count, of_process))
+                if count < len(chunk.times):
+                    rest.append(replace(chunk, times=chunk.times.between(count, len(chunk.times))))
+            self._chunks[name] = rest
+        return settled
+
+
+def _has_recorder(chunk: _Chunk) -> bool:
+    facts = chunk.times.process.facts_of(schema.FlightRecorderFact)
+    return chunk.is_on_host and any(fact.is_available for fact in facts)
+
+
+def _settle(chunk: _Chunk, count: int, calls: analysis.RecordedCalls | None) -> rules.RankStepTimes:
+    times = chunk.times.between(0, count)
+    exchange = np.full(count, np.nan)
+    if calls is not None:
+        exchange = measure_step_exchange(
+            chunk.spans, intervals.Intervals(times.start_ns, times.end_ns), calls
+        )
+    return replace(times, exchange_ns=exchange)
+
+
+class NewRows:
+    """Rows of `tensor_statistics`, `tensor_values` and `scalars`, each returned once.
+
+    A row can be written long after its time: statistics on a GPU are read at a later recorded step.
+    So the rows of a range of time are not enough: the last number of each log says which rows
+    before the range are new.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, dict[tuple[str, str], int]] = {}
+        """Last number by table or collection of values, process and log."""
+        self._until_ns: dict[str, int] = {}
+        """By table or collection of values, end of the time whose rows were returned."""
+
+    def tensors(self, run: Run, *, final: bool) -> list[analysis.TensorSeries]:
+        """Return the new rows before the end of the run's period, or all new rows if `final`."""
+        if not run.reader.has("tensor_statistics"):
+            return []
+        condition = self._condition("tensor_statistics", run, final=final)
+        return select_tensors(run, *condition)
+
+    def values(self, run: Run, collection: str, *, final: bool) -> list[analysis.TensorValues]:
+        """Return the new small matrices of a collection, as `tensors` does."""
+        if not run.reader.has("tensor_values"):
+            return []
+        condition = self._condition("tensor_values", run, final=final, collection=collection)
+        return select_tensor_values(run, *condition)
+
+    def scalars(self, run: Run, *, final: bool) -> list[analysis.LoggedScalars]:
+        """Return the new values, as `tensors` does."""
+        if not run.reader.has("scalars"):
+            return []
+        return select_scalars(run, *self._condition("scalars", run, final=final))
+
+    def _condition(
+        self, table: str, run: Run, *, final: bool, collection: str | None = None
+    ) -> tuple[str, tuple[object, ...]]:
+        """Return the SQL condition of the new rows, and count them as returned.
+
+        Args:
+            collection: only rows of this one, which are counted by themselves.
+        """
+        source = table if collection is None else f"{table} {collection}"
+        last = self._last.setdefault(source, {})
+        until_ns, end_ns = self._until_ns.get(source), run.period.end_ns
+        conditions = [] if final else [f"t_ns < {end_ns}"]
+        parameters: tuple[object, ...] = ()
+        if collection is not None:
+            conditions.append("collection = ?")
+            parameters = (collection,)
+        if until_ns is not None:
+            returned, limits = _up_to(last)
+            parameters += limits
+            conditions.append(f"NOT (t_ns < {until_ns} AND {returned})")
+        condition = " AND ".join(conditions) or "TRUE"
+        rows = run.reader.sql(
+            f"SELECT process, log, min(seq) AS first, max(seq) AS seq FROM {table} "  # noqa: S608 - names of ours
+            f"WHERE {condition} GROUP BY process, log",
+            parameters,
+        )
+        new = {
+            (process, log): int(number)
+            for process, log, number in zip(rows["process"], rows["log"], rows["seq"], strict=True)
+        }
+        for key, number in new.items():
+            last[key] = max(number, last.get(key, -1))
+        self._until_ns[source] = end_ns
+        if not new:
+            return "FALSE", ()
+        # With the first number, the store skips most of what was returned: rows are wide, unlike
+        # these columns. Rows that are written before the next query are those of a later call.
+        counted, limits = _up_to(new)
+        first = int(rows["first"].min())
+        return f"seq >= {first} AND {condition} AND {counted}", (*parameters, *limits)
+
+
+def _up_to(last: dict[tuple[str, str], int]) -> tuple[str, tuple[object, ...]]:
+    """Return the SQL condition of the rows of logs up to a number each, with its parameters."""
+    condition = " OR ".join(["(process = ? AND log = ? AND seq <= ?)"] * len(last)) or "FALSE"
+    return f"({condition})", tuple(value for (key, n) in last.items() for value in (*key, n))

@@ -10,44 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis import (
-    ACTIVITY_COPY_COLUMNS,
-    COPY_COLUMNS,
-    CURVE_COLUMNS,
-    KERNEL_COLUMNS,
-    METRIC_KERNEL_COLUMNS,
-    TREE_COLUMNS,
-    ActivityKind,
-    CopyKind,
-    DeviceKernels,
-    DeviceMemory,
-    DeviceWork,
-    GpuTime,
-    StreamIdle,
-    combine_device_work,
-    is_step,
-    measure_eligible_ratio,
-    measure_gpu_metrics,
-    measure_gpu_time,
-    measure_step_memory,
-    measure_stream_idle,
-    split_by_device,
-    split_memory_by_device,
-    summarize_activities,
-    summarize_copies,
-)
-from stepscope.intervals import Int, Intervals, overlap, union
-from stepscope.rules import StepTimes, TracedBatches, TracedGpu, TracedSteps
-from stepscope.run import (
-    DeviceFacts,
-    DividedTrace,
-    Trace,
-    calls_of,
-    divide_trace,
-    find_marked_steps,
-    read_devices,
-    read_fetches,
-)
+from stepscope import analysis, intervals, rules, run
 
 _REGION = re.compile(r"Torch-Compiled Region: (.+)/(\d+)")
 """Number of the compiled frame and of its variant."""
@@ -58,7 +21,7 @@ _AMD = re.compile(r"\bAMD\b")
 class StoredRuleTrace:
     """Implementation of `stepscope.rules.RuleTrace`."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: run.Trace) -> None:
         self._trace = trace
         self.name = trace.name
         self.rank = trace.label
@@ -70,18 +33,18 @@ class StoredRuleTrace:
     def step_count(self) -> int | None:
         """Count of steps marked by the host; None without any."""
         rows = self._trace.columns("annotations", ("name",), condition="on_device = 0")["name"]
-        names = {name for name in rows.values if name is not None and is_step(name)}
+        names = {name for name in rows.values if name is not None and analysis.is_step(name)}
         return len(names) or None
 
     @cached_property
-    def steps(self) -> TracedSteps | None:
+    def steps(self) -> rules.TracedSteps | None:
         """Steps and their parts; None if the trace has no duration."""
         divided = self._divided
         extent = divided.steps.extent
         if not divided.steps.wall_ns.sum():
             return None
-        return TracedSteps(
-            times=StepTimes(
+        return rules.TracedSteps(
+            times=rules.StepTimes(
                 rank=self.rank,
                 node="",
                 first=int(divided.steps.names[0]),
@@ -99,27 +62,29 @@ class StoredRuleTrace:
         )
 
     @cached_property
-    def batches(self) -> TracedBatches | None:
+    def batches(self) -> rules.TracedBatches | None:
         """Fetches of batches from a DataLoader; None without any."""
-        fetches = read_fetches(self._trace)
+        fetches = run.read_fetches(self._trace)
         if not len(fetches.duration_ns):
             return None
-        return TracedBatches(duration_ns=fetches.duration_ns, has_workers=fetches.has_workers)
+        return rules.TracedBatches(duration_ns=fetches.duration_ns, has_workers=fetches.has_workers)
 
     @cached_property
-    def gpus(self) -> list[TracedGpu]:
+    def gpus(self) -> list[rules.TracedGpu]:
         """GPUs that ran kernels."""
-        by_device = split_by_device(self._trace.columns("kernels", METRIC_KERNEL_COLUMNS), {})
-        facts = read_devices(self._trace)
-        events = self._trace.columns("memory_events", CURVE_COLUMNS)
+        by_device = analysis.split_by_device(
+            self._trace.columns("kernels", analysis.METRIC_KERNEL_COLUMNS), {}
+        )
+        facts = run.read_devices(self._trace)
+        events = self._trace.columns("memory_events", analysis.CURVE_COLUMNS)
         memory = {
             device.device: device
-            for device in split_memory_by_device(events)
+            for device in analysis.split_memory_by_device(events)
             if device.device_type != 0 and device.absolute
         }
         return [
             self._describe_gpu(
-                device, kernels, facts.get(device, DeviceFacts()), memory.get(device)
+                device, kernels, facts.get(device, run.DeviceFacts()), memory.get(device)
             )
             for device, kernels in by_device.items()
         ]
@@ -127,16 +92,22 @@ class StoredRuleTrace:
     def _describe_gpu(
         self,
         device: int,
-        kernels: DeviceKernels,
-        facts: DeviceFacts,
-        memory: DeviceMemory | None,
-    ) -> TracedGpu:
+        kernels: analysis.DeviceKernels,
+        facts: run.DeviceFacts,
+        memory: analysis.DeviceMemory | None,
+    ) -> rules.TracedGpu:
         steps = self._divided.steps
         extent = steps.extent
-        metrics = measure_gpu_metrics(kernels, int(extent.start[0]), int(extent.end[-1]), None)
-        busy_ns = overlap(extent, union(Intervals(kernels.start, kernels.end)))
-        minima, peaks = (None, None) if memory is None else measure_step_memory(memory, extent)
-        return TracedGpu(
+        metrics = analysis.measure_gpu_metrics(
+            kernels, int(extent.start[0]), int(extent.end[-1]), None
+        )
+        busy_ns = intervals.overlap(
+            extent, intervals.union(intervals.Intervals(kernels.start, kernels.end))
+        )
+        minima, peaks = (
+            (None, None) if memory is None else analysis.measure_step_memory(memory, extent)
+        )
+        return rules.TracedGpu(
             number=device,
             model=facts.name,
             memory_bytes=facts.memory_bytes,
@@ -159,38 +130,40 @@ class StoredRuleTrace:
     def eligible_ratio(self) -> float | None:
         """Share of kernel time launched by operators that could use tensor cores, guessed from
         names; None without kernels."""
-        return measure_eligible_ratio(
-            self._trace.columns("operators", TREE_COLUMNS),
+        return analysis.measure_eligible_ratio(
+            self._trace.columns("operators", analysis.TREE_COLUMNS),
             self._trace.columns("kernels", ("operator", "duration_ns")),
         )
 
     @cached_property
-    def gpu_time(self) -> GpuTime | None:
+    def gpu_time(self) -> analysis.GpuTime | None:
         """Division of device time; None without devices."""
-        return measure_gpu_time(self._work)
+        return analysis.measure_gpu_time(self._work)
 
     @cached_property
-    def copies(self) -> list[CopyKind]:
+    def copies(self) -> list[analysis.CopyKind]:
         """Copies by direction and memories."""
-        return summarize_copies(self._trace.columns("copies", ACTIVITY_COPY_COLUMNS))
+        return analysis.summarize_copies(
+            self._trace.columns("copies", analysis.ACTIVITY_COPY_COLUMNS)
+        )
 
     @cached_property
-    def activities(self) -> list[ActivityKind]:
+    def activities(self) -> list[analysis.ActivityKind]:
         """Activities by kind."""
         columns = ("name", "duration_ns")
-        return summarize_activities(
+        return analysis.summarize_activities(
             self._trace.columns("kernels", columns),
             self._trace.columns("copies", (*columns, "kind")),
             self._trace.columns("runtime_calls", columns),
         )
 
     @cached_property
-    def streams(self) -> list[StreamIdle]:
+    def streams(self) -> list[analysis.StreamIdle]:
         """Idle time of streams by reason."""
-        return measure_stream_idle(self._work, calls_of(self._trace))
+        return analysis.measure_stream_idle(self._work, run.calls_of(self._trace))
 
     @cached_property
-    def kernel_ns(self) -> Int:
+    def kernel_ns(self) -> intervals.Int:
         """Durations of computation kernels."""
         return (self._work.end - self._work.start)[self._work.compute]
 
@@ -219,18 +192,18 @@ class StoredRuleTrace:
         return {frame: len(numbers) for frame, numbers in variants.items()}
 
     @cached_property
-    def _divided(self) -> DividedTrace:
-        return divide_trace(self._trace, find_marked_steps(self._trace))
+    def _divided(self) -> run.DividedTrace:
+        return run.divide_trace(self._trace, run.find_marked_steps(self._trace))
 
     @cached_property
-    def _work(self) -> DeviceWork:
-        return combine_device_work(
-            self._trace.columns("kernels", KERNEL_COLUMNS),
-            self._trace.columns("copies", COPY_COLUMNS),
+    def _work(self) -> analysis.DeviceWork:
+        return analysis.combine_device_work(
+            self._trace.columns("kernels", analysis.KERNEL_COLUMNS),
+            self._trace.columns("copies", analysis.COPY_COLUMNS),
         )
 
 
-def _read_capability(facts: DeviceFacts) -> float | None:
+def _read_capability(facts: run.DeviceFacts) -> float | None:
     """Return the compute capability of a device as a number, such as 8.6."""
     if facts.compute_major is None or _AMD.search(facts.name or ""):
         return None

@@ -3,22 +3,28 @@
 A rule is a class whose docstring is its documentation page, with a frozen dataclass of parameters
 and a struct of details. `Rule` evaluates the whole run each time; `IncrementalRule` has a state, so
 the cost of a scan of a growing run is proportional to its new data.
+
+Details of findings: one struct per rule, defined in the file of the rule.
+
+A finding holds them as plain data. Every field has a default: a run that an older version wrote
+may lack some, and fields that this version does not know are ignored.
+
+Scans in which a rule's condition held, and the time of the data that violated it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 import msgspec
+import numpy as np
 
-from stepscope.analysis import Device
+from stepscope import analysis, intervals, schema
 from stepscope.quantities import count
-from stepscope.rules.details import to_plain_data
-from stepscope.rules.inputs import RuleInputs
+from stepscope.rules.inputs import RuleInputs, scan_ends, scan_indices
 from stepscope.rules.parameters import NoParameters, format_parameters, make_parameters
-from stepscope.rules.trigger import Trigger
-from stepscope.schema import Finding, RuleStatus
 
 P = TypeVar("P")
 S = TypeVar("S")
@@ -92,7 +98,7 @@ class Rule(Generic[P]):
         """Name of the rule."""
         return type(self).__name__
 
-    def check(self, inputs: RuleInputs) -> Finding | None:
+    def check(self, inputs: RuleInputs) -> schema.Finding | None:
         """Evaluate the rule on a run; None if there is nothing to report.
 
         Raises:
@@ -111,8 +117,8 @@ class Rule(Generic[P]):
         sentences: Iterable[str] = (),
         nodes: Iterable[str] = (),
         ranks: Iterable[str] = (),
-        devices: Iterable[Device] = (),
-    ) -> Finding:
+        devices: Iterable[analysis.Device] = (),
+    ) -> schema.Finding:
         """Create a finding of this rule.
 
         Args:
@@ -129,9 +135,9 @@ class Rule(Generic[P]):
         trigger = triggered if isinstance(triggered, Trigger) else Trigger()
         times = trigger if extent is None else extent
         count = triggered if isinstance(triggered, int) else len(triggered)
-        return Finding(
+        return schema.Finding(
             rule=self.name,
-            status=RuleStatus.ISSUES_FOUND if count else RuleStatus.NO_ISSUES_FOUND,
+            status=schema.RuleStatus.ISSUES_FOUND if count else schema.RuleStatus.NO_ISSUES_FOUND,
             rule_triggered=count,
             violations=violations,
             datapoints=datapoints,
@@ -155,15 +161,19 @@ class IncrementalRule(Rule[P], Generic[P, S]):
     end where scans do.
     """
 
+    run_state: ClassVar[type[Any]]
+    """Class of the state."""
+
     def start(self) -> S:
         """Return the state before any data."""
-        raise NotImplementedError
+        state: S = self.run_state()
+        return state
 
     def update(self, state: S, inputs: RuleInputs) -> S:
         """Return the state after one more range; the previous state must not be used again."""
         raise NotImplementedError
 
-    def decide(self, state: S) -> Finding | None:
+    def decide(self, state: S) -> schema.Finding | None:
         """Return the finding so far, without changing the state.
 
         Raises:
@@ -171,6 +181,96 @@ class IncrementalRule(Rule[P], Generic[P, S]):
         """
         raise NotImplementedError
 
-    def check(self, inputs: RuleInputs) -> Finding | None:
+    def check(self, inputs: RuleInputs) -> schema.Finding | None:
         """Evaluate the rule on a single range."""
         return self.decide(self.update(self.start(), inputs))
+
+
+D = TypeVar("D", bound=msgspec.Struct)
+
+
+class BoxPlot(msgspec.Struct, frozen=True):
+    """Quartiles, whiskers and extremes of some values.
+
+    The whiskers extend 1.5 interquartile ranges from the quartiles, at most to the extremes.
+    """
+
+    count: int = 0
+    """Number of values."""
+    min: float = 0.0
+    p5: Annotated[float, schema.field_label(unit="inherited")] = 0.0
+    p25: float = 0.0
+    p50: float = 0.0
+    p75: float = 0.0
+    p95: float = 0.0
+    max: float = 0.0
+    whisker_low: Annotated[float, schema.field_label("lower whisker", unit="inherited")] = 0.0
+    whisker_high: Annotated[float, schema.field_label("upper whisker", unit="inherited")] = 0.0
+
+
+class HistogramCounts(msgspec.Struct, frozen=True):
+    """Histogram of durations with bins of equal width."""
+
+    edges_s: list[float] = []
+    """Edges of the bins in seconds, one more than there are bins."""
+    counts: list[int] = []
+    """Values per bin."""
+
+
+def to_plain_data(details: msgspec.Struct | Mapping[str, Any] | None) -> dict[str, Any]:
+    """Convert details to the plain data that a finding holds."""
+    data: dict[str, Any] = msgspec.to_builtins(details or {}, str_keys=True)
+    return data
+
+
+def read_details(finding: schema.Finding, details_type: type[D]) -> D | None:
+    """Read the details of a finding; None if it has none, as for a rule that did not apply."""
+    return msgspec.convert(finding.details, details_type) if finding.details else None
+
+
+@dataclass(slots=True)
+class Trigger:
+    """Scans in which a rule's condition held, and the extent of the data that violated it."""
+
+    ends_ns: set[int] = field(default_factory=set)
+    """Ends of the scans, each once for any number of devices."""
+    first_ns: int | None = None
+    """Start of the first data that violated the condition; None before any."""
+    last_ns: int | None = None
+    """End of the last data that violated it."""
+
+    def __len__(self) -> int:
+        return len(self.ends_ns)
+
+    def add_scans(self, inputs: RuleInputs, scans: intervals.Int) -> None:
+        """Add scans by index."""
+        self.ends_ns.update(scan_ends(inputs, scans))
+
+    def add_times(self, inputs: RuleInputs, t_ns: intervals.Int | list[int]) -> None:
+        """Add the scans that contain some times."""
+        self.add_scans(inputs, scan_indices(inputs, np.asarray(t_ns, dtype=np.int64)))
+
+    def cover(self, start_ns: intervals.Int | int, end_ns: intervals.Int | int) -> None:
+        """Extend the extent by data that violated the condition, with their starts and ends."""
+        starts, ends = np.atleast_1d(start_ns), np.atleast_1d(end_ns)
+        if not len(starts):
+            return
+        first, last = int(starts.min()), int(ends.max())
+        self.first_ns = first if self.first_ns is None else min(self.first_ns, first)
+        self.last_ns = last if self.last_ns is None else max(self.last_ns, last)
+
+    def include(self, trigger: Trigger) -> None:
+        """Extend the extent by that of another trigger."""
+        if trigger.first_ns is not None and trigger.last_ns is not None:
+            self.cover(trigger.first_ns, trigger.last_ns)
+
+
+def last_indices(numbers: intervals.Int) -> intervals.Int:
+    """Return the index of the last element of each run of equal numbers.
+
+    >>> last_indices(np.array([4, 4, 5, 7, 7])).tolist()
+    [1, 2, 4]
+    """
+    if not len(numbers):
+        return np.empty(0, dtype=np.int64)
+    return np.append(np.flatnonzero(np.diff(numbers)), len(numbers) - 1)

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
+from stepscope import schema
 from stepscope.rules.base import IncrementalRule, NotApplicable, NotRecorded, Rule
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import format_parameters
-from stepscope.schema import Finding, Progress, RuleStatus
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Evaluation:
             if isinstance(entry.rule, IncrementalRule) and entry.error is None:
                 _run_guarded(entry, lambda e: setattr(e, "state", e.rule.update(e.state, inputs)))
 
-    def findings(self, progress: Progress = "ended") -> list[Finding]:
+    def findings(self, progress: schema.Progress = "ended") -> list[schema.Finding]:
         """Return one finding per rule, in the order of the rules; may be called at any time.
 
         A rule that was not requested is left out if the run has none of the data that it is about.
@@ -60,7 +60,7 @@ class Evaluation:
         findings = (self._finding(entry, progress) for entry in self._entries)
         return [finding for finding in findings if finding is not None]
 
-    def _finding(self, entry: _Entry, progress: Progress) -> Finding | None:
+    def _finding(self, entry: _Entry, progress: schema.Progress) -> schema.Finding | None:
         if entry.error is not None:
             return _failed(entry.rule, entry.error)
         try:
@@ -79,7 +79,7 @@ class Evaluation:
             return _failed(entry.rule, error)
         if finding is None:
             finding = entry.rule.finding(triggered=0)
-        if not isinstance(finding, Finding):
+        if not isinstance(finding, schema.Finding):
             return _failed(entry.rule, TypeError(f"check returned {finding!r}, not a Finding"))
         try:
             msgspec.json.encode(finding)
@@ -89,23 +89,23 @@ class Evaluation:
             finding = msgspec.structs.replace(
                 finding, first_ns=self._latest.origin_ns, last_ns=self._latest.end_ns - 1
             )
-        if finding.status is RuleStatus.NO_ISSUES_FOUND:
+        if finding.status is schema.RuleStatus.NO_ISSUES_FOUND:
             return msgspec.structs.replace(finding, status=_QUIET_STATUS[progress])
         return finding
 
-    def _decide(self, entry: _Entry) -> Finding | None:
+    def _decide(self, entry: _Entry) -> schema.Finding | None:
         if isinstance(entry.rule, IncrementalRule):
-            finding: Finding | None = entry.rule.decide(entry.state)
+            finding: schema.Finding | None = entry.rule.decide(entry.state)
             return finding
         if self._latest is None:
             raise NotApplicable("nothing has been recorded yet")
         return entry.rule.check(self._latest.from_start())
 
 
-_QUIET_STATUS: dict[Progress, RuleStatus] = {
-    "running": RuleStatus.IN_PROGRESS,
-    "ended": RuleStatus.NO_ISSUES_FOUND,
-    "stopped": RuleStatus.STOPPED,
+_QUIET_STATUS: dict[schema.Progress, schema.RuleStatus] = {
+    "running": schema.RuleStatus.IN_PROGRESS,
+    "ended": schema.RuleStatus.NO_ISSUES_FOUND,
+    "stopped": schema.RuleStatus.STOPPED,
 }
 """Status of a rule that has not fired."""
 
@@ -117,21 +117,23 @@ def _run_guarded(entry: _Entry, action: Any) -> None:
         entry.error = error
 
 
-def _failed(rule: Rule[Any], error: Exception) -> Finding:
-    return Finding(
+def _failed(rule: Rule[Any], error: Exception) -> schema.Finding:
+    return schema.Finding(
         rule=rule.name,
-        status=RuleStatus.ERROR,
+        status=schema.RuleStatus.ERROR,
         rule_parameters=format_parameters(rule.parameters),
         error=f"{type(error).__name__}: {error}",
     )
 
 
-def _not_applicable(rule: Rule[Any], missing: str, datapoints: int, progress: Progress) -> Finding:
+def _not_applicable(
+    rule: Rule[Any], missing: str, datapoints: int, progress: schema.Progress
+) -> schema.Finding:
     """Report missing inputs; while the job runs they may still arrive."""
     running = progress == "running"
-    return Finding(
+    return schema.Finding(
         rule=rule.name,
-        status=RuleStatus.IN_PROGRESS if running else RuleStatus.NOT_APPLICABLE,
+        status=schema.RuleStatus.IN_PROGRESS if running else schema.RuleStatus.NOT_APPLICABLE,
         datapoints=datapoints,
         rule_parameters=format_parameters(rule.parameters),
         missing=missing,

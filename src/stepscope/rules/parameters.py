@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, get_args, get_type_hints
 
-from stepscope.errors import UsageError
+from stepscope import errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,12 +173,12 @@ def make_parameters(
     arguments: dict[str, Any] = {}
     for name, value in values.items():
         if name.lower() == "scan_interval_us":
-            raise UsageError(
+            raise errors.UsageError(
                 f"{rule} has no scan_interval_us: all rules have one, --scan-interval SECONDS."
             )
         if name.lower() not in names:
             valid = ", ".join(field.name for field in fields(parameters_type)) or "none"
-            raise UsageError(f"{rule} has no parameter {name!r}. Parameters: {valid}.")
+            raise errors.UsageError(f"{rule} has no parameter {name!r}. Parameters: {valid}.")
         field_name = names[name.lower()]
         arguments[field_name] = _read_value(accepted, field_name, value, rule)
     return parameters_type(**arguments)
@@ -204,7 +204,7 @@ def _read_value(accepted: Mapping[str, AcceptedValues], name: str, value: object
     try:
         return accepted[name].read(value)
     except (ValueError, OverflowError):
-        raise UsageError(
+        raise errors.UsageError(
             f"Invalid value {value!r} for {rule}.{name}. Expected: {accepted[name].description}."
         ) from None
 

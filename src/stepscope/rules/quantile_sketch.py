@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.intervals import Int
-from stepscope.rules.details import BoxPlot
+from stepscope import intervals
+from stepscope.rules.base import BoxPlot
 
 Floats = NDArray[np.float64]
 
@@ -28,11 +28,11 @@ class LinearGrid:
 
     quantum: float
 
-    def keys(self, values: Floats) -> Int:
+    def keys(self, values: Floats) -> intervals.Int:
         """Return the index of the nearest multiple."""
         return np.rint(values / self.quantum).astype(np.int64)
 
-    def values(self, keys: Int) -> Floats:
+    def values(self, keys: intervals.Int) -> Floats:
         """Return the values of keys."""
         # Division by a whole number gives 0.7 for 7000 quanta of 0.0001, as for a reading of 70%.
         divisor = round(1 / self.quantum) if self.quantum < 1 else 0
@@ -44,11 +44,11 @@ class LinearGrid:
 class LogGrid:
     """Powers of 1.0001; values up to zero map to the smallest power."""
 
-    def keys(self, values: Floats) -> Int:
+    def keys(self, values: Floats) -> intervals.Int:
         """Return the exponent of the nearest power."""
         return np.rint(np.log(np.maximum(values, 1e-300)) / _LOG_STEP).astype(np.int64)
 
-    def values(self, keys: Int) -> Floats:
+    def values(self, keys: intervals.Int) -> Floats:
         """Return the values of keys."""
         values: Floats = np.exp(keys * _LOG_STEP)
         return values
@@ -62,7 +62,7 @@ RATIO_GRID = LinearGrid(1e-4)
 DURATION_GRID = LogGrid()
 
 
-def _no_keys() -> Int:
+def _no_keys() -> intervals.Int:
     return np.empty(0, dtype=np.int64)
 
 
@@ -71,8 +71,8 @@ class QuantileSketch:
     """Counts by rounded value, sorted by value."""
 
     grid: LinearGrid | LogGrid = RATIO_GRID
-    keys: Int = field(default_factory=_no_keys)
-    counts: Int = field(default_factory=_no_keys)
+    keys: intervals.Int = field(default_factory=_no_keys)
+    counts: intervals.Int = field(default_factory=_no_keys)
     _values: Floats | None = field(default=None, repr=False)
     """Cache of `values` until the next change."""
 
@@ -87,7 +87,7 @@ class QuantileSketch:
         """Add the counts of another sketch of the same grid."""
         self._join(sketch.keys, sketch.counts)
 
-    def _join(self, keys: Int, counts: Int) -> None:
+    def _join(self, keys: intervals.Int, counts: intervals.Int) -> None:
         self._values = None
         self.keys, self.counts = _sum_counts(
             np.concatenate([self.keys, keys]), np.concatenate([self.counts, counts])
@@ -115,10 +115,10 @@ class QuantileSketch:
         """Count values strictly above a threshold."""
         return int(self.counts_above(np.array([threshold]))[0])
 
-    def counts_above(self, thresholds: Floats) -> Int:
+    def counts_above(self, thresholds: Floats) -> intervals.Int:
         """Count values strictly above each threshold."""
         above = np.append(np.cumsum(self.counts[::-1])[::-1], 0)
-        counts: Int = above[np.searchsorted(self.values, thresholds, side="right")]
+        counts: intervals.Int = above[np.searchsorted(self.values, thresholds, side="right")]
         return counts
 
     def quantiles(self, shares: Sequence[float]) -> list[float]:
@@ -141,7 +141,7 @@ class QuantileSketch:
         return BoxPlot(len(self), *(round(value * scale, 6) for value in values))
 
 
-def _count_keys(keys: Int) -> tuple[Int, Int]:
+def _count_keys(keys: intervals.Int) -> tuple[intervals.Int, intervals.Int]:
     """Return the distinct keys in order, and the count of each."""
     if not len(keys):
         return keys, keys
@@ -155,7 +155,7 @@ def _count_keys(keys: Int) -> tuple[Int, Int]:
     return keys[first], np.diff(np.append(first, len(keys)))
 
 
-def _sum_counts(keys: Int, counts: Int) -> tuple[Int, Int]:
+def _sum_counts(keys: intervals.Int, counts: intervals.Int) -> tuple[intervals.Int, intervals.Int]:
     """Return the distinct keys in order, and the sum of the counts of each."""
     if not len(keys):
         return keys, counts

@@ -3,23 +3,30 @@
 A rule supplies the state of one device or rank, its update by new data, and the details and
 sentences; `PerDeviceRule` and `PerRankRule` supply everything that such rules have in common.
 `TraceResults` is for rules that evaluate traces, alone or in addition to steps.
+
+Phases of the steps that contain given times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
+import numpy as np
 
-from stepscope.analysis import Device, Series
-from stepscope.rules.base import IncrementalRule, NotApplicable, P, require_more_than
-from stepscope.rules.inputs import RankStepTimes, RuleInputs
+from stepscope import analysis, intervals, schema
+from stepscope.rules.base import IncrementalRule, NotApplicable, P, Trigger, require_more_than
+from stepscope.rules.inputs import (
+    RankStepTimes,
+    RuleInputs,
+    RuleTrace,
+    TracedGpu,
+    TracedSteps,
+    imported_steps,
+)
 from stepscope.rules.samples import NO_STEPS, STEP_ADVICE, sort_traces
-from stepscope.rules.traces import RuleTrace, TracedGpu, TracedSteps, imported_steps
-from stepscope.rules.trigger import Trigger
-from stepscope.schema import Finding
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,7 +65,7 @@ class GpuInTrace(NamedTuple):
     sentence: str
 
 
-Devices = Mapping[Device, D]
+Devices = Mapping[analysis.Device, D]
 Ranks = Mapping[str, R]
 
 
@@ -66,7 +73,7 @@ Ranks = Mapping[str, R]
 class DeviceStates(Generic[D]):
     """State of a rule with a statistic per device."""
 
-    devices: dict[Device, D] = field(default_factory=dict)
+    devices: dict[analysis.Device, D] = field(default_factory=dict)
     in_traces: dict[str, GpuInTrace] = field(default_factory=dict)
     """By trace and GPU."""
     triggered_ranks: set[str] = field(default_factory=set)
@@ -87,13 +94,17 @@ class PerDeviceRule(IncrementalRule[P, DeviceStates[D]], Generic[P, D]):
     """Reason why the rule does not apply to a run without such samples."""
     advice: ClassVar[str] = ""
     """What to do to get such samples."""
+    details_type: ClassVar[type[Any]]
+    """Details of the rule, with those of each GPU in the field `gpus`."""
+    run_state = DeviceStates
 
     @property
     def patience_count(self) -> int:
         """Number of datapoints that a device must exceed."""
         raise NotImplementedError
 
-    def samples(self, inputs: RuleInputs) -> Mapping[Device, Series]:
+    @staticmethod
+    def samples(inputs: RuleInputs) -> Mapping[analysis.Device, analysis.Series]:
         """Return the sorted samples of each device."""
         raise NotImplementedError
 
@@ -102,7 +113,7 @@ class PerDeviceRule(IncrementalRule[P, DeviceStates[D]], Generic[P, D]):
         raise NotImplementedError
 
     def update_device(
-        self, device: D, series: Series, inputs: RuleInputs, trigger: Trigger
+        self, device: D, series: analysis.Series, inputs: RuleInputs, trigger: Trigger
     ) -> None:
         """Add samples to the state of a device, and scans in which the condition held."""
         raise NotImplementedError
@@ -111,16 +122,18 @@ class PerDeviceRule(IncrementalRule[P, DeviceStates[D]], Generic[P, D]):
         """Evaluate the steps of one GPU; None if they lack what the rule needs."""
         return None
 
-    def details(self, devices: Devices[D]) -> msgspec.Struct:
-        """Return the numbers behind the sentences, by GPU in the field `gpus`."""
+    def details_of(self, device: D) -> msgspec.Struct:
+        """Return the numbers of one device behind the sentences."""
         raise NotImplementedError
+
+    def details(self, devices: Devices[D]) -> Any:
+        """Return the numbers behind the sentences."""
+        gpus = {str(name): self.details_of(device) for name, device in devices.items()}
+        return self.details_type(gpus=gpus)
 
     def sentences(self, devices: Devices[D], triggered: Devices[D]) -> Iterable[str]:
         """Describe all devices and those on which the rule fired."""
         raise NotImplementedError
-
-    def start(self) -> DeviceStates[D]:
-        return DeviceStates()
 
     def update(self, state: DeviceStates[D], inputs: RuleInputs) -> DeviceStates[D]:
         for name, series in self.samples(inputs).items():
@@ -144,7 +157,7 @@ class PerDeviceRule(IncrementalRule[P, DeviceStates[D]], Generic[P, D]):
                     state.trigger.add_times(inputs, [trace.end_ns - 1])
                     state.trigger.cover(steps.times.start_ns, steps.times.end_ns)
 
-    def decide(self, state: DeviceStates[D]) -> Finding | None:
+    def decide(self, state: DeviceStates[D]) -> schema.Finding | None:
         if not state.devices:
             return self._decide_on_traces(state)
         devices = dict(sorted(state.devices.items()))
@@ -160,7 +173,7 @@ class PerDeviceRule(IncrementalRule[P, DeviceStates[D]], Generic[P, D]):
             devices=triggered,
         )
 
-    def _decide_on_traces(self, state: DeviceStates[D]) -> Finding:
+    def _decide_on_traces(self, state: DeviceStates[D]) -> schema.Finding:
         results = state.in_traces
         if not results:
             raise NotApplicable(self.missing, advice=self.advice)
@@ -168,9 +181,7 @@ class PerDeviceRule(IncrementalRule[P, DeviceStates[D]], Generic[P, D]):
             triggered=state.trigger,
             violations=sum(result.violation_count for result in results.values()),
             datapoints=max(result.datapoint_count for result in results.values()),
-            details=msgspec.structs.replace(
-                self.details({}), gpus={name: result.details for name, result in results.items()}
-            ),
+            details=self.details_type(gpus={name: r.details for name, r in results.items()}),
             sentences=[f"Trace {name}: {result.sentence}" for name, result in results.items()],
             ranks=state.triggered_ranks,
         )
@@ -249,8 +260,12 @@ class PerRankRule(IncrementalRule[P, K], Generic[P, R, K]):
         """Describe the evaluated ranks and those on which the rule fired."""
         raise NotImplementedError
 
+    def select_steps(self, inputs: RuleInputs) -> Sequence[RankStepTimes]:
+        """Return the new steps that the rule evaluates."""
+        return inputs.steps
+
     def update(self, state: K, inputs: RuleInputs) -> K:
-        for steps in inputs.steps:
+        for steps in self.select_steps(inputs):
             self.update_rank(state, steps, inputs)
         for trace in sort_traces(inputs):
             traced = imported_steps(trace)
@@ -258,7 +273,7 @@ class PerRankRule(IncrementalRule[P, K], Generic[P, R, K]):
                 self.update_traced(state, traced, inputs)
         return state
 
-    def decide(self, state: K) -> Finding | None:
+    def decide(self, state: K) -> schema.Finding | None:
         self.require_inputs(state)
         ranks = self.evaluated_ranks(state)
         triggered = {name: rank for name, rank in ranks.items() if rank.triggered}
@@ -273,3 +288,51 @@ class PerRankRule(IncrementalRule[P, K], Generic[P, R, K]):
             ranks=[*triggered, *state.traces.triggered.values()],
             nodes={rank.node for rank in triggered.values()} - {""},
         )
+
+
+MAX_PENDING = 100_000
+"""Times kept per node until the steps that contain them have ended."""
+
+
+@dataclass(slots=True)
+class PhasesAtTimes:
+    """Phase times of the steps of one node that contain given times; each step counts once."""
+
+    phase_ns: dict[str, int] = field(default_factory=dict)
+    step_count: int = 0
+    pending: intervals.Int = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def add(self, times: intervals.Int, steps: list[RankStepTimes]) -> None:
+        """Add new times of the node and the new steps of its ranks."""
+        pending = np.sort(np.concatenate([self.pending, times]))
+        if not len(pending):
+            return
+        for rank_steps in steps:
+            first = np.searchsorted(pending, rank_steps.start_ns)
+            contains = np.searchsorted(pending, rank_steps.end_ns) > first
+            self.step_count += int(contains.sum())
+            add_times(
+                self.phase_ns,
+                {phase: int(ns[contains].sum()) for phase, ns in rank_steps.phase_ns.items()},
+            )
+        ends = [int(rank_steps.end_ns[-1]) for rank_steps in steps if len(rank_steps)]
+        if ends:
+            pending = pending[np.searchsorted(pending, min(ends)) :]
+        self.pending = pending[-MAX_PENDING:]
+
+
+def add_times(totals: dict[str, int], times: Mapping[str, int]) -> None:
+    """Add times to totals by name."""
+    for name, time_ns in times.items():
+        totals[name] = totals.get(name, 0) + time_ns
+
+
+def shares_of_total(times: Mapping[str, float]) -> dict[str, float]:
+    """Return each value as a share of the total, largest first; empty if the total is 0.
+
+    >>> shares_of_total({"a": 1, "b": 3})
+    {'b': 0.75, 'a': 0.25}
+    """
+    total = sum(times.values())
+    ordered = sorted(times.items(), key=lambda item: -item[1])
+    return {name: value / total for name, value in ordered if value} if total else {}

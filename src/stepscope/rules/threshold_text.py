@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepscope.quantities import duration, fixed, number, percent, relative_change
+from stepscope import quantities
 
 MAX_DECIMALS = 9
 """A smaller difference from the threshold is rounding of the value."""
@@ -14,7 +14,7 @@ def fixed_beside(value: float, threshold: float, decimals: int = 1) -> str:
     >>> fixed_beside(5.25, 5), fixed_beside(5.0004, 5), fixed_beside(5, 5)
     ('5.3', '5.0004', '5.0')
     """
-    return fixed(value, _count_decimals(value, threshold, decimals))
+    return quantities.fixed(value, _count_decimals(value, threshold, decimals))
 
 
 def percent_beside(ratio: float, threshold: float, decimals: int = 1) -> str:
@@ -30,7 +30,7 @@ def percent_beside(ratio: float, threshold: float, decimals: int = 1) -> str:
         threshold: percentage, as parameters of rules have it.
         decimals: minimum count of decimals.
     """
-    return percent(ratio, _count_decimals(100 * ratio, threshold, decimals))
+    return quantities.percent(ratio, _count_decimals(100 * ratio, threshold, decimals))
 
 
 def change_beside(ratio: float, threshold: float) -> str:
@@ -39,7 +39,7 @@ def change_beside(ratio: float, threshold: float) -> str:
     >>> change_beside(0.25, 20), change_beside(0.2004, 20)
     ('+25%', '+20.04%')
     """
-    return relative_change(ratio, _count_decimals(100 * ratio, threshold, 0))
+    return quantities.relative_change(ratio, _count_decimals(100 * ratio, threshold, 0))
 
 
 def duration_beside(ns: float, threshold_ns: float) -> str:
@@ -50,8 +50,8 @@ def duration_beside(ns: float, threshold_ns: float) -> str:
     >>> duration_beside(19.999e3, 20e3), duration_beside(20e3, 20e3)
     ('19.999 µs', '20 µs')
     """
-    text = duration(ns)
-    if ns == threshold_ns or text != duration(threshold_ns):
+    text = quantities.duration(ns)
+    if ns == threshold_ns or text != quantities.duration(threshold_ns):
         return text
     unit, scale = ("s", 1e9) if threshold_ns >= 1e9 else ("µs", 1e3)
     return f"{fixed_beside(ns / scale, threshold_ns / scale, 0)} {unit}"
@@ -63,7 +63,7 @@ def share_beside(ratio: float, total: str, threshold: float) -> str:
     >>> share_beside(0.25, "step time", 20)
     '25.0% of step time (threshold 20%)'
     """
-    limit = number(threshold, MAX_DECIMALS)
+    limit = quantities.number(threshold, MAX_DECIMALS)
     return f"{percent_beside(ratio, threshold)} of {total} (threshold {limit}%)"
 
 
@@ -71,7 +71,7 @@ def _count_decimals(value: float, threshold: float, minimum: int) -> int:
     """Count the decimals with which a value is on its side of a threshold; the minimum where it
     equals the threshold."""
     for decimals in range(minimum, MAX_DECIMALS + 1):
-        shown = float(fixed(value, decimals).replace(",", ""))
+        shown = float(quantities.fixed(value, decimals).replace(",", ""))
         if shown != threshold and (shown > threshold) == (value > threshold):
             return decimals
     return minimum

@@ -1,18 +1,31 @@
-"""Tables whose columns convert to the library that the caller works with."""
+"""Tables whose columns convert to the library that the caller works with.
+
+Errors of queries that users write.
+
+Names of `store` for the packages above `run`, which do not import `store` themselves.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stepscope import errors, schema
 from stepscope._optional import require
-from stepscope.errors import UsageError
-from stepscope.run.query_errors import query_error
-from stepscope.schema import TABLES
-from stepscope.store import DictColumn, RunReader
+from stepscope.store import (
+    DictColumn,
+    RequestState,
+    RequestStatus,
+    RunReader,
+    UnreachableError,
+    cache_home,
+    literal,
+    size_of,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -118,7 +131,7 @@ def select_rows(columns: FrameColumns, rows: Any) -> dict[str, Any]:
 
 def frame_of_table(reader: RunReader, name: str) -> Frame:
     """Read a whole table of the run."""
-    strings = [column.name for column in TABLES[name].columns if column.type == "VARCHAR"]
+    strings = [column.name for column in schema.TABLES[name].columns if column.type == "VARCHAR"]
     return Frame(lambda: reader.table(name, encoded=strings))
 
 
@@ -133,7 +146,7 @@ def frame_of_query(reader: RunReader, query: str, parameters: Sequence[object] =
         import duckdb
 
         if not query.strip():
-            raise UsageError("The query is empty.")
+            raise errors.UsageError("The query is empty.")
         try:
             columns: dict[str, Any] = reader.sql(query, parameters)
         except duckdb.Error as error:
@@ -200,3 +213,45 @@ def _pandas(pandas: Any, column: Any) -> Any:
 def _nullable(dtype: np.dtype[Any]) -> str:
     """Return pandas' name of a type that has missing values."""
     return f"{'Float' if dtype.kind == 'f' else 'Int'}{8 * dtype.itemsize}"
+
+
+_EXCERPT = re.compile(r"^LINE (\d+): (.*)\n( *)\^", re.M)
+"""Line number, a part of the line between dots, and blanks up to the marked position."""
+
+
+def query_error(query: str, message: str) -> errors.UsageError:
+    """Make the error of a query from the message of DuckDB.
+
+    >>> query_error("SELECT nme FROM spans", 'Binder Error: no column "nme"').args[0][:58]
+    'The query cannot be run: Binder Error: no column "nme". Ta'
+    """
+    reason = " ".join(message.partition("\nLINE ")[0].split()).rstrip(".!")
+    tables = ", ".join(schema.TABLES)
+    return errors.UsageError(
+        f"The query cannot be run: {reason}{_position(query, message)}. Tables: {tables}."
+    )
+
+
+def _position(query: str, message: str) -> str:
+    """Find the position that DuckDB marks below its excerpt of a line; '' without one."""
+    match = _EXCERPT.search(message)
+    lines = query.splitlines()
+    if match is None or not 0 < int(match[1]) <= len(lines):
+        return ""
+    number, excerpt, blanks = int(match[1]), match[2], match[3]
+    text = excerpt.removeprefix("...").removesuffix("...")
+    before = len(f"LINE {number}: ") + len(excerpt) - len(excerpt.removeprefix("..."))
+    column = lines[number - 1].find(text) + len(blanks) - before + 1
+    return f" (line {number}, column {column})"
+
+
+__all__ = [
+    "DictColumn",
+    "RequestState",
+    "RequestStatus",
+    "RunReader",
+    "UnreachableError",
+    "cache_home",
+    "literal",
+    "size_of",
+]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from stepscope.schema.table import Table
-from stepscope.schema.tables.annotations import ANNOTATIONS
+from stepscope.schema.tables.trace_events import ANNOTATIONS
 
 ARGS = "args"
 """The column that keeps arguments without a column of their own, as one JSON object."""

@@ -16,22 +16,8 @@ from __future__ import annotations
 import copyreg
 from collections.abc import Callable
 
-from stepscope.schema.event_declaration import (
-    ARGS,
-    Argument,
-    EventKind,
-    ExportedKey,
-    ExportForm,
-    check_kinds,
-)
-from stepscope.schema.tables.annotations import ANNOTATIONS
-from stepscope.schema.tables.copies import COPIES
-from stepscope.schema.tables.kernels import KERNELS
-from stepscope.schema.tables.memory_events import MEMORY_EVENTS
-from stepscope.schema.tables.operators import OPERATORS
-from stepscope.schema.tables.other_events import OTHER_EVENTS
-from stepscope.schema.tables.python_functions import PYTHON_FUNCTIONS
-from stepscope.schema.tables.runtime_calls import RUNTIME_CALLS
+from stepscope.schema import event_declaration
+from stepscope.schema.tables import trace_events
 
 
 def _integer(
@@ -42,8 +28,8 @@ def _integer(
     default: int = -1,
     nullable: bool = False,
     zero_is_absent: bool = False,
-) -> Argument:
-    return Argument(
+) -> event_declaration.Argument:
+    return event_declaration.Argument(
         key=key,
         type="integer",
         column=column,
@@ -54,20 +40,22 @@ def _integer(
     )
 
 
-def _number(key: str, column: str) -> Argument:
-    return Argument(key=key, type="number", column=column)
+def _number(key: str, column: str) -> event_declaration.Argument:
+    return event_declaration.Argument(key=key, type="number", column=column)
 
 
-def _json(key: str, column: str, only_with: str = "") -> Argument:
-    return Argument(key=key, type="json", column=column, only_with=only_with)
+def _json(key: str, column: str, only_with: str = "") -> event_declaration.Argument:
+    return event_declaration.Argument(key=key, type="json", column=column, only_with=only_with)
 
 
-def _unused(*keys: str) -> tuple[Argument, ...]:
-    return tuple(Argument(key=key) for key in keys)
+def _unused(*keys: str) -> tuple[event_declaration.Argument, ...]:
+    return tuple(event_declaration.Argument(key=key) for key in keys)
 
 
-def _exported(key: str, form: ExportForm, column: str = "") -> ExportedKey:
-    return ExportedKey(key=key, form=form, column=column)
+def _exported(
+    key: str, form: event_declaration.ExportForm, column: str = ""
+) -> event_declaration.ExportedKey:
+    return event_declaration.ExportedKey(key=key, form=form, column=column)
 
 
 _EXTERNAL = _integer("External id", "external")
@@ -75,16 +63,16 @@ _INDEX = _exported("Ev Idx", "number", "id")
 _TRACE = _unused("Device", "Trace name", "Trace iteration")
 _RANGE_ARGUMENTS = (
     _EXTERNAL,
-    _integer("Record function id", ARGS, zero_is_absent=True),
+    _integer("Record function id", event_declaration.ARGS, zero_is_absent=True),
     *_unused("Ev Idx"),
 )
 _CALL_ARGUMENTS = (
     _integer("External id", "external", older_key="external id"),
-    _integer("cbid", ARGS),
+    _integer("cbid", event_declaration.ARGS),
     _integer("correlation", "correlation"),
     *_unused("external ts"),
     *(
-        _json(key, ARGS, only_with="cid")
+        _json(key, event_declaration.ARGS, only_with="cid")
         for key in (
             "cid", "kernel", "grid", "block", "shared memory", "stream", "kind", "size", "bytes",
         )
@@ -95,8 +83,8 @@ _CALL_ARGUMENTS = (
 _CALL_EXPORT = (_exported("External id", "id", "operator"), "correlation")
 _WORK_START = (
     *_unused("External id"),
-    _integer("context", ARGS, zero_is_absent=True),
-    _integer("queued", ARGS, zero_is_absent=True),
+    _integer("context", event_declaration.ARGS, zero_is_absent=True),
+    _integer("queued", event_declaration.ARGS, zero_is_absent=True),
     _integer("device", "device"),
     _integer("stream", "stream"),
     _integer("correlation", "correlation"),
@@ -105,19 +93,14 @@ _WORK_END = (
     *_unused("memory bandwidth (GB/s)"),
     _integer("graph id", "graph", zero_is_absent=True),
     _integer("graph node id", "graph_node"),
-    Argument(key="kind", type="string", column=ARGS),
+    event_declaration.Argument(key="kind", type="string", column=event_declaration.ARGS),
     *_unused("external id", "Ev Idx"),
 )
 _LAUNCH_KEYS = (
     "registers per thread", "shared memory", "blocks per SM", "warps per SM", "grid", "block",
     "est. achieved occupancy %",
 )  # fmt: skip
-_COPY_ARGUMENTS = (
-    *_WORK_START,
-    *_unused(*_LAUNCH_KEYS),
-    _integer("bytes", "bytes"),
-    *_WORK_END,
-)
+_COPY_ARGUMENTS = (*_WORK_START, *_unused(*_LAUNCH_KEYS), _integer("bytes", "bytes"), *_WORK_END)
 _WORK_EXPORT = (
     _exported("External id", "id", "operator"),
     _exported("device", "natural", "device"),
@@ -126,28 +109,24 @@ _WORK_EXPORT = (
     "graph id",
     "graph node id",
 )
-_COPY_EXPORT = (
-    *_WORK_EXPORT,
-    "bytes",
-    _exported("memory bandwidth (GB/s)", "bandwidth", "bytes"),
-)
+_COPY_EXPORT = (*_WORK_EXPORT, "bytes", _exported("memory bandwidth (GB/s)", "bandwidth", "bytes"))
 _COLLECTIVE = _exported("Collective name", "collective")
 
 EVENT_KINDS = (
-    EventKind(
+    event_declaration.EventKind(
         name="annotation",
         categories=("user_annotation",),
-        table=ANNOTATIONS,
+        table=trace_events.ANNOTATIONS,
         linking="enclosing",
         drawing="nested",
         arguments=_RANGE_ARGUMENTS,
         constants={"on_device": 0},
         export=(_exported("External id", "id", "id"), _INDEX),
     ),
-    EventKind(
+    event_declaration.EventKind(
         name="python_function",
         categories=("python_function",),
-        table=PYTHON_FUNCTIONS,
+        table=trace_events.PYTHON_FUNCTIONS,
         linking="python",
         drawing="nested",
         arguments=(
@@ -163,10 +142,10 @@ EVENT_KINDS = (
             _INDEX,
         ),
     ),
-    EventKind(
+    event_declaration.EventKind(
         name="operator",
         categories=("cpu_op", "operator"),
-        table=OPERATORS,
+        table=trace_events.OPERATORS,
         linking="operator",
         drawing="nested",
         arguments=(
@@ -198,33 +177,33 @@ EVENT_KINDS = (
             _INDEX,
         ),
     ),
-    EventKind(
+    event_declaration.EventKind(
         name="runtime_call",
         categories=(
             "cuda_runtime", "runtime", "hip_runtime", "glow_runtime", "mtia_runtime",
             "xpu_runtime", "privateuse1_runtime",
         ),
-        table=RUNTIME_CALLS,
+        table=trace_events.RUNTIME_CALLS,
         linking="call",
         drawing="nested",
         arguments=_CALL_ARGUMENTS,
         constants={"driver": 0},
         export=_CALL_EXPORT,
     ),
-    EventKind(
+    event_declaration.EventKind(
         name="driver_call",
         categories=("cuda_driver", "xpu_driver", "privateuse1_driver"),
-        table=RUNTIME_CALLS,
+        table=trace_events.RUNTIME_CALLS,
         linking="call",
         drawing="nested",
         arguments=_CALL_ARGUMENTS,
         constants={"driver": 1},
         export=_CALL_EXPORT,
     ),
-    EventKind(
+    event_declaration.EventKind(
         name="kernel",
         categories=("kernel",),
-        table=KERNELS,
+        table=trace_events.KERNELS,
         on_device=True,
         linking="work",
         drawing="stream",
@@ -234,8 +213,8 @@ EVENT_KINDS = (
             _integer("shared memory", "shared_memory_bytes"),
             _number("blocks per SM", "blocks_per_multiprocessor"),
             _number("warps per SM", "warps_per_multiprocessor"),
-            Argument(key="grid", type="sizes", column="grid"),
-            Argument(key="block", type="sizes", column="block"),
+            event_declaration.Argument(key="grid", type="sizes", column="grid"),
+            event_declaration.Argument(key="block", type="sizes", column="block"),
             _number("est. achieved occupancy %", "occupancy_percent"),
             *_unused("bytes"),
             *_WORK_END,
@@ -253,10 +232,10 @@ EVENT_KINDS = (
             _COLLECTIVE,
         ),
     ),
-    EventKind(
+    event_declaration.EventKind(
         name="memcpy",
         categories=("gpu_memcpy", "memcpy"),
-        table=COPIES,
+        table=trace_events.COPIES,
         on_device=True,
         linking="work",
         drawing="stream",
@@ -264,10 +243,10 @@ EVENT_KINDS = (
         constants={"kind": "memcpy"},
         export=_COPY_EXPORT,
     ),
-    EventKind(
+    event_declaration.EventKind(
         name="memset",
         categories=("gpu_memset", "memset"),
-        table=COPIES,
+        table=trace_events.COPIES,
         on_device=True,
         linking="work",
         drawing="stream",
@@ -275,10 +254,10 @@ EVENT_KINDS = (
         constants={"kind": "memset"},
         export=_COPY_EXPORT,
     ),
-    EventKind(
+    event_declaration.EventKind(
         name="device_annotation",
         categories=("gpu_user_annotation",),
-        table=ANNOTATIONS,
+        table=trace_events.ANNOTATIONS,
         on_device=True,
         linking="shadow",
         drawing="shadow",
@@ -286,11 +265,11 @@ EVENT_KINDS = (
         constants={"on_device": 1},
         export=(_exported("External id", "id", "host"),),
     ),
-    EventKind(
+    event_declaration.EventKind(
         name="memory_event",
         categories=("cpu_instant_event",),
         instant_name="[memory]",
-        table=MEMORY_EVENTS,
+        table=trace_events.MEMORY_EVENTS,
         linking="enclosing",
         drawing="hidden",
         arguments=(
@@ -320,7 +299,7 @@ EVENT_TABLES = tuple(dict.fromkeys(kind.table for kind in EVENT_KINDS))
 """Tables of the kinds."""
 NESTED_TABLES = (
     *dict.fromkeys(kind.table.name for kind in EVENT_KINDS if kind.drawing == "nested"),
-    OTHER_EVENTS.name,
+    trace_events.OTHER_EVENTS.name,
 )
 """Tables with ranges that nest on their track, outer ones of the same extent first."""
 STREAM_TABLES = tuple(
@@ -329,14 +308,16 @@ STREAM_TABLES = tuple(
 """Tables with the work of device streams."""
 
 
-def event_kind(name: str) -> EventKind:
+def event_kind(name: str) -> event_declaration.EventKind:
     """Return the kind of a name; KeyError when there is none."""
     return _BY_NAME[name]
 
 
-def _reduce(kind: EventKind) -> tuple[Callable[[str], EventKind], tuple[str]]:
+def _reduce(
+    kind: event_declaration.EventKind,
+) -> tuple[Callable[[str], event_declaration.EventKind], tuple[str]]:
     return event_kind, (kind.name,)
 
 
-copyreg.pickle(EventKind, _reduce)  # a kind is the same object in every process
-check_kinds(EVENT_KINDS)
+copyreg.pickle(event_declaration.EventKind, _reduce)  # a kind is the same object in every process
+event_declaration.check_kinds(EVENT_KINDS)

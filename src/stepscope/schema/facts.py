@@ -20,8 +20,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from stepscope.schema.fact import Fact
-from stepscope.schema.nan_facts import NanOriginFact, NanSearchFact
+from stepscope.schema.nan_facts import Fact, NanOriginFact, NanSearchFact
 
 DEBUGGER = "SageMaker Debugger"
 """Value of `ImportedFact.form`, and of `recorder` in the metadata of traces, for its files."""

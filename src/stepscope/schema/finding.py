@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from stepscope.schema.field_labels import field_label
+from stepscope.schema.labels import field_label
 
 Progress = Literal["running", "ended", "stopped"]
 """State of evaluation: the job is running, it has ended, or evaluation stopped before that."""

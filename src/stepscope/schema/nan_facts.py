@@ -1,4 +1,7 @@
-"""Facts about the search for the origin of non-finite numbers."""
+"""Facts about the search for the origin of non-finite numbers.
+
+Base class of the facts that a process records.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ from typing import Literal
 
 import msgspec
 
-from stepscope.schema.fact import Fact
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True, tag_field="fact"):
+    """Base class of facts; the value of `fact` is the tag of the subclass."""
 
 
 class TensorValues(msgspec.Struct, frozen=True, kw_only=True):

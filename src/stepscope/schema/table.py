@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from stepscope.schema.units import Unit
+from stepscope.schema.labels import Unit
 
 ColumnType = Literal["VARCHAR", "BIGINT", "INTEGER", "SMALLINT", "DOUBLE"]
 """DuckDB type names; each maps to one Parquet type."""

@@ -13,29 +13,15 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from stepscope import errors
 from stepscope._version import __version__
-from stepscope.errors import NotARunError, UsageError
 from stepscope.run import cache_home
 from stepscope.run.catalog import RunListing, missing_run_error, open_catalog
-from stepscope.server.compression import VARY, json_response
+from stepscope.server import payloads, requests
 from stepscope.server.endpoints import ENDPOINTS, EVENT_STREAM, HTML
 from stepscope.server.imports import Imports
-from stepscope.server.live import Feed, Feeds
-from stepscope.server.payloads import (
-    CaptureRequest,
-    ConfigureRequest,
-    ImportRequest,
-    StopJobRequest,
-)
-from stepscope.server.requests import (
-    cancel_on_disconnect,
-    query_of,
-    read_chunks,
-    read_json,
-    take_parameter,
-)
+from stepscope.server.live import Feed, Feeds, Summaries
 from stepscope.server.settings import Settings, is_loopback
-from stepscope.server.summaries import Summaries
 from stepscope.server.workers import QueueName, Workers, retrieve_exception
 
 INTERACTIVE_PREFIX = "timeline"
@@ -110,15 +96,15 @@ class Api:
 
     async def view(self, request: Request) -> Response:
         """Compute one view of a run; 304 if the browser has the current revision."""
-        name, query = request.path_params["view"], query_of(request)
-        run_id = take_parameter(query, "run")
+        name, query = request.path_params["view"], requests.query_of(request)
+        run_id = requests.take_parameter(query, "run")
         location, revision = await self._resolve(run_id)
         tag = f'"{__version__}-{revision:x}"'
         is_interactive = name.startswith(INTERACTIVE_PREFIX)
         # The timeline has a cache of its own; the browser would store the data a second time.
         caching = "no-store" if is_interactive else "private, no-cache"
         # A weak tag, because compressed and plain responses are equivalent.
-        headers = {"etag": f"W/{tag}", "cache-control": caching} | VARY
+        headers = {"etag": f"W/{tag}", "cache-control": caching} | requests.VARY
         if tag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
         start_s = time.monotonic()
@@ -137,9 +123,9 @@ class Api:
 
     async def compare(self, request: Request) -> Response:
         """Compare two runs."""
-        query = query_of(request)
-        base_location, base_revision = await self._resolve(take_parameter(query, "base"))
-        location, revision = await self._resolve(take_parameter(query, "run"))
+        query = requests.query_of(request)
+        base_location, base_revision = await self._resolve(requests.take_parameter(query, "base"))
+        location, revision = await self._resolve(requests.take_parameter(query, "run"))
         return await self._respond(
             request,
             "views",
@@ -152,11 +138,10 @@ class Api:
 
     async def report(self, request: Request) -> Response:
         """Write the report on a run, as a page to keep."""
-        run_id = take_parameter(query_of(request), "run")
+        run_id = requests.take_parameter(requests.query_of(request), "run")
         location, revision = await self._resolve(run_id)
-        result = await cancel_on_disconnect(
-            request,
-            self._workers.run("views", "report", location=location, revision=revision),
+        result = await requests.cancel_on_disconnect(
+            request, self._workers.run("views", "report", location=location, revision=revision)
         )
         name = re.sub(r"[^\w.-]+", "-", run_id).strip("-.") or "run"
         return Response(
@@ -172,17 +157,17 @@ class Api:
         """Describe this API as an OpenAPI document."""
         if self._openapi is None:  # every page asks for it, and it does not change
             self._openapi = (await self._workers.run("views", "openapi")).body
-        return await json_response(request, self._openapi)
+        return await requests.json_response(request, self._openapi)
 
     async def source(self, request: Request) -> Response:
         """Read lines of a source file."""
-        query = query_of(request)
+        query = requests.query_of(request)
         return await self._respond_for_run(
             request,
             "source",
-            take_parameter(query, "run"),
-            file=take_parameter(query, "file"),
-            line=take_parameter(query, "line"),
+            requests.take_parameter(query, "run"),
+            file=requests.take_parameter(query, "file"),
+            line=requests.take_parameter(query, "line"),
             roots=[str(root) for root in self._settings.source_roots],
             local=self._is_local(request),
         )
@@ -191,7 +176,7 @@ class Api:
 
     async def events(self, request: Request) -> Response:
         """Stream changes of one run as server-sent events."""
-        run_id = take_parameter(query_of(request), "run")
+        run_id = requests.take_parameter(requests.query_of(request), "run")
         await self._resolve(run_id)
 
         async def read_revision() -> int:
@@ -221,7 +206,7 @@ class Api:
 
     async def session(self, request: Request) -> Response:
         """List the actions that are available on a run from this client."""
-        run_id = take_parameter(query_of(request), "run")
+        run_id = requests.take_parameter(requests.query_of(request), "run")
         location, revision = await self._resolve(run_id)
         response = await self._respond(
             request,
@@ -262,38 +247,44 @@ class Api:
 
     async def capture(self, request: Request) -> Response:
         """Request a detailed window."""
-        body = await read_json(request, CaptureRequest, self._settings.limits)
+        body = await requests.read_json(request, payloads.CaptureRequest, self._settings.limits)
         return await self._respond_for_run(request, "capture", body.run, request=body)
 
     async def capture_progress(self, request: Request) -> Response:
         """Report the progress of a window request."""
-        query = query_of(request)
-        run_id, name = take_parameter(query, "run"), take_parameter(query, "request")
+        query = requests.query_of(request)
+        run_id, name = (
+            requests.take_parameter(query, "run"),
+            requests.take_parameter(query, "request"),
+        )
         return await self._respond_for_run(request, "capture_progress", run_id, name=name)
 
     async def configure(self, request: Request) -> Response:
         """Request a change of the configuration of a running job."""
-        body = await read_json(request, ConfigureRequest, self._settings.limits)
+        body = await requests.read_json(request, payloads.ConfigureRequest, self._settings.limits)
         return await self._respond_for_run(
             request, "configure", body.run, request=body, client=_client_host(request)
         )
 
     async def configure_progress(self, request: Request) -> Response:
         """Report the progress of a change of the configuration."""
-        query = query_of(request)
-        run_id, text = take_parameter(query, "run"), take_parameter(query, "number")
+        query = requests.query_of(request)
+        run_id, text = (
+            requests.take_parameter(query, "run"),
+            requests.take_parameter(query, "number"),
+        )
         if not (text.isascii() and text.isdecimal() and len(text) <= MAX_NUMBER_DIGITS):
-            raise UsageError(f"number={text!r} is not the number of a change.")
+            raise errors.UsageError(f"number={text!r} is not the number of a change.")
         return await self._respond_for_run(request, "configure_progress", run_id, number=int(text))
 
     async def stop(self, request: Request) -> Response:
         """Request the launcher to stop the job."""
-        body = await read_json(request, StopJobRequest, self._settings.limits)
+        body = await requests.read_json(request, payloads.StopJobRequest, self._settings.limits)
         return await self._respond_for_run(request, "stop", body.run, client=_client_host(request))
 
     async def import_traces(self, request: Request) -> Response:
         """Import traces below the served directory as one run."""
-        body = await read_json(request, ImportRequest, self._settings.limits)
+        body = await requests.read_json(request, payloads.ImportRequest, self._settings.limits)
         paths = await asyncio.to_thread(lambda: list(map(self._catalog.locate_trace, body.traces)))
         name = paths[0].name if len(paths) == 1 else paths[0].parent.name
         import_id = self._imports.prepare(name)
@@ -302,9 +293,11 @@ class Api:
 
     async def upload(self, request: Request) -> Response:
         """Import a trace that the page sends."""
-        import_id = self._imports.prepare(take_parameter(query_of(request), "name"))
+        import_id = self._imports.prepare(
+            requests.take_parameter(requests.query_of(request), "name")
+        )
         try:
-            chunks = read_chunks(request, self._settings.limits)
+            chunks = requests.read_chunks(request, self._settings.limits)
             path = await self._imports.receive(import_id, chunks)
         except BaseException:
             self._imports.abandon(import_id)
@@ -314,11 +307,13 @@ class Api:
 
     async def import_progress(self, request: Request) -> Response:
         """Report the progress of an import."""
-        return await self._report_import(request, take_parameter(query_of(request), "import"))
+        return await self._report_import(
+            request, requests.take_parameter(requests.query_of(request), "import")
+        )
 
     async def _report_import(self, request: Request, import_id: str) -> Response:
         progress = self._imports.progress(import_id)
-        return await json_response(request, msgspec.json.encode(progress))
+        return await requests.json_response(request, msgspec.json.encode(progress))
 
     # --- shared ------------------------------------------------------------------------------
 
@@ -326,8 +321,10 @@ class Api:
         self, http: Request, queue: QueueName, task: str, **arguments: Any
     ) -> Response:
         """Respond to `http` with the result of a worker's task."""
-        result = await cancel_on_disconnect(http, self._workers.run(queue, task, **arguments))
-        return await json_response(http, result.body)
+        result = await requests.cancel_on_disconnect(
+            http, self._workers.run(queue, task, **arguments)
+        )
+        return await requests.json_response(http, result.body)
 
     async def _respond_for_run(
         self, http: Request, task: str, run_id: str, **arguments: Any
@@ -347,7 +344,7 @@ class Api:
         if now_s - read_s >= ttl_s:
             try:
                 revision = await asyncio.to_thread(self._catalog.revision, location)
-            except NotARunError:  # removed since the lookup
+            except errors.NotARunError:  # removed since the lookup
                 raise missing_run_error(run_id, existed=True) from None
             self._revisions[location] = now_s, revision
         return location, revision

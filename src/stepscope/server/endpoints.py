@@ -33,7 +33,7 @@ class Endpoint:
 
 
 ENDPOINTS = (
-    Endpoint(path="/api/jobs", handler="jobs", response="stepscope.views.jobs:Jobs"),
+    Endpoint(path="/api/jobs", handler="jobs", response="stepscope.views.job.jobs:Jobs"),
     Endpoint(path="/api/jobs/events", handler="jobs_events"),
     Endpoint(path=VIEW_PATH, handler="view", query=("run",)),
     Endpoint(

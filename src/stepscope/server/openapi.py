@@ -8,22 +8,22 @@ from typing import Any, get_type_hints
 
 import msgspec
 
+from stepscope import views
 from stepscope._version import __version__
 from stepscope.schema import make_schemas, title_of
 from stepscope.server.api import Api
 from stepscope.server.endpoints import ENDPOINTS, VIEW_PATH, Endpoint
-from stepscope.server.open_runs import OpenRuns
 from stepscope.server.payloads import Problem
-from stepscope.views import DEFAULTS, VIEWS, View, ViewOptions
+from stepscope.server.worker import OpenRuns
 
 _REFERENCE = "#/components/schemas/{name}"
 _JSON = "application/json"
-_OPTION_TYPES = get_type_hints(ViewOptions, include_extras=True)
+_OPTION_TYPES = get_type_hints(views.ViewOptions, include_extras=True)
 
 
 def openapi(_runs: OpenRuns) -> dict[str, Any]:
     """Create the document."""
-    types = [VIEWS[name].payload for name in VIEWS]
+    types = [views.VIEWS[name].payload for name in views.VIEWS]
     types += [resolve_name(name) for end in ENDPOINTS for name in (end.body, end.response) if name]
     types = list(dict.fromkeys([Problem, *types]))
     schemas, components = make_schemas(types, _REFERENCE)
@@ -31,7 +31,7 @@ def openapi(_runs: OpenRuns) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in ENDPOINTS:
         if endpoint.path == VIEW_PATH:
-            for name, view in VIEWS.items():
+            for name, view in views.VIEWS.items():
                 path = VIEW_PATH.replace("{view}", name)
                 paths[path] = {"get": _view_operation(name, view, endpoint, schema_by_type)}
         else:
@@ -70,7 +70,7 @@ def _operation(endpoint: Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _view_operation(
-    name: str, view: View, endpoint: Endpoint, schemas: dict[Any, Any]
+    name: str, view: views.View, endpoint: Endpoint, schemas: dict[Any, Any]
 ) -> dict[str, Any]:
     options = [
         _parameter(field, _option_schema(view, field), field in view.needs) for field in view.uses
@@ -89,11 +89,11 @@ def _view_title(name: str) -> str:
     return title[0].upper() + title[1:]
 
 
-def _option_schema(view: View, field: str) -> dict[str, Any]:
+def _option_schema(view: views.View, field: str) -> dict[str, Any]:
     title = {"title": title_of(field)}
     if field == "by" and view.by:
         return title | {"enum": list(view.by), "default": view.by[0]}
-    default = getattr(DEFAULTS, field)
+    default = getattr(views.DEFAULTS, field)
     schema = title | msgspec.json.schema(_OPTION_TYPES[field])
     return schema if default is None else schema | {"default": default}
 

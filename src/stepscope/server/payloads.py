@@ -6,8 +6,8 @@ from typing import Annotated
 
 import msgspec
 
+from stepscope import schema
 from stepscope.run import MAX_REQUESTED_STEPS, RequestStatus
-from stepscope.schema import field_label
 
 MAX_TRACES = 4096
 """Maximum number of traces of one import."""
@@ -49,7 +49,7 @@ class SourceLines(msgspec.Struct, frozen=True, kw_only=True):
     """Lines of a source file."""
 
     file: str
-    first_line: Annotated[int, field_label(display="identifier")]
+    first_line: Annotated[int, schema.field_label(display="identifier")]
     """Number of the first of `lines`, counted from 1."""
     lines: list[str]
     line: int
@@ -63,9 +63,9 @@ class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Request for a window: number of steps and content."""
 
     run: str
-    steps: Annotated[int, msgspec.Meta(ge=1, le=MAX_REQUESTED_STEPS), field_label(unit="count")] = (
-        20
-    )
+    steps: Annotated[
+        int, msgspec.Meta(ge=1, le=MAX_REQUESTED_STEPS), schema.field_label(unit="count")
+    ] = 20
     full: bool = True
     shapes: bool = False
     stacks: bool = False
@@ -98,10 +98,12 @@ class CaptureProgress(msgspec.Struct, frozen=True, kw_only=True):
 class ScheduleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Schedule of windows to add to a running job."""
 
-    first_step: Annotated[int, msgspec.Meta(ge=0), field_label(display="identifier")]
+    first_step: Annotated[int, msgspec.Meta(ge=0), schema.field_label(display="identifier")]
     """Number of steps before the first window."""
     step_count: Annotated[int, msgspec.Meta(ge=1, le=MAX_REQUESTED_STEPS)]
-    interval: Annotated[Annotated[int, msgspec.Meta(ge=1)] | None, field_label(unit="count")] = None
+    interval: Annotated[
+        Annotated[int, msgspec.Meta(ge=1)] | None, schema.field_label(unit="count")
+    ] = None
     """Steps from one start to the next; null for a single window."""
 
 

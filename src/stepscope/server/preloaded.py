@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepscope.views import VIEWS
+from stepscope import views
 
-for _view in VIEWS.values():
+for _view in views.VIEWS.values():
     _view.load()

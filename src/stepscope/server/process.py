@@ -12,7 +12,7 @@ from dataclasses import replace
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from stepscope.errors import UsageError
+from stepscope import errors
 from stepscope.server.app import App
 from stepscope.server.settings import FIRST_PORT, Settings
 
@@ -77,7 +77,9 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
-        raise UsageError(f"{host} is not an address of this machine: {error.strerror}.") from None
+        raise errors.UsageError(
+            f"{host} is not an address of this machine: {error.strerror}."
+        ) from None
     ports = [port] if port else [*range(FIRST_PORT, FIRST_PORT + MAX_PORTS), 0]
     for candidate in ports:
         try:
@@ -89,7 +91,7 @@ def listen(host: str, port: int) -> socket.socket:
                 message = f"Port {port} of {host} is in use. Choose another one with --port."
             else:
                 message = f"Cannot listen on {host} port {candidate}: {error.strerror}."
-            raise UsageError(message) from None
+            raise errors.UsageError(message) from None
     raise AssertionError("unreachable")
 
 

@@ -1,19 +1,29 @@
-"""Parameters and bodies of requests, within limits, and cancellation when a client disconnects."""
+"""Parameters and bodies of requests, within limits, and cancellation when a client disconnects.
+
+Compression of responses, for clients that accept it and are far enough away to gain by it.
+
+The scripts of the front end are compressed by the build; see `static`. Payloads are compressed at
+the fastest level, only for other machines, and only above the size of a few packets: on this
+machine the browser would wait 45 ms per megabyte for the compressor, longer than for the bytes.
+Starlette's GZipMiddleware does not fit: it compresses in the event loop, for every client. Event
+streams are not compressed, because an event must leave at once.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 
-from stepscope.quantities import duration, file_size
-from stepscope.schema import MALFORMED_JSON
+from stepscope import quantities, schema
 from stepscope.server.endpoints import BYTES
-from stepscope.server.settings import Limits
+from stepscope.server.settings import Limits, is_loopback
 from stepscope.server.workers import Refusal, retrieve_exception
 
 T = TypeVar("T")
@@ -49,7 +59,7 @@ async def read_json(request: Request, as_type: type[T], limits: Limits) -> T:
     _check_content_type(request, _JSON)
     try:
         return msgspec.json.decode(await _read_body(request, limits), type=as_type)
-    except MALFORMED_JSON as error:
+    except schema.MALFORMED_JSON as error:
         raise Refusal(400, f"The body is invalid: {error}.") from None
 
 
@@ -71,7 +81,7 @@ async def read_chunks(request: Request, limits: Limits) -> AsyncIterator[bytes]:
                 return
             size_bytes += len(chunk)
             if size_bytes > limits.trace_bytes:
-                limit = file_size(limits.trace_bytes)
+                limit = quantities.file_size(limits.trace_bytes)
                 raise Refusal(
                     413, f"The trace is larger than {limit}; use `stepscope import FILE -o RUN`."
                 )
@@ -125,7 +135,7 @@ async def _read_body(request: Request, limits: Limits) -> bytes:
                 if len(body) > limits.body_bytes:
                     raise Refusal(400, f"The body is larger than {limits.body_bytes} bytes.")
     except TimeoutError:
-        limit = duration(1e9 * limits.body_s)
+        limit = quantities.duration(1e9 * limits.body_s)
         raise Refusal(400, f"The body did not arrive within {limit}.") from None
     except ClientDisconnect:
         raise _disconnected() from None
@@ -143,3 +153,29 @@ def _check_content_type(request: Request, content_type: str) -> None:
 
 def _content_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+MIN_BYTES = 8_000
+"""Minimum size of a payload that is compressed."""
+VARY = {"vary": "accept-encoding"}
+GZIP_HEADERS = VARY | {"content-encoding": "gzip"}
+_FASTEST = 1
+
+
+def accepts_gzip(request: Request) -> bool:
+    """Check whether a client accepts gzip; `gzip;q=0` means that it does not."""
+    for item in ",".join(request.headers.getlist("accept-encoding")).split(","):
+        coding, has_quality, quality = item.replace(" ", "").lower().partition(";q=")
+        if coding == "gzip":
+            return not has_quality or quality.strip("0.") != ""
+    return False
+
+
+async def json_response(request: Request, body: bytes) -> Response:
+    """Create a response of encoded JSON."""
+    headers = {"cache-control": "no-store"} | VARY
+    is_remote = request.client is not None and not is_loopback(request.client.host)
+    if is_remote and len(body) > MIN_BYTES and accepts_gzip(request):
+        body = await asyncio.to_thread(gzip.compress, body, _FASTEST, mtime=0)
+        headers |= GZIP_HEADERS
+    return Response(body, media_type="application/json", headers=headers)

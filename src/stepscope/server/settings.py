@@ -1,12 +1,44 @@
-"""Settings of the server."""
+"""Settings of the server.
+
+Fork server of the workers: a process that has imported all modules and opened nothing.
+
+The imports take half a second, so that the process is started before anything else; hence this
+module imports nothing of the project.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+import multiprocessing
+import signal
 from dataclasses import dataclass, field
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
-from stepscope.server.forking import TASKS
+TASKS = "stepscope.server.tasks"
+
+
+def worker_context(tasks: str = TASKS) -> ForkServerContext:
+    """Configure the multiprocessing context of the workers.
+
+    Args:
+        tasks: module with `TASKS`, to import in the fork server.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["__main__", tasks, "stepscope.server.preloaded"])
+    return context
+
+
+def start_fork_server() -> None:
+    """Start the process, which imports while the server does the same. It ignores Ctrl-C."""
+    worker_context()
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
 
 FIRST_PORT = 8420
 MIN_TOKEN_LENGTH = 12

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
-from stepscope.errors import UsageError
-from stepscope.schema import ProcessInfo, SourceLineFact
-from stepscope.server.open_runs import OpenRuns
+from stepscope import errors, schema
 from stepscope.server.payloads import EditorLinks, SourceLines
+from stepscope.server.worker import OpenRuns
 
 CONTEXT_LINES = 20
 """Number of lines shown before and after the requested one."""
@@ -57,7 +56,7 @@ def source(
         UsageError: the line number is invalid.
     """
     if not line.isascii() or not line.isdecimal() or not 0 < int(line) < 1 << 31:
-        raise UsageError(f"{line!r} is not a line number.")
+        raise errors.UsageError(f"{line!r} is not a line number.")
     run = runs.open(location, revision)
     allowed = [Path(root) for root in roots]
     job_directory, names = run.reader.info.working_directory, [file]
@@ -134,12 +133,14 @@ def _read_lines(path: Path, line: int, *, local: bool) -> SourceLines | None:
     )
 
 
-def _recorded_lines(processes: Iterable[ProcessInfo], file: str, line: int) -> SourceLines | None:
+def _recorded_lines(
+    processes: Iterable[schema.ProcessInfo], file: str, line: int
+) -> SourceLines | None:
     """Find the recorded lines that are contiguous with this one; None if it was not recorded."""
     texts = {
         source_line.line: source_line.text
         for process in processes
-        for source_line in process.facts_of(SourceLineFact)
+        for source_line in process.facts_of(schema.SourceLineFact)
         if source_line.file == file
     }
     if line not in texts:

@@ -11,34 +11,25 @@ from collections.abc import Mapping
 
 import msgspec
 
+from stepscope import comparison, errors, schema, timeline, views
 from stepscope._version import __version__
-from stepscope.comparison import compare_runs
-from stepscope.errors import StepscopeError
 from stepscope.report import render_html
 from stepscope.run import open_run, size_of
 from stepscope.run.catalog import CatalogRun, CatalogTrace, map_runs
-from stepscope.schema import SourceFile
-from stepscope.server.capture import capture, capture_obstacle, capture_progress
-from stepscope.server.configuring import configure, configure_obstacle, configure_progress
-from stepscope.server.open_runs import OpenRuns
+from stepscope.server.capture import (
+    capture,
+    capture_obstacle,
+    capture_progress,
+    configure,
+    configure_obstacle,
+    configure_progress,
+    stop,
+    stop_obstacle,
+)
 from stepscope.server.openapi import openapi
 from stepscope.server.payloads import RunSession
 from stepscope.server.source import source
-from stepscope.server.stopping import stop, stop_obstacle
-from stepscope.server.worker import Task
-from stepscope.timeline import get_timelines
-from stepscope.views import (
-    DEFAULTS,
-    VIEWS,
-    JobRow,
-    Jobs,
-    JobSummary,
-    list_jobs,
-    make_job_row,
-    make_trace_row,
-    make_unopened_row,
-    summarize_job,
-)
+from stepscope.server.worker import OpenRuns, Task
 from stepscope.views.profiling_report import choose_report_rules, make_report
 
 ROWS_TIMEOUT_S = 30.0
@@ -51,9 +42,9 @@ def view(
     runs: OpenRuns, *, location: str, revision: int, name: str, query: Mapping[str, str]
 ) -> msgspec.Struct:
     """Compute one view of a run, as `stepscope show` does."""
-    requested = VIEWS.get(name)
+    requested = views.VIEWS.get(name)
     if requested is None:
-        raise FileNotFoundError(f"There is no view {name!r}. Views: {', '.join(VIEWS)}.")
+        raise FileNotFoundError(f"There is no view {name!r}. Views: {', '.join(views.VIEWS)}.")
     return requested(runs.open(location, revision), requested.parse_options(name, query))
 
 
@@ -66,7 +57,7 @@ def jobs(
     notes: list[str],
     traces: list[CatalogTrace],
     why_not_import: str | None,
-) -> Jobs:
+) -> views.Jobs:
     """Create the list of jobs.
 
     Args:
@@ -75,7 +66,7 @@ def jobs(
         summaries: results of `summary` by run id, or the sentence of its error.
     """
 
-    def row(run: CatalogRun, revision: int) -> JobRow | None:
+    def row(run: CatalogRun, revision: int) -> views.JobRow | None:
         if time.monotonic() >= end_s:
             return None
         return _cached_row(runs, run, revision, summaries.get(run.id))
@@ -86,18 +77,18 @@ def jobs(
     if missing:
         notes = [*notes, f"{missing} runs have not been read yet. Reload to see them."]
     imported = {source for run, _ in listed for source in runs.sources.get(run.id, ())}
-    return list_jobs(
+    return views.list_jobs(
         root,
         [row for row in rows if row is not None],
         notes,
-        traces=[make_trace_row(t.id, t.source) for t in traces if t.source not in imported],
+        traces=[views.make_trace_row(t.id, t.source) for t in traces if t.source not in imported],
         why_not_import=why_not_import,
     )
 
 
 def _cached_row(
     runs: OpenRuns, run: CatalogRun, revision: int, summary: bytes | str | None
-) -> JobRow:
+) -> views.JobRow:
     """Get the row of a run, from the cache unless its inputs have changed."""
     key, row = runs.rows.get(run.id, (None, None))
     if row is None or key != (revision, summary) or row.status in {"InProgress", "Stopping"}:
@@ -106,16 +97,20 @@ def _cached_row(
     return row
 
 
-def _make_row(run: CatalogRun, summary: bytes | str | None) -> tuple[JobRow, list[SourceFile]]:
+def _make_row(
+    run: CatalogRun, summary: bytes | str | None
+) -> tuple[views.JobRow, list[schema.SourceFile]]:
     """Make the row of a run and list the files that were imported into it."""
     try:
         decoded = (
-            msgspec.json.decode(summary, type=JobSummary) if isinstance(summary, bytes) else None
+            msgspec.json.decode(summary, type=views.JobSummary)
+            if isinstance(summary, bytes)
+            else None
         )
         reader = open_run(run.location).reader
-        row = make_job_row(reader, run.id, decoded)
-    except (StepscopeError, OSError) as error:
-        return make_unopened_row(run.id, str(error)), []
+        row = views.make_job_row(reader, run.id, decoded)
+    except (errors.StepscopeError, OSError) as error:
+        return views.make_unopened_row(run.id, str(error)), []
     if isinstance(summary, str):
         row = msgspec.structs.replace(row, problem=summary)
     return row, reader.info.sources
@@ -126,14 +121,14 @@ def read_ahead(runs: OpenRuns, *, location: str, revision: int, is_first: bool) 
     True when all are loaded."""
     run = runs.open(location, revision)
     if not is_first:
-        return get_timelines(run).read_ahead(READ_AHEAD_S)
-    VIEWS["timeline"](run, DEFAULTS)
+        return timeline.get_timelines(run).read_ahead(READ_AHEAD_S)
+    views.VIEWS["timeline"](run, views.DEFAULTS)
     return False
 
 
-def summary(runs: OpenRuns, *, location: str, revision: int) -> JobSummary:
+def summary(runs: OpenRuns, *, location: str, revision: int) -> views.JobSummary:
     """Summarize a run: its verdict and other figures from its tables."""
-    return summarize_job(runs.open(location, revision), size_of(location))
+    return views.summarize_job(runs.open(location, revision), size_of(location))
 
 
 def compare(
@@ -141,7 +136,7 @@ def compare(
 ) -> msgspec.Struct:
     """Compare two runs, as `stepscope compare` does."""
     base = runs.open(base_location, base_revision)
-    return compare_runs([base], [runs.open(location, revision)])
+    return comparison.compare_runs([base], [runs.open(location, revision)])
 
 
 def report(runs: OpenRuns, *, location: str, revision: int) -> str:

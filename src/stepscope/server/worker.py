@@ -1,6 +1,8 @@
 """Main loop of a worker: reads tasks from a pipe and writes replies until the pipe is closed.
 
 A worker runs one task at a time, in its main thread, and keeps runs open from one to the next.
+
+Cache of open runs in a worker, which makes the next request for one of them fast.
 """
 
 from __future__ import annotations
@@ -11,20 +13,18 @@ import resource
 import signal
 import sys
 import traceback
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from stepscope.errors import NotARunError, StepscopeError
-from stepscope.quantities import file_size
-from stepscope.run import UnreachableError
+from stepscope import errors, quantities, schema, views
+from stepscope.run import Run, UnreachableError, open_run, reopen_run
 from stepscope.run.catalog import is_removed
-
-if TYPE_CHECKING:
-    from stepscope.server.open_runs import OpenRuns
 
 Task = Callable[..., object]
 """Function of the open runs and of keyword arguments that returns a payload."""
@@ -55,8 +55,6 @@ def work(connection: Connection, tasks: str, limit_s: float, limit_bytes: int) -
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends the workers
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    # The server imports this module as well, but neither needs numpy nor DuckDB.
-    from stepscope.server.open_runs import OpenRuns
 
     tasks_by_name: Mapping[str, Task] = importlib.import_module(tasks).TASKS
     runs = OpenRuns()
@@ -87,19 +85,19 @@ def _run_task(
     if len(body) > limit_bytes:
         return Reply(
             status=400,
-            error=f"The response of {file_size(len(body))} is larger than the limit of "
-            f"{file_size(limit_bytes)}. Request less: use top, rank or a time range.",
+            error=f"The response of {quantities.file_size(len(body))} is larger than the limit of "
+            f"{quantities.file_size(limit_bytes)}. Request less: use top, rank or a time range.",
         ), b""
     return Reply(status=200), body
 
 
 def _error_reply(error: Exception, locations: list[str]) -> Reply:
     """Describe an error. If the run has been removed, that is the reason for every other error."""
-    if isinstance(error, NotARunError) or any(map(is_removed, locations)):
+    if isinstance(error, errors.NotARunError) or any(map(is_removed, locations)):
         return Reply(status=410, error="The run has been removed.")
     if isinstance(error, FileNotFoundError | PermissionError):
         return Reply(status=404 if isinstance(error, FileNotFoundError) else 403, error=str(error))
-    if isinstance(error, StepscopeError):
+    if isinstance(error, errors.StepscopeError):
         return Reply(status=400, error=str(error))
     if isinstance(error, UnreachableError):
         return Reply(status=503, error=f"{error}.")
@@ -123,3 +121,40 @@ def run_worker(connection: Connection, *arguments: Any) -> None:
     """Run `work` as a process, and exit without waiting for threads of libraries."""
     work(connection, *arguments)
     os._exit(0)
+
+
+MAX_OPEN_RUNS = 3
+
+
+@dataclass(slots=True)
+class _CachedRun:
+    revision: int
+    run: Run
+
+
+class OpenRuns:
+    """Least-recently-used cache of open runs."""
+
+    def __init__(self) -> None:
+        self._cache: OrderedDict[str, _CachedRun] = OrderedDict()
+        self.rows: dict[str, tuple[object, views.JobRow]] = {}
+        """Rows of the list of jobs by run, each with the key of its inputs."""
+        self.sources: dict[str, list[schema.SourceFile]] = {}
+        """Imported files by run, of the runs in `rows`."""
+
+    def open(self, location: str, revision: int) -> Run:
+        """Open a run at this or a later revision. A run of another revision is read again, except
+        for its old segments, which its reader keeps.
+
+        Raises:
+            StepscopeError: see `stepscope.run.open_run`.
+        """
+        cached = self._cache.pop(location, None)
+        if cached is None:
+            cached = _CachedRun(revision, open_run(location))
+        elif cached.revision != revision:
+            cached = _CachedRun(revision, reopen_run(cached.run))
+        self._cache[location] = cached
+        while len(self._cache) > MAX_OPEN_RUNS:
+            self._cache.popitem(last=False)
+        return cached.run

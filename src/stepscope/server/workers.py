@@ -17,8 +17,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from stepscope.quantities import duration
-from stepscope.server.forking import worker_context
-from stepscope.server.settings import Limits
+from stepscope.server.settings import Limits, worker_context
 from stepscope.server.worker import Reply, run_worker
 
 QueueName = Literal["quick", "views", "background"]

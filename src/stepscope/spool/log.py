@@ -17,7 +17,7 @@ import os
 import time
 from itertools import count, repeat
 
-from stepscope.spool.drops import LIMIT_REACHED
+from stepscope.spool.page import LIMIT_REACHED
 from stepscope.spool.record import (
     ANCHOR_EPOCH_WORD,
     ANCHOR_MONOTONIC_WORD,
@@ -36,7 +36,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stepscope.spool.drops import DropCounts
+    from stepscope.spool.page import DropCounts
 
     Cursor = tuple[Callable[[], int], memoryview]
 

@@ -16,14 +16,14 @@ import errno
 import os
 import time
 
-from stepscope.spool.drops import LIMIT_REACHED
+from stepscope.spool.page import LIMIT_REACHED
 from stepscope.spool.tree import ROWS, LogName, SpoolFullError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from stepscope.spool.drops import DropCounts
+    from stepscope.spool.page import DropCounts
     from stepscope.spool.tree import SpoolTree
 
     RowColumn = tuple[str, str, int, bytes]

@@ -1,4 +1,10 @@
-"""Names of spool files, and the size limit of a spool."""
+"""Names of spool files, and the size limit of a spool.
+
+Time at which the recording of the job's processes ends, in a file of the spool.
+
+It is written before the job starts. The processes stop recording at about that time, and the reader
+of the spool drops what they record later, so that all processes have the same end.
+"""
 
 from __future__ import annotations
 
@@ -212,3 +218,25 @@ class SpoolTree:
         share = 1.0 if log_class == COARSE else FINE_SHARE
         if self.used_bytes() + size > self.limit_bytes * share:
             raise SpoolFullError(f"the spool {self.root} has reached its limit")
+
+
+FILE_NAME = "recording-end"
+
+
+def write_recording_end(spool: str, end_ns: int) -> None:
+    """Write the end, in monotonic nanoseconds.
+
+    Raises:
+        OSError: the spool cannot be written.
+    """
+    with open(f"{spool}/{FILE_NAME}", "w", encoding="ascii") as file:
+        file.write(str(end_ns))
+
+
+def read_recording_end(spool: str) -> int | None:
+    """Read the end, in monotonic nanoseconds; None without one."""
+    try:
+        with open(f"{spool}/{FILE_NAME}", encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return None

@@ -18,8 +18,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Self, TypeVar
 
+from stepscope import errors
 from stepscope._optional import require
-from stepscope.errors import UsageError
 from stepscope.store.azure_connection import read_connection_string
 
 T = TypeVar("T")
@@ -109,7 +109,7 @@ class BucketLocation(NamedTuple):
         prefix = prefix.rstrip("/")
         is_bucket = scheme in _CLASSES and _NAME.fullmatch(bucket)
         if not is_bucket or (prefix and not is_path(prefix)):
-            raise UsageError(
+            raise errors.UsageError(
                 f"{url!r} is not a bucket URL. Use a URL such as s3://bucket/runs/a, "
                 "gs://bucket/runs/a or az://container/runs/a."
             )

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from stepscope.errors import UsageError
+from stepscope import errors
 from stepscope.store.objectstore import check_key, check_prefix
 
 FOLLOW_LINKS_VARIABLE = "STEPSCOPE_FOLLOW_LINKS"
@@ -199,12 +199,12 @@ def check_link(path: Path) -> None:
         UsageError: it may not, or does not lead to a file.
     """
     if not _follows_links():
-        raise UsageError(
+        raise errors.UsageError(
             f"{path} is a symbolic link, which could lead anywhere, so it is not followed in a "
             f"run. If you trust the run, set {FOLLOW_LINKS_VARIABLE}=1, or copy it with `cp -rL`."
         )
     if not path.is_file():
-        raise UsageError(f"{path} is a symbolic link that leads to no file.")
+        raise errors.UsageError(f"{path} is a symbolic link that leads to no file.")
 
 
 def _follows_links() -> bool:

@@ -28,16 +28,25 @@ from typing import NamedTuple
 
 import msgspec
 
-from stepscope.schema import MALFORMED_JSON, JobState, JobStop, RunInfo
+from stepscope import schema
 from stepscope.store import layout
 from stepscope.store.bucket import Bucket, BucketLocation, UnreachableError, Version, map_parallel
-from stepscope.store.configuration import CONFIGURATION_DECISIONS, CONFIGURATION_REQUESTS
+from stepscope.store.documents import (
+    AGREEMENTS,
+    CONFIGURATION_DECISIONS,
+    CONFIGURATION_REQUESTS,
+    REQUESTS,
+)
 from stepscope.store.launchers import INCARNATIONS, LAUNCHERS, LEASES, RANK_CLAIMS, STOPS, SharedRun
 from stepscope.store.layout import Segment
 from stepscope.store.local import LocalStore
-from stepscope.store.mirror_journal import Upload, UploadJournal, read_target
-from stepscope.store.segment_list import ListedSegment, SegmentList
-from stepscope.store.window_requests import AGREEMENTS, REQUESTS
+from stepscope.store.mirror_journal import (
+    ListedSegment,
+    SegmentList,
+    Upload,
+    UploadJournal,
+    read_target,
+)
 
 _FINDINGS = "findings"
 _COMMON = (INCARNATIONS, RANK_CLAIMS, REQUESTS, AGREEMENTS, CONFIGURATION_REQUESTS,
@@ -84,16 +93,16 @@ class RunMirror:
         self._directory = directory
         self._source = LocalStore(directory)
         self._is_unique = target.is_unique
-        self._info: RunInfo | None = None
-        self._stops: list[JobStop] = []
+        self._info: schema.RunInfo | None = None
+        self._stops: list[schema.JobStop] = []
         """Stops in the store that were read."""
         self._bucket: Bucket | None = None
 
     @property
-    def info(self) -> RunInfo:
+    def info(self) -> schema.RunInfo:
         """Content of the local `run.json`."""
         if self._info is None:
-            self._info = msgspec.json.decode(self._source.get(layout.RUN_KEY), type=RunInfo)
+            self._info = msgspec.json.decode(self._source.get(layout.RUN_KEY), type=schema.RunInfo)
         return self._info
 
     def list_pending(self) -> list[PendingFile]:
@@ -324,8 +333,8 @@ class RunMirror:
         if stored == content:
             return
         try:
-            info = msgspec.json.decode(stored, type=RunInfo)
-        except MALFORMED_JSON:
+            info = msgspec.json.decode(stored, type=schema.RunInfo)
+        except schema.MALFORMED_JSON:
             raise UploadRefusedError(f"{self.url} already holds a damaged run") from None
         if info.job is None or info.job != self.info.job:
             owner = "another run" if info.job is None else f"a run of the job {info.job}"
@@ -355,7 +364,7 @@ class RunMirror:
         run = SharedRun(self.url)
         statuses = [run.read_status(launcher.node) for launcher in run.list_launchers()]
         return bool(statuses) and all(
-            status is not None and status.state is JobState.COMPLETED for status in statuses
+            status is not None and status.state is schema.JobState.COMPLETED for status in statuses
         )
 
 

@@ -3,6 +3,11 @@
 `.upload.jsonl` makes a run directory a staging directory. Its first line names the URL; each of the
 others says that an object was written, with its version there, or removed. An object whose line was
 lost in a crash is written again, which changes nothing.
+
+Lists of the segments that one node has uploaded of one table: `segments/<table>/<node>.json`.
+
+A job of many machines leaves a million segments in an object store. With these lists, a reader
+finds those of a table by one small object per node.
 """
 
 from __future__ import annotations
@@ -10,13 +15,15 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import BinaryIO, NamedTuple, Self
 
 import msgspec
 
-from stepscope.schema import MALFORMED_JSON
-from stepscope.store.bucket import Version
+from stepscope import schema
+from stepscope.store import layout
+from stepscope.store.bucket import Entry, Version
 
 JOURNAL = ".upload.jsonl"
 _LOCK = ".upload.lock"
@@ -73,7 +80,7 @@ def read_target(directory: Path) -> UploadTarget | None:
     try:
         with (directory / JOURNAL).open("rb") as file:
             return msgspec.json.decode(file.readline(), type=UploadTarget)
-    except (OSError, *MALFORMED_JSON):
+    except (OSError, *schema.MALFORMED_JSON):
         return None
 
 
@@ -137,7 +144,7 @@ class UploadJournal:
         for line in lines:
             try:
                 upload = msgspec.json.decode(line, type=Upload)
-            except MALFORMED_JSON:  # torn by a crash
+            except schema.MALFORMED_JSON:  # torn by a crash
                 continue
             if upload.is_removed:
                 uploads.pop(upload.key, None)
@@ -175,3 +182,33 @@ class UploadJournal:
         if self._file is not None:
             self._file.close()
         self._file, self._line_count = None, len(lines)
+
+
+class ListedSegment(NamedTuple):
+    """One segment, or the mark `continued`."""
+
+    file_name: str
+    size_bytes: int
+    tag: str
+    """Tag of the object, as in an `Entry`."""
+
+
+class SegmentList(msgspec.Struct, frozen=True):
+    """Content of a list."""
+
+    segments: list[ListedSegment]
+
+
+def parse_segments(key: str, content: bytes) -> Iterator[Entry]:
+    """Yield the objects that a list names, as a listing of the bucket would.
+
+    Args:
+        key: key of the list.
+        content: its content.
+
+    Raises:
+        msgspec.DecodeError: it is damaged.
+    """
+    prefix = layout.table_prefix_of(key)
+    for segment in msgspec.json.decode(content, type=SegmentList).segments:
+        yield Entry(prefix + segment.file_name, segment.size_bytes, segment.tag, 0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.cores import available_cores
+from stepscope import cores
 from stepscope.store.engine import connect, identifier, scan, select
 from stepscope.store.queries import explain_unreadable
 
@@ -51,7 +51,7 @@ def read_parquet_columns(path: Path, columns: Mapping[str, str]) -> dict[str, np
 def _query(path: Path, columns: str, tail: str = "") -> dict[str, Any]:
     import duckdb
 
-    connection = connect(threads=available_cores())
+    connection = connect(threads=cores.available_cores())
     try:
         result: dict[str, Any] = connection.execute(
             select(columns, scan([path]), tail)

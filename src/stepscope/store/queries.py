@@ -15,12 +15,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from stepscope.schema import RECORD_KEY, TABLES, Column, Table
+from stepscope import schema
 from stepscope.store import layout
-from stepscope.store.engine import connect, identifier, scan, select
+from stepscope.store.engine import Upgrade, connect, identifier, scan, select
 from stepscope.store.layout import Segment
 from stepscope.store.objectstore import ObjectStore
-from stepscope.store.upgrades import Upgrade
 
 if TYPE_CHECKING:
     import duckdb
@@ -31,7 +30,7 @@ Extents = dict[str, tuple[int, int]]
 
 TRACE_COLUMN = "trace"
 """Column with the number of the trace that a row belongs to."""
-_RECORD = ", ".join(("node", *RECORD_KEY))
+_RECORD = ", ".join(("node", *schema.RECORD_KEY))
 _FIRST_OF_RECORD = (
     f" QUALIFY row_number() OVER (PARTITION BY {_RECORD} "
     "ORDER BY file_index, file_row_number) = 1 ORDER BY file_index, file_row_number"
@@ -63,13 +62,13 @@ class SegmentFilter:
         self._within = within
         self._traces = sorted(traces)
 
-    def applies_to(self, table: Table) -> bool:
+    def applies_to(self, table: schema.Table) -> bool:
         """Return True if the condition can exclude segments of a table."""
         return (self._within is not None and table.time_column is not None) or (
             bool(self._traces) and TRACE_COLUMN in table.column_names
         )
 
-    def may_match(self, table: Table, extents: Extents) -> bool:
+    def may_match(self, table: schema.Table, extents: Extents) -> bool:
         """Return True unless the extents of a segment exclude every row."""
         if self._within is not None and table.time_column in extents:
             start, end = self._within
@@ -207,7 +206,7 @@ class TableQueries:
         """Return queries of the rows that may match, for tables with segments to skip."""
         queries = {}
         for name in tables:
-            table, segments = TABLES[name], self._views[name]
+            table, segments = schema.TABLES[name], self._views[name]
             if not condition.applies_to(table):
                 continue
             extents = self.segment_extents(name)
@@ -221,7 +220,7 @@ class TableQueries:
         segments = self._views[table]
         columns = [
             column.name
-            for column in TABLES[table].columns
+            for column in schema.TABLES[table].columns
             if column.unit == "epoch_ns" or column.name == TRACE_COLUMN
         ]
         new = [segment for segment in segments if segment not in self._extents]
@@ -264,11 +263,11 @@ class TableQueries:
                 self._repeating.discard(table)
                 if table in self._continued and self._find_repeats(table, node, table_segments):
                     self._repeating.add(table)
-                view = self._view(TABLES[table], table_segments)
+                view = self._view(schema.TABLES[table], table_segments)
                 self._engine().execute(f"CREATE OR REPLACE TEMP VIEW {table} AS {view}")
                 self._views[table] = table_segments
 
-    def _view(self, table: Table, segments: Sequence[Segment]) -> str:
+    def _view(self, table: schema.Table, segments: Sequence[Segment]) -> str:
         if not segments:
             nulls = (f"CAST(NULL AS {c.type}) AS {identifier(c.name)}" for c in table.columns)
             return f"SELECT {', '.join(nulls)} WHERE false"
@@ -369,13 +368,15 @@ class TableQueries:
             return True
         return not _is_query_error(error) and self._find_broken(used, _content_check)
 
-    def _find_broken(self, segments: Iterable[Segment], check: Callable[[Table, str], str]) -> bool:
+    def _find_broken(
+        self, segments: Iterable[Segment], check: Callable[[schema.Table, str], str]
+    ) -> bool:
         """Mark the segments that fail a check; return True if there is one."""
         import duckdb
 
         before = len(self._broken)
         for segment in segments:
-            table = TABLES[segment.table]
+            table = schema.TABLES[segment.table]
             try:
                 query = check(table, f"({self._view(table, [segment])})")
                 self._engine().execute(query).fetchall()
@@ -398,17 +399,17 @@ def with_tables(tables: dict[str, str], query: str) -> str:
     return f"WITH {ctes}, {rest}" if keyword.upper() == "WITH " else f"WITH {ctes} {query}"
 
 
-def _column_expression(column: Column) -> str:
+def _column_expression(column: schema.Column) -> str:
     name = identifier(column.name)
     return name if column.stored_type is None else f"CAST({name} AS {column.type}) AS {name}"
 
 
-def _footer_check(_table: Table, rows: str) -> str:
+def _footer_check(_table: schema.Table, rows: str) -> str:
     """Return a query that reads only the footer of a file and its column names."""
     return select("*", rows, " LIMIT 0")
 
 
-def _content_check(table: Table, rows: str) -> str:
+def _content_check(table: schema.Table, rows: str) -> str:
     """Return a query that decodes every value; footer statistics cannot answer a hash."""
     hashes = ", ".join(f"bit_xor(hash({identifier(name)}))" for name in table.column_names)
     return select(hashes, rows)

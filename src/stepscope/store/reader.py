@@ -1,4 +1,7 @@
-"""Read access to a run, finished or still growing."""
+"""Read access to a run, finished or still growing.
+
+Opening of a run: its `run.json`, the schema version, and errors for anything else.
+"""
 
 from __future__ import annotations
 
@@ -12,31 +15,28 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
-from stepscope.cores import available_cores
-from stepscope.errors import DamagedRunError
-from stepscope.schema import MALFORMED_JSON, TABLES, JobStatus, NodeInfo, ProcessInfo, RunInfo
+from stepscope import cores, errors, schema
 from stepscope.store import layout
-from stepscope.store.columns import Array, DictColumn, find_table
-from stepscope.store.engine import identifier, select
-from stepscope.store.heartbeats import correct_heartbeat
-from stepscope.store.local import LocalStore
-from stepscope.store.objectstore import ObjectStore
-from stepscope.store.queries import (
-    TRACE_COLUMN,
-    Extents,
-    SegmentFilter,
-    TableQueries,
-    with_tables,
-)
-from stepscope.store.results import (
+from stepscope.store.engine import (
+    Array,
+    DictColumn,
+    Upgrade,
     code_expression,
     create_dictionaries,
+    find_table,
+    identifier,
+    select,
     select_columns,
     to_declared_array,
     unmask_objects,
+    upgrades_from,
 )
+from stepscope.store.launchers import correct_heartbeat
+from stepscope.store.local import LocalStore
+from stepscope.store.location import is_remote, open_store
+from stepscope.store.objectstore import ObjectStore
+from stepscope.store.queries import TRACE_COLUMN, Extents, SegmentFilter, TableQueries, with_tables
 from stepscope.store.rounding import ROUNDED_TABLES
-from stepscope.store.upgrades import Upgrade
 
 if TYPE_CHECKING:
     import duckdb
@@ -54,14 +54,14 @@ class RunReader:
     def __init__(
         self,
         store: ObjectStore,
-        info: RunInfo,
+        info: schema.RunInfo,
         upgrades: tuple[Upgrade, ...] = (),
         *,
         threads: int | None = None,
     ) -> None:
         self.info = info
         self._store = store
-        self._queries = TableQueries(store, upgrades, threads=threads or available_cores())
+        self._queries = TableQueries(store, upgrades, threads=threads or cores.available_cores())
         self._broken: dict[str, str] = {}  # key of a manifest -> sentence
         self._used: set[str] = set()  # tables and keys of manifests
 
@@ -87,7 +87,7 @@ class RunReader:
     @property
     def damage(self) -> list[str]:
         """One sentence per file that could not be read so far."""
-        return [*self._broken.values(), *self._queries.damage_of(TABLES)]
+        return [*self._broken.values(), *self._queries.damage_of(schema.TABLES)]
 
     @property
     def damage_used(self) -> list[str]:
@@ -115,22 +115,22 @@ class RunReader:
 
     # --- manifests ---------------------------------------------------------------------------
 
-    def nodes(self) -> dict[str, NodeInfo]:
+    def nodes(self) -> dict[str, schema.NodeInfo]:
         """Return the nodes by name."""
-        manifests = self._read_manifests(layout.NODES, "/node.json", NodeInfo)
+        manifests = self._read_manifests(layout.NODES, "/node.json", schema.NodeInfo)
         return {layout.node_of_key(key): info for key, info in manifests.items()}
 
-    def statuses(self) -> dict[str, JobStatus]:
+    def statuses(self) -> dict[str, schema.JobStatus]:
         """Return the status of the job by node, as its monitor wrote it. Where its clock differs
         from that of the file system, the time of the heartbeat is that of the clock that is right
         (`correct_heartbeat`)."""
-        manifests = self._read_manifests(layout.NODES, "/status.json", JobStatus)
+        manifests = self._read_manifests(layout.NODES, "/status.json", schema.JobStatus)
         return {
             layout.node_of_key(key): self._correct_heartbeat(key, status)
             for key, status in manifests.items()
         }
 
-    def _correct_heartbeat(self, key: str, status: JobStatus) -> JobStatus:
+    def _correct_heartbeat(self, key: str, status: schema.JobStatus) -> schema.JobStatus:
         if not self.is_local or status.state.is_final:
             return status
         try:
@@ -141,9 +141,9 @@ class RunReader:
             status, written_ns=times[0], run_written_ns=times[1], now_ns=time.time_ns()
         )
 
-    def processes(self) -> list[ProcessInfo]:
+    def processes(self) -> list[schema.ProcessInfo]:
         """Return the manifests of the job's processes."""
-        return list(self._read_manifests(layout.PROCESSES, ".json", ProcessInfo).values())
+        return list(self._read_manifests(layout.PROCESSES, ".json", schema.ProcessInfo).values())
 
     @overload
     def document(self, name: str, *, kind: str = ...) -> Any: ...
@@ -177,7 +177,7 @@ class RunReader:
         self._used.add(key)
         try:
             manifest = msgspec.json.decode(content, type=as_type)
-        except MALFORMED_JSON as error:
+        except schema.MALFORMED_JSON as error:
             self._broken[key] = f"{key} cannot be read: {error}."
             return None
         self._broken.pop(key, None)  # it was replaced by a valid one
@@ -192,7 +192,9 @@ class RunReader:
         key = layout.tensor_key(process, log, seq)
         content = self._store.get_all([key])[0]
         if content is None:
-            raise DamagedRunError(f"{key} is missing, so the elements of a tensor cannot be read.")
+            raise errors.DamagedRunError(
+                f"{key} is missing, so the elements of a tensor cannot be read."
+            )
         return content
 
     # --- tables ------------------------------------------------------------------------------
@@ -345,7 +347,7 @@ class RunReader:
             traces: if the query selects only rows of some traces: their numbers, likewise.
             node: query the rows of this node alone.
         """
-        tables = [table for table in TABLES if table in query.lower()]
+        tables = [table for table in schema.TABLES if table in query.lower()]
         condition = SegmentFilter(within, traces)
 
         def fetch(engine: duckdb.DuckDBPyConnection) -> dict[str, Array]:
@@ -354,3 +356,76 @@ class RunReader:
 
         result = self._run(tables, fetch, node)
         return {name: unmask_objects(values) for name, values in result.items()}
+
+
+def open_run(location: str | Path, *, threads: int | None = None) -> RunReader:
+    """Open a run for reading.
+
+    Args:
+        location: directory or URL.
+        threads: threads per query; by default the number of available cores.
+
+    Raises:
+        NotARunError: there is no run at that location.
+        DamagedRunError: its `run.json` is invalid.
+        NewerSchemaError: a later version of stepscope wrote it.
+        OSError: a bucket cannot be reached.
+    """
+    store = open_store(location)
+    try:
+        data = store.get(layout.RUN_KEY)
+    except (FileNotFoundError, NotADirectoryError):
+        raise errors.NotARunError(_explain_missing_run(location)) from None
+    except OSError as error:
+        if is_remote(location):  # without a connection, the content is unknown
+            raise
+        raise errors.NotARunError(f"{location} cannot be read: {error.strerror}.") from error
+    version, content = _decode_versioned(location, data)
+    upgrades = upgrades_from(version)
+    for upgrade in upgrades:
+        content = upgrade.run_info(content)
+    try:
+        info = msgspec.convert(content, schema.RunInfo)
+    except msgspec.ValidationError as error:
+        raise _damaged_run(location, error) from error
+    return RunReader(store, info, upgrades, threads=threads)
+
+
+class _Version(msgspec.Struct):
+    schema_version: int
+
+
+def _decode_versioned(location: str | Path, data: bytes) -> tuple[int, dict[str, Any]]:
+    """Decode the schema version and the content of a `run.json`."""
+    try:
+        # The version is decoded first: the other fields of a newer file may have any form.
+        version = msgspec.json.decode(data, type=_Version).schema_version
+        content = msgspec.json.decode(data, type=dict[str, Any])
+    except schema.MALFORMED_JSON as error:
+        raise _damaged_run(location, error) from error
+    if version > schema.SCHEMA_VERSION:
+        raise errors.NewerSchemaError(
+            f"{location} was recorded with schema version {version}; this stepscope reads up to "
+            f"version {schema.SCHEMA_VERSION}. Upgrade stepscope to open it."
+        )
+    if version < 1:
+        raise _damaged_run(location, f"schema version {version} does not exist")
+    return version, content
+
+
+def _damaged_run(location: str | Path, reason: object) -> errors.DamagedRunError:
+    return errors.DamagedRunError(f"{location}: {layout.RUN_KEY} is damaged: {reason}.")
+
+
+def _explain_missing_run(location: str | Path) -> str:
+    if is_remote(location):
+        return (
+            f"{location} is not a run: it has no {layout.RUN_KEY}. Pass the URL of a run; "
+            "`stepscope ui URL` lists the runs below a URL."
+        )
+    path = Path(location)
+    if not path.exists():
+        return f"{path} does not exist. Pass the directory of a run."
+    if not path.is_dir():
+        return f"{path} is a file, but a run is a directory. Pass the directory of a run."
+    return f"{path} is not a run: it has no {layout.RUN_KEY}. Pass the directory of a run."

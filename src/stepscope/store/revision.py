@@ -1,19 +1,26 @@
-"""Revision and size of a run, without opening any of its files."""
+"""Revision and size of a run, without opening any of its files.
+
+Cache of runs that were imported from trace files, so that a command can work on a trace.
+
+A cached run is complete and never changes. Several processes share it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import shutil
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from stepscope.errors import NotARunError
-from stepscope.store import layout
+from stepscope import errors, schema
+from stepscope.store import layout, remote
 from stepscope.store.bucket import Entry
 from stepscope.store.local import LocalStore, check_link
 from stepscope.store.location import is_remote
-from stepscope.store.remote import RemoteStore
 
 QUIET_NS = 31_000_000_000
 """Time without a change after which the revision changes once more: a job whose monitor has sent no
@@ -35,7 +42,7 @@ def revision_of(location: str | Path) -> int:
         OSError: a bucket cannot be reached.
     """
     if is_remote(location):
-        entries = RemoteStore(str(location)).entries()
+        entries = remote.RemoteStore(str(location)).entries()
         if not any(entry.key == layout.RUN_KEY for entry in entries):
             raise _no_run(location)
         return revision_of_entries(entries)
@@ -69,13 +76,13 @@ def size_of(location: str | Path) -> int:
         OSError: a bucket cannot be reached.
     """
     if is_remote(location):
-        return sum(entry.size_bytes for entry in RemoteStore(str(location)).entries())
+        return sum(entry.size_bytes for entry in remote.RemoteStore(str(location)).entries())
     store = LocalStore(Path(location))
     return sum(_file_bytes(path) for path in store.local_paths(list(store.list(""))))
 
 
-def _no_run(location: str | Path) -> NotARunError:
-    return NotARunError(f"{location} is not a run, or it was removed.")
+def _no_run(location: str | Path) -> errors.NotARunError:
+    return errors.NotARunError(f"{location} is not a run, or it was removed.")
 
 
 def _hash(parts: Iterable[str], *, latest_ns: int) -> int:
@@ -109,3 +116,74 @@ def _directories(directory: str) -> Iterator[tuple[str, int]]:
             except FileNotFoundError:
                 continue
             yield from _directories(entry.path)
+
+
+_ABANDONED_S = 86_400
+"""Age at which the rest of an interrupted import is removed."""
+
+
+def describe_source(path: Path) -> schema.SourceFile:
+    """Describe the present state of a file.
+
+    Raises:
+        OSError: it does not exist.
+    """
+    status = path.stat()
+    return schema.SourceFile(
+        path=os.path.realpath(path), size_bytes=status.st_size, changed_ns=status.st_mtime_ns
+    )
+
+
+class CachedRun:
+    """Run of exactly these files, present or not.
+
+    Args:
+        sources: the imported files.
+        version: of stepscope; another version may import the files differently.
+    """
+
+    def __init__(self, sources: Iterable[schema.SourceFile], version: str) -> None:
+        key = [version, *(f"{s.path}\0{s.size_bytes}\0{s.changed_ns}" for s in sources)]
+        digest = hashlib.sha256("\n".join(key).encode("utf-8", "surrogateescape")).hexdigest()
+        self._root = remote.cache_home() / "runs"
+        self.path = self._root / digest[:32]
+
+    def use(self) -> bool:
+        """Mark the run as used now; return False if it is not present."""
+        with contextlib.suppress(OSError):  # missing, or in a read-only directory
+            os.utime(self.path)
+        return self.path.is_dir()
+
+    @contextlib.contextmanager
+    def create(self) -> Iterator[Path]:
+        """Yield a path for the run, which is moved to its place unless an error occurs.
+
+        Raises:
+            OSError: the cache cannot be written, or an error of the block.
+        """
+        with remote.write_errors(self._root, "imports"):
+            remote.make_private_directory(self._root)
+            scratch_directory = tempfile.TemporaryDirectory(prefix=".", dir=self._root)
+        with scratch_directory as scratch:
+            staged = Path(scratch, self.path.name)
+            yield staged
+            try:
+                staged.rename(self.path)
+            except OSError:
+                if not self.path.is_dir():  # else another process has imported the same files
+                    raise
+        self._evict_others()
+
+    def _evict_others(self) -> None:
+        """Remove the least recently used runs, down to the limit of the cache."""
+        now, limit = time.time(), remote.cache_limit_bytes()
+        runs = sorted((path.stat().st_mtime, path) for path in self._root.iterdir())
+        sizes = {path: size_of(path) for _, path in runs}
+        total = sum(sizes.values())
+        for used_s, path in runs:
+            is_part = path.name.startswith(".")
+            if path == self.path or now - used_s < (_ABANDONED_S if is_part else remote.RECENT_S):
+                continue
+            if is_part or total > limit:
+                shutil.rmtree(path, ignore_errors=True)
+                total -= sizes[path]

@@ -13,30 +13,13 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 import numpy as np
 
-from stepscope.schema import (
-    DURATION_VALUE_KINDS,
-    RECORD_KEY,
-    TABLES,
-    JobStatus,
-    NodeInfo,
-    ProcessInfo,
-)
-from stepscope.store import layout
-from stepscope.store.columns import Array, Batch, DictColumn, find_table, make_batch
+from stepscope import schema
+from stepscope.schema import DURATION_VALUE_KINDS
+from stepscope.store import engine, layout, rounding
 from stepscope.store.documents import encode_document
-from stepscope.store.engine import connect, identifier, literal, scan, select
+from stepscope.store.engine import literal
 from stepscope.store.layout import Merge, Segment
 from stepscope.store.location import open_store
-from stepscope.store.rounding import (
-    MAX_COARSENESS,
-    METRIC_GRIDS,
-    ROUNDED_TABLES,
-    SPAN_GRIDS,
-    find_grids,
-    round_durations,
-    round_samples,
-    round_spans,
-)
 
 if TYPE_CHECKING:
     import duckdb
@@ -113,15 +96,15 @@ class RunWriter:
         """Create another writer of this node, for use in another thread with other tables."""
         return RunWriter(self._location, self.node)
 
-    def put_node(self, info: NodeInfo) -> None:
+    def put_node(self, info: schema.NodeInfo) -> None:
         """Replace the description of this node."""
         self._store.put(layout.node_key(self.node), encode_document(info))
 
-    def put_status(self, status: JobStatus) -> None:
+    def put_status(self, status: schema.JobStatus) -> None:
         """Replace the job's status as this node sees it."""
         self._store.put(layout.status_key(self.node), encode_document(status))
 
-    def put_process(self, info: ProcessInfo) -> None:
+    def put_process(self, info: schema.ProcessInfo) -> None:
         """Replace the manifest of one process."""
         self._store.put(layout.process_key(info.process), encode_document(info))
 
@@ -141,13 +124,13 @@ class RunWriter:
         """Write `<kind>/<name>.json`; False, and nothing is written, if it exists."""
         return self._store.put_if_absent(layout.document_key(kind, name), encode_document(document))
 
-    def append(self, table: str, columns: Mapping[str, Array | DictColumn]) -> int:
+    def append(self, table: str, columns: Mapping[str, engine.Array | engine.DictColumn]) -> int:
         """Write one segment and return its number of rows once it is durable.
 
         `columns` has every column of the table: strings as DictColumn, numbers as arrays, nulls in
         numbers as a masked array. A batch without rows writes nothing.
         """
-        batch = make_batch(find_table(table), columns)
+        batch = engine.make_batch(engine.find_table(table), columns)
         if batch.row_count:
             with self._environment_errors():
                 self._append(table, batch)
@@ -160,7 +143,7 @@ class RunWriter:
         per width, which takes about 300 ns, or up to 1000 ns if rows are reordered. The GIL is
         released meanwhile.
         """
-        find_table(table)
+        engine.find_table(table)
         merge_count = 0
         with self._environment_errors():
             while True:
@@ -192,10 +175,10 @@ class RunWriter:
             while self._recorded_bytes() > max_bytes:
                 candidates = [
                     segment
-                    for table in ROUNDED_TABLES
+                    for table in rounding.ROUNDED_TABLES
                     for segment in layout.select_visible(self._segments(table))
                     if segment.width >= layout.FAN_IN
-                    and segment.coarseness < MAX_COARSENESS
+                    and segment.coarseness < rounding.MAX_COARSENESS
                     and segment not in self._unmergeable
                 ]
                 if not candidates:
@@ -207,8 +190,8 @@ class RunWriter:
     def _recorded_bytes(self) -> int:
         """Return the size of the segments with records of this node."""
         total = 0
-        for name, table in TABLES.items():
-            if table.key == RECORD_KEY:
+        for name, table in schema.TABLES.items():
+            if table.key == schema.RECORD_KEY:
                 for segment in layout.select_visible(self._segments(name)):
                     try:
                         total += self._store.local_path(segment.key).stat().st_size
@@ -221,15 +204,15 @@ class RunWriter:
         import duckdb
 
         target = segment._replace(coarseness=segment.coarseness + 1)
-        source = scan([self._store.local_path(segment.key)])
+        source = engine.scan([self._store.local_path(segment.key)])
         staged: list[Path] = []
         try:
-            row_count = self._engine().execute(select("count(*)", source)).fetchall()[0][0]
+            row_count = self._engine().execute(engine.select("count(*)", source)).fetchall()[0][0]
             for first in range(0, row_count, _ROUNDED_ROWS):
                 staged.append(self._store.staging_path(target.key))
-                rows = f"({select('*', source, f' LIMIT {_ROUNDED_ROWS} OFFSET {first}')})"
+                rows = f"({engine.select('*', source, f' LIMIT {_ROUNDED_ROWS} OFFSET {first}')})"
                 self._round_rows(target, rows, staged[-1])
-            self._write(target, select("*", scan(staged)), [])
+            self._write(target, engine.select("*", engine.scan(staged)), [])
         except duckdb.IOException:
             raise
         except duckdb.Error:
@@ -242,27 +225,29 @@ class RunWriter:
 
     def _round_rows(self, target: Segment, rows: str, path: Path) -> None:
         """Write the rows of a query to a file, rounded for a segment."""
-        columns = self._engine().execute(select(_ROUNDED_COLUMNS[target.table], rows)).fetchnumpy()
+        columns = (
+            self._engine().execute(engine.select(_ROUNDED_COLUMNS[target.table], rows)).fetchnumpy()
+        )
         if target.table == "spans":
-            rounded = _round_span_columns(columns, SPAN_GRIDS[target.coarseness - 1])
+            rounded = _round_span_columns(columns, rounding.SPAN_GRIDS[target.coarseness - 1])
             replaced = (
                 "new_start AS start_ns, if(end_ns IS NULL, NULL, new_end) AS end_ns, "
                 "new_value AS value"
             )
         else:
-            share = METRIC_GRIDS[target.coarseness - 1]
-            value = round_samples(columns["value"], series=columns["series"], share=share)
+            share = rounding.METRIC_GRIDS[target.coarseness - 1]
+            value = rounding.round_samples(columns["value"], series=columns["series"], share=share)
             rounded = {"new_value": value}
             replaced = "coalesce(new_value, 'NaN'::DOUBLE) AS value"
         self._engine().register("rounded", rounded)
         try:
             joined = f"{rows} AS rows POSITIONAL JOIN rounded"
-            self._copy(select(f"rows.* REPLACE ({replaced})", joined), path, [])
+            self._copy(engine.select(f"rows.* REPLACE ({replaced})", joined), path, [])
         finally:
             self._engine().unregister("rounded")
 
-    def _append(self, table: str, batch: Batch) -> None:
-        query = select(", ".join(batch.expressions), "batch")
+    def _append(self, table: str, batch: engine.Batch) -> None:
+        query = engine.select(", ".join(batch.expressions), "batch")
         self._engine().register("batch", batch.arrays)
         try:
             with self._stage(self._next_segment(table), query, batch.dictionaries) as staged:
@@ -276,7 +261,7 @@ class RunWriter:
     def _next_segment(self, table: str) -> Segment:
         if table not in self._next:
             self._next[table] = self._first_free(table)
-            if self._next[table] and TABLES[table].key == RECORD_KEY:
+            if self._next[table] and schema.TABLES[table].key == schema.RECORD_KEY:
                 self._store.put_if_absent(layout.continued_key(table, self.node), b"")
         return Segment(table, self.node, self._next[table], self._next[table])
 
@@ -295,10 +280,10 @@ class RunWriter:
     def _merge(self, merge: Merge) -> bool:
         import duckdb
 
-        rows = scan(self._store.local_paths([source.key for source in merge.sources]))
-        cluster_by = TABLES[merge.target.table].cluster_by
+        rows = engine.scan(self._store.local_paths([source.key for source in merge.sources]))
+        cluster_by = schema.TABLES[merge.target.table].cluster_by
         try:
-            query = select("*", rows)
+            query = engine.select("*", rows)
             # Up to the first width all rows share a row group, so clustering saves no reads.
             if cluster_by is not None and merge.target.width > layout.FAN_IN:
                 query = self._clustered(rows, cluster_by)
@@ -319,9 +304,15 @@ class RunWriter:
 
         Reading the rows once per value takes as long as sorting them, and hardly any memory.
         """
-        name = identifier(column)
-        values = self._engine().execute(select(f"DISTINCT {name}", rows, " ORDER BY 1")).fetchall()
-        parts = (select("*", rows, f" WHERE {name} = {literal(value)}") for (value,) in values)
+        name = engine.identifier(column)
+        values = (
+            self._engine()
+            .execute(engine.select(f"DISTINCT {name}", rows, " ORDER BY 1"))
+            .fetchall()
+        )
+        parts = (
+            engine.select("*", rows, f" WHERE {name} = {literal(value)}") for (value,) in values
+        )
         return " UNION ALL ".join(parts)
 
     def _write(self, segment: Segment, query: str, parameters: list[str]) -> bool:
@@ -353,7 +344,7 @@ class RunWriter:
 
     def _engine(self) -> duckdb.DuckDBPyConnection:
         if self._connection is None:
-            self._connection = connect(threads=1, memory_limit=_MEMORY_LIMIT, spill=False)
+            self._connection = engine.connect(threads=1, memory_limit=_MEMORY_LIMIT, spill=False)
         return self._connection
 
     @contextmanager
@@ -374,7 +365,7 @@ class RunWriter:
             raise OSError(code, f"{os.strerror(code)}: {error}") from error
 
 
-def _round_span_columns(columns: dict[str, Array], share: float) -> dict[str, Array]:
+def _round_span_columns(columns: dict[str, engine.Array], share: float) -> dict[str, engine.Array]:
     """Round the times and values of spans.
 
     Those without a core end with a stack sample, by which readers find them, and so keep their
@@ -383,9 +374,11 @@ def _round_span_columns(columns: dict[str, Array], share: float) -> dict[str, Ar
     names = ("start", "end", "depth", "kind", "thread")
     rows = np.flatnonzero(~columns["is_fixed"])
     spans = {name: columns[name][rows] for name in names}
-    grid_ns = find_grids(spans["start"], kind=spans["kind"], thread=spans["thread"], share=share)
+    grid_ns = rounding.find_grids(
+        spans["start"], kind=spans["kind"], thread=spans["thread"], share=share
+    )
     start, end, value = (columns[name].copy() for name in ("start", "end", "value"))
-    start[rows], end[rows] = round_spans(**spans, grid_ns=grid_ns)
+    start[rows], end[rows] = rounding.round_spans(**spans, grid_ns=grid_ns)
     series = columns["series"][rows]
-    value[rows] = round_durations(value[rows], series=series, grid_ns=grid_ns)
+    value[rows] = rounding.round_durations(value[rows], series=series, grid_ns=grid_ns)
     return {"new_start": start, "new_end": end, "new_value": value}

@@ -9,14 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.analysis import is_communication
-from stepscope.run import EVENT_TABLES, Trace
-from stepscope.schema import STREAM_TABLES
-from stepscope.store import RunReader
+from stepscope import analysis, run, schema, store
 
 _COUNTS = {
     table: f"SELECT trace, track, count(*) AS n FROM {table} GROUP BY trace, track"  # noqa: S608
-    for table in EVENT_TABLES
+    for table in run.EVENT_TABLES
 }
 _COUNTS["annotations"] = (
     "SELECT trace, track, on_device AS shadow, count(*) AS n, "
@@ -63,7 +60,7 @@ class Content:
     @property
     def is_stream(self) -> bool:
         """Return True for the stream of a device, where events do not nest."""
-        return any(self.counts[table] for table in STREAM_TABLES)
+        return any(self.counts[table] for table in schema.STREAM_TABLES)
 
     @property
     def total_count(self) -> int:
@@ -88,7 +85,7 @@ class TrackDescription(NamedTuple):
     """-1 if not recorded."""
 
 
-def load_track_descriptions(reader: RunReader) -> dict[int, list[TrackDescription]]:
+def load_track_descriptions(reader: store.RunReader) -> dict[int, list[TrackDescription]]:
     """Load the descriptions of the tracks of each trace."""
     names = ("track", "kind", "tid", "thread_name", "device", "stream")
     rows = reader.table("tracks", ("trace", *names), order_by="trace, track")
@@ -99,7 +96,7 @@ def load_track_descriptions(reader: RunReader) -> dict[int, list[TrackDescriptio
     return descriptions
 
 
-def load_contents(traces: Sequence[Trace]) -> dict[int, dict[int, Content]]:
+def load_contents(traces: Sequence[run.Trace]) -> dict[int, dict[int, Content]]:
     """Load the content by trace and track; tracks without events are left out."""
     contents: dict[int, dict[int, Content]] = {
         trace.trace: defaultdict(Content) for trace in traces
@@ -117,7 +114,7 @@ def load_contents(traces: Sequence[Trace]) -> dict[int, dict[int, Content]]:
             content.counts[table] += row["n"]
             content.steps += row.get("steps", 0)
             content.backward += row.get("backward", 0)
-            if table == "kernels" and is_communication(row["name"]):
+            if table == "kernels" and analysis.is_communication(row["name"]):
                 content.communication += row["n"]
     for row in _read_rows(traces[0].reader, _ROWS):
         track_content = contents.get(row["trace"], {}).get(row["track"])
@@ -127,6 +124,6 @@ def load_contents(traces: Sequence[Trace]) -> dict[int, dict[int, Content]]:
     return {trace: dict(tracks) for trace, tracks in contents.items()}
 
 
-def _read_rows(reader: RunReader, query: str) -> list[dict[str, Any]]:
+def _read_rows(reader: store.RunReader, query: str) -> list[dict[str, Any]]:
     columns = {name: values.tolist() for name, values in reader.sql(query).items()}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

@@ -9,17 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis import (
-    METRIC_KERNEL_COLUMNS,
-    MultiprocessorLoad,
-    group_rows,
-    numeric_sort_key,
-    split_by_device,
-)
+from stepscope import analysis, run, schema, store
 from stepscope.intervals import Int, Intervals, covered_until, sort_order, union
-from stepscope.run import Trace, count_multiprocessors, read_devices
-from stepscope.schema import NodeInfo
-from stepscope.store import RunReader
 
 Floats = NDArray[np.float64]
 MEMORY_COLUMNS = {"allocated": "allocated_bytes", "reserved": "reserved_bytes"}
@@ -60,8 +51,8 @@ class Bins:
 
 
 def load_sampled_bins(
-    reader: RunReader,
-    info: NodeInfo,
+    reader: store.RunReader,
+    info: schema.NodeInfo,
     series: Sequence[tuple[str, str]],
     extent: tuple[int, int],
     *,
@@ -94,7 +85,7 @@ def load_sampled_bins(
     }
 
 
-def mark_sampling_gaps(bins: Bins, info: NodeInfo, *, start_ns: int, width: int) -> Bins:
+def mark_sampling_gaps(bins: Bins, info: schema.NodeInfo, *, start_ns: int, width: int) -> Bins:
     """Insert one bin of NaN where samples of a node are missing.
 
     Args:
@@ -116,7 +107,7 @@ def mark_sampling_gaps(bins: Bins, info: NodeInfo, *, start_ns: int, width: int)
 
 
 def load_sampled_maxima(
-    reader: RunReader, node: str, metrics: Sequence[str]
+    reader: store.RunReader, node: str, metrics: Sequence[str]
 ) -> dict[tuple[str, str], float]:
     """Load the largest value of the run by metric and device."""
     rows = reader.sql(
@@ -128,14 +119,14 @@ def load_sampled_maxima(
     return {(metric, device): maximum for metric, device, maximum in zip(*columns, strict=True)}
 
 
-def list_sampled_series(reader: RunReader) -> dict[str, list[tuple[str, str]]]:
+def list_sampled_series(reader: store.RunReader) -> dict[str, list[tuple[str, str]]]:
     """List sampled metrics with their devices, by node."""
     rows = reader.sql("SELECT DISTINCT node, metric, device FROM metrics ORDER BY ALL")
     by_node: dict[str, list[tuple[str, str]]] = {}
     for node, metric, device in zip(*(rows[n].tolist() for n in rows), strict=True):
         by_node.setdefault(node, []).append((metric, device))
     return {
-        node: sorted(series, key=lambda item: (item[0], *numeric_sort_key(item[1])))
+        node: sorted(series, key=lambda item: (item[0], *analysis.numeric_sort_key(item[1])))
         for node, series in by_node.items()
     }
 
@@ -150,7 +141,7 @@ class TraceCounter:
     largest: float
 
 
-def load_counters(reader: RunReader) -> dict[int, list[TraceCounter]]:
+def load_counters(reader: store.RunReader) -> dict[int, list[TraceCounter]]:
     """Load the counters and the memory series of each trace."""
     counters: dict[int, list[TraceCounter]] = {}
     for query in (_COUNTERS, _MEMORY):
@@ -235,7 +226,7 @@ class Curve:
         )
 
 
-def load_counter_curve(trace: Trace, track: int, name: str, series: str) -> Curve:
+def load_counter_curve(trace: run.Trace, track: int, name: str, series: str) -> Curve:
     """Load one series of a counter of a trace."""
     rows = trace.reader.sql(
         "SELECT t_ns, value FROM counters WHERE trace = ? AND track = ? AND name = ? "
@@ -246,7 +237,7 @@ def load_counter_curve(trace: Trace, track: int, name: str, series: str) -> Curv
     return Curve(time=rows["t_ns"].astype(np.int64), value=rows["value"].astype(np.float64))
 
 
-def load_memory_curves(trace: Trace) -> dict[tuple[int, int, str], Curve]:
+def load_memory_curves(trace: run.Trace) -> dict[tuple[int, int, str], Curve]:
     """Load the memory held by the allocator of the framework.
 
     Keys are type and number of the device, and a key of `MEMORY_COLUMNS`.
@@ -259,7 +250,7 @@ def load_memory_curves(trace: Trace) -> dict[tuple[int, int, str], Curve]:
     )
     time = rows["t_ns"].astype(np.int64)
     order = sort_order(time, rows["id"])
-    devices = group_rows(rows["device_type"][order], rows["device"][order])
+    devices = analysis.group_rows(rows["device_type"][order], rows["device"][order])
     curves = {}
     for group in range(len(devices)):
         device_rows = order[devices.group == group]
@@ -276,7 +267,7 @@ class DeviceLoad:
     """Load of one device, computed from the kernels of a trace."""
 
     busy: Intervals
-    load: MultiprocessorLoad | None
+    load: analysis.MultiprocessorLoad | None
     """None if the trace has no kernel sizes."""
 
     @property
@@ -305,7 +296,7 @@ class DeviceLoad:
         )
 
 
-def list_estimates(reader: RunReader) -> list[tuple[int, int, str]]:
+def list_estimates(reader: store.RunReader) -> list[tuple[int, int, str]]:
     """List traces, their devices with kernels, and the estimates available for each."""
     columns = reader.sql(_DEVICES)
     rows = list(zip(*(columns[n].tolist() for n in ("trace", "device", "sized")), strict=True))
@@ -316,14 +307,14 @@ def list_estimates(reader: RunReader) -> list[tuple[int, int, str]]:
     ]
 
 
-def load_device_loads(trace: Trace) -> dict[int, DeviceLoad]:
+def load_device_loads(trace: run.Trace) -> dict[int, DeviceLoad]:
     """Compute the load of each device over a trace."""
-    columns = trace.columns("kernels", METRIC_KERNEL_COLUMNS)
-    kernels = split_by_device(columns, count_multiprocessors(read_devices(trace)))
+    columns = trace.columns("kernels", analysis.METRIC_KERNEL_COLUMNS)
+    kernels = analysis.split_by_device(columns, run.count_multiprocessors(run.read_devices(trace)))
     return {
         device: DeviceLoad(
             busy=union(Intervals(device_kernels.start, device_kernels.end)),
-            load=MultiprocessorLoad.from_kernels(device_kernels),
+            load=analysis.MultiprocessorLoad.from_kernels(device_kernels),
         )
         for device, device_kernels in kernels.items()
     }

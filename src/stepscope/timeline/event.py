@@ -10,15 +10,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 
-from stepscope.analysis import Slices
+from stepscope import analysis, schema
 from stepscope.run import EVENT_TABLES, Run
-from stepscope.schema import AGGREGATE_KINDS, MALFORMED_JSON, STREAM_TABLES, Payload, field_label
 from stepscope.timeline.blocks import build_event_query
 from stepscope.timeline.content import Content
 from stepscope.timeline.spans import SPAN_NAME, SlicePart
-from stepscope.timeline.steps import find_step_at
 from stepscope.timeline.trace import get_timelines
-from stepscope.timeline.tracks import TrackId, parse_track, track_id
+from stepscope.timeline.tracks import TrackId, find_step_at, parse_track, track_id
 from stepscope.timeline.window import read_parts, read_window
 
 Relation = Literal[
@@ -36,7 +34,7 @@ _COLUMNS = ("table_index", "shadow", "track", "id", "name", "start_ns", "duratio
 _ONE = build_event_query(("table_index", "id"), "trace = $1 AND id = $2 AND track = $3")
 _MANY = build_event_query(_COLUMNS, "trace = $1 AND list_contains($2, id)")
 _REFERRING: tuple[tuple[str, str, str, Relation], ...] = (
-    *((table, "launch", "runtime_calls", "launches") for table in STREAM_TABLES),
+    *((table, "launch", "runtime_calls", "launches") for table in schema.STREAM_TABLES),
     ("operators", "forward", "operators", "backward"),
 )
 """Tables, their columns that refer to events of other tables, those tables, and the relation as
@@ -66,7 +64,7 @@ class _TrackContext:
         """Offset from times after the run's origin to times of the trace."""
         return self.run.clock.origin_in(self.track.trace)
 
-    def read(self, start: int, end: int, *, width: int = 1) -> Slices:
+    def read(self, start: int, end: int, *, width: int = 1) -> analysis.Slices:
         """Read the slices of the track that overlap a range."""
         return read_window(self.run, [self.track], (start, max(end, start + 1)), width=width)
 
@@ -96,7 +94,7 @@ class LinkedEvent(msgspec.Struct, frozen=True, kw_only=True):
     row: int
 
 
-class EventDetails(Payload, frozen=True, kw_only=True):
+class EventDetails(schema.Payload, frozen=True, kw_only=True):
     """`timeline-slice`: details of one event."""
 
     track: str
@@ -118,7 +116,9 @@ class EventDetails(Payload, frozen=True, kw_only=True):
     stack: list[str]
     """Python frames around the event, innermost first, as `file(line): function`."""
     links: list[LinkedEvent]
-    parts: Annotated[dict[str, int], field_label(unit="ns")] = msgspec.field(default_factory=dict)
+    parts: Annotated[dict[str, int], schema.field_label(unit="ns")] = msgspec.field(
+        default_factory=dict
+    )
     """Aggregates inside the event by name: nanoseconds."""
 
 
@@ -170,7 +170,7 @@ def find_span(run: Run, track: TrackId, event: int) -> EventDetails | None:
     end = run.clock.end_ns if row["end_ns"] is None else row["end_ns"]
     extent_ns = max(end - row["start_ns"], 0)
     context = _TrackContext(run, track)
-    is_aggregate = row["kind"] in AGGREGATE_KINDS
+    is_aggregate = row["kind"] in schema.AGGREGATE_KINDS
     slice_event = _find_container(run, row) if is_aggregate else event
     row_index, parents = _find_parents(context, slice_event, after_ns)
     parts = read_parts(run, [track], (after_ns, after_ns + max(extent_ns, 1)), min_duration_ns=1)
@@ -202,7 +202,10 @@ def _find_container(run: Run, row: Mapping[str, Any]) -> int:
     columns = run.reader.sql(
         "SELECT seq FROM spans WHERE kind = ? AND process = ? AND log = ? "
         "AND start_ns = ? AND end_ns = ?",
-        [AGGREGATE_KINDS[row["kind"]], *(row[n] for n in ("process", "log", "start_ns", "end_ns"))],
+        [
+            schema.AGGREGATE_KINDS[row["kind"]],
+            *(row[n] for n in ("process", "log", "start_ns", "end_ns")),
+        ],
     )
     return int(columns["seq"][0]) if len(columns["seq"]) else -1
 
@@ -225,7 +228,7 @@ def _collect_arguments(row: Mapping[str, Any]) -> dict[str, Any]:
             continue
         try:
             decoded = msgspec.json.decode(value)
-        except MALFORMED_JSON:
+        except schema.MALFORMED_JSON:
             decoded = value
         if name in {"args", "labels"} and isinstance(decoded, dict):
             arguments |= {
@@ -327,7 +330,7 @@ def _collect_stack(
     if row.get("call_stack"):
         return [frame for frame in row["call_stack"].split(";") if frame]
     track, start, end = row["track"], row["start_ns"], row["start_ns"] + (row["duration_ns"] or 0)
-    if table in STREAM_TABLES:
+    if table in schema.STREAM_TABLES:
         calls = [link for link in links if link.relation == "launched by"]
         if not calls:
             return []

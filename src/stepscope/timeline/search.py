@@ -15,8 +15,7 @@ from stepscope.timeline.trace import get_timelines
 from stepscope.timeline.tracks import TrackId, track_id
 
 _EVENTS = build_event_query(
-    ("trace", "shadow", "track", "id", "name", "start_ns", "duration"),
-    "contains(lower(name), $1)",
+    ("trace", "shadow", "track", "id", "name", "start_ns", "duration"), "contains(lower(name), $1)"
 )
 # $1 text, $2 end of the run, $3 origin, $4 and $5 traces and their clock shifts, $6 and $7 range,
 # $8 tracks (empty: all).

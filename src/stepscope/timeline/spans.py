@@ -13,11 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.analysis import Slices, merge_slices
-from stepscope.intervals import Int, separate_overlaps
-from stepscope.run import RunClock
-from stepscope.schema import AGGREGATE_KINDS
-from stepscope.store import RunReader, literal
+from stepscope import analysis, intervals, run, schema, store
 from stepscope.timeline.tracks import TrackId
 
 SPAN_NAME = (
@@ -29,14 +25,16 @@ dataset would have one name."""
 
 
 def _select_kinds(kinds: Iterable[str]) -> str:
-    return f"kind IN ({', '.join(map(literal, kinds))})"
+    return f"kind IN ({', '.join(map(store.literal, kinds))})"
 
 
-IS_AGGREGATE = _select_kinds(AGGREGATE_KINDS)
+IS_AGGREGATE = _select_kinds(schema.AGGREGATE_KINDS)
 """SQL condition for spans that are no intervals."""
 SPAN_DURATION = f"if({IS_AGGREGATE}, value, greatest(coalesce(end_ns, $2), start_ns) - start_ns)"
 """SQL for the duration of a span, or the sum of an aggregate; $2 is the end of the run."""
-IS_SLICE = f"NOT {_select_kinds(k for k, container in AGGREGATE_KINDS.items() if k != container)}"
+IS_SLICE = (
+    f"NOT {_select_kinds(k for k, container in schema.AGGREGATE_KINDS.items() if k != container)}"
+)
 """SQL condition for spans that have a slice: all except the aggregates inside another slice."""
 LONG_SHARE = 256
 """A span is long if it takes at least 1/LONG_SHARE of the run."""
@@ -70,7 +68,9 @@ _SUMMARIES = f"""
 """  # noqa: S608
 _CONTAINER = (
     "CASE kind "
-    + " ".join(f"WHEN '{kind}' THEN '{container}'" for kind, container in AGGREGATE_KINDS.items())
+    + " ".join(
+        f"WHEN '{kind}' THEN '{container}'" for kind, container in schema.AGGREGATE_KINDS.items()
+    )
     + " END"
 )
 _PARTS = f"""
@@ -80,7 +80,7 @@ _PARTS = f"""
         FROM spans WHERE {IS_AGGREGATE} AND {{condition}}
     ) AS part JOIN (
         SELECT *, {_THREAD} AS thread
-        FROM spans WHERE {_select_kinds(AGGREGATE_KINDS.values())} AND {{condition}}
+        FROM spans WHERE {_select_kinds(schema.AGGREGATE_KINDS.values())} AND {{condition}}
     ) AS container ON container.thread = part.thread AND container.kind = part.container
         AND container.start_ns = part.start_ns AND container.end_ns = part.end_ns
     ORDER BY part.thread, part.seq
@@ -113,7 +113,7 @@ class SpanTimeline:
         clock: its clock; unfinished spans are drawn to the end of the run.
     """
 
-    def __init__(self, reader: RunReader, clock: RunClock) -> None:
+    def __init__(self, reader: store.RunReader, clock: run.RunClock) -> None:
         self._reader = reader
         self._end_ns = clock.end_ns
         self._long_ns = max(1, (clock.end_ns - clock.origin_ns) // LONG_SHARE)
@@ -136,7 +136,7 @@ class SpanTimeline:
         width: int,
         *,
         aggregates: bool,
-    ) -> Slices:
+    ) -> analysis.Slices:
         """Read spans of threads that overlap a range; spans shorter than `width` are summarized.
 
         Args:
@@ -146,7 +146,7 @@ class SpanTimeline:
             width: nanoseconds; 1 keeps every span individual.
             aggregates: also read the extents of aggregates that are drawn in no other slice.
         """
-        processes = ", ".join(sorted({literal(track.words[0]) for track in tracks}))
+        processes = ", ".join(sorted({store.literal(track.words[0]) for track in tracks}))
         condition = IS_SLICE if aggregates else f"NOT {IS_AGGREGATE}"
         short = self._reader.sql(
             _SUMMARIES.format(condition=f"{condition} AND process IN ({processes})"),
@@ -162,8 +162,8 @@ class SpanTimeline:
             line = self._find_lines(spans["thread"][order], tracks, lines)
             columns = {name: values[order[line >= 0]] for name, values in spans.items()}
             parts.append(_build_slices(columns, line[line >= 0]))
-        slices = merge_slices([parts[0], parts[1].overlapping(*extent)])
-        row = separate_overlaps(
+        slices = analysis.merge_slices([parts[0], parts[1].overlapping(*extent)])
+        row = intervals.separate_overlaps(
             slices.line, slices.row, slices.start, slices.start + slices.duration
         )
         return slices.place_on_rows(row)
@@ -197,21 +197,23 @@ class SpanTimeline:
             if part[0] >= 0
         ]
 
-    def _find_lines(self, thread: Any, tracks: Sequence[TrackId], lines: Sequence[int]) -> Int:
+    def _find_lines(
+        self, thread: Any, tracks: Sequence[TrackId], lines: Sequence[int]
+    ) -> intervals.Int:
         """Find the line of each span by its thread; -1 if the thread was not requested."""
         words = [list(words) for words in zip(*(track.words for track in tracks), strict=True)]
         threads = self._reader.sql(_THREADS, words)["thread"]
         order = np.argsort(threads)
         position = np.searchsorted(threads[order], thread)
         position = order[np.minimum(position, len(order) - 1)]
-        line: Int = np.where(threads[position] == thread, np.asarray(lines)[position], -1)
+        line: intervals.Int = np.where(threads[position] == thread, np.asarray(lines)[position], -1)
         return line
 
 
-def _build_slices(columns: dict[str, Any], line: Any) -> Slices:
+def _build_slices(columns: dict[str, Any], line: Any) -> analysis.Slices:
     start, until = columns["start_ns"].astype(np.int64), columns["until"].astype(np.int64)
     count = columns["n"].astype(np.int64) if "n" in columns else np.ones(len(line), dtype=np.int64)
-    return Slices(
+    return analysis.Slices(
         line=line,
         row=columns["depth"].astype(np.int64),
         start=start,

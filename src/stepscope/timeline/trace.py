@@ -11,10 +11,9 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 
-from stepscope.analysis import Slices
+from stepscope import analysis, store
 from stepscope.run import Run, RunClock, Trace
-from stepscope.store import RunReader
-from stepscope.timeline.blocks import UNBOUNDED, Block, read_block
+from stepscope.timeline.blocks import UNBOUNDED, Block, Levels, Names, read_block
 from stepscope.timeline.content import Content, load_contents
 from stepscope.timeline.counters import (
     Curve,
@@ -28,7 +27,6 @@ from stepscope.timeline.counters import (
     load_memory_curves,
     load_sampled_maxima,
 )
-from stepscope.timeline.levels import Levels, Names
 from stepscope.timeline.spans import SpanTimeline
 
 BLOCK_EVENTS = 16_000
@@ -100,7 +98,7 @@ class TraceTimeline:
         """Number of different event names in memory."""
         return len(self._names.strings)
 
-    def window(self, start: int, end: int, width: int) -> list[Slices]:
+    def window(self, start: int, end: int, width: int) -> list[analysis.Slices]:
         """Read the slices that overlap a range.
 
         Events shorter than `width` may be summarized in buckets of at most that width; a summary
@@ -118,7 +116,7 @@ class TraceTimeline:
             *(block.overlapping(start, end) for block in self._load_blocks(start, end, levels)),
         ]
 
-    def events(self, start: int, end: int) -> list[Slices]:
+    def events(self, start: int, end: int) -> list[analysis.Slices]:
         """Read the events that overlap a range, without summaries."""
         levels = self.levels
         if levels is None or end - start <= MAX_CACHED_RANGE_BLOCKS * self._block_ns:
@@ -187,7 +185,7 @@ class TraceTimeline:
 class Timelines:
     """Timelines of the traces of a run; the most recently used ones are cached."""
 
-    def __init__(self, reader: RunReader, clock: RunClock, traces: Sequence[Trace]) -> None:
+    def __init__(self, reader: store.RunReader, clock: RunClock, traces: Sequence[Trace]) -> None:
         self._reader = reader
         self._clock = clock
         self._traces = {trace.trace: trace for trace in traces}

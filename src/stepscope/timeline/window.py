@@ -1,4 +1,7 @@
-"""Windows of the timeline over tracks of any kind; times count from the run's origin."""
+"""Windows of the timeline over tracks of any kind; times count from the run's origin.
+
+Sums over every event of tracks within a range: per name, and per path of names.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from stepscope.analysis import Slices, merge_slices
-from stepscope.intervals import Int
+from stepscope import analysis, intervals
 from stepscope.run import Run
 from stepscope.timeline.spans import SlicePart
 from stepscope.timeline.trace import get_timelines
@@ -27,7 +30,7 @@ def read_window(
     *,
     width: int = 1,
     aggregates: bool = True,
-) -> Slices:
+) -> analysis.Slices:
     """Read the slices of tracks that overlap a range.
 
     Args:
@@ -37,7 +40,7 @@ def read_window(
         width: events shorter than this may be summarized; 1 for single events.
         aggregates: also read the extents of aggregates, which are no intervals.
     """
-    parts: list[Slices] = []
+    parts: list[analysis.Slices] = []
     clock = run.clock
     indices_by_trace, span_indices = _group_by_source(run, tracks)
     for trace, indices in indices_by_trace.items():
@@ -59,7 +62,7 @@ def read_window(
         )
         parts.append(span_slices.shift(-clock.origin_ns))
     get_timelines(run).evict()
-    return merge_slices(parts)
+    return analysis.merge_slices(parts)
 
 
 def read_parts(
@@ -85,7 +88,7 @@ def read_parts(
 
 def read_chunks(
     run: Run, tracks: Sequence[TrackId], extent: tuple[int, int]
-) -> Iterator[tuple[int, int, Slices]]:
+) -> Iterator[tuple[int, int, analysis.Slices]]:
     """Read every event of tracks in a range, chunk by chunk, without aggregates.
 
     Yields start and end of a chunk, and the events that overlap it. A chunk bounds the memory used.
@@ -110,13 +113,13 @@ def read_chunks(
         yield start, end, read_window(run, tracks, (start, end), aggregates=False)
 
 
-def split_by_line(slices: Slices, count: int) -> list[Slices]:
+def split_by_line(slices: analysis.Slices, count: int) -> list[analysis.Slices]:
     """Split slices, which are sorted by line, into those of each of `count` lines."""
     borders = np.searchsorted(slices.line, np.arange(count + 1)).tolist()
     return [slices.take(slice(start, end)) for start, end in itertools.pairwise(borders)]
 
 
-def compute_busy_ratios(slices: Slices) -> list[float]:
+def compute_busy_ratios(slices: analysis.Slices) -> list[float]:
     """Compute the share of each slice that its events cover: 1 for a single event."""
     ratios = np.minimum(slices.busy / np.maximum(slices.duration, 1), 1.0)
     ratios = np.where(slices.event >= 0, 1.0, ratios)
@@ -134,7 +137,9 @@ def _group_by_source(run: Run, tracks: Sequence[TrackId]) -> tuple[dict[int, lis
     return indices_by_trace, span_indices
 
 
-def _map_lines(tracks: Sequence[TrackId], indices: Sequence[int], parts: Sequence[Slices]) -> Int:
+def _map_lines(
+    tracks: Sequence[TrackId], indices: Sequence[int], parts: Sequence[analysis.Slices]
+) -> intervals.Int:
     """Map each line of a trace to the index of its track; -1 if not requested."""
     trace_lines = [2 * track.track + (track.kind == "ranges") for track in tracks]
     highest = max([*trace_lines, *(int(part.line.max(initial=0)) for part in parts)])
@@ -143,3 +148,49 @@ def _map_lines(tracks: Sequence[TrackId], indices: Sequence[int], parts: Sequenc
         if line >= 0:
             lines[line] = index
     return lines
+
+
+def sum_tracks(
+    run: Run, tracks: Sequence[TrackId], extent: tuple[int, int]
+) -> list[analysis.LineSums]:
+    """Sum up the events of each track within a range, after the run's origin."""
+    sums = [analysis.LineSums() for _ in tracks]
+    nests = _flag_nesting(run, tracks)
+    for start, end, slices in read_chunks(run, tracks, extent):
+        events = analysis.clip_events(
+            slices, (start, end), is_first=start == extent[0], nests=nests
+        )
+        order = np.argsort(events.line, kind="stable")
+        borders = np.searchsorted(events.line[order], np.arange(len(tracks) + 1))
+        for line in np.flatnonzero(np.diff(borders)).tolist():
+            rows = order[borders[line] : borders[line + 1]]
+            sums[line].add_names(events, rows)
+            sums[line].add_busy(
+                *intervals.union(intervals.Intervals(events.start[rows], events.end[rows]))
+            )
+    return sums
+
+
+def build_call_tree(
+    run: Run, tracks: Sequence[TrackId], extent: tuple[int, int]
+) -> analysis.CallTree:
+    """Sum up the events of tracks within a range, after the run's origin, by path of names."""
+    tree = analysis.CallTree()
+    nests = _flag_nesting(run, tracks)
+    for start, end, slices in read_chunks(run, tracks, extent):
+        tree.add(
+            analysis.clip_events(slices, (start, end), is_first=start == extent[0], nests=nests)
+        )
+    return tree
+
+
+def _flag_nesting(run: Run, tracks: Sequence[TrackId]) -> NDArray[np.bool_]:
+    """Flag the tracks whose events nest: all except streams of devices."""
+
+    def is_stream(track: TrackId) -> bool:
+        if track.kind != "trace" or track.trace not in get_timelines(run):
+            return False
+        content = get_timelines(run).contents[track.trace].get(track.track)
+        return content is not None and content.is_stream
+
+    return np.array([not is_stream(track) for track in tracks], dtype=np.bool_)

@@ -12,20 +12,6 @@ Patches inside the job belong to `capture.trial`, formulas to `analysis`, text t
 
 from __future__ import annotations
 
-from stepscope.trials.candidates import Candidate, choose_candidates, parse_changes
-from stepscope.trials.processes import find_real_directories
-from stepscope.trials.schedule import MIN_PAIRS, Schedule, plan_schedule
-from stepscope.trials.session import TrialSession
-from stepscope.trials.source import JobSource
+import lazy_loader
 
-__all__ = [
-    "MIN_PAIRS",
-    "Candidate",
-    "JobSource",
-    "Schedule",
-    "TrialSession",
-    "choose_candidates",
-    "find_real_directories",
-    "parse_changes",
-    "plan_schedule",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -5,26 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from stepscope import diagnosis, errors, schema
 from stepscope.capture.trial import CHANGES, InjectableChange
-from stepscope.diagnosis import Fix, Prediction, Verdict
-from stepscope.errors import UsageError
-from stepscope.schema import Change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """Changes to try together."""
 
-    changes: list[Change]
+    changes: list[schema.Change]
     number: int | None = None
     """Number of the fix in the verdict, from 1; None for changes that the user named."""
-    fix: Fix | None = None
+    fix: diagnosis.Fix | None = None
     """Fix that recommends exactly these changes."""
     is_map_style: bool = True
     """False where the training data are those of an iterable dataset, or that is not known."""
 
     @property
-    def prediction(self) -> Prediction | None:
+    def prediction(self) -> diagnosis.Prediction | None:
         """Predicted step."""
         return None if self.fix is None else self.fix.prediction
 
@@ -65,7 +63,7 @@ class Candidate:
         return not self.is_map_style and int(self.by_name.get("num_workers", 0)) > 1
 
 
-def parse_changes(texts: Iterable[str]) -> list[Change]:
+def parse_changes(texts: Iterable[str]) -> list[schema.Change]:
     """Parse `NAME=VALUE` texts.
 
     Raises:
@@ -76,22 +74,22 @@ def parse_changes(texts: Iterable[str]) -> list[Change]:
         name, equals, value = text.partition("=")
         change = CHANGES.get(name.strip())
         if change is None or not equals:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{text!r} is not a change that can be tried. NAME=VALUE with one of: "
                 f"{', '.join(CHANGES)}."
             )
         usual = change.check(value.strip())
         if usual is None:
-            raise UsageError(f"{name} takes {change.accepted}, not {value!r}.")
-        changes.append(Change(name=change.name, value=usual))
+            raise errors.UsageError(f"{name} takes {change.accepted}, not {value!r}.")
+        changes.append(schema.Change(name=change.name, value=usual))
     return changes
 
 
 def choose_candidates(
-    verdict: Verdict,
+    verdict: diagnosis.Verdict,
     *,
     fix: str | None = None,
-    changes: Sequence[Change] = (),
+    changes: Sequence[schema.Change] = (),
     allow_different_results: bool = False,
     is_map_style: bool = True,
 ) -> list[Candidate]:
@@ -118,7 +116,7 @@ def choose_candidates(
             if candidates[0].repeats_samples
             else "the job computes something else"
         )
-        raise UsageError(
+        raise errors.UsageError(
             f"With {candidates[0].title} {reason}. Pass --allow-different-results to try it."
         )
     selection = candidates if allow_different_results else harmless
@@ -126,7 +124,7 @@ def choose_candidates(
 
 
 def _list_candidates(
-    verdict: Verdict, *, fix: str | None, changes: Sequence[Change]
+    verdict: diagnosis.Verdict, *, fix: str | None, changes: Sequence[schema.Change]
 ) -> list[Candidate]:
     """List what the options select; at least one candidate."""
     fixes = list(enumerate(verdict.fixes, 1))
@@ -144,18 +142,18 @@ def _list_candidates(
     if fix not in {None, "all"}:
         return [_find_fix(verdict, candidates, str(fix))]
     if not candidates:
-        raise UsageError(
+        raise errors.UsageError(
             "No fix of the verdict can be tried without editing the script. Name a change, such "
             f"as --change num_workers=2; known are {', '.join(CHANGES)}."
         )
     return candidates
 
 
-def _find_fix(verdict: Verdict, candidates: list[Candidate], text: str) -> Candidate:
+def _find_fix(verdict: diagnosis.Verdict, candidates: list[Candidate], text: str) -> Candidate:
     count = len(verdict.fixes)
     number = int(text) if text.isdecimal() else 0
     if not 1 <= number <= count:
-        raise UsageError(
+        raise errors.UsageError(
             f"There is no fix {text}; the verdict has {count}."
             if count
             else "The verdict recommends no fix. Name a change, such as --change num_workers=2."
@@ -163,7 +161,7 @@ def _find_fix(verdict: Verdict, candidates: list[Candidate], text: str) -> Candi
     candidate = next((c for c in candidates if c.number == number), None)
     if candidate is None:
         options = ", ".join(f"--fix {c.number}" for c in candidates)
-        raise UsageError(
+        raise errors.UsageError(
             f"Fix {number}, “{verdict.fixes[number - 1].title}”, needs an edit of the script and "
             f"cannot be tried. {f'These can: {options}.' if options else 'No fix can.'}"
         )

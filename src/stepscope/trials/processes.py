@@ -18,8 +18,7 @@ import msgspec
 from stepscope.capture.bootstrap import trial_environment
 from stepscope.capture.trial import TrialPlan
 from stepscope.errors import TrialError
-from stepscope.trials.schedule import MIN_STEPS, Schedule
-from stepscope.trials.source import JobSource
+from stepscope.trials.schedule import MIN_STEPS, JobSource, Schedule
 
 SANDBOX = Path(__file__).with_name("sandbox.py")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory, not a scratch file

@@ -8,16 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from stepscope.analysis import compare_losses, estimate_median
+from stepscope import analysis, errors, monitor, schema
 from stepscope.capture.trial import CHANGES
-from stepscope.errors import TrialError
-from stepscope.monitor import node_name
 from stepscope.run import Run
-from stepscope.schema import LossComparison, TrialPair, TriedChange
 from stepscope.trials.candidates import Candidate
 from stepscope.trials.processes import TrialReport, run_trial
-from stepscope.trials.schedule import Schedule, plan_schedule
-from stepscope.trials.source import JobSource
+from stepscope.trials.schedule import JobSource, Schedule, plan_schedule
 
 DEFAULT_PREFETCH = 2
 """Batches that torch prefetches per worker."""
@@ -32,10 +28,9 @@ class _Pair(NamedTuple):
     """Samples per step with the change, relative to those without."""
 
     @property
-    def times(self) -> TrialPair:
-        return TrialPair(
-            base_step_ns=self.base.step_ns,
-            changed_step_ns=self.changed.step_ns / self.batch_factor,
+    def times(self) -> schema.TrialPair:
+        return schema.TrialPair(
+            base_step_ns=self.base.step_ns, changed_step_ns=self.changed.step_ns / self.batch_factor
         )
 
 
@@ -52,7 +47,7 @@ class TrialSession:
     should_stop: Callable[[], bool] = lambda: False
     on_progress: Callable[[str], None] = lambda text: None
 
-    def try_candidate(self, candidate: Candidate, cause: str) -> TriedChange:
+    def try_candidate(self, candidate: Candidate, cause: str) -> schema.TriedChange:
         """Run pairs of trials and compare them.
 
         One trial with the change goes first and is not measured: it shows that the change is
@@ -84,10 +79,7 @@ class TrialSession:
         prefetch.append(int(values.get("prefetch_factor", prefetch[0])))
         ahead = [count * factor for count, factor in zip(workers, prefetch, strict=True)]
         return plan_schedule(
-            self.run,
-            prefetched_count=max(ahead),
-            steps=self.steps,
-            compiles="compile" in values,
+            self.run, prefetched_count=max(ahead), steps=self.steps, compiles="compile" in values
         )
 
     def _run_pair(
@@ -115,17 +107,13 @@ class TrialSession:
         )
 
     def _conclude(
-        self,
-        candidate: Candidate,
-        cause: str,
-        schedule: Schedule,
-        pairs: list[_Pair],
-    ) -> TriedChange:
+        self, candidate: Candidate, cause: str, schedule: Schedule, pairs: list[_Pair]
+    ) -> schema.TriedChange:
         times = [pair.times for pair in pairs]
-        estimate = estimate_median([1 - t.changed_step_ns / t.base_step_ns for t in times])
+        estimate = analysis.estimate_median([1 - t.changed_step_ns / t.base_step_ns for t in times])
         first = pairs[0].base
         prediction = candidate.prediction
-        return TriedChange(
+        return schema.TriedChange(
             created_ns=time.time_ns(),
             changes=candidate.changes,
             fix_title=None if candidate.fix is None else candidate.fix.title,
@@ -141,7 +129,7 @@ class TrialSession:
             step_count=first.step_count,
             losses=_compare_losses(pairs),
             is_isolated=self.is_isolated,
-            node=node_name(),
+            node=monitor.node_name(),
             cores_available=self.run.cores_available,
             versions={"python": first.python, "torch": first.torch},
         )
@@ -157,9 +145,9 @@ def _check_effect(candidate: Candidate, report: TrialReport) -> None:
         applied = report.applied.get(change.name)
         title = CHANGES[change.name].describe(change.value)
         if applied is None:
-            raise TrialError(f"“{title}” had no effect: {CHANGES[change.name].scope}.")
+            raise errors.TrialError(f"“{title}” had no effect: {CHANGES[change.name].scope}.")
     if all(change.before == change.after for change in report.applied.values()):
-        raise TrialError(f"The job has {candidate.title} already.")
+        raise errors.TrialError(f"The job has {candidate.title} already.")
 
 
 def _check_end(pair: _Pair) -> None:
@@ -169,7 +157,7 @@ def _check_end(pair: _Pair) -> None:
         TrialError: it does, and not because its batches have another size.
     """
     if pair.changed.early_end and not pair.base.early_end and pair.batch_factor == 1:
-        raise TrialError(f"With the change: {pair.changed.early_end}")
+        raise errors.TrialError(f"With the change: {pair.changed.early_end}")
 
 
 def _measure_batch_factor(report: TrialReport) -> float:
@@ -183,15 +171,15 @@ def _scale(schedule: Schedule, factor: float) -> Schedule:
     return replace(schedule, step_count=max(5, round(schedule.step_count / factor)))
 
 
-def _compare_losses(pairs: list[_Pair]) -> LossComparison | None:
+def _compare_losses(pairs: list[_Pair]) -> schema.LossComparison | None:
     """Compare the first losses; None where there are none, or those of other batches."""
     bases = [pair.base.losses for pair in pairs]
     changed = [pair.changed.losses for pair in pairs]
     count = min(map(len, bases + changed))
     if not count or pairs[0].batch_factor != 1:
         return None
-    return LossComparison(
+    return schema.LossComparison(
         loss_count=count,
-        max_relative_difference=max(map(compare_losses, bases, changed)),
-        own_relative_difference=max(compare_losses(a, b) for a, b in pairwise(bases)),
+        max_relative_difference=max(map(analysis.compare_losses, bases, changed)),
+        own_relative_difference=max(analysis.compare_losses(a, b) for a, b in pairwise(bases)),
     )

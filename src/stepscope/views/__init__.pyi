@@ -1,35 +1,11 @@
-from .boosted_data import (
-    ConfusionMatrix as ConfusionMatrix,
-    DataSetEvaluation as DataSetEvaluation,
-    FeatureImportance as FeatureImportance,
-    LabelDistribution as LabelDistribution,
-    RegressionErrors as RegressionErrors,
-)
-from .boosting import XgboostView as XgboostView
-from .configuration import (
-    ChangedSetting as ChangedSetting,
-    ConfigurationView as ConfigurationView,
-)
-from .dashboard import (
+from .job.dashboard import (
     ActiveShare as ActiveShare,
     Breakdown as Breakdown,
     Dashboard as Dashboard,
     KernelTime as KernelTime,
 )
-from .distributed_payload import (
-    Arrivals as Arrivals,
-    DistributedView as DistributedView,
-    RankTime as RankTime,
-    RankWindow as RankWindow,
-    StepMatrix as StepMatrix,
-)
-from .input_pipeline import (
-    InputPipelineView as InputPipelineView,
-    MakingView as MakingView,
-    RankPipeline as RankPipeline,
-)
-from .insights_payload import InsightsView as InsightsView, RuleInsight as RuleInsight
-from .jobs import (
+from .job.insights import InsightsView as InsightsView, RuleInsight as RuleInsight
+from .job.jobs import (
     JobRow as JobRow,
     Jobs as Jobs,
     JobSummary as JobSummary,
@@ -39,39 +15,65 @@ from .jobs import (
     make_unopened_row as make_unopened_row,
     summarize_job as summarize_job,
 )
-from .nodes import NodeRow as NodeRow, NodesView as NodesView
-from .options import (
-    DEFAULTS as DEFAULTS,
-    OPTION_FLAGS as OPTION_FLAGS,
-    View as View,
-    ViewOptions as ViewOptions,
-    parse_option as parse_option,
-)
-from .overview import (
+from .job.overview import (
+    ChangedSetting as ChangedSetting,
+    ConfigurationView as ConfigurationView,
     Overview as Overview,
     RecordedWindow as RecordedWindow,
     Recording as Recording,
     show_overview as show_overview,
 )
-from .quality import QualityNote as QualityNote
-from .ranges import Ranged as Ranged, TimeRange as TimeRange
-from .ranks import (
+from .options import (
+    DEFAULTS as DEFAULTS,
+    OPTION_FLAGS as OPTION_FLAGS,
+    Ranged as Ranged,
+    TimeRange as TimeRange,
+    View as View,
+    ViewOptions as ViewOptions,
+    parse_option as parse_option,
+)
+from .profiling_report.usage import UsageView as UsageView
+from .registry import VIEWS as VIEWS
+from .steps.arrivals import (
+    Arrivals as Arrivals,
+    DistributedView as DistributedView,
+    RankTime as RankTime,
+    RankWindow as RankWindow,
+    StepMatrix as StepMatrix,
+)
+from .steps.input_pipeline import (
+    InputPipelineView as InputPipelineView,
+    MakingView as MakingView,
+    RankPipeline as RankPipeline,
+)
+from .steps.ranks import (
     LateEpisode as LateEpisode,
     LatenessMap as LatenessMap,
+    NodeRow as NodeRow,
+    NodesView as NodesView,
     RankLateness as RankLateness,
     RanksView as RanksView,
 )
-from .registry import VIEWS as VIEWS
-from .steps import RankStepsView as RankStepsView, StepsView as StepsView
-from .system import NodeView as NodeView, SystemView as SystemView
-from .system_heat import SystemHeatView as SystemHeatView
-from .system_series import SystemSeriesView as SystemSeriesView
-from .tensor import TensorView as TensorView
-from .tensor_heat import TensorHeatView as TensorHeatView
-from .tensors import (
-    RecordedTensor as RecordedTensor,
-    TensorsView as TensorsView,
+from .steps.steps import RankStepsView as RankStepsView, StepsView as StepsView
+from .system import (
+    NodeView as NodeView,
+    SystemHeatView as SystemHeatView,
+    SystemSeriesView as SystemSeriesView,
+    SystemView as SystemView,
 )
-from .times import utc_time as utc_time
-from .trace_choice import explain_no_traces as explain_no_traces, select_traces as select_traces
-from .usage import UsageView as UsageView
+from .tensors.boosted_data import (
+    ConfusionMatrix as ConfusionMatrix,
+    DataSetEvaluation as DataSetEvaluation,
+    FeatureImportance as FeatureImportance,
+    LabelDistribution as LabelDistribution,
+    RegressionErrors as RegressionErrors,
+)
+from .tensors.boosting import XgboostView as XgboostView
+from .tensors.tensor import TensorHeatView as TensorHeatView, TensorView as TensorView
+from .tensors.tensors import RecordedTensor as RecordedTensor, TensorsView as TensorsView
+from .text import utc_time as utc_time
+from .trace_data import (
+    QualityNote as QualityNote,
+    explain_no_traces as explain_no_traces,
+    select_traces as select_traces,
+)

@@ -1,16 +1,24 @@
-"""Options of views, and the options that each view accepts."""
+"""Options of views, and the options that each view accepts.
+
+Payloads of damaged runs: the damage comes first, and figures that depend on all data do not
+come at all.
+
+Views of a range of time.
+
+A view whose payload is `Ranged` receives `run.within(…)` and applies the same formulas to events
+that start in the range. A view that defines its range differently fills `range` itself.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from stepscope.analysis import CommunicationDefinition
-from stepscope.errors import UsageError
+from stepscope import analysis, errors, schema
 from stepscope.run import (
     CarryOver,
     Run,
@@ -19,9 +27,7 @@ from stepscope.run import (
     explain_rounding,
     make_with_damage,
 )
-from stepscope.schema import Payload
-from stepscope.views.damage import note_damage
-from stepscope.views.ranges import Ranged, describe_range
+from stepscope.views.text import list_names
 
 _TIME_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 MAX_NS = 1 << 62
@@ -40,7 +46,7 @@ one around it; the first is the default."""
 MODULE_TIMES = ("host", "device")
 """Values of `--by` for the flame graph of modules; the first is the default."""
 
-COMMUNICATION_OF: dict[CommunicationDefinition, str] = {
+COMMUNICATION_OF: dict[analysis.CommunicationDefinition, str] = {
     "wide": (
         "kernels whose names are those of collectives (NCCL, RCCL, symmetric memory, "
         "multimem, one- and two-shot all-reduce, NVSHMEM, DeepEP, MSCCL++, oneCCL), or that an "
@@ -55,7 +61,7 @@ class ViewOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     carry_over: CarryOver = "keep"
     """Whether device work that was launched before the window counts."""
-    communication: CommunicationDefinition = "wide"
+    communication: analysis.CommunicationDefinition = "wide"
     """Definition of communication; `COMMUNICATION_OF` explains them."""
     rank: Count | None = None
     """Only traces of this rank."""
@@ -133,7 +139,7 @@ def parse_option(field: str, text: str) -> Any:
         UsageError: there is no such field, or the text is not a value of it.
     """
     if field not in _TYPES:
-        raise UsageError(f"There is no option {field}; available: {', '.join(_TYPES)}.")
+        raise errors.UsageError(f"There is no option {field}; available: {', '.join(_TYPES)}.")
     if _TYPES[field] == str | None:
         return text
     is_duration = field.endswith("_ns")
@@ -145,7 +151,7 @@ def parse_option(field: str, text: str) -> Any:
             reason = f"{text!r} is not a duration such as 10ms or 250us"
         else:
             reason = f"invalid value {text!r}: {str(error)[0].lower()}{str(error)[1:]}"
-        raise UsageError(f"{OPTION_FLAGS[field]}: {reason}.") from None
+        raise errors.UsageError(f"{OPTION_FLAGS[field]}: {reason}.") from None
 
 
 def _parse_duration(text: str) -> int:
@@ -180,9 +186,9 @@ class View:
         """
         missing = [OPTION_FLAGS[field] for field in self.needs if getattr(options, field) is None]
         if missing:
-            raise UsageError(f"This view needs {' and '.join(missing)}.")
+            raise errors.UsageError(f"This view needs {' and '.join(missing)}.")
         payload, damage = make_with_damage(run, lambda source: self._show(source, options))
-        if not isinstance(payload, Payload):
+        if not isinstance(payload, schema.Payload):
             return payload
         if recovery := explain_recovery(run.reader):
             payload = msgspec.structs.replace(payload, recording_end=recovery)
@@ -192,9 +198,9 @@ class View:
         is_range = (options.from_ns, options.to_ns) != (None, None)
         selected = run.within(options.from_ns, options.to_ns) if is_range else run
         payload = self._show_selected(run, selected, options)
-        if isinstance(payload, Payload):
+        if isinstance(payload, schema.Payload):
             payload = msgspec.structs.replace(payload, rounding=explain_rounding(selected))
-        if self.is_of_processes and isinstance(payload, Payload):
+        if self.is_of_processes and isinstance(payload, schema.Payload):
             recording_end = explain_recording_end(selected)
             payload = msgspec.structs.replace(payload, recording_end=recording_end)
         return payload
@@ -228,11 +234,11 @@ class View:
         unused = [OPTION_FLAGS[field] for field in values if field not in self.uses]
         if unused:
             accepted = ", ".join(OPTION_FLAGS[field] for field in self.uses) or "none"
-            raise UsageError(
+            raise errors.UsageError(
                 f"The view {name} does not accept {' and '.join(unused)}. Options: {accepted}."
             )
         if self.by and values.get("by") not in {None, *self.by}:
-            raise UsageError(
+            raise errors.UsageError(
                 f"The view {name} cannot group by {values['by']}. Use --by {' or '.join(self.by)}."
             )
         return ViewOptions(**values)
@@ -248,3 +254,107 @@ class View:
                 for field, text in texts.items()
             },
         )
+
+
+PayloadT = TypeVar("PayloadT", bound=schema.Payload)
+SHARE_UNITS = ("ratio", "percent")
+CURVE = "_curve_ratio"
+"""End of the names of shares over time. Other lists of shares are drawn beside other lists."""
+WITHHELD = (
+    "A part of the run cannot be read: shares are withheld, and other figures cover only the rest."
+)
+UNREADABLE = "a part of the run cannot be read, so it is not known whether this was recorded"
+"""Replaces the reason for missing data, and the advice how to record it."""
+
+
+def note_damage(payload: PayloadT, damage: list[str]) -> PayloadT:
+    """Note the damage of the tables behind a payload, and withhold its shares."""
+    withheld: PayloadT = _withhold(payload)
+    return msgspec.structs.replace(withheld, damage=[WITHHELD, *damage])
+
+
+def _withhold(value: Any) -> Any:
+    """Withhold shares and reasons in a payload or a part of it.
+
+    A verdict stays: it abstains where its own tables are damaged.
+    """
+    from stepscope.diagnosis import Verdict  # 10 ms, which most views do not need
+
+    if isinstance(value, Verdict):
+        return value
+    if isinstance(value, msgspec.Struct):
+        labels, types = schema.labels_of(type(value)), get_type_hints(type(value))
+        return msgspec.structs.replace(
+            value,
+            **{
+                name: _withhold_field(
+                    name, getattr(value, name), types[name], is_share=label.unit in SHARE_UNITS
+                )
+                for name, label in labels.items()
+            },
+        )
+    if isinstance(value, list):
+        return [_withhold(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _withhold(item) for key, item in value.items()}
+    return value
+
+
+def _holds_only_shares(value: Any) -> bool:
+    """Return whether the figures of a part of a payload are shares, all of them."""
+    if not isinstance(value, msgspec.Struct):
+        return False
+    units = {label.unit for label in schema.labels_of(type(value)).values()} - {"none"}
+    return bool(units) and units <= {*SHARE_UNITS}
+
+
+def _withhold_field(name: str, value: Any, type_: Any, *, is_share: bool) -> Any:
+    if name == "missing" and value is not None:
+        return UNREADABLE
+    if name == "missing_parts":
+        return dict.fromkeys(value, UNREADABLE)
+    if type(None) in get_args(type_) and (is_share or _holds_only_shares(value)):
+        return None
+    if not is_share:
+        return _withhold(value)
+    if isinstance(value, list) and get_args(type_) == (float | None,):
+        return [None] * len(value)
+    return type(value)() if isinstance(value, Mapping) or name.endswith(CURVE) else value
+
+
+RANGE_OF = (
+    "events that start in the range, in full; covered times, as in gpu-time and distributed, are "
+    "clipped to the range"
+)
+
+
+class TimeRange(msgspec.Struct, frozen=True, kw_only=True):
+    """Range of time that a payload is about."""
+
+    from_after_ns: int
+    """Start, after the run's origin."""
+    to_after_ns: int
+    """End, exclusive."""
+    range_of: str
+    """Part of the run that belongs to the range."""
+    notes: list[str]
+    """Excluded traces."""
+
+
+class Ranged(schema.Payload, frozen=True, kw_only=True):
+    """Payload that can be restricted to a range of time."""
+
+    range: TimeRange | None = None
+    """Null for the whole run."""
+
+
+def describe_range(run: Run) -> TimeRange:
+    """Describe the range that a run is restricted to."""
+    origin = run.clock.origin_ns
+    names = [trace.name for trace in run.left_out]
+    return TimeRange(
+        from_after_ns=run.period.start_ns - origin,
+        to_after_ns=run.period.end_ns - origin,
+        range_of=RANGE_OF,
+        notes=[f"excluded traces, outside the range: {list_names(names)}"] if names else [],
+    )

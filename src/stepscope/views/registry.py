@@ -15,16 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from stepscope.entry_points import entry_points
-from stepscope.views.options import (
-    COUNTER_GROUPS,
-    KERNEL_GROUPS,
-    MODULE_TIMES,
-    OPERATOR_GROUPS,
-    RANGE_OPTIONS,
-    TRACE_OPTIONS,
-    ShowFunction,
-    View,
-)
+from stepscope.views import options
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -32,106 +23,171 @@ if TYPE_CHECKING:
 GROUP = "stepscope.views"
 
 
-def _show(module: str, function: str | None = None) -> Callable[[], ShowFunction]:
-    """Return a loader of the function `show_MODULE` of a module of this package."""
+def _show(target: str) -> Callable[[], options.ShowFunction]:
+    """Return a loader of `module:function` of this package."""
 
-    def load() -> ShowFunction:
-        show: ShowFunction = getattr(
-            importlib.import_module(f"stepscope.views.{module}"), function or f"show_{module}"
+    def load() -> options.ShowFunction:
+        module, _, function = target.partition(":")
+        show: options.ShowFunction = getattr(
+            importlib.import_module(f"stepscope.views.{module}"), function
         )
         return show
 
     return load
 
 
-BUILT_IN_VIEWS: dict[str, View] = {
-    "overview": View(_show("overview"), RANGE_OPTIONS),
-    "configuration": View(_show("configuration")),
-    "recordings": View(_show("recordings")),
-    "steps": View(
-        _show("steps"), ("carry_over", *TRACE_OPTIONS, *RANGE_OPTIONS), is_of_processes=True
-    ),
-    "system": View(_show("system"), RANGE_OPTIONS),
-    "system-heat": View(_show("system_heat"), ("name", *RANGE_OPTIONS)),
-    "system-series": View(_show("system_series"), ("name", *RANGE_OPTIONS)),
-    "input-pipeline": View(_show("input_pipeline"), RANGE_OPTIONS, is_of_processes=True),
-    "gpu-time": View(
-        _show("gpu_time"), ("carry_over", "communication", *TRACE_OPTIONS, *RANGE_OPTIONS)
-    ),
-    "idle": View(_show("idle"), ("carry_over", *TRACE_OPTIONS, *RANGE_OPTIONS)),
-    "launches": View(_show("launches"), ("bucket_ns", *TRACE_OPTIONS, *RANGE_OPTIONS)),
-    "gpu-metrics": View(_show("gpu_metrics"), ("bucket_ns", *TRACE_OPTIONS, *RANGE_OPTIONS)),
-    "activity": View(_show("activity"), ("carry_over", *TRACE_OPTIONS, *RANGE_OPTIONS)),
-    "operators": View(
-        _show("operators"), ("by", "top", *TRACE_OPTIONS, *RANGE_OPTIONS), OPERATOR_GROUPS
-    ),
-    "kernels": View(
-        _show("kernels"),
-        ("by", "top", "carry_over", "communication", *TRACE_OPTIONS, *RANGE_OPTIONS),
-        KERNEL_GROUPS,
-    ),
-    "kernel-counters": View(
-        _show("kernel_counters"), ("by", "name", "top", *TRACE_OPTIONS), COUNTER_GROUPS
-    ),
-    "memory": View(_show("memory"), ("name", "top", "bucket_ns", *TRACE_OPTIONS, *RANGE_OPTIONS)),
-    "modules": View(_show("modules"), ("top", *TRACE_OPTIONS, *RANGE_OPTIONS)),
-    "modules-flame": View(
-        _show("modules_flame"), ("by", *TRACE_OPTIONS, *RANGE_OPTIONS), MODULE_TIMES
-    ),
-    "roofline": View(_show("roofline"), ("top", "peaks", *TRACE_OPTIONS, *RANGE_OPTIONS)),
-    "annotations": View(
-        _show("annotations"),
-        ("name", "top", "bucket_ns", *TRACE_OPTIONS, *RANGE_OPTIONS),
+BUILT_IN_VIEWS: dict[str, options.View] = {
+    "overview": options.View(_show("job.overview:show_overview"), options.RANGE_OPTIONS),
+    "configuration": options.View(_show("job.overview:show_configuration")),
+    "recordings": options.View(_show("job.jobs:show_recordings")),
+    "steps": options.View(
+        _show("steps.steps:show_steps"),
+        ("carry_over", *options.TRACE_OPTIONS, *options.RANGE_OPTIONS),
         is_of_processes=True,
     ),
-    "distributed": View(
-        _show("distributed"), ("carry_over", "communication", *RANGE_OPTIONS), is_of_processes=True
+    "system": options.View(_show("system:show_system"), options.RANGE_OPTIONS),
+    "system-heat": options.View(_show("system:show_system_heat"), ("name", *options.RANGE_OPTIONS)),
+    "system-series": options.View(
+        _show("system:show_system_series"), ("name", *options.RANGE_OPTIONS)
     ),
-    "ranks": View(_show("ranks"), ("mesh", *RANGE_OPTIONS), is_of_processes=True),
-    "nodes": View(_show("nodes"), RANGE_OPTIONS, is_of_processes=True),
-    "usage": View(_show("usage"), is_of_processes=True),
-    "dashboard": View(_show("dashboard"), RANGE_OPTIONS, is_of_processes=True),
-    "insights": View(_show("insights"), RANGE_OPTIONS, is_of_processes=True),
-    "tensors": View(_show("tensors"), ("name", *RANGE_OPTIONS), is_of_processes=True),
-    "tensor": View(
-        _show("tensor"), ("name", "rank", *RANGE_OPTIONS), needs=("name",), is_of_processes=True
-    ),
-    "tensor-heat": View(
-        _show("tensor_heat"),
-        ("collection", "reduction", "rank", *RANGE_OPTIONS),
+    "input-pipeline": options.View(
+        _show("steps.input_pipeline:show_input_pipeline"),
+        options.RANGE_OPTIONS,
         is_of_processes=True,
     ),
-    "xgboost": View(
-        _show("boosting", "show_xgboost"), ("name", "rank", *RANGE_OPTIONS), is_of_processes=True
+    "gpu-time": options.View(
+        _show("devices.gpu_time:show_gpu_time"),
+        ("carry_over", "communication", *options.TRACE_OPTIONS, *options.RANGE_OPTIONS),
     ),
-    "timeline": View(_show("timeline.tree", "timeline"), is_of_processes=True),
-    "timeline-slices": View(
-        _show("timeline.slices", "timeline_slices"), ("tracks", "pixels", *RANGE_OPTIONS)
+    "idle": options.View(
+        _show("devices.gpu_time:show_idle"),
+        ("carry_over", *options.TRACE_OPTIONS, *options.RANGE_OPTIONS),
     ),
-    "timeline-counters": View(
-        _show("timeline.counters", "timeline_counters"), ("tracks", "pixels", *RANGE_OPTIONS)
+    "launches": options.View(
+        _show("devices.kernels:show_launches"),
+        ("bucket_ns", *options.TRACE_OPTIONS, *options.RANGE_OPTIONS),
     ),
-    "timeline-slice": View(
-        _show("timeline.slice", "timeline_slice"), ("track", "event"), needs=("track", "event")
+    "gpu-metrics": options.View(
+        _show("devices.gpu_metrics:show_gpu_metrics"),
+        ("bucket_ns", *options.TRACE_OPTIONS, *options.RANGE_OPTIONS),
     ),
-    "timeline-search": View(
-        _show("timeline.search", "timeline_search"),
-        ("name", "tracks", "top", "around_ns", *RANGE_OPTIONS),
+    "activity": options.View(
+        _show("devices.gpu_time:show_activity"),
+        ("carry_over", *options.TRACE_OPTIONS, *options.RANGE_OPTIONS),
+    ),
+    "operators": options.View(
+        _show("operators.operators:show_operators"),
+        ("by", "top", *options.TRACE_OPTIONS, *options.RANGE_OPTIONS),
+        options.OPERATOR_GROUPS,
+    ),
+    "kernels": options.View(
+        _show("devices.kernels:show_kernels"),
+        (
+            "by",
+            "top",
+            "carry_over",
+            "communication",
+            *options.TRACE_OPTIONS,
+            *options.RANGE_OPTIONS,
+        ),
+        options.KERNEL_GROUPS,
+    ),
+    "kernel-counters": options.View(
+        _show("devices.kernels:show_kernel_counters"),
+        ("by", "name", "top", *options.TRACE_OPTIONS),
+        options.COUNTER_GROUPS,
+    ),
+    "memory": options.View(
+        _show("devices.memory:show_memory"),
+        ("name", "top", "bucket_ns", *options.TRACE_OPTIONS, *options.RANGE_OPTIONS),
+    ),
+    "modules": options.View(
+        _show("operators.modules:show_modules"),
+        ("top", *options.TRACE_OPTIONS, *options.RANGE_OPTIONS),
+    ),
+    "modules-flame": options.View(
+        _show("operators.modules:show_modules_flame"),
+        ("by", *options.TRACE_OPTIONS, *options.RANGE_OPTIONS),
+        options.MODULE_TIMES,
+    ),
+    "roofline": options.View(
+        _show("operators.roofline:show_roofline"),
+        ("top", "peaks", *options.TRACE_OPTIONS, *options.RANGE_OPTIONS),
+    ),
+    "annotations": options.View(
+        _show("operators.operators:show_annotations"),
+        ("name", "top", "bucket_ns", *options.TRACE_OPTIONS, *options.RANGE_OPTIONS),
+        is_of_processes=True,
+    ),
+    "distributed": options.View(
+        _show("steps.distributed:show_distributed"),
+        ("carry_over", "communication", *options.RANGE_OPTIONS),
+        is_of_processes=True,
+    ),
+    "ranks": options.View(
+        _show("steps.ranks:show_ranks"), ("mesh", *options.RANGE_OPTIONS), is_of_processes=True
+    ),
+    "nodes": options.View(
+        _show("steps.ranks:show_nodes"), options.RANGE_OPTIONS, is_of_processes=True
+    ),
+    "usage": options.View(_show("profiling_report.usage:show_usage"), is_of_processes=True),
+    "dashboard": options.View(
+        _show("job.dashboard:show_dashboard"), options.RANGE_OPTIONS, is_of_processes=True
+    ),
+    "insights": options.View(
+        _show("job.insights:show_insights"), options.RANGE_OPTIONS, is_of_processes=True
+    ),
+    "tensors": options.View(
+        _show("tensors.tensors:show_tensors"),
+        ("name", *options.RANGE_OPTIONS),
+        is_of_processes=True,
+    ),
+    "tensor": options.View(
+        _show("tensors.tensor:show_tensor"),
+        ("name", "rank", *options.RANGE_OPTIONS),
         needs=("name",),
         is_of_processes=True,
     ),
-    "timeline-summary": View(
-        _show("timeline.summary", "timeline_summary"),
-        ("tracks", "top", *RANGE_OPTIONS),
+    "tensor-heat": options.View(
+        _show("tensors.tensor:show_tensor_heat"),
+        ("collection", "reduction", "rank", *options.RANGE_OPTIONS),
         is_of_processes=True,
     ),
-    "timeline-flame": View(
-        _show("timeline.flame", "timeline_flame"), ("tracks", *RANGE_OPTIONS), is_of_processes=True
+    "xgboost": options.View(
+        _show("tensors.boosting:show_xgboost"),
+        ("name", "rank", *options.RANGE_OPTIONS),
+        is_of_processes=True,
+    ),
+    "timeline": options.View(_show("timeline.tree:timeline"), is_of_processes=True),
+    "timeline-slices": options.View(
+        _show("timeline.window:timeline_slices"), ("tracks", "pixels", *options.RANGE_OPTIONS)
+    ),
+    "timeline-counters": options.View(
+        _show("timeline.window:timeline_counters"), ("tracks", "pixels", *options.RANGE_OPTIONS)
+    ),
+    "timeline-slice": options.View(
+        _show("timeline.window:timeline_slice"), ("track", "event"), needs=("track", "event")
+    ),
+    "timeline-search": options.View(
+        _show("timeline.window:timeline_search"),
+        ("name", "tracks", "top", "around_ns", *options.RANGE_OPTIONS),
+        needs=("name",),
+        is_of_processes=True,
+    ),
+    "timeline-summary": options.View(
+        _show("timeline.window:timeline_summary"),
+        ("tracks", "top", *options.RANGE_OPTIONS),
+        is_of_processes=True,
+    ),
+    "timeline-flame": options.View(
+        _show("timeline.window:timeline_flame"),
+        ("tracks", *options.RANGE_OPTIONS),
+        is_of_processes=True,
     ),
 }
 
 
-def installed_views() -> dict[str, View]:
+def installed_views() -> dict[str, options.View]:
     """Return the built-in views and those of installed packages, by name."""
     views = dict(BUILT_IN_VIEWS)
     for offer in entry_points(GROUP):
@@ -141,11 +197,11 @@ def installed_views() -> dict[str, View]:
     return views
 
 
-def _load(offer: EntryPoint) -> View | None:
+def _load(offer: EntryPoint) -> options.View | None:
     """Load a view; a broken package costs a warning, not the other views."""
     try:
         view: object = offer.load()
-        if not isinstance(view, View):
+        if not isinstance(view, options.View):
             raise TypeError(f"{offer.value} is not a stepscope.views.View")
         msgspec.json.schema(view.payload)
     except Exception as error:  # noqa: BLE001 - the code of another package

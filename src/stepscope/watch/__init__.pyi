@@ -1,7 +1,13 @@
 from .actions import make_notifier as make_notifier
 from .config import (
+    STOP_REQUEST_FILE as STOP_REQUEST_FILE,
     ActionConfig as ActionConfig,
+    ReadingBudget as ReadingBudget,
+    StopRequest as StopRequest,
     WatchConfig as WatchConfig,
+    read_stop_request as read_stop_request,
+    user_name as user_name,
+    write_stop_request as write_stop_request,
 )
 from .configuring import (
     ConfigurationEdit as ConfigurationEdit,
@@ -15,11 +21,3 @@ from .live import (
     Pace as Pace,
     measure_pace as measure_pace,
 )
-from .reading_budget import ReadingBudget as ReadingBudget
-from .stop_request import (
-    STOP_REQUEST_FILE as STOP_REQUEST_FILE,
-    StopRequest as StopRequest,
-    read_stop_request as read_stop_request,
-    write_stop_request as write_stop_request,
-)
-from .user import user_name as user_name

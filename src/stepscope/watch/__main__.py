@@ -17,8 +17,7 @@ def main() -> None:
     os.nice(NICENESS)
     # The launcher handles its signals one by one and has them blocked, which children inherit.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    from stepscope.watch.config import WatchConfig
-    from stepscope.watch.lease import LeaseWatch
+    from stepscope.watch.config import LeaseWatch, WatchConfig
 
     config = msgspec.json.decode(sys.stdin.buffer.read(), type=WatchConfig)
     lease = LeaseWatch(config.run, config.node)

@@ -7,23 +7,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from stepscope.errors import UsageError
-from stepscope.rule_feed import change_rules
+from stepscope import errors, rule_feed, schema, store
 from stepscope.run import (
     check_schedules,
     check_windows_enabled,
     find_listening_nodes,
     read_configuration,
 )
-from stepscope.schema import (
-    INTERVALS_MS,
-    ConfigurationDecision,
-    ConfigurationRequest,
-    JobConfiguration,
-    RuleSelection,
-    WindowSchedule,
-)
-from stepscope.store import ConfigurationChanges, RunReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +25,7 @@ class ConfigurationEdit:
     """Whether automatic windows are recorded."""
     clear_schedules: bool = False
     """Remove all schedules, before others are added."""
-    schedules: tuple[WindowSchedule, ...] = ()
+    schedules: tuple[schema.WindowSchedule, ...] = ()
     """Schedules to add."""
     rules: tuple[str, ...] = ()
     """Rules to add."""
@@ -56,7 +46,7 @@ class ConfigurationEdit:
 
 
 def request_configuration(
-    run: str, location: str, reader: RunReader, edit: ConfigurationEdit, *, by: str
+    run: str, location: str, reader: store.RunReader, edit: ConfigurationEdit, *, by: str
 ) -> int | None:
     """Request a change of the configuration of a running job.
 
@@ -76,41 +66,41 @@ def request_configuration(
     """
     find_listening_nodes(run, reader)
     history = read_configuration(reader)
-    busy = UsageError(f"another change of {run} is being applied; repeat yours afterwards")
+    busy = errors.UsageError(f"another change of {run} is being applied; repeat yours afterwards")
     if history.is_pending:
         raise busy
     configuration = apply_edit(run, reader, history.current, edit)
     if configuration == history.current:
         return None
-    request = ConfigurationRequest(
+    request = schema.ConfigurationRequest(
         number=len(history.changes) + 1,
         requested_ns=time.time_ns(),
         by=by,
         configuration=configuration,
     )
-    if not ConfigurationChanges(location).request(request):
+    if not store.ConfigurationChanges(location).request(request):
         raise busy
     return request.number
 
 
-def read_decision(location: str, number: int) -> ConfigurationDecision | None:
+def read_decision(location: str, number: int) -> schema.ConfigurationDecision | None:
     """Read the decision on a request; None before it."""
-    return ConfigurationChanges(location).read_decision(number)
+    return store.ConfigurationChanges(location).read_decision(number)
 
 
 def apply_edit(
-    run: str, reader: RunReader, current: JobConfiguration, edit: ConfigurationEdit
-) -> JobConfiguration:
+    run: str, reader: store.RunReader, current: schema.JobConfiguration, edit: ConfigurationEdit
+) -> schema.JobConfiguration:
     """Apply a change to a configuration.
 
     Raises:
         UsageError: the change is not valid.
     """
     interval_ms = current.interval_ms if edit.interval_ms is None else edit.interval_ms
-    if edit.interval_ms is not None and interval_ms not in INTERVALS_MS:
-        raise UsageError(
+    if edit.interval_ms is not None and interval_ms not in schema.INTERVALS_MS:
+        raise errors.UsageError(
             f"a sampling interval of {interval_ms} ms is not possible; choose one of "
-            f"{', '.join(map(str, INTERVALS_MS))} ms"
+            f"{', '.join(map(str, schema.INTERVALS_MS))} ms"
         )
     window = current.window
     if edit.concerns_windows:
@@ -129,17 +119,17 @@ def apply_edit(
 
 
 def _edit_rules(
-    run: str, reader: RunReader, rules: RuleSelection | None, edit: ConfigurationEdit
-) -> RuleSelection | None:
+    run: str, reader: store.RunReader, rules: schema.RuleSelection | None, edit: ConfigurationEdit
+) -> schema.RuleSelection | None:
     if not edit.concerns_rules:
         return rules
     if rules is None:
-        raise UsageError(
+        raise errors.UsageError(
             f"no rule is evaluated while the job of {run} runs: it was started with --no-rules, or "
             "without stepscope run"
         )
     recorded = reader.info.options.get("rules") or {}
-    return change_rules(
+    return rule_feed.change_rules(
         rules,
         add=edit.rules,
         remove=edit.without_rules,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from stepscope.schema import Delivery, DeliveryState
+from stepscope import schema
 from stepscope.watch.actions import Action, ActionError, Alert
 from stepscope.watch.config import ActionConfig
 
@@ -51,7 +51,7 @@ class Deliveries:
         self,
         actions: Iterable[tuple[ActionConfig, Action]],
         *,
-        earlier: Iterable[Delivery] = (),
+        earlier: Iterable[schema.Delivery] = (),
         on_change: Callable[[], None] = lambda: None,
         retry: Retry = Retry(),
     ) -> None:
@@ -60,14 +60,14 @@ class Deliveries:
         self._entries = {
             _key(delivery): delivery
             for delivery in earlier
-            if delivery.state is not DeliveryState.PENDING
+            if delivery.state is not schema.DeliveryState.PENDING
         }
         self._threads = [
             (config, _DeliveryThread(action, self._put, retry)) for config, action in actions
         ]
 
     @property
-    def entries(self) -> list[Delivery]:
+    def entries(self) -> list[schema.Delivery]:
         """All deliveries, in the order in which they were started."""
         with self._lock:
             return list(self._entries.values())
@@ -75,7 +75,7 @@ class Deliveries:
     @property
     def has_pending(self) -> bool:
         """True while a delivery is neither sent nor failed."""
-        return any(delivery.state is DeliveryState.PENDING for delivery in self.entries)
+        return any(delivery.state is schema.DeliveryState.PENDING for delivery in self.entries)
 
     def announce(self, alert: Alert, *, stop_obstacle: str | None = None) -> None:
         """Send an alert to every action that has not had it; returns at once.
@@ -87,7 +87,7 @@ class Deliveries:
         for number, (config, thread) in enumerate(self._threads):
             if config.rules is not None and alert.rule not in config.rules:
                 continue
-            delivery = Delivery(
+            delivery = schema.Delivery(
                 action=config.kind, number=number, target=config.target, rule=alert.rule
             )
             if _key(delivery) in {_key(entry) for entry in self.entries}:
@@ -107,12 +107,12 @@ class Deliveries:
     def give_up(self) -> None:
         """Mark all pending deliveries as failed."""
         for delivery in self.entries:
-            if delivery.state is DeliveryState.PENDING:
+            if delivery.state is schema.DeliveryState.PENDING:
                 error = delivery.error or "no response before the watch process ended"
                 failed = _fail(delivery, error)
                 self._put(msgspec.structs.replace(failed, last_ns=delivery.last_ns))
 
-    def _put(self, delivery: Delivery) -> None:
+    def _put(self, delivery: schema.Delivery) -> None:
         with self._lock:
             self._entries[_key(delivery)] = delivery
         self._on_change()
@@ -121,14 +121,16 @@ class Deliveries:
 class _DeliveryThread:
     """Action with its queue and thread."""
 
-    def __init__(self, action: Action, report: Callable[[Delivery], None], retry: Retry) -> None:
+    def __init__(
+        self, action: Action, report: Callable[[schema.Delivery], None], retry: Retry
+    ) -> None:
         self._action = action
         self._report = report
         self._retry = retry
-        self._queue: queue.Queue[tuple[Alert, Delivery]] = queue.Queue(MAX_QUEUED)
+        self._queue: queue.Queue[tuple[Alert, schema.Delivery]] = queue.Queue(MAX_QUEUED)
         self._thread: threading.Thread | None = None
 
-    def send(self, alert: Alert, delivery: Delivery) -> bool:
+    def send(self, alert: Alert, delivery: schema.Delivery) -> bool:
         """Queue an alert; returns False when the queue is full."""
         if self._thread is None:
             # A daemon, because an action that hangs must not keep the process alive.
@@ -142,7 +144,9 @@ class _DeliveryThread:
 
     def _work(self) -> None:
         """Try new alerts before failed ones, so that one alert does not delay the next."""
-        failed: list[tuple[float, int, Alert, Delivery]] = []  # ordered by the time of the retry
+        failed: list[
+            tuple[float, int, Alert, schema.Delivery]
+        ] = []  # ordered by the time of the retry
         for order in itertools.count():
             wait_s = max(0.0, failed[0][0] - time.monotonic()) if failed else None
             try:
@@ -150,12 +154,12 @@ class _DeliveryThread:
             except queue.Empty:
                 _, _, alert, delivery = heapq.heappop(failed)
             delivery = self._try(alert, delivery)
-            if delivery.state is DeliveryState.PENDING:
+            if delivery.state is schema.DeliveryState.PENDING:
                 retry_s = time.monotonic() + self._retry.wait_s(delivery.try_count)
                 heapq.heappush(failed, (retry_s, order, alert, delivery))
             self._report(delivery)
 
-    def _try(self, alert: Alert, delivery: Delivery) -> Delivery:
+    def _try(self, alert: Alert, delivery: schema.Delivery) -> schema.Delivery:
         error = None
         try:
             self._action.act(alert)
@@ -165,20 +169,20 @@ class _DeliveryThread:
             error = f"{type(failure).__name__}: {failure}"
         count = delivery.try_count + 1
         if error is None:
-            state = DeliveryState.SENT
+            state = schema.DeliveryState.SENT
         else:
             is_last = count >= self._retry.tries
-            state = DeliveryState.FAILED if is_last else DeliveryState.PENDING
+            state = schema.DeliveryState.FAILED if is_last else schema.DeliveryState.PENDING
         return msgspec.structs.replace(
             delivery, state=state, try_count=count, last_ns=time.time_ns(), error=error
         )
 
 
-def _key(delivery: Delivery) -> tuple[int, str]:
+def _key(delivery: schema.Delivery) -> tuple[int, str]:
     return delivery.number, delivery.rule
 
 
-def _fail(delivery: Delivery, error: str) -> Delivery:
+def _fail(delivery: schema.Delivery, error: str) -> schema.Delivery:
     return msgspec.structs.replace(
-        delivery, state=DeliveryState.FAILED, last_ns=time.time_ns(), error=error
+        delivery, state=schema.DeliveryState.FAILED, last_ns=time.time_ns(), error=error
     )

@@ -13,13 +13,11 @@ from typing import Any
 
 import duckdb
 
-from stepscope.errors import StepscopeError
+from stepscope import errors, rule_feed, schema, store
 from stepscope.quantities import duration
-from stepscope.rule_feed import RULES_DOCUMENT, RuleFeed, recorded_rules
+from stepscope.rule_feed import RULES_DOCUMENT
 from stepscope.rules import Evaluation, Rule
-from stepscope.schema import JobStatus, Progress, RuleRecord
-from stepscope.store import Heartbeats, RunReader
-from stepscope.watch.reading_budget import ReadingBudget
+from stepscope.watch.config import ReadingBudget
 
 __all__ = ["POLL_S", "RULES_DOCUMENT", "Follower", "Pause", "follow_records"]
 
@@ -51,7 +49,7 @@ class Follower:
 
     def __init__(
         self,
-        reader: RunReader,
+        reader: store.RunReader,
         rules: Iterable[Rule[Any]],
         *,
         scan_ns: int,
@@ -63,18 +61,18 @@ class Follower:
         self._is_abandoned = is_abandoned
         self._budget = budget or ReadingBudget(math.inf, interval_s=0)
         self._heartbeat_ns = 0
-        self._heartbeats = Heartbeats()
+        self._heartbeats = store.Heartbeats()
         self._ended = False
         self._read_error: str | None = None
         self.replace_rules(rules)
 
     def replace_rules(self, rules: Iterable[Rule[Any]]) -> None:
         """Evaluate other rules, from the start of the run."""
-        self._feed = RuleFeed(self._reader, scan_ns=self._scan_ns)
+        self._feed = rule_feed.RuleFeed(self._reader, scan_ns=self._scan_ns)
         self._evaluation = Evaluation(rules)
         self._evaluated_heartbeat_ns = -1
 
-    def follow(self, pause: Pause) -> Iterator[RuleRecord]:
+    def follow(self, pause: Pause) -> Iterator[schema.RuleRecord]:
         """Yield the findings after each scan, and a last time when no more data will come.
 
         Data that cannot be read are retried; a note in the records says so.
@@ -93,7 +91,7 @@ class Follower:
                 break
         yield self.record("ended" if self._ended else "stopped")
 
-    def record(self, progress: Progress) -> RuleRecord:
+    def record(self, progress: schema.Progress) -> schema.RuleRecord:
         """Return the findings so far."""
         notes = [*self._reader.damage, *([self._read_error] if self._read_error else [])]
         if progress == "running" and self._budget.wait_s >= MIN_NOTED_WAIT_S:
@@ -101,7 +99,7 @@ class Follower:
                 f"rules wait {duration(1e9 * self._budget.wait_s)} for their next evaluation, to "
                 "keep the CPU budget of stepscope"
             )
-        return RuleRecord(
+        return schema.RuleRecord(
             progress=progress,
             end_ns=self._evaluation.end_ns,
             scan_ns=self._feed.scan_ns,
@@ -128,7 +126,7 @@ class Follower:
         self._ended = bool(statuses) and self._have_ended(status_by_node)
         return not self._ended
 
-    def _have_ended(self, statuses: Mapping[str, JobStatus]) -> bool:
+    def _have_ended(self, statuses: Mapping[str, schema.JobStatus]) -> bool:
         """Return True if the job has ended on every node that is not lost: where it has ended on
         one, it does not wait for a node that was killed."""
         lost = {
@@ -148,7 +146,7 @@ class Follower:
             for inputs in self._feed.ranges(final=final):
                 self._evaluation.feed(inputs)
                 has_new_data = True
-        except (OSError, duckdb.Error, StepscopeError) as error:
+        except (OSError, duckdb.Error, errors.StepscopeError) as error:
             self._read_error = _read_error(error)
         else:
             self._read_error = None
@@ -157,12 +155,8 @@ class Follower:
 
 
 def follow_records(
-    reader: RunReader,
-    rules: Callable[[], Iterable[Rule[Any]]],
-    *,
-    scan_ns: int,
-    pause: Pause,
-) -> Iterator[RuleRecord]:
+    reader: store.RunReader, rules: Callable[[], Iterable[Rule[Any]]], *, scan_ns: int, pause: Pause
+) -> Iterator[schema.RuleRecord]:
     """Yield the findings in a run after each scan: those that its watch process records, or else
     those of an evaluation here.
 
@@ -173,7 +167,7 @@ def follow_records(
         pause: see `Follower.follow`.
     """
     previous = None
-    while (record := recorded_rules(reader)) is not None or _may_start(reader):
+    while (record := rule_feed.recorded_rules(reader)) is not None or _may_start(reader):
         if record is not None and record != previous:
             previous = record
             yield record
@@ -186,13 +180,13 @@ def follow_records(
     yield from Follower(reader, rules(), scan_ns=scan_ns).follow(pause)
 
 
-def _may_start(reader: RunReader) -> bool:
+def _may_start(reader: store.RunReader) -> bool:
     """Check whether a watch process may still write its first record."""
     expected = bool(reader.info.options.get("rules"))
     return expected and time.time_ns() - reader.info.created_ns < START_TIMEOUT_NS
 
 
-def _is_stale(record: RuleRecord) -> bool:
+def _is_stale(record: schema.RuleRecord) -> bool:
     """Check whether the process that should replace a record has stopped doing so."""
     return time.time_ns() - record.written_ns > 2 * record.scan_ns + SILENCE_TIMEOUT_NS
 

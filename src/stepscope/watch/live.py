@@ -1,19 +1,19 @@
-"""State of a running job: its status, its speed and the findings of its rules."""
+"""State of a running job: its status, its speed and the findings of its rules.
+
+Alert that a job is stuck, for the same actions as the findings of rules.
+"""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 import duckdb
 import msgspec
 
-from stepscope.diagnosis import StuckAccount, diagnose
-from stepscope.errors import StepscopeError
+from stepscope import diagnosis, errors, schema, store
 from stepscope.run import Run, find_recording_end, job_state
-from stepscope.schema import Delivery, Finding, JobState, Progress, RuleRecord
-from stepscope.store import RunReader
-from stepscope.watch.reading_budget import ReadingBudget
-from stepscope.watch.stuck_alert import StuckAlerts
+from stepscope.watch.config import ReadingBudget
 
 RECENT_STEPS = 50
 RECENT_SAMPLES = 10
@@ -37,7 +37,7 @@ class LiveView(msgspec.Struct, frozen=True, kw_only=True):
     """Snapshot of a job."""
 
     run_id: str
-    state: JobState | None
+    state: schema.JobState | None
     """None before the first heartbeat."""
     reason: str | None
     started_ns: int | None
@@ -49,15 +49,15 @@ class LiveView(msgspec.Struct, frozen=True, kw_only=True):
     suspect: str | None
     headline: str | None
     """The verdict so far in one sentence."""
-    progress: Progress
+    progress: schema.Progress
     end_ns: int | None
     """End of the latest scan that the rules have evaluated."""
     rule_statuses: dict[str, int]
     """Number of rules by status."""
-    findings: list[Finding]
+    findings: list[schema.Finding]
     """Findings of rules that fired, the latest first."""
-    deliveries: list[Delivery]
-    stuck: StuckAccount | None
+    deliveries: list[schema.Delivery]
+    stuck: diagnosis.StuckAccount | None
     """Collective at which the job is stuck or has failed; null if it is not."""
     notes: list[str]
 
@@ -66,17 +66,17 @@ class Observer:
     """Observer of a growing run. Reads speed and verdict as often as their cost allows, and when
     the job has ended."""
 
-    def __init__(self, reader: RunReader) -> None:
+    def __init__(self, reader: store.RunReader) -> None:
         self._reader = reader
         self._budget = ReadingBudget()
         self._pace = Pace()
         self._suspect: str | None = None
         self._headline: str | None = None
-        self._record: RuleRecord | None = None
+        self._record: schema.RuleRecord | None = None
         self._stuck = StuckAlerts(reader)
-        self._failure: StuckAccount | None = None
+        self._failure: diagnosis.StuckAccount | None = None
 
-    def observe(self, record: RuleRecord) -> LiveView:
+    def observe(self, record: schema.RuleRecord) -> LiveView:
         """Read the state of the job, with the latest findings of its rules."""
         has_ended = record.progress != "running" and record is not self._record
         if has_ended or self._budget.allows:
@@ -110,8 +110,8 @@ class Observer:
         try:
             run = Run(self._reader)
             self._pace = measure_pace(run)
-            verdict = diagnose(run)
-        except (StepscopeError, OSError, duckdb.Error):  # the previous figures stay useful
+            verdict = diagnosis.diagnose(run)
+        except (errors.StepscopeError, OSError, duckdb.Error):  # the previous figures stay useful
             return
         self._suspect, self._headline = verdict.suspect, verdict.headline
         is_over = verdict.stuck is not None and verdict.stuck.has_ended
@@ -149,3 +149,59 @@ def _measure_utilization(run: Run) -> tuple[float | None, float | None]:
             metrics = run.metrics[node].between(start, end)
             return metrics.mean_over_devices("gpu_busy_ratio"), metrics.mean("cpu_busy_ratio")
     return None, None
+
+
+READ_INTERVAL_S = 1.0
+RECOMMENDATION = (
+    "Look at the lines of the ranks that have not arrived, or that called something else."
+)
+
+
+class StuckAlerts:
+    """Reader of the accounts of a job that makes no progress.
+
+    Args:
+        reader: the run.
+    """
+
+    def __init__(self, reader: store.RunReader) -> None:
+        self._reader = reader
+        self._next_s = 0.0
+        self._account: diagnosis.StuckAccount | None = None
+
+    def read(self) -> diagnosis.StuckAccount | None:
+        """Return the account of a running job; None while it makes progress."""
+        if time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + READ_INTERVAL_S
+            try:
+                nodes = diagnosis.read_stuck_nodes(self._reader)
+                is_running = bool(nodes) and not all(node.has_ended for node in nodes.values())
+                self._account = diagnosis.explain_stuck(nodes) if is_running else None
+            except (errors.StepscopeError, OSError, duckdb.Error):  # the next reading tries again
+                pass
+        return self._account
+
+
+def make_stuck_finding(account: diagnosis.StuckAccount) -> schema.Finding:
+    """Make the finding that actions are told."""
+    return schema.Finding(
+        rule=schema.STUCK_ALERT,
+        status=schema.RuleStatus.ISSUES_FOUND,
+        rule_triggered=1,
+        violations=1,
+        datapoints=len(account.ranks),
+        details={
+            "kind": account.kind,
+            "group": account.group,
+            "number": account.number,
+            "collective": account.collective,
+            "culprits": account.culprits,
+            "without_progress_ns": account.duration_ns,
+        },
+        sentences=[account.headline, *account.lines],
+        recommendation=RECOMMENDATION,
+        evidence=["overview"],
+        first_ns=account.since_ns,
+        last_ns=account.since_ns + account.duration_ns,
+        ranks=[f"rank {rank}" for rank in account.culprits],
+    )

@@ -1,10 +1,14 @@
-"""Watch process of a job: evaluates its rules, records their findings and delivers them."""
+"""Watch process of a job: evaluates its rules, records their findings and delivers them.
+
+Report of a running job in a file, written again while the job runs.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -14,20 +18,13 @@ from typing import Any
 
 import msgspec
 
-from stepscope.budget import MemoryLimit
-from stepscope.errors import UsageError, explain_os_error
-from stepscope.rule_feed import RULES_DOCUMENT, choose_rules, recorded_rules
+from stepscope import budget, errors, rule_feed, schema, store
 from stepscope.rules import Rule
-from stepscope.schema import STUCK_ALERT, Finding, RuleRecord, RuleSelection
-from stepscope.store import ConfigurationChanges, RunWriter, open_run
 from stepscope.watch.actions import make_action, make_alert
-from stepscope.watch.config import WatchConfig
+from stepscope.watch.config import LeaseWatch, ReadingBudget, WatchConfig
 from stepscope.watch.deliveries import Deliveries
 from stepscope.watch.follower import Follower
-from stepscope.watch.lease import LeaseWatch
-from stepscope.watch.reading_budget import ReadingBudget
-from stepscope.watch.report_file import ReportFile
-from stepscope.watch.stuck_alert import StuckAlerts, make_stuck_finding
+from stepscope.watch.live import StuckAlerts, make_stuck_finding
 
 DELIVERY_TIMEOUT_S = 20.0
 """Maximum wait for pending deliveries after the end of the job."""
@@ -47,9 +44,9 @@ class Watch:
     def __init__(self, config: WatchConfig, lease: LeaseWatch) -> None:
         self._config = config
         self._lease = lease
-        reader = open_run(config.run, threads=1)
+        reader = store.open_run(config.run, threads=1)
         self._run_id = reader.info.run_id
-        self._changes = ConfigurationChanges(config.run)
+        self._changes = store.ConfigurationChanges(config.run)
         self._change_count = 0
         self._change_error: str | None = None
         self._selection = self._read_selection() or config.selection
@@ -61,10 +58,10 @@ class Watch:
             is_abandoned=self._is_launcher_gone,
             budget=ReadingBudget(config.budget.cpu_ratio, interval_s=0, credit_s=BUDGET_PERIOD_S),
         )
-        self._memory = MemoryLimit("the watch process", config.budget.memory_bytes)
-        self._writer = RunWriter(config.run, socket.gethostname())
+        self._memory = budget.MemoryLimit("the watch process", config.budget.memory_bytes)
+        self._writer = store.RunWriter(config.run, socket.gethostname())
         self._unwritten = threading.Event()
-        earlier = recorded_rules(reader)
+        earlier = rule_feed.recorded_rules(reader)
         self._recorded_ns = dict(earlier.recorded_ns) if earlier else {}
         self._deliveries = Deliveries(
             [(action, make_action(action)) for action in config.actions],
@@ -101,7 +98,7 @@ class Watch:
             return
         print(self._write_error, file=sys.stderr)  # noqa: T201 - the log, which the launcher reads
 
-    def _handle(self, record: RuleRecord) -> None:
+    def _handle(self, record: schema.RuleRecord) -> None:
         """Record the findings, then deliver them."""
         self._record = record
         self._memory.check()
@@ -135,17 +132,17 @@ class Watch:
         """Tell the receivers that the job is stuck."""
         account = self._stuck.read()
         if account is None:
-            self._is_stuck_over = STUCK_ALERT in self._recorded_ns
+            self._is_stuck_over = schema.STUCK_ALERT in self._recorded_ns
         if account is None or not account.is_stuck:
             return
         if self._is_stuck_over:  # they were told of another time
             self._is_stuck_over = False
-            self._recorded_ns.pop(STUCK_ALERT, None)
-            self._deliveries.forget(STUCK_ALERT)
-        recorded_ns = self._recorded_ns.setdefault(STUCK_ALERT, time.time_ns())
+            self._recorded_ns.pop(schema.STUCK_ALERT, None)
+            self._deliveries.forget(schema.STUCK_ALERT)
+        recorded_ns = self._recorded_ns.setdefault(schema.STUCK_ALERT, time.time_ns())
         self._announce(make_stuck_finding(account), recorded_ns)
 
-    def _announce(self, finding: Finding, recorded_ns: int) -> None:
+    def _announce(self, finding: schema.Finding, recorded_ns: int) -> None:
         """Tell the receivers of a finding."""
         run = self._config.shown or self._config.run
         alert = make_alert(self._run_id, run, finding, recorded_ns)
@@ -158,7 +155,7 @@ class Watch:
             return False
         try:
             rules = self._choose_rules(selection)
-        except UsageError as error:  # e.g. the file of a rule has been removed
+        except errors.UsageError as error:  # e.g. the file of a rule has been removed
             self._change_error = f"the rules could not be changed: {error}"
             self._unwritten.set()
             return False
@@ -168,7 +165,7 @@ class Watch:
         self._recorded_ns.clear()
         return True
 
-    def _read_selection(self) -> RuleSelection | None:
+    def _read_selection(self) -> schema.RuleSelection | None:
         """Read the rules of the newest change; None without a new one."""
         newest = None
         while (decision := self._changes.read_decision(self._change_count + 1)) is not None:
@@ -176,8 +173,8 @@ class Watch:
             newest = decision.configuration or newest
         return None if newest is None else newest.rules
 
-    def _choose_rules(self, selection: RuleSelection) -> list[Rule[Any]]:
-        return choose_rules(
+    def _choose_rules(self, selection: schema.RuleSelection) -> list[Rule[Any]]:
+        return rule_feed.choose_rules(
             selection.names,
             without=selection.without,
             also=self._config.also,
@@ -200,9 +197,9 @@ class Watch:
             notes=notes,
         )
         try:
-            self._writer.put_document("findings", RULES_DOCUMENT, record)
+            self._writer.put_document("findings", rule_feed.RULES_DOCUMENT, record)
         except OSError as error:
-            reason = explain_os_error(error)
+            reason = errors.explain_os_error(error)
             self._write_error = f"findings cannot be recorded at the moment: {reason}"
             time.sleep(TICK_S)
             self._unwritten.set()
@@ -215,3 +212,64 @@ class Watch:
 
     def _on_terminate(self, signum: int, frame: FrameType | None) -> None:
         self._terminated = True
+
+
+MAX_SHARE = 0.01
+"""Writing the report may take this share of the time: it needs a core that the job may want."""
+LAST_TIMEOUT_S = 50.0
+"""Time that the last report gets."""
+
+
+class ReportFile:
+    """Report of the watched run with its rules, written by one process at a time."""
+
+    def __init__(self, run: str, path: str) -> None:
+        self._command = [sys.executable, "-m", "stepscope", "report", run, "-o", path]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_s = 0.0
+        self._due_s = 0.0
+
+    def refresh(self, rules: schema.RuleSelection) -> None:
+        """Start to write the report with these rules, unless it is being written or was written too
+        recently."""
+        if self._is_writing() or time.monotonic() < self._due_s:
+            return
+        self._start(rules)
+
+    def finish(self, rules: schema.RuleSelection) -> None:
+        """Write the report a last time, and wait for it."""
+        self._wait()
+        self._start(rules)
+        self._wait()
+
+    def _is_writing(self) -> bool:
+        """Return True while a process writes; note when the next one may start after its end."""
+        if self._process is None:
+            return False
+        if self._process.poll() is None:
+            return True
+        taken_s = time.monotonic() - self._started_s
+        self._due_s = self._started_s + taken_s / MAX_SHARE
+        self._process = None
+        return False
+
+    def _wait(self) -> None:
+        """Wait for the process, if there is one; end it if it takes too long."""
+        if self._process is None:
+            return
+        try:
+            self._process.wait(LAST_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _start(self, rules: schema.RuleSelection) -> None:
+        options = [
+            *(part for name in rule_feed.name_rules(rules) for part in ("--rule", name)),
+            *(("--config", rules.config) if rules.config is not None else ()),
+            *(part for text in rules.assignments for part in ("--set", text)),
+        ]
+        self._started_s = time.monotonic()
+        self._process = subprocess.Popen(
+            [*self._command, *options], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )

@@ -12,9 +12,9 @@ HARDWARE, CYCLES, INSTRUCTIONS = 0, 0, 1
 
 
 def _change_events():
-    from stepscope.monitor.samplers import perf_event
+    from stepscope.monitor.samplers import counters
 
-    call_kernel = perf_event._call_kernel
+    call_kernel = counters._call_kernel
 
     def call_with_software_events(number, attributes, *arguments):
         kind, size, config = struct.unpack_from("=IIQ", attributes)
@@ -23,7 +23,7 @@ def _change_events():
         changed = struct.pack("=IIQ", SOFTWARE, size, event) + attributes[16:]
         return call_kernel(number, changed, *arguments)
 
-    perf_event._call_kernel = call_with_software_events
+    counters._call_kernel = call_with_software_events
 
 
 if "stepscope.monitor" in sys.orig_argv:

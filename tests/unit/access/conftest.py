@@ -9,13 +9,14 @@ import pytest
 import stepscope
 from stepscope.access import OpenRun
 from tests.support.access_run import draw
+from tests.support.shared_folder import SharedFolder
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return draw(tmp_path_factory.mktemp("drawn") / "run").write()
+@pytest.fixture(scope="session")
+def path(shared_folder: SharedFolder) -> Path:
+    return shared_folder.make("access", lambda path: draw(path).write())
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def run(path: Path) -> OpenRun:
     return stepscope.open(path)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import stepscope
-from stepscope.access.tensors import Tensors
+from stepscope.access.run_frames import Tensors
 from stepscope.analysis import STORED_REDUCTIONS, TensorSeries
 from stepscope.errors import UsageError
 from stepscope.run import TensorElements

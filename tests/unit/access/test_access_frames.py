@@ -13,7 +13,7 @@ import pytest
 
 import stepscope
 from stepscope.access import Frame, OpenRun
-from stepscope.access.selection import moment_ns
+from stepscope.access.recorded import moment_ns
 from stepscope.cli import root
 from stepscope.errors import NotARunError, UsageError
 from stepscope.run.frames import frame_of

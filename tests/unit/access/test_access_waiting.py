@@ -70,8 +70,7 @@ def test_a_running_job_that_is_too_slow(tmp_path: Path) -> None:
     run = growing(tmp_path).wait_for_system_metrics(timeout_s=0)
     assert run.state == "InProgress"
     with pytest.raises(
-        WaitTimeoutError,
-        match=r"has 0 complete steps of 5 after 0.01 s; its state is InProgress\.",
+        WaitTimeoutError, match=r"has 0 complete steps of 5 after 0.01 s; its state is InProgress\."
     ):
         run.wait_for_steps(5, timeout_s=0.01)
     with pytest.raises(WaitTimeoutError, match="has not ended after 0 s"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -39,7 +39,6 @@ def test_sixty_four_clocks_are_recovered_to_a_millisecond(seed: int) -> None:
     assert (errors <= residuals + 1).all()
     middle = np.array([150e9])
     for node, clock in clocks.items():
-        assert clock is not None
         offset = float((nodes.read(node, middle) - nodes.read(0, middle))[0])
         assert clock.offset_ns == pytest.approx(offset, abs=MS)
         assert abs(clock.offset_ns - offset) <= clock.residual_ns + 100 * MS * 1e-3
@@ -67,7 +66,6 @@ def test_the_possible_lines_of_two_nodes_are_those_that_keep_every_bound() -> No
     nodes = draw_nodes(1, 2, collectives=40, seconds=100)
     calls = nodes.calls
     clock = align_clocks(calls)[1]
-    assert clock is not None
     one, two = calls.node == 0, calls.node == 1
     shift = clock.reference_ns - clock.first_ns
     share_start = (calls.start_ns[two] - clock.first_ns) / (clock.last_ns - clock.first_ns)
@@ -98,35 +96,48 @@ def test_the_possible_lines_of_two_nodes_are_those_that_keep_every_bound() -> No
             assert margin(first, last) >= -50_000  # and little else is left
 
 
+def check_errors(nodes: TimedNodes, *, limit_ns: float = MS) -> None:
+    errors, residuals = measure_errors(nodes, align_clocks(nodes.calls))
+    assert errors.max() < limit_ns
+    assert (errors <= residuals + 1).all()
+
+
+def take(calls: CollectiveTimes, rows: NDArray[np.int64]) -> CollectiveTimes:
+    return CollectiveTimes(**{f.name: getattr(calls, f.name)[rows] for f in fields(calls)})
+
+
 def test_nodes_without_a_common_collective_are_aligned_through_others() -> None:
     groups = [(n, n + 1, n + 2) for n in range(0, 20, 2)]
-    nodes = draw_nodes(4, 22, groups=groups, collectives=2000, transfer_ms=0.3)
-    errors, residuals = measure_errors(nodes, align_clocks(nodes.calls))
-    assert errors.max() < MS
-    assert (errors <= residuals + 1).all()
+    check_errors(draw_nodes(4, 22, groups=groups, collectives=2000, transfer_ms=0.3))
+
+
+def test_clocks_a_year_apart() -> None:
+    nodes = draw_nodes(6, 3)
+    year, calls = (nodes.calls.node == 2) * YEAR_NS, nodes.calls
+    calls = replace(calls, start_ns=calls.start_ns + year, end_ns=calls.end_ns + year)
+    assert round(align_clocks(calls)[2].offset_ns / YEAR_NS) == 1
+    check_errors(replace(nodes, calls=calls))
+
+
+def test_the_reference_has_no_error_and_without_calls_there_are_no_clocks() -> None:
+    calls = draw_nodes(11, 2).calls
+    clock = align_clocks(calls)[0]
+    assert (clock.offset_ns, clock.drift_ratio, clock.residual_ns) == (0, 0, 0)
+    assert align_clocks(take(calls, np.arange(0))) == {}
+
+
+def test_the_order_of_calls_does_not_matter() -> None:
+    calls = draw_nodes(12, 5).calls
+    shuffled = take(calls, np.random.default_rng(1).permutation(len(calls)))
+    one, two = align_clocks(calls), align_clocks(shuffled)
+    for node in range(5):
+        assert one[node].offset_ns == pytest.approx(two[node].offset_ns, abs=10)
 
 
 def test_a_node_of_another_group_has_no_clock() -> None:
     nodes = draw_nodes(5, 4, groups=[(0, 1), (2, 3)])
     clocks = align_clocks(nodes.calls)
     assert [clocks[node] is None for node in range(4)] == [False, False, True, True]
-
-
-def test_clocks_a_year_apart() -> None:
-    nodes = draw_nodes(6, 3)
-    year = (nodes.calls.node == 2) * YEAR_NS
-    calls = replace(
-        nodes.calls,
-        start_ns=nodes.calls.start_ns + year,
-        end_ns=nodes.calls.end_ns + year,
-    )
-    moved = replace(nodes, calls=calls)
-    clock = align_clocks(calls)[2]
-    assert clock is not None
-    assert round(clock.offset_ns / YEAR_NS) == 1
-    errors, residuals = measure_errors(moved, align_clocks(calls))
-    assert errors.max() < MS
-    assert (errors <= residuals + 1).all()
 
 
 def test_a_clock_that_was_set_has_no_estimate() -> None:
@@ -165,40 +176,5 @@ def test_late_ends_bound_the_clock_without_moving_it_beyond_its_residual() -> No
 def test_another_reference_gives_the_opposite_offset() -> None:
     nodes = draw_nodes(10, 2)
     forward, back = align_clocks(nodes.calls)[1], align_clocks(nodes.calls, reference=1)[0]
-    assert forward is not None
-    assert back is not None
     assert forward.offset_ns == pytest.approx(-back.offset_ns, abs=MS)
     assert forward.drift_ratio == pytest.approx(-back.drift_ratio, abs=2e-6)
-
-
-def test_the_reference_has_no_error() -> None:
-    clock = align_clocks(draw_nodes(11, 2).calls)[0]
-    assert clock is not None
-    assert (clock.offset_ns, clock.drift_ratio, clock.residual_ns) == (0, 0, 0)
-
-
-def test_no_calls_no_clocks() -> None:
-    nothing = np.empty(0, dtype=np.int64)
-    calls = CollectiveTimes(
-        node=nothing, collective=nothing, start_ns=nothing, end_ns=nothing,
-        is_exact=nothing.astype(np.bool_),
-    )  # fmt: skip
-    assert align_clocks(calls) == {}
-
-
-def test_the_order_of_calls_does_not_matter() -> None:
-    nodes = draw_nodes(12, 5)
-    order = np.random.default_rng(1).permutation(len(nodes.calls))
-    calls = CollectiveTimes(
-        node=nodes.calls.node[order],
-        collective=nodes.calls.collective[order],
-        start_ns=nodes.calls.start_ns[order],
-        end_ns=nodes.calls.end_ns[order],
-        is_exact=nodes.calls.is_exact,
-    )
-    one, two = align_clocks(nodes.calls), align_clocks(calls)
-    for node in range(5):
-        first, second = one[node], two[node]
-        assert first is not None
-        assert second is not None
-        assert first.offset_ns == pytest.approx(second.offset_ns, abs=10)

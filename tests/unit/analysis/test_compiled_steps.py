@@ -5,50 +5,44 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
-from stepscope.analysis.compiled_steps import find_training_calls
-from stepscope.analysis.steps import STEP_SOURCES, Steps, find_steps, find_training_thread
+from stepscope.analysis.steps.evaluation import find_training_calls
+from stepscope.analysis.steps.steps import STEP_SOURCES, Steps, find_steps, find_training_thread
 from stepscope.testing import Drawing
+from tests.support.drawn_steps import MS, phases, steps_in, walls
 
-MS = 1_000_000
 SOURCES = tuple(kind for kinds in STEP_SOURCES for kind in kinds)
 STEP = "wait 4 | dispatch:train=800 2 | device_wait 10"
 
 
-def steps_in(drawing: Drawing) -> Steps:
-    steps = find_steps(drawing.table(), SOURCES)
-    assert steps is not None
+def steps_of(text: str, times: int) -> Steps:
+    steps = steps_in(Drawing().draw(text, times), SOURCES)
     assert np.array_equal(sum(steps.phase_ns.values()), steps.wall_ns)
     return steps
 
 
-def training_function(text: str, count: int = 3) -> str:
-    calls = find_training_calls(Drawing().draw(text, count).table())
-    return calls.name_of(0) if len(calls) else ""
-
-
-def test_the_function_that_returns_most_state_trains() -> None:
-    assert training_function("dispatch:augment 5 | dispatch:train=800 2 | dispatch:ema=400 1") == (
-        "train"
-    )
-
-
-def test_of_equal_functions_the_one_that_runs_most_trains() -> None:
-    assert training_function("dispatch:a=8 1 | dispatch:b=8 1 | dispatch:b=8 1") == "b"
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        # The function that returns most state; of equal ones, the one that runs most.
+        ("dispatch:augment 5 | dispatch:train=800 2 | dispatch:ema=400 1", "train"),
+        ("dispatch:a=8 1 | dispatch:b=8 1 | dispatch:b=8 1", "b"),
+    ],
+)
+def test_the_function_that_trains(text: str, name: str) -> None:
+    assert find_training_calls(Drawing().draw(text, 3).table()).name_of(0) == name
 
 
 def test_a_function_that_ran_once_among_many_calls_does_not_train() -> None:
     drawing = Drawing().draw("dispatch:restore=9000 5").draw("dispatch:train=800 2", 100)
     calls = find_training_calls(drawing.table())
-    assert len(calls) == 100
-    assert calls.name_of(0) == "train"
+    assert (len(calls), calls.name_of(0)) == (100, "train")
 
 
 def test_micro_batches_are_no_steps() -> None:
     text = "wait 1 | dispatch:grad=100 2 | wait 1 | dispatch:grad=100 2 | dispatch:apply=300 1"
-    steps = steps_in(Drawing().draw(text, 5))
-    assert len(steps) == 5
-    assert steps.fetches.tolist() == [2] * 5
+    assert steps_of(text, 5).fetches.tolist() == [2] * 5
 
 
 def test_a_thread_with_more_calls_that_return_no_state_does_not_train() -> None:
@@ -65,45 +59,39 @@ def test_without_state_there_are_no_steps() -> None:
 
 
 def test_reading_the_loss_belongs_to_its_step() -> None:
-    steps = steps_in(Drawing().draw(STEP, 5))
-    assert steps.source == "dispatch"
-    assert len(steps) == 5
-    assert steps.phase_ns["data_wait"].tolist() == [4 * MS] * 5
-    assert steps.phase_ns["dispatch"].tolist() == [2 * MS] * 5
-    assert steps.phase_ns["execution"].tolist() == [10 * MS] * 5
+    steps = steps_of(STEP, 5)
+    assert (steps.source, len(steps)) == ("dispatch", 5)
+    for step in range(5):
+        assert phases(steps, step) == {"data_wait": 4, "dispatch": 2, "execution": 10}
 
 
 def test_a_wait_after_other_work_belongs_to_the_next_step() -> None:
-    steps = steps_in(
-        Drawing().draw("wait 4 | dispatch:train=8 2 | dispatch:log 3 | device_wait 1", 4)
-    )
-    assert steps.end.tolist()[0] - steps.start.tolist()[0] == 6 * MS
+    steps = steps_of("wait 4 | dispatch:train=8 2 | dispatch:log 3 | device_wait 1", 4)
+    assert steps.end[0] - steps.start[0] == 6 * MS
     assert steps.phase_ns["execution"].tolist() == [0, MS, MS, MS]
 
 
 def test_compilation_is_no_dispatch() -> None:
     drawing = Drawing().draw("wait 4 | dispatch:train=800 ( compile:train 50 ) | device_wait 10")
-    steps = steps_in(drawing.draw(STEP, 3))
+    steps = steps_in(drawing.draw(STEP, 3), SOURCES)
     assert steps.phase_ns["compilation"].tolist() == [50 * MS, 0, 0, 0]
     assert steps.phase_ns["dispatch"].tolist() == [0, 2 * MS, 2 * MS, 2 * MS]
 
 
 def test_batches_that_are_only_evaluated_are_apart() -> None:
     evaluation = "wait 3 | dispatch:evaluate=8 2 | device_wait 5 | exhausted 1"
-    drawing = Drawing().draw(STEP, 3).draw(evaluation).draw(STEP, 3)
-    steps = steps_in(drawing)
-    assert len(steps) == 6
-    assert steps.evaluation.total_ns == 11 * MS
-    assert steps.wall_ns.tolist() == [16 * MS] * 6
+    steps = steps_in(Drawing().draw(STEP, 3).draw(evaluation).draw(STEP, 3), SOURCES)
+    assert (steps.evaluation.total_ns, walls(steps)) == (11 * MS, [16] * 6)
 
 
 def test_functions_that_help_with_a_step_are_no_evaluation() -> None:
     text = "wait 3 | dispatch:augment 1 | dispatch:train=800 2 | dispatch:metrics 2 | device_wait 1"
-    assert not len(steps_in(Drawing().draw(text, 6)).evaluation.start)
+    assert not len(steps_of(text, 6).evaluation.start)
 
 
-def test_marks_and_optimizers_take_precedence() -> None:
-    assert steps_in(Drawing().draw(f"{STEP} | mark", 4)).source == "marked"
-    assert steps_in(Drawing().draw("forward 1 | optimizer 2 | dispatch:a=9 1", 4)).source == (
-        "optimizer"
-    )
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [(f"{STEP} | mark", "marked"), ("forward 1 | optimizer 2 | dispatch:a=9 1", "optimizer")],
+)
+def test_marks_and_optimizers_take_precedence(text: str, source: str) -> None:
+    assert steps_of(text, 4).source == source

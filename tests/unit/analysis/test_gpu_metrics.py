@@ -1,4 +1,4 @@
-"""Utilization, efficiency, occupancy and tensor cores of a device."""
+"""Utilization of devices and nodes over time."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from stepscope.analysis.buckets import cut_into_buckets
-from stepscope.analysis.gpu_metrics import (
+from stepscope.analysis import DeviceWork, find_recorded_kernels, measure_recorded_utilization
+from stepscope.analysis.arrays.histograms import cut_into_buckets
+from stepscope.analysis.devices.gpu_metrics import (
     DeviceKernels,
     measure_gpu_metrics,
     read_occupancy,
     split_by_device,
 )
+from stepscope.analysis.machines import measure_contention, measure_usage
 from stepscope.store import DictColumn
 
 NAN = float("nan")
@@ -111,7 +113,6 @@ def test_efficiency_equals_a_count_per_nanosecond(
         *((start, start + duration, blocks / 1e6, NAN) for start, duration, blocks in drawn)
     )
     cut = cut_into_buckets(0, 70, width)
-    assert cut is not None
     metrics = measure_gpu_metrics(device_kernels, 0, 70, cut)
     running = [
         [blocks for start, duration, blocks in drawn if start <= t < start + duration]
@@ -171,7 +172,6 @@ def test_devices_are_split_and_blocks_follow_from_the_grid() -> None:
 )
 def test_automatic_buckets(length: int, width: int, count: int) -> None:
     cut = cut_into_buckets(7, 7 + length)
-    assert cut is not None
     assert (cut.width_ns, cut.count) == (width, count)
     assert (cut.edges[0], cut.edges[-1]) == (7, 7 + length)
 
@@ -185,3 +185,114 @@ def test_shares_of_an_empty_range_are_unknown() -> None:
     assert metrics.kernel_count == 1
     assert (metrics.utilization_ratio, metrics.sm_efficiency_ratio) == (None, None)
     assert metrics.occupancy_ratio is None
+
+
+END = 100
+Piece = tuple[int, int, int, int]
+"""Start, duration, kind and device of a piece of work."""
+
+
+def make_work(pieces: list[Piece]) -> DeviceWork:
+    start, duration, kind, device = np.array(pieces, dtype=np.int64).reshape(-1, 4).T
+    nothing = np.zeros(len(start), dtype=np.int64)
+    return DeviceWork(
+        track=nothing,
+        device=device,
+        start=start,
+        end=start + duration,
+        kind=kind.astype(np.int8),
+        communication=nothing.astype(np.bool_),
+        carry_over=nothing.astype(np.bool_),
+        launch=nothing,
+    )
+
+
+pieces = st.tuples(
+    st.integers(0, END - 1), st.integers(0, 40), st.integers(0, 2), st.integers(0, 1)
+)
+recordings = st.tuples(
+    st.lists(pieces, max_size=8), st.integers(0, 60), st.integers(1, 40), st.integers(-5, 50)
+)
+
+
+@given(st.lists(recordings, min_size=1, max_size=3), st.integers(1, 30))
+def test_each_bucket_is_the_share_of_its_recorded_nanoseconds(
+    traces: list[tuple[list[Piece], int, int, int]], width_ns: int
+) -> None:
+    devices, busy_ns, recorded_ns = [], np.zeros(400), np.zeros(400)
+    for work, start, length, shift in traces:
+        recorded = slice(start + shift + 100, start + shift + length + 100)
+        for device in (0, 1):
+            devices.append(
+                find_recorded_kernels(
+                    make_work(work), device, (start, start + length), shift_ns=shift
+                )
+            )
+            is_busy = np.zeros(400)
+            for first, duration, kind, number in work:
+                if kind == 0 and number == device:
+                    is_busy[first + shift + 100 : first + duration + shift + 100] = 1
+            busy_ns[recorded] += is_busy[recorded]
+            recorded_ns[recorded] += 1
+    buckets = cut_into_buckets(-100, 300, width_ns)
+    edges = buckets.edges + 100
+    expected = [
+        busy_ns[a:b].sum() / recorded_ns[a:b].sum() if recorded_ns[a:b].any() else None
+        for a, b in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+    ]
+    assert measure_recorded_utilization(devices, buckets) == pytest.approx(expected)
+
+
+class Means(dict[tuple[str, str], float]):
+    def mean(self, metric: str, device: str = "") -> float | None:
+        return self.get((metric, device))
+
+
+def test_missing_is_not_zero() -> None:
+    assert measure_contention(Means({}), [1]) is None
+
+
+def test_contention_is_of_the_training_processes() -> None:
+    means = {
+        ("outside_cpu_cores", ""): 3.0,
+        ("job_cpu_cores", ""): 1.0,
+        ("cgroup_throttled_ratio", ""): 0.5,
+        ("process_runqueue_ratio", "10"): 0.2,
+        ("process_runqueue_ratio", "11"): 0.4,
+        ("process_runqueue_ratio", "99"): 1.0,
+    }
+    contention = measure_contention(Means(means), [10, 11, 12])
+    assert (contention.outside_cores, contention.job_cores, contention.throttled_ratio) == (
+        3,
+        1,
+        0.5,
+    )
+    assert contention.waiting_ratio == pytest.approx(0.3)
+    assert (contention.stolen_cores, contention.stolen_ratio) == (0, 0)
+
+
+@pytest.mark.parametrize("runs", [0.8, 3.0])
+def test_stolen_time_of_a_running_thread_is_waiting(runs: float) -> None:
+    """The machine had three of four cores: a running thread loses a third of its running time."""
+    means = {
+        ("outside_cpu_cores", ""): 1.4,
+        ("stolen_cpu_cores", ""): 1.0,
+        ("job_cpu_cores", ""): 2.5,
+        ("own_cpu_cores", ""): 0.1,
+        ("process_runqueue_ratio", "10"): 0.1,
+        ("process_cpu_cores", "10"): runs,
+    }
+    contention = measure_contention(Means(means), [10])
+    stolen = min(1, runs) / 3
+    assert (contention.stolen_cores, contention.stolen_ratio) == (1, pytest.approx(stolen))
+    assert contention.waiting_ratio == pytest.approx(0.1 + stolen)
+
+
+def test_shares_of_usage_include_the_limits_in_the_middle() -> None:
+    shares = measure_usage(np.array([0.0, 0.1, 0.5, 0.9, 1.0]), low=0.1, high=0.9)
+    assert (shares.count, shares.low_ratio, shares.middle_ratio, shares.high_ratio) == (
+        5,
+        0.2,
+        0.6,
+        0.2,
+    )

@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepscope.analysis.code_stages import parse_stack
-from stepscope.analysis.data_preparation import find_preparation
-from stepscope.analysis.host_work import HostWork, _classify_cause, attribute_host_work
-from stepscope.analysis.input_pipeline import StackSamples, weigh_samples
-from stepscope.analysis.steps import find_steps
+from stepscope.analysis.input_pipeline.batches import StackSamples, weigh_samples
+from stepscope.analysis.input_pipeline.code_stages import parse_stack
+from stepscope.analysis.input_pipeline.data_preparation import find_preparation
+from stepscope.analysis.input_pipeline.host_work import (
+    HostWork,
+    _classify_cause,
+    attribute_host_work,
+)
+from stepscope.analysis.steps.steps import find_steps
 from stepscope.intervals import contains, union
 from stepscope.testing import Drawing, stack_text
 
@@ -59,7 +63,6 @@ def test_shares_are_of_the_time_outside_phases() -> None:
             "rest": f"{LOOP} # step += 1",
         },
     )
-    assert work is not None
     # The first step begins with its forward pass, the last ends with its optimizer.
     sync, log, rest = 19 * 6, 19 * 3, 19 * 1
     total = sync + log + rest
@@ -75,35 +78,65 @@ def test_shares_are_of_the_time_outside_phases() -> None:
     assert [line.ratio for line in work.lines] == pytest.approx([0.6, 0.3, 0.1])
 
 
-def test_loss_is_not_outside_phases() -> None:
-    work = host_work(
+REST = "forward 10 | backward 10 | optimizer 5"
+SAVE = "finish_epoch > save_all"
+SAMPLED = "sample@torch/distributions/categorical.py # action = policy(state).sample().item()"
+CAUSES: dict[str, tuple[str, dict[str, str], dict[str, float]]] = {
+    "the loss is not outside of the phases": (
         "do:batch 2 | forward 10 | do:loss 30 | backward 10 | optimizer 5",
-        {"batch": f"{LOOP} > get_batch # return x", "loss": f"{LOOP} > criterion # return x"},
-    )
-    assert work is not None
-    assert work.causes == {"data_preparation": 1}
-
-
-def test_name_of_the_training_loop_is_not_evidence() -> None:
-    work = host_work(
-        "do:rest 5 | forward 10 | backward 10 | optimizer 5",
-        {"rest": f"{LOOP} > schedule # return 1 / step"},
-    )
-    assert work is not None
-    assert work.causes == {"python": 1}
-
-
-def test_names_of_functions_that_call_the_model_are_no_evidence() -> None:
-    """A function that trains on a batch does more than to make it."""
-    work = host_work(
+        {"batch": "get_batch # return x", "loss": "criterion # return x"},
+        {"data_preparation": 1},
+    ),
+    "the name of the training loop is no evidence": (
+        f"do:rest 5 | {REST}", {"rest": "schedule # return 1 / step"}, {"python": 1},
+    ),
+    # A function that trains on a batch does more than to make it.
+    "names of functions that call the model are no evidence": (
         "do:rest 5 | forward 10 ( do:model 10 ) | backward 10 | optimizer 5",
         {
-            "rest": f"{LOOP} > train_batch # total += 1",
-            "model": f"{LOOP} > train_batch > Module.__call__@torch/nn/modules/module.py",
+            "rest": "train_batch # total += 1",
+            "model": "train_batch > Module.__call__@torch/nn/modules/module.py",
         },
-    )
-    assert work is not None
-    assert work.causes == {"python": 1}
+        {"python": 1},
+    ),
+    "a function below the loop is evidence": (
+        f"do:rest 5 | {REST}", {"rest": "load_batch > convert # return x"}, {"data_preparation": 1},
+    ),
+    "a line that computes before it reads does not wait": (
+        f"do:act 5 | {REST}", {"act": SAMPLED}, {"framework": 1},
+    ),
+    "in the training loop itself Python stays Python": (
+        f"do:read 50 | do:sum 50 | {REST}",
+        {"read": "# value = loss.item()", "sum": "# total += value"},
+        {"host_sync": 0.5, "python": 0.5},
+    ),
+    "host work under device work does not count": (
+        "forward 2 | backward 2 | optimizer 1 | do:rest 40 ( device:forward 40 ) | do:sync 10",
+        {"rest": "wait # pass", "sync": "# history.append(loss.item())"},
+        {"host_sync": 1},
+    ),
+    "Python around a save counts as checkpoint": (
+        f"{REST} | do:report 1 | do:encode 2 | save(do:write 4) | do:rename 3",
+        {
+            "write": f"{SAVE} > save@torch/serialization.py # torch.save(state, file)",
+            "encode": f"{SAVE} > as_state # state = pack(model)",
+            "rename": f"{SAVE} # partial.replace(path)",
+            "report": "finish_epoch # best = update(best)",
+        },
+        {"checkpoint": 5 / 6, "python": 1 / 6},
+    ),
+}  # fmt: skip
+"""Steps, stacks below the training loop with their lines, and shares of causes."""
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_causes_of_work_outside_phases(name: str) -> None:
+    text, code, causes = CAUSES[name]
+    below = {
+        name: f"{LOOP} {'' if stack.startswith('#') else '> '}{stack}"
+        for name, stack in code.items()
+    }
+    assert host_work(text, below).causes == pytest.approx(causes)
 
 
 def test_loop_of_a_framework_has_no_line_in_the_script() -> None:
@@ -118,22 +151,12 @@ def test_loop_of_a_framework_has_no_line_in_the_script() -> None:
             "": fit,
         },
     )
-    assert work is not None
     assert work.causes == pytest.approx({"python": 1})
     lines = [(line.file, line.text, line.ratio) for line in work.lines if line.phase == "other"]
     assert lines == [
         ("lightning update", "", pytest.approx(0.6)),
         ("/job/train.py", "total += 1", pytest.approx(0.4)),
     ]
-
-
-def test_a_function_below_the_loop_is_evidence() -> None:
-    work = host_work(
-        "do:rest 5 | forward 10 | backward 10 | optimizer 5",
-        {"rest": f"{LOOP} > load_batch > convert # return x"},
-    )
-    assert work is not None
-    assert work.causes == {"data_preparation": 1}
 
 
 @pytest.mark.parametrize(("reads", "causes"), [(15, {"host_sync"}), (14, {"host_sync", "python"})])
@@ -145,7 +168,6 @@ def test_python_around_reads_counts_as_synchronization(reads: int, causes: set[s
             "sum": f"{LOOP} > weigh # total += value",
         },
     )
-    assert work is not None
     assert set(work.causes) == causes
 
 
@@ -172,7 +194,6 @@ def test_line_after_a_collection_is_not_charged_for_it() -> None:
         sources={},
     )
     work = attribute_host_work(spans, samples, steps)
-    assert work is not None
     # The first step begins with its forward pass.
     assert work.causes == pytest.approx({"python": 0.5, "logging": 0.5})
 
@@ -185,36 +206,13 @@ def test_calls_of_torch_are_no_python_of_the_script() -> None:
             "losses": f"{LOOP} > log_prob@torch/distributions/categorical.py # p = m.log_prob(a)",
         },
     )
-    assert work is not None
     assert work.causes == {"framework": 1}
     # Every loop needs the first call.
     assert [line.text for line in work.lines if line.phase == "other"] == ["p = m.log_prob(a)"]
 
 
-def test_a_line_that_computes_before_it_reads_does_not_wait() -> None:
-    work = host_work(
-        "do:act 5 | forward 10 | backward 10 | optimizer 5",
-        {
-            "act": f"{LOOP} > sample@torch/distributions/categorical.py "
-            "# action = policy(state).sample().item()",
-        },
-    )
-    assert work is not None
-    assert work.causes == {"framework": 1}
-
-
-def test_in_the_training_loop_itself_python_stays_python() -> None:
-    work = host_work(
-        "do:read 50 | do:sum 50 | forward 10 | backward 10 | optimizer 5",
-        {"read": f"{LOOP} # value = loss.item()", "sum": f"{LOOP} # total += value"},
-    )
-    assert work is not None
-    assert work.causes == pytest.approx({"host_sync": 0.5, "python": 0.5})
-
-
 def test_no_samples_outside_phases_no_causes() -> None:
     work = host_work("forward 10 | backward 10 | optimizer 5", {})
-    assert work is not None
     assert (work.sample_count, work.causes, work.lines) == (0, {}, [])
 
 
@@ -259,22 +257,6 @@ def test_no_samples_outside_phases_no_causes() -> None:
 )
 def test_causes_by_the_line(line: str, expected: str) -> None:
     assert cause(line) == expected
-
-
-def test_python_around_a_save_counts_as_checkpoint() -> None:
-    saving = f"{LOOP} > finish_epoch > save_all"
-    work = host_work(
-        "forward 10 | backward 10 | optimizer 5 | "
-        "do:report 1 | do:encode 2 | save(do:write 4) | do:rename 3",
-        {
-            "write": f"{saving} > save@torch/serialization.py # torch.save(state, file)",
-            "encode": f"{saving} > as_state # state = pack(model)",
-            "rename": f"{saving} # partial.replace(path)",
-            "report": f"{LOOP} > finish_epoch # best = update(best)",
-        },
-    )
-    assert work is not None
-    assert work.causes == pytest.approx({"checkpoint": 5 / 6, "python": 1 / 6})
 
 
 @pytest.mark.parametrize(
@@ -348,15 +330,6 @@ def test_reading_values_for_a_log_is_sync_only_with_a_device(stack: str) -> None
     assert cause("values = weight.norm().item()", "clip", waits=False) == "host_sync"
 
 
-def test_host_work_under_device_work_is_not_counted() -> None:
-    work = host_work(
-        "forward 2 | backward 2 | optimizer 1 | do:rest 40 ( device:forward 40 ) | do:sync 10",
-        {"rest": f"{LOOP} > wait # pass", "sync": f"{LOOP} # history.append(loss.item())"},
-    )
-    assert work is not None
-    assert work.causes == {"host_sync": 1}
-
-
 def test_preparation_in_a_phase_is_a_share_of_the_phase_with_its_device_work() -> None:
     """Of a forward pass of 50 ms, the device is busy for 40 and a tokenizer runs for 5."""
     work = host_work(
@@ -364,5 +337,4 @@ def test_preparation_in_a_phase_is_a_share_of_the_phase_with_its_device_work() -
         {"tokenise": f"{LOOP} > Module.__call__@torch/nn/modules/module.py > encode "
         "# ids = self.tokenizer(texts)"},
     )  # fmt: skip
-    assert work is not None
     assert work.preparation["forward"] == pytest.approx(5 / 50, abs=0.01)

@@ -24,18 +24,30 @@ TENSILE = "Cijk_Ailk_Bljk_BBS_BH_MT64x64x64_MI16x16x16x1_SN_1LDSB0"
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+COMMUNICATION: dict[bool, list[str]] = {
+    True: [
         "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)",
         "ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)",
         "rcclGenericKernel",
         "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>",
         "NCCL_something",
     ],
+    False: [
+        ADD,
+        "hipMemcpy",
+        "elementwise_reduce_kernel",
+        "triton_poi_fused_all_gather_into_tensor_0",
+        "softmax_warp_all_reduce_kernel",
+        "LayerNormForward<BlockAllReduce<float>>",
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [(name, key) for key, names in COMMUNICATION.items() for name in names]
 )
-def test_communication(name: str) -> None:
-    assert is_communication(name)
+def test_communication(name: str, expected: bool) -> None:
+    assert is_communication(name) == expected
 
 
 LIBRARIES = {
@@ -112,24 +124,8 @@ def test_copies_and_products_of_collective_operators_are_no_communication(
     assert may_communicate(name) == may
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        ADD,
-        "hipMemcpy",
-        "elementwise_reduce_kernel",
-        "triton_poi_fused_all_gather_into_tensor_0",
-        "softmax_warp_all_reduce_kernel",
-        "LayerNormForward<BlockAllReduce<float>>",
-    ],
-)
-def test_no_communication(name: str) -> None:
-    assert not is_communication(name)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
+TENSOR_CORES: dict[bool | None, list[str]] = {
+    True: [
         VOLTA,
         HOPPER,
         BLACKWELL,
@@ -146,14 +142,7 @@ def test_no_communication(name: str) -> None:
         "triton_tem_fused_mm_3",
         "igemm_fwd_gtcx3_nhwc_bf16_bx0_ex1_bt128x128x32",
     ],
-)
-def test_tensor_cores(name: str) -> None:
-    assert uses_tensor_cores(name)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
+    False: [
         ADD,
         "volta_sgemm_128x64_nt",
         "ampere_sgemm_32x32_sliced1x4_tn",
@@ -162,29 +151,6 @@ def test_tensor_cores(name: str) -> None:
         "cutlass_80_simt_sgemm_128x128_8x4_nn_align1",
         "igemm_fwd_gtc_nchw_fp16",
         "triton_poi_fused_add_0",
-    ],
-)
-def test_no_tensor_cores(name: str) -> None:
-    assert uses_tensor_cores(name) is False
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_m128x16x32_swiGlu_dynB_sm100f",
-        "_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1_swiglu",
-        "attn_fwd.kd",
-        "kernel_unified_attention_2d",
-        "my_own_kernel",
-    ],
-)
-def test_names_that_do_not_show_tensor_cores(name: str) -> None:
-    assert uses_tensor_cores(name) is None
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
         "void at::native::reduce_kernel<512, 1, ReduceOp<float, MeanOps<float>>>",
         "void at::native::conv_depthwise2d_forward_kernel<3, float>",
         "void vllm::rotary_embedding_kernel<c10::BFloat16, true>",
@@ -197,9 +163,21 @@ def test_names_that_do_not_show_tensor_cores(name: str) -> None:
         "void cudnn::ops::scalePackedTensor_kernel<float, float>(cudnnTensor4dStruct)",
         "void cask_cudnn_infer::computeOffsetsKernel<false, false>",
     ],
+    None: [  # the name does not show it
+        "bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_m128x16x32_swiGlu_dynB_sm100f",
+        "_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1_swiglu",
+        "attn_fwd.kd",
+        "kernel_unified_attention_2d",
+        "my_own_kernel",
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [(name, key) for key, names in TENSOR_CORES.items() for name in names]
 )
-def test_vector_kernels_are_not_unknown(name: str) -> None:
-    assert uses_tensor_cores(name) is False
+def test_tensor_cores(name: str, expected: bool | None) -> None:
+    assert uses_tensor_cores(name) is expected
 
 
 @pytest.mark.parametrize(
@@ -243,14 +221,8 @@ def test_vector_kernels_are_not_unknown(name: str) -> None:
         ("bmm_E4m3_E4m3E4m3_Fp32_t128x8x128u2_s6", "FP8"),
         ("nvfp4_gemm_cutlass", "FP4"),
         ("vectorized_elementwise_kernel<float4>", "FP32"),
-        (
-            "reshape_and_cache_flash<__hip_bfloat16, (vllm::Fp8KVCacheDataType)0>",
-            "BF16",
-        ),
-        (
-            "reshape_and_cache_flash<__hip_bfloat16, (vllm::Fp8KVCacheDataType)1>",
-            "FP8",
-        ),
+        ("reshape_and_cache_flash<__hip_bfloat16, (vllm::Fp8KVCacheDataType)0>", "BF16"),
+        ("reshape_and_cache_flash<__hip_bfloat16, (vllm::Fp8KVCacheDataType)1>", "FP8"),
     ],
 )
 def test_precision(name: str, precision: str | None) -> None:

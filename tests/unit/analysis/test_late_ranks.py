@@ -1,18 +1,26 @@
-"""Late ranks: lateness against a direct computation, episodes against all ranges of steps."""
+"""Late ranks, and the first rank of a chain of late ones."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from stepscope.analysis import compare_with_others, find_episodes, find_late_ranks
+from stepscope.analysis import (
+    GroupArrivals,
+    LateChains,
+    compare_with_others,
+    find_episodes,
+    find_late_chains,
+    find_late_ranks,
+)
 
-MS = 1e6
+MS = 1_000_000
 
 
 def list_maximal(scores: list[int], first: int = 0) -> list[tuple[int, int]]:
@@ -133,8 +141,9 @@ def test_lateness_of_less_than_five_percent_of_the_step_does_not_count() -> None
     communication = draw({(0, range(200)): 4})
     late = find_late_ranks(communication, np.full_like(communication, 100 * MS), {})
     assert late.ranks[0].episodes == []
-    late = find_late_ranks(communication, np.full_like(communication, 50 * MS), {})
-    assert len(late.ranks[0].episodes) == 1
+    wall = np.full_like(communication, 50 * MS)
+    wall[3] *= 9  # the median of the ranks counts
+    assert len(find_late_ranks(communication, wall, {}).ranks[0].episodes) == 1
 
 
 @pytest.mark.parametrize("block", [1, 100, 1 << 20])
@@ -142,7 +151,7 @@ def test_lateness_of_less_than_five_percent_of_the_step_does_not_count() -> None
 def test_a_rank_is_compared_with_the_median_of_the_others(
     count: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stepscope.analysis.late_ranks._BLOCK_VALUES", block)
+    monkeypatch.setattr("stepscope.analysis.ranks.late_ranks._BLOCK_VALUES", block)
     values = np.random.default_rng(count).integers(-3, 3, (count, 90)).astype(float)  # with ties
     expected = [
         row - np.median(np.delete(values, index, axis=0), axis=0)
@@ -150,3 +159,90 @@ def test_a_rank_is_compared_with_the_median_of_the_others(
     ]
     np.testing.assert_array_equal(compare_with_others(values), expected)
     np.testing.assert_array_equal(compare_with_others(values, [1]), expected[1:2])
+
+
+DP, PP, TP = 2, 2, 2
+Delay = Callable[[int, int, str], int]
+
+
+def play(delay: Delay, *, steps: int = 10, seed: int = 1) -> tuple[GroupArrivals, list[str]]:
+    """Play a job in which each rank computes, then meets its tensor, pipeline and data group.
+
+    Args:
+        delay: extra work in nanoseconds by rank, step and the group before which it is done.
+
+    Returns:
+        The arrivals, and the kind of group by number of the collective.
+    """
+    random = np.random.default_rng(seed)
+    now = dict.fromkeys(range(DP * PP * TP), 0)
+    rows, kinds = [], []
+    for step in range(steps):
+        for kind, axis in (("tp", 2), ("pp", 1), ("dp", 0)):
+            coordinates = {r: np.unravel_index(r, (DP, PP, TP)) for r in now}
+            for key in sorted({tuple(np.delete(at, axis)) for at in coordinates.values()}):
+                members = [r for r in now if tuple(np.delete(coordinates[r], axis)) == key]
+                for rank in members:
+                    work = 5 * MS + int(random.integers(0, 50_000)) + delay(rank, step, kind)
+                    now[rank] += work
+                    rows.append((rank, len(kinds), now[rank]))
+                end = max(now[rank] for rank in members) + 100_000
+                now.update(dict.fromkeys(members, end))
+                kinds.append(kind)
+    rank, collective, t_ns = np.array(rows, dtype=np.int64).T
+    return GroupArrivals(rank=rank, collective=collective, t_ns=t_ns), kinds
+
+
+def late_firsts(chains: LateChains, kinds: list[str], kind: str) -> set[int]:
+    """Return the first ranks of the chains of all collectives of a kind that are clearly late."""
+    late = chains.lateness_ns > 2 * MS
+    is_kind = np.array([kinds[number] == kind for number in chains.collective])
+    return set(chains.first_rank[late & is_kind].tolist())
+
+
+@pytest.mark.parametrize("culprit", range(8))
+@pytest.mark.parametrize("group", ["tp", "pp", "dp"])
+def test_the_first_rank_of_the_chain_is_found(culprit: int, group: str) -> None:
+    arrivals, kinds = play(
+        lambda rank, step, kind: 11 * MS if (rank, kind) == (culprit, group) else 0
+    )
+    chains = find_late_chains(arrivals)
+    assert late_firsts(chains, kinds, "dp") == {culprit}
+    late = chains.lateness_ns > 2 * MS
+    assert set(chains.first_rank[late].tolist()) == {culprit}
+    if group == "tp":  # the rank itself is last at its tensor group, others at the later ones
+        assert chains.links[late].max() >= 2
+
+
+def test_two_culprits_are_told_apart_by_step() -> None:
+    arrivals, kinds = play(
+        lambda rank, step, kind: 11 * MS if kind == "tp" and rank == (3 if step < 5 else 6) else 0
+    )
+    chains = find_late_chains(arrivals)
+    late = chains.lateness_ns > 2 * MS
+    half = len(kinds) // 2
+    assert set(chains.first_rank[late & (chains.collective < half)].tolist()) == {3}
+    assert set(chains.first_rank[late & (chains.collective >= half)].tolist()) == {6}
+
+
+def test_lateness_is_that_of_the_last_rank_over_the_median_of_the_others() -> None:
+    arrivals = GroupArrivals(
+        rank=np.array([0, 1, 2, 3]),
+        collective=np.array([7, 7, 7, 7]),
+        t_ns=np.array([10, 40, 20, 11]),
+    )
+    chains = find_late_chains(arrivals)
+    assert chains.collective.tolist() == [7]
+    assert chains.last_rank.tolist() == chains.first_rank.tolist() == [1]
+    assert chains.lateness_ns.tolist() == [29]
+
+
+def test_an_even_job_has_no_late_collective() -> None:
+    arrivals, _ = play(lambda rank, step, kind: 0)
+    assert find_late_chains(arrivals).lateness_ns.max() < MS
+
+
+def test_no_calls_no_chains() -> None:
+    nothing = np.empty(0, dtype=np.int64)
+    chains = find_late_chains(GroupArrivals(rank=nothing, collective=nothing, t_ns=nothing))
+    assert len(chains.collective) == 0

@@ -13,22 +13,24 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from stepscope.analysis.memory_blocks import label_operators, list_largest_blocks, pair_blocks
-from stepscope.analysis.memory_curve import (
-    DeviceMemory,
-    downsample_curve,
-    measure_step_memory,
-    split_memory_by_device,
-)
-from stepscope.analysis.memory_operators import summarize_memory_operators
-from stepscope.analysis.memory_peak import (
+from stepscope.analysis.devices.memory_peak import (
     NO_BACKWARD,
     MemoryPeak,
     explain_peak,
     find_passes,
     is_backward,
+    label_operators,
+    list_largest_blocks,
+    pair_blocks,
 )
-from stepscope.analysis.operator_tree import build_operator_tree
+from stepscope.analysis.devices.memory_use import (
+    DeviceMemory,
+    downsample_curve,
+    measure_step_memory,
+    split_memory_by_device,
+    summarize_memory_operators,
+)
+from stepscope.analysis.operators.operator_tree import build_operator_tree
 from stepscope.intervals import Intervals
 from tests.support.drawn_operators import Op, numbers, op, operator_columns, strings
 
@@ -85,15 +87,6 @@ def test_devices_are_separate_and_the_host_is_last() -> None:
     assert devices[2].size_bytes.tolist() == [8, 1]
     assert devices[2].reserved_bytes is None
     assert split_memory_by_device(events("")) == []
-
-
-def test_blocks() -> None:
-    device = only(events("+a4 -z9 +b6 -a4 +a2 +a3 -a3", before=50))
-    blocks = pair_blocks(device, events("+a4 -z9 +b6 -a4 +a2 +a3 -a3")["address"])
-    arrays = (blocks.allocation, blocks.release, blocks.size_bytes)
-    rows = sorted(zip(*(array.tolist() for array in arrays), strict=True))
-    # The release of z freed an earlier block; the release of the block of 2 at a was lost.
-    assert rows == [(-1, 1, 9), (0, 3, 4), (2, -1, 6), (4, -1, 2), (5, 6, 3)]
 
 
 def test_reallocated_address_holds_one_block() -> None:

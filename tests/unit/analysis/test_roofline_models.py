@@ -8,155 +8,221 @@ import pytest
 
 from stepscope.analysis.roofline.calls import Call, Work
 from stepscope.analysis.roofline.registry import MODELS, estimate_work, find_model
-from tests.support.roofline_calls import BF16, FP8, FP32, call, reject, work
+from tests.support.roofline_calls import (
+    BF16,
+    FP4,
+    FP8,
+    FP32,
+    INT64,
+    Argument,
+    Case,
+    call,
+    check,
+    reject,
+    tensor,
+    work,
+)
 
-# --- matrix products --------------------------------------------------------------------------
-
-
-def test_a_product_is_two_operations_for_each_term() -> None:
-    estimate = work("mm", ((3, 5), BF16), ((5, 7), BF16))
-    assert estimate.flops == 2 * 3 * 5 * 7
-    assert estimate.bytes == 2 * (3 * 5 + 5 * 7 + 3 * 7)
-    assert (estimate.precision, estimate.matrix) == ("bf16", True)
-
-
-def test_a_bias_is_read_as_stored_and_added_to_every_element() -> None:
-    row = work("addmm", ((7,), FP32), ((3, 5), FP32), ((5, 7), FP32), "1", "1")
-    matrix = work("addmm", ((3, 7), FP32), ((3, 5), FP32), ((5, 7), FP32), "1", "1")
-    none = work("addmm", ((3, 7), FP32), ((3, 5), FP32), ((5, 7), FP32), "0", "1")
-    product = work("mm", ((3, 5), FP32), ((5, 7), FP32))
-    assert row.flops == matrix.flops == 2 * 3 * 5 * 7 + 3 * 7
-    assert row.bytes == product.bytes + 4 * 7
-    assert matrix.bytes == product.bytes + 4 * 21
-    assert none == product
+b = tensor
 
 
-def test_batches() -> None:
-    estimate = work("bmm", ((4, 3, 5), BF16), ((4, 5, 7), BF16))
-    added = work("baddbmm", ((4, 3, 7), BF16), ((4, 3, 5), BF16), ((4, 5, 7), BF16), "1", "1")
-    assert estimate.flops == 4 * 2 * 3 * 5 * 7
-    assert estimate.bytes == 4 * 2 * (15 + 35 + 21)
-    assert added.flops == estimate.flops + 4 * 21
-    assert added.bytes == estimate.bytes + 2 * 4 * 21
-    many = work("matmul", ((2, 1, 3, 5), BF16), ((4, 5, 7), BF16))
-    assert many.flops == 8 * 2 * 3 * 5 * 7
+def f(*dims: int) -> Argument:
+    return tensor(*dims, type_=FP32)
 
 
-def test_linear_takes_its_weight_transposed() -> None:
-    estimate = work("linear", ((2, 3, 5), BF16), ((7, 5), BF16), ((7,), BF16))
-    assert estimate.flops == 2 * 6 * 5 * 7 + 6 * 7
-    assert estimate.bytes == 2 * (6 * 5 + 35 + 6 * 7 + 7)
+SCALE, E8M0 = f(), ((512,), "c10::Float8_e8m0fnu")
+SCALES_8 = tensor(512, type_=FP8)
+A8, B8 = tensor(16, 32, type_=FP8), tensor(32, 64, type_=FP8)
+A4, B4 = tensor(16, 32, type_=FP4), tensor(32, 64, type_=FP4)
+INTEGERS = ((16, 32), "signed char"), ((32, 64), "signed char")
+OFFSETS, TOKENS, STARTS = ((4,), "int"), ((16,), INT64), ((6,), "int")
+PRODUCTS = [
+    # A product is two operations for each term.
+    Case("mm", (b(3, 5), b(5, 7)), 2 * 3 * 5 * 7, 2 * (15 + 35 + 21), "bf16"),
+    # A bias is read as stored, and added to every element; not if it is multiplied by 0.
+    Case("addmm", (f(7), f(3, 5), f(5, 7), "1", "1"), 210 + 21, 4 * (15 + 35 + 21 + 7)),
+    Case("addmm", (f(3, 7), f(3, 5), f(5, 7), "1", "1"), 210 + 21, 4 * (15 + 35 + 21 + 21)),
+    Case("addmm", (f(3, 7), f(3, 5), f(5, 7), "0", "1"), 210, 4 * (15 + 35 + 21)),
+    Case("bmm", (b(4, 3, 5), b(4, 5, 7)), 4 * 210, 4 * 2 * (15 + 35 + 21)),
+    Case("baddbmm", (b(4, 3, 7), b(4, 3, 5), b(4, 5, 7), "1", "1"), 4 * 231, 8 * (71 + 21)),
+    Case("matmul", (b(2, 1, 3, 5), b(4, 5, 7)), 8 * 210),
+    # A layer takes its weight transposed.
+    Case("linear", (b(2, 3, 5), b(7, 5), b(7)), 2 * 6 * 35 + 42, 2 * (6 * 5 + 35 + 42 + 7)),
+    Case("mv", (f(3, 5), f(5)), 2 * 3 * 5),
+    Case("addmv", (f(3), f(3, 5), f(5)), 2 * 15 + 3),
+    Case("dot", (f(5), f(5)), 10),
+    # Products of FP8 have wider results; an element of FP4 is two numbers.
+    Case("_scaled_mm", (A8, B8, SCALE, SCALE, None, None, "15"),
+         2 * 16 * 32 * 64, 16 * 32 + 32 * 64 + 2 * 16 * 64, "fp8"),
+    Case("_scaled_mm", (A8, B8, SCALE, SCALE, b(64), None, "6"),
+         2 * 16 * 32 * 64 + 16 * 64, 16 * 32 + 32 * 64 + 4 * 16 * 64 + 4 * 64, "fp8"),
+    Case("_scaled_mm", (A4, B4, SCALES_8, SCALES_8, None, None, "15"),
+         2 * 16 * 64 * 64, 16 * 32 + 32 * 64 + 2 * 16 * 64, "fp4"),
+    # Formats of four bits are told by their scales and operands.
+    Case("_scaled_mm", (A4, B4, E8M0, E8M0, None, None, "15"), None, None, "mxfp4"),
+    Case("_scaled_mm", (tensor(16, 64, type_=FP8), B4, E8M0, E8M0, None, None, "15"),
+         2 * 16 * 64 * 64, 16 * 64 + 32 * 64 + 2 * 16 * 64, "fp8"),
+    # Operands of two precisions are multiplied in the wider one.
+    Case("mm", (A8, b(32, 64)), None, None, "bf16"),
+    Case("_int_mm", INTEGERS, 2 * 16 * 32 * 64, 16 * 32 + 32 * 64 + 4 * 16 * 64, "int8"),
+    Case("_grouped_mm", (b(100, 8), b(4, 8, 16), OFFSETS), 2 * 100 * 128, 2 * (800 + 512 + 1600)),
+    Case("_grouped_mm", (b(8, 100), b(100, 16), OFFSETS), 2 * 100 * 128, 2 * (800 + 1600 + 512)),
+]  # fmt: skip
 
 
-def test_vectors() -> None:
-    assert work("mv", ((3, 5), FP32), ((5,), FP32)).flops == 2 * 3 * 5
-    assert work("addmv", ((3,), FP32), ((3, 5), FP32), ((5,), FP32)).flops == 2 * 15 + 3
-    assert work("dot", ((5,), FP32), ((5,), FP32)).flops == 10
-
-
-def test_fp8_products_have_wider_results() -> None:
-    scale = ((), FP32)
-    plain = work("_scaled_mm", ((16, 32), FP8), ((32, 64), FP8), scale, scale, None, None, "15")
-    assert plain.flops == 2 * 16 * 32 * 64
-    assert plain.bytes == 16 * 32 + 32 * 64 + 2 * 16 * 64
-    assert plain.precision == "fp8"
-    bias = ((64,), BF16)
-    wide = work("_scaled_mm", ((16, 32), FP8), ((32, 64), FP8), scale, scale, bias, None, "6")
-    assert wide.flops == plain.flops + 16 * 64
-    assert wide.bytes == 16 * 32 + 32 * 64 + 4 * 16 * 64 + 4 * 64
-
-
-def test_fp4_element_is_two_numbers() -> None:
-    fp4, scale = "c10::Float4_e2m1fn_x2", ((512,), FP8)
-    estimate = work("_scaled_mm", ((16, 32), fp4), ((32, 64), fp4), scale, scale, None, None, "15")
-    assert estimate.flops == 2 * 16 * 64 * 64
-    assert estimate.bytes == 16 * 32 + 32 * 64 + 2 * 16 * 64
-
-
-def test_formats_of_four_bits_are_told_by_their_scales_and_operands() -> None:
-    fp4, blocks = "c10::Float4_e2m1fn_x2", (512,)
-    operands = ((16, 32), fp4), ((32, 64), fp4)
-
-    def precision_of(*arguments: Any) -> str:
-        return work("_scaled_mm", *arguments, None, None, "15").precision
-
-    power_of_two = (blocks, "c10::Float8_e8m0fnu")
-    assert precision_of(*operands, (blocks, FP8), (blocks, FP8)) == "fp4"
-    assert precision_of(*operands, power_of_two, power_of_two) == "mxfp4"
-    mixed = ((16, 64), FP8), ((32, 64), fp4), power_of_two, power_of_two
-    assert precision_of(*mixed) == "fp8"
-    estimate = work("_scaled_mm", *mixed, None, None, "15")
-    assert estimate.flops == 2 * 16 * 64 * 64
-    assert estimate.bytes == 16 * 64 + 32 * 64 + 2 * 16 * 64
-
-
-def test_operands_of_two_precisions_are_multiplied_in_the_wider_one() -> None:
-    assert work("mm", ((16, 32), FP8), ((32, 64), BF16)).precision == "bf16"
-
-
-def test_integers_and_groups() -> None:
-    estimate = work("_int_mm", ((16, 32), "signed char"), ((32, 64), "signed char"))
-    assert (estimate.bytes, estimate.precision) == (16 * 32 + 32 * 64 + 4 * 16 * 64, "int8")
-    offsets = ((4,), "int")
-    rows = work("_grouped_mm", ((100, 8), BF16), ((4, 8, 16), BF16), offsets)
-    assert rows.flops == 2 * 100 * 8 * 16
-    assert rows.bytes == 2 * (800 + 512 + 1600)
-    terms = work("_grouped_mm", ((8, 100), BF16), ((100, 16), BF16), offsets)
-    assert terms.flops == 2 * 100 * 8 * 16
-    assert terms.bytes == 2 * (800 + 1600 + 4 * 8 * 16)
-
-
-# --- convolutions -----------------------------------------------------------------------------
-
-
-def convolution(groups: int = 1, transposed: bool = False, bias: bool = False) -> Work:
+def convolution(*, groups: int = 1, transposed: bool = False, bias: bool = False) -> Any:
     inner, outer = 8 // groups, 12 // groups
-    weight = (8, outer, 3, 3) if transposed else (12, inner, 3, 3)
-    return work(
-        "convolution",
-        ((2, 8, 10, 10), BF16),
-        (weight, BF16),
-        ((12,), BF16) if bias else None,
-        "[2, 2]",
-        "[1]",
-        "[1, 1]",
-        str(transposed),
-        "[1, 1]" if transposed else "[0, 0]",
-        str(groups),
+    weight = b(8, outer, 3, 3) if transposed else b(12, inner, 3, 3)
+    output = "[1, 1]" if transposed else "[0, 0]"
+    sizes = "[2, 2]", "[1]", "[1, 1]", str(transposed), output, str(groups)
+    return b(2, 8, 10, 10), weight, b(12) if bias else None, *sizes
+
+
+def gradients(mask: str) -> Any:
+    tensors = b(2, 12, 5, 5), b(2, 8, 10, 10), b(12, 8, 3, 3)
+    return *tensors, "[12]", "[2, 2]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1", mask
+
+
+OUT, SPREAD, IN = 2 * 12 * 5 * 5, 2 * 12 * 20 * 20, 2 * 8 * 100  # 20 = (10 - 1) 2 - 2 + 2 + 1 + 1
+CONVOLUTIONS = [
+    # A product for each element of the result; transposed, for each element of the input.
+    Case("convolution", convolution(bias=True), 2 * OUT * 72 + OUT, 2 * (IN + 864 + OUT + 12)),
+    Case("convolution", convolution(groups=4), 2 * OUT * 2 * 9),
+    *(
+        Case("convolution", convolution(groups=groups, transposed=True),
+             2 * IN * (12 // groups) * 9, 2 * (IN + 8 * (12 // groups) * 9 + SPREAD))
+        for groups in (1, 4)
+    ),
+    # Gradients follow the mask.
+    Case("convolution_backward", gradients("[False, True, False]"),
+         2 * OUT * 72, 2 * (OUT + IN + 864)),
+    Case("convolution_backward", gradients("[True, True, True]"),
+         2 * (2 * OUT * 72) + OUT, 2 * 2 * (OUT + IN + 864) + 2 * (OUT + 12)),
+]  # fmt: skip
+
+
+def flash(q: tuple[int, ...], kv: tuple[int, ...], causal: bool) -> Any:
+    return b(*q), b(*kv), b(*kv), "0.", str(causal), "False", "0.125"
+
+
+def efficient(q: tuple[int, ...], kv: tuple[int, ...], causal: bool) -> Any:
+    return f(*q), f(*kv), f(*kv), None, "True", "0.", str(causal), ""
+
+
+FLASH, EFFICIENT = (f"_scaled_dot_product_{kind}_attention" for kind in ("flash", "efficient"))
+X, SEED = (2, 4, 6, 8), ((), INT64)
+SIZE, FULL = 2 * 4 * 6 * 8, 2 * 4 * (2 * 6 * 6 * 8 + 2 * 6 * 6 * 8)
+ATTENTION = [
+    # Two products; half of them with a causal mask; five in the backward pass.
+    Case(FLASH, flash(X, X, False), FULL, 2 * 4 * SIZE),
+    Case(FLASH, flash(X, X, True), FULL / 2),
+    Case(f"{FLASH}_backward", (*[b(*X)] * 5, f(2, 4, 6), None, None, "6", "6", "0.", "False",
+                               SEED, SEED, "0.125"), FULL * 5 // 2, 2 * 8 * SIZE),
+    # Grouped queries share keys and values.
+    Case(FLASH, flash((2, 8, 6, 16), (2, 2, 6, 16), False),
+         2 * 8 * 4 * 6 * 6 * 16, 2 * (2 * (2 * 8 * 6 * 16) + 2 * (2 * 2 * 6 * 16))),
+    # A causal mask of unequal lengths is aligned at a corner: half of the square; only the first
+    # keys, or all of the first and half of the last; later queries see all, or early ones none.
+    *(
+        Case(name, arguments((1, 1, queries, 8), (1, 1, keys, 8), True), pairs * 4 * 8)
+        for queries, keys, top_left, bottom_right in (
+            (4, 4, 8.0, 8.0), (4, 10, 8.0, 4 * 6 + 8.0), (10, 4, 8.0 + 6 * 4, 8.0)
+        )
+        for name, arguments, pairs in (
+            (EFFICIENT, efficient, top_left), (FLASH, flash, bottom_right)
+        )
+    ),
+    # Packed sequences are assumed equally long.
+    Case("flash_attn::_flash_attn_varlen_forward",
+         (*[b(100, 4, 8)] * 3, STARTS, STARTS, "40", "40", "0.", "0.125", "True"),
+         5 * 4 * (20 * 20) * (8 + 8)),
+]  # fmt: skip
+LAYER, IMAGE, C, ROWS, W = b(1, 141, 512), f(4, 8, 3, 3), f(8), b(10, 16), b(16)
+ALL = "[True, True, True]"
+NORMS = [
+    Case("native_layer_norm", (LAYER, "[512]", b(512), b(512), "1e-12"),
+         5 * 141 * 512 + 6 * 512, 2 * (2 * 141 * 512 + 6 * 512)),
+    Case("native_layer_norm", (LAYER, "[512]", None, None, "1e-12"),
+         None, 2 * (2 * 141 * 512 + 4 * 512)),
+    # In training, and with given statistics.
+    Case("cudnn_batch_norm", (IMAGE, C, C, C, C, "True", "0.1", "1e-5"),
+         5 * 288 + 48, 4 * (576 + 48)),
+    Case("cudnn_batch_norm", (IMAGE, C, C, C, C, "False", "0.1", "1e-5"),
+         2 * 288 + 48, 4 * (576 + 32)),
+    # Gradients follow the mask.
+    Case("native_batch_norm_backward", (IMAGE, IMAGE, C, C, C, C, C, "True", "1e-5", ALL),
+         9 * 288, 4 * (3 * 288 + 5 * 8)),
+    Case("miopen_batch_norm_backward", (IMAGE, IMAGE, C, C, C, C, C, "1e-5"),
+         9 * 288, 4 * (3 * 288 + 5 * 8)),
+    Case("native_batch_norm_backward",
+         (IMAGE, IMAGE, C, C, C, C, C, "True", "1e-5", "[False, True, True]"),
+         4 * 288, 4 * (2 * 288 + 5 * 8)),
+    Case("native_layer_norm_backward", (ROWS, ROWS, "[16]", f(10, 1), f(10, 1), W, W, ALL),
+         9 * 160, 2 * (3 * 160 + 5 * 16)),
+    Case("_fused_rms_norm", (ROWS, "[16]", W, "1e-6"),
+         10 * (2 * 16 + 2) + 2 * 160, 2 * (2 * 160 + 16)),
+    Case("_fused_rms_norm_backward", (ROWS, ROWS, "[16]", f(10, 1), W, "[True, True]"),
+         160 * (1 + 1 + 6 + 2), 2 * (3 * 160 + 2 * 16)),
+]  # fmt: skip
+CUBE, N = f(16, 559, 1024), 16 * 559 * 1024
+POOLED, OUT_POOLED = b(10, 64, 112, 112), 10 * 64 * 56 * 56
+INDICES = ((10, 64, 56, 56), INT64)
+OTHERS = [
+    # Operands are broadcast, and the wider type or that of the output wins.
+    Case("mul", (CUBE, f(16, 559, 1)), N, 4 * (2 * N + 16 * 559)),
+    Case("add", (b(8, 4), f(4), "1"), None, 2 * 32 + 4 * 4 + 4 * 32),
+    Case("add", (b(8, 4), ((), "double"), "1"), None, 2 * 32 + 8 + 2 * 32),
+    Case("add_", (b(8, 4), f(8, 4), "1"), None, 2 * 32 + 4 * 32 + 2 * 32),
+    Case("add", (b(8, 4), b(8, 4), "1", f(8, 4)), None, 2 * 32 + 2 * 32 + 4 * 32),
+    Case("eq", (((8, 4), INT64), "1"), None, 8 * 32 + 32),
+    Case("addcmul_", (f(9), f(9), f(9), "1"), 27),
+    # An expanded tensor is read once; copies do no arithmetic.
+    Case("mul", (((1000, 1000), FP32, (1000, 1)), ((1000, 1000), FP32, (0, 0))),
+         1_000_000, 4 * (1_000_000 + 1 + 1_000_000)),
+    Case("copy_", (b(8, 4), f(8, 4), "False"), 0, 2 * 32 + 4 * 32),
+    Case("fill_", (b(8, 4), "0"), None, 64),
+    # Reductions read their dimensions.
+    Case("mean", (CUBE, "[-1]", "True", None), None, 4 * (N + 16 * 559)),
+    Case("sum", (CUBE, None), None, 4 * (N + 1)),
+    Case("sum", (CUBE, "[0, 1]", "False", None), None, 4 * (N + 1024)),
+    Case("max", (CUBE, "1", "False"), None, 4 * N + 16 * 1024 * (4 + 8)),
+    Case("argmax", (CUBE, "1", "False"), None, 4 * N + 16 * 1024 * 8),
+    Case("max", (CUBE,), None, 4 * (N + 1)),
+    Case("max", (CUBE, CUBE), None, 4 * 3 * N),
+    Case("linalg_vector_norm", (CUBE, "2", "[1]", "False", None), 2 * N),
+    Case("any", (((16, 559), "bool"), "1", "False"), None, 16 * 559 + 16),
+    # Pooling, losses, noise.
+    Case("max_pool2d_with_indices", (POOLED, "[3, 3]", "[2, 2]", "[1, 1]", "[1, 1]", "False"),
+         9 * OUT_POOLED, 2 * 10 * 64 * 112 * 112 + OUT_POOLED * (2 + 8)),
+    Case("max_pool2d_with_indices", (b(1, 1, 7, 7), "[2, 2]", "[]", "[0, 0]", "[1, 1]", "True"),
+         4 * 16),  # rounded up: 4 by 4 windows
+    Case("max_pool2d_with_indices_backward",
+         (b(10, 64, 56, 56), POOLED, "[3, 3]", "[2, 2]", "[1, 1]", "[1, 1]", "False", INDICES),
+         None, OUT_POOLED * (2 + 8) + 2 * 10 * 64 * 112 * 112),
+    Case("mse_loss", (f(5, 128), f(5, 128), "1"), 3 * 640, 4 * (2 * 640 + 1)),
+    Case("bernoulli_", (f(5, 128), "0.1", None), "-", 4 * 640),
+    Case("isnan", (f(5, 128),), None, 4 * 640 + 640),
+    # Softmax and lookups.
+    Case("_softmax", (b(8, 100), "-1", "True"), 5 * 800, 2 * 800 + 4 * 800),
+    Case("_log_softmax_backward_data", (f(8, 100), f(8, 100), "-1", "6"), 4 * 800, 3 * 4 * 800),
+    Case("index_select", (b(50000, 64), "0", TOKENS), None, 8 * 16 + 2 * 2 * 16 * 64),
+    Case("embedding_dense_backward", (f(16, 64), TOKENS, "500", "-1", "False"),
+         1024, 4 * 1024 + 8 * 16 + 4 * 500 * 64),
+]  # fmt: skip
+MATRIX = [*PRODUCTS, *CONVOLUTIONS, *ATTENTION]
+
+
+@pytest.mark.parametrize("case", [*MATRIX, *NORMS, *OTHERS], ids=lambda case: case.name)
+def test_work_of_an_operator(case: Case) -> None:
+    check(case)
+
+
+def test_products_run_on_matrix_units_and_assumptions_are_noted() -> None:
+    product, norm, packed = (
+        work(case.name, *case.arguments) for case in (PRODUCTS[0], NORMS[0], ATTENTION[-1])
     )
-
-
-def test_a_convolution_does_a_product_for_each_element_of_its_result() -> None:
-    out = 2 * 12 * 5 * 5
-    estimate = convolution(bias=True)
-    assert estimate.flops == 2 * out * 8 * 9 + out
-    assert estimate.bytes == 2 * (2 * 8 * 100 + 12 * 8 * 9 + out + 12)
-    assert convolution(groups=4).flops == 2 * out * 2 * 9
-
-
-@pytest.mark.parametrize("groups", [1, 4])
-def test_a_transposed_convolution_spreads_each_element_of_its_input(groups: int) -> None:
-    out = 2 * 12 * 20 * 20  # (10 - 1) 2 - 2 + 2 + 1 + 1
-    estimate = convolution(groups=groups, transposed=True)
-    assert estimate.flops == 2 * (2 * 8 * 100) * (12 // groups) * 9
-    assert estimate.bytes == 2 * (2 * 8 * 100 + 8 * (12 // groups) * 9 + out)
-
-
-def test_gradients_of_a_convolution_follow_the_mask() -> None:
-    x, w, dy = ((2, 8, 10, 10), BF16), ((12, 8, 3, 3), BF16), ((2, 12, 5, 5), BF16)
-    product = 2 * 600 * 72
-
-    def gradients(mask: str) -> Work:
-        return work(
-            "convolution_backward", dy, x, w, "[12]", "[2, 2]", "[1, 1]", "[1, 1]", "False",
-            "[0, 0]", "1", mask,
-        )  # fmt: skip
-
-    all_gradients, weight_only = gradients("[True, True, True]"), gradients("[False, True, False]")
-    assert all_gradients.flops == 2 * product + 600
-    assert weight_only.flops == product
-    assert weight_only.bytes == 2 * (600 + 1600 + 864)
-    assert all_gradients.bytes == 2 * weight_only.bytes + 2 * (600 + 12)
+    assert (product.matrix, norm.matrix) == (True, False)
+    assert packed.note is not None
 
 
 def test_missing_values_leave_the_stride_unknown() -> None:
@@ -168,222 +234,26 @@ def test_missing_values_leave_the_stride_unknown() -> None:
     assert estimate_work(arguments) == "the values of scalar arguments were not recorded"
 
 
-# --- attention --------------------------------------------------------------------------------
-
-
-def flash(q: tuple[int, ...], kv: tuple[int, ...], causal: bool) -> Work:
-    return work(
-        "_scaled_dot_product_flash_attention",
-        (q, BF16), (kv, BF16), (kv, BF16), "0.", str(causal), "False", "0.125",
-    )  # fmt: skip
-
-
-def efficient(q: tuple[int, ...], kv: tuple[int, ...], causal: bool) -> Work:
-    return work(
-        "_scaled_dot_product_efficient_attention",
-        (q, FP32), (kv, FP32), (kv, FP32), None, "True", "0.", str(causal), "",
-    )  # fmt: skip
-
-
-def test_attention_is_two_products() -> None:
-    full, causal = flash((2, 4, 6, 8), (2, 4, 6, 8), False), flash((2, 4, 6, 8), (2, 4, 6, 8), True)
-    assert full.flops == 2 * 4 * (2 * 6 * 6 * 8 + 2 * 6 * 6 * 8)
-    assert causal.flops is not None
-    assert 2 * causal.flops == full.flops
-    assert full.bytes == 2 * 4 * (2 * 4 * 6 * 8)
-
-
-def test_grouped_queries_share_keys_and_values() -> None:
-    estimate = flash((2, 8, 6, 16), (2, 2, 6, 16), False)
-    assert estimate.flops == 2 * 8 * 4 * 6 * 6 * 16
-    assert estimate.bytes == 2 * (2 * (2 * 8 * 6 * 16) + 2 * (2 * 2 * 6 * 16))
+ADAM = "void at::native::multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, float>"
+CAT = "CatArrayBatchedCopy<at::native::(anonymous namespace)::OpaqueType<2u>, unsigned int>"
+SIZES: list[Any] = [(4, 3), (4,)]
 
 
 @pytest.mark.parametrize(
-    ("queries", "keys", "top_left", "bottom_right"),
+    ("name", "arguments", "kernel", "flops", "size_bytes"),
     [
-        (4, 4, 8.0, 8.0),  # half of the square
-        (4, 10, 8.0, 4 * 6 + 8.0),  # only the first keys; all of the first, half of the last
-        (10, 4, 8.0 + 6 * 4, 8.0),  # later queries see all; early queries see none
+        ("_fused_adamw_", (*[SIZES] * 4, None, [(), ()]), ADAM, 15 * 16, 7 * 4 * 16),
+        ("_foreach_mul_", (SIZES, "2.0"), ADAM, 16, 2 * 4 * 16),
+        ("_foreach_add", (SIZES, SIZES, "1"), ADAM, 16, 3 * 4 * 16),
+        ("_foreach_norm", (SIZES, "2"), ADAM, 32, 4 * 16),
+        ("cat", ([(2, 3), (2, 5)], "1"), CAT, 0, 2 * 2 * 16),
     ],
 )
-def test_a_causal_mask_of_unequal_lengths_is_aligned_at_a_corner(
-    queries: int, keys: int, top_left: float, bottom_right: float
+def test_lists_take_their_type_from_the_kernel(
+    name: str, arguments: Any, kernel: str, flops: int, size_bytes: int
 ) -> None:
-    q, kv = (1, 1, queries, 8), (1, 1, keys, 8)
-    assert efficient(q, kv, True).flops == top_left * 4 * 8
-    assert flash(q, kv, True).flops == bottom_right * 4 * 8
-
-
-def test_flash_backward_is_five_products() -> None:
-    x = ((2, 4, 6, 8), BF16)
-    estimate = work(
-        "_scaled_dot_product_flash_attention_backward",
-        x, x, x, x, x, ((2, 4, 6), FP32), None, None, "6", "6", "0.", "False",
-        ((), "long int"), ((), "long int"), "0.125",
-    )  # fmt: skip
-    forward = flash((2, 4, 6, 8), (2, 4, 6, 8), False)
-    assert forward.flops is not None
-    assert estimate.flops == forward.flops * 5 // 2
-    assert estimate.bytes == 2 * 8 * (2 * 4 * 6 * 8)
-
-
-def test_packed_sequences_are_assumed_equally_long() -> None:
-    q, starts = ((100, 4, 8), BF16), ((6,), "int")
-    estimate = work(
-        "flash_attn::_flash_attn_varlen_forward",
-        q, q, q, starts, starts, "40", "40", "0.", "0.125", "True",
-    )  # fmt: skip
-    assert estimate.flops == 5 * 4 * (20 * 20) * (8 + 8)
-    assert estimate.note is not None
-
-
-# --- normalization ----------------------------------------------------------------------------
-
-
-def test_layer_norm() -> None:
-    weight = ((512,), BF16)
-    estimate = work("native_layer_norm", ((1, 141, 512), BF16), "[512]", weight, weight, "1e-12")
-    assert estimate.flops == 5 * 141 * 512 + 6 * 512
-    assert estimate.bytes == 2 * (2 * 141 * 512 + 6 * 512)
-    bare = work("native_layer_norm", ((1, 141, 512), BF16), "[512]", None, None, "1e-12")
-    assert bare.bytes == estimate.bytes - 2 * 2 * 512
-    assert not bare.matrix
-
-
-def test_batch_norm_in_training_and_with_given_statistics() -> None:
-    x, c = ((4, 8, 3, 3), FP32), ((8,), FP32)
-    training = work("cudnn_batch_norm", x, c, c, c, c, "True", "0.1", "1e-5")
-    evaluation = work("cudnn_batch_norm", x, c, c, c, c, "False", "0.1", "1e-5")
-    assert (training.flops, evaluation.flops) == (5 * 288 + 48, 2 * 288 + 48)
-    assert (training.bytes, evaluation.bytes) == (4 * (576 + 48), 4 * (576 + 32))
-
-
-def test_gradients_of_norms_follow_the_mask() -> None:
-    x, c = ((4, 8, 3, 3), FP32), ((8,), FP32)
-    all_gradients = work("native_batch_norm_backward", x, x, c, c, c, c, c, "True", "1e-5",
-                 "[True, True, True]")  # fmt: skip
-    assert all_gradients.flops == 9 * 288
-    assert all_gradients.bytes == 4 * (3 * 288 + 5 * 8)
-    vendor = work("miopen_batch_norm_backward", x, x, c, c, c, c, c, "1e-5")
-    assert vendor == all_gradients
-    weights = work("native_batch_norm_backward", x, x, c, c, c, c, c, "True", "1e-5",
-                   "[False, True, True]")  # fmt: skip
-    assert weights.flops == 4 * 288
-    assert weights.bytes == 4 * (2 * 288 + 5 * 8)
-    rows = ((10, 16), BF16)
-    layer = work("native_layer_norm_backward", rows, rows, "[16]", ((10, 1), FP32),
-                 ((10, 1), FP32), ((16,), BF16), ((16,), BF16), "[True, True, True]")  # fmt: skip
-    assert (layer.flops, layer.bytes) == (9 * 160, 2 * (3 * 160 + 5 * 16))
-
-
-def test_rms_norm() -> None:
-    x, w = ((10, 16), BF16), ((16,), BF16)
-    estimate = work("_fused_rms_norm", x, "[16]", w, "1e-6")
-    assert estimate.flops == 10 * (2 * 16 + 2) + 2 * 160
-    assert estimate.bytes == 2 * (2 * 160 + 16)
-    back = work("_fused_rms_norm_backward", x, x, "[16]", ((10, 1), FP32), w, "[True, True]")
-    assert back.flops == 160 * (1 + 1 + 6 + 2)
-    assert back.bytes == 2 * (3 * 160 + 2 * 16)
-
-
-# --- elementwise, reductions, others ------------------------------------------------------------
-
-
-def test_operands_are_broadcast_and_the_wider_type_wins() -> None:
-    estimate = work("mul", ((16, 559, 1024), FP32), ((16, 559, 1), FP32))
-    assert estimate.flops == 16 * 559 * 1024
-    assert estimate.bytes == 4 * (2 * 16 * 559 * 1024 + 16 * 559)
-    mixed = work("add", ((8, 4), BF16), ((4,), FP32), "1")
-    assert mixed.bytes == 2 * 32 + 4 * 4 + 4 * 32
-    number = work("add", ((8, 4), BF16), ((), "double"), "1")
-    assert number.bytes == 2 * 32 + 8 + 2 * 32
-    in_place = work("add_", ((8, 4), BF16), ((8, 4), FP32), "1")
-    assert in_place.bytes == 2 * 32 + 4 * 32 + 2 * 32
-    assert work("eq", ((8, 4), "long int"), "1").bytes == 8 * 32 + 32
-    assert work("addcmul_", ((9,), FP32), ((9,), FP32), ((9,), FP32), "1").flops == 27
-
-
-def test_out_tensor_decides_the_type() -> None:
-    estimate = work("add", ((8, 4), BF16), ((8, 4), BF16), "1", ((8, 4), FP32))
-    assert estimate.bytes == 2 * 32 + 2 * 32 + 4 * 32
-
-
-def test_expanded_tensor_is_read_once() -> None:
-    spread = ((1000, 1000), FP32, (0, 0))
-    estimate = work("mul", ((1000, 1000), FP32, (1000, 1)), spread)
-    assert estimate.flops == 1_000_000
-    assert estimate.bytes == 4 * (1_000_000 + 1 + 1_000_000)
-
-
-def test_copies_do_no_arithmetic() -> None:
-    estimate = work("copy_", ((8, 4), BF16), ((8, 4), FP32), "False")
-    assert (estimate.flops, estimate.bytes) == (0, 2 * 32 + 4 * 32)
-    assert work("fill_", ((8, 4), BF16), "0").bytes == 64
-
-
-def test_reductions_read_their_dimensions() -> None:
-    x = ((16, 559, 1024), FP32)
-    n = 16 * 559 * 1024
-    assert work("mean", x, "[-1]", "True", None).bytes == 4 * (n + 16 * 559)
-    assert work("sum", x, None).bytes == 4 * (n + 1)
-    assert work("sum", x, "[0, 1]", "False", None).bytes == 4 * (n + 1024)
-    assert work("max", x, "1", "False").bytes == 4 * n + 16 * 1024 * (4 + 8)
-    assert work("argmax", x, "1", "False").bytes == 4 * n + 16 * 1024 * 8
-    assert work("max", x).bytes == 4 * (n + 1)
-    assert work("max", x, x).bytes == 4 * 3 * n
-    assert work("linalg_vector_norm", x, "2", "[1]", "False", None).flops == 2 * n
-    assert work("any", ((16, 559), "bool"), "1", "False").bytes == 16 * 559 + 16
-
-
-def test_pooling_and_losses() -> None:
-    x = ((10, 64, 112, 112), BF16)
-    out = 10 * 64 * 56 * 56
-    estimate = work("max_pool2d_with_indices", x, "[3, 3]", "[2, 2]", "[1, 1]", "[1, 1]", "False")
-    assert estimate.flops == 9 * out
-    assert estimate.bytes == 2 * 10 * 64 * 112 * 112 + out * (2 + 8)
-    default = work("max_pool2d_with_indices", ((1, 1, 7, 7), BF16), "[2, 2]", "[]", "[0, 0]",
-                   "[1, 1]", "True")  # fmt: skip
-    assert default.flops == 4 * 16  # rounded up: 4 by 4 windows
-    grad = ((10, 64, 56, 56), BF16)
-    back = work("max_pool2d_with_indices_backward", grad, x, "[3, 3]", "[2, 2]", "[1, 1]",
-                "[1, 1]", "False", ((10, 64, 56, 56), "long int"))  # fmt: skip
-    assert back.bytes == out * (2 + 8) + 2 * 10 * 64 * 112 * 112
-    loss = work("mse_loss", ((5, 128), FP32), ((5, 128), FP32), "1")
-    assert (loss.flops, loss.bytes) == (3 * 640, 4 * (2 * 640 + 1))
-    noise = work("bernoulli_", ((5, 128), FP32), "0.1", None)
-    assert (noise.flops, noise.bytes) == (None, 4 * 640)
-    assert work("isnan", ((5, 128), FP32)).bytes == 4 * 640 + 640
-
-
-def test_softmax_and_lookups() -> None:
-    logits = ((8, 100), BF16)
-    estimate = work("_softmax", logits, "-1", "True")
-    assert (estimate.flops, estimate.bytes) == (5 * 800, 2 * 800 + 4 * 800)
-    back = work("_log_softmax_backward_data", ((8, 100), FP32), ((8, 100), FP32), "-1", "6")
-    assert (back.flops, back.bytes) == (4 * 800, 3 * 4 * 800)
-    table, tokens = ((50000, 64), BF16), ((16,), "long int")
-    assert work("index_select", table, "0", tokens).bytes == 8 * 16 + 2 * 2 * 16 * 64
-    grads = work("embedding_dense_backward", ((16, 64), FP32), tokens, "500", "-1", "False")
-    assert (grads.flops, grads.bytes) == (1024, 4 * 1024 + 8 * 16 + 4 * 500 * 64)
-
-
-ADAM = "void at::native::multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, float>"
-
-
-def test_lists_take_their_type_from_the_kernel() -> None:
-    sizes = [(4, 3), (4,)]
-    estimate = work("_fused_adamw_", sizes, sizes, sizes, sizes, None, [(), ()], kernel=ADAM)
-    assert (estimate.flops, estimate.bytes) == (15 * 16, 7 * 4 * 16)
-    scaled = work("_foreach_mul_", sizes, "2.0", kernel=ADAM)
-    assert (scaled.flops, scaled.bytes) == (16, 2 * 4 * 16)
-    added = work("_foreach_add", sizes, sizes, "1", kernel=ADAM)
-    assert added.bytes == 3 * 4 * 16
-    norm = work("_foreach_norm", sizes, "2", kernel=ADAM)
-    assert (norm.flops, norm.bytes) == (32, 4 * 16)
-    cat = "CatArrayBatchedCopy<at::native::(anonymous namespace)::OpaqueType<2u>, unsigned int>"
-    assert work("cat", [(2, 3), (2, 5)], "1", kernel=cat).bytes == 2 * 2 * 16
-    assert "element type" in reject("cat", [(2, 3), (2, 5)], "1")
+    estimate = work(name, *arguments, kernel=kernel)
+    assert (estimate.flops, estimate.bytes) == (flops, size_bytes)
 
 
 @pytest.mark.parametrize(
@@ -402,24 +272,36 @@ def test_lists_take_their_type_from_the_kernel() -> None:
 def test_compiled_kernels_run_the_operators_of_their_names(
     name: str, scalars: tuple[str, ...], operation_count: int | None
 ) -> None:
-    x = ((8, 4096, 2048), BF16)
     count = 8 * 4096 * 2048
-    estimate = work(name, x, x, x, *scalars)
+    estimate = work(name, *[b(8, 4096, 2048)] * 3, *scalars)
     assert estimate.flops == (None if operation_count is None else operation_count * count)
     assert estimate.bytes == 3 * 2 * count
     assert estimate.note is not None
     assert ("unknown" in estimate.note) == (operation_count is None)
 
 
-# --- missing figures --------------------------------------------------------------------------
+LARGE = b(1 << 40, 1 << 40)
 
 
-def test_missing_figures_have_reasons() -> None:
-    assert reject("nonzero", ((3,), FP32)) == "the operator has no model"
-    assert "complex" in reject("mm", ((3, 5), "c10::complex<float>"), ((5, 7), FP32))
-    assert "dimensions" in reject("mm", ((3,), FP32), ((5, 7), FP32))
-    assert "broadcast" in reject("mul", ((3,), FP32), ((4,), FP32))
-    assert "not a tensor" in reject("mm", None, ((5, 7), FP32))
+@pytest.mark.parametrize(
+    ("name", "arguments", "reason"),
+    [
+        ("nonzero", (f(3),), "the operator has no model"),
+        ("mm", (((3, 5), "c10::complex<float>"), f(5, 7)), "complex"),
+        ("mm", (f(3), f(5, 7)), "dimensions"),
+        ("mul", (f(3), f(4)), "broadcast"),
+        ("mm", (None, f(5, 7)), "not a tensor"),
+        ("cat", ([(2, 3), (2, 5)], "1"), "element type"),
+        ("mm", (LARGE, LARGE), "impossibly large"),
+        *(
+            (name, (((size, 5), BF16), operand), "not valid for a tensor")
+            for size in (10**30, -1, "3", None, True, 2.0)
+            for name, operand in (("mm", b(5, 7)), ("add", "1"))
+        ),
+    ],
+)
+def test_missing_figures_have_reasons(name: str, arguments: Any, reason: str) -> None:
+    assert reason in reject(name, *arguments)
 
 
 def test_models_accept_any_arguments() -> None:
@@ -429,23 +311,5 @@ def test_models_accept_any_arguments() -> None:
 
 
 def test_wrappers_count_only_where_they_launch() -> None:
-    linear, product = find_model("aten::linear"), find_model("aten::addmm")
-    assert linear is not None
-    assert linear.leaf_only
-    assert product is not None
-    assert not product.leaf_only
+    assert [find_model(f"aten::{name}").leaf_only for name in ("linear", "addmm")] == [True, False]
     assert find_model("aten::layer_norm") is None
-
-
-# --- invalid files -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [10**30, -1, "3", None, True, 2.0])
-def test_invalid_sizes_are_rejected(size: Any) -> None:
-    assert "not valid for a tensor" in reject("mm", ((size, 5), BF16), ((5, 7), BF16))
-    assert "not valid for a tensor" in reject("add", ((size, 5), FP32), "1")
-
-
-def test_impossibly_large_work_is_rejected() -> None:
-    large = (1 << 40, 1 << 40)
-    assert "impossibly large" in reject("mm", (large, BF16), (large, BF16))

@@ -15,7 +15,7 @@ from stepscope.analysis import (
     align_operations,
     measure_slowdown,
 )
-from tests.support.stage_jobs import Key, Name, StageJob, Times, average_times, play
+from tests.support.stage_jobs import Key, Name, StageJob, average_times, play
 
 SHAPES = {
     "four stages": StageJob(),
@@ -139,14 +139,11 @@ def test_uneven_inputs_are_told_from_a_slow_worker_and_a_slow_stage() -> None:
     assert (slowdown.gain(slowdown.even_stage_ns) or 0) < 0.2
 
 
-def test_noise_that_is_no_input_has_no_correlation() -> None:
-    slowdown = measure(play(EIGHT, EIGHT.draw_times(1, noise=0.2)).operations)
-    assert slowdown.correlation == pytest.approx(0, abs=0.1)
-
-
-def test_an_even_job_has_no_straggler() -> None:
-    slowdown = measure(play(EIGHT, EIGHT.draw_times(2), delays_us=20).operations)
-    assert slowdown.slowdown < 1.05
+def test_an_even_job_has_no_straggler_and_noise_no_correlation() -> None:
+    even = measure(play(EIGHT, EIGHT.draw_times(2), delays_us=20).operations)
+    assert even.slowdown < 1.05
+    noisy = measure(play(EIGHT, EIGHT.draw_times(1, noise=0.2)).operations)
+    assert noisy.correlation == pytest.approx(0, abs=0.1)
 
 
 def test_a_job_of_equal_times_has_nothing_to_gain() -> None:
@@ -236,49 +233,36 @@ def _without(operations: StageOperations, kind: int) -> StageOperations:
     return replace(rest, kind=rest.kind - (rest.kind > kind), kinds=kinds)
 
 
-def _times(job: StageJob) -> Times:
-    return job.draw_times(seed=1)
+def unknown_kind(drawn: StageOperations) -> StageOperations:
+    kinds = ["attention" if kind == "gc" else kind for kind in drawn.kinds]
+    return replace(drawn, kinds=kinds)
 
 
-def test_operations_of_an_unknown_kind_are_named() -> None:
-    operations = play(StageJob(), _times(StageJob())).operations
-    kinds = ["attention" if kind == "gc" else kind for kind in operations.kinds]
-    with pytest.raises(
-        StageOperationsError, match="operations of the kind attention are not known"
-    ):
-        measure(replace(operations, kinds=kinds))
+def two_ranks_of_a_group(drawn: StageOperations) -> StageOperations:
+    twice = drawn.take(np.tile(np.arange(len(drawn)), 2))
+    return replace(twice, rank=twice.rank + np.repeat([0, 100], len(drawn)))
 
 
-def test_a_repeated_operation_is_named() -> None:
-    operations = play(StageJob(), _times(StageJob())).operations
-    rows = np.append(np.arange(len(operations)), 5)
-    with pytest.raises(
-        StageOperationsError, match="has an operation of one number twice in a step"
-    ):
-        measure(operations.take(rows))
-
-
-def test_ranks_of_a_tensor_parallel_group_are_not_mixed() -> None:
-    operations = play(StageJob(), _times(StageJob())).operations
-    twice = operations.take(np.tile(np.arange(len(operations)), 2))
-    shift = np.repeat([0, 100], len(operations))
-    with pytest.raises(StageOperationsError, match="keep one rank of each tensor-parallel group"):
-        measure(replace(twice, rank=twice.rank + shift))
-
-
-def test_a_stage_without_computations_is_named() -> None:
-    operations = play(StageJob(), _times(StageJob())).operations
-    with pytest.raises(StageOperationsError, match="stage 2 has no forward-compute"):
-        measure(operations.take(operations.stage != 2))
-
-
-def test_nothing_recorded_is_said() -> None:
-    operations = play(StageJob(), _times(StageJob())).operations
-    with pytest.raises(StageOperationsError, match="there is no operation"):
-        measure(operations.take(np.empty(0, dtype=np.int64)))
-
-
-def test_an_end_before_the_start_is_said() -> None:
-    operations = play(StageJob(), _times(StageJob())).operations
-    with pytest.raises(StageOperationsError, match="an operation ends before it starts"):
-        measure(replace(operations, end_ns=operations.start_ns - 1))
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (unknown_kind, "operations of the kind attention are not known"),
+        (
+            lambda drawn: drawn.take(np.append(np.arange(len(drawn)), 5)),
+            "has an operation of one number twice in a step",
+        ),
+        (two_ranks_of_a_group, "keep one rank of each tensor-parallel group"),
+        (lambda drawn: drawn.take(drawn.stage != 2), "stage 2 has no forward-compute"),
+        (lambda drawn: drawn.take(np.empty(0, dtype=np.int64)), "there is no operation"),
+        (
+            lambda drawn: replace(drawn, end_ns=drawn.start_ns - 1),
+            "an operation ends before it starts",
+        ),
+    ],
+)
+def test_operations_that_cannot_be_replayed_are_named(
+    change: Callable[[StageOperations], StageOperations], sentence: str
+) -> None:
+    operations = play(StageJob(), StageJob().draw_times(seed=1)).operations
+    with pytest.raises(StageOperationsError, match=sentence):
+        measure(change(operations))

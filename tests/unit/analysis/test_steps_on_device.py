@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepscope.analysis.spans import Spans
-from stepscope.analysis.steps import find_steps
+from stepscope.analysis.steps.spans import Spans
+from stepscope.analysis.steps.steps import find_steps
 
 MS = 1_000_000
 
@@ -55,15 +55,9 @@ def test_an_optimizer_starts_after_the_backward_pass_of_its_closure() -> None:
             ("device", "backward", begin + 13, begin + 22),
         ]
     steps = find_steps(spans(*rows))
-    assert steps is not None
     assert {
         phase: int(times[-1]) // MS for phase, times in steps.phase_ns.items() if times[-1]
-    } == {
-        "forward": 3,
-        "backward": 9,
-        "optimizer": 8,
-        "other": 20,
-    }
+    } == {"forward": 3, "backward": 9, "optimizer": 8, "other": 20}
 
 
 def test_wait_hidden_by_the_device_does_not_count() -> None:
@@ -77,7 +71,6 @@ def test_wait_hidden_by_the_device_does_not_count() -> None:
             ("device", "optimizer", start + 35, start + 40),
         ]
     steps = find_steps(spans(*rows))
-    assert steps is not None
     assert steps.clock == "device"
     # Steps end with the host's optimizer span: at 7, 76 and 116 ms.
     assert steps.wall_ns.tolist() == [7 * MS, 69 * MS, 40 * MS]
@@ -101,7 +94,6 @@ def test_wait_under_an_idle_device_counts() -> None:
             ("device", "optimizer", begin + 8, begin + 10),
         ]
     steps = find_steps(spans(*rows))
-    assert steps is not None
     assert steps.phase_ns["data_wait"][1] == pytest.approx(26 * MS)
     assert steps.phase_ns["data_wait"][2] == pytest.approx(26 * MS)
     assert (sum(steps.phase_ns.values()) == steps.wall_ns).all()
@@ -109,6 +101,5 @@ def test_wait_under_an_idle_device_counts() -> None:
 
 def test_without_device_times_the_host_counts() -> None:
     steps = find_steps(spans(*host_step(0, 1), *host_step(40, 30)))
-    assert steps is not None
     assert steps.clock == "host"
     assert steps.phase_ns["data_wait"].tolist() == [1 * MS, 30 * MS]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from stepscope.analysis.trace_steps import (
+from stepscope.analysis.trace_steps.trace_steps import (
     CATEGORIES,
     HostSteps,
     break_down_steps,
@@ -61,12 +63,6 @@ def test_a_step_of_every_category() -> None:
     }
 
 
-def test_kernels_without_gaps_leave_no_time_to_other_categories() -> None:
-    full = ranges((0, 100))
-    times = break_down_steps(full, {"kernel": full, "runtime": full})
-    assert [int(times[name][0]) for name in CATEGORIES] == [100, 0, 0, 0, 0, 0, 0, 0]
-
-
 @given(
     steps=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), min_size=1, max_size=4),
     drawn=st.lists(
@@ -102,26 +98,31 @@ def test_first_active_category_gets_each_instant(
 # --- boundaries ----------------------------------------------------------------------------------
 
 
-def test_steps_extend_to_the_end_of_their_device_work() -> None:
-    host = marks((0, 100), (100, 200))
-    work = [Event("kernel", 50, 130, launch=1), Event("kernel", 150, 260, launch=2)]
-    assert extents(host, work, (1, 10, 15), (2, 110, 115)) == [[0, 130], [130, 260]]
+FIRST, SECOND = Event("kernel", 50, 130, launch=1), Event("kernel", 150, 260, launch=2)
+LAUNCHED = Event("kernel", 60, 90, launch=1)
+CALL = (1, 10, 15)
 
 
-def test_a_step_without_device_work_between_two_that_have() -> None:
-    host = marks((0, 100), (100, 110), (110, 200))
-    work = [Event("kernel", 50, 130, launch=1), Event("kernel", 150, 260, launch=2)]
-    assert extents(host, work, (1, 10, 15), (2, 120, 125)) == [[0, 130], [130, 130], [130, 260]]
-
-
-def test_first_step_starts_after_earlier_work() -> None:
-    host = marks((0, 100))
-    launched = Event("kernel", 60, 90, launch=1)
-    before = Event("kernel", -20, 40)
-    assert extents(host, [before, launched], (1, 10, 15)) == [[40, 100]]
-    # Work that ends after its first device work does not delay its start.
-    late = Event("kernel", -20, 70, stream=9)
-    assert extents(host, [late, launched], (1, 10, 15)) == [[0, 100]]
+@pytest.mark.parametrize(
+    ("host", "events", "calls", "expected"),
+    [
+        # Steps extend to the end of their device work; one in between has none.
+        (((0, 100), (100, 200)), [FIRST, SECOND], [CALL, (2, 110, 115)], [[0, 130], [130, 260]]),
+        (
+            ((0, 100), (100, 110), (110, 200)),
+            [FIRST, SECOND],
+            [CALL, (2, 120, 125)],
+            [[0, 130], [130, 130], [130, 260]],
+        ),
+        # The first step starts after earlier work, but not after work that ends later than its own
+        # first work starts.
+        (((0, 100),), [Event("kernel", -20, 40), LAUNCHED], [CALL], [[40, 100]]),
+        (((0, 100),), [Event("kernel", -20, 70, stream=9), LAUNCHED], [CALL], [[0, 100]]),
+        (((0, 100), (120, 200)), [], [], [[0, 100], [120, 200]]),
+    ],
+)
+def test_boundaries_of_steps(host: Any, events: Any, calls: Any, expected: list[list[int]]) -> None:
+    assert extents(marks(*host), events, *calls) == expected
 
 
 def test_call_across_the_end_of_a_step_is_in_neither() -> None:
@@ -130,11 +131,6 @@ def test_call_across_the_end_of_a_step_is_in_neither() -> None:
     steps = find_trace_steps(host, work_of(*work), calls_of((1, 5, 100), (2, 95, 105)))
     assert steps.device_work_count.tolist() == [1]
     assert steps.cut_off == ["1"]
-
-
-def test_steps_without_device_work_are_unchanged() -> None:
-    host = marks((0, 100), (120, 200))
-    assert extents(host, []) == [[0, 100], [120, 200]]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +166,6 @@ def test_cut_off_steps_are_removed(counts: list[int], complete_count: int) -> No
 def test_steps_by_name() -> None:
     names = ["ProfilerStep#8", "aten::add", "ProfilerStep#7", "ProfilerStep#8", "ProfilerStep#x"]
     steps = find_host_steps(names, np.array([50, 0, 10, 40, 0]), np.array([60, 1, 20, 49, 1]))
-    assert steps is not None
     assert steps.names == ["7", "8"]
     assert [part.tolist() for part in steps.extent] == [[10, 40], [20, 49]]
     assert find_host_steps(["aten::add"], np.array([0]), np.array([1])) is None

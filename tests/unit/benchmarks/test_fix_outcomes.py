@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.fix_outcomes import count_outcomes, main, merge, read_outcomes
-from stepscope.diagnosis import Fix, fix_reliability
-from stepscope.diagnosis.fix_reliability import FixOutcomes, OutcomeCounts, is_often_wrong
+from stepscope.diagnosis import Fix, measured
+from stepscope.diagnosis.measured import FixOutcomes, OutcomeCounts, is_often_wrong
 from stepscope.schema import Change, TrialPair, TriedChange
 from stepscope.store import RunWriter
 from stepscope.testing import RunBuilder
@@ -84,11 +84,11 @@ def test_kinds_that_were_wrong_more_than_once_in_ten(
 ) -> None:
     counts = OutcomeCounts(tried_count=tried, right_count=0, wrong_count=wrong, median_ratio=1.0)
     outcomes = FixOutcomes(kinds={"num_workers": counts})
-    monkeypatch.setattr(fix_reliability, "load_outcomes", lambda: outcomes)
+    monkeypatch.setattr(measured, "load_outcomes", lambda: outcomes)
     change = Change(name="num_workers", value="2")
     assert is_often_wrong(Fix(title="", instructions="", why="", changes=[change])) is expected
     assert not is_often_wrong(Fix(title="", instructions="", why=""))
 
 
 def test_the_outcomes_of_this_version_can_be_read() -> None:
-    assert fix_reliability.load_outcomes().kinds is not None
+    assert measured.load_outcomes().kinds is not None

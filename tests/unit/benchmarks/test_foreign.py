@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from benchmarks.foreign import MeasuredFix, Program, count_verdicts, grade, render
-from stepscope.diagnosis.accuracy import Counts
+from stepscope.diagnosis.measured import Counts
 
 
 def make_program(suspect: str, cause: str, *savings: float, **verdict: object) -> Program:
@@ -45,54 +45,35 @@ def make_program(suspect: str, cause: str, *savings: float, **verdict: object) -
 
 
 @pytest.mark.parametrize(
-    ("suspect", "cause", "savings", "suspect_right", "cause_right", "false_alarm"),
+    ("verdict", "savings", "grades"),
     [
-        ("data_pipeline", "slow_decode", [0.15], True, True, False),
-        ("data_pipeline", "slow_decode", [0.149], False, False, True),
-        ("data_pipeline", "slow_reads", [0.3], True, False, False),
-        ("framework_overhead", "evaluation", [0.3, 0.2], True, True, False),
-        ("framework_overhead", "evaluation", [0.3, 0.1], False, False, False),
-        ("healthy", "none", [0.19], True, True, False),
-        ("healthy", "none", [0.2], False, False, False),
-        ("model", "compute", [0.19], True, True, False),
-        ("model", "compute", [0.2], False, False, False),
-        ("model", "optimizer", [], False, False, True),
+        (("data_pipeline", "slow_decode"), [0.15], (True, True, False)),
+        (("data_pipeline", "slow_decode"), [0.149], (False, False, True)),
+        (("data_pipeline", "slow_reads"), [0.3], (True, False, False)),
+        (("framework_overhead", "evaluation"), [0.3, 0.2], (True, True, False)),
+        (("framework_overhead", "evaluation"), [0.3, 0.1], (False, False, False)),
+        (("healthy", "none"), [0.19], (True, True, False)),
+        (("healthy", "none"), [0.2], (False, False, False)),
+        (("model", "compute"), [0.19], (True, True, False)),
+        (("model", "compute"), [0.2], (False, False, False)),
+        (("model", "optimizer"), [], (False, False, True)),
     ],
 )
 def test_grades_follow_the_measured_savings(
-    suspect: str,
-    cause: str,
-    savings: list[float],
-    suspect_right: bool,
-    cause_right: bool,
-    false_alarm: bool,
+    verdict: tuple[str, str], savings: list[float], grades: tuple[bool, bool, bool]
 ) -> None:
-    graded = grade(make_program(suspect, cause, *savings))
-    assert graded.suspect_right is suspect_right
-    assert graded.cause_right is cause_right
-    assert graded.false_alarm is false_alarm
+    graded = grade(make_program(*verdict, *savings))
+    assert (graded.suspect_right, graded.cause_right, graded.false_alarm) == grades
 
 
-@pytest.mark.parametrize(
-    ("predicted", "achieved", "right"),
-    [
-        (0.3, 0.1, True),
-        (0.3, -0.2, False),
-        (0.01, 0.0, True),
-        (0.01, 0.2, False),
+def test_the_sign_is_that_of_the_tried_fix() -> None:
+    for predicted, achieved, right in (
+        (0.3, 0.1, True), (0.3, -0.2, False), (0.01, 0.0, True), (0.01, 0.2, False),
         (0.3, None, None),
-    ],
-)
-def test_the_sign_is_that_of_the_tried_fix(
-    predicted: float, achieved: float | None, right: bool | None
-) -> None:
-    program = make_program(
-        "data_pipeline",
-        "slow_decode",
-        predicted_saving_ratio=predicted,
-        achieved_saving_ratio=achieved,
-    )
-    assert grade(program).sign_right is right
+    ):  # fmt: skip
+        ratios = {"predicted_saving_ratio": predicted, "achieved_saving_ratio": achieved}
+        program = make_program("data_pipeline", "slow_decode", **ratios)
+        assert grade(program).sign_right is right
 
 
 def test_counts_are_by_cause_and_by_kind_of_evidence() -> None:

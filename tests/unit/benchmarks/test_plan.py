@@ -22,5 +22,5 @@ def test_drawn_traces_have_a_run_per_severity_whatever_the_seeds() -> None:
 
 
 def test_recorded_traces_have_a_run_per_seed() -> None:
-    name = "lidar_returns"
+    name = "steady_cnn"
     assert len(plan("--traces", "--only", name, "--seeds", "2")) == 2

@@ -45,25 +45,28 @@ WORKERS = SuggestedFix(title="use 2 DataLoader workers instead of 1", descriptio
 
 
 def make_answer(suspect: str | None, cause: str | None = None, **more: object) -> Answer:
-    return Answer(suspect=suspect, cause=cause, **more)  # type: ignore[arg-type]
+    return Answer(suspect=suspect, cause=cause, **more)
 
 
 class TestGrades:
-    def test_right(self) -> None:
-        graded = grade(DECODE, make_answer("data_pipeline", "slow_decode", confidence_ratio=0.9))
-        assert (graded.suspect_right, graded.cause_right, graded.abstained) == (True, True, False)
-        assert graded.confidence_ratio == 0.9
-
-    def test_an_accepted_alternative(self) -> None:
-        assert grade(DECODE, make_answer("data_pipeline", "slow_dataset")).cause_right
-
-    def test_the_right_suspect_for_the_wrong_reason(self) -> None:
-        graded = grade(DECODE, make_answer("data_pipeline", "slow_collate"))
-        assert (graded.suspect_right, graded.cause_right) == (True, False)
-
-    def test_a_right_cause_of_the_wrong_suspect_is_wrong(self) -> None:
-        graded = grade(DECODE, make_answer("model", "slow_decode"))
-        assert (graded.suspect_right, graded.cause_right) == (False, False)
+    @pytest.mark.parametrize(
+        ("answer", "suspect_right", "cause_right"),
+        [
+            (("data_pipeline", "slow_decode"), True, True),
+            (("data_pipeline", "slow_dataset"), True, True),  # an accepted alternative
+            (("data_pipeline", "slow_collate"), True, False),
+            (("model", "slow_decode"), False, False),
+            ((None,), False, False),
+            (("data_pipeline",), True, None),  # a tool without causes is not blamed for them
+        ],
+    )
+    def test_suspect_and_cause(
+        self, answer: tuple[str, ...], suspect_right: bool, cause_right: bool | None
+    ) -> None:
+        graded = grade(DECODE, make_answer(*answer, confidence_ratio=0.9))
+        assert (graded.suspect_right, graded.cause_right) == (suspect_right, cause_right)
+        assert graded.abstained == (answer == (None,))
+        assert graded.confidence_ratio == (None if graded.abstained else 0.9)
 
     def test_an_unknown_cause_is_not_named_and_never_right(self) -> None:
         answer = make_answer("data_pipeline", "unknown")
@@ -73,16 +76,6 @@ class TestGrades:
             assert (graded.suspect_right, graded.cause_right) == (True, False)
             assert graded.cause_unnamed
         assert not grade(DECODE, make_answer("model", "unknown")).cause_unnamed
-
-    def test_an_abstention_is_not_right_and_has_no_confidence(self) -> None:
-        graded = grade(DECODE, make_answer(None, confidence_ratio=0.0))
-        assert graded.abstained
-        assert (graded.suspect_right, graded.cause_right) == (False, False)
-        assert graded.confidence_ratio is None
-
-    def test_a_tool_without_causes_is_not_blamed_for_them(self) -> None:
-        graded = grade(DECODE, make_answer("data_pipeline"))
-        assert (graded.suspect_right, graded.cause_right) == (True, None)
 
     def test_a_false_alarm_is_a_suspect_where_nothing_is_planted(self) -> None:
         assert grade(HEALTHY, make_answer("data_pipeline", "slow_reads")).false_alarm
@@ -101,11 +94,9 @@ class TestGrades:
         first = make_answer("data_pipeline", "slow_decode", fixes=[CACHE])
         both = make_answer("data_pipeline", "slow_decode", fixes=[CACHE, LOG_LESS])
         turned = make_answer("framework_overhead", "logging", fixes=[LOG_LESS, CACHE])
-        assert [grade(BOTH, answer).all_found for answer in (first, both, turned)] == [
-            False,
-            True,
-            False,
-        ]
+        assert not grade(BOTH, first).all_found
+        assert grade(BOTH, both).all_found
+        assert not grade(BOTH, turned).all_found
         assert grade(DECODE, first).all_found is None
 
     def test_the_largest_stage_counts_whatever_its_form(self) -> None:
@@ -152,8 +143,6 @@ def test_a_tool_that_never_names_a_cause_has_no_rate_of_them() -> None:
 
 def test_an_interval_holds_the_rate_and_narrows() -> None:
     small, large = Rate(count=8, total=10).interval, Rate(count=800, total=1000).interval
-    assert small is not None
-    assert large is not None
     assert small == pytest.approx((0.490, 0.943), abs=0.001)  # a textbook value
     assert small[0] < large[0] < 0.8 < large[1] < small[1]
     assert Rate(count=0, total=0).interval is None
@@ -162,24 +151,16 @@ def test_an_interval_holds_the_rate_and_narrows() -> None:
 class TestCalibration:
     def test_stated_confidence_equals_the_share_of_correct_answers(self) -> None:
         calibration = compute_calibration([(0.75, True)] * 3 + [(0.75, False)])
-        assert calibration is not None
         assert [(b.count, b.right_ratio) for b in calibration.bins] == [(4, 0.75)]
         assert calibration.expected_error == 0
         assert calibration.brier == pytest.approx((3 * 0.25**2 + 0.75**2) / 4)
 
-    def test_overconfidence(self) -> None:
-        calibration = compute_calibration([(1.0, False), (1.0, True)])
-        assert calibration is not None
-        assert calibration.expected_error == 0.5
-
     def test_every_answer_is_in_one_bin(self) -> None:
         stated = [0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0]
         calibration = compute_calibration([(confidence, True) for confidence in stated])
-        assert calibration is not None
         assert sum(b.count for b in calibration.bins) == len(stated)
         assert calibration.bins[0].count == 2
-
-    def test_no_answers(self) -> None:
+        assert compute_calibration([(1.0, False), (1.0, True)]).expected_error == 0.5
         assert compute_calibration([]) is None
 
 
@@ -190,30 +171,23 @@ class TestPredictions:
         after = Metered(step_ms=200, samples_per_step=128)
         assert compute_saving(self.BEFORE, after) == 0.5
 
+    def check(self, step_ms: float, after_ms: float) -> PredictionCheck:
+        """Check the prediction of a fix with the step of the tool and the measured one after it."""
+        after = Metered(step_ms=after_ms, samples_per_step=32)
+        answer = make_answer("data_pipeline", step_ms=step_ms)
+        return check_prediction(CACHE, answer, self.BEFORE, after)
+
     def test_relative_error_and_sign(self) -> None:
-        answer = make_answer("data_pipeline", step_ms=100)
-        after = Metered(step_ms=25, samples_per_step=32)
-        check = check_prediction(CACHE, answer, self.BEFORE, after)
+        check = self.check(100, 25)
         assert check.relative_error == pytest.approx(-0.2)
         assert check.saving_error == pytest.approx(0.05)
         assert check.sign_right
-
-    def test_both_times_are_based_on_the_step_of_the_tool(self) -> None:
-        answer = make_answer("data_pipeline", step_ms=80)
-        check = check_prediction(
-            CACHE, answer, self.BEFORE, Metered(step_ms=25, samples_per_step=32)
-        )
+        check = self.check(80, 25)  # both times are based on the step of the tool
         assert check.achieved_ms == pytest.approx(20)
         assert check.relative_error == pytest.approx(0)
-
-    def test_a_saving_that_is_not_achieved(self) -> None:
-        answer = make_answer("data_pipeline", step_ms=100)
-        check = check_prediction(CACHE, answer, self.BEFORE, self.BEFORE)
+        check = self.check(100, 100)  # a saving that is not achieved
         assert check.sign_right is False
-        none = replace(check, predicted_ms=99.5)
-        assert none.sign_right is True
-
-    def test_no_prediction_is_no_error(self) -> None:
+        assert replace(check, predicted_ms=99.5).sign_right is True
         check = check_prediction(LOG_LESS, make_answer("model"), self.BEFORE, self.BEFORE)
         assert (check.relative_error, check.sign_right) == (None, None)
 
@@ -257,7 +231,7 @@ class TestPlot:
         (half, full) = sorted(centers)
         # The axes have the same scale: x grows by as much as y falls.
         assert full[0] - half[0] == pytest.approx((half[1] - full[1]) / 2, abs=0.2)
-        assert [dot.find("{*}title").text for dot in dots] == [  # type: ignore[union-attr]
+        assert [dot.find("{*}title").text for dot in dots] == [
             "2 answers: stated 75%, right 50%",
             "1 answers: stated 100%, right 100%",
         ]

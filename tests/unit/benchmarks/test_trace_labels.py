@@ -106,3 +106,13 @@ def test_the_page_has_recorded_and_drawn_traces_apart() -> None:
     assert "| decoded | recorded | data_pipeline: slow_decode | 1 | (✓) unknown |" in page
     assert "| drawn_one | drawn | model: compute | 1 | ✓ |" in page
     assert f"| {NOT_IN_TRACES['evaluation']} | validated (evaluation) |" in page
+
+
+def test_an_outcome_of_a_scenario_that_is_gone_has_no_row() -> None:
+    outcome = Outcome(
+        job=Job(tool="stepscope", scenario="gone", severity=1.0, seed=0),
+        depends_on="a",
+        status="done",
+        answer=Answer(suspect="model", cause="compute"),
+    )
+    assert build_rows([make_scenario("mine", DECODE)], [outcome]) == []

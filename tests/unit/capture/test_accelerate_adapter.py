@@ -14,6 +14,6 @@ accelerator.log(values={"loss": 0.25}, step=1)
 
 def test_logged_numbers_are_scalars(spool: Any) -> None:
     """Positional and by keyword; what is no number is left out."""
-    spool.run(CODE)
+    spool.run_torch(CODE)
     records = [record for record in spool.drain().records if record.table == "scalars"]
     assert [(record.name, record.value) for record in records] == [("loss", 0.5), ("loss", 0.25)]

@@ -10,7 +10,13 @@ import pytest
 
 from stepscope.spool import TENSORS_VARIABLE, TensorPlan
 from tests.conftest import Spool
-from tests.unit.capture.test_tensor_recording import PREFACE, check_against, read_rows, record
+from tests.unit.capture.test_tensor_recording import (
+    PREFACE,
+    check_against,
+    check_same,
+    read_rows,
+    record,
+)
 
 COLLECTIONS = ("activations", "inputs", "outputs", "optimizer")
 UNITS = ("dead_units", "saturated_units")
@@ -95,10 +101,8 @@ def test_rows_equal_what_the_script_had(spool: Spool, tmp_path: Path) -> None:
             is_dead = ~(outputs[f"{row['step']} activation/block.act"] > 0).any(axis=0)
             assert (row["mean"], row["element_count"]) == (is_dead.mean(), len(is_dead))
     assert {row["mode"] for row in rows} == {"TRAIN"}
-    spool.run(PREFACE + TRAINING, saved, alone, **{TENSORS_VARIABLE: ""})
-    weights = dict(np.load(observed).items())
-    for name, array in np.load(alone).items():
-        assert weights[name].tobytes() == array.tobytes(), name
+    spool.run_torch(PREFACE + TRAINING, saved, alone, **{TENSORS_VARIABLE: ""})
+    check_same(Path(observed), Path(alone))
 
 
 def test_calls_that_are_no_training(spool: Spool) -> None:
@@ -196,7 +200,7 @@ for step in range(1, 61):
 
 def test_a_hook_that_fails_is_switched_off(spool: Spool) -> None:
     plan = TensorPlan(collections=("activations", "weights"), interval=1)
-    spool.run(
+    spool.run_torch(
         PREFACE
         + """
 from stepscope.capture.frameworks.pytorch.tensors import calls
@@ -263,7 +267,7 @@ def test_units_that_have_stopped(shape: tuple[int, ...], axis: int) -> None:
     """A unit may be active in less than 1% of its elements: 3 of 400 are too few, 4 are enough."""
     import torch
 
-    from stepscope.capture.frameworks.pytorch.tensors.units import find_stopped_units
+    from stepscope.capture.frameworks.pytorch.tensors.calls import find_stopped_units
 
     values = torch.full((3, 400), -20.0)
     for unit, active_count in enumerate((0, 3, 4)):

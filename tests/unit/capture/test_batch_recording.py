@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections import Counter, defaultdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from stepscope.capture.batches import arrays
-from stepscope.capture.batches.counting import (
+from stepscope.capture.batches.arrays import (
     MAX_CLASSES,
     MAX_COUNTED_CLASSES,
     MAX_ELEMENTS,
@@ -92,12 +90,16 @@ def classes_of(labels: Any, predictions: Any) -> tuple[Any, Any]:
     return labels[labels >= 0].astype(int), predictions[labels >= 0].astype(int)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
-def test_counts_equal_those_of_numpy(spool: Spool, tmp_path: Path) -> None:
-    saved = tmp_path / "saved.npz"
-    spool.run(BATCHES, str(saved), **{TENSORS_VARIABLE: PLAN})
-    matrices = read_matrices(spool)
-    arrays = dict(np.load(saved).items())
+@pytest.fixture(scope="module")
+def batches(module_spool: Spool) -> tuple[Matrices, dict[str, Any]]:
+    """Return what is recorded of `BATCHES`, and the arrays themselves."""
+    saved = module_spool.path.with_name("saved.npz")
+    module_spool.run_torch(BATCHES, str(saved), **{TENSORS_VARIABLE: PLAN})
+    return read_matrices(module_spool), dict(np.load(saved).items())
+
+
+def test_counts_equal_those_of_numpy(batches: tuple[Matrices, dict[str, Any]]) -> None:
+    matrices, arrays = batches
     names = sorted({key.partition(" ")[0] for key in arrays})
     assert len(names) == 11
     for name in names:
@@ -132,12 +134,8 @@ def test_counts_equal_those_of_numpy(spool: Spool, tmp_path: Path) -> None:
     assert {column for _, column in matrices["labels/alone"]} == {"count"}
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
-def test_inputs_equal_those_of_numpy(spool: Spool, tmp_path: Path) -> None:
-    saved = tmp_path / "saved.npz"
-    spool.run(BATCHES, str(saved), **{TENSORS_VARIABLE: PLAN})
-    matrices = read_matrices(spool)
-    arrays = dict(np.load(saved).items())
+def test_inputs_equal_those_of_numpy(batches: tuple[Matrices, dict[str, Any]]) -> None:
+    matrices, arrays = batches
     for name, axis in (("images", 1), ("arrays", 3)):
         images = np.moveaxis(arrays[f"{name} inputs"], axis, 0).astype(np.float64)
         for channel, values in enumerate(images.reshape(3, -1)):
@@ -159,7 +157,7 @@ def test_inputs_equal_those_of_numpy(spool: Spool, tmp_path: Path) -> None:
 
 def test_of_large_images_some_are_read(spool: Spool) -> None:
     """Of 10 images of 1.5 million values each, every fourth is: 0, 4 and 8."""
-    spool.run(
+    spool.run_torch(
         """
         import numpy, torch, stepscope
         images = numpy.arange(10, dtype=numpy.float32)[:, None, None, None]
@@ -244,10 +242,9 @@ stepscope.record(labels=[7], name="another")
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
 @pytest.mark.parametrize("plan", ["", PLAN], ids=["without a plan", "with a plan"])
 def test_no_batch_raises_into_the_job(spool: Spool, plan: str) -> None:
-    spool.run(HOSTILE, STEPSCOPE_STRICT="", **{TENSORS_VARIABLE: plan})
+    spool.run_torch(HOSTILE, STEPSCOPE_STRICT="", **{TENSORS_VARIABLE: plan})
     notes = [note for process in spool.drain().processes.values() for note in process.notes]
     rows = [row for row in read_rows(spool, "tensor_values") if row["tensor"] == "labels/another"]
     assert [row["row_name"] for row in rows] == (["7"] if plan else [])
@@ -261,9 +258,8 @@ def test_no_batch_raises_into_the_job(spool: Spool, plan: str) -> None:
         assert notes == []
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
 def test_tokens_and_images_of_an_unchanged_model(spool: Spool) -> None:
-    spool.run(
+    spool.run_torch(
         """
         import torch
         from torch import nn
@@ -292,11 +288,10 @@ def test_tokens_and_images_of_an_unchanged_model(spool: Spool) -> None:
     }
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
 @pytest.mark.parametrize("rank", [0, 1])
 def test_ranks_are_those_of_torch_distributed(spool: Spool, rank: int) -> None:
     """A script that starts its ranks by itself has no variable RANK."""
-    spool.run(
+    spool.run_torch(
         """
         import sys, torch, stepscope
         import torch.distributed as dist
@@ -312,10 +307,9 @@ def test_ranks_are_those_of_torch_distributed(spool: Spool, rank: int) -> None:
     assert rows == (["3"] if rank else [])
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
 def test_labels_and_predictions_on_two_devices(spool: Spool) -> None:
     """They meet where neither is read before it has arrived; a meta tensor has nothing to read."""
-    spool.run(
+    spool.run_torch(
         """
         import torch, stepscope
         on_host, on_device = torch.zeros(3), torch.zeros(3, device="meta")
@@ -396,10 +390,9 @@ def test_numbers_of_a_large_vocabulary_need_no_names(spool: Spool) -> None:
     assert "after" in {record.name for record in spool.drain().records}
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
 def test_a_compiled_function_is_not_interrupted(spool: Spool) -> None:
     """Inside of one nothing is recorded; outside of it the results are."""
-    spool.run(
+    spool.run_torch(
         """
         import torch, stepscope
 

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 from stepscope.capture import guard
 from stepscope.capture.frameworks.progress import Progress
-from stepscope.capture.frameworks.pytorch import copies, device_clock
+from stepscope.capture.frameworks.pytorch import device_clock
 from stepscope.capture.frameworks.pytorch.device_clock import DeviceClock
 
 MS = 1_000_000
@@ -282,27 +282,27 @@ def _fail(*_: object) -> float:
     ],
 )
 def test_only_copies_to_a_device_are_copies(args: Any, kwargs: Any, is_copy: bool) -> None:
-    assert copies.is_copy_to_device(args, kwargs) is is_copy
+    assert device_clock.is_copy_to_device(args, kwargs) is is_copy
 
 
 def test_types_and_other_tensors_as_targets() -> None:
     import torch
 
     host_tensor = torch.ones(1)
-    assert not copies.is_copy_to_device((torch.float16,), {})
-    assert not copies.is_copy_to_device((host_tensor,), {})
-    assert not copies.is_copy_to_device((), {"other": host_tensor})
-    assert copies.is_copy_to_device((torch.device("cuda"),), {})
-    assert copies.is_copy_to_device((), {"other": torch.ones(1, device="meta")})
+    assert not device_clock.is_copy_to_device((torch.float16,), {})
+    assert not device_clock.is_copy_to_device((host_tensor,), {})
+    assert not device_clock.is_copy_to_device((), {"other": host_tensor})
+    assert device_clock.is_copy_to_device((torch.device("cuda"),), {})
+    assert device_clock.is_copy_to_device((), {"other": torch.ones(1, device="meta")})
 
 
 def test_tensors_without_plain_storage_are_copied() -> None:
     import torch
 
     sparse = torch.eye(3).to_sparse()
-    assert copies._describe(sparse)[0] == "pageable"
+    assert device_clock._describe(sparse)[0] == "pageable"
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
-    assert copies._describe(nested)[0] == "pageable"
+    assert device_clock._describe(nested)[0] == "pageable"
 
 
 class TestProgress:

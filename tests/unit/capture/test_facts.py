@@ -6,13 +6,10 @@ Every drained spool is checked as well: see `Spool.drain` in tests/conftest.py.
 from __future__ import annotations
 
 import ast
-import importlib.util
 import itertools
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from stepscope import capture
 from stepscope.schema import (
@@ -27,7 +24,6 @@ from stepscope.schema import (
 )
 from tests.support.recorded_facts import check_facts
 
-needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
 IMPORTED_ONLY = {ImportedFact, DataLoaderSettingsFact}
 JOB = """
 import sys, torch, torch.distributed as dist
@@ -69,9 +65,8 @@ def test_every_fact_in_the_source_has_a_struct_with_its_fields() -> None:
         assert keywords <= set(FACT_TYPES[kind].__struct_fields__), kind
 
 
-@needs_torch
 def test_facts_of_a_training_job_match_their_structs(spool: Any, tmp_path: Path) -> None:
-    spool.run(JOB, str(tmp_path / "rendezvous"))
+    spool.run_torch(JOB, str(tmp_path / "rendezvous"))
     recorded = spool.drain()
     records = [fact for process in recorded.processes.values() for fact in process.facts]
     check_facts(records)
@@ -103,9 +98,8 @@ for step in range(12):
 """
 
 
-@needs_torch
 def test_settings_are_recorded_when_they_change(spool: Any) -> None:
-    spool.run(SWITCHES_JOB, NCCL_DEBUG="INFO")
+    spool.run_torch(SWITCHES_JOB, NCCL_DEBUG="INFO")
     first, second = decode_facts(spool.drain().facts("settings"), SettingsFact)
     assert (first.step_count, first.anomaly_detection, first.intra_op_threads) == (1, True, 1)
     assert first.variables["NCCL_DEBUG"] == "INFO"
@@ -132,10 +126,9 @@ with profile(with_stack=True):
 """
 
 
-@needs_torch
 def test_the_profiler_of_torch_is_no_profile_function(spool: Any) -> None:
     """The new options of precision keep the old one from being read."""
-    spool.run(PROFILED_JOB)
+    spool.run_torch(PROFILED_JOB)
     (settings,) = decode_facts(spool.drain().facts("settings"), SettingsFact)
     assert (settings.profile_function, settings.float32_matmul_precision) == (None, None)
     assert settings.profiles_operators

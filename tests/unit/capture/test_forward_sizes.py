@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-from typing import Any
-
-import pytest
-
 from stepscope.analysis import SIZE_BITS
 from stepscope.spool import Flag
-
-if importlib.util.find_spec("torch") is None:  # importing it would take seconds
-    pytest.skip("needs PyTorch", allow_module_level=True)
+from tests.conftest import Spool
 
 SCRIPT = """
 import stepscope, torch
@@ -44,30 +37,14 @@ net()
 """
 
 
-@pytest.fixture(scope="module")
-def recorded(module_spool: Any) -> Any:
-    module_spool.run(SCRIPT)
-    return module_spool.drain()
-
-
-@pytest.fixture(scope="module")
-def forwards(recorded: Any) -> list[Any]:
-    return sorted(recorded.of("forward"), key=lambda r: r.start)
-
-
-def test_the_elements_of_the_first_tensor_are_counted(forwards: list[Any]) -> None:
+def test_sizes_mode_and_module_of_forward_passes(spool: Spool) -> None:
     """Plain, by name, in evaluation mode, under a function mode, traced, without a tensor."""
-    assert [r.value & (1 << SIZE_BITS) - 1 for r in forwards] == [6, 8, 10, 12, 0, 0]
+    spool.run_torch(SCRIPT)
+    recorded = spool.drain()
+    forwards = sorted(recorded.of("forward"), key=lambda r: r.start)
+    assert [int(r.value) & (1 << SIZE_BITS) - 1 for r in forwards] == [6, 8, 10, 12, 0, 0]
     assert all(r.flags & Flag.SIZED for r in forwards)
-
-
-def test_evaluation_mode_is_a_flag(forwards: list[Any]) -> None:
     assert [bool(r.flags & Flag.EVAL_MODE) for r in forwards] == [i == 2 for i in range(6)]
-
-
-def test_the_module_is_identified(forwards: list[Any]) -> None:
-    assert len({r.value >> SIZE_BITS for r in forwards}) == 1
-
-
-def test_a_function_mode_of_the_script_sees_only_its_own_accesses(recorded: Any) -> None:
+    assert len({int(r.value) >> SIZE_BITS for r in forwards}) == 1
+    # The function mode of the script sees only its own accesses.
     assert [r.name for r in recorded.of("annotation")] == ["intercepted"]

@@ -21,7 +21,7 @@ from tests.support.under_stepscope import run_under
 ADAPTER = """
 def install():
     import framework
-    from stepscope.capture.frameworks.versions import record_versions
+    from stepscope.capture.frameworks.progress import record_versions
     framework.adapted = True
     record_versions(lambda: {"framework": framework.__version__})
 

@@ -17,28 +17,46 @@ import pytest
 
 import stepscope
 from stepscope.capture import library, session
-from stepscope.capture.run_location import find_location
+from stepscope.capture.library import find_location
 from stepscope.errors import RunExistsError, UsageError
 from stepscope.job_environment import JobIdentity, identify_job
 from stepscope.schema import JobState, LauncherInfo
 from stepscope.spool import machine_id, process_parent, process_start_ticks
 from stepscope.store import open_run
+from tests.support.forked_jobs import JOB_TIMEOUT_S
 from tests.support.shared_runs import SharedJob
 from tests.support.waiting import wait_until
 
 TRAINS = """
+    import glob, os, time
     import stepscope
-    stepscope.start_profiling("run", interval_ms=100)
+    cycle = stepscope.StepSchedule(wait=150, warmup=2, active=4, repeat=1)
+    stepscope.start_profiling("run", interval_ms=100, schedule=cycle)
     stepscope.start_profiling("ignored")
     import torch
     net = torch.nn.Linear(4, 4)
+    stepscope.watch(net, ["weights", "labels"], steps=[0, 1, 2])
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    for batch in torch.utils.data.DataLoader(torch.ones(60, 4), batch_size=2, num_workers=1):
+    step_count = 0
+
+    def train(batch):
+        global step_count
         optimizer.zero_grad()
         loss = net(batch).sum()
         loss.backward()
         optimizer.step()
         stepscope.scalar("loss", loss)
+        stepscope.record(labels=[0, 1])
+        step_count += 1
+
+    for batch in torch.utils.data.DataLoader(torch.ones(60, 4), batch_size=2, num_workers=1):
+        train(batch)
+    files = os.environ["STEPSCOPE_SPOOL"] + "/p-*/window-*_*.json"
+    deadline = time.monotonic() + 60
+    while not glob.glob(files) and time.monotonic() < deadline:
+        train(batch)
+        time.sleep(0.01)
+    print(step_count)
     stepscope.stop_profiling()
     stepscope.stop_profiling()
     with stepscope.annotate("unseen"):
@@ -56,7 +74,7 @@ TWICE = """
 """
 FAILS = """
     import stepscope
-    stepscope.start_profiling("run")
+    stepscope.start_profiling()
     stepscope.step(1)
     raise SystemError("on purpose")
 """
@@ -80,32 +98,11 @@ DIES = """
         threading.Event().wait(0.02)
     os.kill(os.getpid(), signal.SIGKILL)
 """
-DEFAULT_NAME = """
-    import stepscope
-    stepscope.start_profiling()
-    stepscope.step(1)
-"""
 NO_ROOM = """
     import stepscope
     stepscope.start_profiling("/proc/no/such/run")
     stepscope.step(1)
     print("trained")
-"""
-SCHEDULED = """
-    import glob, os, time
-    import stepscope
-    cycle = stepscope.StepSchedule(wait=150, warmup=2, active=4, repeat=1)
-    stepscope.start_profiling("run", schedule=cycle)
-    import torch
-    net = torch.nn.Linear(4, 4)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    files = os.environ["STEPSCOPE_SPOOL"] + "/p-*/window-*_*.json"
-    deadline = time.monotonic() + 60
-    while not glob.glob(files) and time.monotonic() < deadline:
-        optimizer.zero_grad()
-        net(torch.ones(2, 4)).sum().backward()
-        optimizer.step()
-        time.sleep(0.01)
 """
 JOBS = {
     name: text for name, text in list(globals().items()) if name.isupper() and isinstance(text, str)
@@ -133,7 +130,7 @@ class Job:
         self.out = self.err = ""
 
     def finish(self) -> None:
-        self.out, self.err = self.process.communicate(timeout=120)
+        self.out, self.err = self.process.communicate(timeout=JOB_TIMEOUT_S)
 
     def run(self, name: str = "run") -> Any:
         return open_run(self.directory / name)
@@ -142,8 +139,8 @@ class Job:
         (status,) = self.run(name).statuses().values()
         return status
 
-    def steps(self) -> list[int]:
-        values = self.run().table("spans", ["value"], condition="kind = 'step'")["value"]
+    def steps(self, name: str = "run") -> list[int]:
+        values = self.run(name).table("spans", ["value"], condition="kind = 'step'")["value"]
         return sorted(int(value) for value in values)
 
 
@@ -167,13 +164,13 @@ def test_a_script_that_trains(jobs: dict[str, Job]) -> None:
     run = job.run()
     assert job.status().state is JobState.COMPLETED
     assert job.status().exit_code == 0
-    assert job.status().notes == []
     spans = run.sql("SELECT kind, count(*) AS n FROM spans GROUP BY kind")
     counts = dict(zip(spans["kind"], spans["n"], strict=True))
-    assert [counts[k] for k in ("forward", "backward", "optimizer")] == [30, 30, 30]
+    step_count = int(job.out)
+    assert [counts[k] for k in ("forward", "backward", "optimizer")] == [step_count] * 3
     assert counts["fetch"] == 30
     assert "annotation" not in counts
-    assert run.row_count("scalars") == 30
+    assert run.row_count("scalars") == step_count
     assert run.row_count("metrics") > 0
     assert {p.role for p in run.processes()} == {"main", "dataloader_worker", "monitor"}
     assert [n for p in run.processes() for n in p.notes] == []
@@ -183,8 +180,7 @@ def test_a_script_that_trains(jobs: dict[str, Job]) -> None:
 
 
 def test_steps_of_a_schedule_are_recorded(jobs: dict[str, Job]) -> None:
-    job = jobs["SCHEDULED"]
-    assert job.process.returncode == 0, job.err
+    job = jobs["TRAINS"]
     (window,) = [
         fact
         for process in job.run().processes()
@@ -193,6 +189,16 @@ def test_steps_of_a_schedule_are_recorded(jobs: dict[str, Job]) -> None:
     ]
     assert window["first_step"] >= 152  # later if the monitor was not ready in time
     assert window["step_count"] == 4
+    # The only thing that the run may have to say.
+    assert all(note.startswith("the window scheduled for ") for note in job.status().notes)
+
+
+def test_a_watched_model_and_its_batches(jobs: dict[str, Job]) -> None:
+    run = jobs["TRAINS"].run()
+    steps = run.sql("SELECT step FROM tensor_statistics WHERE tensor = 'weight' ORDER BY step")
+    assert steps["step"].tolist() == [0, 1, 2]
+    counts = run.sql("SELECT row_name, sum(value) AS n FROM tensor_values GROUP BY ALL")
+    assert dict(zip(counts["row_name"], counts["n"], strict=True)) == {"0": 3, "1": 3}
 
 
 def test_one_run_after_another(jobs: dict[str, Job]) -> None:
@@ -204,11 +210,16 @@ def test_one_run_after_another(jobs: dict[str, Job]) -> None:
 
 
 def test_an_exception_ends_the_run_as_failed(jobs: dict[str, Job]) -> None:
+    """The run has a default name."""
     job = jobs["FAILS"]
     assert job.process.returncode == 1
     assert "SystemError: on purpose" in job.err
-    assert (job.status().state, job.status().exit_code) == (JobState.FAILED, 1)
-    assert job.steps() == [1]
+    (path,) = (job.directory / "stepscope-runs").iterdir()
+    name = f"stepscope-runs/{path.name}"
+    assert name.endswith("-train")
+    assert path.name in job.err
+    assert (job.status(name).state, job.status(name).exit_code) == (JobState.FAILED, 1)
+    assert job.steps(name) == [1]
 
 
 def test_children_are_recorded_and_do_not_end_the_run(jobs: dict[str, Job]) -> None:
@@ -225,13 +236,6 @@ def test_a_killed_script(jobs: dict[str, Job]) -> None:
     # Before Linux 6.15, only the parent of the script is told its exit status.
     assert job.status().state in {JobState.FAILED, JobState.UNKNOWN}
     assert job.steps() == [1]
-
-
-def test_a_run_has_a_default_name(jobs: dict[str, Job]) -> None:
-    (path,) = (jobs["DEFAULT_NAME"].directory / "stepscope-runs").iterdir()
-    assert path.name.endswith("-train")
-    assert path.name in jobs["DEFAULT_NAME"].err
-    assert open_run(path).row_count("spans") == 1
 
 
 def test_a_run_that_cannot_be_created_does_not_stop_the_job(jobs: dict[str, Job]) -> None:

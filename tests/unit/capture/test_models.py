@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-from typing import Any
-
-import pytest
-
-if importlib.util.find_spec("torch") is None:  # importing it would take seconds
-    pytest.skip("needs PyTorch", allow_module_level=True)
+from tests.conftest import Spool
 
 SCRIPT = """
 import torch, stepscope
@@ -45,35 +39,22 @@ Tables()(torch.arange(4))
 """
 
 
-@pytest.fixture(scope="module")
-def recorded(module_spool: Any) -> Any:
-    module_spool.run(SCRIPT)
-    return module_spool.drain()
-
-
-def test_a_lazy_model_is_described_after_its_first_call(recorded: Any) -> None:
-    model = recorded.facts("model")[0]
+def test_descriptions(spool: Spool) -> None:
+    """A lazy model is described after its first call."""
+    spool.run_torch(SCRIPT)
+    recorded = spool.drain()
+    model, half, tables = recorded.facts("model")
     assert (model["name"], model["parameter_count"], model["tensor_count"]) == ("Named", 9, 2)
     assert model["module_types"] == ["Linear", "Named"]
     assert recorded.notes == []
-
-
-def test_changing_shapes_are_recorded_during_the_first_calls(recorded: Any) -> None:
+    # Changing shapes are recorded during the first calls.
     inputs = [fact["inputs"] for fact in recorded.facts("model_inputs") if fact["model"] == 1]
     assert [tensors[0]["shape"] for tensors in inputs] == [[4, 2], [5, 2], [6, 2], [7, 2]]
     assert [(tensors["name"], tensors["dtype"]) for tensors in inputs[0]] == [
         ("0", "float32"),
         ("more.mask.0", "int64"),
     ]
-
-
-def test_precision(recorded: Any) -> None:
-    half = recorded.facts("model")[1]
     assert (half["dtypes"], half["autocast"]) == (["bfloat16"], "bfloat16")
-
-
-def test_parameters_in_lookup_tables(recorded: Any) -> None:
-    """A sparse table, and a table shared with a dense layer, are not counted."""
-    _, half, tables = recorded.facts("model")
     assert half["embedding_parameter_count"] == 0
+    # A sparse table, and a table shared with a dense layer, are not counted.
     assert tables["embedding_parameter_count"] == 10 * 3 + 7 * 3

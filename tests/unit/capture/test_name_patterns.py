@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import importlib.util
 from typing import Any
 
 import pytest
 
-if importlib.util.find_spec("torch") is None:
-    pytest.skip("needs PyTorch", allow_module_level=True)
+pytest.importorskip("torch")
 
-from stepscope.capture.frameworks.pytorch.tensors.selection import (
-    MAX_COMPARED_NAMES,
-    NamePatterns,
-)
+from stepscope.capture.frameworks.pytorch.tensors.selection import MAX_COMPARED_NAMES, NamePatterns
 
 NAMES = [
     f"{prefix}layers.{layer}.{part}"

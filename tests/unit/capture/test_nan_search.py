@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +11,6 @@ import pytest
 
 from stepscope.spool import AFTER_LOSS, FROM_START
 from tests.conftest import Spool
-from tests.support.job_control import JOB_PYTHON
-
-if importlib.util.find_spec("torch") is None:  # importing it would take seconds
-    pytest.skip("needs PyTorch", allow_module_level=True)
 
 TRAININGS = Path(__file__).parent / "jobs" / "nan_trainings.py"
 ORIGINS = {
@@ -65,12 +59,7 @@ def run_trainings(directory: Path, start: str | None, *names: str) -> Trainings:
     spool = Spool(directory / "spool")
     spool.path.mkdir()
     out = directory / "out"
-    variables = spool.environment() | ({} if start is None else {"START": start})
-    done = subprocess.run(
-        [JOB_PYTHON, str(TRAININGS), str(out), *names],
-        env=variables, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    spool.run_torch(TRAININGS, str(out), *names, **({} if start is None else {"START": start}))
     rows = [line.split() for line in out.read_text().splitlines()]
     recorded = spool.drain()
     assert not recorded.notes

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
 
 import pytest
 
-if importlib.util.find_spec("torch") is None:
-    pytest.skip("needs PyTorch", allow_module_level=True)
+pytest.importorskip("torch")
 
 import torch
 
-from stepscope.capture.frameworks.pytorch.tensors.naming import ParameterNames
+from stepscope.capture.frameworks.pytorch.tensors.selection import ParameterNames
 
 
 def create(count: int) -> list[torch.nn.Parameter]:

@@ -39,24 +39,15 @@ def test_a_fork_inside_an_open_annotation(spool: Any) -> None:
     assert still_open == ["outer"], "the child has not ended the parent's interval"
 
 
-def test_a_child_that_records_nothing_leaves_no_directory(spool: Any) -> None:
+def test_a_fork_while_paused_stays_paused_and_leaves_no_directory(spool: Any) -> None:
     spool.run(
         """
         import os, stepscope
         with stepscope.annotate("a"):
-            pid = os.fork()
+            pid = os.fork()  # a child that records nothing
             if not pid:
                 os._exit(0)
             os.waitpid(pid, 0)
-        """
-    )
-    assert len(spool.drain().processes) == 1
-
-
-def test_a_fork_while_paused_stays_paused(spool: Any) -> None:
-    spool.run(
-        """
-        import os, stepscope
         stepscope.step(0)
         stepscope.stop_profiling()
         pid = os.fork()
@@ -67,7 +58,9 @@ def test_a_fork_while_paused_stays_paused(spool: Any) -> None:
             stepscope.step(2)
         """
     )
-    assert [r.value for r in spool.drain().of("step")] == [0, 2]
+    recorded = spool.drain()
+    assert [r.value for r in recorded.of("step")] == [0, 2]
+    assert len(recorded.processes) == 1
 
 
 def test_an_immediate_exit_loses_no_record(spool: Any) -> None:
@@ -103,45 +96,36 @@ def test_each_image_of_a_process_has_its_own_log(spool: Any) -> None:
     assert [r.value for r in recorded.of("step")] == [0, 1, 2, 3]
 
 
-def test_threads_write_concurrently(spool: Any) -> None:
-    spool.run(
-        """
-        import threading, stepscope
-        def work(k):
-            for n in range(5000):
-                with stepscope.annotate(f"thread {k}", part=n % 3):
-                    pass
-        threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
-        [t.start() for t in threads]
-        [t.join() for t in threads]
-        """
-    )
-    recorded = spool.drain()
-    assert recorded.count("annotation") == {f"thread {k}": 5000 for k in range(6)}
-    for k in range(6):
-        assert len({r.log for r in recorded.of("annotation", name=f"thread {k}")}) == 1
-    assert all(r.end and not r.depth for r in recorded.records)
-    assert {r.labels for r in recorded.records} == {f'{{"part": {n}}}' for n in range(3)}
-
-
-def test_threads_intern_the_same_name_concurrently(spool: Any) -> None:
-    """Many threads use a new name at the same time; each record has it."""
+def test_threads_write_and_intern_names_concurrently(spool: Any) -> None:
+    """Each record has its name, also one that many threads use for the first time at once."""
     spool.run(
         """
         import threading, sys, stepscope
         sys.setswitchinterval(1e-6)
         start = threading.Barrier(8)
-        def work():
+        def work(k):
             start.wait()
             for n in range(300):
                 with stepscope.annotate(f"name {n}"):
                     pass
-        threads = [threading.Thread(target=work) for _ in range(8)]
+            for n in range(5000):
+                with stepscope.annotate(f"thread {k}", part=n % 3):
+                    pass
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
         [t.start() for t in threads]
         [t.join() for t in threads]
         """
     )
-    assert spool.drain().count("annotation") == {f"name {n}": 8 for n in range(300)}
+    recorded = spool.drain()
+    assert recorded.count("annotation") == {
+        **{f"name {n}": 8 for n in range(300)},
+        **{f"thread {k}": 5000 for k in range(8)},
+    }
+    for k in range(8):
+        assert len({r.log for r in recorded.of("annotation", name=f"thread {k}")}) == 1
+    assert all(r.end and not r.depth for r in recorded.records)
+    labels = {r.labels for r in recorded.records if r.name.startswith("thread")}
+    assert labels == {f'{{"part": {n}}}' for n in range(3)}
 
 
 def test_a_process_describes_itself(spool: Any) -> None:

@@ -11,8 +11,8 @@ import pytest
 import stepscope
 from stepscope.capture import marks, session
 from stepscope.monitor.drain import SpoolDrain
-from stepscope.monitor.sample_log import SampleLog
 from stepscope.monitor.samplers import Sample
+from stepscope.monitor.spool_files import SampleLog
 from stepscope.spool import read_recording_end, write_recording_end
 from tests.conftest import Spool, _nothing_stored
 

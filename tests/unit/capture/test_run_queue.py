@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from stepscope.capture import stacks
-from stepscope.capture.run_queue import RunQueueDelay
+from stepscope.capture.stacks import RunQueueDelay
 
 
 @pytest.fixture

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -16,17 +14,20 @@ import pytest
 
 from stepscope.spool import TENSORS_VARIABLE, TensorPlan
 from tests.conftest import Spool
-from tests.support.under_stepscope import TORCHRUN
 from tests.unit.capture.test_tensor_recording import check_against, read_rows
 
-if importlib.util.find_spec("torch") is None:
-    pytest.skip("needs PyTorch", allow_module_level=True)
+pytest.importorskip("torch")
 
 import torch
 import torch.distributed as dist
 
-from stepscope.capture.frameworks.pytorch.tensors.shard_group import Joined, Part, ShardGroup
-from stepscope.capture.frameworks.pytorch.tensors.shard_layout import empty_row, join_parts
+from stepscope.capture.frameworks.pytorch.tensors.shards import (
+    Joined,
+    Part,
+    ShardGroup,
+    empty_row,
+    join_parts,
+)
 from stepscope.capture.frameworks.pytorch.tensors.statistics import (
     COLUMNS,
     HostSummary,
@@ -48,20 +49,8 @@ def train(
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Run the job, and return what it has saved."""
     text = "" if plan is None else plan.encode()
-    command = [word.replace("=2", f"={ranks}") for word in TORCHRUN]
-    for attempt in range(5):  # torch 2.13 aborts at the end of some gloo jobs, also without us
-        done = subprocess.run(
-            [*command, str(JOB), kind, str(out)],
-            env={**spool.environment(), TENSORS_VARIABLE: text, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-        )
-        if done.returncode == 0:
-            return dict(np.load(out).items())
-        assert "terminate called without an active exception" in done.stderr, done.stderr
-        assert attempt < 4, "torch aborts"
-    raise AssertionError
+    spool.run_torch(JOB, kind, str(out), ranks=ranks, **{TENSORS_VARIABLE: text})
+    return dict(np.load(out).items())
 
 
 def make_plan(**fields: Any) -> TensorPlan:
@@ -190,7 +179,7 @@ PARTS = dict(draw_parts())
 def test_a_loss_that_ranks_share(spool: Spool) -> None:
     """It is read only where that takes no communication: others may record nothing."""
     plan = TensorPlan(collections=("losses",))
-    spool.run(
+    spool.run_torch(
         """
         import torch
         from torch.distributed.device_mesh import init_device_mesh
@@ -331,7 +320,7 @@ def test_ranks_with_different_tensors(make_groups: Groups) -> None:
 
 def test_a_rank_that_does_not_come(make_groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of the process waits a moment for it, and the shards stay as they are."""
-    monkeypatch.setattr("stepscope.capture.frameworks.pytorch.tensors.shard_group.MAX_WAIT_S", 0.1)
+    monkeypatch.setattr("stepscope.capture.frameworks.pytorch.tensors.shards.MAX_WAIT_S", 0.1)
     first, _ = make_groups()
     first.submit(part(0, torch.ones(2)))
     (row,) = first.finish()
@@ -362,7 +351,7 @@ def test_a_group_that_cannot_be_made() -> None:
 def test_a_connection_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows do not wait for it: hostnames of other nodes may lead nowhere."""
     monkeypatch.setattr(
-        "stepscope.capture.frameworks.pytorch.tensors.shard_group.CONNECTION_TIMEOUT_S", 0.1
+        "stepscope.capture.frameworks.pytorch.tensors.shards.CONNECTION_TIMEOUT_S", 0.1
     )
     has_ended = threading.Event()
     group = ShardGroup((0, 1), 0, agreement="plan", connect=lambda _: has_ended.wait(TIMEOUT_S))
@@ -385,7 +374,7 @@ def test_ranks_that_record_other_tensors(
 ) -> None:
     """They are told apart by what they leave in the job's store, without a group."""
     monkeypatch.setattr(
-        "stepscope.capture.frameworks.pytorch.tensors.shard_group.MEETING_TIMEOUT_S", 0.2
+        "stepscope.capture.frameworks.pytorch.tensors.shards.MEETING_TIMEOUT_S", 0.2
     )
     store = dist.HashStore()
     monkeypatch.setattr(

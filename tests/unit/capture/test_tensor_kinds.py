@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +12,13 @@ import pytest
 from stepscope.monitor.node_writer import _make_process_info
 from stepscope.spool import TENSORS_VARIABLE, TensorPlan
 from tests.conftest import Spool
-from tests.unit.capture.test_tensor_recording import PREFACE, check_against, read_rows, record
-
-if importlib.util.find_spec("torch") is None:  # importing it would take seconds
-    pytest.skip("needs PyTorch", allow_module_level=True)
+from tests.unit.capture.test_tensor_recording import (
+    PREFACE,
+    check_against,
+    check_same,
+    read_rows,
+    record,
+)
 
 COLLECTIONS = ("weights", "biases", "gradients", "activations", "inputs", "outputs")
 KINDS = """
@@ -109,10 +111,8 @@ def test_elements_of_all_types(spool: Spool, tmp_path: Path) -> None:
     assert {row["dtype"] for row in rows} == {
         "float16", "bfloat16", "float8_e4m3fn", "float32", "float64", "complex64", "int64", "bool",
     }  # fmt: skip
-    spool.run(PREFACE + KINDS, saved, alone, **{TENSORS_VARIABLE: ""})
-    weights = dict(np.load(observed).items())
-    for name, array in np.load(alone).items():
-        assert weights[name].tobytes() == array.tobytes(), name
+    spool.run_torch(PREFACE + KINDS, saved, alone, **{TENSORS_VARIABLE: ""})
+    check_same(Path(observed), Path(alone))
     assert arrays["0 small"].size == 4
 
 
@@ -164,10 +164,8 @@ def test_the_training_is_the_same_bit_for_bit(spool: Spool, tmp_path: Path, way:
     plan = TensorPlan(collections=collections, interval=1, histograms=True)
     for name, text in (("alone", ""), ("observed", plan.encode())):
         out = str(tmp_path / f"{name}.npz")
-        spool.run(PREFACE + WAYS, way, out, **{TENSORS_VARIABLE: text})
-    observed = dict(np.load(tmp_path / "observed.npz").items())
-    for name, array in np.load(tmp_path / "alone.npz").items():
-        assert observed[name].tobytes() == array.tobytes(), name
+        spool.run_torch(PREFACE + WAYS, way, out, **{TENSORS_VARIABLE: text})
+    check_same(tmp_path / "observed.npz", tmp_path / "alone.npz")
     rows = read_rows(spool, "tensor_statistics")
     assert {row["step"] for row in rows} == {0, 1, 2, 3}
     assert {row["tensor"] for row in rows if row["collection"] == "weights"} == {
@@ -301,7 +299,7 @@ optimizer.step()
 
 def test_statistics_that_fail_are_switched_off(spool: Spool) -> None:
     plan = TensorPlan(collections=("weights",), interval=1)
-    done = spool.run(
+    done = spool.run_torch(
         PREFACE
         + """
 from stepscope.capture.frameworks.pytorch.tensors.statistics import HostSummary
@@ -314,7 +312,7 @@ HostSummary.summarize = fail
         STEPSCOPE_STRICT="0",
         **{TENSORS_VARIABLE: plan.encode()},
     )
-    alone = spool.run(PREFACE + ONE_STEP + "print(model.weight.tolist())")
+    alone = spool.run_torch(PREFACE + ONE_STEP + "print(model.weight.tolist())")
     assert done.stdout == alone.stdout
     notes = spool.drain().notes
     assert [note.partition(" at ")[0] for note in notes] == [
@@ -325,7 +323,7 @@ HostSummary.summarize = fail
 def test_sharded_gradients_of_a_scaled_fused_optimizer(spool: Spool) -> None:
     """Statistics and elements are those of this rank's shard, without the factor of the scaler."""
     plan = TensorPlan(collections=("gradients",), raw_patterns=("gradient/.*",), interval=1)
-    spool.run(
+    spool.run_torch(
         """
         import torch, torch.distributed as dist
         from torch.distributed.device_mesh import init_device_mesh
@@ -355,7 +353,7 @@ def test_sharded_gradients_of_a_scaled_fused_optimizer(spool: Spool) -> None:
 def test_the_graph_of_a_scaled_loss_is_released(spool: Spool, ranks: list[int] | None) -> None:
     """After the backward pass, and if there is none, when the script deletes the scaled loss."""
     plan = TensorPlan(collections=("losses",), interval=1, ranks=ranks)
-    spool.run(
+    spool.run_torch(
         """
         import weakref, torch
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,6 @@ from stepscope.monitor.drain import SpoolDrain
 from stepscope.spool import TENSORS_VARIABLE, SpoolTree, TensorPlan
 from stepscope.store import DictColumn
 from tests.conftest import Spool, _nothing_stored
-
-if importlib.util.find_spec("torch") is None:  # importing it would take seconds
-    pytest.skip("needs PyTorch", allow_module_level=True)
 
 ALL = ("weights", "biases", "gradients", "losses")
 PREFACE = """
@@ -40,7 +36,7 @@ def finish():
 def record(spool: Spool, code: str, *arguments: str, **fields: Any) -> list[dict[str, Any]]:
     """Run a script, and return its rows of statistics."""
     plan = TensorPlan(**{"collections": ALL, "interval": 1, **fields})
-    spool.run(PREFACE + code, *arguments, **{TENSORS_VARIABLE: plan.encode()})
+    spool.run_torch(PREFACE + code, *arguments, **{TENSORS_VARIABLE: plan.encode()})
     return read_rows(spool, "tensor_statistics")
 
 
@@ -74,6 +70,14 @@ def check_against(saved: Path, rows: list[dict[str, Any]]) -> None:
         assert row["std"] == pytest.approx(values.std(), rel=1e-6, abs=1e-12)
         assert row["l1"] == pytest.approx(np.abs(values).sum(), rel=1e-6)
         assert row["l2"] == pytest.approx(np.sqrt((values**2).sum()), rel=1e-6)
+
+
+def check_same(observed: Path, alone: Path) -> None:
+    """Compare what two trainings have saved bit by bit."""
+    arrays, expected = (dict(np.load(path).items()) for path in (observed, alone))
+    assert arrays.keys() == expected.keys()
+    for name, array in expected.items():
+        assert arrays[name].tobytes() == array.tobytes(), name
 
 
 TRAINING = """
@@ -132,11 +136,8 @@ def test_the_training_is_the_same_bit_for_bit(spool: Spool, tmp_path: Path) -> N
     plan = TensorPlan(collections=ALL, interval=1, histograms=True, raw_patterns=[".*"])
     for name, text in (("without", ""), ("with", plan.encode())):
         assert not read_rows(spool, "tensor_statistics")  # nothing without a plan
-        spool.run(code, str(tmp_path / f"{name}.npz"), **{TENSORS_VARIABLE: text})
-    observed, alone = (dict(np.load(tmp_path / f"{n}.npz").items()) for n in ("with", "without"))
-    assert observed.keys() == alone.keys()
-    for name, array in alone.items():
-        assert observed[name].tobytes() == array.tobytes(), name
+        spool.run_torch(code, str(tmp_path / f"{name}.npz"), **{TENSORS_VARIABLE: text})
+    check_same(tmp_path / "with.npz", tmp_path / "without.npz")
 
 
 @pytest.mark.seed("DBT-02")
@@ -146,8 +147,7 @@ def test_tensors_are_selected_by_name(spool: Spool, tmp_path: Path) -> None:
         spool, f"SPARSE = True\n{TRAINING}", str(tmp_path / "s"), collections=(), patterns=patterns
     )
     assert {row["tensor"] for row in rows} == {
-        "shared.weight",
-        "shared.bias",
+        *("shared.weight", "shared.bias"),
         "gradient/head.weight",
     }
 
@@ -217,7 +217,7 @@ for _ in range(2):
 def test_losses(spool: Spool) -> None:
     """The value on which `backward` is called, before a GradScaler multiplies it."""
     plan = TensorPlan(collections=("losses",))
-    done = spool.run(
+    done = spool.run_torch(
         PREFACE
         + """
 model = nn.Linear(3, 1)
@@ -250,7 +250,7 @@ print(json.dumps(losses))
 def test_gradients_of_a_closure(spool: Spool, optimizer: str) -> None:
     """They are made inside the step: those of this one are recorded, and none of the one before."""
     plan = TensorPlan(collections=("weights", "gradients"), interval=1)
-    done = spool.run(
+    done = spool.run_torch(
         PREFACE
         + f"""
 model = nn.Linear(3, 1)
@@ -314,7 +314,7 @@ for _ in range(4):
 
 def test_one_odd_backward_pass_costs_only_its_loss(spool: Spool) -> None:
     plan = TensorPlan(collections=("losses",))
-    spool.run(
+    spool.run_torch(
         PREFACE
         + """
 from torch.func import grad, vmap

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,8 +13,7 @@ import pytest
 from stepscope.monitor.row_files import SIDE_BINS, bin_edges, narrow
 from stepscope.native_library import NativeLibrary, find_compiler
 
-if importlib.util.find_spec("torch") is None:
-    pytest.skip("needs PyTorch", allow_module_level=True)
+pytest.importorskip("torch")
 
 import torch
 

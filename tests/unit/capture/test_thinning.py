@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from stepscope.capture import thinning
-from stepscope.capture.thinning import ADJUSTMENT_COUNT, MAX_EVERY, SHARE, Thinning
+from stepscope.capture.frameworks.pytorch import loading
+from stepscope.capture.frameworks.pytorch.loading import (
+    ADJUSTMENT_COUNT,
+    MAX_EVERY,
+    SHARE,
+    Thinning,
+)
 
 SCRIPT = """
 import time, torch
@@ -48,7 +52,7 @@ def record(thinner: Thinning, clock: list[int], *, interval_ns: int, cost_ns: fl
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     now = [1]
-    monkeypatch.setattr(thinning.time, "monotonic_ns", lambda: now[0])
+    monkeypatch.setattr(loading.time, "monotonic_ns", lambda: now[0])
     return now
 
 
@@ -78,13 +82,12 @@ def test_details_return_when_the_job_becomes_slower(clock: list[int]) -> None:
 def run_job(
     spool: Any, *, steps: int, seconds: float, workers: int = 0
 ) -> tuple[Any, Counter[str]]:
-    spool.run(SCRIPT.format(steps=steps, seconds=seconds, workers=workers))
+    spool.run_torch(SCRIPT.format(steps=steps, seconds=seconds, workers=workers))
     drained = spool.drain()
     assert not drained.notes
     return drained, Counter(r.kind for r in drained.records if r.table == "spans")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
 @pytest.mark.parametrize("workers", [0, 1])
 def test_tiny_steps_are_exact_and_their_details_thinned(spool: Any, workers: int) -> None:
     steps = 1000
@@ -100,7 +103,6 @@ def test_tiny_steps_are_exact_and_their_details_thinned(spool: Any, workers: int
     assert len(values) == (steps if workers else counts["samples"])
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
 def test_long_steps_are_recorded_in_detail(spool: Any) -> None:
     steps = 2 * ADJUSTMENT_COUNT + 2
     drained, counts = run_job(spool, steps=steps, seconds=0.025)

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
+from tests.conftest import Spool
 
-if importlib.util.find_spec("torch") is None:  # importing it would take seconds
-    pytest.skip("needs PyTorch", allow_module_level=True)
-
-TIMEOUT_S = 120
 SCRIPT = """
-import inspect, pickle, sys
+import inspect, os, pickle, sys
 import torch
 import torch.distributed as dist
 from torch.distributed import P2POp, batch_isend_irecv, irecv, isend
@@ -23,8 +16,9 @@ signature = inspect.signature(isend)
 from stepscope.capture.frameworks.pytorch import transfers
 transfers.install()
 
-rank = int(sys.argv[1])
-dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2)
+child = os.fork()
+rank = int(child == 0)
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=rank, world_size=2)
 
 def swap(send, receive):
     received = torch.empty(3)
@@ -47,24 +41,11 @@ assert transfers.count_transfers() == 7
 assert {one["peer"] for one in transfers.describe_transfers()} == {1 - rank}
 assert [one["kind"] for one in transfers.describe_transfers()][:2] == ["isend", "irecv"]
 dist.barrier()
-print("swapped", flush=True)
+assert not child or os.waitpid(child, 0)[1] == 0
 """
 
 
-def test_functions_that_were_bound_before_stay_valid_in_batches(tmp_path: Path) -> None:
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, str(rank), str(tmp_path / "store")],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        outputs = [rank.communicate(timeout=TIMEOUT_S) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-    assert [out for out, _ in outputs] == ["swapped\n"] * 2, [error for _, error in outputs]
+def test_functions_that_were_bound_before_stay_valid_in_batches(
+    spool: Spool, tmp_path: Path
+) -> None:
+    spool.run_torch(SCRIPT, str(tmp_path / "store"), STEPSCOPE_SPOOL="")

@@ -3,7 +3,6 @@ should, in the recording and while it runs."""
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +11,6 @@ import pytest
 
 from stepscope.analysis import Spans, find_steps
 from stepscope.spool import Flag
-
-if importlib.util.find_spec("torch") is None:  # importing it would take seconds
-    pytest.skip("needs PyTorch", allow_module_level=True)
 
 STEPS = 6
 SCRIPT = """
@@ -158,7 +154,7 @@ class Loop:
 
 @pytest.fixture(scope="module")
 def loops(module_spool: Any) -> dict[str, Loop]:
-    module_spool.run(SCRIPT)
+    module_spool.run_torch(SCRIPT)
     recorded = module_spool.drain()
     assert not recorded.notes
     loops = {}

@@ -6,7 +6,7 @@ from typing import Any
 
 JOB = """
 from stepscope.capture.frameworks.progress import progress
-from stepscope.capture.frameworks.versions import record_versions
+from stepscope.capture.frameworks.progress import record_versions
 
 def fail():
     raise AttributeError("__version__")

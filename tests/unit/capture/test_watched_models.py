@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import subprocess
-import sys
-import textwrap
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from stepscope.spool import TENSORS_VARIABLE, TensorPlan
-from stepscope.store import open_run
 from tests.conftest import Spool
 from tests.unit.capture.test_tensor_recording import read_rows
-
-if importlib.util.find_spec("torch") is None:  # importing it would take seconds
-    pytest.skip("needs PyTorch", allow_module_level=True)
 
 TRAINING = """
 import sys, torch, stepscope
@@ -53,7 +44,7 @@ def names_by_step(spool: Spool) -> dict[int, set[str]]:
 )
 def test_tensors_of_one_model(spool: Spool, model: str) -> None:
     watch = 'stepscope.watch(critic, ["weights", "gradients", "activations", "inputs"], interval=2)'
-    spool.run(TRAINING.replace("WATCH", watch) + f"\ntrain({model})")
+    spool.run_torch(TRAINING.replace("WATCH", watch) + f"\ntrain({model})")
     expected = {"0.weight", "gradient/0.weight", "gradient/0.bias", "activation/0"}
     if model.startswith("lambda"):  # the outermost call is one of the watched model
         expected.add("model_input/0")
@@ -68,7 +59,7 @@ for part in range(2):
     stepscope.record(labels=[part])
     stepscope.start_profiling()
 """
-    spool.run(TRAINING.replace("WATCH", watch) + later)
+    spool.run_torch(TRAINING.replace("WATCH", watch) + later)
     assert names_by_step(spool) == {step: {"0.weight"} for step in range(4, 8)}
     assert [row["row_name"] for row in read_rows(spool, "tensor_values")] == ["1"]
 
@@ -78,7 +69,7 @@ def test_of_two_models_and_of_batches(spool: Spool) -> None:
 stepscope.watch(generator, ["weights", "labels"], steps=[1, 3])
 stepscope.watch(critic)
 """
-    spool.run(TRAINING.replace("WATCH", watch) + "\ntrain(both)\n"
+    spool.run_torch(TRAINING.replace("WATCH", watch) + "\ntrain(both)\n"
               "for _ in range(3): stepscope.record(labels=[1, 1])")  # fmt: skip
     names = {"0.weight", "Sequential.0.weight"}
     assert names_by_step(spool) == {1: names, 3: names}
@@ -118,7 +109,7 @@ def test_an_option_of_each_kind_together(spool: Spool) -> None:
             with torch.no_grad():
                 model(torch.ones(2, 3))
     """
-    spool.run(code)
+    spool.run_torch(code)
     rows = read_rows(spool, "tensor_statistics")
     steps: dict[tuple[str, str], list[int]] = {}
     for row in rows:
@@ -146,7 +137,7 @@ stepscope.watch(critic, "losses")
     training = TRAINING.replace(
         "        for optimizer in", f"        {clip}\n        for optimizer in"
     )
-    spool.run(training.replace("WATCH", watch) + "\ntrain(both)")
+    spool.run_torch(training.replace("WATCH", watch) + "\ntrain(both)")
     scalars = Counter(r.name for r in spool.drain().records if r.table == "scalars")
     names = ("loss/Sum", "gradient_clipping/norm", "gradient_clipping/norm_ratio")
     assert scalars == dict.fromkeys(names, 4)
@@ -160,13 +151,13 @@ def test_the_command_line_wins_and_without_a_run_nothing_happens(
     plan = TensorPlan(patterns=("0.0.weight",), interval=1).encode()
     if not has_spool:
         code = 'import os; del os.environ["STEPSCOPE_SPOOL"]\n' + code
-    spool.run(code, **{TENSORS_VARIABLE: plan if has_spool else ""})
+    spool.run_torch(code, **{TENSORS_VARIABLE: plan if has_spool else ""})
     expected = {step: {"0.0.weight"} for step in range(4)} if has_spool else {}
     assert names_by_step(spool) == expected
 
 
 def test_impossible_arguments(spool: Spool) -> None:
-    spool.run(
+    spool.run_torch(
         """
         import torch, stepscope
         from stepscope.errors import UsageError
@@ -187,27 +178,3 @@ def test_impossible_arguments(spool: Spool) -> None:
                 raise AssertionError(arguments)
         """
     )
-
-
-def test_without_stepscope_run(tmp_path: Path) -> None:
-    script = """
-        import torch, stepscope
-        stepscope.start_profiling("run")
-        model = torch.nn.Linear(2, 2)
-        stepscope.watch(model, ["weights", "labels"], interval=1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(3):
-            model(torch.ones(1, 2)).sum().backward()
-            optimizer.step()
-            stepscope.record(labels=[0, 1])
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        capture_output=True, text=True, cwd=tmp_path, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    reader = open_run(tmp_path / "run")
-    steps = reader.sql("SELECT step FROM tensor_statistics WHERE tensor = 'weight' ORDER BY step")
-    assert steps["step"].tolist() == [0, 1, 2]
-    counts = reader.sql("SELECT row_name, sum(value) AS n FROM tensor_values GROUP BY ALL")
-    assert dict(zip(counts["row_name"], counts["n"], strict=True)) == {"0": 3, "1": 3}

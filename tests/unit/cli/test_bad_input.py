@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,15 +11,7 @@ import pytest
 
 from stepscope.schema import SCHEMA_VERSION
 from stepscope.testing import RunBuilder
-from tests.support.command import run_command
-
-STEPSCOPE = [sys.executable, "-m", "stepscope"]
-
-
-def stepscope(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*STEPSCOPE, *arguments], capture_output=True, text=True, timeout=60, cwd=tmp_path
-    )
+from tests.support.command import run_command, run_process
 
 
 @pytest.mark.parametrize(
@@ -61,10 +52,7 @@ def stepscope(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[st
         (["recover", "s3://"], "is not a bucket URL"),
         (["diagnose", "s3://"], "is not a bucket URL"),
         (["diagnose", "http://host/run"], "http://host/run cannot be a run: use a directory, or a"),
-        (
-            ["diagnose", "http://host/a b"],
-            "with `stepscope import 'http://host/a b' -o RUN`.",
-        ),
+        (["diagnose", "http://host/a b"], "with `stepscope import 'http://host/a b' -o RUN`."),
         (["show", "http://host/run", "steps"], "Import a trace from a URL with `stepscope import"),
         (
             ["show", "file:///run", "steps"],
@@ -167,7 +155,7 @@ def test_a_machine_with_only_python3(
     (tmp_path / "bin" / "python3").symlink_to(sys.executable)
     (tmp_path / "here.py").write_text("print('hello')\n")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    done = stepscope(tmp_path, "run", "--", *command)
+    done = run_command(tmp_path, "run", "--", *command)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.endswith(f": stepscope run -- {suggestion}")
@@ -176,8 +164,7 @@ def test_a_machine_with_only_python3(
 
 
 def test_a_run_of_a_later_version(tmp_path: Path) -> None:
-    stepscope(tmp_path, "run", "--out", "run", "--", "true")
-    manifest = tmp_path / "run" / "run.json"
+    manifest = RunBuilder(tmp_path / "run").write() / "run.json"
     later = json.loads(manifest.read_text()) | {"schema_version": SCHEMA_VERSION + 1}
     manifest.write_text(json.dumps(later))
     done = run_command(tmp_path, "diagnose", "run")
@@ -187,51 +174,30 @@ def test_a_run_of_a_later_version(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_run_directory_is_not_written_twice(tmp_path: Path) -> None:
-    first = stepscope(tmp_path, "run", "--out", "run", "--", "true")
-    assert first.returncode == 0
-    before = (tmp_path / "run" / "run.json").read_bytes()
-    second = stepscope(tmp_path, "run", "--out", "run", "--", "true")
-    assert second.returncode == 2
-    assert "already holds a run" in second.stderr
-    assert (tmp_path / "run" / "run.json").read_bytes() == before
-
-
 def test_a_command_that_cannot_start_leaves_no_trace(tmp_path: Path) -> None:
     script = tmp_path / "no_shebang"
     script.write_text("print('hello')\n")
     script.chmod(0o755)
     (tmp_path / "empty").mkdir()
-    done = stepscope(tmp_path, "run", "--out", "empty", "--", "./no_shebang")
+    done = run_process(tmp_path, "run", "--out", "empty", "--", "./no_shebang")
     assert done.returncode == 2
     assert "Cannot start './no_shebang': Exec format error" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["no_shebang"]
 
 
-def test_json_of_every_command_is_json(tmp_path: Path) -> None:
-    done = stepscope(tmp_path, "run", "--json", "--out", "run", "--", "true")
+def test_json_of_a_recorded_job_is_json(tmp_path: Path) -> None:
+    done = run_process(tmp_path, "run", "--json", "--out", "run", "--", "true")
     assert done.returncode == 0
     assert json.loads(done.stdout)["suspect"] == "insufficient_evidence"
-    for arguments in (
-        ["diagnose", "run"],
-        ["show", "run", "overview"],
-        ["show", "run", "steps"],
-        ["show", "run", "system"],
-        ["show", "run", "input-pipeline"],
-        ["recover", "run"],
-        ["doctor"],
-    ):
-        answer = run_command(tmp_path, *arguments, "--json")
+    before = (tmp_path / "run" / "run.json").read_bytes()
+    second = run_command(tmp_path, "run", "--out", "run", "--", "true")
+    assert second.returncode == 2
+    assert "already holds a run" in second.stderr
+    assert (tmp_path / "run" / "run.json").read_bytes() == before
+    for words in ("diagnose run", "show run overview", "recover run"):  # and see test_show.py
+        answer = run_command(tmp_path, *words.split(), "--json")
         assert answer.returncode == 0, answer.stderr
         assert isinstance(json.loads(answer.stdout), dict)
-        assert run_command(tmp_path, *arguments).returncode == 0
-
-
-def test_help_names_every_command(tmp_path: Path) -> None:
-    done = run_command(tmp_path, "--help")
-    for command in ("run", "show", "diagnose", "recover", "doctor"):
-        assert f"  {command} " in done.stdout
-        assert run_command(tmp_path, command, "--help").returncode == 0
 
 
 def test_json_before_the_command_is_the_option_of_the_command(tmp_path: Path) -> None:

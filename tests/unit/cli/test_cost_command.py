@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from stepscope.cli.cost import command
-from stepscope.cli.price_options import recorded_prices
+from stepscope.cli.commands.cost import command
+from stepscope.cli.options.prices import recorded_prices
 from stepscope.cli.writers import write
 from stepscope.cli.writers.cost import write_before_after
 from stepscope.comparison.before_after import NO_FULL_RUN, Side, compare_before_after
@@ -35,14 +35,18 @@ def starving(path: Path, wait: int = 60) -> RunBuilder:
     return run
 
 
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(starving(tmp_path_factory.mktemp("cost") / "run").write())
+
+
 def asked(*arguments: str) -> str:
     done = CliRunner().invoke(command, list(arguments))
     assert done.exception is None, done.output
     return done.output
 
 
-def test_the_text(tmp_path: Path) -> None:
-    path = str(starving(tmp_path / "run").write())
+def test_the_text(path: str) -> None:
     text = asked(path, "--usd-per-hour", "36", "--epochs", "30")
     assert "$0.20 for 1 x $36.00 an hour x 20 s" in text
     assert "set on the command line" in text
@@ -70,41 +74,40 @@ def test_a_share_says_what_it_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "Evaluate less at a time: if evaluation ran a tenth as often" in shares
 
 
-def test_json(tmp_path: Path) -> None:
-    path = str(starving(tmp_path / "run").write())
+def test_json(path: str) -> None:
     payload = json.loads(asked(path, "--instance-type", "p3.2xlarge", "--json"))
     assert payload["price"]["as_of"] == "2026-01-19"
     assert payload["hour_usd"] == 3.06
 
 
-@pytest.mark.parametrize("option", ["--epochs", "--hours"])
-@pytest.mark.parametrize("wrong", ["nan", "inf", "-1", "0", "1e10", "many"])
-def test_what_is_no_amount(tmp_path: Path, option: str, wrong: str) -> None:
-    """NaN is below and above nothing: a range alone lets it through."""
-    done = CliRunner().invoke(command, ["run", option, wrong])
-    assert done.exit_code == 2
-    assert f"'{wrong}' is not a number above 0 and at most 1,000,000,000." in done.output
+AMOUNT = "is not a number above 0 and at most 1,000,000,000."
+PRICE = "is not a price in dollars per hour, e.g. 3.06 (at most a million)."
 
 
-@pytest.mark.parametrize("wrong", ["nan", "inf", "-1", "1e30", "1e999999", "1e99999999999", "much"])
-def test_what_is_no_price(tmp_path: Path, wrong: str) -> None:
-    done = CliRunner().invoke(command, ["run", "--usd-per-hour", wrong])
-    assert done.exit_code == 2
-    assert f"'{wrong}' is not a price in dollars per hour, e.g. 3.06 (at most a million)." in (
-        done.output
-    )
+@pytest.mark.parametrize(
+    ("option", "values", "says"),
+    [
+        ("--epochs", "nan inf -1 0 1e10 many", AMOUNT),  # NaN is below and above nothing
+        ("--hours", "nan inf -1 0 1e10 many", AMOUNT),
+        ("--usd-per-hour", "nan inf -1 1e30 1e999999 1e99999999999 much", PRICE),
+    ],
+)
+def test_what_is_no_amount(option: str, values: str, says: str) -> None:
+    for wrong in values.split():
+        done = CliRunner().invoke(command, ["run", option, wrong])
+        assert done.exit_code == 2
+        assert f"'{wrong}' {says}" in done.output
 
 
-def test_without_a_price(tmp_path: Path) -> None:
-    text = " ".join(asked(str(starving(tmp_path / "run").write())).split())
+def test_without_a_price(path: str) -> None:
+    text = " ".join(asked(path).split())
     assert "No price: machine price not known" in text
     assert "--instance-type" in text
 
 
-def test_a_file_of_prices(tmp_path: Path) -> None:
+def test_a_file_of_prices(path: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(OWN)
-    path = str(starving(tmp_path / "run").write())
     text = asked(path, "--instance-type", "rig", "--prices", str(file))
     assert "price of rig, from your own price file, as of 2026-05-01" in text
 
@@ -155,7 +158,7 @@ def test_advice_as_text() -> None:
     empty |= {"run_id": "r", "instance_count": 3, "duration_ns": 1, "machine_hours": 1.0}
     empty |= {"fixes": [], "projections": [], "right_sizing": advice, "damage": []}
     out = io.StringIO()
-    write(Console(file=out, width=120), Cost(**empty))  # type: ignore[arg-type]
+    write(Console(file=out, width=120), Cost(**empty))
     text = out.getvalue()
     for part in (
         "2 x ml.p3.2xlarge", "$1.07", "$5.09 (82.6%)", "81%", "- a: low", "- if b holds",

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stepscope.cli.debugger_options import read_settings, translate, translate_pattern
-from stepscope.cli.run import command as run
+from stepscope.cli.commands.run import command as run
+from stepscope.cli.options.debugger import read_settings, translate, translate_pattern
 from stepscope.compat.debugger import (
     SMS,
     CollectionConfig,
@@ -41,63 +41,38 @@ def notes(*settings: Any) -> str:
     return " ".join(translate(settings, now_s=NOW_S)[1])
 
 
-@pytest.mark.seed("DBP-02", "DBP-03")
-def test_interval_and_window_of_the_profiler() -> None:
-    config = ProfilerConfig(
-        system_monitor_interval_millis=200,
-        framework_profile_params=FrameworkProfile(start_step=2, num_steps=7),
-    )
-    assert options(config) == {
-        "interval": 200,
-        "schedule": ["start_step=2,num_steps=7"],
-        "window": "asked",
-        "stacks": True,
-    }
+def profile(**fields: Any) -> dict[str, Any]:
+    """Options of a profile with these fields."""
+    return options(ProfilerConfig(framework_profile_params=FrameworkProfile(**fields)))
+
+
+@pytest.mark.seed("DBP-02", "DBP-03", "DBP-11", "SMP-05")
+def test_settings_of_the_profiler() -> None:
+    steps = FrameworkProfile(start_step=2, num_steps=7)
+    config = ProfilerConfig(system_monitor_interval_millis=200, framework_profile_params=steps)
+    window = {"schedule": ["start_step=2,num_steps=7"], "window": "asked", "stacks": True}
+    assert options(config) == {"interval": 200, **window}
+    off = ProfilerConfig(framework_profile_params=steps, disable_profiler=True)
+    assert options(off) == {"window": "off"}
+    limited = ProfilerConfig(profiler_params=Profiler(cpu_profiling_duration=3600))
+    assert options(limited) == {"cpu-profiling-duration": 3600}
 
 
 @pytest.mark.seed("DBP-04", "DBP-05", "DBP-06")
-def test_default_steps_of_each_part() -> None:
-    (detailed, python) = options(ProfilerConfig(framework_profile_params=FrameworkProfile()))[
-        "schedule"
-    ]
-    assert detailed == "start_step=5,num_steps=1"
-    assert python == "start_step=9,num_steps=3"
+def test_steps_and_times_of_each_part() -> None:
+    assert profile()["schedule"] == ["start_step=5,num_steps=1", "start_step=9,num_steps=3"]
     assert DataloaderProfilingConfig().start_step == 7
-
-
-def test_parts_come_before_the_range_and_overlapping_parts_are_one_window() -> None:
-    profile = FrameworkProfile(
-        start_step=100,
-        detailed_profiling_config=DetailedProfilingConfig(start_step=10, num_steps=4),
-        python_profiling_config=PythonProfilingConfig(start_step=12, num_steps=6),
-    )
-    values = options(ProfilerConfig(framework_profile_params=profile))
-    assert values["schedule"] == ["start_step=10,num_steps=8"]
-    only_loader = FrameworkProfile(dataloader_profiling_config=DataloaderProfilingConfig())
-    assert options(ProfilerConfig(framework_profile_params=only_loader)) == {
-        "schedule": [],
-        "window": "asked",
+    # Parts come before the range, and overlapping parts are one window.
+    parts = {
+        "detailed_profiling_config": DetailedProfilingConfig(start_step=10, num_steps=4),
+        "python_profiling_config": PythonProfilingConfig(start_step=12, num_steps=6),
     }
-
-
-def test_a_window_by_time_counts_from_the_start_of_the_job() -> None:
-    profile = FrameworkProfile(start_unix_time=NOW_S + 60, duration=2.5)
-    values = options(ProfilerConfig(framework_profile_params=profile))
-    assert values["schedule"] == ["start_time=60.000,duration=2.500"]
-
-
-@pytest.mark.seed("SMP-05")
-def test_limits_of_sagemaker_profiler() -> None:
-    config = ProfilerConfig(profiler_params=Profiler(cpu_profiling_duration=3600))
-    assert options(config) == {"cpu-profiling-duration": 3600}
-
-
-@pytest.mark.seed("DBP-11")
-def test_the_switch_turns_windows_off() -> None:
-    profile = FrameworkProfile(start_step=5)
-    assert options(ProfilerConfig(framework_profile_params=profile, disable_profiler=True)) == {
-        "window": "off"
-    }
+    assert profile(start_step=100, **parts)["schedule"] == ["start_step=10,num_steps=8"]
+    only_loader = profile(dataloader_profiling_config=DataloaderProfilingConfig())
+    assert only_loader == {"schedule": [], "window": "asked"}
+    # A window by time counts from the start of the job.
+    timed = profile(start_unix_time=NOW_S + 60, duration=2.5)
+    assert timed["schedule"] == ["start_time=60.000,duration=2.500"]
 
 
 def test_rules_with_parameters_and_actions() -> None:
@@ -135,90 +110,79 @@ def test_a_custom_rule() -> None:
         Rule.custom(name="Mine", source="rules/mine.py")
 
 
+RELU = {"include_regex": ".*relu_output", "save_histogram": True}
+
+
 @pytest.mark.parametrize(
     ("collections", "hook_parameters", "expected"),
     [
         (
-            [CollectionConfig("gradients", {"save_interval": "100"})],
+            {"gradients": {"save_interval": "100"}},
             {},
             {"tensors": "gradients,losses", "tensors-every": 100},
         ),
-        ([], {}, {"tensors": "losses", "tensors-every": 500}),
+        ({}, {}, {"tensors": "losses", "tensors-every": 500}),
         (
-            [CollectionConfig("weights"), CollectionConfig("biases")],
+            {"weights": {}, "biases": {}},
             {"save_interval": "10", "start_step": "20", "end_step": "80"},
             {"tensors": "weights,biases,losses", "tensors-every": 10, "tensors-steps": "20:80"},
         ),
         (
-            [
-                CollectionConfig("weights", {"save_interval": 6, "start_step": 3}),
-                CollectionConfig("gradients", {"save_interval": 4}),
-            ],
+            {"weights": {"save_interval": 6, "start_step": 3}, "gradients": {"save_interval": 4}},
             {},
             {"tensors": "weights,gradients,losses", "tensors-every": 2},
         ),
         (
-            [CollectionConfig("gradients", {"save_steps": "5,7,9"})],
+            {"gradients": {"save_steps": "5,7,9"}},
             {},
             {"tensors": "gradients,losses", "tensors-steps": "5,7,9"},
         ),
         (
-            [CollectionConfig("mine", {"include_regex": ".*relu_output", "save_histogram": True})],
+            {"mine": RELU},
             {},
-            {
-                "tensors": "losses",
-                "tensors-matching": [r"activation/.*relu(\.\d+)?"],
-                "tensors-every": 500,
-                "tensor-histograms": True,
-            },
+            {"tensors": "losses", "tensors-every": 500, "tensor-histograms": True}
+            | {"tensors-matching": [r"activation/.*relu(\.\d+)?"]},
         ),
         (
-            [CollectionConfig("losses"), CollectionConfig("layers", {"eval.save_interval": "6"})],
+            {"losses": {}, "layers": {"eval.save_interval": "6"}},
             {"train.save_interval": "20", "save_interval": "3", "eval.save_interval": "4"},
             {"tensors": "losses,activations", "tensors-every": 20, "tensors-eval-every": 2},
         ),
-        ([CollectionConfig("hyperparameters")], {}, {}),
+        ({"hyperparameters": {}}, {}, {}),
     ],
 )
 @pytest.mark.seed("DBT-02", "DBT-03")
 def test_collections(
-    collections: list[CollectionConfig], hook_parameters: dict[str, str], expected: dict[str, Any]
+    collections: dict[str, Any], hook_parameters: dict[str, str], expected: dict[str, Any]
 ) -> None:
-    hook = DebuggerHookConfig(collection_configs=collections, hook_parameters=hook_parameters)
+    configs = [CollectionConfig(name, parameters) for name, parameters in collections.items()]
+    hook = DebuggerHookConfig(collection_configs=configs, hook_parameters=hook_parameters)
     assert options(hook) == expected
 
 
-def test_steps_of_a_save_config() -> None:
+def test_what_has_no_effect_is_said() -> None:
     hook = DebuggerHookConfig(save_config=SaveConfig(save_interval=50, end_step=300))
     assert options(hook) == {"tensors": "losses", "tensors-every": 50, "tensors-steps": "0:300"}
-
-
-def test_what_has_no_effect_is_said() -> None:
+    saves = {"weights": {"save_interval": 6}, "gradients": {"save_interval": 4}}
+    saves["losses"] = {"save_steps": "5,7"}
     hook = DebuggerHookConfig(
         s3_output_path="s3://bucket",
-        collection_configs=[
-            CollectionConfig("weights", {"save_interval": 6}),
-            CollectionConfig("gradients", {"save_interval": 4}),
-            CollectionConfig("losses", {"save_steps": "5,7"}),
-        ],
+        collection_configs=[CollectionConfig(name, value) for name, value in saves.items()],
     )
     assert "save_steps 5,7 has no effect, because other collections have none" in notes(hook)
     assert "s3_output_path has no effect; name the run with --out" in notes(hook)
     assert "collections differ in the steps that they save" in notes(hook)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "translated"),
-    [
+def test_expressions_match_a_start_of_a_name() -> None:
+    for pattern, translated in (
         (".*relu_output", r"activation/.*relu(\.\d+)?"),
         ("fc1_input_0", r"input/fc1(\.\d+)?"),
         ("^(?!gradient).*weight", "(?!gradient).*weight.*"),
         ("^gradient", "gradient.*"),
         (r"fc\.bias$", r"fc\.bias"),
-    ],
-)
-def test_expressions_match_a_start_of_a_name(pattern: str, translated: str) -> None:
-    assert translate_pattern(pattern) == translated
+    ):
+        assert translate_pattern(pattern) == translated
 
 
 @pytest.mark.parametrize(

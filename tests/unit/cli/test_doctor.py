@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 
-from stepscope.cli import environment
-from stepscope.cli.doctor import examine
-from stepscope.cli.environment import Fault
-from stepscope.cli.places import SHARED_MEMORY
+from stepscope.cli.commands import doctor
+from stepscope.cli.commands.doctor import Fault, examine
+from stepscope.cli.job.places import SHARED_MEMORY
 from tests.support.command import run_command
 from tests.support.permissions import UNPRIVILEGED_UID, public_directory, restricted  # noqa: F401 - a fixture
 
@@ -126,8 +125,8 @@ def test_no_directory_for_the_spool(tmp_path: Path, namespace: tuple[str, ...]) 
 
 
 def test_no_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "SHARED_MEMORY", tmp_path / "shm")
-    (fault,) = environment.check_shared_memory()
+    monkeypatch.setattr(doctor, "SHARED_MEMORY", tmp_path / "shm")
+    (fault,) = doctor.check_shared_memory()
     assert fault.finding == f"{tmp_path}/shm does not exist."
 
 
@@ -148,14 +147,16 @@ def test_a_working_directory_of_another_user(
 ) -> None:
     monkeypatch.chdir(public_directory)
     with restricted([public_directory], 0o555):
-        (fault,) = environment.check_run_directory()
+        (fault,) = doctor.check_run_directory()
     assert f"{public_directory} cannot be written: Permission denied." in fault.finding
     assert not list(public_directory.iterdir())
 
 
 def test_stacks_are_a_kind_of_data_and_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only `stepscope attach` needs them."""
-    monkeypatch.setattr("stepscope.cli.doctor.explain_missing_stacks", lambda: "no py-spy.")
+    monkeypatch.setattr(
+        "stepscope.cli.commands.doctor.explain_missing_stacks", lambda: "no py-spy."
+    )
     (check,) = (c for c in examine().checks if c.name == "stacks with attach")
     assert (check.available, check.detail) == (False, "no py-spy.")
 
@@ -183,20 +184,20 @@ def test_stacks_from_outside(
     for name in ("sh", "sleep"):
         (public_directory / name).symlink_to(shutil.which(name) or "")
     monkeypatch.setenv("PATH", str(public_directory))
-    reason = environment.explain_missing_stacks()
+    reason = doctor.explain_missing_stacks()
     assert reason == "py-spy is not installed. Install it with: pip install py-spy"
     (public_directory / "py-spy").symlink_to(shutil.which("true", path=os.defpath) or "")
-    assert environment.explain_missing_stacks() != reason
+    assert doctor.explain_missing_stacks() != reason
     if os.geteuid() == 0:
         with restricted([public_directory], 0o755):
-            assert ". To sample them, attach" in str(environment.explain_missing_stacks())
+            assert ". To sample them, attach" in str(doctor.explain_missing_stacks())
 
 
 def test_another_daemon_of_libkineto(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KINETO_USE_DAEMON", raising=False)
-    assert not list(environment.check_kineto_daemon())
+    assert not list(doctor.check_kineto_daemon())
     monkeypatch.setenv("KINETO_USE_DAEMON", "1")
-    (fault,) = environment.check_kineto_daemon()
+    (fault,) = doctor.check_kineto_daemon()
     assert fault.remedy.endswith("unset KINETO_USE_DAEMON")
 
 
@@ -215,7 +216,7 @@ def test_a_memory_limit_that_is_almost_reached(tmp_path: Path, used: int) -> Non
     (group / "memory.stat").write_text(
         f"anon 1\nfile 60000000\nactive_file {cached - 400}\ninactive_file 400\n"
     )
-    faults = list(environment.check_memory_limit(tmp_path))
+    faults = list(doctor.check_memory_limit(tmp_path))
     assert len(faults) == (used >= 900)
     if faults:
         assert "allows are used, 95%" in faults[0].finding
@@ -246,7 +247,7 @@ def test_a_memory_limit_that_is_almost_reached(tmp_path: Path, used: int) -> Non
 )
 def test_removal_at_logout(tmp_path: Path, files: dict[str, str], is_removed: bool) -> None:
     def faults(spool: Path = SHARED_MEMORY) -> list[Fault]:
-        return list(environment.check_removal_at_logout(tmp_path, LINGERING_UID, spool))
+        return list(doctor.check_removal_at_logout(tmp_path, LINGERING_UID, spool))
 
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -256,14 +257,14 @@ def test_removal_at_logout(tmp_path: Path, files: dict[str, str], is_removed: bo
     assert bool(faults()) == is_removed
     assert not faults(tmp_path), "it is on a disk"
     assert all("logind deletes what that user has in" in fault.finding for fault in faults())
-    assert not list(environment.check_removal_at_logout(tmp_path, 0, SHARED_MEMORY))
+    assert not list(doctor.check_removal_at_logout(tmp_path, 0, SHARED_MEMORY))
 
 
-@pytest.mark.parametrize("state", [0, environment.TIME_ERROR])
+@pytest.mark.parametrize("state", [0, doctor.TIME_ERROR])
 def test_a_clock_without_a_server(state: int, monkeypatch: pytest.MonkeyPatch) -> None:
     library = SimpleNamespace(adjtimex=lambda _buffer: state)
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: library)
-    findings = [fault.finding for fault in environment.check_clock()]
+    findings = [fault.finding for fault in doctor.check_clock()]
     assert findings == ["The clock of this machine is not synchronised."] * bool(state)
 
 
@@ -272,7 +273,7 @@ def test_text_of_faults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     text = run_command(tmp_path, "doctor").stdout
     assert "Faults of the environment" in text
     assert "unset KINETO_USE_DAEMON" in text
-    monkeypatch.setattr("stepscope.cli.doctor.find_faults", list)
+    monkeypatch.setattr("stepscope.cli.commands.doctor.find_faults", list)
     assert "No faults of the environment were found." in run_command(tmp_path, "doctor").stdout
 
 
@@ -285,7 +286,7 @@ def test_a_working_directory_that_cannot_be_searched(tmp_path: Path) -> None:
         try:
             os.chdir(tmp_path / "closed")
             os.setuid(65534)
-            faults = [fault.name for fault in environment.check_run_directory()]
+            faults = [fault.name for fault in doctor.check_run_directory()]
             os._exit(faults != ["run directory"])
         finally:
             os._exit(1)
@@ -304,7 +305,7 @@ def deleted_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_working_directory_that_was_deleted(deleted_directory: Path) -> None:
-    (fault,) = environment.check_run_directory()
+    (fault,) = doctor.check_run_directory()
     expected = f"{deleted_directory}/stepscope-runs cannot be written: No such file or directory."
     assert fault.finding == expected
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stepscope.cli.places import RunDirectory, make_run
-from stepscope.cli.shared_run import (
+from stepscope.cli.job.job_run import (
     LOST_AFTER_S,
     OTHERS_TIMEOUT_S,
     POLL_S,
@@ -19,6 +18,7 @@ from stepscope.cli.shared_run import (
     describe_registration,
     find_identity,
 )
+from stepscope.cli.job.places import RunDirectory, make_run
 from stepscope.errors import RunExistsError
 from stepscope.job_environment import JobIdentity
 from stepscope.monitor import check_join, register_launcher, registration as registering
@@ -52,7 +52,7 @@ def test_the_holder_waits_for_the_others(job: SharedJob) -> None:
     def end_after_five_seconds() -> None:
         job.beat("b", JobState.COMPLETED if clock.slept_s > 5 else JobState.IN_PROGRESS)
 
-    clock.on_sleep = end_after_five_seconds  # type: ignore[method-assign]
+    clock.on_sleep = end_after_five_seconds
     assert wait_turn(job, "a", clock)
     assert clock.slept_s == pytest.approx(5, abs=2 * POLL_S)
 
@@ -62,7 +62,7 @@ def test_the_holder_does_not_wait_for_a_node_that_continues(
 ) -> None:
     clock = SteppedTime()
     job.run.take_lease(1, "a")
-    clock.on_sleep = lambda: job.beat("b")  # type: ignore[method-assign,assignment]
+    clock.on_sleep = lambda: job.beat("b")
     assert wait_turn(job, "a", clock)
     assert clock.slept_s == pytest.approx(OTHERS_TIMEOUT_S, abs=2 * POLL_S)
     message = capsys.readouterr().err
@@ -92,7 +92,7 @@ def test_the_others_leave_when_the_holder_lives_or_has_ended(job: SharedJob) -> 
         if clock.slept_s > 2:
             job.beat("a", age_s=1e7)
 
-    clock.on_sleep = beat_after_two_seconds  # type: ignore[method-assign]
+    clock.on_sleep = beat_after_two_seconds
     assert not wait_turn(job, "b", clock)
     assert clock.slept_s == pytest.approx(2, abs=3 * POLL_S)
     job.beat("a", JobState.FAILED)
@@ -107,7 +107,6 @@ def test_the_verdict_is_written_although_its_holder_was_killed(
     job.beat("a")
     assert wait_turn(job, "b", clock)
     lease = job.run.read_lease()
-    assert lease is not None
     assert (lease.number, lease.node) == (2, "b")
     # The time in which it waits for the node to come back counts for both purposes.
     assert clock.slept_s == pytest.approx(HEARTBEAT_TIMEOUT_S, abs=2 * POLL_S)
@@ -158,11 +157,7 @@ def test_ranks_of_an_unnamed_job_are_told_of_the_option(
     ],
 )
 def test_the_incarnation_of_a_new_launcher(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    state: JobState,
-    slot: str,
-    incarnation: int,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: JobState, slot: str, incarnation: int
 ) -> None:
     monkeypatch.setenv("STEPSCOPE_NODE", "here")
     monkeypatch.delenv("RANK", raising=False)
@@ -184,7 +179,7 @@ def test_a_node_whose_clock_is_a_year_behind_is_not_over(
     job.add("elsewhere")
     job.beat("elsewhere", age_s=year_s)
     if runs:
-        clock.on_sleep = lambda: job.beat("elsewhere", age_s=year_s)  # type: ignore[method-assign,assignment]
+        clock.on_sleep = lambda: job.beat("elsewhere", age_s=year_s)
     registration = register_launcher(job.path, sleep=clock.sleep)
     assert registration.launcher.incarnation == incarnation
     assert clock.slept_s <= CONFIRM_S + POLL_S
@@ -227,7 +222,6 @@ def test_launchers_that_start_at_the_same_time(tmp_path: Path) -> None:
 
     def start(_: int) -> tuple[RunDirectory, list[str]]:
         directory = make_run(str(tmp_path / "run"), info, [], spool=None, identity=SLURM)
-        assert directory is not None
         registration = register_launcher(directory.path)
         return directory, describe_registration(directory, SLURM.text, registration, directory.path)
 
@@ -255,7 +249,7 @@ def test_a_store_that_lists_late(bucket: TestBucket, monkeypatch: pytest.MonkeyP
         assert late.list_launchers() == []
         assert late.register("host", describe_launcher).node == "host~2"
         assert not late.take_lease(1, "host~2")
-        clock.on_sleep = lambda: setattr(relay, "late_listings", None)  # type: ignore[method-assign]
+        clock.on_sleep = lambda: setattr(relay, "late_listings", None)
         status = JobStatus(state=JobState.COMPLETED, heartbeat_ns=time.time_ns(), started_ns=1)
         bucket.put("runs/a/nodes/host/status.json", msgspec.json.encode(status))
         assert not await_turn(location, "host~2", clock=clock, sleep=clock.sleep)

@@ -1,10 +1,11 @@
-"""Imports of the commands before they do anything: their users wait for them."""
+"""Start of commands: their imports, suggestions that can be pasted, companions."""
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import get_type_hints
 
@@ -12,79 +13,68 @@ import pytest
 
 from stepscope import comparison, cost, views
 from stepscope.cli import COMMANDS
+from stepscope.cli.job import launcher
+from stepscope.cli.job.launcher import COMPANION_PERIOD_S, COMPANION_STARTS, Companion
+from stepscope.cli.output import locate, suggest
 from stepscope.cli.writers import WRITERS, load_writer, write_generic
 from stepscope.cost import explain_missing_offer, load_price_table
 from stepscope.testing import RunBuilder
+from tests.support.command import run_command
 
 HEAVY = {"duckdb", "numpy", "psutil", "rich", "msgspec", "stepscope.diagnosis.build_verdict"}
 
 
-def list_imported(arguments: str) -> set[str]:
-    """List the modules that a process has imported after `stepscope <arguments>`, or before the job
-    of `run` would start."""
+def list_imported(*commands: str) -> list[set[str]]:
+    """List the modules that a process has imported after each `stepscope <command>`, or before the
+    job of `run` would start."""
     code = f"""
 import sys
 import stepscope.cli
-sys.argv = ["stepscope", *{arguments!r}.split()]
-if {arguments!r}.startswith("run "):
-    from stepscope.cli.launcher import Launcher
-    def start(launcher, command, environment):
-        print(*sys.modules, file=sys.__stderr__)
-        raise SystemExit
-    Launcher.run = start
-try:
-    stepscope.cli.main()
-except SystemExit:
-    print(*sys.modules, file=sys.__stderr__)
+def start(launcher, command, environment):
+    raise SystemExit
+for command in {commands!r}:
+    sys.argv = ["stepscope", *command.split()]
+    if command.startswith("run "):
+        from stepscope.cli.job.launcher import Launcher
+        Launcher.run = start
+    try:
+        stepscope.cli.main()
+    except SystemExit:
+        print("imported", *sys.modules, file=sys.__stderr__)
 """
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
-    return set(ended.stderr.splitlines()[0].split())
+    lines = ended.stderr.splitlines()
+    return [set(line.split()[1:]) for line in lines if line.startswith("imported ")]
 
 
-@pytest.mark.parametrize("arguments", ["--help", "--version"])
-def test_help_and_version_import_no_command(arguments: str) -> None:
-    imported = list_imported(arguments)
-    assert "stepscope.cli" in imported
-    assert not HEAVY & imported
-    modules = {f"stepscope.cli.{command.module}" for command in COMMANDS.values()}
-    assert not modules & imported
-
-
-def test_views_are_listed_without_the_metadata_of_all_packages() -> None:
-    assert not {"duckdb", "importlib.metadata"} & list_imported("show --help")
-
-
-def test_a_job_starts_before_its_end_is_prepared(tmp_path_factory: pytest.TempPathFactory) -> None:
-    out = tmp_path_factory.mktemp("runs") / "run"
-    imported = list_imported(f"run --out {out} --spool {out.parent} -- true")
-    assert "stepscope.cli.run" in imported
-    assert not {"duckdb", "numpy", "rich", "stepscope.diagnosis.build_verdict"} & imported
-
-
-def test_the_overview_imports_neither_rules_nor_other_views(
-    new_run: Callable[..., RunBuilder], tmp_path: Path
+def test_help_imports_no_command_and_a_job_starts_before_its_end_is_prepared(
+    tmp_path: Path,
 ) -> None:
-    run = new_run()
+    run = f"run --out {tmp_path / 'run'} --spool {tmp_path} -- true"
+    version, general_help, views, job = list_imported("--version", "--help", "show --help", run)
+    modules = {f"stepscope.cli.{command.module}" for command in COMMANDS.values()}
+    assert "stepscope.cli" in version
+    assert not (HEAVY | modules) & (version | general_help)
+    assert not {"duckdb", "importlib.metadata"} & views, "the metadata of all packages"
+    assert "stepscope.cli.commands.run" in job
+    assert not {"duckdb", "numpy", "rich", "stepscope.diagnosis.build_verdict"} & job
+
+
+def test_a_view_imports_what_it_shows(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run")
     run.rank().draw("wait 60 | forward 12 | backward 20 | optimizer 8", 100)
-    run.open()
-    imported = list_imported(f"show {tmp_path / 'run'}")
-    assert "stepscope.cli.writers.overview" in imported
+    run.write()
+    show = f"show {tmp_path / 'run'}"
+    gpu_time, overview = list_imported(f"{show} gpu-time --json", show)
+    assert "stepscope.views.devices.gpu_time" in gpu_time
+    unused = {"store.bucket", "run.catalog", "exporters", "diagnosis", "analysis.host_work"}
+    assert not ({"rich"} | {f"stepscope.{module}" for module in unused}) & gpu_time
+    assert "stepscope.cli.writers.job" in overview
     unused = {"rules.registry", "rule_feed.feed", "diagnosis.traces", "comparison.payload"}
     unused |= {"views.dashboard", "cli.writers.usage"}
-    assert not {f"stepscope.{module}" for module in unused} & imported
-
-
-def test_a_view_imports_nothing_for_buckets_exports_or_other_views(
-    new_run: Callable[..., RunBuilder], tmp_path: Path
-) -> None:
-    new_run().open()
-    imported = list_imported(f"show {tmp_path / 'run'} gpu-time --json")
-    assert "stepscope.views.gpu_time" in imported
-    unused = {"store.bucket", "run.catalog", "exporters", "diagnosis", "analysis.host_work"}
-    assert not {f"stepscope.{module}" for module in unused} & imported
-    assert "rich" not in imported
+    assert not {f"stepscope.{module}" for module in unused} & overview
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -100,26 +90,108 @@ def test_a_payload_of_an_installed_view_has_no_writer_of_its_own() -> None:
     assert load_writer(installed) is write_generic
 
 
-def answer(*arguments: str) -> str:
-    ended = subprocess.run(
-        [sys.executable, "-m", "stepscope", *arguments], capture_output=True, text=True, timeout=60
-    )
-    assert ended.returncode == 2
-    return ended.stderr
-
-
-def test_a_mistyped_name_is_answered_with_the_one_meant() -> None:
-    assert "Did you mean 'diagnose'?" in answer("diagnos", "run")
-    assert "Did you mean input-pipeline?" in answer("show", "run", "input-pipelin")
-    assert "Did you mean StepOutlier?" in answer("rules", "explain", "stepoutlir")
+def test_a_mistyped_name_is_answered_with_the_one_meant(tmp_path: Path) -> None:
+    for words, meant in (
+        ("diagnos run", "'diagnose'"),
+        ("show run input-pipelin", "input-pipeline"),
+        ("rules explain stepoutlir", "StepOutlier"),
+    ):
+        answer = run_command(tmp_path, *words.split())
+        assert answer.returncode == 2
+        assert f"Did you mean {meant}?" in answer.stderr
     table = load_price_table(None)
     assert "(Did you mean p4d.24xlarge?)" in explain_missing_offer("p4d.24xlarg", table)
 
 
-def test_help_has_one_line_per_command() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "stepscope", "--help"], capture_output=True, text=True, check=True
-    )
-    lines = ended.stdout.split("Commands:\n")[1].splitlines()
+def test_help_has_one_line_per_command(tmp_path: Path) -> None:
+    lines = run_command(tmp_path, "--help").stdout.split("Commands:\n")[1].splitlines()
     assert [line.split()[0] for line in lines] == list(COMMANDS)
     assert all(line.endswith(".") and not line.endswith("...") for line in lines)
+
+
+def write_script(directory: Path) -> Path:
+    """Write the script that pip installs for the command."""
+    directory.mkdir(parents=True)
+    script = directory / "stepscope"
+    script.write_text(f"#!{sys.executable}\nfrom stepscope.cli import main\n\nmain()\n")
+    script.chmod(0o755)
+    return script
+
+
+def test_commands_after_a_job_can_be_pasted_elsewhere(tmp_path: Path) -> None:
+    script = write_script(tmp_path / "my env" / "bin")
+    job = subprocess.run(
+        ["my env/bin/stepscope", "run", "--no-rules", "--out", "my run", "--", "true"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = [line for line in job.stderr.splitlines() if " show " in line]
+    commands = [line.removeprefix("more").strip() for line in lines]
+    run = str(tmp_path / "my run")
+    assert not (tmp_path / "my run" / "findings" / "rules.json").exists()  # without rules
+    views = ["overview", "system"]  # no step was recorded
+    assert [shlex.split(c) for c in commands] == [[str(script), "show", run, v] for v in views]
+    pasted = subprocess.run(
+        ["sh", "-c", commands[-1]], cwd="/", capture_output=True, text=True, check=False
+    )
+    assert pasted.returncode == 0, pasted.stderr
+    assert "cores" in pasted.stdout
+
+
+def test_the_name_is_enough_where_path_has_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, hidden = write_script(tmp_path / "bin"), write_script(tmp_path / "hidden")
+    monkeypatch.setenv("PATH", str(script.parent), prepend=os.pathsep)
+    monkeypatch.setattr(sys, "argv", [str(script)])
+    assert suggest("show", "a run", "steps") == "stepscope show 'a run' steps"
+    monkeypatch.setattr(sys, "argv", [str(hidden)])
+    assert suggest("ui") == f"{hidden} ui"
+
+
+def test_a_module_is_started_again_by_its_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/anywhere/stepscope/__main__.py"])
+    assert suggest("doctor") == f"{sys.executable} -m stepscope doctor"
+
+
+def test_locations_are_valid_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert locate("run") == str(tmp_path / "run")
+    assert locate("s3://bucket/run") == "s3://bucket/run"
+
+
+class Clock:
+    """Monotonic clock that the test sets."""
+
+    now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+def test_a_companion_that_dies_at_once_is_given_up_for_an_hour(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(launcher, "time", clock)
+    pids: list[int] = []
+
+    def start(job_pid: int) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([sys.executable, "-S", "-c", ""])
+        process.wait()
+        pids.append(job_pid)
+        return process
+
+    companion = Companion(start)
+    for _ in range(3 * COMPANION_STARTS):
+        companion.keep(7)
+    assert pids == [7] * COMPANION_STARTS
+    clock.now_s += COMPANION_PERIOD_S - 1
+    companion.keep(7)
+    assert len(pids) == COMPANION_STARTS
+    clock.now_s += 1
+    for _ in range(3 * COMPANION_STARTS):
+        companion.keep(7)
+    assert len(pids) == 2 * COMPANION_STARTS

@@ -1,4 +1,4 @@
-"""Terminal text of a verdict."""
+"""Terminal text of verdicts, trials and tables."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import io
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.console import Console
 
-from stepscope.cli.conclusion import conclude
-from stepscope.cli.verdict_text import write_verdict
+from stepscope.capture.trial import CHANGES
+from stepscope.cli.commands.conclusion import conclude
+from stepscope.cli.commands.try_changes import describe_losses
+from stepscope.cli.text import MIN_NAME_CELLS, table
+from stepscope.cli.writers.verdict import write_verdict
 from stepscope.diagnosis import (
     ContributingCause,
     Evidence,
@@ -23,6 +27,7 @@ from stepscope.diagnosis import (
     diagnose,
 )
 from stepscope.run import Run
+from stepscope.schema import LossComparison
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 
@@ -38,54 +43,51 @@ class FullStream(io.StringIO):
 LINE = 'train.py:7 takes 90% of the time between phases: t = re.split("[/ ]", batch[idx])'
 
 
-def test_source_lines_are_not_markup() -> None:
-    verdict = Verdict(
-        suspect="framework_overhead",
-        cause="python_overhead",
-        share_ratio=0.5,
-        confidence_ratio=0.9,
-        confidence_basis="On public programs, “slow augmentation” was right for 5 of 6.",
-        headline="Bottleneck: overhead, 50% of step time.",
-        share_basis="The 50% are Python between the phases 30%, checkpoint 20%.",
-        stages=[Stage(name="between", detail="a[0] [bold]", share_ratio=0.5)],
-        evidence=[Evidence(text="Step time by phase: other 50%."), Evidence(text=LINE)],
-        ruled_out=[],
-        fixes=[Fix(title="move [it]", instructions="use [/x]", why=LINE)],
-        notes=["note [1]"],
-    )
+VERDICT = Verdict(
+    suspect="data_pipeline",
+    cause="slow_augmentation",
+    share_ratio=0.64,
+    confidence_ratio=0.914,
+    confidence_basis="On public programs, “slow augmentation” was right for 5 of 6.",
+    headline="Bottleneck: data pipeline, 64% of step time. Cause: slow augmentation.",
+    stages=[Stage(name="augmentation", detail="", share_ratio=0.64)],
+    evidence=[Evidence(text="Step time by phase: data wait 64%.")],
+    ruled_out=[RuledOut(suspect="communication", share_ratio=0, why="not applicable.")],
+    fixes=[],
+    step_count=230,
+    mean_step_ns=126e6,
+    phases={"data_wait": 0.64, "forward": 0.004},
+)
+
+
+def write(width: int, **fields: object) -> str:
+    """Write the verdict with other fields."""
     out = io.StringIO()
-    write_verdict(Console(file=out, width=200), verdict)
-    text = out.getvalue()
+    write_verdict(Console(file=out, width=width), msgspec.structs.replace(VERDICT, **fields))
+    return out.getvalue()
+
+
+def test_source_lines_are_not_markup() -> None:
+    fields = {
+        "share_basis": "The 50% are Python between the phases 30%, checkpoint 20%.",
+        "stages": [Stage(name="between", detail="a[0] [bold]", share_ratio=0.5)],
+        "evidence": [Evidence(text="Step time by phase: other 50%."), Evidence(text=LINE)],
+        "fixes": [Fix(title="move [it]", instructions="use [/x]", why=LINE)],
+        "notes": ["note [1]"],
+    }
+    text = write(200, **fields)
     assert text.count(LINE) == 2
-    for part in (verdict.share_basis, "a[0] [bold]", "move [it]: use [/x]", "note [1]"):
+    for part in (fields["share_basis"], "a[0] [bold]", "move [it]: use [/x]", "note [1]"):
         assert part in text
 
 
 def test_sentences_of_a_verdict() -> None:
     prediction = Prediction.from_step(51.8e6, 126e6, "augmentation took no time")
-    verdict = Verdict(
-        suspect="data_pipeline",
-        cause="slow_augmentation",
-        share_ratio=0.64,
-        confidence_ratio=0.914,
-        confidence_basis="On public programs, “slow augmentation” was right for 5 of 6.",
-        headline="Bottleneck: data pipeline, 64% of step time. Cause: slow augmentation.",
-        stages=[Stage(name="augmentation", detail="", share_ratio=0.64)],
-        evidence=[Evidence(text="Step time by phase: data wait 64%.")],
-        ruled_out=[RuledOut(suspect="communication", share_ratio=0, why="not applicable.")],
-        fixes=[Fix(title="Move it", instructions="do", why="It is slow.", prediction=prediction)],
-        also=[
-            ContributingCause(
-                suspect="framework_overhead", cause="cpu_limit", share_ratio=0.1, text="It is low."
-            )
-        ],
-        step_count=230,
-        mean_step_ns=126e6,
-        phases={"data_wait": 0.64, "forward": 0.004},
+    fix = Fix(title="Move it", instructions="do", why="It is slow.", prediction=prediction)
+    also = ContributingCause(
+        suspect="framework_overhead", cause="cpu_limit", share_ratio=0.1, text="It is low."
     )
-    out = io.StringIO()
-    write_verdict(Console(file=out, width=200), verdict)
-    text = out.getvalue()
+    text = write(200, fixes=[fix], also=[also])
     for part in (
         "230 steps measured, mean 126 ms. Confidence 91%. Shares are of step wall time.",
         "On public programs, “slow augmentation” was right for 5 of 6.",
@@ -100,26 +102,13 @@ def test_sentences_of_a_verdict() -> None:
 
 
 def test_items_of_lists_have_a_hanging_indent() -> None:
-    verdict = Verdict(
-        suspect="data_pipeline",
-        cause="slow_augmentation",
-        share_ratio=0.64,
-        confidence_ratio=0.914,
-        confidence_basis="On public programs, “slow augmentation” was right for 5 of 6.",
-        headline="Bottleneck: data pipeline.",
-        stages=[],
-        evidence=[Evidence(text=""), Evidence(text="word " * 30)],
-        ruled_out=[],
-        fixes=[Fix(title="Move it", instructions="do " * 30, why="slow " * 30)],
-        step_count=230,
-        mean_step_ns=126e6,
-    )
-    out = io.StringIO()
-    write_verdict(Console(file=out, width=50), verdict)
-    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    evidence = [Evidence(text=""), Evidence(text="word " * 30)]
+    fix = Fix(title="Move it", instructions="do " * 30, why="slow " * 30)
+    text = write(50, stages=[], evidence=evidence, ruled_out=[], fixes=[fix])
+    written = [line.rstrip() for line in text.splitlines()]
     for first, indent in (("  - word", 4), ("  1. Move it: do", 5), ("     Reason: slow", 5)):
-        (position,) = [n for n, line in enumerate(lines) if line.startswith(first)]
-        wrapped = lines[position + 1]
+        (position,) = [n for n, line in enumerate(written) if line.startswith(first)]
+        wrapped = written[position + 1]
         assert len(wrapped) - len(wrapped.lstrip()) == indent
 
 
@@ -135,3 +124,87 @@ def test_a_full_terminal_does_not_lose_the_verdict(
     conclude(location, as_json=as_json)
     stored = open_run(location).document("verdict", as_type=Verdict)
     assert stored == diagnose(Run(open_run(location)))
+
+
+def test_large_differences_of_losses_are_not_called_equal() -> None:
+    for difference, sentence in (
+        (0.0, "Losses: identical (1 first loss)."),
+        (3e-7, "Losses: equal up to 3e-07 of their value (1 first loss)."),
+        (0.0123, "Losses: differ by up to 1.2% (1 first loss)."),
+        (0.35, "Losses: differ by up to 35% (1 first loss)."),
+    ):
+        fields = {"max_relative_difference": difference, "own_relative_difference": 0}
+        assert describe_losses(LossComparison(loss_count=1, **fields)) == sentence
+
+
+def test_counts_agree_with_their_nouns() -> None:
+    for name, singular, plural in (
+        ("num_workers", "1 DataLoader worker", "2 DataLoader workers"),
+        ("intra_op_threads", "1 intra-op thread", "2 intra-op threads"),
+        ("batch_size", "batches of 1 sample", "batches of 2 samples"),
+        ("thread_prefetch", "1 batch ahead by a thread", "2 batches ahead by a thread"),
+    ):
+        assert [CHANGES[name].describe(value) for value in "12"] == [singular, plural]
+
+
+NAME = "aten::convolution_backward_of_a_rather_long_name"
+NUMBERS = ("37.4 ms", "1,234 µs", "+125.5 %", "+57.2 µs to +108 µs")
+HEADINGS = ("base", "run", "change", "95 % interval")
+
+
+def lines(width: int, name: str = NAME, headings: tuple[str, ...] = HEADINGS) -> list[str]:
+    rows = table("call", *headings)
+    rows.add_row(name, *NUMBERS)
+    out = io.StringIO()
+    Console(file=out, width=width).print(rows)
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+NEEDED = sum(map(len, NUMBERS)) + 2 * (len(NUMBERS) + 1)
+"""What the numbers take, with the gaps after all five columns."""
+
+
+def test_what_fits_is_in_one_line() -> None:
+    heading, row = lines(NEEDED + len(NAME))
+    assert row.split("  ")[0] == NAME
+    assert "95 % interval" in heading
+
+
+@pytest.mark.parametrize("name_cells", [len(NAME) - 1, 30, MIN_NAME_CELLS])
+def test_the_name_is_cut(name_cells: int) -> None:
+    _, row = lines(NEEDED + name_cells)
+    assert row.startswith(NAME[: name_cells - 1] + "…")
+    for number in NUMBERS:
+        assert number in row
+
+
+def test_headings_go_on_below_before_a_name_is_cut() -> None:
+    text = lines(
+        NEEDED + len(NAME), headings=("base", "run", "change", "an interval of 95 per cent")
+    )
+    assert len(text) == 3
+    assert text[-1].startswith(NAME)
+    assert " ".join(line.split("change")[-1].strip() for line in text[:2]) == (
+        "an interval of 95 per cent"
+    )
+
+
+def test_numbers_that_do_not_fit_go_on_below() -> None:
+    text = lines(NEEDED)
+    assert not [line for line in text if len(line) > NEEDED]
+    words = " ".join(text).split()
+    for number in NUMBERS:
+        for word in number.split():
+            assert word in words
+    assert sum("…" in word for word in words) == 1
+
+
+def test_text_columns_may_still_wrap() -> None:
+    rows = table("a note of several words", "time")
+    rows.columns[0].no_wrap = False
+    rows.add_row("it goes on below where there is no room for it", "37.4 ms")
+    out = io.StringIO()
+    Console(file=out, width=30).print(rows)
+    text = " ".join(out.getvalue().split())
+    assert "37.4 ms" in text
+    assert "…" not in text

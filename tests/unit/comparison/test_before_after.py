@@ -19,7 +19,7 @@ from stepscope.comparison.before_after import (
     measure_side,
 )
 from stepscope.comparison.compare import compare_runs
-from stepscope.cost.job_cost import JobCost, parse_usd_per_hour
+from stepscope.cost.prices import JobCost, parse_usd_per_hour
 from stepscope.run import Run
 from stepscope.schema import JobState
 from stepscope.store import open_run
@@ -78,20 +78,8 @@ def test_fewer_and_smaller_machines(tmp_path: Path) -> None:
 
 
 AT_32_77 = JobCost(instance_count=1, usd_per_hour=parse_usd_per_hour("32.77"), duration_ns=0)
-SLOW = Side(
-    gpu_mean=0.40,
-    cpu_mean=0.85,
-    epoch_ns=5.9 * HOUR,
-    instance_count=1,
-    cost=AT_32_77,
-)
-FIXED = Side(
-    gpu_mean=0.88,
-    cpu_mean=0.55,
-    epoch_ns=2.6 * HOUR,
-    instance_count=1,
-    cost=AT_32_77,
-)
+SLOW = Side(gpu_mean=0.40, cpu_mean=0.85, epoch_ns=5.9 * HOUR, instance_count=1, cost=AT_32_77)
+FIXED = Side(gpu_mean=0.88, cpu_mean=0.55, epoch_ns=2.6 * HOUR, instance_count=1, cost=AT_32_77)
 
 
 @pytest.mark.seed("DIAG-07")

@@ -18,7 +18,6 @@ from stepscope.comparison.contributions import (
 )
 from stepscope.comparison.payload import Comparison
 from stepscope.run import Run
-from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from tests.support.drawn_trace import event, kernel, launch, step
 
@@ -77,17 +76,14 @@ def draw_steps(*kernels: tuple[str, float, float], spare: float = 5) -> list[dic
     return events
 
 
-def compare_traces(imported: Imported, tmp_path: Path, base: Any, candidate: Any) -> Comparison:
-    imported(a=base)
-    (tmp_path / "run").rename(tmp_path / "base")
-    run = imported(a=candidate)
-    return compare_runs([Run(open_run(tmp_path / "base"))], [run])
+def compare_traces(imported: Imported, base: Any, candidate: Any) -> Comparison:
+    return compare_runs([imported(a=base)], [imported(a=candidate)])
 
 
-def test_a_slower_kernel(imported: Imported, tmp_path: Path) -> None:
+def test_a_slower_kernel(imported: Imported) -> None:
     base = draw_steps(("gemm", 20, 30), ("relu", 60, 10))
     candidate = draw_steps(("gemm", 20, 38), ("relu", 60, 10))
-    parts = check_sums(compare_traces(imported, tmp_path, base, candidate))
+    parts = check_sums(compare_traces(imported, base, candidate))
     gemm = index_rows(parts["kernel"])["gemm"]
     assert (gemm.status, gemm.path, gemm.kind) == ("slower", ["aten::mm"], "device work")
     assert (gemm.base_ns, gemm.other_ns) == (30 * US, 38 * US)
@@ -96,11 +92,11 @@ def test_a_slower_kernel(imported: Imported, tmp_path: Path) -> None:
     assert index_rows(parts["other"])[IDLE].change_ns == -8 * US
 
 
-def test_a_collective_that_becomes_exposed(imported: Imported, tmp_path: Path) -> None:
+def test_a_collective_that_becomes_exposed(imported: Imported) -> None:
     """Its duration is the same, but the kernel at its side now starts when it ends."""
     base = draw_steps(("gemm", 20, 30), ("ncclDevKernel_AllReduce", 20, 25))
     candidate = draw_steps(("gemm", 50, 30), ("ncclDevKernel_AllReduce", 20, 25))
-    parts = check_sums(compare_traces(imported, tmp_path, base, candidate))
+    parts = check_sums(compare_traces(imported, base, candidate))
     (row,) = parts["communication"].rows
     assert row.status == "less_overlapped"
     assert (row.base_ns, row.other_ns) == (0, 25 * US)
@@ -108,20 +104,20 @@ def test_a_collective_that_becomes_exposed(imported: Imported, tmp_path: Path) -
     assert index_rows(parts["kernel"])["gemm"].status == "unchanged"
 
 
-def test_a_collective_that_becomes_hidden(imported: Imported, tmp_path: Path) -> None:
+def test_a_collective_that_becomes_hidden(imported: Imported) -> None:
     base = draw_steps(("gemm", 50, 30), ("ncclDevKernel_AllReduce", 20, 25))
     candidate = draw_steps(("gemm", 20, 30), ("ncclDevKernel_AllReduce", 20, 25))
-    parts = check_sums(compare_traces(imported, tmp_path, base, candidate))
+    parts = check_sums(compare_traces(imported, base, candidate))
     assert parts["communication"].rows[0].status == "more_overlapped"
 
 
-def test_added_and_removed_calls(imported: Imported, tmp_path: Path) -> None:
+def test_added_and_removed_calls(imported: Imported) -> None:
     """A removed operator includes the kernels that it launched."""
     base = draw_steps(("gemm", 20, 30), ("relu", 60, 10))
     candidate = [
         {**item, "name": "aten::gelu"} if item["name"] == "aten::relu" else item for item in base
     ]
-    parts = check_sums(compare_traces(imported, tmp_path, base, candidate))
+    parts = check_sums(compare_traces(imported, base, candidate))
     rows = index_rows(parts["kernel"])
     assert rows["aten::relu"].status == "removed"
     assert rows["aten::relu"].change_ns == -10 * US
@@ -130,7 +126,7 @@ def test_added_and_removed_calls(imported: Imported, tmp_path: Path) -> None:
     assert (rows["aten::relu"].base_calls, rows["aten::relu"].other_calls) == (1, 0)
 
 
-def test_reordered_calls(imported: Imported, tmp_path: Path) -> None:
+def test_reordered_calls(imported: Imported) -> None:
     def draw_order(*names: str) -> list[dict[str, Any]]:
         steps = [step(number, 100 * number, 90) for number in range(10)]
         return steps + [
@@ -140,7 +136,7 @@ def test_reordered_calls(imported: Imported, tmp_path: Path) -> None:
         ]
 
     base, candidate = draw_order("a", "b", "c", "d"), draw_order("b", "c", "d", "a")
-    parts = check_sums(compare_traces(imported, tmp_path, base, candidate))
+    parts = check_sums(compare_traces(imported, base, candidate))
     rows = index_rows(parts["cpu_exec"])
     assert {name: row.status for name, row in rows.items()} == {
         "a": "reordered",

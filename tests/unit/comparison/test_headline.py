@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from stepscope.comparison.compare import compare_runs
-from stepscope.comparison.headline import write_headline
+from stepscope.comparison.compare import compare_runs, write_headline
 from stepscope.comparison.step_changes import StepTimes, compare_steps
 from stepscope.run import Run
-from stepscope.store import open_run
 from tests.support.drawn_trace import event, step
 
 Imported = Callable[..., Run]
@@ -101,11 +98,9 @@ def draw_layers(*, batch: int = 32, width: int = 64) -> list[dict[str, Any]]:
     ],
 )
 def test_different_work_of_traces_comes_first(
-    imported: Imported, tmp_path: Path, changes: dict[str, int], names: str | None
+    imported: Imported, changes: dict[str, int], names: str | None
 ) -> None:
-    imported(a=draw_layers())
-    (tmp_path / "run").rename(tmp_path / "base")
-    result = compare_runs([Run(open_run(tmp_path / "base"))], [imported(a=draw_layers(**changes))])
+    result = compare_runs([imported(a=draw_layers())], [imported(a=draw_layers(**changes))])
     assert result.headline.startswith(f"The runs did different work ({names}), so") == bool(names)
     standing = {terms.group: terms.standing for terms in result.contract}
     different = names.split(", ") if names else []
@@ -113,11 +108,9 @@ def test_different_work_of_traces_comes_first(
         assert standing[group] == ("different" if group in different else "same")
 
 
-def test_different_gpus_come_first(imported: Imported, tmp_path: Path) -> None:
+def test_different_gpus_come_first(imported: Imported) -> None:
     def draw_on(gpu: str) -> dict[str, Any]:
         return {"deviceProperties": [{"id": 0, "name": gpu}], "traceEvents": draw_layers()}
 
-    imported(a=draw_on("V100"))
-    (tmp_path / "run").rename(tmp_path / "base")
-    result = compare_runs([Run(open_run(tmp_path / "base"))], [imported(a=draw_on("A100"))])
+    result = compare_runs([imported(a=draw_on("V100"))], [imported(a=draw_on("A100"))])
     assert result.headline.startswith("The runs did different work (GPUs of the trace), so")

@@ -7,7 +7,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from stepscope.comparison.location_shift import (
+from stepscope.comparison.step_changes import (
     compute_differences,
     compute_walsh_averages,
     find_critical_rank,

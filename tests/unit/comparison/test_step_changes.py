@@ -115,21 +115,26 @@ def draw_drift(seed: int, *, slower: float = 1.0, count: int = 200) -> dict[str,
     return {"wait": (0.3 * step).astype(np.int64), "compute": (0.7 * step).astype(np.int64)}
 
 
-@pytest.mark.slow("a hundred pairs of drawn runs")
-def test_drift_is_noise() -> None:
+SEEDS = pytest.mark.parametrize(
+    "count", [20, pytest.param(100, marks=pytest.mark.extended("five times as many seeds"))]
+)
+
+
+@SEEDS
+def test_drift_is_noise(count: int) -> None:
     """Resamples alone would exclude 0 for more pairs than their level allows."""
-    differences = [compare(draw_drift(2 * i), draw_drift(2 * i + 1)) for i in range(100)]
+    differences = [compare(draw_drift(2 * i), draw_drift(2 * i + 1)) for i in range(count)]
     for figure in ("mean", "p50", "p95"):
-        assert sum(getattr(entry, figure).beyond_noise for entry in differences) <= 5
+        assert sum(getattr(entry, figure).beyond_noise for entry in differences) <= count / 20
 
 
-@pytest.mark.slow("sixty pairs of drawn runs")
-def test_ten_percent_are_detected_on_a_machine_that_drifts() -> None:
-    pairs = ((2 * i, 2 * i + 1) for i in range(60))
+@SEEDS
+def test_ten_percent_are_detected_on_a_machine_that_drifts(count: int) -> None:
+    pairs = ((2 * i, 2 * i + 1) for i in range(count))
     differences = [compare(draw_drift(a), draw_drift(b, slower=1.1)) for a, b in pairs]
     # The 95th percentile depends on a twentieth of the steps.
-    for figure, minimum in (("mean", 57), ("p50", 57), ("p95", 51)):
-        assert count_slower([getattr(entry, figure) for entry in differences]) >= minimum
+    for figure, share in (("mean", 0.95), ("p50", 0.95), ("p95", 0.85)):
+        assert count_slower([getattr(entry, figure) for entry in differences]) >= share * count
 
 
 def measure_floor(wall: np.ndarray) -> float:
@@ -254,15 +259,16 @@ def test_the_median_run_represents_its_program() -> None:
     assert result.mean.estimate_ns == pytest.approx(np.median(changes))
 
 
-def test_differences_between_runs_of_one_program_are_noise() -> None:
+@SEEDS
+def test_differences_between_runs_of_one_program_are_noise(count: int) -> None:
     """With one run each, one in five pairs differs by the state of the machine alone."""
     single = repeated = 0
-    for seed in range(100):
+    for seed in range(count):
         base, candidates = draw_programs(seed)
         single += is_large(compare_steps(base[:1], candidates[:1]).mean)
         repeated += is_large(compare_steps(base, candidates).mean)
-    assert single >= 10
-    assert repeated <= 2
+    assert single >= count / 10
+    assert repeated <= count / 50
 
 
 def test_a_slower_program_is_detected_among_different_runs() -> None:

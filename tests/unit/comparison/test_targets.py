@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from stepscope.cli.writers.compare import write_comparison
-from stepscope.cli.writers.compare_markdown import markdown_of
+from stepscope.cli.writers.compare_files import markdown_of
 from stepscope.comparison.compare import compare_runs
-from stepscope.comparison.targets import TargetOutcome
+from stepscope.comparison.conditions import TargetOutcome
 from stepscope.run import Run
 from stepscope.testing import RunBuilder
 

@@ -9,11 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.cost.job_cost import HOUR_NS, JobCost
-from stepscope.cost.prices import Offer, PriceTable, load_published_prices
+from stepscope.cost.prices import HOUR_NS, JobCost, Offer, PriceTable, load_published_prices
 from stepscope.cost.pricing import MachinePrice, PriceUsed
-from stepscope.cost.right_sizing import LISTED_PRICES, MAX_FILL_RATIO, RightSizing, recommend_size
-from stepscope.cost.usage import MachineUsage, UsageLevel, measure_node_usage
+from stepscope.cost.right_sizing import (
+    LISTED_PRICES,
+    MAX_FILL_RATIO,
+    MachineUsage,
+    RightSizing,
+    UsageLevel,
+    measure_node_usage,
+    recommend_size,
+)
 from stepscope.diagnosis.verdict import Suspect, Verdict
 from stepscope.testing import RunBuilder
 
@@ -51,31 +57,30 @@ def make_node(
 
 
 def make_verdict(suspect: Suspect = "insufficient_evidence", share: float = 0.0) -> Verdict:
+    lists = {name: [] for name in ("stages", "evidence", "ruled_out", "fixes")}
     return Verdict(
-        suspect=suspect,
-        cause="",
-        share_ratio=share,
-        confidence_ratio=1,
-        headline="",
-        stages=[],
-        evidence=[],
-        ruled_out=[],
-        fixes=[],
+        suspect=suspect, cause="", share_ratio=share, confidence_ratio=1, headline="", **lists
     )
 
 
-def look_up_price(instance_type: str, table: PriceTable | None = None) -> MachinePrice:
-    table = load_published_prices() if table is None else table
-    offer = table.find(instance_type)
-    assert offer is not None
+def make_price(
+    offer: Offer | None, table: PriceTable | None, usd: str | None = None
+) -> MachinePrice:
+    """Make the price of an offer, or another one."""
+    price = Decimal(usd) if usd is not None else offer.usd_per_hour
     used = PriceUsed(
-        usd_per_hour=float(offer.usd_per_hour),
-        origin=offer.origin,
-        instance_type=instance_type,
+        usd_per_hour=float(price),
+        origin="set" if usd is not None else offer.origin,
+        instance_type=offer and offer.type,
         as_of=None,
         source=None,
     )
-    return MachinePrice(usd_per_hour=offer.usd_per_hour, used=used, offer=offer, table=table)
+    return MachinePrice(usd_per_hour=price, used=used, offer=offer, table=table)
+
+
+def look_up_price(instance_type: str, usd: str | None = None) -> MachinePrice:
+    table = load_published_prices()
+    return make_price(table.find(instance_type), table, usd)
 
 
 def recommend(
@@ -131,13 +136,8 @@ def test_recommended_machines_are_not_overfilled() -> None:
         for gpu_memory in (0.1, 6, 14):
             nodes = [make_node(gpu=gpu, gpu_memory=gpu_memory)]
             for choice in recommend(nodes, "p3.8xlarge").choices:
-                fill_ratios = (
-                    choice.gpu_p95_ratio,
-                    choice.cpu_mean_ratio,
-                    choice.memory_ratio,
-                    choice.gpu_memory_ratio,
-                )
-                assert max(fill_ratios) <= MAX_FILL_RATIO
+                fill_ratios = (choice.gpu_p95_ratio, choice.cpu_mean_ratio, choice.memory_ratio)
+                assert max(*fill_ratios, choice.gpu_memory_ratio) <= MAX_FILL_RATIO
                 assert choice.saving_usd > 0
 
 
@@ -154,7 +154,7 @@ def test_recommended_machines_are_not_overfilled() -> None:
 def test_resources_that_determine_the_count(changed: dict[str, float], count: int) -> None:
     """p3.2xlarge instead of one p3.8xlarge, which costs as much as four of them."""
     use = {"gpu_memory": 1.0, "memory": 20.0, "cpu_mean": 0.1, "cpu": 0.244, "gpu": 0.135} | changed
-    advice = recommend([make_node(**use)], "p3.8xlarge")  # type: ignore[arg-type]
+    advice = recommend([make_node(**use)], "p3.8xlarge")
     counts = {choice.instance_type: choice.instance_count for choice in advice.choices}
     assert counts == ({"p3.2xlarge": count} if count < 4 else {})
 
@@ -195,24 +195,15 @@ def test_a_bottleneck_is_fixed_first(suspect: Suspect) -> None:
     assert advice.choices == []
     assert ", 44% of step time)" in advice.headline
     assert "fix it first" in advice.headline
-
-
-@pytest.mark.parametrize("suspect", ["model", "healthy"])
-def test_a_job_without_a_bottleneck_may_be_small(suspect: Suspect) -> None:
-    advice = recommend([make_node()], verdict=make_verdict(suspect, 0.9))
-    assert advice.choices
-    assert not any("not known" in line for line in advice.evidence)
+    for other in ("model", "healthy"):
+        advice = recommend([make_node()], verdict=make_verdict(other, 0.9))
+        assert advice.choices
+        assert not any("not known" in line for line in advice.evidence)
 
 
 def test_unknown_machine_type() -> None:
-    price = MachinePrice(
-        usd_per_hour=Decimal(3),
-        used=PriceUsed(usd_per_hour=3, origin="", instance_type=None, as_of=None, source=None),
-        offer=None,
-        table=None,
-    )
     cost = JobCost(instance_count=1, usd_per_hour=Decimal(3), duration_ns=S)
-    advice = recommend_size([make_node()], make_verdict(), cost, price)
+    advice = recommend_size([make_node()], make_verdict(), cost, make_price(None, None, "3"))
     assert "set --instance-type" in advice.headline
 
 
@@ -233,23 +224,11 @@ def test_evidence_has_the_range_over_gpus() -> None:
     )
 
 
-def set_price(instance_type: str, usd: str) -> MachinePrice:
-    """Return a price other than the published one."""
-    used = PriceUsed(
-        usd_per_hour=float(usd),
-        origin="set",
-        instance_type=instance_type,
-        as_of=None,
-        source=None,
-    )
-    return replace(look_up_price(instance_type), usd_per_hour=Decimal(usd), used=used)
-
-
 def recommend_at(usd: str, count: int, **use: float) -> RightSizing:
     """Recommend machines for an hour of p3.8xlarge at a set price."""
-    nodes = [make_node(f"n{number}", **use) for number in range(count)]  # type: ignore[arg-type]
+    nodes = [make_node(f"n{number}", **use) for number in range(count)]
     cost = JobCost(instance_count=count, usd_per_hour=Decimal(usd), duration_ns=HOUR_NS)
-    return recommend_size(nodes, make_verdict(), cost, set_price("p3.8xlarge", usd))
+    return recommend_size(nodes, make_verdict(), cost, look_up_price("p3.8xlarge", usd))
 
 
 def test_the_current_type_costs_the_set_price() -> None:
@@ -287,15 +266,13 @@ def test_machines_of_unknown_size_are_not_recommended() -> None:
             "as_of": None, "source": "", "sizes": "", "is_custom": True, "gpu": "X", "gpu_count": 1,
             "gpu_memory_gib": 16, "vcpu_count": 32, "memory_gib": 64,
         }  # fmt: skip
-        return Offer(**(fields | size))  # type: ignore[arg-type]
+        return Offer(**(fields | size))
 
-    offers = [
-        make_offer("now", 9),
-        make_offer("small", 5, vcpu_count=16),
-        make_offer("unknown", 1, vcpu_count=None),
-    ]
-    price = look_up_price("now", PriceTable(offers))
+    offers = [make_offer("now", 9), make_offer("small", 5, vcpu_count=16)]
+    offers.append(make_offer("unknown", 1, vcpu_count=None))
+    table = PriceTable(offers)
     cost = JobCost(instance_count=1, usd_per_hour=Decimal(9), duration_ns=HOUR_NS)
+    price = make_price(table.find("now"), table)
     advice = recommend_size([make_node(gpus=1)], make_verdict(), cost, price)
     assert [choice.instance_type for choice in advice.choices] == ["small"]
 
@@ -309,7 +286,6 @@ def test_usage_covers_the_training(tmp_path: Path) -> None:
     run.metric("gpu_busy_ratio", busy, device="0").metric("cpu_busy_ratio", busy)
     (usage,) = measure_node_usage(run.open())
     assert usage.gpus["0"].mean == pytest.approx(0.8)
-    assert usage.cpu is not None
     assert usage.cpu.p95 == pytest.approx(0.8)
     assert usage.memory_bytes is None
     assert usage.gpu_memory_bytes == {}

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from stepscope.diagnosis import accuracy
-from stepscope.diagnosis.accuracy import AccuracyCounts, Counts, estimate_accuracy
+from stepscope.diagnosis import measured
+from stepscope.diagnosis.measured import AccuracyCounts, Counts, estimate_accuracy
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> None:
             "timed": Counts(verdict_count=2, right_count=1),
         },
     )
-    monkeypatch.setattr(accuracy, "_load_counts", lambda: few_counts)
+    monkeypatch.setattr(measured, "_load_counts", lambda: few_counts)
 
 
 def test_a_known_cause_has_an_accuracy_of_its_own() -> None:
@@ -41,7 +41,7 @@ def test_rare_evidence_takes_the_accuracy_of_all_verdicts() -> None:
 
 
 def test_without_any_counts_the_accuracy_is_a_half(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accuracy, "_load_counts", AccuracyCounts)
+    monkeypatch.setattr(measured, "_load_counts", AccuracyCounts)
     estimate = estimate_accuracy("slow_decode", "sampled")
     assert estimate.ratio == 0.5
     assert "No verdict was checked" in estimate.basis

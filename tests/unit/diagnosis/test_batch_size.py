@@ -44,7 +44,6 @@ def test_a_batch_is_small_where_twice_as_much_saves_a_fifth(new_run: RunMaker) -
     assert verdict.share_ratio == pytest.approx(60 / 140)
     assert [stage.name for stage in verdict.stages] == ["optimizer", "calling operators"]
     prediction = verdict.fixes[0].prediction
-    assert prediction is not None
     assert prediction.saving_ratio == pytest.approx(30 / 140)
 
 
@@ -57,7 +56,7 @@ def test_a_batch_is_small_where_twice_as_much_saves_a_fifth(new_run: RunMaker) -
 )
 def test_other_batches_are_not_small(new_run: RunMaker, facts: dict[str, int | None]) -> None:
     run = new_run()
-    draw_job(run, **facts)  # type: ignore[arg-type]
+    draw_job(run, **facts)
     assert diagnose(run.open()).cause == "none"
 
 

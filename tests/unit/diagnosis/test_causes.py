@@ -1,35 +1,36 @@
-"""Each cause on a drawn run, with its fixes. Times are milliseconds."""
+"""Each cause on a drawn run, its fixes and their parts. Milliseconds."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import get_args
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
-from stepscope.analysis.code_stages import STAGE_LABELS
-from stepscope.analysis.host_work import HostCause
-from stepscope.diagnosis import Verdict, advice, diagnose
-from stepscope.diagnosis.data_causes import STAGE_CAUSES
-from stepscope.diagnosis.fact_fixes import FACT_FIXES
+from stepscope.analysis.input_pipeline.code_stages import STAGE_LABELS
+from stepscope.analysis.input_pipeline.host_work import HostCause
+from stepscope.diagnosis import Verdict, diagnose
+from stepscope.diagnosis.causes.data_causes import STAGE_CAUSES
+from stepscope.diagnosis.fixes import advice
+from stepscope.diagnosis.fixes.fact_fixes import FACT_FIXES
 from stepscope.diagnosis.verdict import CAUSES
 from stepscope.testing import RunBuilder
 from stepscope.testing.drawing import MS
-from tests.support.cause_runs import CAUSE_RUNS, COMPUTE, draw_too_few_workers, draw_worker_startup
+from tests.support.cause_runs import CAUSE_RUNS, COMPUTE
 from tests.support.verdict_stages import check_stages
 
 RunMaker = Callable[..., RunBuilder]
+CauseJudge = Callable[[str], Verdict]
 
 
 @pytest.mark.parametrize("cause", CAUSE_RUNS)
-def test_causes(new_run: RunMaker, cause: str) -> None:
-    suspect, draw = CAUSE_RUNS[cause]
-    run = new_run()
-    draw(run)
-    verdict = diagnose(run.open())
-    assert (verdict.suspect, verdict.cause) == (suspect, cause)
+def test_causes(judge_cause: CauseJudge, cause: str) -> None:
+    verdict = judge_cause(cause)
+    assert (verdict.suspect, verdict.cause) == (CAUSE_RUNS[cause][0], cause)
     assert bool(verdict.fixes) == (cause != "unknown")
     assert all(fix.title and fix.instructions and fix.why for fix in verdict.fixes)
     name = "not found" if cause == "unknown" else cause.replace("_", " ")
@@ -106,10 +107,8 @@ def test_advice_on_cores_names_the_parameter_of_the_library(
 
 
 @pytest.mark.seed("DIAG-05")
-def test_the_fixes_name_the_settings_of_the_run(new_run: RunMaker) -> None:
-    run = new_run()
-    draw_too_few_workers(run)
-    verdict = diagnose(run.open())
+def test_the_fixes_name_the_settings_of_the_run(judge_cause: CauseJudge) -> None:
+    verdict = judge_cause("too_few_workers")
     first = verdict.fixes[0]
     assert first.title == "Use 3 DataLoader workers instead of 1"
     assert "num_workers=3" in first.instructions
@@ -119,12 +118,9 @@ def test_the_fixes_name_the_settings_of_the_run(new_run: RunMaker) -> None:
 
 
 @pytest.mark.seed("DIAG-05")
-def test_prefetching_and_persistence_where_they_help(new_run: RunMaker) -> None:
-    run = new_run()
-    draw_worker_startup(run)
-    titles = [fix.title for fix in diagnose(run.open()).fixes]
-    assert "Persistent workers" in titles
-    assert "Prefetch more" in titles
+def test_prefetching_and_persistence_where_they_help(judge_cause: CauseJudge) -> None:
+    titles = {fix.title for fix in judge_cause("worker_startup").fixes}
+    assert titles >= {"Persistent workers", "Prefetch more"}
 
 
 def test_evidence_of_the_input_pipeline(new_run: RunMaker) -> None:
@@ -188,11 +184,9 @@ def test_collections_beside_something_larger(new_run: RunMaker, step: str, locat
     ]
 
 
-def test_evaluation_time_is_relative_to_the_steps(new_run: RunMaker) -> None:
+def test_evaluation_time_is_relative_to_the_steps(judge_cause: CauseJudge) -> None:
     """300 ms after every ten steps of 41 ms: nine times in the ninety measured steps."""
-    run = new_run()
-    CAUSE_RUNS["evaluation"][1](run)
-    verdict = diagnose(run.open())
+    verdict = judge_cause("evaluation")
     assert verdict.share_ratio == pytest.approx(9 * 300 / (9 * 300 + 90 * 41))
     assert verdict.owned_step_ratio == pytest.approx(30 / 41)
 
@@ -247,13 +241,10 @@ def test_python_between_forward_and_backward_is_overhead(new_run: RunMaker) -> N
     assert verdict.evidence[1].text == "train.py:9 takes 49% of step time: rate = base / step"
     assert verdict.fixes[0].instructions.startswith("train.py:9 runs in every step")
     prediction = verdict.fixes[0].prediction
-    assert prediction is not None
     assert prediction.step_ns == pytest.approx(21 * MS)
 
 
-def test_extra_work_of_one_rank_is_a_straggler_beside_work_of_all_ranks(
-    new_run: RunMaker,
-) -> None:
+def test_extra_work_of_one_rank_is_a_straggler_beside_work_of_all_ranks(new_run: RunMaker) -> None:
     """Both spend 5 ms between phases; rank 0 spends 11 ms more, and rank 1 waits for it."""
     run = new_run()
     run.rank(0).draw("forward 5 | backward 7 | optimizer 1 | do 16", 60)
@@ -303,3 +294,47 @@ def test_overhead_without_a_cause_worth_a_fix_is_not_accused(
     passes = f"forward {68 - log_ms} | backward 18 | optimizer 2"
     run.rank().draw(f"{passes} | save=2000000 12 | do:log {log_ms}", 60)
     assert diagnose(run.open()).suspect == suspect
+
+
+Phase = tuple[int, int, int]
+"""Duration of a phase, of the operator in it, and of the Python after it."""
+PHASES = st.tuples(st.integers(1, 60), st.integers(0, 60), st.integers(0, 40))
+STEPS = st.tuples(PHASES, PHASES, PHASES)
+
+
+def draw_step(durations: tuple[Phase, Phase, Phase], *, operators: bool) -> str:
+    parts = []
+    names = ("forward", "backward", "optimizer")
+    for name, (duration, work, python) in zip(names, durations, strict=True):
+        inside = f" ( op:mm {min(work, duration)} )" if operators and work else ""
+        parts.append(f"{name} {duration}{inside} | do {python}")
+    return " | ".join(parts)
+
+
+@settings(max_examples=15)
+@given(measured=STEPS, profiled=STEPS, wait=st.integers(0, 60))
+def test_stages_of_any_steps_and_any_window(
+    measured: tuple[Phase, Phase, Phase], profiled: tuple[Phase, Phase, Phase], wait: int
+) -> None:
+    """A profiler may slow down each phase by another factor."""
+    with TemporaryDirectory() as directory:
+        run = RunBuilder(Path(directory) / "run")
+        step = f"wait {wait} | {draw_step(measured, operators=False)}"
+        window = f"window ( {draw_step(profiled, operators=True)} )"
+        run.rank().draw(step, 20).draw(window).draw(step, 20)
+        check_stages(diagnose(run.open()))
+
+
+def test_dispatch_in_a_phase_is_no_larger_than_the_phase() -> None:
+    """The optimizer takes 31% of the measured steps and, without operators, 60% of the window."""
+    with TemporaryDirectory() as directory:
+        run = RunBuilder(Path(directory) / "run")
+        step = "forward 34 | backward 35 | optimizer 31"
+        small = " | ".join(["op:add 0.015"] * 10)
+        window = f"window ( forward 20 ( {small} ) | backward 20 ( {small} ) | optimizer 60 )"
+        run.rank().draw(step, 20).draw(window).draw(step, 20)
+        verdict = diagnose(run.open())
+    stages = {stage.name: round(stage.share_ratio, 2) for stage in verdict.stages}
+    assert max(stages.values()) == 0.35
+    assert [share for name, share in stages.items() if name.endswith("optimizer")] == [0.31]
+    check_stages(verdict)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -11,42 +13,41 @@ import pytest
 from stepscope.diagnosis import explain_stuck, find_stuck, read_stuck_nodes
 from stepscope.run import Run
 from stepscope.schema import (
-    SCHEMA_VERSION,
     STUCK,
     CalledCollective,
     JobState,
     JobStatus,
     RankAccount,
     RankState,
-    RunInfo,
     StackFrame,
     StuckNode,
 )
 from stepscope.store import RunWriter, create_run, open_run
 from tests.support.report_runs import RunFiles
+from tests.support.store_rows import INFO
 
 S = 1_000_000_000
 LIMIT_S = 30
 
 
-def account(rank: int, count: int, *, waits: bool) -> RankAccount:
+def account(rank: int, count: int, *, waits: bool, **fields: Any) -> RankAccount:
     """Account of a rank that has called *count* collectives."""
     calls = [
         CalledCollective(group="0", number=n, kind="all_reduce", has_ended=not waits or n < count)
         for n in range(1, count + 1)
     ]
-    return RankAccount(rank=rank, process="", pid=1, state=RankState.ANSWERED, calls=calls)
+    values = {"process": "", "pid": 1, "state": RankState.ANSWERED, "calls": calls}
+    return RankAccount(rank=rank, **(values | fields))
 
 
-def node(name: str, ranks: list[RankAccount], *, age_s: int) -> StuckNode:
-    return StuckNode(
-        node=name,
-        since_ns=100 * S,
-        seen_ns=(100 + age_s) * S,
-        limit_ns=LIMIT_S * S,
-        groups={"0": [0, 1]},
-        ranks=ranks,
-    )
+def node(name: str, ranks: list[RankAccount], *, age_s: int, **fields: Any) -> StuckNode:
+    times = {"since_ns": 100 * S, "seen_ns": (100 + age_s) * S, "limit_ns": LIMIT_S * S}
+    return StuckNode(node=name, ranks=ranks, **(times | {"groups": {"0": [0, 1]}} | fields))
+
+
+def explain(*ranks: RankAccount, age_s: int = LIMIT_S + 5) -> Any:
+    """Explain the account of one node."""
+    return explain_stuck({"a": node("a", list(ranks), age_s=age_s)})
 
 
 FIRST = account(0, 5, waits=True)
@@ -57,34 +58,26 @@ def test_no_rank_is_blamed_before_its_node_has_told_where_it_is() -> None:
     assert explain_stuck({"a": first}) is None
     second = node("b", [account(1, 4, waits=False)], age_s=LIMIT_S + 5)
     stuck = explain_stuck({"a": first, "b": second})
-    assert stuck is not None
     assert stuck.culprits == [1]
 
 
 def test_a_rank_that_is_not_heard_of_is_not_said_to_be_missing() -> None:
-    stuck = explain_stuck({"a": node("a", [FIRST], age_s=LIMIT_S + 20)})
-    assert stuck is not None
+    stuck = explain(FIRST, age_s=LIMIT_S + 20)
     assert (stuck.culprits, stuck.kind, stuck.is_stuck) == ([], "unknown", False)
     assert stuck.headline.endswith("number 5 of process group 0: nothing is known of rank 1.")
 
 
 def test_ranks_that_wait_for_the_first_step_are_described_and_not_stuck() -> None:
-    ranks = [FIRST, account(1, 4, waits=False)]
-    starting = node("a", ranks, age_s=LIMIT_S - 1)
+    starting = node("a", [FIRST, account(1, 4, waits=False)], age_s=LIMIT_S - 1)
     stuck = explain_stuck({"a": starting})
-    assert stuck is not None
     assert (stuck.kind, stuck.is_stuck, stuck.culprits) == ("starting", False, [1])
     assert stuck.headline == (
         "No step has ended yet, and the job has waited 29 s at all_reduce, number 5 of process "
         "group 0: rank 1 has not called it."
     )
-    later = node("b", [], age_s=LIMIT_S)  # a step has ended there
-    stuck = explain_stuck({"a": starting, "b": later})
-    assert stuck is not None
-    assert stuck.is_stuck
-    receiving = [make_receiver(0, 1), account(1, 0, waits=False)]
-    stuck = explain_stuck({"a": node("a", receiving, age_s=LIMIT_S - 1)})
-    assert stuck is not None
+    # A step has ended on another node.
+    assert explain_stuck({"a": starting, "b": node("b", [], age_s=LIMIT_S)}).is_stuck
+    stuck = explain(make_receiver(0, 1), account(1, 0, waits=False), age_s=LIMIT_S - 1)
     assert (stuck.kind, stuck.is_stuck) == ("starting", False)
 
 
@@ -92,29 +85,14 @@ def test_ranks_that_wait_for_the_first_step_are_described_and_not_stuck() -> Non
 def test_a_restart_ends_the_accounts_of_nodes_that_do_not_take_part(
     tmp_path: Path, incarnation: int, is_current: bool
 ) -> None:
-    run = tmp_path / "run"
-    info = RunInfo(
-        schema_version=SCHEMA_VERSION,
-        run_id="stuck",
-        created_ns=0,
-        command=[],
-        working_directory="/",
-        stepscope_version="0",
-    )
-    create_run(run, info)
+    create_run(tmp_path / "run", INFO)
+    status = JobStatus(state=JobState.IN_PROGRESS, heartbeat_ns=0, started_ns=0)
     for name, number in (("lost", incarnation), ("other", 2)):
-        with RunWriter(run, name) as writer:
-            writer.put_status(
-                JobStatus(
-                    state=JobState.IN_PROGRESS,
-                    heartbeat_ns=0,
-                    started_ns=0,
-                    incarnation=number,
-                )
-            )
+        with RunWriter(tmp_path / "run", name) as writer:
+            writer.put_status(msgspec.structs.replace(status, incarnation=number))
             if name == "lost":
                 writer.put_document(STUCK, name, node(name, [FIRST], age_s=60))
-    assert bool(read_stuck_nodes(open_run(run))) is is_current
+    assert bool(read_stuck_nodes(open_run(tmp_path / "run"))) is is_current
 
 
 @pytest.mark.parametrize(("hosts", "culprits"), [(("h", "h"), [1]), (("h", "i"), None)])
@@ -126,23 +104,10 @@ def test_which_rank_ended_first_is_told_by_one_clock(
         files.node(name, cores=1, seconds=10, host=host)
         process = files.process(f"{rank}-1-0", name, 100 + rank, rank=rank)
         files.spans(process, "forward", np.array([5.0 - rank]), np.array([0.5]))
-        killed = RankAccount(
-            rank=rank,
-            process=process.process,
-            pid=process.pid,
-            state=RankState.KILLED,
-            calls=account(rank, 3, waits=True).calls,
-        )
-        ended = StuckNode(
-            node=name,
-            since_ns=1,
-            seen_ns=2,
-            has_ended=True,
-            was_stuck=False,
-            limit_ns=1,
-            ranks=[killed],
-        )
+        fields = {"process": process.process, "pid": process.pid, "state": RankState.KILLED}
+        killed = account(rank, 3, waits=True, **fields)
         with RunWriter(files.path, name) as writer:
+            ended = node(name, [killed], age_s=0, has_ended=True, was_stuck=False, groups={})
             writer.put_document(STUCK, name, ended)
     stuck = find_stuck(Run(open_run(files.path)))
     assert (None if stuck is None else stuck.culprits) == culprits
@@ -153,25 +118,10 @@ def test_nothing_is_said_of_a_rank_whose_host_was_lost(tmp_path: Path) -> None:
     files = RunFiles(tmp_path / "run")
     files.node("a", cores=1, seconds=10)
     process = files.process("0-1-0", "a", 100, rank=0)
-    failed = RankAccount(
-        rank=0,
-        process=process.process,
-        pid=process.pid,
-        state=RankState.FAILED,
-        detail="exit status 1",
-        calls=account(0, 3, waits=False).calls,
-        is_last_read=True,
-        started_count=3,
-    )
-    ended = StuckNode(
-        node="a",
-        since_ns=1,
-        seen_ns=2,
-        has_ended=True,
-        was_stuck=False,
-        limit_ns=1,
-        groups={"0": [0, 1]},
-        ranks=[failed],
+    failed = {"process": process.process, "pid": process.pid, "state": RankState.FAILED}
+    failed |= {"detail": "exit status 1", "is_last_read": True, "started_count": 3}
+    ended = node(
+        "a", [account(0, 3, waits=False, **failed)], age_s=0, has_ended=True, was_stuck=False
     )
     with RunWriter(files.path, "a") as writer:
         writer.put_document(STUCK, "a", ended)
@@ -197,15 +147,14 @@ def test_a_rank_that_writes_a_checkpoint_is_no_fault(
 ) -> None:
     frames = [StackFrame(file="/job/io.py", line=3, function="copy")]
     frames.append(StackFrame(file=file, line=9, function=function))
-    saving = msgspec.structs.replace(account(1, 4, waits=False), frames=frames)
-    stuck = explain_stuck({"a": node("a", [FIRST, saving], age_s=LIMIT_S + 5)})
-    assert stuck is not None
+    stuck = explain(FIRST, account(1, 4, waits=False, frames=frames))
     assert (stuck.kind == "checkpoint", stuck.is_stuck) == (is_checkpoint, not is_checkpoint)
 
 
 def test_a_rank_that_saves_while_another_one_waits_for_its_transfer_is_no_fault() -> None:
-    stuck = explain_stuck({"a": node("a", [make_receiver(0, 1), make_saver(1)], age_s=40)})
-    assert stuck is not None
+    frame = StackFrame(file="/env/torch/serialization.py", line=5, function="save")
+    saver = account(1, 0, waits=False, frames=[frame])
+    stuck = explain(make_receiver(0, 1), saver, age_s=40)
     assert stuck.kind == "checkpoint"
     assert stuck.headline == (
         "Not stuck: rank 1 writes a checkpoint, for which rank 0 has waited 40 s at "
@@ -215,16 +164,10 @@ def test_a_rank_that_saves_while_another_one_waits_for_its_transfer_is_no_fault(
 
 def test_a_rank_that_waits_for_a_transfer_is_not_blamed_for_a_collective() -> None:
     """Rank 1 has not called the all-reduce because it waits for rank 2."""
-    waiting = make_receiver(1, 2)
-    sleeping = account(2, 4, waits=False)
-    stuck = explain_stuck({"a": node("a", [FIRST, waiting, sleeping], age_s=LIMIT_S + 5)})
-    assert stuck is not None
+    stuck = explain(FIRST, make_receiver(1, 2), account(2, 4, waits=False))
     assert stuck.culprits == [2]
     assert stuck.headline.endswith("at which rank 1 waits: rank 2 has not sent it.")
-
-
-def test_a_transfer_of_a_rank_that_was_not_read_blames_nobody() -> None:
-    assert explain_stuck({"a": node("a", [make_receiver(0, 1)], age_s=LIMIT_S + 5)}) is None
+    assert explain(make_receiver(0, 1)) is None, "rank 1 was not read"
 
 
 C10D = "/env/torch/distributed/distributed_c10d.py"
@@ -253,28 +196,18 @@ def test_a_rank_waits_for_its_open_send_only_in_a_call_that_waits(
 ) -> None:
     """Rank 1 has not received, and rank 0 has sent to it in the background."""
     frame = StackFrame(file=file, line=7, function=function, text=text)
-    sender = make_receiver(0, 1)
-    calls = [msgspec.structs.replace(sender.calls[0], kind="isend")]
-    sender = msgspec.structs.replace(sender, calls=calls, frames=[frame])
-    stuck = explain_stuck({"a": node("a", [sender, account(1, 0, waits=False)], age_s=40)})
+    sender = make_receiver(0, 1, kind="isend", frames=[frame])
+    stuck = explain(sender, account(1, 0, waits=False), age_s=40)
     assert (None if stuck is None else stuck.culprits) == ([1] if waits else None)
 
 
-def make_receiver(rank: int, peer: int) -> RankAccount:
+WAITING = StackFrame(file="/job/train.py", line=5, function="main", text="work.wait()")
+
+
+def make_receiver(
+    rank: int, peer: int, kind: str = "irecv", frames: Sequence[StackFrame] = (WAITING,)
+) -> RankAccount:
     """Account of a rank that waits for a transfer."""
-    call = CalledCollective(
-        group="0",
-        number=3,
-        kind="irecv",
-        sizes="4",
-        dtypes="float32",
-        has_ended=False,
-        peer=peer,
-    )
-    frame = StackFrame(file="/job/train.py", line=5, function="main", text="work.wait()")
-    return msgspec.structs.replace(account(rank, 0, waits=False), calls=[call], frames=[frame])
-
-
-def make_saver(rank: int) -> RankAccount:
-    frame = StackFrame(file="/env/torch/serialization.py", line=5, function="save")
-    return msgspec.structs.replace(account(rank, 0, waits=False), frames=[frame])
+    fields = {"sizes": "4", "dtypes": "float32", "has_ended": False, "peer": peer}
+    call = CalledCollective(group="0", number=3, kind=kind, **fields)
+    return account(rank, 0, waits=False, calls=[call], frames=list(frames))

@@ -181,7 +181,10 @@ def update_large_on_host(job: TraceJob, severity: float) -> None:
         job.operator("aten::mul_", 15_000 * severity)
 
 
-@pytest.mark.parametrize("severity", [0.6, 1.0, 2.0])
+@pytest.mark.parametrize(
+    "severity",
+    [0.6, pytest.param(2.0, marks=pytest.mark.extended("a larger share of the same cause"))],
+)
 @pytest.mark.parametrize(
     ("draw", "suspect", "cause"),
     [
@@ -244,7 +247,6 @@ def test_shares_and_savings_of_fetches(tmp_path: Path) -> None:
     assert verdict.share_ratio == pytest.approx(0.5, abs=0.01)
     assert verdict.mean_step_ns == pytest.approx(40e6, rel=0.01)
     prediction = verdict.fixes[0].prediction
-    assert prediction is not None
     assert prediction.is_bound
     assert prediction.saving_ratio == pytest.approx(0.5, abs=0.01)
 
@@ -254,7 +256,6 @@ def test_the_saving_of_reads_on_the_host(tmp_path: Path) -> None:
     and beside 5 ms of computation in the first of each step."""
     verdict = judge(tmp_path, draw_steps(read_on_host, 1.0))
     prediction = verdict.fixes[0].prediction
-    assert prediction is not None
     reading, total = (500 * STEPS - 1) * 20, STEPS * (5_000 + 500 * 20)
     assert prediction.saving_ratio == pytest.approx(reading / total)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,10 @@ import pytest
 
 from stepscope.errors import UsageError
 from stepscope.exporters import ViewTable, choose_table, tabulate, write_csv, write_workbook
-from stepscope.exporters.workbook import MAX_EXACT, MAX_ROWS, MAX_TEXT_LENGTH
+from stepscope.exporters.view_tables import MAX_EXACT, MAX_ROWS, MAX_TEXT_LENGTH
 from stepscope.run import Run
 from stepscope.schema import FieldLabel
 from stepscope.views import VIEWS
-from tests.support.imported_runs import import_into
 from tests.support.kineto_files import trace, training
 
 LABEL = FieldLabel(title="", unit="none")
@@ -109,20 +109,17 @@ def test_rows_without_a_name_are_numbered() -> None:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    base = tmp_path_factory.mktemp("traces")
-    for rank in (0, 1):
-        (base / f"{rank}.json").write_bytes(trace(*training(), distributedInfo={"rank": rank}))
-    return import_into(base / "run", base)
+def run(imported: Callable[..., Run]) -> Run:
+    return imported(**{f"rank{n}": trace(*training(), distributedInfo={"rank": n}) for n in (0, 1)})
 
 
-@pytest.mark.parametrize("name", [name for name, view in VIEWS.items() if not view.needs])
-def test_a_table_has_a_row_for_every_object_of_the_payload(run: Run, name: str) -> None:
-    payload = VIEWS[name](run)
-    objects: dict[str, int] = {}
-    _count_objects(msgspec.to_builtins(payload), payload, "", objects)
-    assert {table.name: len(table.rows) for table in tabulate(payload)} == objects
-    assert all(set(row) <= set(table.labels) for table in tabulate(payload) for row in table.rows)
+def test_a_table_has_a_row_for_every_object_of_the_payload(run: Run) -> None:
+    for payload in (view(run) for view in VIEWS.values() if not view.needs):
+        objects: dict[str, int] = {}
+        _count_objects(msgspec.to_builtins(payload), payload, "", objects)
+        tables = tabulate(payload)
+        assert {table.name: len(table.rows) for table in tables} == objects
+        assert all(set(row) <= set(table.labels) for table in tables for row in table.rows)
 
 
 def _count_objects(plain: Any, value: Any, path: str, objects: dict[str, int]) -> None:

@@ -22,7 +22,7 @@ from stepscope.importers import (
     load_plain,
     make_called_collective,
 )
-from stepscope.importers.flight_recorder.plain_pickle import NotPlainError, check_plain
+from stepscope.importers.flight_recorder.dump import NotPlainError, check_plain
 from stepscope.run import Run
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder

@@ -92,15 +92,14 @@ def test_a_job_that_queries_its_cores_one_by_one_has_all_of_them(
     assert cores_available(tmp_path, pid=job.pid) == len({min(cores), max(cores)})
 
 
-def test_v2_quota_below_the_mask(tmp_path: Path) -> None:
-    root = v2(tmp_path, {"job/cpu.max": "250000 100000"}, path="/job")
-    assert cores_available(root, affinity=MANY) == 2.5
-    assert cores_available(root, affinity=2) == 2.0
-
-
-def test_v2_the_smallest_nested_limit_applies(tmp_path: Path) -> None:
-    root = v2(
-        tmp_path,
+V1_CPU = "cpu,cpuacct/"
+V2_PATHS = ("/kubepods/pod1/abc", "/../../elsewhere")
+"""Paths that are not visible in the container: the mount itself counts."""
+LIMITS: dict[str, tuple[Callable[..., Path], str, dict[str, str], float, int | None]] = {
+    "quota": (v2, "/job", {"job/cpu.max": "250000 100000"}, 2.5, None),
+    "the smallest nested limit": (
+        v2,
+        "/slice/pod/job",
         {
             "slice/cpu.max": "150000 50000",  # 3 cores
             "slice/memory.max": str(8 * GIB),
@@ -111,58 +110,57 @@ def test_v2_the_smallest_nested_limit_applies(tmp_path: Path) -> None:
             "other/cpu.max": "1000 100000",
             "other/memory.max": "4096",
         },
-        path="/slice/pod/job",
-    )
-    assert cores_available(root, affinity=MANY) == 3.0
-    assert memory_limit_bytes(root) == 8 * GIB
-
-
-def test_v2_cpuset_is_counted(tmp_path: Path) -> None:
-    files = {"job/cpuset.cpus.effective": "0-3,8,10-11", "cpuset.cpus.effective": "0-15"}
-    root = v2(tmp_path, files, path="/job")
-    assert cores_available(root, affinity=MANY) == 7.0
-
-
-@pytest.mark.parametrize("path", ["/kubepods/pod1/abc", "/../../elsewhere"])
-def test_a_path_that_is_not_visible_in_the_container_is_the_mount(
-    tmp_path: Path, path: str
-) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    root = v2(tmp_path, {"cpu.max": "50000 100000", "memory.max": str(GIB)}, path=path)
-    assert cores_available(root, affinity=MANY) == 0.5
-    assert memory_limit_bytes(root) == GIB
-
-
-def test_a_mount_that_exports_the_containers_own_group(tmp_path: Path) -> None:
-    mount = "/docker/abc /sys/fs/cgroup rw - cgroup2 cgroup2 rw"
-    root = tree(
-        tmp_path,
+        3.0,
+        8 * GIB,
+    ),
+    "cpuset": (
+        *(v2, "/job"),
+        {"job/cpuset.cpus.effective": "0-3,8,10-11", "cpuset.cpus.effective": "0-15"},
+        *(7.0, None),
+    ),
+    **{
+        path: (v2, path, {"cpu.max": "50000 100000", "memory.max": str(GIB)}, 0.5, GIB)
+        for path in V2_PATHS
+    },
+    "version 1": (
+        v1,
+        "/job",
         {
-            "sys/fs/cgroup/cpu.max": "400000 100000",
-            "sys/fs/cgroup/inner/cpu.max": "100000 100000",
-        },
-        group="0::/docker/abc/inner\n",
-        mountinfo=mounts(mount),
-    )
-    assert cores_available(root, affinity=MANY) == 1.0
-
-
-def test_v1_quota_cpuset_and_memory(tmp_path: Path) -> None:
-    root = v1(
-        tmp_path,
-        {
-            "cpu,cpuacct/job/cpu.cfs_quota_us": "-1",
-            "cpu,cpuacct/job/cpu.cfs_period_us": "100000",
-            "cpu,cpuacct/cpu.cfs_quota_us": "600000",
-            "cpu,cpuacct/cpu.cfs_period_us": "100000",
+            f"{V1_CPU}job/cpu.cfs_quota_us": "-1",
+            f"{V1_CPU}job/cpu.cfs_period_us": "100000",
+            f"{V1_CPU}cpu.cfs_quota_us": "600000",
+            f"{V1_CPU}cpu.cfs_period_us": "100000",
             "cpuset/job/cpuset.cpus": "0,2,4,6,8",
             "memory/job/memory.limit_in_bytes": str(2 * GIB),
             "memory/memory.limit_in_bytes": "9223372036854771712",
         },
-        path="/job",
+        5.0,
+        2 * GIB,
+    ),
+}
+"""Maker of the tree, path of the group, files; cores and memory that are left."""
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_limits(tmp_path: Path, name: str) -> None:
+    make, path, files, cores, memory_bytes = LIMITS[name]
+    (tmp_path / "elsewhere").mkdir()
+    root = make(tmp_path, files, path=path)
+    assert cores_available(root, affinity=MANY) == cores
+    assert cores_available(root, affinity=2) == min(2, cores)
+    assert memory_limit_bytes(root) == memory_bytes
+
+
+def test_a_mount_that_exports_the_containers_own_group(tmp_path: Path) -> None:
+    mount = "/docker/abc /sys/fs/cgroup rw - cgroup2 cgroup2 rw"
+    quotas = {"cpu.max": "400000 100000", "inner/cpu.max": "100000 100000"}
+    root = tree(
+        tmp_path,
+        {f"sys/fs/cgroup/{name}": text for name, text in quotas.items()},
+        group="0::/docker/abc/inner\n",
+        mountinfo=mounts(mount),
     )
-    assert cores_available(root, affinity=MANY) == 5.0
-    assert memory_limit_bytes(root) == 2 * GIB
+    assert cores_available(root, affinity=MANY) == 1.0
 
 
 def test_v1_without_limits(tmp_path: Path) -> None:
@@ -198,11 +196,7 @@ def test_hybrid_reads_every_controller_in_its_own_version(tmp_path: Path) -> Non
 
 
 def test_another_process_is_looked_up_by_its_pid(tmp_path: Path) -> None:
-    root = v2(
-        tmp_path,
-        {"a/cpu.max": "100000 100000", "b/cpu.max": "300000 100000"},
-        path="/a",
-    )
+    root = v2(tmp_path, {"a/cpu.max": "100000 100000", "b/cpu.max": "300000 100000"}, path="/a")
     (root / "proc/77").mkdir()
     (root / "proc/77/cgroup").write_text("0::/b\n")
     assert cores_available(root, affinity=MANY) == 1.0
@@ -215,39 +209,34 @@ def ratio(sampler: ThrottleSampler, now_ns: int) -> float | None:
     return samples[0].value if samples else None
 
 
-def test_v2_throttling_of_one_core(tmp_path: Path) -> None:
-    """Half a core of quota, one busy thread: it is throttled for half of every period."""
-    root = v2(tmp_path, {"job/cpu.max": "50000 100000"}, path="/job")
-    stat = root / "sys/fs/cgroup/job/cpu.stat"
-    stat.write_text("usage_usec 1\nnr_periods 10\nnr_throttled 5\nthrottled_usec 250000\n")
+THROTTLED = {
+    # Half a core of quota, one busy thread: it is throttled for half of every period.
+    "one core": (v2, "50000", 10, 500_000, 0.5),
+    # Four cores of quota, eight busy threads: they run 50 of 100 ms, and wait 50 ms.
+    "many cores: wall time, not their sum": (v1, "400000", 10, 10 * 8 * 50_000, 0.5),
+    "late in its period": (v2, "50000", 1, 10_000, 0.01),
+}
+"""Maker of the tree and quota; throttled periods and microseconds of a second; their share."""
+
+
+@pytest.mark.parametrize("name", THROTTLED)
+def test_throttling(tmp_path: Path, name: str) -> None:
+    make, quota, period_count, throttled_us, share = THROTTLED[name]
+    files = {"job/cpu.max": f"{quota} 100000"}
+    if make is v1:
+        files = {f"{V1_CPU}job/cpu.cfs_quota_us": quota, f"{V1_CPU}job/cpu.cfs_period_us": "100000"}
+    root = make(tmp_path, files, path="/job")
+    stat = (root / "sys/fs/cgroup" / next(iter(files))).with_name("cpu.stat")
+    unit, factor = ("throttled_time", 1000) if make is v1 else ("throttled_usec", 1)
+    stat.write_text(f"usage_usec 1\nnr_periods 9\nnr_throttled 5\n{unit} {7 * factor}\n")
     sampler = ThrottleSampler(root=root)
     assert ratio(sampler, 0) is None
-    stat.write_text("usage_usec 2\nnr_periods 20\nnr_throttled 15\nthrottled_usec 750000\n")
-    assert ratio(sampler, 1000 * MS) == pytest.approx(0.5)
+    stat.write_text(
+        f"usage_usec 2\nnr_periods 19\nnr_throttled {5 + period_count}\n"
+        f"{unit} {(7 + throttled_us) * factor}\n"
+    )
+    assert ratio(sampler, 1000 * MS) == pytest.approx(share)
     assert ratio(sampler, 2000 * MS) == 0.0
-
-
-def test_throttling_of_many_cores_is_wall_time_not_their_sum(tmp_path: Path) -> None:
-    """Four cores of quota, eight busy threads: they run 50 of 100 ms, and wait 50 ms."""
-    files = {"cpu,cpuacct/job/cpu.cfs_quota_us": "400000"}
-    files["cpu,cpuacct/job/cpu.cfs_period_us"] = "100000"
-    root = v1(tmp_path, files, path="/job")
-    stat = root / "sys/fs/cgroup/cpu,cpuacct/job/cpu.stat"
-    stat.write_text("nr_periods 0\nnr_throttled 0\nthrottled_time 0\n")
-    sampler = ThrottleSampler(root=root)
-    assert ratio(sampler, 0) is None
-    stat.write_text(f"nr_periods 10\nnr_throttled 10\nthrottled_time {10 * 8 * 50 * MS}\n")
-    assert ratio(sampler, 1000 * MS) == pytest.approx(0.5)
-
-
-def test_a_group_throttled_late_in_its_period_is_throttled_for_less_time(tmp_path: Path) -> None:
-    root = v2(tmp_path, {"job/cpu.max": "50000 100000"}, path="/job")
-    stat = root / "sys/fs/cgroup/job/cpu.stat"
-    stat.write_text("nr_throttled 0\nthrottled_usec 0\n")
-    sampler = ThrottleSampler(root=root)
-    ratio(sampler, 0)
-    stat.write_text("nr_throttled 1\nthrottled_usec 10000\n")
-    assert ratio(sampler, 100 * MS) == pytest.approx(0.1)
 
 
 def test_the_most_throttled_level_is_reported(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from stepscope.monitor.windows.change_point import MIN_BASELINE, RECENT_COUNT, SlowdownDetector
+from stepscope.monitor.windows.service import MIN_BASELINE, RECENT_COUNT, SlowdownDetector
 
 NOISE = 0.05
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings, strategies as st
 
-from stepscope.monitor.collective_dumps import CollectiveDumps, NewCalls, join_columns
+from stepscope.monitor.process_logs import CollectiveDumps, NewCalls, join_columns
 from stepscope.spool import SpoolTree, write_dump
 
 OFFSET_NS = 1_000_000

@@ -16,9 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.monitor.samplers import Unavailable, counters, perf_event
-from stepscope.monitor.samplers.counters import EVENTS, CounterSampler
-from stepscope.monitor.samplers.perf_event import CYCLES, Event, explain_refusal, open_counter
+from stepscope.monitor.samplers import Unavailable, counters
+from stepscope.monitor.samplers.counters import (
+    CYCLES,
+    EVENTS,
+    CounterSampler,
+    Event,
+    explain_refusal,
+    open_counter,
+)
 from stepscope.monitor.samplers.processes import JobTree
 from stepscope.schema.tables.metrics import METRIC_TYPES
 from tests.support.command import run_command
@@ -139,7 +145,7 @@ class FakeKernel:
         self.counters: dict[tuple[Event, int], int] = {}
         self.refusals: dict[tuple[Event, int] | Event | int, int] = {}
         """Error by event, thread, or both."""
-        monkeypatch.setattr(perf_event, "_call_kernel", self._open)
+        monkeypatch.setattr(counters, "_call_kernel", self._open)
 
     def _open(self, number: int, attributes: bytes, thread: int, *rest: int) -> int:
         type_, _, config = struct.unpack_from("=IIQ", attributes)
@@ -261,28 +267,22 @@ def test_a_counter_that_never_ran_is_missing_and_an_idle_process_has_no_events(
     assert idle == {f"process_{name}_per_s": 0 for name in EVENTS}
 
 
-def test_counters_of_ended_processes_are_closed(kernel: FakeKernel, job: FakeJob) -> None:
+def test_counters_of_ended_processes_are_closed_and_of_their_successors_start_from_zero(
+    kernel: FakeKernel, job: FakeJob
+) -> None:
     before = kernel.open_count
     job.start(5, threads=[6])
     sampler = job.sampler()
     by_metric(sampler, 0, 5)
     assert kernel.open_count - before == 3 * len(EVENTS)
-    job.end(5)
-    by_metric(sampler, S, 5)
-    assert kernel.open_count - before == len(EVENTS)
-
-
-def test_a_process_with_the_pid_of_another_starts_from_zero(
-    kernel: FakeKernel, job: FakeJob
-) -> None:
-    job.start(5)
-    sampler = job.sampler()
-    by_metric(sampler, 0, 5)
     kernel.set_all(5, 1000, 100, 100)
     job.start(5, start_ticks=(1 << 60) + 1)
     assert by_metric(sampler, S, 5) == {}
     kernel.set_all(5, 70, 10, 10)
     assert by_metric(sampler, 2 * S, 5)["process_cycles_per_s"] == 70
+    job.end(5)
+    by_metric(sampler, 3 * S, 5)
+    assert kernel.open_count - before == len(EVENTS)
 
 
 def test_an_event_that_the_processor_lacks_is_missing(kernel: FakeKernel, job: FakeJob) -> None:
@@ -365,7 +365,7 @@ def test_a_refusal_names_the_setting(
 def test_an_old_kernel_is_told_from_an_unknown_event(
     kernel: FakeKernel, job: FakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    open_new = perf_event._call_kernel
+    open_new = counters._call_kernel
 
     def open_old(number: int, attributes: bytes, *rest: int) -> int:
         *_, flags = struct.unpack_from("=IIQQQQQ", attributes)
@@ -374,7 +374,7 @@ def test_an_old_kernel_is_told_from_an_unknown_event(
             return -1
         return open_new(number, attributes, *rest)
 
-    monkeypatch.setattr(perf_event, "_call_kernel", open_old)
+    monkeypatch.setattr(counters, "_call_kernel", open_old)
     with pytest.raises(Unavailable, match=r"need Linux 5\.13 or later"):
         job.sampler()
 
@@ -412,7 +412,7 @@ runpy.run_module("stepscope", run_name="__main__")
 
 @pytest.mark.seed("SMP-25")
 def test_doctor_names_the_filter_of_a_container() -> None:
-    number = perf_event._SYSCALL_NUMBERS[platform.machine()]
+    number = counters._SYSCALL_NUMBERS[platform.machine()]
     script = FILTERED_DOCTOR.format(number=number)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

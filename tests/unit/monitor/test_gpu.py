@@ -113,27 +113,23 @@ output(ticks[2], [[stub.stub_calls(i, f) for f in (POWER, UTILIZATION)] for i in
     assert calls == [[3, 3], [1, 1]]
 
 
-def test_a_temporary_failure_costs_one_value_only(nvml_directory: Path) -> None:
+def test_a_temporary_failure_and_an_old_driver(nvml_directory: Path) -> None:
+    """The failure costs one value only; the driver reports memory with the reserved part."""
     script = """
 sampler = NvmlSampler()
 stub.stub_fail(0, POWER, UNKNOWN)
 during = tick(sampler, 0)
 stub.stub_fail(0, POWER, 0)
-output("gpu_power_watt" in during["0"], tick(sampler, 1))
-"""
-    during, after = run(script, libraries=nvml_directory)
-    assert during is False
-    assert after["0"] == expected(0)
-
-
-def test_an_old_driver_reports_memory_with_the_reserved_part(nvml_directory: Path) -> None:
-    script = """
+after = tick(sampler, 1)
+calls = stub.stub_calls(0, MEMORY_V2)
 stub.stub_fail(0, MEMORY_V2, NOT_SUPPORTED)
 sampler = NvmlSampler()
-values = [tick(sampler, s)["0"]["gpu_memory_used_bytes"] for s in (0, 1)]
-output(values, stub.stub_calls(0, MEMORY_V2))
+used = [tick(sampler, s)["0"]["gpu_memory_used_bytes"] for s in (0, 1)]
+output("gpu_power_watt" in during["0"], after, used, stub.stub_calls(0, MEMORY_V2) - calls)
 """
-    used, calls = run(script, libraries=nvml_directory)
+    has_power, after, used, calls = run(script, libraries=nvml_directory)
+    assert has_power is False
+    assert after["0"] == expected(0)
     assert used == [GIB + 512 * MIB] * 2
     assert calls == 1
 
@@ -146,23 +142,18 @@ stub.stub_lose(0, 1)
 lost = [tick(sampler, second) for second in (1, 2, 12)]
 calls = stub.stub_calls(0, UTILIZATION)
 stub.stub_lose(0, 0)
-output(lost, calls, tick(sampler, 13), tick(sampler, 23))
+later = tick(sampler, 13), tick(sampler, 23)
+stub.stub_lose(0, 1)
+output(lost, calls, *later, tick(NvmlSampler(), 0), gpu_facts())
 """
-    lost, calls, too_early, back = run(script, libraries=nvml_directory, gpus=2)
+    lost, calls, too_early, back, beside, [facts, _] = run(script, libraries=nvml_directory, gpus=2)
     assert [list(values) for values in lost] == [["1"]] * 3
     assert lost[1]["1"]["gpu_busy_ratio"] == expected(1)["gpu_busy_ratio"]
     assert calls == 2  # before and at the loss; afterwards only the handle is requested
     assert list(too_early) == ["1"]
     assert back["0"].items() >= expected(0).items()
-
-
-def test_a_gpu_lost_from_the_start_does_not_hide_the_others(nvml_directory: Path) -> None:
-    script = """
-stub.stub_lose(0, 1)
-output(tick(NvmlSampler(), 0), gpu_facts())
-"""
-    values, [facts, _] = run(script, libraries=nvml_directory, gpus=2)
-    assert values == {"1": expected(1) | pcie(1)}
+    # One that is lost from the start does not hide the others.
+    assert beside == {"1": expected(1) | pcie(1)}
     assert facts[0] == {"index": 0}
     assert facts[1]["name"] == "Stub 1"
 
@@ -277,8 +268,7 @@ def test_unsupported_values_of_an_amd_gpu_are_left_out() -> None:
         raise AmdError
 
     smi = amd(
-        amdsmi_get_gpu_activity=lambda _: {"gfx_activity": "N/A"},
-        amdsmi_get_power_info=refuse,
+        amdsmi_get_gpu_activity=lambda _: {"gfx_activity": "N/A"}, amdsmi_get_power_info=refuse
     )
     metrics = {sample.metric for sample in AmdSampler(smi).sample(0)}
     assert metrics == {"gpu_memory_used_bytes", "gpu_temperature_celsius"}

@@ -15,9 +15,9 @@ from stepscope.monitor.samplers import (
     Sampler,
     SamplerError,
     SamplerFailures,
+    base,
     build_samplers,
-    cpu,
-    guarded,
+    machine,
     read_samplers,
 )
 from stepscope.monitor.samplers.gpu import AmdSampler, NvmlSampler
@@ -82,7 +82,7 @@ def test_a_failure_of_any_sampler_leaves_the_others(
 def test_a_sampler_that_hangs_is_left_alone_until_it_responds(
     samplers: list[Sampler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guarded, "RESPONSE_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(base, "RESPONSE_TIMEOUT_S", 0.01)
     for sampler in samplers:
         guard, calls, release = GuardedSampler(sampler), [], threading.Semaphore(0)
 
@@ -98,7 +98,7 @@ def test_a_sampler_that_hangs_is_left_alone_until_it_responds(
             with pytest.raises(SamplerError, match="no response"):
                 read(guard, tick)
         assert wait_until(lambda calls=calls: calls) == [1]  # the thread may start late
-        monkeypatch.setattr(guarded, "RESPONSE_TIMEOUT_S", 30)
+        monkeypatch.setattr(base, "RESPONSE_TIMEOUT_S", 30)
         release.release(2)
         while True:
             try:
@@ -107,7 +107,7 @@ def test_a_sampler_that_hangs_is_left_alone_until_it_responds(
             except SamplerError:  # the thread has not put the late response yet
                 continue
         assert samples == [Sample(METRIC, "", 4.0)]
-        monkeypatch.setattr(guarded, "RESPONSE_TIMEOUT_S", 0.01)
+        monkeypatch.setattr(base, "RESPONSE_TIMEOUT_S", 0.01)
 
 
 class Meeting:
@@ -165,7 +165,7 @@ def test_a_source_that_cannot_be_opened_leaves_the_others(monkeypatch: pytest.Mo
     def fail(job: JobTree, *, proc: str) -> Sampler:
         raise ValueError("a format that nothing knows")
 
-    monkeypatch.setattr(cpu, "CpuSampler", fail)
+    monkeypatch.setattr(machine, "CpuSampler", fail)
     samplers, missing = build_samplers(JobTree(os.getpid(), lambda: (), lambda: ()))
     assert missing["cpu"] == "cannot be read: a format that nothing knows"
     assert "memory" in {sampler.group for sampler in samplers}

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.monitor.host import node_info
-from stepscope.monitor.instance_type import read_instance_type
+from stepscope.monitor.host import node_info, read_instance_type
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.monitor.lease import LeaseKeeper
+from stepscope.monitor.registration import LeaseKeeper
 from stepscope.schema import JobState
 from stepscope.store import HEARTBEAT_TIMEOUT_S
 from tests.support.shared_runs import SharedJob, SteppedTime
@@ -78,10 +78,7 @@ def test_it_moves_when_the_job_has_ended_on_its_node_only(job: SharedJob) -> Non
     [
         (0, None),
         (20, None),  # a heartbeat that was seen late
-        (
-            365 * 86400,
-            "the clock of a is 365 d behind that of b",
-        ),
+        (365 * 86400, "the clock of a is 365 d behind that of b"),
         (-3600, "the clock of a is 1 h ahead of that of b"),
     ],
 )

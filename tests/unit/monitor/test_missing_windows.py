@@ -12,7 +12,7 @@ from stepscope.monitor.windows.service import WindowService
 from stepscope.spool import SpoolTree
 from stepscope.store import RunWriter
 from stepscope.testing import RunBuilder
-from tests.unit.store.conftest import span_rows
+from tests.support.store_rows import spans
 
 ENDED = "1-2-3"
 """The process of the rows, which runs no longer."""
@@ -24,7 +24,7 @@ def run(tmp_path: Path) -> Path:
     builder = RunBuilder(tmp_path / "run")
     builder.rank()
     path = builder.write()
-    rows = span_rows([1, 3, 5])
+    rows = spans([1, 3, 5])
     kind = type(rows["kind"]).constant("window", 3)
     with RunWriter(path, "n0") as writer:
         writer.append("spans", {**rows, "kind": kind, "value": rows["seq"]})

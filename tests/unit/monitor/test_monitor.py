@@ -20,13 +20,13 @@ from stepscope.monitor import sampling
 from stepscope.monitor.config import MonitorConfig, WindowSettings
 from stepscope.monitor.host import node_info
 from stepscope.monitor.loop import Monitor
-from stepscope.monitor.samplers import JobTree, Sample, Sampler, guarded
-from stepscope.monitor.sampling import Sampling
-from stepscope.monitor.throttle import list_levels
+from stepscope.monitor.samplers import JobTree, Sample, Sampler, base
+from stepscope.monitor.sampling import Sampling, list_levels
 from stepscope.run import Run
-from stepscope.schema import SCHEMA_VERSION, IntervalChange, JobState, JobStatus, RunInfo
+from stepscope.schema import SCHEMA_VERSION, IntervalChange, JobState, JobStatus
 from stepscope.store import RunWriter, create_run, open_run
 from tests.support.fake_procfs import FakeProcfs
+from tests.support.staged_runs import INFO
 from tests.support.waiting import wait_until
 
 Start = Callable[[str], "subprocess.Popen[bytes]"]
@@ -51,15 +51,7 @@ Monitor(msgspec.json.decode(sys.argv[1], type=MonitorConfig), proc=sys.argv[2]).
 def make_config(tmp_path: Path, job_pid: int, **options: Any) -> MonitorConfig:
     """Create a run; the monitor creates the spool."""
     run = tmp_path / "run"
-    info = RunInfo(
-        schema_version=SCHEMA_VERSION,
-        run_id="run",
-        created_ns=1,
-        command=["train"],
-        working_directory="/",
-        stepscope_version="0",
-    )
-    create_run(str(run), info)
+    create_run(str(run), msgspec.structs.replace(INFO, schema_version=SCHEMA_VERSION))
     return MonitorConfig(
         run=str(run),
         spool=str(tmp_path / "spool"),
@@ -121,7 +113,7 @@ def test_sources_that_raise_and_hang_leave_the_others_and_the_job(
         Scripted("healthy", end_job),
     ]
     monkeypatch.setattr(sampling, "build_samplers", lambda *_, **__: (samplers, {}))
-    monkeypatch.setattr(guarded, "RESPONSE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(base, "RESPONSE_TIMEOUT_S", 1.0)
     config = make_config(tmp_path, job.pid, interval_ms=100)
     try:
         assert Monitor(config).run()

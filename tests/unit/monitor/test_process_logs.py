@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from stepscope.monitor import process_logs
 from stepscope.monitor.drain import SpoolDrain
 from stepscope.monitor.process_logs import SharedFile
 from stepscope.spool import FINISHED_STEPS_WORD, CollectivePage
+from tests.conftest import _nothing_stored
 
 
 def count_open_below(directory: Path) -> int:
@@ -52,12 +52,7 @@ def test_files_beyond_the_limit_are_read_by_their_names(
 
 def test_ended_processes_leave_no_file_open(spool: Any) -> None:
     spool.run("import stepscope; stepscope.step(1)")
-    drain = SpoolDrain(
-        spool.tree,
-        node="n",
-        epoch_offset_ns=0,
-        stored=lambda *_: np.empty(0, dtype=np.int64),
-    )
+    drain = SpoolDrain(spool.tree, node="n", epoch_offset_ns=0, stored=_nothing_stored)
     drain.prepare()
     assert count_open_below(spool.path) > 0
     for rows in drain.collect().values():
@@ -72,12 +67,7 @@ def test_the_collectives_of_a_process_that_is_gone_are_known(spool: Any) -> None
     directory = spool.path / "p-7-1-0"
     directory.mkdir()
     CollectivePage.create(str(directory)).put_progress(5, 4, 1000, steps=3)
-    drain = SpoolDrain(
-        spool.tree,
-        node="n",
-        epoch_offset_ns=0,
-        stored=lambda *_: np.empty(0, dtype=np.int64),
-    )
+    drain = SpoolDrain(spool.tree, node="n", epoch_offset_ns=0, stored=_nothing_stored)
     drain.collect()
     drain.remove_drained()
     assert not directory.exists()

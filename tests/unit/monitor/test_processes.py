@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -124,7 +125,7 @@ def test_a_busy_process_uses_about_one_core(start: Start) -> None:
         tree.refresh(tick)
         return tree.processes[root.pid].cpu_ticks - initial_ticks
 
-    wait_until(lambda: used() >= 10, timeout_s=5)
+    wait_until(lambda: used() >= 10)
     ticks_used = used()
     values = {s.metric: s for s in sampler.sample(S)}
     # The process continued between the two readings, so it has used at least as much.
@@ -152,7 +153,7 @@ def test_waiting_for_a_core_is_run_queue_delay(start: Start) -> None:
         tree.refresh(tick)
         return min((p.runqueue_ns or 0) - initial_ns[p.pid] for p in tree.processes.values())
 
-    wait_until(lambda: waited_ns() > S // 20, timeout_s=5)
+    wait_until(lambda: waited_ns() > S // 20)
     samples = [s for s in sampler.sample(S) if s.metric == "process_runqueue_ratio"]
     assert {sample.device for sample in samples} == {str(process.pid) for process in processes}
     assert all(0.05 < sample.value <= 1.0 for sample in samples)
@@ -169,7 +170,7 @@ def test_a_finished_job_is_an_empty_tree(start: Start) -> None:
         tick += 1
         return list(sampler.sample(tick)) == []
 
-    wait_until(is_empty, timeout_s=5)  # the process is a zombie now
+    wait_until(is_empty)  # the process is a zombie now
     cpu_seconds = tree.cpu_seconds
     root.wait()
     assert list(sampler.sample(10 * S)) == []
@@ -238,65 +239,42 @@ def test_fields_of_a_process_with_an_unusual_name(proc: FakeProc) -> None:
     assert process == (1, 9, 5, 30, 8, 7 * PAGE, 10, False)
 
 
-def test_time_before_the_creation_of_the_tree_is_not_counted(proc: FakeProc) -> None:
-    proc.set(1, cpu=500, waited=70, start=1)
-    clock = Clock(proc.tree())
-    assert clock.cpu_ticks() == 0
-    proc.set(1, cpu=520, waited=70, start=1)
-    assert clock.cpu_ticks() == 20
+HISTORIES: dict[str, list[tuple[dict[int, dict[str, int] | None], int]]] = {
+    "time before the tree was made": [
+        ({1: {"cpu": 500, "waited": 70, "start": 1}}, 0),
+        ({1: {"cpu": 520, "waited": 70, "start": 1}}, 20),
+    ],
+    "found late": [
+        ({1: {}}, 0),
+        ({2: {"parent": 1, "cpu": 40}, 3: {"parent": 2, "cpu": 2, "waited": 1}}, 43),
+    ],
+    "waited for: five more of the child, three of the parent": [
+        ({1: {}, 2: {"parent": 1}}, 0),
+        ({2: {"parent": 1, "cpu": 50}}, 50),
+        ({2: None, 1: {"cpu": 3, "waited": 55}}, 58),
+    ],
+    "ran between two readings": [({1: {}}, 0), ({1: {"waited": 25}}, 25)],
+    "not waited for": [
+        ({1: {}, 2: {"parent": 1}}, 0),
+        ({2: {"parent": 1, "cpu": 50}}, 50),
+        ({2: None, 1: {"cpu": 4}}, 54),
+    ],
+    "a branch that ends": [
+        ({1: {}, 2: {"parent": 1, "cpu": 10}, 3: {"parent": 2, "cpu": 20}}, 30),
+        ({3: None, 2: None, 1: {"waited": 30}}, 30),
+    ],
+}
+"""Processes that change (None: end), and the CPU time of the job in ticks, reading by reading."""
 
 
-def test_a_process_found_late_is_counted_from_its_start(proc: FakeProc) -> None:
-    proc.set(1)
-    clock = Clock(proc.tree())
-    assert clock.cpu_ticks() == 0
-    proc.set(2, parent=1, cpu=40)
-    proc.set(3, parent=2, cpu=2, waited=1)
-    assert clock.cpu_ticks() == 43
-
-
-def test_a_child_that_is_waited_for_is_counted_once(proc: FakeProc) -> None:
-    proc.set(1)
-    proc.set(2, parent=1)
-    clock = Clock(proc.tree())
-    clock.cpu_ticks()
-    proc.set(2, parent=1, cpu=50)
-    assert clock.cpu_ticks() == 50
-    proc.end(2)
-    proc.set(1, cpu=3, waited=55)  # five more of the child, three of the parent
-    assert clock.cpu_ticks() == 58
-
-
-def test_children_that_ran_between_two_readings_are_counted(proc: FakeProc) -> None:
-    proc.set(1)
-    clock = Clock(proc.tree())
-    clock.cpu_ticks()
-    proc.set(1, waited=25)
-    assert clock.cpu_ticks() == 25
-
-
-def test_a_child_that_no_parent_waits_for_does_not_reduce_the_time(proc: FakeProc) -> None:
-    proc.set(1)
-    proc.set(2, parent=1)
-    clock = Clock(proc.tree())
-    clock.cpu_ticks()
-    proc.set(2, parent=1, cpu=50)
-    assert clock.cpu_ticks() == 50
-    proc.end(2)
-    proc.set(1, cpu=4)
-    assert clock.cpu_ticks() == 54
-
-
-def test_a_branch_that_ends_is_counted_once(proc: FakeProc) -> None:
-    proc.set(1)
-    proc.set(2, parent=1, cpu=10)
-    proc.set(3, parent=2, cpu=20)
-    clock = Clock(proc.tree())
-    assert clock.cpu_ticks() == 0 + 30 - 0
-    proc.end(3)
-    proc.end(2)
-    proc.set(1, waited=30)
-    assert clock.cpu_ticks() == 30
+@pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
+def test_every_tick_of_the_job_is_counted_once(proc: FakeProc, history: Any) -> None:
+    clock = None
+    for changes, expected in history:
+        for pid, fields in changes.items():
+            proc.end(pid) if fields is None else proc.set(pid, **fields)
+        clock = clock or Clock(proc.tree())
+        assert clock.cpu_ticks() == expected
 
 
 def test_a_reused_pid_is_another_process(proc: FakeProc) -> None:

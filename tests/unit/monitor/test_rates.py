@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 
 from stepscope.monitor.samplers.base import Rates, Sample, Unavailable
-from stepscope.monitor.samplers.disk import DiskSampler
-from stepscope.monitor.samplers.memory import MemorySampler, memory_total_bytes
-from stepscope.monitor.samplers.network import NetworkSampler
+from stepscope.monitor.samplers.machine import (
+    DiskSampler,
+    MemorySampler,
+    NetworkSampler,
+    memory_total_bytes,
+)
 from stepscope.monitor.samplers.processes import JobTree
-from stepscope.monitor.samplers.send_queue import SendQueueSampler, TcpTables
-from stepscope.monitor.samplers.tcp_diag import TcpDiagnostics
+from stepscope.monitor.samplers.send_queue import SendQueueSampler, TcpDiagnostics, TcpTables
 
 S = 1_000_000_000
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from stepscope.monitor import node_info
 from stepscope.monitor.node_writer import NodeWriter
-from stepscope.schema import SCHEMA_VERSION, RunInfo
+from stepscope.schema import SCHEMA_VERSION
 from stepscope.spool import DropCounts, Kind, SpanLog, SpoolTree, make_meta, process_start_ticks
 from stepscope.store import create_run, open_run
+from tests.support.staged_runs import INFO
 
 LIMIT_BYTES = 1 << 26
 RECORDS_PER_FLUSH = 500
@@ -21,15 +23,7 @@ FLUSH_COUNT = 17
 
 @pytest.fixture
 def location(tmp_path: Path) -> Path:
-    info = RunInfo(
-        schema_version=SCHEMA_VERSION,
-        run_id="r",
-        created_ns=1,
-        command=["python", "train.py"],
-        working_directory="/",
-        stepscope_version="0",
-    )
-    create_run(tmp_path / "run", info)
+    create_run(tmp_path / "run", msgspec.structs.replace(INFO, schema_version=SCHEMA_VERSION))
     return tmp_path / "run"
 
 

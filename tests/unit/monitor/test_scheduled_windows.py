@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.monitor.windows.scheduled import describe_scheduled, name_windows
+from stepscope.monitor.windows.schedules import describe_scheduled, name_windows
 from stepscope.schema import ProcessInfo, WindowSchedule
 
 BY_STEPS = WindowSchedule(first_step=100, step_count=20)

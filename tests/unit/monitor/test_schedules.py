@@ -10,13 +10,12 @@ import pytest
 
 from stepscope.errors import UsageError
 from stepscope.monitor.windows.imports import WindowImports
-from stepscope.monitor.windows.planner import Planner
+from stepscope.monitor.windows.planner import Planner, TrainingProcess
 from stepscope.monitor.windows.requests import RequestHandler
 from stepscope.monitor.windows.schedules import Schedules
-from stepscope.monitor.windows.training_processes import TrainingProcess
 from stepscope.schema import WindowSchedule
 from stepscope.spool import Journal, SpoolTree, read_schedules
-from stepscope.spool.heartbeat import STEPS_WORD, Heartbeat
+from stepscope.spool.page import STEPS_WORD, Heartbeat
 from stepscope.store import WindowRequests
 
 pytestmark = pytest.mark.seed("DBP-10")

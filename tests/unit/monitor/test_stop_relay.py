@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stepscope.monitor.handshake import Handshake, StopSignal
-from stepscope.monitor.stop_relay import StopRelay
+from stepscope.monitor.config import Handshake, StopSignal
+from stepscope.monitor.control import StopRelay
 from stepscope.schema import LauncherInfo
 from tests.support.shared_runs import SharedJob
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.monitor.samplers.processes import JobTree
-from stepscope.monitor.samplers.threads import MAX_THREADS, ThreadSampler
+from stepscope.monitor.samplers.processes import MAX_THREADS, JobTree, ThreadSampler
 from tests.support.waiting import wait_until
 
 S = 1_000_000_000
@@ -41,7 +40,7 @@ def test_two_of_three_threads_wait_for_their_one_core(
     tree = JobTree(root.pid, no_pids, no_pids)
     if tree.runqueue_missing is not None:
         pytest.skip(tree.runqueue_missing)
-    wait_until(lambda: len(list(Path(f"/proc/{root.pid}/task").iterdir())) == 4, timeout_s=5)
+    wait_until(lambda: len(list(Path(f"/proc/{root.pid}/task").iterdir())) == 4)
     sampler = ThreadSampler(tree)
     clock = [0]
     waiting: list[float] = []

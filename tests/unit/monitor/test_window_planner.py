@@ -12,23 +12,22 @@ from stepscope.monitor.windows.imports import WindowImports
 from stepscope.monitor.windows.planner import (
     NODE_AGREEMENT_S,
     Planner,
+    TrainingProcess,
     WindowSpec,
     WindowStart,
+    close_unfinished_windows,
+    find_finished_windows,
     make_configuration,
     make_timed_configuration,
 )
 from stepscope.monitor.windows.requests import RequestHandler
-from stepscope.monitor.windows.training_processes import (
-    TrainingProcess,
-    close_unfinished_windows,
-    find_finished_windows,
-)
 from stepscope.spool import Journal, ScheduledWindows, SpoolTree
-from stepscope.spool.heartbeat import BOUNDARY_WORD, STEPS_WORD, Heartbeat, WindowState
+from stepscope.spool.page import BOUNDARY_WORD, STEPS_WORD, Heartbeat, WindowState
 from stepscope.spool.plan import Recorder, WindowPlan
-from stepscope.store.window_requests import RequestState, WindowRequest, WindowRequests
+from stepscope.store.documents import RequestState, WindowRequest, WindowRequests
 
 MS = 1_000_000
+SPEC = WindowSpec(reason="requested", step_count=1)
 
 
 def make_process(
@@ -120,22 +119,16 @@ def test_a_job_without_an_observation_takes_long_steps(tmp_path: Path) -> None:
     assert process.estimate_step_ns(process.found_ns + 3000 * MS) == 1500 * MS
 
 
-def test_long_steps_are_not_rounded(tmp_path: Path) -> None:
-    processes = [make_process(tmp_path, steps=7, step_ns=10_000 * MS)[0]]
-    assert Planner(None).find_start(processes).first_step == 9
-
-
-def test_a_minimum_step_is_used_if_it_is_far_enough_ahead(tmp_path: Path) -> None:
-    processes = [make_process(tmp_path, steps=10, step_ns=10 * MS)[0]]
+def test_the_first_step_of_a_window(tmp_path: Path) -> None:
+    """Long steps are not rounded; a minimum is used if it is far enough ahead; a job without steps
+    has a time."""
     planner = Planner(None)
-    assert planner.find_start(processes, min_step=1234).first_step == 1234
-    first_step = planner.find_start(processes, min_step=11).first_step
-    assert first_step is not None
-    assert first_step > 11
-
-
-def test_without_steps_a_window_starts_at_a_time(tmp_path: Path) -> None:
-    start = Planner(None).find_start([make_process(tmp_path, steps=0)[0]])
+    slow = [make_process(tmp_path, steps=7, step_ns=10_000 * MS)[0]]
+    assert planner.find_start(slow).first_step == 9
+    fast = [make_process(tmp_path, steps=10, step_ns=10 * MS)[0]]
+    assert planner.find_start(fast, min_step=1234).first_step == 1234
+    assert (planner.find_start(fast, min_step=11).first_step or 0) > 11
+    start = planner.find_start([make_process(tmp_path, steps=0)[0]])
     assert start.first_step is None
     assert start.start_ns > time.monotonic_ns()
 
@@ -153,15 +146,17 @@ def test_seconds_are_converted_to_steps(tmp_path: Path) -> None:
 def test_a_process_is_busy_from_plan_to_end(tmp_path: Path) -> None:
     process, heartbeat = make_process(tmp_path, steps=10)
     assert not process.is_busy
-    Planner(None).assign(
-        WindowSpec(reason="a", step_count=1), [process], WindowStart(first_step=20)
-    )
+    Planner(None).assign(SPEC, [process], WindowStart(first_step=20))
     assert process.is_busy
     for state, is_busy in ((WindowState.RECORDING, True), (WindowState.OVER, False)):
         heartbeat.window = 0, state
         assert process.is_busy is is_busy
     again = TrainingProcess(process.name, process.directory, heartbeat, 0)
     assert again.plan_count == 1
+    opens_itself, heartbeat = make_process(tmp_path, steps=10)
+    for state, is_busy in ((WindowState.RECORDING, True), (WindowState.OVER, False)):
+        heartbeat.window = 0, state
+        assert (opens_itself.plan_count, opens_itself.is_busy) == (1, is_busy)
 
 
 def test_step_times_exclude_windows(tmp_path: Path) -> None:
@@ -171,9 +166,7 @@ def test_step_times_exclude_windows(tmp_path: Path) -> None:
     heartbeat.words[STEPS_WORD], heartbeat.words[BOUNDARY_WORD] = 20, 2000 * MS
     assert process.observe()
     assert process.step_ns == 100 * MS
-    Planner(None).assign(
-        WindowSpec(reason="a", step_count=1), [process], WindowStart(first_step=20)
-    )
+    Planner(None).assign(SPEC, [process], WindowStart(first_step=20))
     heartbeat.window = 0, WindowState.RECORDING
     heartbeat.words[STEPS_WORD], heartbeat.words[BOUNDARY_WORD] = 21, 9000 * MS
     assert not process.observe()
@@ -198,11 +191,7 @@ def test_configuration_of_libkineto(depth: str, options: tuple[str, ...], keys: 
     )
     lines = dict(line.split("=", 1) for line in make_configuration(plan, "/s/p").splitlines())
     assert lines.pop("ACTIVITIES_LOG_FILE") == "/s/p/window-2.json"
-    common = {
-        "PROFILE_START_ITERATION",
-        "ACTIVITIES_WARMUP_ITERATIONS",
-        "ACTIVITIES_ITERATIONS",
-    }
+    common = {"PROFILE_START_ITERATION", "ACTIVITIES_WARMUP_ITERATIONS", "ACTIVITIES_ITERATIONS"}
     assert lines.keys() == common | keys
     assert not {"cpu_op", "user_annotation"} & set(lines.get("ACTIVITY_TYPES", "").split(","))
 
@@ -227,9 +216,7 @@ def test_a_plan_takes_the_next_number_if_the_process_has_taken_one(tmp_path: Pat
     process, _ = make_process(tmp_path, steps=10)
     windows = ScheduledWindows(first_step=12, step_count=3)
     windows.plan(0, 12, Recorder.PROFILER, None).write(str(process.directory))
-    (assigned,) = Planner(None).assign(
-        WindowSpec(reason="a", step_count=1), [process], WindowStart(first_step=20)
-    )
+    (assigned,) = Planner(None).assign(SPEC, [process], WindowStart(first_step=20))
     assert assigned == (process, 1)
     assert process.plan_count == 2
     first = WindowPlan.read(str(process.directory), 0)
@@ -240,9 +227,7 @@ def test_a_plan_takes_the_next_number_if_the_process_has_taken_one(tmp_path: Pat
 def test_plans_and_schedules_are_announced_apart(tmp_path: Path) -> None:
     process, heartbeat = make_process(tmp_path, steps=10)
     process.announce_schedules(3)
-    Planner(None).assign(
-        WindowSpec(reason="a", step_count=1), [process], WindowStart(first_step=20)
-    )
+    Planner(None).assign(SPEC, [process], WindowStart(first_step=20))
     assert heartbeat.issued == (3, 1)
     process.announce_schedules(4)
     assert heartbeat.issued == (4, 1)
@@ -250,15 +235,6 @@ def test_plans_and_schedules_are_announced_apart(tmp_path: Path) -> None:
     successor = TrainingProcess(process.name, process.directory, heartbeat, 0)
     successor.announce_schedules(4)
     assert (successor.plan_count, heartbeat.issued) == (1, (4, 1))
-
-
-def test_the_window_that_a_process_has_opened_itself_counts(tmp_path: Path) -> None:
-    process, heartbeat = make_process(tmp_path, steps=10)
-    heartbeat.window = 0, WindowState.RECORDING
-    assert process.plan_count == 1
-    assert process.is_busy
-    heartbeat.window = 0, WindowState.OVER
-    assert not process.is_busy
 
 
 def test_step_times_of_the_first_steps_are_not_trusted(tmp_path: Path) -> None:

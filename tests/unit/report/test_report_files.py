@@ -21,16 +21,15 @@ from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from stepscope.views.profiling_report import Report, choose_report_rules, make_report
 from stepscope.views.profiling_report.blocks import Listing, Section, Table, Text
-from tests.support.report_runs import many_gpus
+from tests.support.report_runs import two_gpus
+from tests.support.shared_folder import SharedFolder
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)><!--\u2028&lt;$x$"
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return many_gpus(
-        tmp_path_factory.mktemp("gpus") / "run", nodes=1, gpus=2, seconds=1200, every_s=1
-    )
+def run(shared_folder: SharedFolder) -> Path:
+    return shared_folder.make("reported-gpus", two_gpus)
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +165,7 @@ def test_the_notebook_executes(
     assert plain[0] == plain[1]  # pictures have random identifiers
 
 
+@pytest.mark.extended("a second kernel; the cells are those of the other notebook")
 @pytest.mark.filterwarnings("ignore")
 def test_the_notebook_of_an_empty_run_executes(
     tmp_path: Path, executed: Callable[[bytes], list]

@@ -21,13 +21,14 @@ from stepscope.schema import JobState
 from stepscope.store import DictColumn, RunReader, RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
+from tests.support import store_rows
 
 SECOND_NS = 1_000_000_000
 STEP = "wait 100 | forward 300 | backward 400 | optimizer 150"
 
 
 def drawn(path: Path, steps: int = 300, **options: object) -> RunReader:
-    run = RunBuilder(path, sampling_ms=1000, **options)  # type: ignore[arg-type]
+    run = RunBuilder(path, sampling_ms=1000, **options)
     for number in (0, 1):
         rank = run.rank(number, workers=1, node=f"n{number}").draw(
             STEP, steps, jitter=0.1, seed=number
@@ -112,15 +113,15 @@ def test_steps_without_an_optimizer_are_found_in_pieces(tmp_path: Path, pieces: 
 
 def test_a_rank_that_pauses_keeps_its_last_step(tmp_path: Path) -> None:
     run = RunBuilder(tmp_path / "run")
-    run.rank(0).draw(STEP, 10).pause(7_200_000)
-    run.rank(1).draw(STEP, 9000)
+    run.rank(0).draw(STEP, 10).pause(1_800_000)
+    run.rank(1).draw(STEP, 2300)
     run.rank(2).draw("wait 100 | forward 300", 10)  # it makes no step
     reader = open_run(run.write())
     feed, counts = RuleFeed(reader), {"rank 0": 0, "rank 1": 0}
     for signals in one_scan_at_a_time(feed):
         for steps in signals.steps:
             counts[steps.rank] += len(steps)
-    assert counts == {"rank 0": 10, "rank 1": 9000}
+    assert counts == {"rank 0": 10, "rank 1": 2300}
 
 
 def test_a_scan_opens_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,8 +132,8 @@ def test_a_scan_opens_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ask = RunReader.sql
 
     def spy(self: RunReader, query: str, parameters: object = (), **options: object) -> object:
-        opened.append(options.get("within"))  # type: ignore[arg-type]
-        return ask(self, query, parameters, **options)  # type: ignore[arg-type]
+        opened.append(options.get("within"))
+        return ask(self, query, parameters, **options)
 
     monkeypatch.setattr(RunReader, "sql", spy)
     feed = RuleFeed(reader)
@@ -171,7 +172,7 @@ def test_findings_of_a_growing_run_are_those_of_the_finished_one(tmp_path: Path)
     reader = drawn(tmp_path / "run")
     small = {"patience": 20, "window": 20}
 
-    def rules():  # type: ignore[no-untyped-def]
+    def rules():
         for rule in RULES:
             names = rule.parameters_type.__dataclass_fields__
             yield rule(**{n: v for n, v in small.items() if n in names})
@@ -186,7 +187,7 @@ def test_findings_of_a_growing_run_are_those_of_the_finished_one(tmp_path: Path)
     assert any(finding.fired for finding in complete.findings())
 
 
-def one_scan_at_a_time(feed: RuleFeed):  # type: ignore[no-untyped-def]
+def one_scan_at_a_time(feed: RuleFeed):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rule_signals, "SCANS_AT_ONCE", 1)
         yield from feed.ranges(final=True)
@@ -272,21 +273,10 @@ def test_the_whole_run_can_be_asked_for_at_any_time(tmp_path: Path) -> None:
 
 
 def samples(path: Path, node: str, times: list[int]) -> None:
-    count = len(times)
+    rows = store_rows.samples(times, ["gpu_busy_ratio"] * len(times), node=node)
+    rows |= {"device": DictColumn.constant("0", len(times)), "seq": np.array(times)}
     with RunWriter(path, node) as writer:
-        writer.append(
-            "metrics",
-            {
-                "node": DictColumn.constant(node, count),
-                "process": DictColumn.constant("1-1-0", count),
-                "log": DictColumn.constant("1f", count),
-                "seq": np.array(times),
-                "t_ns": np.array(times),
-                "metric": DictColumn.constant("gpu_busy_ratio", count),
-                "device": DictColumn.constant("0", count),
-                "value": np.full(count, 0.5),
-            },
-        )
+        writer.append("metrics", rows)
 
 
 def test_stacks_in_a_compiler_are_found(tmp_path: Path) -> None:
@@ -314,7 +304,7 @@ def test_one_that_begins_late_or_ends_early_makes_nobody_be_read_again(
     ask = rule_steps.read_spans
 
     def spy(*arguments: object, **options: object) -> object:
-        rows = ask(*arguments, **options)  # type: ignore[arg-type]
+        rows = ask(*arguments, **options)
         read.append(sum(len(process) for result in rows.values() for process in result["start_ns"]))
         return rows
 

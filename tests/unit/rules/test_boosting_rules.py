@@ -5,38 +5,28 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 
 from stepscope.analysis import TensorValues
 from stepscope.capture.frameworks.xgboost.tensors.figures import OTHER_FEATURES as RECORDED_NAME
-from stepscope.rules.base import NotApplicable, NotRecorded
-from stepscope.rules.details import read_details
-from stepscope.rules.tensor.boosted_models import ModelRuleDetails
-from stepscope.rules.tensor.feature_importance_overweight import (
+from stepscope.rules.base import NotApplicable, NotRecorded, read_details
+from stepscope.rules.tensor.boosted_models import (
     OTHER_FEATURES,
     FeatureImportanceOverweight,
+    ModelRuleDetails,
+    TreeDepth,
+    estimate_depth,
 )
-from stepscope.rules.tensor.tree_depth import TreeDepth, estimate_depth
 from stepscope.schema import Finding
-from tests.support.fake_rule_inputs import ORIGIN_NS, SECOND_NS, FakeRuleInputs, check_rule
+from tests.support.drawn_figures import matrix
+from tests.support.fake_rule_inputs import FakeRuleInputs, check_rule
 
 WEIGHT = "feature_importance/weight"
 
 
 def importance(step: int, name: str = WEIGHT, /, **scores: float) -> TensorValues:
-    return TensorValues(
-        name=name,
-        collection="feature_importance",
-        process="p0",
-        rank=0,
-        mode="TRAIN",
-        step=step,
-        t_ns=ORIGIN_NS + step * SECOND_NS,
-        rows=tuple(scores),
-        columns=("value",),
-        values=np.array([[score] for score in scores.values()]),
-    )
+    values = {"value": list(scores.values())}
+    return matrix(name, "feature_importance", values, rows=tuple(scores), step=step)
 
 
 def judge(*matrices: TensorValues, columns: int | None = None, **parameters: Any) -> Finding:
@@ -44,8 +34,8 @@ def judge(*matrices: TensorValues, columns: int | None = None, **parameters: Any
     if columns is not None:
         fact = {"fact": "xgboost_model", "number": 1, "objective": "", "column_count": columns}
         inputs.rank(0, facts=[fact], optimizer=[0.1])
-    for matrix in matrices:
-        inputs.matrix(matrix)
+    for one in matrices:
+        inputs.matrix(one)
     return check_rule(FeatureImportanceOverweight(**parameters), inputs)
 
 
@@ -72,7 +62,6 @@ def test_rounds_with_few_splits_are_not_judged() -> None:
     finding = judge(early, late, importance(10, a=100, b=10, c=10, d=10))
     assert finding.fired
     details = read_details(finding, ModelRuleDetails)
-    assert details is not None
     assert details.models[0].first_round == 10
     assert details.models[0].last_value == pytest.approx(12 / 13)
     with pytest.raises(NotApplicable, match="the models have too few splits so far"):

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from stepscope.rules import LowGPUUtilizationDetails, read_details
-from stepscope.rules.profiler.low_gpu_utilization import LowGPUUtilization
+from stepscope.rules.profiler.gpu_utilization import LowGPUUtilization
 from stepscope.schema import Finding, RuleStatus
 from tests.support.fake_rule_inputs import FakeRuleInputs, check_rule
 
@@ -16,7 +16,6 @@ def test_details_survive_the_file() -> None:
     finding = check_rule(LowGPUUtilization(), inputs)
     decoded = msgspec.json.decode(msgspec.json.encode(finding), type=Finding)
     details = read_details(decoded, LowGPUUtilizationDetails)
-    assert details is not None
     assert msgspec.to_builtins(details) == finding.details
     assert details.gpus["n0/0"].busy_percent.p95 == 10
 
@@ -28,7 +27,6 @@ def test_unknown_and_missing_keys_are_tolerated() -> None:
         details={"gpus": {"n0/0": {"low_count": 2, "later": [1]}}, "another": None},
     )
     details = read_details(finding, LowGPUUtilizationDetails)
-    assert details is not None
     assert details.gpus["n0/0"].low_count == 2
     assert details.gpus["n0/0"].busy_percent.count == 0
 

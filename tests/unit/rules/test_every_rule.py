@@ -12,12 +12,13 @@ import pytest
 from stepscope.analysis import Device, Series
 from stepscope.rule_feed.feed import RuleFeed
 from stepscope.rules import Evaluation, Rule, page, summary
-from stepscope.rules.pages import HEADINGS
 from stepscope.rules.parameters import describe_parameters, format_parameters
 from stepscope.rules.profiler import RULES as PROFILER_RULES
-from stepscope.rules.registry import BUILT_IN_RULES, Registry
+from stepscope.rules.registry import BUILT_IN_RULES, HEADINGS, Registry
 from stepscope.rules.tensor.nan_origin import NanOrigin
+from stepscope.run import load_traces
 from stepscope.schema import Finding, RuleStatus
+from stepscope.store import RunReader
 from stepscope.views import VIEWS
 from tests.support import rule_runs
 from tests.support.fake_rule_inputs import FakeRuleInputs
@@ -62,16 +63,26 @@ def test_every_rule_that_can_fire_has_a_faulty_run() -> None:
     assert rule_runs.FAULTY.keys() == names
 
 
+def data_extent(reader: RunReader) -> tuple[int, int]:
+    """Return the first and the last time of the data of a run."""
+    spans = reader.table("spans", columns=["start_ns", "end_ns"])
+    samples = reader.table("metrics", columns=["t_ns"])["t_ns"]
+    traces = load_traces(reader)
+    starts = [*spans["start_ns"], *samples, *(trace.start_ns for trace in traces)]
+    ends = [*spans["end_ns"], *samples, *(trace.end_ns for trace in traces)]
+    return int(min(starts)), int(max(ends))
+
+
 @pytest.mark.parametrize("name", rule_runs.FAULTY)
-def test_fires_on_its_faulty_run(name: str, tmp_path: Path) -> None:
+def test_fires_on_its_faulty_run_within_its_data(name: str, tmp_path: Path) -> None:
     reader = rule_runs.open_drawn(tmp_path / "run", rule_runs.FAULTY[name])
     finding = evaluate([Registry(RULES).get(name)()], RuleFeed(reader))[name]
     assert finding.status is RuleStatus.ISSUES_FOUND, finding
-    assert finding.rule_triggered > 0
-    assert finding.violations > 0
-    assert finding.datapoints > 0
+    assert min(finding.rule_triggered, finding.violations, finding.datapoints) > 0
     assert finding.sentences
     assert finding.recommendation
+    first, last = data_extent(reader)
+    assert first <= finding.first_ns <= finding.last_ns <= last
 
 
 @pytest.mark.seed("DBT-11")

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from stepscope.rule_feed.feed import RuleFeed
 from stepscope.rules import Evaluation, Rule, TracedBatches, installed_rules
-from stepscope.run import load_traces
 from stepscope.schema import Finding
-from stepscope.store import RunReader
-from tests.support import rule_runs
 from tests.support.fake_rule_inputs import ORIGIN_NS, FakeRuleInputs, traced_steps
 
 REGISTRY = installed_rules()
@@ -33,29 +28,6 @@ def after_s(finding: Finding) -> tuple[float, float]:
     assert finding.first_ns is not None
     assert finding.last_ns is not None
     return (finding.first_ns - ORIGIN_NS) / 1e9, (finding.last_ns - ORIGIN_NS) / 1e9
-
-
-def data_extent(reader: RunReader) -> tuple[int, int]:
-    """Return the first and the last time of the data of a run."""
-    spans = reader.table("spans", columns=["start_ns", "end_ns"])
-    samples = reader.table("metrics", columns=["t_ns"])["t_ns"]
-    traces = load_traces(reader)
-    starts = [*spans["start_ns"], *samples, *(trace.start_ns for trace in traces)]
-    ends = [*spans["end_ns"], *samples, *(t.end_ns for t in traces)]
-    return int(min(starts)), int(max(ends))
-
-
-@pytest.mark.parametrize("name", rule_runs.FAULTY)
-def test_lie_within_the_data_of_the_job(name: str, tmp_path: Path) -> None:
-    reader = rule_runs.open_drawn(tmp_path / "run", rule_runs.FAULTY[name])
-    evaluation = Evaluation([REGISTRY.get(name)()])
-    for inputs in RuleFeed(reader).ranges(final=True):
-        evaluation.feed(inputs)
-    (finding,) = evaluation.findings()
-    first, last = data_extent(reader)
-    assert finding.first_ns is not None
-    assert finding.last_ns is not None
-    assert first <= finding.first_ns <= finding.last_ns <= last
 
 
 def levels(*parts: tuple[int, float]) -> np.ndarray:

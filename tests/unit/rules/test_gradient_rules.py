@@ -9,18 +9,15 @@ import numpy as np
 import pytest
 
 from stepscope.quantities import multiple
-from stepscope.rules.base import NotApplicable, NotRecorded
-from stepscope.rules.details import read_details
-from stepscope.rules.tensor.gradient_clipping_saturation import GradientClippingSaturation
-from stepscope.rules.tensor.gradient_growth import GradientGrowth
-from stepscope.rules.tensor.loss_scale_collapse import LossScaleCollapse
-from stepscope.rules.tensor.loss_spike import LossSpike, SpikesOfLoss
+from stepscope.rules.base import NotApplicable, NotRecorded, read_details
+from stepscope.rules.tensor.loss_spike import GradientGrowth, LossSpike, SpikesOfLoss
 from stepscope.rules.tensor.poor_weight_initialization import (
     MAX_RANGE_PER_STD,
     PoorWeightInitialization,
     PoorWeightInitializationDetails,
     ProcessStart,
 )
+from stepscope.rules.tensor.precision import GradientClippingSaturation, LossScaleCollapse
 from stepscope.schema import Finding
 from tests.support.fake_rule_inputs import FakeRuleInputs, check_rule
 
@@ -59,7 +56,6 @@ def test_the_layer_whose_gradient_grew_first_is_named() -> None:
     finding = check_rule(LossSpike(), training(rising))
     growth = growth_in(finding)
     ratio = 9 / np.median(2 + NOISE[1][149:199])
-    assert growth is not None
     assert (growth.record, growth.step, growth.tensor) == (SPIKE, 199, "gradient/a")
     assert growth.ratio == pytest.approx(ratio)
     assert finding.sentences[1] == (
@@ -94,7 +90,6 @@ def test_gradients_of_every_tenth_step() -> None:
     """The last record before the spike counts, and none of a later step."""
     grown = {"a": {190: 9, 200: 9}, "b": {200: 9}}
     growth = growth_in(check_rule(LossSpike(), training(grown, interval=10, spike=205)))
-    assert growth is not None
     assert (growth.step, growth.tensor, growth.others_count) == (190, "gradient/a", 0)
     # The record after the step; and one without ten before it, that would tell what is usual.
     for step, spike in ((210, 205), (90, 90)):
@@ -104,7 +99,6 @@ def test_gradients_of_every_tenth_step() -> None:
 
 def test_the_last_value_of_a_training_may_be_the_spike() -> None:
     growth = growth_in(check_rule(LossSpike(), training({"a": {99: 9}}, spike=99, length=100)))
-    assert growth is not None
     assert growth.step == 99
 
 

@@ -11,23 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepscope.analysis import ActivityKind
 from stepscope.rule_feed.check import check_rules
 from stepscope.rules import Evaluation, Rule, TracedBatches
 from stepscope.rules.profiler import RULES
-from stepscope.rules.profiler.dataloader import Dataloader
-from stepscope.rules.profiler.dataloader_bottleneck import DataloaderBottleneck
+from stepscope.rules.profiler.dataloader import Dataloader, DataloaderBottleneck
 from stepscope.rules.profiler.framework_overhead import FrameworkOverhead
-from stepscope.rules.profiler.gpu_memory_increase import GPUMemoryIncrease
-from stepscope.rules.profiler.gpu_memory_leak import GPUMemoryLeak
-from stepscope.rules.profiler.low_gpu_utilization import LowGPUUtilization
-from stepscope.rules.profiler.overall_framework_metrics import OverallFrameworkMetrics
+from stepscope.rules.profiler.gpu_memory import GPUMemoryIncrease, GPUMemoryLeak
+from stepscope.rules.profiler.gpu_utilization import LowGPUUtilization
+from stepscope.rules.profiler.overall import OverallFrameworkMetrics
 from stepscope.rules.profiler.rank_straggler import RankStraggler
 from stepscope.rules.profiler.recompile_storm import RecompileStorm
 from stepscope.rules.profiler.step_outlier import StepOutlier
 from stepscope.rules.profiler.step_time_regression import StepTimeRegression
 from stepscope.schema import Finding, RuleStatus
 from stepscope.testing.traces import TraceJob
+from tests.support.drawn_figures import synchronizations
 from tests.support.fake_rule_inputs import (
     FakeRuleInputs,
     check_rule,
@@ -192,21 +190,14 @@ def test_overhead(overhead: int, kernel_us: int, syncs: int, sentence: str) -> N
         steps=traced_steps(compute=[100 - overhead] * 10, python=overhead),
         kernel_ns=np.full(10, kernel_us * 1000),
         streams=[make_stream(busy=90, host_wait=10)],
-        activities=[
-            ActivityKind(
-                kind="synchronization", count=syncs, total_ns=5, share_ratio=1.0, mean_ns=None
-            )
-        ],
+        activities=synchronizations(syncs),
         step_count=10,
     )
     finding = check_rule(FrameworkOverhead(), inputs)
     assert finding.fired is (overhead > 25)
     assert finding.sentences[0].endswith(sentence)
-
-
-def test_idle_time_without_host_has_no_reason() -> None:
-    inputs = FakeRuleInputs().imported(steps=traced_steps(compute=1, python=9, has_host=False))
-    assert decide(FrameworkOverhead(), inputs).status is RuleStatus.NOT_APPLICABLE
+    hostless = FakeRuleInputs().imported(steps=traced_steps(compute=1, python=9, has_host=False))
+    assert decide(FrameworkOverhead(), hostless).status is RuleStatus.NOT_APPLICABLE
 
 
 def test_outliers_over_several_traces_of_a_rank() -> None:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from stepscope.analysis import GpuTime
 from stepscope.rules import Evaluation, Rule
 from stepscope.rules.profiler import RULES
+from tests.support.drawn_figures import make_gpu_time
 from tests.support.fake_rule_inputs import GPU_BYTES, ORIGIN_NS, SECOND_NS, FakeRuleInputs
 
 LENGTH_S = 900
@@ -61,27 +61,12 @@ def random_run(seed: int) -> FakeRuleInputs:
         inputs.trace(
             name=f"window {number}",
             end_ns=ORIGIN_NS + int(random.integers(1, LENGTH_S)) * SECOND_NS,
-            gpu_time=make_gpu_time(int(random.integers(0, 100))),
+            gpu_time=make_gpu_time(100, int(random.integers(0, 100))),
             operator_ns={"aten::mm": 5, "aten::add": int(random.integers(1, 9))},
             device_ns={"gemm": 5, "ncclAllReduce": 6},
             compiled_variants={"0": int(random.integers(1, 6))},
         )
     return inputs
-
-
-def make_gpu_time(exposed: int) -> GpuTime:
-    return GpuTime(
-        total_ns=100,
-        busy_ns=100,
-        idle_ns=0,
-        compute_ns=100 - exposed,
-        memset_ns=0,
-        comm_ns=exposed,
-        exposed_comm_ns=exposed,
-        exposed_memcpy_ns=0,
-        same_stream_overlap_count=0,
-        gpu_event_count=2,
-    )
 
 
 def make_sensitive(rule: type[Rule[Any]]) -> Rule[Any]:

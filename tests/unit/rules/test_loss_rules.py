@@ -9,17 +9,13 @@ import numpy as np
 import pytest
 
 from stepscope.quantities import multiple
-from stepscope.rules.base import NotApplicable, NotRecorded
-from stepscope.rules.details import read_details
+from stepscope.rules.base import NotApplicable, NotRecorded, read_details
 from stepscope.rules.tensor import losses
-from stepscope.rules.tensor.learning_rate_too_high import LearningRateTooHigh
-from stepscope.rules.tensor.learning_rate_too_low import LearningRateTooLow
-from stepscope.rules.tensor.loss_not_decreasing import DecreasingLoss, LossNotDecreasing
 from stepscope.rules.tensor.loss_spike import LossSpike
-from stepscope.rules.tensor.overfit import Overfit
-from stepscope.rules.tensor.overtraining import Overtraining
+from stepscope.rules.tensor.losses import DecreasingLoss, LossNotDecreasing
 from stepscope.rules.tensor.stalled_training import StalledTrainingDetails, StalledTrainingRule
-from stepscope.rules.tensor.validation_passes import ValidationDetails
+from stepscope.rules.tensor.updates import LearningRateTooHigh, LearningRateTooLow
+from stepscope.rules.tensor.validation import Overfit, Overtraining, ValidationDetails
 from stepscope.schema import Finding
 from tests.support.fake_rule_inputs import FakeRuleInputs, check_rule
 
@@ -147,7 +143,6 @@ def test_stalled_training() -> None:
     inputs.scalar("later", STEPS[:3], from_s=2502.5 - 2)
     finding = check_rule(StalledTrainingRule(), inputs)
     details = read_details(finding, StalledTrainingDetails)
-    assert details is not None
     assert details.longest_pause_s == pytest.approx(2500.5 - 2.5)
     assert (finding.violations, finding.datapoints) == (1, 6)
     assert not check_rule(StalledTrainingRule(threshold="2600"), inputs).fired

@@ -12,33 +12,13 @@ from numpy.typing import NDArray
 
 from stepscope.analysis import TensorValues
 from stepscope.errors import UsageError
-from stepscope.rules import Evaluation, Rule
+from stepscope.rules import Rule
 from stepscope.rules.base import NotApplicable, NotRecorded
-from stepscope.rules.tensor.check_input_images import CheckInputImages
-from stepscope.rules.tensor.class_imbalance import ClassImbalance
-from stepscope.rules.tensor.confusion import Confusion
-from stepscope.rules.tensor.nlp_sequence_ratio import NLPSequenceRatio
+from stepscope.rules.tensor.batches import CheckInputImages, ClassImbalance, NLPSequenceRatio
+from stepscope.rules.tensor.matrices import Confusion
 from stepscope.schema import Finding
-from tests.support.fake_rule_inputs import ORIGIN_NS, FakeRuleInputs, check_rule
-
-
-def matrix(
-    name: str, collection: str, columns: dict[str, Any], *, step: int = 0, rows: Any = None
-) -> TensorValues:
-    """Return a matrix that was recorded half a second after as many seconds as steps."""
-    values = np.stack([np.asarray(column, np.float64) for column in columns.values()], axis=1)
-    return TensorValues(
-        name=name,
-        collection=collection,
-        process="p0",
-        rank=0,
-        mode="TRAIN",
-        step=step,
-        t_ns=ORIGIN_NS + round((step + 0.5) * 1e9),
-        rows=tuple(rows or map(str, range(len(values)))),
-        columns=tuple(columns),
-        values=values,
-    )
+from tests.support.drawn_figures import matrix
+from tests.support.fake_rule_inputs import FakeRuleInputs, check_rule
 
 
 def batch(
@@ -310,31 +290,3 @@ def test_lists_of_different_length() -> None:
         ratio_rule("0,1")
     with pytest.raises(UsageError, match="token_values are whole numbers separated by commas"):
         ratio_rule("pad")
-
-
-RULES = (ClassImbalance(samples=20), Confusion(samples=20), CheckInputImages(), NLPSequenceRatio())
-
-
-@pytest.mark.parametrize("rule", RULES)
-@settings(max_examples=20)
-@given(st.sets(st.integers(1, 3)), st.integers(0, 10_000))
-def test_findings_do_not_depend_on_the_cuts(rule: Rule[Any], scans: set[int], seed: int) -> None:
-    random = np.random.default_rng(seed)
-    matrices = []
-    for step in range(0, 240, 7):
-        labels, predicted = random.integers(0, 3, (2, 12)).tolist()
-        matrices += batch(labels, predicted, step=step)
-        matrices.append(images(100, *random.normal(size=3), step=step))
-        share = random.integers(1, 99)
-        matrices.append(
-            matrix("tokens/train", "inputs", {"count": [share, 100 - share]}, step=step)
-        )
-    inputs = inputs_of(*matrices)
-    evaluation = Evaluation([rule])
-    for part in inputs.ranges(sorted(scans)):
-        evaluation.feed(part)
-    (finding,) = evaluation.findings("ended")
-    expected = check_rule(rule, inputs)
-    assert (finding.sentences, finding.violations, finding.datapoints, finding.rule_triggered) == (
-        expected.sentences, expected.violations, expected.datapoints, expected.rule_triggered
-    )  # fmt: skip

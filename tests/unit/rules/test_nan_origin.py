@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from stepscope.rules import describe_origin
-from stepscope.rules.tensor.nan_causes import explain
-from stepscope.rules.tensor.nan_origin import SEARCH_AGAIN, NanOrigin
+from stepscope.rules.tensor.nan_origin import SEARCH_AGAIN, NanOrigin, explain
 from stepscope.schema import Finding, NanFollower, NanOriginFact, RuleStatus, TensorValues
 from tests.support.fake_rule_inputs import ORIGIN_NS, SECOND_NS, FakeRuleInputs
 

@@ -8,19 +8,20 @@ import pytest
 from stepscope.analysis import Device
 from stepscope.rules import Evaluation, NotApplicable
 from stepscope.rules.profiler.batch_size import BatchSize
-from stepscope.rules.profiler.cpu_bottleneck import CPUBottleneck
-from stepscope.rules.profiler.dataloader import Dataloader
-from stepscope.rules.profiler.dataloader_bottleneck import DataloaderBottleneck
-from stepscope.rules.profiler.gpu_memory_increase import GPUMemoryIncrease
-from stepscope.rules.profiler.io_bottleneck import IOBottleneck
-from stepscope.rules.profiler.load_balancing import LoadBalancing, histogram_distances
-from stepscope.rules.profiler.low_gpu_utilization import LowGPUUtilization
+from stepscope.rules.profiler.bottleneck import CPUBottleneck, IOBottleneck
+from stepscope.rules.profiler.dataloader import Dataloader, DataloaderBottleneck
+from stepscope.rules.profiler.gpu_memory import GPUMemoryIncrease
+from stepscope.rules.profiler.gpu_utilization import (
+    LoadBalancing,
+    LowGPUUtilization,
+    histogram_distances,
+)
 from stepscope.rules.profiler.max_initialization_time import MaxInitializationTime
-from stepscope.rules.profiler.overall_framework_metrics import (
+from stepscope.rules.profiler.overall import (
     OverallFrameworkMetrics,
+    OverallSystemUsage,
     operator_table,
 )
-from stepscope.rules.profiler.overall_system_usage import OverallSystemUsage
 from stepscope.rules.profiler.step_outlier import StepOutlier
 from stepscope.rules.profiler.thermal_throttling import POWER, THERMAL, ThermalThrottling
 from stepscope.schema import Finding

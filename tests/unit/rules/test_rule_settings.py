@@ -14,11 +14,16 @@ from stepscope.rule_feed.check import choose_rules, describe_rules
 from stepscope.rules import Evaluation, NotApplicable, Rule, RuleInputs, registry
 from stepscope.rules.parameters import Count, format_parameters
 from stepscope.rules.profiler import RULES
-from stepscope.rules.profiler.cpu_bottleneck import CPUBottleneck
-from stepscope.rules.profiler.low_gpu_utilization import LowGPUUtilization
+from stepscope.rules.profiler.bottleneck import CPUBottleneck
+from stepscope.rules.profiler.gpu_utilization import LowGPUUtilization
 from stepscope.rules.profiler.step_outlier import StepOutlier
-from stepscope.rules.registry import Registry, installed_rules, load_rule_file
-from stepscope.rules.settings import read_assignments, read_configuration
+from stepscope.rules.registry import (
+    Registry,
+    installed_rules,
+    load_rule_file,
+    read_assignments,
+    read_configuration,
+)
 from stepscope.schema import Finding, RuleStatus
 from tests.support.fake_rule_inputs import FakeRuleInputs
 

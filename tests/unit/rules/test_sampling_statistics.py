@@ -9,8 +9,14 @@ from hypothesis import given, strategies as st
 from stepscope.analysis import Series
 from stepscope.rules.profiler.dataloader import _unique_pairs
 from stepscope.rules.quantile_sketch import DURATION_GRID, RATIO_GRID, LinearGrid, QuantileSketch
-from stepscope.rules.rolling_window import RollingWindow, quantiles_at_scan_ends, rolling_quantiles
-from stepscope.rules.samples import SNAPSHOT_NS, find_snapshots, snapshot_indices
+from stepscope.rules.samples import (
+    SNAPSHOT_NS,
+    RollingWindow,
+    find_snapshots,
+    quantiles_at_scan_ends,
+    rolling_quantiles,
+    snapshot_indices,
+)
 
 hundredths = st.lists(st.integers(0, 10_000), min_size=1, max_size=200)
 shares = st.lists(st.floats(0, 1), min_size=1, max_size=4)

@@ -12,19 +12,19 @@ from stepscope.analysis import TensorValues
 from stepscope.errors import UsageError
 from stepscope.rule_feed import choose_rules
 from stepscope.rules import Evaluation, IncrementalRule, Rule
-from stepscope.rules.base import NotRecorded
-from stepscope.rules.details import read_details
+from stepscope.rules.base import NotRecorded, read_details
 from stepscope.rules.tensor import RULES
-from stepscope.rules.tensor.all_zero import AllZero
 from stepscope.rules.tensor.base import TensorRuleDetails
-from stepscope.rules.tensor.dead_relu import DeadRelu
-from stepscope.rules.tensor.exploding_tensor import ExplodingTensor
-from stepscope.rules.tensor.saturated_activation import SaturatedActivation
-from stepscope.rules.tensor.tensor_variance import TensorVariance
-from stepscope.rules.tensor.unchanged_tensor import UnchangedTensor
-from stepscope.rules.tensor.vanishing_gradient import VanishingGradient
-from stepscope.rules.tensor.weight_update_ratio import WeightUpdateRatio
+from stepscope.rules.tensor.units import DeadRelu, SaturatedActivation
+from stepscope.rules.tensor.updates import UnchangedTensor, WeightUpdateRatio
+from stepscope.rules.tensor.values import (
+    AllZero,
+    ExplodingTensor,
+    TensorVariance,
+    VanishingGradient,
+)
 from stepscope.schema import Finding, RuleStatus
+from tests.support.drawn_figures import matrix
 from tests.support.fake_rule_inputs import ORIGIN_NS, SECOND_NS, FakeRuleInputs, check_rule
 
 STEPS = np.arange(20)
@@ -180,43 +180,38 @@ INCREMENTAL_RULES = [rule for rule in RULES if issubclass(rule, IncrementalRule)
 """The others are evaluated on the whole run."""
 
 
-def importance_of(process: str, step: int, t_ns: int, scores: np.ndarray) -> TensorValues:
-    return TensorValues(
-        name="feature_importance/weight",
-        collection="feature_importance",
-        process=process,
-        rank=int(process[1:]),
-        mode="TRAIN",
-        step=step,
-        t_ns=t_ns,
-        rows=tuple("abcdef"),
-        columns=("value",),
-        values=scores,
-    )
-
-
 def batch_matrices(process: str, step: int, random: np.random.Generator) -> list[TensorValues]:
-    """Draw the matrices of a batch: labels, a confusion, channels of images, tokens."""
+    """Draw the matrices of a batch: labels, a confusion, channels of images, tokens; and the
+    importance of features."""
     drawn = {
-        ("labels/train", "labels"): (("0", "1"), ("count", "mispredicted"), [[90, 80], [9, 1]]),
-        ("batch_confusion/train", "predictions"): (("0", "1"), ("0", "1"), [[90, 9], [30, 60]]),
-        ("channels/train", "inputs"): (("0",), ("image_count", "mean", "std"), [[600, 0.5, 1]]),
-        ("tokens/train", "inputs"): (("0", "7"), ("count",), [[60], [40]]),
+        ("labels/train", "labels"): ("01", ("count", "mispredicted"), [[90, 80], [9, 1]]),
+        ("batch_confusion/train", "predictions"): ("01", ("0", "1"), [[90, 9], [30, 60]]),
+        ("channels/train", "inputs"): ("0", ("image_count", "mean", "std"), [[600, 0.5, 1]]),
+        ("tokens/train", "inputs"): ("07", ("count",), [[60], [40]]),
     }
-    return [
-        TensorValues(
-            name=name,
-            collection=collection,
-            process=process,
-            rank=int(process[1:]),
-            mode="TRAIN",
-            step=step,
-            t_ns=ORIGIN_NS + step * 4 * SECOND_NS,
-            rows=rows,
-            columns=columns,
-            values=np.array(values) * random.integers(0, 9, np.shape(values)),
+    tables = [
+        (
+            name,
+            collection,
+            rows,
+            columns,
+            np.array(values) * random.integers(0, 9, np.shape(values)),
         )
         for (name, collection), (rows, columns, values) in drawn.items()
+    ]
+    scores = 100 * random.exponential(size=(6, 1)) ** 3
+    tables.append(("feature_importance/weight", "feature_importance", "abcdef", ("value",), scores))
+    return [
+        matrix(
+            name,
+            collection,
+            dict(zip(columns, values.T, strict=True)),
+            rows=rows,
+            step=step,
+            process=process,
+            t_ns=ORIGIN_NS + step * 4 * SECOND_NS,
+        )
+        for name, collection, rows, columns, values in tables
     ]
 
 
@@ -252,11 +247,8 @@ def random_inputs(seed: int) -> FakeRuleInputs:
         inputs.scalar("val_loss", loss[:40] * 2, process=process, every_s=20, from_s=1.5)
         inputs.scalar("trees/depth", random.integers(1, 8, 40), process=process, every_s=20)
         for step in range(0, 200, 10):
-            for matrix in batch_matrices(process, step, random):
-                inputs.matrix(matrix)
-            scores = 100 * random.exponential(size=(6, 1)) ** 3
-            t_ns = ORIGIN_NS + step * 4 * SECOND_NS
-            inputs.matrix(importance_of(process, step, t_ns, scores))
+            for drawn in batch_matrices(process, step, random):
+                inputs.matrix(drawn)
     return inputs
 
 

@@ -11,14 +11,13 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from stepscope.rules import Rule
-from stepscope.rules.profiler.checkpoint_stall import CheckpointStall
-from stepscope.rules.profiler.communication_bound import CommunicationBound
-from stepscope.rules.profiler.cpu_bottleneck import CPUBottleneck
-from stepscope.rules.profiler.dataloader_bottleneck import DataloaderBottleneck
+from stepscope.rules.profiler.bottleneck import CPUBottleneck
+from stepscope.rules.profiler.dataloader import DataloaderBottleneck
 from stepscope.rules.profiler.framework_overhead import FrameworkOverhead
-from stepscope.rules.profiler.gpu_memory_increase import GPUMemoryIncrease
-from stepscope.rules.profiler.low_gpu_utilization import LowGPUUtilization
+from stepscope.rules.profiler.gpu_memory import GPUMemoryIncrease
+from stepscope.rules.profiler.gpu_utilization import LowGPUUtilization
 from stepscope.rules.profiler.max_initialization_time import MaxInitializationTime
+from stepscope.rules.profiler.step_share import CheckpointStall, CommunicationBound
 from stepscope.rules.profiler.step_time_regression import StepTimeRegression
 from stepscope.rules.profiler.thermal_throttling import ThermalThrottling
 from stepscope.rules.threshold_text import MAX_DECIMALS, percent_beside

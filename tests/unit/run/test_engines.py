@@ -24,18 +24,19 @@ from stepscope.run import (
     LocalEngine,
     Run,
     choose_engine,
+    engines,
     measure_ranks,
-    trace_parts,
 )
-from stepscope.run.engine_choice import MIN_POOL_PARTS
-from stepscope.run.executors import ProcessEngine
+from stepscope.run.engines import MIN_POOL_PARTS, ProcessEngine
+from stepscope.run.ranks import trace_parts
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS, ViewOptions
 from tests.support.buckets import TestBucket
-from tests.support.dask_cluster import dask_cluster
+from tests.support.dask_cluster import dask_cluster, threaded_cluster
 from tests.support.drawn_trace import distributed, training
 from tests.support.engine_tasks import die, die_once, get_process
+from tests.support.waiting import wait_until
 
 LINES = (
     "wait 10 | forward 30 | communication 30 | optimizer 10",
@@ -60,24 +61,32 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def processes() -> Iterator[Engine]:
+    """Processes of this machine."""
+    with closing(ProcessEngine()) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """Address of a Dask scheduler with two workers."""
+    """Address of a Dask scheduler in this process, with one worker."""
     pytest.importorskip("distributed")
-    with dask_cluster(2) as scheduler:
-        yield scheduler
+    with threaded_cluster() as cluster:
+        yield cluster.scheduler_address
 
 
-@pytest.fixture(autouse=True)
-def patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers that a test has ended may take long to be replaced on a busy machine."""
-    timeout_s = 2 if "absent" in request.fixturenames else 60
-    monkeypatch.setattr("stepscope.run.dask_engine.CONNECT_TIMEOUT_S", timeout_s)
+@pytest.fixture(scope="module")
+def expected(job: Path) -> dict[tuple[str, ViewOptions], bytes]:
+    """Payloads of views of the job that this process computes alone."""
+    asked = [(view, ViewOptions()) for view in VIEWS_OF_RANKS]
+    asked += [("ranks", RANGE), ("distributed", RANGE)]
+    return {(view, options): show(job, None, view, options) for view, options in asked}
 
 
 @pytest.fixture(params=["processes", "dask"])
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     if request.param == "processes":
-        yield ProcessEngine()
+        yield request.getfixturevalue("processes")
         return
     with closing(choose_engine(request.getfixturevalue("address"))) as dask:
         yield dask
@@ -87,13 +96,13 @@ def show(run: Path | str, engine: Engine | None, view: str, options: ViewOptions
     return msgspec.json.encode(VIEWS[view](Run(open_run(run), engine=engine), options))
 
 
-def test_a_job_is_the_same_by_every_engine(job: Path, engine: Engine) -> None:
-    for view in VIEWS_OF_RANKS:
-        for options in (ViewOptions(), RANGE):
-            assert show(job, engine, view, options) == show(job, None, view, options)
-    payload = VIEWS["ranks"](Run(open_run(job), engine=engine))
-    assert b"Rank 5 is late in 100% of steps" in msgspec.json.encode(payload)
-    windows = json.loads(show(job, engine, "distributed", ViewOptions()))["windows"]
+def test_a_job_is_the_same_by_every_engine(
+    job: Path, engine: Engine, expected: dict[tuple[str, ViewOptions], bytes]
+) -> None:
+    for (view, options), payload in expected.items():
+        assert show(job, engine, view, options) == payload
+    assert b"Rank 5 is late in 100% of steps" in expected["ranks", ViewOptions()]
+    windows = json.loads(expected["distributed", ViewOptions()])["windows"]
     assert [rank["steps"]["step"] for window in windows for rank in window["ranks"]] == [["60"]] * 2
 
 
@@ -114,8 +123,8 @@ def test_a_verdict_is_the_same_by_every_engine(job: Path, engine: Engine) -> Non
     assert msgspec.json.encode(make_verdict(Run(open_run(job), engine=engine))) == expected
 
 
-def test_figures_of_ranks_are_measured_by_the_engine(job: Path) -> None:
-    run, here = Run(open_run(job), engine=ProcessEngine()), Run(open_run(job))
+def test_figures_of_ranks_are_measured_by_the_engine(job: Path, processes: Engine) -> None:
+    run, here = Run(open_run(job), engine=processes), Run(open_run(job))
     measure_ranks(run, RANK_FIGURES)
     for rank, rank_here in zip(run.ranks, here.ranks, strict=True):
         for name in RANK_FIGURES:
@@ -134,50 +143,55 @@ def test_damage_in_a_part_is_noted(job: Path, engine: Engine, tmp_path: Path) ->
     assert b"spans/n3/" in shown
 
 
-def test_a_run_in_a_bucket_is_the_same(job: Path, bucket: TestBucket) -> None:
+def test_a_run_in_a_bucket_is_the_same(
+    job: Path, bucket: TestBucket, expected: dict[tuple[str, ViewOptions], bytes]
+) -> None:
+    """Processes that start now have the credentials."""
     url = bucket.put_run(job, "job")
-    for view in ("ranks", "distributed"):
-        there = show(url, ProcessEngine(), view, ViewOptions())
-        assert there == show(job, None, view, ViewOptions())
+    with closing(ProcessEngine()) as engine:
+        for view in ("ranks", "distributed"):
+            payload = show(url, engine, view, ViewOptions())
+            assert payload == expected[view, ViewOptions()]
 
 
 def test_few_parts_start_no_process(job: Path) -> None:
     run, parts = Run(open_run(job)), list(range(MIN_POOL_PARTS))
-    assert set(LocalEngine().map(run, get_process, parts[1:])) == {os.getpid()}
-    assert os.getpid() not in LocalEngine().map(run, get_process, parts)
-    assert isinstance(choose_engine(None), LocalEngine)
+    with closing(choose_engine(None)) as engine:
+        assert isinstance(engine, LocalEngine)
+        assert set(engine.map(run, get_process, parts[1:])) == {os.getpid()}
+        workers = set(engine.map(run, get_process, parts))
+        assert os.getpid() not in workers
+        assert workers >= set(engine.map(run, get_process, parts)), "they stay until it is closed"
+    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
 
 
 def test_a_process_that_is_killed(job: Path) -> None:
     advice = "with `stepscope show RUN VIEW --scheduler ADDRESS`"
     message = f"A process that read a part of the run was killed.*{advice}"
+    run, engine = Run(open_run(job)), ProcessEngine()
     with pytest.raises(StepscopeError, match=message):
-        ProcessEngine().map(Run(open_run(job)), die, [0, 1])
+        engine.map(run, die, [0])
+    with closing(engine):
+        assert engine.map(run, get_process, [0]) != [os.getpid()]
 
 
 # --- schedulers -----------------------------------------------------------------------------------
 
 
-def test_a_worker_that_is_lost_is_replaced(job: Path, address: str, tmp_path: Path) -> None:
-    function = partial(die_once, mark=tmp_path / "mark")
-    with closing(choose_engine(address)) as engine:
-        assert engine.map(Run(open_run(job)), function, list(range(4))) == [0, 1, 2, 3]
-    assert (tmp_path / "mark").exists()
-
-
-@pytest.mark.parametrize("timeout_s", [0, 60])
-def test_a_part_on_which_every_worker_is_lost(
-    job: Path, timeout_s: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With a short timeout before the worker is replaced, else one after the other."""
+@pytest.mark.extended("starts a scheduler, two workers, and three more in place of lost ones")
+def test_workers_in_processes(job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
-    monkeypatch.setattr("stepscope.run.dask_engine.REPLACEMENT_TIMEOUT_S", timeout_s)
-    with (
-        dask_cluster(1) as scheduler,
-        closing(choose_engine(scheduler)) as engine,
-        pytest.raises(StepscopeError, match="were lost while they read the run"),
-    ):
-        engine.map(Run(open_run(job)), die, [0])
+    # Workers that a test has ended may take long to be replaced on a busy machine.
+    monkeypatch.setattr("stepscope.run.engines.CONNECT_TIMEOUT_S", 60)
+    monkeypatch.setattr("stepscope.run.engines.REPLACEMENT_TIMEOUT_S", 60)
+    run = Run(open_run(job))
+    with dask_cluster(2) as scheduler, closing(choose_engine(scheduler)) as engine:
+        assert show(job, engine, "ranks", RANGE) == show(job, None, "ranks", RANGE)
+        function = partial(die_once, mark=tmp_path / "mark")
+        assert engine.map(run, function, list(range(4))) == [0, 1, 2, 3]
+        assert (tmp_path / "mark").exists()
+        with pytest.raises(StepscopeError, match="were lost while they read the run"):
+            engine.map(run, die, [0])
 
 
 def test_a_worker_that_does_not_see_the_run(job: Path, address: str, tmp_path: Path) -> None:
@@ -193,29 +207,35 @@ def test_a_worker_that_does_not_see_the_run(job: Path, address: str, tmp_path: P
 
 
 @pytest.mark.parametrize("absent", ["tcp://127.0.0.1:9", "nowhere://x"])
-def test_a_scheduler_that_is_absent(absent: str) -> None:
+def test_a_scheduler_that_is_absent(absent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
+    monkeypatch.setattr("stepscope.run.engines.CONNECT_TIMEOUT_S", 2)
     with pytest.raises(UsageError, match=f"No Dask scheduler answers at {absent}"):
         choose_engine(absent)
 
 
-def test_a_scheduler_without_workers() -> None:
+def test_a_scheduler_whose_workers_left(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
-    with (
-        dask_cluster(0) as address,
-        pytest.raises(UsageError, match=r"has no workers\. Start at least one"),
-    ):
-        choose_engine(address)
+    monkeypatch.setattr("stepscope.run.engines.REPLACEMENT_TIMEOUT_S", 0)
+    with threaded_cluster() as cluster:
+        with closing(choose_engine(cluster.scheduler_address)) as engine:
+            cluster.scale(0)
+            wait_until(lambda: not cluster.scheduler.workers)
+            with pytest.raises(StepscopeError, match="were lost while they read the run"):
+                engine.map(Run(open_run(job)), get_process, [0])
+        monkeypatch.setattr("stepscope.run.engines.CONNECT_TIMEOUT_S", 2)
+        with pytest.raises(UsageError, match=r"has no workers\. Start at least one"):
+            choose_engine(cluster.scheduler_address)
 
 
-def test_a_scheduler_of_another_version() -> None:
-    pytest.importorskip("distributed")
+def test_a_scheduler_of_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    distributed = pytest.importorskip("distributed")
+    packages = distributed.versions.get_versions(packages=["stepscope", "numpy"])["packages"]
+    other = {"host": {}, "packages": {**packages, "distributed": "1.2.3"}}
+    monkeypatch.setattr(distributed.Scheduler, "versions", lambda *_, **__: other)
     message = r"The Dask scheduler has distributed 1\.2\.3, but this machine has \d"
-    with (
-        dask_cluster(1, distributed="1.2.3") as scheduler,
-        pytest.raises(UsageError, match=message),
-    ):
-        choose_engine(scheduler)
+    with threaded_cluster() as cluster, pytest.raises(UsageError, match=message):
+        choose_engine(cluster.scheduler_address)
 
 
 def test_the_library_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,9 +246,16 @@ def test_the_library_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("words", "name"),
-    [("show RUN ranks", "sentence"), ("diagnose RUN", "headline"), ("report RUN", "rules")],
+    [
+        ("show RUN ranks", "sentence"),
+        ("diagnose RUN", "headline"),
+        pytest.param("report RUN", "rules", marks=pytest.mark.extended("two reports on 16 ranks")),
+    ],
 )
-def test_commands_read_ranks_on_a_scheduler(job: Path, address: str, words: str, name: str) -> None:
+def test_commands_read_ranks_on_a_scheduler(
+    job: Path, address: str, words: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "MIN_POOL_PARTS", 99)  # alone, it starts no process
     command = [*words.replace("RUN", str(job)).split(), "--json"]
     alone = CliRunner().invoke(root, command)
     shown = CliRunner().invoke(root, [*command, "--scheduler", address])

@@ -36,7 +36,7 @@ def server(runs: Path) -> Iterator[Served]:
         yield served
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def misbehaving(runs: Path) -> Iterator[Served]:
     """Server with views that misbehave, and limits that a test can reach."""
     with serving(runs, tasks="tests.support.misbehaving_tasks", limits=SMALL) as served:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from starlette.requests import Request
 
-from stepscope.server import static
-from stepscope.server.compression import accepts_gzip, json_response
+from stepscope.server import app
+from stepscope.server.requests import accepts_gzip, json_response
 from tests.support.served import Served, serving
 
 BUILD = Path(__file__).parents[3] / "web" / "build.py"
@@ -35,7 +35,7 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (assets / "screen-abc.js").write_bytes(SCRIPT)
     (assets / "small-abc.css").write_bytes(b"main { margin: 0 }")
     runpy.run_path(str(BUILD))["compress"](assets)
-    monkeypatch.setattr(static, "web_app", lambda: tmp_path)
+    monkeypatch.setattr(app, "web_app", lambda: tmp_path)
     return assets
 
 

@@ -71,7 +71,6 @@ def test_a_view_of_a_run_that_has_grown_is_computed_again(growing: Served, root:
         return None if response.status == 304 else response
 
     new = wait_until(request)
-    assert new is not None
     assert new.status == 200
     assert [node["state"] for node in new.json["nodes"]] == ["Failed"]
 

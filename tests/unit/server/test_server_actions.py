@@ -28,8 +28,8 @@ from stepscope.store import (
     WindowRequests,
     WindowStatus,
 )
-from stepscope.watch.stop_request import STOP_REQUEST_FILE, StopRequest, read_stop_request
-from tests.support.served import Served, serving
+from stepscope.watch.config import STOP_REQUEST_FILE, StopRequest, read_stop_request
+from tests.support.served import Served, ServerResponse, serving
 from tests.support.served_runs import draw_job
 
 
@@ -74,6 +74,11 @@ def session(served: Served) -> Any:
     return served.request("/api/session", run="job").json
 
 
+def assert_refused(response: ServerResponse, sentence: str) -> None:
+    assert response.status == 400
+    assert sentence in response.error
+
+
 # --- stopping ------------------------------------------------------------------------------------
 
 
@@ -89,37 +94,20 @@ def test_a_job_that_allows_stop_requests_is_stopped(served: Served, run: Path, s
     assert served.post("/api/stop", {"run": "job"}).status == 400
 
 
-@pytest.mark.parametrize(
-    ("options", "state", "heartbeat_age_s", "sentence"),
-    [
-        (
-            {},
-            JobState.IN_PROGRESS,
-            0,
-            "started without --allow-stop: `stepscope run --allow-stop -- CMD`",
-        ),
+def test_a_job_that_cannot_be_stopped(served: Served, run: Path, spool: Path) -> None:
+    how = "started without --allow-stop: `stepscope run --allow-stop -- CMD`"
+    for options, state, heartbeat_age_s, sentence in (
+        ({}, JobState.IN_PROGRESS, 0, how),
         ({"allow_stop": False}, JobState.IN_PROGRESS, 0, "started without"),
         ({"allow_stop": True}, JobState.COMPLETED, 0, "the job has ended"),
         ({"allow_stop": True}, JobState.STOPPING, 0, "already stopping"),
         ({"allow_stop": True}, JobState.IN_PROGRESS, 60, "no heartbeat"),
-    ],
-)
-def test_a_job_that_cannot_be_stopped(
-    served: Served,
-    run: Path,
-    spool: Path,
-    options: dict[str, Any],
-    state: JobState,
-    heartbeat_age_s: float,
-    sentence: str,
-) -> None:
-    set_options(run, spool=str(spool), **options)
-    write_status(run, state, heartbeat_age_s=heartbeat_age_s)
-    assert sentence in session(served)["why_not_stop"]
-    response = served.post("/api/stop", {"run": "job"})
-    assert response.status == 400
-    assert sentence in response.error
-    assert list(spool.iterdir()) == []
+    ):
+        set_options(run, spool=str(spool), **options)
+        write_status(run, state, heartbeat_age_s=heartbeat_age_s)
+        assert sentence in session(served)["why_not_stop"]
+        assert_refused(served.post("/api/stop", {"run": "job"}), sentence)
+        assert list(spool.iterdir()) == []
 
 
 def test_a_run_cannot_cause_writes_to_other_directories(
@@ -176,38 +164,25 @@ def test_a_window_request_and_its_progress(served: Served, run: Path) -> None:
     assert progress()["failure"] == "no steps"
 
 
-@pytest.mark.parametrize(
-    ("options", "state", "heartbeat_age_s", "sentence"),
-    [
+def test_a_job_that_accepts_no_window_requests(served: Served, run: Path) -> None:
+    for options, state, heartbeat_age_s, sentence in (
         ({"window": "off"}, JobState.IN_PROGRESS, 0, "was started with --window off"),
         ({}, JobState.COMPLETED, 0, "is over"),
         ({}, JobState.IN_PROGRESS, 60, "has sent no heartbeat for"),
-    ],
-)
-def test_a_job_that_accepts_no_window_requests(
-    served: Served,
-    run: Path,
-    options: dict[str, Any],
-    state: JobState,
-    heartbeat_age_s: float,
-    sentence: str,
-) -> None:
-    set_options(run, **options)
-    write_status(run, state, heartbeat_age_s=heartbeat_age_s)
-    assert sentence in session(served)["why_not_capture"]
-    response = served.post("/api/capture", {"run": "job", "steps": 5})
-    assert response.status == 400
-    assert sentence in response.error
-    assert WindowRequests(str(run)).read_new() == []
+    ):
+        set_options(run, **options)
+        write_status(run, state, heartbeat_age_s=heartbeat_age_s)
+        assert sentence in session(served)["why_not_capture"]
+        assert_refused(served.post("/api/capture", {"run": "job", "steps": 5}), sentence)
+        assert WindowRequests(str(run)).read_new() == []
 
 
-@pytest.mark.parametrize(
-    "request_fields",
-    [{"steps": 0}, {"steps": 10**9}, {"steps": "5"}, {"full": False, "stacks": True}, {"more": 1}],
-)
-def test_invalid_window_requests(served: Served, run: Path, request_fields: dict[str, Any]) -> None:
+def test_invalid_window_requests(served: Served, run: Path) -> None:
     write_status(run)
-    assert served.post("/api/capture", {"run": "job"} | request_fields).status == 400
+    for fields in (
+        {"steps": 0}, {"steps": 10**9}, {"steps": "5"}, {"full": False, "stacks": True}, {"more": 1}
+    ):  # fmt: skip
+        assert served.post("/api/capture", {"run": "job"} | fields).status == 400, fields
 
 
 def test_requests_of_another_form(served: Served) -> None:
@@ -254,7 +229,6 @@ def test_a_change_of_the_configuration_and_its_progress(served: Served, run: Pat
     assert served.post("/api/configure", body).json == {"number": 1}
     changes = ConfigurationChanges(run)
     request = changes.read_request(1)
-    assert request is not None
     assert "in the web UI (from 127.0.0.1)" in request.by
     assert request.configuration == JobConfiguration(
         interval_ms=100,
@@ -284,9 +258,10 @@ def test_a_change_of_the_configuration_and_its_progress(served: Served, run: Pat
     assert "the job of drawn is over" in session(served)["why_not_configure"]
 
 
-@pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [
+def test_invalid_changes(served: Served, run: Path) -> None:
+    set_options(run, interval_ms=500, window="auto", rules={"names": ["StepOutlier"]})
+    write_status(run)
+    for fields, sentence in (
         ({"interval_ns": 300_000_000}, "a sampling interval of 300 ms is not possible"),
         ({"rules": ["Nope"]}, "Unknown rule 'Nope'"),
         ({"rules": ["/job/mine.py:Mine"]}, "with `stepscope configure RUN --rule FILE:RULE` only"),
@@ -299,32 +274,16 @@ def test_a_change_of_the_configuration_and_its_progress(served: Served, run: Pat
         ({"schedules": [{"first_step": 1, "step_count": 0}]}, "step_count"),
         ({"schedules": [{"first_step": -1, "step_count": 1}]}, "first_step"),
         ({"more": 1}, "more"),
-    ],
-)
-def test_invalid_changes(served: Served, run: Path, fields: dict[str, Any], sentence: str) -> None:
-    set_options(run, interval_ms=500, window="auto", rules={"names": ["StepOutlier"]})
-    write_status(run)
-    response = served.post("/api/configure", {"run": "job"} | fields)
-    assert response.status == 400
-    assert sentence in response.error
-    assert ConfigurationChanges(run).read_request(1) is None
-
-
-@pytest.mark.parametrize(
-    ("options", "fields", "sentence"),
-    [
+    ):
+        assert_refused(served.post("/api/configure", {"run": "job"} | fields), sentence)
+    for options, fields, sentence in (
         ({"window": "off"}, {"automatic": True}, "the job of job was started with --window off"),
         ({"rules": None}, {"rules": ["StepOutlier"]}, "it was started with --no-rules"),
-    ],
-)
-def test_changes_that_the_job_cannot_make(
-    served: Served, run: Path, options: dict[str, Any], fields: dict[str, Any], sentence: str
-) -> None:
-    set_options(run, interval_ms=500, **options)
-    write_status(run)
-    response = served.post("/api/configure", {"run": "job"} | fields)
-    assert response.status == 400
-    assert sentence in response.error
+    ):
+        set_options(run, interval_ms=500, **options)
+        write_status(run)
+        assert_refused(served.post("/api/configure", {"run": "job"} | fields), sentence)
+    assert ConfigurationChanges(run).read_request(1) is None
 
 
 def test_a_request_with_the_name_of_a_file(served: Served, run: Path) -> None:

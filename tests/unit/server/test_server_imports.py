@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -46,6 +47,14 @@ def served(root: Path) -> Iterator[Served]:
 
 def traces(served: Served) -> list[str]:
     return [row["id"] for row in served.request("/api/jobs").json["traces"]]
+
+
+def upload(
+    served: Served, name: str, content: bytes = TRACE, headers: dict[str, str] = BYTES
+) -> ServerResponse:
+    """Send a trace as a page does."""
+    path = f"/api/upload?name={quote(name, safe='')}"
+    return served.request(path, method="POST", headers=headers, body=content)
 
 
 def finished(served: Served, response: ServerResponse) -> Any:
@@ -97,10 +106,7 @@ def test_several_traces_are_one_run_named_after_their_directory(served: Served) 
 
 
 def test_a_trace_that_a_page_sends(served: Served, root: Path) -> None:
-    response = served.request(
-        "/api/upload?name=..%2F..%2Frank5.json", method="POST", headers=BYTES, body=TRACE
-    )
-    progress = finished(served, response)
+    progress = finished(served, upload(served, "../../rank5.json"))
     assert progress["run"] == "runs/rank5"
     (shown,) = served.view("recordings", progress["run"]).json["recordings"]
     assert (shown["trace"], shown["rank"]) == ("rank5.json", 5)
@@ -108,42 +114,22 @@ def test_a_trace_that_a_page_sends(served: Served, root: Path) -> None:
     assert not list(root.parent.glob("*rank5*"))
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"# Notes", gzip.compress(TRACE)[:20], b""],
-    ids=["no trace", "cut short", "empty"],  # gzip writes the time of day
-)
-def test_damage_is_one_sentence(served: Served, root: Path, content: bytes) -> None:
-    response = served.request(
-        "/api/upload?name=bad.json", method="POST", headers=BYTES, body=content
-    )
-    progress = finished(served, response)
-    assert progress["run"] is None
-    assert "bad.json" in progress["failure"]
-    assert "Traceback" not in progress["failure"]
-    assert list((root / "runs").iterdir()) == []
+def test_damage_is_one_sentence(served: Served, root: Path) -> None:
+    for content in (b"# Notes", gzip.compress(TRACE)[:20], b""):
+        progress = finished(served, upload(served, "bad.json", content))
+        assert progress["run"] is None
+        assert "bad.json" in progress["failure"]
+        assert "Traceback" not in progress["failure"]
+        assert list((root / "runs").iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "../outside.json",
-        "log/link.json",
-        "log/.hidden.json",
-        "log/config.json",
-        "log/missing.json",
-        "log",
-        "log/../log/other.json",
-        "log//other.json",
-        "/etc/passwd",
-        "",
-        "a\0b",
-    ],
-)
-def test_only_listed_files_are_imported(served: Served, root: Path, name: str) -> None:
-    response = served.post("/api/import", {"traces": ["log/other.json", name]})
-    assert response.status == 400
-    assert "There is no trace" in response.error
+def test_only_listed_files_are_imported(served: Served, root: Path) -> None:
+    names = ["../outside.json", "log/link.json", "log/.hidden.json", "log/config.json"]
+    names += ["log/missing.json", "log", "log/../log/other.json", "log//other.json", "/etc/passwd"]
+    for name in (*names, "", "a\0b"):
+        response = served.post("/api/import", {"traces": ["log/other.json", name]})
+        assert response.status == 400, name
+        assert "There is no trace" in response.error
     assert not (root / "runs").exists()
 
 
@@ -161,32 +147,23 @@ def test_pages_of_other_origins_import_nothing(served: Served, root: Path) -> No
         BYTES | {"Sec-Fetch-Site": "cross-site"},
         BYTES | {"Host": "rebound.example"},
     ):
-        response = served.request(
-            "/api/upload?name=a.json", method="POST", headers=headers, body=TRACE
-        )
-        assert response.status == 403
+        assert upload(served, "a.json", headers=headers).status == 403
     plain = {"Content-Type": "text/plain"}  # a form can send it to any origin
-    response = served.request("/api/upload?name=a.json", method="POST", headers=plain, body=TRACE)
-    assert response.status == 400
+    assert upload(served, "a.json", headers=plain).status == 400
     assert not list((root / "runs").glob("*"))
 
 
 def test_imports_need_the_token(root: Path) -> None:
     with serving(root, token="a long secret") as served:  # noqa: S106 - of this test
         assert served.post("/api/import", {"traces": ["log/other.json"]}).status == 401
-        response = served.request(
-            "/api/upload?name=a.json", method="POST", headers=BYTES, body=TRACE
-        )
-        assert response.status == 401
+        assert upload(served, "a.json").status == 401
     assert not list(root.glob(".import*"))
 
 
 def test_a_trace_that_is_too_large(root: Path) -> None:
     limits = Limits(trace_bytes=len(TRACE) - 1)
     with serving(root, limits=limits) as served:
-        response = served.request(
-            "/api/upload?name=a.json", method="POST", headers=BYTES, body=TRACE
-        )
+        response = upload(served, "a.json")
         assert response.status == 413
         assert "The trace is larger than" in response.error
     assert not list(root.glob(".import*"))
@@ -195,9 +172,7 @@ def test_a_trace_that_is_too_large(root: Path) -> None:
 def test_a_run_takes_no_imports(root: Path) -> None:
     with serving(root / "job") as served:
         assert "is a run" in served.request("/api/jobs").json["why_not_import"]
-        response = served.request(
-            "/api/upload?name=a.json", method="POST", headers=BYTES, body=TRACE
-        )
+        response = upload(served, "a.json")
         assert response.status == 400
         assert "is a run" in response.error
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from stepscope.cli import root as command_line
 from stepscope.views import VIEWS
-from stepscope.views.jobs import Jobs
+from stepscope.views.job.jobs import Jobs
 from tests.support.served import Served
 from tests.support.waiting import wait_until
 
@@ -117,7 +117,6 @@ def test_verdicts_are_computed_in_the_background(server: Served) -> None:
         return None if jobs.pending_count else jobs
 
     jobs = wait_until(finished_jobs)
-    assert jobs is not None
     verdicts = {job.id: job.verdict for job in jobs.jobs}
     assert verdicts["team/job"] is not None
     assert verdicts["team/job"].words == "waits for data"

@@ -65,9 +65,7 @@ def test_a_signature(container: AzureContainer, monkeypatch: pytest.MonkeyPatch)
     assert list_names(container) == ["a"]
 
 
-def test_endpoints_that_a_connection_string_does_not_state(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_endpoints_that_a_connection_string_does_not_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forms of https://learn.microsoft.com/azure/storage/common/storage-configure-connection-string"""
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     account = {"account_name": "storagesample", "account_key": KEY}
@@ -108,10 +106,7 @@ def test_endpoints_that_a_connection_string_does_not_state(
     ],
 )
 def test_one_sentence_without_the_key(
-    bare: AzureContainer,
-    variables: dict[str, str],
-    reason: str,
-    monkeypatch: pytest.MonkeyPatch,
+    bare: AzureContainer, variables: dict[str, str], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value.format(endpoint=bare.server.endpoint))

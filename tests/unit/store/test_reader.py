@@ -3,7 +3,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,20 +13,19 @@ import numpy as np
 import pytest
 
 from stepscope.errors import DamagedRunError, NewerSchemaError, NotARunError, UsageError
-from stepscope.schema import SCHEMA_VERSION, TABLES, JobState, JobStatus, RunInfo
+from stepscope.schema import SCHEMA_VERSION, TABLES, JobState, JobStatus
 from stepscope.store import (
     DictColumn,
     LocalStore,
     RunReader,
     RunWriter,
+    engine,
     open_run,
-    opening,
-    upgrades,
+    reader as opening,
 )
 from stepscope.store.engine import select
 from stepscope.store.layout import Segment
-
-Spans = Callable[..., dict[str, Any]]
+from tests.support.store_rows import INFO, samples, spans
 
 
 def segment_key(number: int) -> str:
@@ -35,28 +33,21 @@ def segment_key(number: int) -> str:
 
 
 class TestOpening:
-    def test_missing(self, tmp_path: Path) -> None:
-        with pytest.raises(NotARunError, match="does not exist"):
-            open_run(tmp_path / "nowhere")
-
-    def test_a_file(self, tmp_path: Path) -> None:
+    def test_what_is_no_run(self, tmp_path: Path) -> None:
         (tmp_path / "trace.json").touch()
-        with pytest.raises(NotARunError, match="is a file"):
-            open_run(tmp_path / "trace.json")
-
-    def test_any_directory(self, tmp_path: Path) -> None:
-        with pytest.raises(NotARunError, match=r"has no run\.json"):
-            open_run(tmp_path)
-
-    def test_unreadable(self, tmp_path: Path) -> None:
-        (tmp_path / "run.json").mkdir()
-        with pytest.raises(NotARunError, match="cannot be read: Is a directory"):
-            open_run(tmp_path)
-
-    def test_a_pipe(self, tmp_path: Path) -> None:
-        os.mkfifo(tmp_path / "run.json")
-        with pytest.raises(NotARunError, match=r"has no run\.json"):
-            open_run(tmp_path)
+        for name in ("any", "unreadable", "pipe"):
+            (tmp_path / name).mkdir()
+        (tmp_path / "unreadable" / "run.json").mkdir()
+        os.mkfifo(tmp_path / "pipe" / "run.json")
+        for name, message in (
+            ("nowhere", "does not exist"),
+            ("trace.json", "is a file"),
+            ("any", r"has no run\.json"),
+            ("unreadable", "cannot be read: Is a directory"),
+            ("pipe", r"has no run\.json"),
+        ):
+            with pytest.raises(NotARunError, match=message):
+                open_run(tmp_path / name)
 
     def test_a_link_out_of_the_run(self, tmp_path: Path, run: Path) -> None:
         (tmp_path / "linked").mkdir()
@@ -64,22 +55,15 @@ class TestOpening:
         with pytest.raises(UsageError, match=r"run\.json is a symbolic link, which could lead any"):
             open_run(tmp_path / "linked")
 
-    def test_a_deeply_nested_document(self, tmp_path: Path) -> None:
-        (tmp_path / "run.json").write_bytes(b'{"schema_version": 1, "a": ' + b"[" * 10_000)
-        with pytest.raises(DamagedRunError, match=r"run\.json is damaged"):
-            open_run(tmp_path)
-
-    @pytest.mark.parametrize(
-        "content",
-        [
+    def test_damaged(self, tmp_path: Path) -> None:
+        for content in (
             *(b"", b"{", b"[]", b"null", b"\xff\xfe", b"{}", b'{"schema_version": "1"}'),
             *(b'{"schema_version": 1}', b'{"schema_version": 0}'),
-        ],
-    )
-    def test_damaged(self, tmp_path: Path, content: bytes) -> None:
-        (tmp_path / "run.json").write_bytes(content)
-        with pytest.raises(DamagedRunError, match=r"run\.json is damaged"):
-            open_run(tmp_path)
+            b'{"schema_version": 1, "a": ' + b"[" * 10_000,
+        ):
+            (tmp_path / "run.json").write_bytes(content)
+            with pytest.raises(DamagedRunError, match=r"run\.json is damaged"):
+                open_run(tmp_path)
 
     def test_newer(self, tmp_path: Path) -> None:
         newer = {"schema_version": SCHEMA_VERSION + 6, "all": "different"}
@@ -89,76 +73,53 @@ class TestOpening:
         ):
             open_run(tmp_path)
 
-    def test_fields_of_a_later_minor_version_are_ignored(self, run: Path, info: RunInfo) -> None:
+    def test_fields_of_a_later_minor_version_are_ignored(self, run: Path) -> None:
         content = msgspec.json.decode((run / "run.json").read_bytes())
         (run / "run.json").write_bytes(msgspec.json.encode({**content, "mood": "good"}))
-        assert open_run(str(run)).info == info
+        assert open_run(str(run)).info == INFO
 
 
 class TestTable:
-    def test_all_columns_as_declared(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_all_columns_as_declared(self, run: Path, writer: RunWriter) -> None:
         writer.append("spans", spans([0, 1, 2, 3]))
         columns = open_run(run).table("spans")
         assert tuple(columns) == TABLES["spans"].column_names
-        kinds = {name: str(values.dtype) for name, values in columns.items()}
-        assert kinds["start_ns"] == "int64"
-        assert kinds["depth"] == "int16"
-        assert kinds["name"] == "object"
-
-    def test_nulls(self, run: Path, writer: RunWriter, spans: Spans) -> None:
-        writer.append("spans", spans([0, 1, 2, 3]))
-        columns = open_run(run).table("spans", ["end_ns", "labels", "start_ns"])
+        kinds = {name: str(columns[name].dtype) for name in ("start_ns", "depth", "name")}
+        assert kinds == {"start_ns": "int64", "depth": "int16", "name": "object"}
         assert columns["end_ns"].tolist() == [None, 6, 7, None]
         assert columns["labels"].tolist() == ['{"a": 1}', None, '{"a": 1}', None]
         assert not isinstance(columns["start_ns"], np.ma.MaskedArray)
-
-    def test_a_nullable_column_is_masked_even_without_nulls(
-        self, run: Path, writer: RunWriter, spans: Spans
-    ) -> None:
-        writer.append("spans", spans([1, 2]))
-        end = open_run(run).table("spans", ["end_ns"])["end_ns"]
+        # A nullable column is masked even without nulls.
+        end = open_run(run).table("spans", ["end_ns"], condition="seq IN (1, 2)")["end_ns"]
         assert isinstance(end, np.ma.MaskedArray)
         assert end.mask.tolist() == [False, False]
 
-    def test_conditions_and_order(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_conditions_and_order(self, run: Path, writer: RunWriter) -> None:
         writer.append("spans", spans(range(10)))
-        columns = open_run(run).table(
-            "spans",
-            ["seq"],
-            condition="kind = ? AND seq > ?",
-            parameters=["step", 2],
-            order_by="seq DESC",
-        )
+        options = {"condition": "kind = ? AND seq > ?", "parameters": ["step", 2]}
+        columns = open_run(run).table("spans", ["seq"], **options, order_by="seq DESC")
         assert columns["seq"].tolist() == [9, 7, 5, 3]
 
-    def test_encoded_strings(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_encoded_strings(self, run: Path, writer: RunWriter) -> None:
+        nothing = open_run(run).table("spans", ["name", "seq"], encoded=("name",))
+        assert nothing["name"].decode().tolist() == []
+        assert nothing["seq"].dtype == np.int64
         writer.append("spans", spans(range(5)))
         writer.append("spans", spans(range(5, 9)))
         reader = open_run(run)
-        plain = reader.table("spans")
-        columns = reader.table("spans", encoded=("name", "labels"))
+        plain, columns = reader.table("spans"), reader.table("spans", encoded=("name", "labels"))
         assert isinstance(columns["name"], DictColumn)
         assert list(columns["name"].values) == sorted(set(plain["name"]))
-        assert columns["name"].decode().tolist() == plain["name"].tolist()
-        assert columns["labels"].decode().tolist() == plain["labels"].tolist()
+        for name in ("name", "labels"):
+            assert columns[name].decode().tolist() == plain[name].tolist()
         assert columns["labels"].codes.min() == -1
-
-    def test_encoded_strings_hold_only_values_in_use(
-        self, run: Path, writer: RunWriter, spans: Spans
-    ) -> None:
-        writer.append("spans", spans(range(9)))
-        columns = open_run(run).table(
+        # They hold only values in use.
+        used = reader.table(
             "spans", ["name", "labels"], condition="seq IN (3, 5)", encoded=("name", "labels")
         )
-        assert list(columns["name"].values) == ["span 3", "span 5"]
-        assert columns["name"].decode().tolist() == ["span 3", "span 5"]
-        assert list(columns["labels"].values) == []
-        assert columns["labels"].decode().tolist() == [None, None]
-
-    def test_encoded_nothing(self, run: Path) -> None:
-        columns = open_run(run).table("spans", ["name", "seq"], encoded=("name",))
-        assert columns["name"].decode().tolist() == []
-        assert columns["seq"].dtype == np.int64
+        assert list(used["name"].values) == used["name"].decode().tolist() == ["span 3", "span 5"]
+        assert list(used["labels"].values) == []
+        assert used["labels"].decode().tolist() == [None, None]
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -174,7 +135,7 @@ class TestTable:
         with pytest.raises(ValueError, match=message):
             open_run(run).table(**arguments)
 
-    def test_several_nodes(self, run: Path, spans: Spans) -> None:
+    def test_several_nodes(self, run: Path) -> None:
         for node in ("b", "a"):
             with RunWriter(run, node) as writer:
                 writer.append("spans", spans([0, 1], node=node))
@@ -185,7 +146,7 @@ class TestTable:
 
 
 class TestSql:
-    def test_views_of_all_tables(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_views_of_all_tables(self, run: Path, writer: RunWriter) -> None:
         writer.append("spans", spans([1, 2, 3]))
         columns = open_run(run).sql(
             "SELECT kind, CAST(sum(end_ns - start_ns) AS BIGINT) AS total_ns, max(labels) AS l "
@@ -205,7 +166,7 @@ class TestSql:
             columns = reader.sql(select("*", table.name))
             assert tuple(columns) == table.column_names
 
-    def test_a_wrong_query_raises(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_a_wrong_query_raises(self, run: Path, writer: RunWriter) -> None:
         writer.append("spans", spans([0]))
         reader = open_run(run)
         with pytest.raises(duckdb.Error, match="colour"):
@@ -213,7 +174,7 @@ class TestSql:
         assert reader.damage == []
         assert reader.row_count("spans") == 1
 
-    def test_times_of_nodes(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_times_of_nodes(self, run: Path, writer: RunWriter) -> None:
         reader = open_run(run)
         assert reader.times("spans") == {}
         writer.append("spans", spans([3, 1]))
@@ -227,9 +188,7 @@ class TestSql:
         }
         assert reader.times("tracks") == {}
 
-    def test_only_segments_within_the_times_are_opened(
-        self, run: Path, writer: RunWriter, samples: Spans
-    ) -> None:
+    def test_only_segments_within_the_times_are_opened(self, run: Path, writer: RunWriter) -> None:
         for time in (10, 20, 30):
             writer.append("metrics", samples([time, time + 1], ["a", "a"]))
         reader = open_run(run)
@@ -270,9 +229,7 @@ class TestSql:
 
 
 class TestGrowing:
-    def test_every_call_sees_the_current_rows(
-        self, run: Path, writer: RunWriter, spans: Spans
-    ) -> None:
+    def test_every_call_sees_the_current_rows(self, run: Path, writer: RunWriter) -> None:
         reader = open_run(run)
         for number in range(20):
             writer.append("spans", spans([number]))
@@ -281,9 +238,7 @@ class TestGrowing:
             assert reader.row_count("spans") == number + 1
             assert reader.sql("SELECT max(seq) AS m FROM spans")["m"].tolist() == [number]
 
-    def test_segments_merged_away_after_the_listing(
-        self, run: Path, writer: RunWriter, spans: Spans, info: RunInfo
-    ) -> None:
+    def test_segments_merged_away_after_the_listing(self, run: Path, writer: RunWriter) -> None:
         for number in range(16):
             writer.append("spans", spans([number]))
 
@@ -297,13 +252,11 @@ class TestGrowing:
                     assert writer.compact("spans") == 1
                 return keys
 
-        reader = RunReader(Racing(run), info)
+        reader = RunReader(Racing(run), INFO)
         assert reader.table("spans", ["seq"])["seq"].tolist() == list(range(16))
         assert reader.damage == []
 
-    def test_a_listing_that_misses_a_merge_is_repeated(
-        self, run: Path, writer: RunWriter, spans: Spans, info: RunInfo
-    ) -> None:
+    def test_a_listing_that_misses_a_merge_is_repeated(self, run: Path, writer: RunWriter) -> None:
         for number in range(17):
             writer.append("spans", spans([number]))
 
@@ -317,51 +270,50 @@ class TestGrowing:
                     return keys[16:]
                 return keys
 
-        reader = RunReader(Torn(run), info)
+        reader = RunReader(Torn(run), INFO)
         assert reader.row_count("spans") == 17
         assert reader.damage == []
 
 
 class TestDamage:
     @pytest.fixture
-    def three(self, run: Path, writer: RunWriter, spans: Spans) -> Path:
+    def three(self, run: Path, writer: RunWriter) -> Path:
         for number in range(3):
             writer.append("spans", spans([number]))
         return run
 
-    @pytest.mark.parametrize("bad", [0, 1, 2])
-    @pytest.mark.parametrize("size", [0, 200, -1])
-    def test_a_torn_segment_is_skipped_and_reported(self, three: Path, bad: int, size: int) -> None:
-        path = three / segment_key(bad)
-        path.write_bytes(path.read_bytes()[:size])
-        reader = open_run(three)
-        assert reader.table("spans", ["seq"])["seq"].tolist() == [n for n in range(3) if n != bad]
-        assert reader.row_count("spans") == 2
-        assert reader.sql("SELECT count(*) AS n FROM spans")["n"].tolist() == [2]
-        (sentence,) = reader.damage
-        assert sentence.startswith(f"{segment_key(bad)} cannot be read: ")
+    def test_a_torn_segment_is_skipped_and_reported(self, three: Path) -> None:
+        for bad in range(3):
+            path = three / segment_key(bad)
+            content = path.read_bytes()
+            for size in (0, 200, -1):
+                path.write_bytes(content[:size])
+                reader = open_run(three)
+                assert reader.table("spans", ["seq"])["seq"].tolist() == [
+                    n for n in range(3) if n != bad
+                ]
+                assert reader.row_count("spans") == 2
+                assert reader.sql("SELECT count(*) AS n FROM spans")["n"].tolist() == [2]
+                (sentence,) = reader.damage
+                assert sentence.startswith(f"{segment_key(bad)} cannot be read: ")
+            path.write_bytes(content)
 
-    def test_a_valid_footer_over_torn_pages(self, three: Path) -> None:
+    def test_other_damage(self, three: Path) -> None:
+        """A valid footer over torn pages, a foreign file, and no file that can be read."""
         path = three / segment_key(1)
         data = path.read_bytes()
         path.write_bytes(data[:4] + bytes(1000) + data[1004:])
-        reader = open_run(three)
-        assert reader.table("spans")["seq"].tolist() == [0, 2]
-        assert len(reader.damage) == 1
-
-    def test_every_segment_torn(self, three: Path) -> None:
+        for _ in range(2):
+            reader = open_run(three)
+            assert reader.table("spans")["seq"].tolist() == [0, 2]
+            assert len(reader.damage) == 1
+            duckdb.sql("SELECT 1 AS x").write_parquet(str(path))
         for number in range(3):
             (three / segment_key(number)).write_bytes(b"PAR1")
         reader = open_run(three)
         assert reader.row_count("spans") == 0
         assert len(reader.damage) == 3
         assert not reader.has("spans")
-
-    def test_a_foreign_file(self, three: Path) -> None:
-        duckdb.sql("SELECT 1 AS x").write_parquet(str(three / segment_key(1)))
-        reader = open_run(three)
-        assert reader.table("spans", ["seq"])["seq"].tolist() == [0, 2]
-        assert len(reader.damage) == 1
 
     def test_other_files_are_ignored(self, three: Path) -> None:
         folder = (three / segment_key(0)).parent
@@ -414,7 +366,7 @@ class TestDamage:
 
 
 class TestProcessesAndThreads:
-    def test_threads_share_a_reader(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_threads_share_a_reader(self, run: Path, writer: RunWriter) -> None:
         writer.append("spans", spans(range(100)))
         reader = open_run(run)
         with ThreadPoolExecutor(8) as pool:
@@ -427,7 +379,7 @@ class TestProcessesAndThreads:
         assert sizes == list(range(50))
 
     @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-    def test_a_reader_survives_a_fork(self, run: Path, writer: RunWriter, spans: Spans) -> None:
+    def test_a_reader_survives_a_fork(self, run: Path, writer: RunWriter) -> None:
         writer.append("spans", spans([0, 1]))
         reader = open_run(run)
         assert reader.row_count("spans") == 2
@@ -438,15 +390,10 @@ class TestProcessesAndThreads:
         assert answers.get(timeout=20) == 2
         child.join()
 
-    def test_a_location_can_be_opened_elsewhere(
-        self, run: Path, writer: RunWriter, spans: Spans
-    ) -> None:
+    def test_a_location_can_be_opened_elsewhere(self, run: Path, writer: RunWriter) -> None:
         writer.append("spans", spans([0, 1]))
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             assert pool.submit(_count, run).result() == 2
-
-    def test_a_run_can_be_moved(self, run: Path, writer: RunWriter, spans: Spans) -> None:
-        writer.append("spans", spans([0, 1]))
         shutil.move(run, run.with_name("moved"))
         assert open_run(run.with_name("moved")).row_count("spans") == 2
 
@@ -457,14 +404,14 @@ def _count(run: Path) -> int:
 
 class TestUpgrades:
     def test_every_older_version_has_an_upgrade(self) -> None:
-        assert set(upgrades.UPGRADES) == set(range(1, SCHEMA_VERSION))
-        assert upgrades.upgrades_from(SCHEMA_VERSION) == ()
+        assert set(engine.UPGRADES) == set(range(1, SCHEMA_VERSION))
+        assert engine.upgrades_from(SCHEMA_VERSION) == ()
 
     def test_an_older_run_reads_as_a_newer_one(
-        self, run: Path, writer: RunWriter, spans: Spans, monkeypatch: pytest.MonkeyPatch
+        self, run: Path, writer: RunWriter, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         writer.append("spans", spans([1, 2]))
-        upgrade = upgrades.Upgrade(
+        upgrade = engine.Upgrade(
             run_info=lambda info: {**info, "run_id": info["run_id"] + " upgraded"},
             rows=lambda table, query: (
                 select("* REPLACE (depth + 1 AS depth)", f"({query})")
@@ -472,8 +419,8 @@ class TestUpgrades:
                 else query
             ),
         )
-        monkeypatch.setitem(upgrades.UPGRADES, SCHEMA_VERSION, upgrade)
-        monkeypatch.setattr(upgrades, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
+        monkeypatch.setitem(engine.UPGRADES, SCHEMA_VERSION, upgrade)
+        monkeypatch.setattr(engine, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
         monkeypatch.setattr(opening, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
         older = open_run(run)
         assert older.info.run_id == "r1 upgraded"

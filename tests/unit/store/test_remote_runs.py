@@ -6,7 +6,6 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 
 from stepscope.errors import NotARunError, RunExistsError, UsageError
-from stepscope.schema import JobState, JobStatus, RunInfo
+from stepscope.schema import JobState, JobStatus
 from stepscope.store import (
     RunReader,
     RunWriter,
@@ -27,12 +26,11 @@ from stepscope.store import (
     revision_of,
     size_of,
 )
-from stepscope.store.cache import LIMIT_VARIABLE, RECENT_S, cache_home
-from stepscope.store.upload import check_free, upload_run
+from stepscope.store.location import check_free, upload_run
+from stepscope.store.remote import LIMIT_VARIABLE, RECENT_S, cache_home
 from tests.support.azure_storage import Storage
 from tests.support.buckets import TestBucket
-
-Rows = Callable[..., dict[str, Any]]
+from tests.support.store_rows import INFO, samples, spans
 
 
 def seqs(reader: RunReader) -> list[int]:
@@ -44,15 +42,13 @@ def copies() -> list[Path]:
     return sorted((cache_home() / "objects").glob("*/*.parquet"))
 
 
-def grow(writer: RunWriter, spans: Rows, *, up_to: int, since: int = 0) -> None:
+def grow(writer: RunWriter, *, up_to: int, since: int = 0) -> None:
     for number in range(since, up_to):
         writer.append("spans", spans([number]))
 
 
-def test_a_run_reads_the_same(
-    run: Path, writer: RunWriter, spans: Rows, samples: Rows, storage: Storage
-) -> None:
-    grow(writer, spans, up_to=20)
+def test_a_run_reads_the_same(run: Path, writer: RunWriter, storage: Storage) -> None:
+    grow(writer, up_to=20)
     writer.append("metrics", samples([1, 2, 3], ["a", "b", "a"]))
     writer.compact("spans")
     writer.put_status(JobStatus(state=JobState.COMPLETED, heartbeat_ns=1, started_ns=0))
@@ -68,11 +64,11 @@ def test_a_run_reads_the_same(
 
 
 def test_only_requested_segments_are_fetched_once(
-    run: Path, writer: RunWriter, spans: Rows, samples: Rows, bucket: TestBucket,
+    run: Path, writer: RunWriter, bucket: TestBucket,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(remote, "LISTING_MAX_AGE_S", 60.0)  # also on a busy machine
-    grow(writer, spans, up_to=5)
+    grow(writer, up_to=5)
     writer.append("metrics", samples([1], ["a"]))
     url = bucket.put_run(run, "run")
     with bucket.server.counted() as first:
@@ -87,21 +83,27 @@ def test_only_requested_segments_are_fetched_once(
     assert [request.is_listing for request in second] == [False, True]
 
 
-def test_copies_are_private(run: Path, writer: RunWriter, spans: Rows, bucket: TestBucket) -> None:
-    grow(writer, spans, up_to=1)
+def test_copies_are_private_and_stay(
+    run: Path, writer: RunWriter, bucket: TestBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LIMIT_VARIABLE, "0")
+    grow(writer, up_to=3)
     (cache_home() / "objects").mkdir(parents=True)
-    seqs(open_run(bucket.put_run(run, "run")))
-    (copy,) = copies()
-    modes = {stat.S_IMODE(path.stat().st_mode) for path in (copy.parent, copy.parent.parent)}
+    assert seqs(open_run(bucket.put_run(run, "run"))) == [0, 1, 2]
+    assert len(copies()) == 3, "recently used"
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in copies()[0].parents[:2]}
     assert modes == {0o700}
 
 
-def test_a_run_that_grows(run: Path, writer: RunWriter, spans: Rows, bucket: TestBucket) -> None:
-    grow(writer, spans, up_to=3)
+def test_a_run_that_grows(run: Path, writer: RunWriter, bucket: TestBucket) -> None:
+    grow(writer, up_to=3)
     bucket.put_files(run, "run")
+    with bucket.server.counted() as requests:
+        assert size_of(bucket.url("run")) == size_of(run) > 1000
+    assert not any(request.is_segment for request in requests)
     reader = open_run(bucket.url("run"))
     assert seqs(reader) == [0, 1, 2]
-    grow(writer, spans, since=3, up_to=4)
+    grow(writer, since=3, up_to=4)
     bucket.put_files(run, "run")
     reader.refresh()
     with bucket.server.counted() as requests:
@@ -110,14 +112,14 @@ def test_a_run_that_grows(run: Path, writer: RunWriter, spans: Rows, bucket: Tes
 
 
 def test_segments_merged_between_listing_and_reading(
-    run: Path, writer: RunWriter, spans: Rows, bucket: TestBucket
+    run: Path, writer: RunWriter, bucket: TestBucket
 ) -> None:
-    grow(writer, spans, up_to=4)
+    grow(writer, up_to=4)
     bucket.put_files(run, "run")
     reader = open_run(bucket.url("run"))
     assert reader.has("spans")
     old_keys = open_store(bucket.url("run")).list("tables/")
-    grow(writer, spans, since=4, up_to=16)
+    grow(writer, since=4, up_to=16)
     writer.compact("spans")
     bucket.put_files(run, "run")
     for key in old_keys:
@@ -127,22 +129,20 @@ def test_segments_merged_between_listing_and_reading(
 
 
 def test_another_run_of_the_same_name(
-    run: Path, writer: RunWriter, spans: Rows, info: RunInfo, tmp_path: Path, bucket: TestBucket
+    run: Path, writer: RunWriter, tmp_path: Path, bucket: TestBucket
 ) -> None:
     """Its segments have the same keys and different rows."""
-    grow(writer, spans, up_to=2)
+    grow(writer, up_to=2)
     assert seqs(open_run(bucket.put_run(run, "run"))) == [0, 1]
     bucket.remove_run("run")
-    create_run(tmp_path / "other", info)
+    create_run(tmp_path / "other", INFO)
     with RunWriter(tmp_path / "other", "n0") as writer:
-        grow(writer, spans, since=7, up_to=9)
+        grow(writer, since=7, up_to=9)
     assert seqs(open_run(bucket.put_run(tmp_path / "other", "run"))) == [7, 8]
 
 
-def test_damaged_segments_are_skipped(
-    run: Path, writer: RunWriter, spans: Rows, bucket: TestBucket
-) -> None:
-    grow(writer, spans, up_to=3)
+def test_damaged_segments_are_skipped(run: Path, writer: RunWriter, bucket: TestBucket) -> None:
+    grow(writer, up_to=3)
     url = bucket.put_run(run, "run")
     key = "tables/spans/n0/00000001-00000001.parquet"
     bucket.put(f"run/{key}", b"no rows")
@@ -152,9 +152,9 @@ def test_damaged_segments_are_skipped(
 
 
 def test_every_change_changes_the_revision(
-    run: Path, writer: RunWriter, spans: Rows, bucket: TestBucket
+    run: Path, writer: RunWriter, bucket: TestBucket
 ) -> None:
-    grow(writer, spans, up_to=1)
+    grow(writer, up_to=1)
     url = bucket.put_run(run, "run")
     revisions = [revision_of(url)]
     assert revision_of(url) == revisions[0]
@@ -187,18 +187,11 @@ def test_the_revision_changes_when_a_run_becomes_quiet(
     assert revision_of(url) != before
 
 
-def test_size(run: Path, writer: RunWriter, spans: Rows, bucket: TestBucket) -> None:
-    grow(writer, spans, up_to=3)
-    with bucket.server.counted() as requests:
-        assert size_of(bucket.put_run(run, "run")) == size_of(run) > 1000
-    assert not any(request.is_segment for request in requests)
-
-
 def test_old_copies_are_evicted(
-    run: Path, writer: RunWriter, spans: Rows, samples: Rows, bucket: TestBucket,
+    run: Path, writer: RunWriter, bucket: TestBucket,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    grow(writer, spans, up_to=4)
+    grow(writer, up_to=4)
     writer.append("metrics", samples([1], ["a"]))
     reader = open_run(bucket.put_run(run, "run"))
     assert seqs(reader) == [0, 1, 2, 3]
@@ -219,19 +212,10 @@ def test_old_copies_are_evicted(
     assert sum(request.is_segment for request in requests) == 4 - remaining
 
 
-def test_recently_used_copies_stay(
-    run: Path, writer: RunWriter, spans: Rows, bucket: TestBucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(LIMIT_VARIABLE, "0")
-    grow(writer, spans, up_to=3)
-    assert seqs(open_run(bucket.put_run(run, "run"))) == [0, 1, 2]
-    assert len(copies()) == 3
-
-
 def test_concurrent_readers_fetch_each_segment_once(
-    run: Path, writer: RunWriter, spans: Rows, bucket: TestBucket
+    run: Path, writer: RunWriter, bucket: TestBucket
 ) -> None:
-    grow(writer, spans, up_to=6)
+    grow(writer, up_to=6)
     url = bucket.put_run(run, "run")
     with bucket.server.counted() as requests, ThreadPoolExecutor(4) as pool:
         results = list(pool.map(lambda _: seqs(open_run(url, threads=1)), range(4)))
@@ -240,9 +224,9 @@ def test_concurrent_readers_fetch_each_segment_once(
 
 
 def test_an_interrupted_download_is_repeated(
-    run: Path, writer: RunWriter, spans: Rows, bucket: TestBucket, monkeypatch: pytest.MonkeyPatch
+    run: Path, writer: RunWriter, bucket: TestBucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    grow(writer, spans, up_to=1)
+    grow(writer, up_to=1)
     url = bucket.put_run(run, "run")
 
     def torn(_self: object, _key: str, file: Any, *, tag: str) -> None:
@@ -257,15 +241,15 @@ def test_an_interrupted_download_is_repeated(
     assert seqs(open_run(url)) == [0]
 
 
-def test_writing_to_a_bucket(info: RunInfo, spans: Rows, storage: Storage) -> None:
+def test_writing_to_a_bucket(storage: Storage) -> None:
     """No command does this, but the store supports it."""
     url = storage.url("run")
-    create_run(url, info)
+    create_run(url, INFO)
     with pytest.raises(RunExistsError):
-        create_run(url, info)
+        create_run(url, INFO)
     with RunWriter(url, "n0") as writer, RunWriter(url, "n0") as second:
-        grow(writer, spans, up_to=10)
-        grow(second, spans, since=10, up_to=17)  # continues after the first
+        grow(writer, up_to=10)
+        grow(second, since=10, up_to=17)  # continues after the first
         assert writer.compact("spans") == 1
     assert sorted(seqs(open_run(url))) == list(range(17))
     segments = [key for key in open_store(url).list("tables/spans/") if key.endswith(".parquet")]
@@ -273,10 +257,8 @@ def test_writing_to_a_bucket(info: RunInfo, spans: Rows, storage: Storage) -> No
     assert not list((cache_home() / "objects").glob("*/.*"))  # no staged files remain
 
 
-def test_an_upload_is_complete_or_absent(
-    run: Path, writer: RunWriter, spans: Rows, storage: Storage
-) -> None:
-    grow(writer, spans, up_to=3)
+def test_an_upload_is_complete_or_absent(run: Path, writer: RunWriter, storage: Storage) -> None:
+    grow(writer, up_to=3)
     url = storage.url("run")
     check_free(url)
     conflicting = "run/tables/spans/n0/00000001-00000001.parquet"

@@ -20,7 +20,7 @@ from stepscope.store.rounding import (
     round_with_carry,
 )
 from tests.support.segmented_runs import segment_tables
-from tests.unit.store.conftest import INFO, span_rows
+from tests.support.store_rows import INFO, spans
 
 Rows = dict[str, Any]
 MS = 1_000_000
@@ -138,7 +138,7 @@ def recorded_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
             start = np.cumsum(chance.integers(MS, 2 * MS, 300)) + 1000 * MS * number
             mask = np.isin(np.arange(300), [0, 100, 200, 299])  # the last one as well
             end = np.ma.MaskedArray(start + chance.integers(1, MS, 300), mask=mask)
-            writer.append("spans", span_rows(rows, start_ns=start, end_ns=end))
+            writer.append("spans", spans(rows, start_ns=start, end_ns=end))
         writer.compact("spans")
     return run
 
@@ -172,7 +172,6 @@ class TestLimitSize:
             "00000032-00000032.parquet",
         ]
         times = open_run(recorded).rounded_times()
-        assert times is not None
         assert times[1] < 16 * 1000 * MS
 
     def test_counts_and_sums_stay(self, recorded: Path, writer: RunWriter) -> None:
@@ -207,7 +206,7 @@ class TestLimitSize:
         assert self.files(recorded)[1] == "00000016-00000031.coarse-2.parquet"
 
 
-def test_tables_can_be_segmented_again(run: Path, writer: RunWriter, spans: Any) -> None:
+def test_tables_can_be_segmented_again(run: Path, writer: RunWriter) -> None:
     writer.append("spans", spans(range(100)))
     before = open_run(run).table("spans")
     segment_tables(run, ("spans",))

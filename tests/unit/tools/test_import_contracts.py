@@ -20,26 +20,26 @@ _register_contract_types(OPTIONS)
 CONTRACTS = {contract["id"]: contract for contract in OPTIONS.contracts_options}
 
 FORBIDDEN = {
-    "fronts": [("stepscope.cli.show", "stepscope.run.traces")],
-    "acyclic": [("stepscope.run.clock", "stepscope.run.run")],
+    "fronts": [("stepscope.cli.commands.show", "stepscope.run.model.traces")],
+    "acyclic": [("stepscope.run.model.clock", "stepscope.run.model.run")],
     "layers": [
-        ("stepscope.run.run", "stepscope.diagnosis"),
+        ("stepscope.run.model.run", "stepscope.diagnosis"),
         ("stepscope.diagnosis.verdict", "stepscope.timeline"),
         ("stepscope.cost.prices", "stepscope.comparison"),
         ("stepscope.store.reader", "stepscope.spool"),
     ],
-    "pure-analysis": [("stepscope.analysis.spans", "stepscope.store")],
-    "recorded-only": [("stepscope.run.run", "stepscope.monitor")],
+    "pure-analysis": [("stepscope.analysis.steps.spans", "stepscope.store")],
+    "recorded-only": [("stepscope.run.model.run", "stepscope.monitor")],
     "read-through-run": [
         ("stepscope.server.tasks", "stepscope.store"),
         ("stepscope.report.html", "stepscope.monitor"),
     ],
     "light-capture": [("stepscope.capture.marks", "numpy"), ("stepscope.spool.log", "msgspec")],
     "views-and-access-without-numpy": [
-        ("stepscope.views.steps", "numpy"),
+        ("stepscope.views.steps.steps", "numpy"),
         ("stepscope.access.tables", "numpy"),
     ],
-    "cli-through-views": [("stepscope.cli.show", "stepscope.analysis")],
+    "cli-through-views": [("stepscope.cli.commands.show", "stepscope.analysis")],
 }
 """An import that each contract forbids, by the contract's id: a new contract needs a row here."""
 

@@ -38,12 +38,15 @@ def base() -> TrialReport:
 
 
 def test_a_trial_reports_its_steps_and_losses(base: TrialReport) -> None:
+    """Losses are the same without namespaces, and with changes of what the job does not have."""
     assert base.step_count == STEPS
     assert len(base.losses) == WARMUP_STEPS + STEPS
     assert base.applied == {}
     assert 0 < base.step_ns < 1e9
-    again = run_job({}, is_isolated=False)
+    nothing = {"prefetch_factor": "4", "anomaly_detection": "off", "debug_variables": "off"}
+    again = run_job(nothing, is_isolated=False)
     assert again.losses == base.losses
+    assert again.applied == {}
 
 
 def test_a_job_that_crashes_after_some_measured_steps_is_no_measurement() -> None:
@@ -62,46 +65,52 @@ def test_a_job_that_ends_early_says_so(base: TrialReport) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "before"),
+    "changes",
     [
-        ("num_workers", "2", "0"),
-        ("intra_op_threads", "2", "1"),
-        ("thread_prefetch", "3", "0"),
-        ("cached_samples", "memory", "off"),
-        ("pin_memory", "True", "False"),
+        {
+            "num_workers": ("0", "2"),
+            "intra_op_threads": ("1", "2"),
+            "pin_memory": ("False", "True"),
+        },
+        {"thread_prefetch": ("0", "3"), "cached_samples": ("off", "memory")},
     ],
+    ids=["workers", "threads"],
 )
 def test_changes_that_keep_the_losses(
-    base: TrialReport, name: str, value: str, before: str
+    base: TrialReport, changes: dict[str, tuple[str, str]]
 ) -> None:
-    report = run_job({name: value})
-    applied = report.applied[name]
-    assert (applied.before, applied.after) == (before, value)
+    report = run_job({name: after for name, (_, after) in changes.items()})
+    applied = {name: (entry.before, entry.after) for name, entry in report.applied.items()}
+    assert applied == changes
     # Workers take random numbers from the same generator as the training thread does.
     assert report.losses == pytest.approx(base.losses, rel=1e-5)
 
 
-@pytest.mark.parametrize("value", ["fused", "foreach"])
+@pytest.mark.parametrize(
+    "value",
+    ["fused", pytest.param("foreach", marks=pytest.mark.extended("fused takes the same way"))],
+)
 def test_kernels_of_the_optimizer_change_the_rounding(base: TrialReport, value: str) -> None:
     report = run_job({"optimizer": value})
     assert report.applied["optimizer"].after == value
     assert report.losses == pytest.approx(base.losses, rel=1e-3)
 
 
-def test_channels_last_changes_the_rounding() -> None:
-    """Dropout would draw in the order of memory."""
-    report = run_job({"channels_last": "True"}, "--dropout", "0")
+def test_precision_and_order_in_memory_change_the_rounding() -> None:
+    """Without dropout, which would draw in the order of memory."""
+    report = run_job({"channels_last": "True", "matmul_precision": "medium"}, "--dropout", "0")
     assert report.applied["channels_last"].after == "True"
+    assert report.applied["matmul_precision"].before == "highest"
     assert report.losses == pytest.approx(run_job({}, "--dropout", "0").losses, rel=1e-3)
 
 
-def test_arguments_of_workers_need_workers() -> None:
-    report = run_job({"prefetch_factor": "4", "persistent_workers": "True"}, "--workers", "1")
-    assert {name: entry.after for name, entry in report.applied.items()} == {
-        "prefetch_factor": "4",
-        "persistent_workers": "True",
-    }
-    assert run_job({"prefetch_factor": "4"}).applied == {}
+def test_arguments_of_workers_and_debug_switches() -> None:
+    """Workers that the job has take arguments; switches of the script are turned off."""
+    changes = {"prefetch_factor": "4", "persistent_workers": "True"}
+    switches = {"anomaly_detection": "on", "debug_variables": "TORCH_DISTRIBUTED_DEBUG"}
+    report = run_job(changes | dict.fromkeys(switches, "off"), "--workers", "1", "--debug")
+    assert {name: report.applied[name].after for name in changes} == changes
+    assert {name: report.applied[name].before for name in switches} == switches
 
 
 def test_the_batch_size_changes_the_losses(base: TrialReport) -> None:
@@ -110,6 +119,7 @@ def test_the_batch_size_changes_the_losses(base: TrialReport) -> None:
     assert report.losses != base.losses
 
 
+@pytest.mark.extended("three more jobs; that losses stay the same is shown above")
 def test_cached_samples_keep_their_augmentation(base: TrialReport) -> None:
     augmented = run_job({}, "--augment")
     cached = run_job({"cached_samples": "memory"}, "--augment")
@@ -119,29 +129,17 @@ def test_cached_samples_keep_their_augmentation(base: TrialReport) -> None:
     assert workers.losses == pytest.approx(base.losses, rel=1e-5)
 
 
-def test_debug_switches_of_the_script_are_turned_off() -> None:
-    report = run_job({"anomaly_detection": "off", "debug_variables": "off"}, "--debug")
-    assert report.applied["anomaly_detection"].before == "on"
-    assert report.applied["debug_variables"].before == "TORCH_DISTRIBUTED_DEBUG"
-    assert run_job({"anomaly_detection": "off", "debug_variables": "off"}).applied == {}
-
-
 def test_an_impossible_change_is_an_error() -> None:
     with pytest.raises(TrialError, match=r"The trial failed: RuntimeError: .*no-such-mode"):
         run_job({"compile": "no-such-mode"})
 
 
-@pytest.mark.slow("compiles a model")
+@pytest.mark.extended("compiles for a minute of CPU time")
 @pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile needs a compiler")
 def test_a_compiled_model(base: TrialReport) -> None:
     report = run_job({"compile": "default"})
     assert report.applied["compile"].before == "not compiled"
     assert report.losses == pytest.approx(base.losses, rel=1e-3)
-
-
-def test_the_precision_of_matrix_products() -> None:
-    report = run_job({"matmul_precision": "medium"})
-    assert report.applied["matmul_precision"].before == "highest"
 
 
 def test_every_change_is_known_here() -> None:

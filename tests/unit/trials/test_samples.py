@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader, Dataset
 
-from stepscope.capture.trial import TrialPlan, samples
+from stepscope.capture.trial import TrialPlan, loaders
 
 
 class Numbers(Dataset):
@@ -26,12 +26,12 @@ class Numbers(Dataset):
 def test_a_dataset_lives_as_long_as_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another dataset could get its identity otherwise, and its samples."""
     caches: dict[int, Any] = {}
-    monkeypatch.setattr(samples, "_caches", caches)
+    monkeypatch.setattr(loaders, "_caches", caches)
     plan = TrialPlan(report="", warmup_step_count=1, step_count=1, seed=0)
     measurement: Any = SimpleNamespace(plan=plan, note_change=lambda *_: None)
     loader = DataLoader(Numbers())
     dataset = weakref.ref(loader.dataset)
-    samples._fill_before(lambda _: None, measurement)(loader)
+    loaders._fill_before(lambda _: None, measurement)(loader)
     del loader
     gc.collect()
     assert caches

@@ -12,7 +12,7 @@ from stepscope.masking import MASK
 from stepscope.monitor import node_name
 from stepscope.testing import RunBuilder
 from stepscope.trials import JobSource
-from stepscope.trials.source import find_script
+from stepscope.trials.schedule import find_script
 
 
 @pytest.mark.parametrize(

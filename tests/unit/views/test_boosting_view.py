@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
-from stepscope.cli.writers import write
 from stepscope.errors import UsageError
-from stepscope.report.chart_tables import make_chart_table
+from stepscope.report.display import make_chart_table
 from stepscope.report.drawing import draw_chart
 from stepscope.run import Run
 from stepscope.store import open_run
@@ -27,6 +24,7 @@ from stepscope.views.profiling_report import (
     make_report,
 )
 from tests.support.boosted_runs import GAIN, ROUNDS, ROW_COUNT, Boosted, draw_boosted
+from tests.support.printed import print_text
 
 BINARY, CLASSES, REGRESSION = "binary:logistic", "multi:softprob", "reg:squarederror"
 NUMBERS = {BINARY: 1, CLASSES: 2, REGRESSION: 3}
@@ -196,9 +194,7 @@ def test_only_metrics(tmp_path: Path) -> None:
 
 def test_text_in_a_terminal(boosted: Boosted) -> None:
     for name in ("1", "2", "3"):
-        out = Console(width=100, file=io.StringIO())
-        write(out, show(boosted.path, name=name))
-        text = out.file.getvalue()
+        text = print_text(show(boosted.path, name=name))
         assert "Metrics by round" in text
         assert ("Accuracy" in text) is (name != "3")
         assert ("AUC" in text) is (name == "1")

@@ -10,7 +10,7 @@ import numpy as np
 from stepscope.importers import RecordedCall, make_call_columns
 from stepscope.run import Run
 from stepscope.store import DictColumn, RunWriter, open_run
-from stepscope.views.collective_arrivals import show_arrivals
+from stepscope.views.steps.arrivals import show_arrivals
 from tests.support.report_runs import RunFiles
 
 MS = 1_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,8 @@ from stepscope.run import Run
 from stepscope.schema import RuleStatus
 from stepscope.store import open_run
 from stepscope.views import VIEWS
-from stepscope.views.damage import UNREADABLE
-from stepscope.views.insights_payload import InsightsView
+from stepscope.views.job.insights import InsightsView
+from stepscope.views.options import UNREADABLE
 from stepscope.views.profiling_report import (
     Block,
     Report,
@@ -26,10 +26,10 @@ from stepscope.views.profiling_report import (
     make_report_facts,
 )
 from stepscope.views.profiling_report.blocks import Boxes, Heatmap, Listing, Pie, Table, Text
-from tests.support.report_runs import known_job, many_gpus
+from tests.support.report_runs import JOB_S, known_job, two_gpus
+from tests.support.shared_folder import SharedFolder
 
 PERCENTAGE = re.compile(r"\d%")
-TABLES = ("metrics", "spans", "operators", "traces")
 WITHHELD_SECTIONS = {
     "metrics": {"system", "gpu-usage", "batch-size", "cpu-bottlenecks"},
     "spans": {"job", "framework", "steps", "dataloading"},
@@ -37,17 +37,42 @@ WITHHELD_SECTIONS = {
     "traces": {"job", "framework", "cpu-operators"},
 }
 """Sections with shares of a table, where the run has any; others may have some as well."""
-TRUNCATIONS = {"first segment": slice(0, 1), "all segments": slice(None)}
+FIRST, ALL = slice(0, 1), slice(None)
+"""Segments of a table."""
 
 
-def draw_gpus(path: Path) -> Path:
-    return many_gpus(path, nodes=1, gpus=2, seconds=600)
+RUNS = {"known": known_job, "gpus": two_gpus}
+OTHERS = pytest.mark.extended("other tables are truncated")
+TRUNCATED = [
+    ("known", "metrics", FIRST),
+    ("known", "spans", FIRST),
+    ("gpus", "spans", ALL),
+    pytest.param("gpus", "metrics", ALL, marks=OTHERS),
+    pytest.param("known", "operators", ALL, marks=OTHERS),
+    pytest.param("known", "traces", ALL, marks=OTHERS),
+]
+"""A run, a table of it, and the truncated segments."""
+UNRELATED = {"job", "framework", "steps", "dataloading"}
+"""Sections that do not read metrics."""
 
 
-@pytest.fixture(scope="module", params=[known_job, draw_gpus])
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    draw: Callable[[Path], Path] = request.param
-    return draw(tmp_path_factory.mktemp("reported") / "run")
+@pytest.fixture(scope="module")
+def run(request: pytest.FixtureRequest, shared_folder: SharedFolder) -> Path:
+    name = getattr(request, "param", "known")
+    return shared_folder.make(f"reported-{name}", RUNS[name])
+
+
+@pytest.fixture(scope="module")
+def without_samples(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copy a run with a truncated segment of its metrics."""
+    damaged = tmp_path_factory.mktemp("damaged") / "run"
+    truncate(run, damaged, "metrics", FIRST)
+    return damaged
+
+
+@pytest.fixture(scope="module")
+def facts(without_samples: Path) -> ReportFacts:
+    return build_facts(without_samples)
 
 
 @pytest.fixture(scope="module")
@@ -102,16 +127,12 @@ def has_shares(section: Section) -> bool:
     return is_stated or any(shows_shares(block) for block in section.blocks)
 
 
-@pytest.mark.parametrize("truncation", TRUNCATIONS)
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize(("run", "table", "part"), TRUNCATED, indirect=["run"], scope="module")
 def test_a_section_shows_no_shares_of_a_truncated_table(
-    run: Path, healthy: dict[str, Section], tmp_path: Path, table: str, truncation: str
+    run: Path, healthy: dict[str, Section], tmp_path: Path, table: str, part: slice
 ) -> None:
-    damaged = tmp_path / "run"
-    segments = truncate(run, damaged, table, TRUNCATIONS[truncation])
-    if not segments:
-        pytest.skip("the run has no rows of this table")
-    report = build_report(damaged)
+    segments = truncate(run, tmp_path / "run", table, part)
+    report = build_report(tmp_path / "run")
     assert any(segments[0].name in note for note in report.notes)
     sections = sections_by_id(report)
     withheld = {name for name, before in healthy.items() if sections.get(name) != before}
@@ -119,25 +140,15 @@ def test_a_section_shows_no_shares_of_a_truncated_table(
         assert not has_shares(sections[name]), name
     with_shares = {name for name, section in healthy.items() if has_shares(section)}
     assert with_shares & WITHHELD_SECTIONS[table] <= withheld
+    assert table != "metrics" or not withheld & UNRELATED
     for name in with_shares & withheld & {*sections}:
         texts = list_texts(sections[name])
         assert any("cannot be read" in text for text in texts), (name, texts)
         assert not any("stepscope run" in text for text in texts), (name, texts)
 
 
-def test_a_section_that_does_not_read_the_truncated_table_stays(
-    run: Path, healthy: dict[str, Section], tmp_path: Path
-) -> None:
-    truncate(run, tmp_path / "run", "metrics", TRUNCATIONS["first segment"])
-    sections = sections_by_id(build_report(tmp_path / "run"))
-    for name in ("job", "framework", "steps", "dataloading"):
-        assert sections[name] == healthy[name]
-
-
-def test_rules_that_read_a_truncated_table_have_no_figures(run: Path, tmp_path: Path) -> None:
+def test_rules_that_read_a_truncated_table_have_no_figures(run: Path, facts: ReportFacts) -> None:
     before = build_facts(run).rules
-    truncate(run, tmp_path / "run", "metrics", TRUNCATIONS["first segment"])
-    facts = build_facts(tmp_path / "run")
     assert facts.damage
     withheld = {name for name, item in facts.rules.items() if item.missing == UNREADABLE_INPUTS}
     assert {"OverallSystemUsage", "LowGPUUtilization", "CPUBottleneck"} <= withheld
@@ -149,10 +160,10 @@ def test_rules_that_read_a_truncated_table_have_no_figures(run: Path, tmp_path: 
             assert finding == before[name]
 
 
-def test_the_page_of_the_rules_withholds_the_same_figures(run: Path, tmp_path: Path) -> None:
-    truncate(run, tmp_path / "run", "metrics", TRUNCATIONS["first segment"])
-    facts = build_facts(tmp_path / "run")
-    payload = VIEWS["insights"](Run(open_run(tmp_path / "run")))
+def test_the_page_of_the_rules_withholds_the_same_figures(
+    without_samples: Path, facts: ReportFacts
+) -> None:
+    payload = VIEWS["insights"](Run(open_run(without_samples)))
     assert isinstance(payload, InsightsView)
     shown = {insight.rule: insight for insight in payload.rules}
     for name, finding in facts.rules.items():
@@ -162,8 +173,7 @@ def test_the_page_of_the_rules_withholds_the_same_figures(run: Path, tmp_path: P
 
 
 def test_parts_of_the_job_are_unknown_without_all_of_its_steps(run: Path, tmp_path: Path) -> None:
-    before = build_facts(run).summary
-    truncate(run, tmp_path / "run", "spans", TRUNCATIONS["first segment"])
+    truncate(run, tmp_path / "run", "spans", FIRST)
     job = build_facts(tmp_path / "run").summary
-    assert job.duration_ns == before.duration_ns
+    assert job.duration_ns == JOB_S * 10**9
     assert (job.initialization_ns, job.training_ns, job.finalization_ns) == (None, None, None)

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from stepscope.cli import root
-from stepscope.cli.writers import write
 from stepscope.errors import UsageError
 from stepscope.run import Run
 from stepscope.views import VIEWS, ViewOptions
-from stepscope.views.activity import show_activity
-from stepscope.views.distributed import show_distributed
-from stepscope.views.gpu_metrics import EMPTY_RANGE, show_gpu_metrics
-from stepscope.views.gpu_time import show_gpu_time
-from stepscope.views.idle import show_idle
-from stepscope.views.kernels import show_kernels
-from stepscope.views.launches import show_launches
+from stepscope.views.devices.gpu_metrics import EMPTY_RANGE, show_gpu_metrics
+from stepscope.views.devices.gpu_time import show_activity, show_gpu_time, show_idle
+from stepscope.views.devices.kernels import show_kernels, show_launches
+from stepscope.views.job.overview import show_overview
 from stepscope.views.options import COMMUNICATION_OF
-from stepscope.views.overview import show_overview
-from stepscope.views.steps import show_steps
+from stepscope.views.steps.distributed import show_distributed
+from stepscope.views.steps.steps import show_steps
 from tests.support.drawn_trace import (
     Event,
     copy,
@@ -37,6 +30,7 @@ from tests.support.drawn_trace import (
     step,
     training,
 )
+from tests.support.printed import print_text
 
 Imported = Callable[..., Run]
 US = 1_000
@@ -65,19 +59,13 @@ DRAWN = {
 }
 
 
-def text(payload: msgspec.Struct) -> str:
-    stream = io.StringIO()
-    write(Console(file=stream, width=100), payload)
-    return stream.getvalue()
-
-
-@pytest.mark.parametrize("view", OF_RECORDINGS)
 @pytest.mark.parametrize("drawn", DRAWN)
-def test_json_and_back_and_text(imported: Imported, view: str, drawn: str) -> None:
-    payload = VIEWS[view](imported(**{drawn: DRAWN[drawn]}))
-    encoded = msgspec.json.encode(payload)
-    assert msgspec.json.decode(encoded, type=type(payload)) == payload
-    assert text(payload)
+def test_json_and_back_and_text(imported: Imported, drawn: str) -> None:
+    for view in OF_RECORDINGS:
+        payload = VIEWS[view](imported(**{drawn: DRAWN[drawn]}))
+        encoded = msgspec.json.encode(payload)
+        assert msgspec.json.decode(encoded, type=type(payload)) == payload, view
+        assert print_text(payload), view
 
 
 def test_gpu_time(imported: Imported) -> None:
@@ -156,7 +144,7 @@ def test_overlap_on_one_stream_is_said_beside_the_numbers(imported: Imported) ->
     (payload,) = show_gpu_time(run).traces
     assert (payload.same_stream_overlap_count, payload.busy_ns) == (2, 18 * US)
     assert "same_stream_overlap" in {note.check for note in payload.quality}
-    assert "same stream overlap: 2 of 3." in text(show_gpu_time(run))
+    assert "same stream overlap: 2 of 3." in print_text(show_gpu_time(run))
 
 
 @pytest.mark.seed("PTP-03")
@@ -286,7 +274,7 @@ def test_curves_with_unknown_values_are_written(imported: Imported) -> None:
     (device,) = view.traces[0].devices
     assert device.est_sm_efficiency_curve_ratio == pytest.approx([None, None, 0.2, 0])
     assert device.unknown_tensor_core_ratio == 1
-    assert "est. SM efficiency over time    █·  up to 20.0%" in text(view)
+    assert "est. SM efficiency over time    █·  up to 20.0%" in print_text(view)
 
 
 def test_gpu_metrics_of_steps_that_take_no_time(imported: Imported) -> None:
@@ -330,22 +318,22 @@ def test_recordings_come_by_rank(two_ranks: Run) -> None:
     assert selected == only
 
 
-@pytest.mark.parametrize("view", OF_RECORDINGS)
-def test_a_recording_that_there_is_not(two_ranks: Run, view: str) -> None:
-    with pytest.raises(UsageError, match="no rank 7; the run has ranks 0, 1"):
-        VIEWS[view](two_ranks, ViewOptions(rank=7))
-    with pytest.raises(UsageError, match="No trace is called other; available:"):
-        VIEWS[view](two_ranks, ViewOptions(trace="other"))
+def test_a_recording_that_there_is_not(two_ranks: Run) -> None:
+    for view in OF_RECORDINGS:
+        with pytest.raises(UsageError, match="no rank 7; the run has ranks 0, 1"):
+            VIEWS[view](two_ranks, ViewOptions(rank=7))
+        with pytest.raises(UsageError, match="No trace is called other; available:"):
+            VIEWS[view](two_ranks, ViewOptions(trace="other"))
 
 
-@pytest.mark.parametrize("view", [*OF_RECORDINGS, "overview"])
-def test_ranks_of_which_nothing_is_here(imported: Imported, view: str) -> None:
+def test_ranks_of_which_nothing_is_here(imported: Imported) -> None:
     run = imported(a=distributed(training(), 2, 6), b=distributed(training(), 1, 6))
-    notes = {note.check: note for note in VIEWS[view](run).quality}  # type: ignore[attr-defined]
-    absent = notes["missing_rank"]
-    assert (absent.count, absent.of_count) == (4, 6)
-    assert absent.sentence.endswith("0, 3 to 5.")
-    assert "missing rank: 4 of 6." in text(VIEWS[view](run))
+    for view in (*OF_RECORDINGS, "overview"):
+        payload: Any = VIEWS[view](run)
+        (absent,) = (note for note in payload.quality if note.check == "missing_rank")
+        assert (absent.count, absent.of_count) == (4, 6)
+        assert absent.sentence.endswith("0, 3 to 5.")
+        assert "missing rank: 4 of 6." in print_text(payload), view
 
 
 def test_clocks_that_may_not_agree(imported: Imported) -> None:
@@ -383,11 +371,10 @@ def test_buckets_that_would_be_too_many(imported: Imported) -> None:
 
 
 def test_options_of_the_command_reach_the_view(
-    imported: Imported, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    imported: Imported, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    imported(a=[kernel("gemm", -50, 20, 901), *training()])
+    builder = imported(a=[kernel("gemm", -50, 20, 901), *training()]).reader.location
     capsys.readouterr()
-    builder = str(tmp_path / "run")
     for arguments, count in ([], 7), (["--carry-over", "drop"], 6), (["--trace", "a.json"], 7):
         root.main(["show", builder, "gpu-time", *arguments, "--json"], standalone_mode=False)
         (payload,) = json.loads(capsys.readouterr().out)["traces"]

@@ -11,8 +11,8 @@ import pytest
 from stepscope.run import Run
 from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS, ViewOptions
-from stepscope.views.distributed import ONE_RANK, show_distributed
-from stepscope.views.distributed_payload import RankTime
+from stepscope.views.steps.arrivals import RankTime
+from stepscope.views.steps.distributed import ONE_RANK, show_distributed
 from tests.support.drawn_trace import (
     distributed as recording,
     event,
@@ -63,11 +63,7 @@ def test_two_workers_that_wait_for_each_other(imported: Imported) -> None:
     assert (first.last_count, second.last_count) == (1, 1)
     assert (first.total_ns, second.total_ns) == ((1718 - 16) * US, (1620 - 8) * US)
     reduce, broadcast = window.collectives
-    assert (reduce.name, reduce.call_count, reduce.transfer_ns) == (
-        "all_reduce",
-        2,
-        2 * 1058 * US,
-    )
+    assert (reduce.name, reduce.call_count, reduce.transfer_ns) == ("all_reduce", 2, 2 * 1058 * US)
     assert (broadcast.name, broadcast.waiting_ns) == ("broadcast", 15 * US)
     assert [row.rank for row in window.rank_collectives] == [0, 0, 1, 1]
     assert payload.matrix is not None
@@ -191,8 +187,8 @@ def test_watched_steps_of_ranks(tmp_path: Path) -> None:
 def test_what_is_not_drawn_is_said(
     tmp_path: Path, imported: Imported, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stepscope.views.distributed.MAX_RANKS", 2)
-    monkeypatch.setattr("stepscope.views.distributed.MAX_ROWS", 1)
+    monkeypatch.setattr("stepscope.views.steps.distributed.MAX_RANKS", 2)
+    monkeypatch.setattr("stepscope.views.steps.distributed.MAX_ROWS", 1)
     builder = RunBuilder(tmp_path / "drawn")
     for number, forward in enumerate((20, 20, 20, 25)):
         builder.rank(number).draw(f"wait 10 | forward {forward} | backward 20 | optimizer 10", 30)

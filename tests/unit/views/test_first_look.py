@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -17,12 +16,11 @@ from stepscope.schema import RuleRecord
 from stepscope.store import RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
-from stepscope.views.curves import find_profiled_range
-from stepscope.views.dashboard import SHARE_OF_TRACES, TIMING, show_dashboard
-from stepscope.views.overview import NOT_EVALUATED, show_overview
-from stepscope.views.system_heat import NOT_IN_FILES
+from stepscope.views.job.dashboard import SHARE_OF_TRACES, TIMING, show_dashboard
+from stepscope.views.job.overview import NOT_EVALUATED, show_overview
+from stepscope.views.system import NOT_IN_FILES
+from stepscope.views.trace_data import find_profiled_range
 from tests.support.drawn_trace import copy, distributed, event, kernel, launch, step, training
-from tests.support.imported_runs import import_into
 
 Imported = Callable[..., Run]
 MS = 1_000_000
@@ -40,8 +38,8 @@ def starving(path: Path) -> RunBuilder:
     return builder
 
 
-def test_the_mean_step_and_its_parts(tmp_path: Path) -> None:
-    run = starving(tmp_path / "run").open()
+def test_the_mean_step_and_its_parts(drawn_once: Callable[..., Run]) -> None:
+    run = drawn_once(starving)
     payload = show_overview(run)
     wall = run.ranks[0].steps.wall_ns[10:]
     assert payload.step_ns is not None
@@ -107,8 +105,8 @@ def test_what_rules_found_while_the_job_ran(tmp_path: Path) -> None:
 
 
 @pytest.mark.seed("SMP-11", "SMP-13", "SMP-14")
-def test_machines(tmp_path: Path) -> None:
-    run = starving(tmp_path / "run").open()
+def test_machines(drawn_once: Callable[..., Run]) -> None:
+    run = drawn_once(starving)
     payload = show_dashboard(run)
     first = run.metrics["n0"].series("gpu_busy_ratio", "0")
     assert payload.gpu_active is not None
@@ -175,10 +173,7 @@ def test_devices(imported: Imported) -> None:
     assert payload.gpu_active.active_ratio == pytest.approx((90 + 2) / (192 - 33))
     assert payload.step_durations is not None
     assert payload.step_durations.source == "recorded"
-    assert payload.missing_parts == {
-        "cpu_active": NOT_IN_FILES,
-        "cpu_utilization": NOT_IN_FILES,
-    }
+    assert payload.missing_parts == {"cpu_active": NOT_IN_FILES, "cpu_utilization": NOT_IN_FILES}
 
 
 @pytest.mark.seed("SMP-17")
@@ -213,20 +208,20 @@ def test_integers_of_different_width_are_different_precisions(imported: Imported
 
 
 @pytest.mark.seed("SMP-19")
-def test_the_clock_of_step_durations(tmp_path: Path) -> None:
+def test_the_clock_of_step_durations(
+    tmp_path: Path, imported: Imported, drawn_once: Callable[..., Run]
+) -> None:
     on_device = [*training()]
     on_host = [step(n, 1_000 * n, 900) for n in range(3)]
     on_host += [event("cpu_op", "aten::mm", 1_000 * n + 10, 800) for n in range(3)]
-    files = {"device": tmp_path / "device.json", "host": tmp_path / "host.json"}
-    files["device"].write_text(json.dumps({"traceEvents": on_device}))
-    files["host"].write_text(json.dumps({"traceEvents": on_host}))
+    files = {"device": on_device, "host": on_host}
     for timed_on, names in (("device", ["device"]), ("host", ["host"]), ("both", files)):
-        run = import_into(tmp_path / timed_on, *(files[name] for name in names))
+        run = imported(**{name: files[name] for name in names})
         durations = show_dashboard(run).step_durations
         assert durations is not None
         assert durations.source == "recorded"
         assert (durations.timed_on, durations.timing) == (timed_on, TIMING[durations.timed_on])
-    durations = show_dashboard(starving(tmp_path / "watched").open()).step_durations
+    durations = show_dashboard(drawn_once(starving)).step_durations
     assert durations is not None
     assert (durations.source, durations.timing) == ("watched", TIMING["host"])
     job = RunBuilder(tmp_path / "job")
@@ -265,16 +260,15 @@ def test_utilization_of_traces_over_time(imported: Imported) -> None:
 
 
 @pytest.mark.seed("SMP-12")
-def test_utilization_of_traces_is_a_mean_per_node_where_they_name_it(tmp_path: Path) -> None:
+def test_utilization_of_traces_is_a_mean_per_node_where_they_name_it(imported: Imported) -> None:
     """Names as `tensorboard_trace_handler` writes them: two workers on one host, one on another."""
-    files = []
+    files = {}
     for number, (host, busy_us) in enumerate((("left", 1), ("left", 30), ("right", 30))):
         pid = 10 + number
         events = [event("cpu_op", "aten::mm", at, 1, pid=pid) for at in (0, 29)]
         events.append(kernel("gemm", 0, busy_us, 1))
-        files.append(tmp_path / f"{host}_{pid}.170000000000{number}.pt.trace.json")
-        files[-1].write_text(json.dumps(distributed(events, number, 3)))
-    payload = show_dashboard(import_into(tmp_path / "run", *files)).gpu_utilization
+        files[f"{host}_{pid}.170000000000{number}.pt.trace"] = distributed(events, number, 3)
+    payload = show_dashboard(imported(**files)).gpu_utilization
     assert payload is not None
     curves = {series.name: series.busy_ratio for series in payload.series}
     assert curves == {"left": [1.0] * 10 + [0.5] * 290, "right": [1.0] * 300}

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from stepscope.run import Run
-from stepscope.views.kernels import show_kernels
-from stepscope.views.modules import show_modules
-from stepscope.views.operators import show_operators
-from stepscope.views.roofline import show_roofline
+from stepscope.views.devices.kernels import show_kernels
+from stepscope.views.operators.modules import show_modules
+from stepscope.views.operators.operators import show_operators
+from stepscope.views.operators.roofline import show_roofline
 from tests.support.drawn_trace import Event, event, kernel
 
 Imported = Callable[..., Run]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
-from stepscope.cli.writers import write
 from stepscope.rule_feed import RULES_DOCUMENT, check_rules, choose_rules
 from stepscope.rule_feed.feed import DEFAULT_SCAN_NS
 from stepscope.rules import installed_rules
@@ -20,10 +19,17 @@ from stepscope.store import RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
 from stepscope.views import VIEWS, ViewOptions
-from stepscope.views.evidence import MARGIN_NS, MAX_POINTS, STEP
-from stepscope.views.insights import NO_PAGE, show_insights
-from stepscope.views.insights_payload import InsightsView, RuleInsight
-from stepscope.views.overview import show_overview
+from stepscope.views.job.insights import (
+    MARGIN_NS,
+    MAX_POINTS,
+    NO_PAGE,
+    STEP,
+    InsightsView,
+    RuleInsight,
+    show_insights,
+)
+from stepscope.views.job.overview import show_overview
+from tests.support.printed import print_text
 
 MS = 1_000_000
 S = 1_000 * MS
@@ -38,39 +44,49 @@ def starving(path: Path) -> RunBuilder:
     return builder
 
 
-def by_name(run: Run) -> dict[str, RuleInsight]:
-    return {insight.rule: insight for insight in show_insights(run).rules}
+@pytest.fixture(scope="module")
+def run(drawn_once: Callable[..., Run]) -> Run:
+    return drawn_once(starving)
+
+
+@pytest.fixture(scope="module")
+def payload(run: Run) -> InsightsView:
+    return show_insights(run)
+
+
+@pytest.fixture(scope="module")
+def by_name(payload: InsightsView) -> dict[str, RuleInsight]:
+    return {insight.rule: insight for insight in payload.rules}
 
 
 @pytest.fixture
-def run_path(tmp_path: Path) -> Path:
-    return starving(tmp_path / "run").write()
+def run_path(run: Run, tmp_path: Path) -> Path:
+    """Copy the run: findings are written to it."""
+    return shutil.copytree(run.reader.location, tmp_path / "run")
 
 
 @pytest.mark.seed("DBI-08")
-def test_rules_are_evaluated_where_nobody_did(run_path: Path) -> None:
-    run = Run(open_run(run_path))
-    payload = show_insights(run)
+def test_rules_are_evaluated_where_nobody_did(
+    run: Run, payload: InsightsView, by_name: dict[str, RuleInsight]
+) -> None:
     expected = check_rules(run.reader, choose_rules())
     assert payload.source == "evaluated now"
     assert set(payload.fired) == set(expected.fired)
     assert [insight.rule for insight in payload.rules[: len(payload.fired)]] == sorted(
-        payload.fired, key=lambda rule: -by_name(run)[rule].triggered_count
+        payload.fired, key=lambda rule: -by_name[rule].triggered_count
     )
-    rules = {insight.rule: insight for insight in payload.rules}
     for finding in expected.findings:
-        insight = rules[finding.rule]
+        insight = by_name[finding.rule]
         assert (insight.status, insight.triggered_count) == (finding.status, finding.rule_triggered)
         assert insight.details == finding.details
         assert "## What it checks" in insight.page
         assert insight.summary
-    (threshold, *_) = rules["CPUBottleneck"].parameters
+    (threshold, *_) = by_name["CPUBottleneck"].parameters
     assert threshold.default == threshold.value.removesuffix(".0") or threshold.doc
 
 
-def test_evidence_is_plotted_around_the_finding(run_path: Path) -> None:
-    run = Run(open_run(run_path))
-    payload = by_name(run)["CPUBottleneck"]
+def test_evidence_is_plotted_around_the_finding(by_name: dict[str, RuleInsight]) -> None:
+    payload = by_name["CPUBottleneck"]
     assert payload.status is RuleStatus.ISSUES_FOUND
     (chart,) = payload.charts
     assert chart.unit == "ratio"
@@ -87,8 +103,8 @@ def test_evidence_is_plotted_around_the_finding(run_path: Path) -> None:
     assert np.array(gpu.value)[early].astype(float) == pytest.approx(0.9)
 
 
-def test_steps_are_plotted_too(run_path: Path) -> None:
-    payload = by_name(Run(open_run(run_path)))["DataloaderBottleneck"]
+def test_steps_are_plotted_too(by_name: dict[str, RuleInsight]) -> None:
+    payload = by_name["DataloaderBottleneck"]
     (chart,) = payload.charts
     assert chart.unit == "ns"
     steps, waiting = chart.series
@@ -136,9 +152,7 @@ def test_a_rule_fires_within_the_run_however_long_its_scans_are(tmp_path: Path) 
     assert (short.first_after_ns, short.last_after_ns) == (34 * S, 34 * S)
     (mark,) = VIEWS["timeline"](run, ViewOptions()).findings
     assert (mark.first_after_ns, mark.last_after_ns) == (34 * S, 34 * S)
-    out = io.StringIO()
-    write(Console(file=out, width=200), show_insights(run))
-    assert "Once  at 34 s" in out.getvalue()
+    assert "Once  at 34 s" in print_text(show_insights(run), width=200)
 
 
 def recorded(run_path: Path, *findings: Finding, **fields: Any) -> Run:
@@ -161,18 +175,17 @@ def fired(rule: str, first_s: int | None, last_s: int | None) -> Finding:
     return Finding(rule=rule, status=RuleStatus.ISSUES_FOUND, first_ns=first, last_ns=last)
 
 
-@pytest.mark.parametrize(
-    ("begin_s", "end_s", "expected"),
-    [
-        (0, 60, ["Always"]),
-        (0, 61, ["Early", "Always"]),
-        (120, 130, ["Early", "Always"]),
-        (121, 130, ["Always"]),
-        (80, 700, ["Early", "Late", "Always"]),
-        (600, None, ["Late", "Always"]),
-    ],
-)
-def test_findings_of_a_range(run_path: Path, begin_s: int, end_s: int, expected: list[str]) -> None:
+RANGES = [
+    (0, 60, ["Always"]),
+    (0, 61, ["Early", "Always"]),
+    (120, 130, ["Early", "Always"]),
+    (121, 130, ["Always"]),
+    (80, 700, ["Early", "Late", "Always"]),
+    (600, None, ["Late", "Always"]),
+]
+
+
+def test_findings_of_a_range(run_path: Path) -> None:
     run = recorded(
         run_path,
         fired("Early", 60, 120),
@@ -183,40 +196,37 @@ def test_findings_of_a_range(run_path: Path, begin_s: int, end_s: int, expected:
             Delivery(action="notify", number=0, target="x", rule=rule) for rule in ("Early", "Late")
         ],
     )
-    options = ViewOptions(from_ns=begin_s * S, to_ns=None if end_s is None else end_s * S)
-    payload = VIEWS["insights"](run, options)
-    assert isinstance(payload, InsightsView)
-    assert payload.fired == expected
-    assert [rule.rule for rule in payload.rules] == [*expected, "Fine"]
-    assert payload.fired_count == 3
-    assert {delivery.rule for delivery in payload.deliveries} == {"Early", "Late"} & set(expected)
-    assert payload.range is not None
-    assert "findings" in payload.range.range_of
+    for begin_s, end_s, expected in RANGES:
+        options = ViewOptions(from_ns=begin_s * S, to_ns=None if end_s is None else end_s * S)
+        payload = VIEWS["insights"](run, options)
+        assert isinstance(payload, InsightsView)
+        assert payload.fired == expected
+        assert [rule.rule for rule in payload.rules] == [*expected, "Fine"]
+        assert payload.fired_count == 3
+        assert {delivery.rule for delivery in payload.deliveries} == {"Early", "Late"} & set(
+            expected
+        )
+        assert payload.range is not None
+        assert "findings" in payload.range.range_of
     unrestricted = VIEWS["insights"](run)
     assert isinstance(unrestricted, InsightsView)
     assert (unrestricted.range, unrestricted.fired_count, len(unrestricted.rules)) == (None, 3, 4)
 
 
-def test_a_finding_is_the_same_through_any_range(run_path: Path) -> None:
+def test_a_finding_is_the_same_through_any_range(run: Run, by_name: dict[str, RuleInsight]) -> None:
     """It is neither evaluated again nor is its evidence cut."""
-    run = Run(open_run(run_path))
-    all_of_them = by_name(run)
-    at = all_of_them["CPUBottleneck"].first_after_ns
+    at = by_name["CPUBottleneck"].first_after_ns
     assert at is not None
     payload = VIEWS["insights"](run, ViewOptions(from_ns=at, to_ns=at + S))
     assert isinstance(payload, InsightsView)
     assert "CPUBottleneck" in payload.fired
-    assert all(rule == all_of_them[rule.rule] for rule in payload.rules)
-    stream = io.StringIO()
-    write(Console(file=stream, width=100), payload)
+    assert all(rule == by_name[rule.rule] for rule in payload.rules)
     share = f"{len(payload.fired)} of {payload.fired_count} findings are in this range"
-    assert share in stream.getvalue()
+    assert share in print_text(payload)
 
 
-def test_text(run_path: Path) -> None:
-    stream = io.StringIO()
-    write(Console(file=stream, width=100), show_insights(Run(open_run(run_path))))
-    assert "CPUBottleneck" in stream.getvalue()
+def test_text(payload: InsightsView) -> None:
+    assert "CPUBottleneck" in print_text(payload)
 
 
 def test_what_rules_plot_exists() -> None:

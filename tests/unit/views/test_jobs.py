@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,15 @@ from stepscope.schema import JobState
 from stepscope.store import open_run, size_of
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
-from stepscope.views.jobs import (
+from stepscope.views.job.jobs import (
     JobRow,
     list_jobs,
     make_job_row,
     make_unopened_row,
     summarize_job,
 )
-from stepscope.views.overview import show_overview
+from stepscope.views.job.overview import show_overview
+from tests.support.drawn_trace import training
 
 S = 10**9
 
@@ -120,13 +122,8 @@ def test_a_run_that_grows_is_not_finished(tmp_path: Path) -> None:
     assert not summarize_job(builder.open(), 0).finished
 
 
-def test_a_recording_without_a_job(tmp_path: Path) -> None:
-    from tests.support.drawn_trace import training
-    from tests.support.imported_runs import import_into
-
-    file = tmp_path / "trace.json"
-    file.write_bytes(msgspec.json.encode({"traceEvents": training()}))
-    run = import_into(tmp_path / "run", file)
+def test_a_recording_without_a_job(imported: Callable[..., Run]) -> None:
+    run = imported(a=training())
     bare = make_job_row(run.reader, "x")
     assert (bare.status, bare.duration_ns, bare.node_count) == ("Imported", None, None)
     payload = make_job_row(run.reader, "x", summarize_job(run, 0))

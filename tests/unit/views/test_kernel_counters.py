@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from stepscope.cli import root
+from stepscope.run import Run
 from stepscope.views import VIEWS, ViewOptions
-from tests.support.imported_runs import import_into
 from tests.support.kineto_files import Event, kernel, launch, op, span, trace
 
 ADD, MUL, FMA = (
@@ -47,9 +46,11 @@ def ranges() -> list[Event]:
     ]
 
 
-def show(path: Path, *events: Event, **options: Any) -> Any:
-    (path / "trace.json").write_bytes(trace(*events))
-    run = import_into(path / "run", path / "trace.json")
+Imported = Callable[..., Run]
+
+
+def show(imported: Imported, *events: Event, **options: Any) -> Any:
+    run = imported(trace=trace(*events))
     (shown,) = VIEWS["kernel-counters"](run, ViewOptions(**options)).traces  # type: ignore[attr-defined]
     return shown
 
@@ -63,8 +64,8 @@ def by_name(rows: Any, *fields: str) -> dict[str, tuple[Any, ...]]:
     return {row.name: tuple(getattr(row, field) for field in fields) for row in rows}
 
 
-def test_values_by_kernel_and_launching_operator(tmp_path: Path) -> None:
-    shown = show(tmp_path, *host(), *ranges())
+def test_values_by_kernel_and_launching_operator(imported: Imported) -> None:
+    shown = show(imported, *host(), *ranges())
     assert shown.measured_count == 3
     read = counter(shown, BYTES)
     values = ("measured_count", "total", "mean", "min", "max")
@@ -80,25 +81,25 @@ def test_values_by_kernel_and_launching_operator(tmp_path: Path) -> None:
     assert [row.name for row in counter(shown, ADD).kernels] == ["gemm", "relu"]  # 10 before 7
 
 
-def test_operators_of_the_model(tmp_path: Path) -> None:
-    shown = show(tmp_path, *host(), *ranges(), by="outermost")
+def test_operators_of_the_model(imported: Imported) -> None:
+    shown = show(imported, *host(), *ranges(), by="outermost")
     assert by_name(counter(shown, FMA).operators, "total") == {
         "aten::linear": (4_000,),
         "aten::relu": (0,),
     }
 
 
-def test_percentages_are_not_added(tmp_path: Path) -> None:
+def test_percentages_are_not_added(imported: Imported) -> None:
     """One range has no value: that is no zero."""
-    active = counter(show(tmp_path, *host(), *ranges()), ACTIVE)
+    active = counter(show(imported, *host(), *ranges()), ACTIVE)
     assert (active.unit, active.measured_count, active.total) == ("percent", 2, None)
     assert (active.mean, active.min, active.max) == (40.25, 30.5, 50.0)
     assert by_name(active.kernels, "total", "mean") == {"gemm": (None, 40.25)}
 
 
-def test_flops(tmp_path: Path) -> None:
+def test_flops(imported: Imported) -> None:
     """A fused multiply-add is two operations, an addition or a multiplication one."""
-    shown = show(tmp_path, *host(), *ranges())
+    shown = show(imported, *host(), *ranges())
     gemm, relu = 10 + 3 + 2 * 1_000 + 2 * 3_000, 7
     assert shown.total_flop == gemm + relu
     fields = ("measured_count", "total_flop", "mean_flop", "share_ratio")
@@ -113,16 +114,16 @@ def test_flops(tmp_path: Path) -> None:
     assert "(single)" in shown.notes[-1]
 
 
-def test_flops_need_all_counters_of_a_precision(tmp_path: Path) -> None:
-    shown = show(tmp_path, *host(), *(counted(n, "gemm", {FMA: 5, ADD: 1}) for n in range(3)))
+def test_flops_need_all_counters_of_a_precision(imported: Imported) -> None:
+    shown = show(imported, *host(), *(counted(n, "gemm", {FMA: 5, ADD: 1}) for n in range(3)))
     assert shown.total_flop is None
     assert shown.kernel_flops == []
 
 
-def test_recorded_kernels_give_the_operators_of_several_devices(tmp_path: Path) -> None:
+def test_recorded_kernels_give_the_operators_of_several_devices(imported: Imported) -> None:
     """Device 1 runs its kernel first, though it was launched last."""
     shown = show(
-        tmp_path,
+        imported,
         *host(),
         kernel(3_000, 100, 1),
         kernel(4_000, 100, 2, device=1, name="gemm"),
@@ -144,26 +145,26 @@ def test_recorded_kernels_give_the_operators_of_several_devices(tmp_path: Path) 
         [counted(n, "gemm", {BYTES: 3}, device=n % 2) for n in range(3)],
     ],
 )
-def test_no_operators_without_a_match(tmp_path: Path, measured: list[Event]) -> None:
-    shown = show(tmp_path, *host(), *measured)
+def test_no_operators_without_a_match(imported: Imported, measured: list[Event]) -> None:
+    shown = show(imported, *host(), *measured)
     assert counter(shown, BYTES).total == 9
     assert counter(shown, BYTES).operators == []
     assert "3 launches of kernels" in shown.notes[0]
 
 
-def test_kernel_of_no_operator(tmp_path: Path) -> None:
-    shown = show(tmp_path, launch(100, 10, 1), counted(0, "gemm", {BYTES: 3}))
+def test_kernel_of_no_operator(imported: Imported) -> None:
+    shown = show(imported, launch(100, 10, 1), counted(0, "gemm", {BYTES: 3}))
     assert by_name(counter(shown, BYTES).operators, "total") == {"no operator": (3,)}
 
 
-def test_choice_of_counters(tmp_path: Path) -> None:
-    shown = show(tmp_path, *host(), *ranges(), name="dram", top=1)
+def test_choice_of_counters(imported: Imported) -> None:
+    shown = show(imported, *host(), *ranges(), name="dram", top=1)
     assert [row.name for row in shown.counters] == [BYTES]
     assert [row.name for row in shown.counters[0].kernels] == ["gemm"]
 
 
-def test_a_counter_that_is_zero_everywhere_has_no_groups(tmp_path: Path) -> None:
-    shown = show(tmp_path, *host(), *(counted(n, "gemm", {BYTES: 0}) for n in range(3)))
+def test_a_counter_that_is_zero_everywhere_has_no_groups(imported: Imported) -> None:
+    shown = show(imported, *host(), *(counted(n, "gemm", {BYTES: 0}) for n in range(3)))
     row = counter(shown, BYTES)
     assert (row.total, row.max, row.kernels, row.operators) == (0, 0, [], [])
 
@@ -176,22 +177,20 @@ def test_a_counter_that_is_zero_everywhere_has_no_groups(tmp_path: Path) -> None
     ],
 )
 def test_missing_counters(
-    tmp_path: Path, events: list[Event], options: dict[str, Any], sentence: str
+    imported: Imported, events: list[Event], options: dict[str, Any], sentence: str
 ) -> None:
-    assert sentence in show(tmp_path, *host(), *events, **options).missing
+    assert sentence in show(imported, *host(), *events, **options).missing
 
 
-def test_ranges_are_no_device_work(tmp_path: Path) -> None:
+def test_ranges_are_no_device_work(imported: Imported) -> None:
     """Their times are invented: they take no time of a device."""
-    (tmp_path / "trace.json").write_bytes(trace(*host(), *ranges()))
-    run = import_into(tmp_path / "run", tmp_path / "trace.json")
+    run = imported(trace=trace(*host(), *ranges()))
     (shown,) = VIEWS["gpu-time"](run).traces  # type: ignore[attr-defined]
     assert shown.devices == []
 
 
-def test_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    show(tmp_path, *host(), *ranges())
-    run = str(tmp_path / "run")
+def test_text(imported: Imported, capsys: pytest.CaptureFixture[str]) -> None:
+    run = imported(trace=trace(*host(), *ranges())).reader.location
     capsys.readouterr()
     root.main(["show", run, "kernel-counters", "--name", "dram"], standalone_mode=False)
     out = capsys.readouterr().out

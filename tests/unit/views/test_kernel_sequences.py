@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
+from stepscope.run import Run
 from stepscope.testing.traces import TraceJob
 from stepscope.views import VIEWS, ViewOptions
-from tests.support.imported_runs import import_into
+
+Imported = Callable[..., Run]
 
 
 def draw(job: TraceJob) -> None:
@@ -34,11 +36,10 @@ def draw(job: TraceJob) -> None:
             job.operator("aten::mm", 10, kernel=("gemm", 40))
 
 
-def test_sequences_and_delays(tmp_path: Path) -> None:
+def test_sequences_and_delays(imported: Imported) -> None:
     job = TraceJob()
     draw(job)
-    (tmp_path / "trace.json").write_bytes(job.encode())
-    run = import_into(tmp_path / "run", tmp_path / "trace.json")
+    run = imported(trace=job.encode())
     (trace,) = VIEWS["launches"](run).traces
     (sequence,) = trace.sequences
     assert (sequence.operator, sequence.kernels) == ("aten::norm", ["mean", "scale"])
@@ -52,7 +53,7 @@ def test_sequences_and_delays(tmp_path: Path) -> None:
     ]
 
 
-def test_the_bandwidth_of_copies_over_time(tmp_path: Path) -> None:
+def test_the_bandwidth_of_copies_over_time(imported: Imported) -> None:
     """Two copies of 100 us at 10 GB/s, one after the other."""
     job = TraceJob()
     with job.step():
@@ -60,8 +61,7 @@ def test_the_bandwidth_of_copies_over_time(tmp_path: Path) -> None:
             job.copy(100)
             job.events[-1]["args"]["bytes"] = 1_000_000
         job.wait()
-    (tmp_path / "trace.json").write_bytes(job.encode())
-    run = import_into(tmp_path / "run", tmp_path / "trace.json")
+    run = imported(trace=job.encode())
     (trace,) = VIEWS["activity"](run).traces
     (curve,) = trace.bandwidth
     assert curve.direction == "HtoD"
@@ -73,7 +73,7 @@ def test_the_bandwidth_of_copies_over_time(tmp_path: Path) -> None:
     assert max(rates) == pytest.approx(1e10)
 
 
-def test_the_kernels_of_an_annotation(tmp_path: Path) -> None:
+def test_the_kernels_of_an_annotation(imported: Imported) -> None:
     """Kernels count by their launch: those of the optimizer run after its range has ended."""
     job = TraceJob()
     with job.step():
@@ -81,8 +81,7 @@ def test_the_kernels_of_an_annotation(tmp_path: Path) -> None:
         with job.optimizer("SGD"):
             for _ in range(3):
                 job.operator("aten::add_", 10, kernel=("update", 20))
-    (tmp_path / "trace.json").write_bytes(job.encode())
-    run = import_into(tmp_path / "run", tmp_path / "trace.json")
+    run = imported(trace=job.encode())
     options = ViewOptions(name="Optimizer.step#SGD.step")
     (source,) = VIEWS["annotations"](run, options).sources
     (kernel,) = source.kernels

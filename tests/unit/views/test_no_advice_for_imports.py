@@ -9,15 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stepscope.cli import root
 from stepscope.diagnosis import diagnose
 from stepscope.errors import UsageError
 from stepscope.rule_feed import check_rules, choose_rules
 from stepscope.run import Run
-from stepscope.store import open_run
 from stepscope.views import VIEWS, ViewOptions
 from stepscope.views.profiling_report import choose_report_rules, make_report
 from tests.support.debugger_files import DebuggerOutput, event, operator, sample, step
+from tests.support.imported_runs import import_into
 from tests.support.kineto_files import trace, training
 
 ADVICE = re.compile(
@@ -49,14 +48,15 @@ def write_trace(path: Path) -> None:
 
 
 @pytest.fixture(
-    params=[write_samples, write_steps, write_operators, write_trace], ids=lambda w: w.__name__
+    scope="module",
+    params=[write_samples, write_steps, write_operators, write_trace],
+    ids=lambda w: w.__name__,
 )
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
     write: Callable[[Path], None] = request.param
-    write(tmp_path / "files")
-    arguments = ["import", str(tmp_path / "files"), "-o", str(tmp_path / "run")]
-    root.main(arguments, standalone_mode=False)
-    return Run(open_run(tmp_path / "run"))
+    directory = tmp_path_factory.mktemp(write.__name__)
+    write(directory / "files")
+    return import_into(directory / "run", directory / "files")
 
 
 def find_advice(payload: object) -> list[str]:
@@ -66,10 +66,10 @@ def find_advice(payload: object) -> list[str]:
 
 def test_views(run: Run) -> None:
     for name, view in VIEWS.items():
-        for options in (ViewOptions(), ViewOptions(by="shape"), ViewOptions(by="stack")):
+        for by in view.by or (None,):
             try:
-                payload = view(run, options)
-            except UsageError:  # a view of one event, or without groups
+                payload = view(run, ViewOptions(by=by))
+            except UsageError:  # a view of one event
                 continue
             assert find_advice(payload) == [], name
 

@@ -17,7 +17,7 @@ import pytest
 
 from stepscope.run import Run
 from stepscope.views import VIEWS, ViewOptions
-from stepscope.views.flame_nodes import FlameNode
+from stepscope.views.timeline.payload import FlameNode
 from tests.support.drawn_trace import event
 from tests.support.imported_runs import REAL_TRACES
 

@@ -15,7 +15,7 @@ from stepscope.run import Run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
 from stepscope.views import VIEWS, ViewOptions
-from stepscope.views.trace_choice import NO_TRACE_IN_RANGE
+from stepscope.views.trace_data import NO_TRACE_IN_RANGE
 from tests.support.drawn_trace import START_US, copy, event, kernel, launch, step, training
 
 Imported = Callable[..., Run]
@@ -81,7 +81,7 @@ def check_gpu_time(run: Run, events: list[dict[str, Any]], begin: int, end: int)
     assert payload.busy_ns == busy_time * US
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_tables_hold_what_begins_in_the_range(imported: Imported, seed: int) -> None:
     events, begin, end = drawn(seed), 200, 600
     options = ViewOptions(from_ns=begin * US, to_ns=end * US)
@@ -176,7 +176,7 @@ def test_clocks_without_a_base_are_moved(imported: Imported) -> None:
 def test_every_view_takes_a_range(imported: Imported) -> None:
     run = imported(a=drawn(1), b=training())
     for view in RANGED:
-        for begin, end in [(0, 1), (60, 130), (10**9, 2 * 10**9)]:
+        for begin, end in [(60, 130), (10**9, 2 * 10**9)]:
             payload = VIEWS[view](run, ViewOptions(from_ns=begin * US, to_ns=end * US))
             assert payload.range is not None
             assert payload.range.to_after_ns == end * US
@@ -186,16 +186,19 @@ def test_every_view_takes_a_range(imported: Imported) -> None:
 # --- what stepscope watched ----------------------------------------------------------------------
 
 
-@pytest.fixture
-def watched(tmp_path: Path) -> Run:
-    builder = RunBuilder(tmp_path / "run", code={"decode": "fetch > Rows.__getitem__ > decode"})
+def draw(path: Path) -> RunBuilder:
+    builder = RunBuilder(path, code={"decode": "fetch > Rows.__getitem__ > decode"})
     rank = builder.rank(workers=1)
     rank.draw("wait=0 60 | forward 12 | backward 20 | optimizer 8", 60, jitter=0.2)
     rank.draw("wait=0 900 | forward 12 | backward 20 | optimizer 8")
     rank.draw("wait=0 60 | forward 12 | backward 20 | optimizer 8", 39, jitter=0.2)
     rank.workers[0].draw("fetch ( samples ( do:decode 90 ) | collate 2 )", 100)
-    builder.metric("cpu_busy_ratio", lambda s: 0.1 if s < 4 else 0.5)
-    return builder.open()
+    return builder.metric("cpu_busy_ratio", lambda s: 0.1 if s < 4 else 0.5)
+
+
+@pytest.fixture
+def watched(drawn_once: Callable[..., Run]) -> Run:
+    return drawn_once(draw)
 
 
 def test_steps_that_begin_in_the_range(watched: Run) -> None:

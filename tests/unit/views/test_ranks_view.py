@@ -15,8 +15,7 @@ from stepscope.rule_feed import check_rules
 from stepscope.rules.profiler.rank_straggler import RankStraggler
 from stepscope.testing import RunBuilder
 from stepscope.views import ViewOptions
-from stepscope.views.nodes import show_nodes
-from stepscope.views.ranks import show_ranks
+from stepscope.views.steps.ranks import show_nodes, show_ranks
 
 RunMaker = Callable[..., RunBuilder]
 EVEN = "wait 10 | forward 30 | communication 30 | optimizer 10"
@@ -260,15 +259,13 @@ def test_a_bad_mesh_ends_the_command(new_run: RunMaker, tmp_path: Path) -> None:
 def test_the_map_says_what_it_leaves_out(
     new_run: RunMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stepscope.views.ranks.MAX_RANKS", 2)
+    monkeypatch.setattr("stepscope.views.steps.ranks.MAX_RANKS", 2)
     payload = show_ranks(draw(new_run, EVEN, EVEN, EVEN, SLOW_LOADING).open())
     assert payload.map is not None
     assert payload.map.ranks == ["rank 0", "rank 3"]
     assert max(payload.map.lateness_ns[1]) == pytest.approx(11e6)
     assert len(payload.ranks) == 4
-    assert payload.notes == [
-        "the map draws 2 of 4 ranks, the latest; the table lists all",
-    ]
+    assert payload.notes == ["the map draws 2 of 4 ranks, the latest; the table lists all"]
 
 
 def draw_exchange(

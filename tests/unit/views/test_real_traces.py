@@ -10,10 +10,9 @@ import pytest
 
 from stepscope.run import Run
 from stepscope.views import ViewOptions
-from stepscope.views.gpu_metrics import show_gpu_metrics
-from stepscope.views.gpu_time import show_gpu_time
-from stepscope.views.steps import show_steps
-from stepscope.views.trace_steps import RecordedStep
+from stepscope.views.devices.gpu_metrics import show_gpu_metrics
+from stepscope.views.devices.gpu_time import show_gpu_time
+from stepscope.views.steps.steps import RecordedStep, show_steps
 from tests.support.imported_runs import REAL_TRACES
 
 Real = Callable[[str], Run]

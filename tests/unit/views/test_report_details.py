@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from stepscope.report import display
-from stepscope.report.chart_tables import make_chart_table
+from stepscope.report.display import make_chart_table
 from stepscope.run import Run
 from stepscope.schema import RuleStatus
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
-from stepscope.views.profiling_report import Section, choose_report_rules, make_report
+from stepscope.views.profiling_report import Report, Section, choose_report_rules, make_report
 from stepscope.views.profiling_report.blocks import (
     Boxes,
     Check,
@@ -26,20 +26,22 @@ from stepscope.views.profiling_report.blocks import (
     Text,
 )
 from tests.support.known_statistics import step_durations
-from tests.support.report_runs import FIRST_STEP_S, JOB_S, RunFiles, known_job
+from tests.support.report_runs import FIRST_STEP_S, JOB_S, RunFiles
 
 STEP = "wait=0 40 | forward 10 | backward 45 | optimizer 5"
 
 
 def sections_of(path: Path) -> dict[str, Section]:
-    """Make the report of a run; return its sections by id."""
+    return sections_by_id(make_report(Run(open_run(path)), choose_report_rules()))
+
+
+def sections_by_id(report: Report) -> dict[str, Section]:
 
     def walk(sections: list[Section]) -> Iterator[Section]:
         for section in sections:
             yield section
             yield from walk(section.sections)
 
-    report = make_report(Run(open_run(path)), choose_report_rules())
     return {section.id: section for section in walk(report.sections)}
 
 
@@ -58,8 +60,8 @@ def warnings_of(section: Section) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def known_sections(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Section]:
-    return sections_of(known_job(tmp_path_factory.mktemp("known") / "run"))
+def known_sections(known_report: Report) -> dict[str, Section]:
+    return sections_by_id(known_report)
 
 
 @pytest.mark.seed("DBR-04")

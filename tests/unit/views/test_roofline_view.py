@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
-from rich.console import Console
 
-from stepscope.cli.writers import write
 from stepscope.run import Run
 from stepscope.views import ViewOptions
-from stepscope.views.operators import NO_INPUT_SHAPES
-from stepscope.views.roofline import NO_OPERATORS, show_roofline
-from stepscope.views.roofline_payload import TraceRoofline
+from stepscope.views.operators.operators import NO_INPUT_SHAPES
+from stepscope.views.operators.roofline import NO_OPERATORS, TraceRoofline, show_roofline
+from tests.support.printed import print_text
 
 Event = dict[str, Any]
 Imported = Callable[..., Run]
@@ -249,10 +246,8 @@ def test_arguments_that_are_none(imported: Imported) -> None:
 
 
 def test_the_text_of_a_group_fits_in_a_line(imported: Imported) -> None:
-    stream = io.StringIO()
-    payload = show_roofline(imported(one=recording(mm(10, 40, 1))))
-    write(Console(file=stream, width=100, highlight=False), payload)
-    _, _, below = stream.getvalue().partition("\ngroups\n")
+    text = print_text(show_roofline(imported(one=recording(mm(10, 40, 1)))))
+    _, _, below = text.partition("\ngroups\n")
     rows, _, _ = below.partition("\ngaps\n")
     (row,) = (line for line in rows.splitlines() if line.startswith("aten::mm"))
     assert "compute" in row

@@ -14,8 +14,13 @@ from stepscope.schema import Finding
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
-from stepscope.views.tensor_findings import NamingRules, TensorFinding, TensorOfFinding
-from stepscope.views.tensors import TensorsView, show_tensors
+from stepscope.views.tensors.tensors import (
+    NamingRules,
+    TensorFinding,
+    TensorOfFinding,
+    TensorsView,
+    show_tensors,
+)
 from tests.support.command import run_command
 from tests.support.fake_rule_inputs import FakeRuleInputs
 from tests.support.tensor_rows import add_tensors

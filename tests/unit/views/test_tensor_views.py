@@ -12,9 +12,9 @@ from stepscope.analysis import REDUCTIONS
 from stepscope.errors import UsageError
 from stepscope.run import Run, read_tensors
 from stepscope.testing import RunBuilder
-from stepscope.views import VIEWS, ViewOptions, tensor, tensor_heat
-from stepscope.views.tensor import show_tensor
-from stepscope.views.tensor_heat import show_tensor_heat
+from stepscope.views import VIEWS, ViewOptions
+from stepscope.views.tensors import tensor
+from stepscope.views.tensors.tensor import show_tensor, show_tensor_heat
 from tests.support.tensor_rows import add_tensors
 
 NAMES = ("stem.weight", "a.weight", "head.weight")
@@ -51,7 +51,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_a_heat_map_has_the_largest_value_of_a_column(
     run: Run, reduction: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tensor_heat, "MAX_COLUMNS", 3)
+    monkeypatch.setattr(tensor, "MAX_COLUMNS", 3)
     heat = show_tensor_heat(run, ViewOptions(reduction=reduction))
     assert (heat.first_step, heat.last_step) == ([0, 30, 60], [20, 50, 60])
     assert heat.columns == "each column is the maximum of up to 3 recorded steps"
@@ -82,7 +82,7 @@ def test_a_tensor_over_the_steps(run: Run, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_range_of_time(run: Run) -> None:
     heat = VIEWS["tensor-heat"](run, ViewOptions(from_ns=15 * 10**9, to_ns=35 * 10**9))
-    assert isinstance(heat, tensor_heat.TensorHeatView)
+    assert isinstance(heat, tensor.TensorHeatView)
     assert heat.first_step == [20, 30]
 
 
@@ -90,11 +90,7 @@ def test_a_range_of_time(run: Run) -> None:
     ("view", "options", "message"),
     [
         ("tensor", ViewOptions(name="a.weigth"), r"No tensor is called 'a.weigth'\. Did you mean"),
-        (
-            "tensor-heat",
-            ViewOptions(reduction="norm"),
-            "'norm' is no reduction; choose one of",
-        ),
+        ("tensor-heat", ViewOptions(reduction="norm"), "'norm' is no reduction; choose one of"),
         (
             "tensor-heat",
             ViewOptions(collection="biases"),

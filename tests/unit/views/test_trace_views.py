@@ -124,32 +124,33 @@ def no_events() -> dict[str, dict[str, Any]]:
     return {}
 
 
-@pytest.mark.parametrize("view", MINE)
 @pytest.mark.parametrize("drawn", [full, without_extras, no_events])
-def test_json_and_back(tmp_path: Path, drawn: Any, view: str) -> None:
+def test_json_and_back(tmp_path: Path, drawn: Any) -> None:
     run = write_run(tmp_path / "run", drawn(), drawn())
-    for by in VIEWS[view].by or (None,):
-        payload: Any = VIEWS[view](run, ViewOptions(by=by))
-        encoded = msgspec.json.encode(payload)
-        assert msgspec.json.decode(encoded, type=type(payload)) == payload
-        if view != "annotations":
-            assert [trace.rank for trace in payload.traces] == [0, 1]
+    for view in MINE:
+        for by in VIEWS[view].by or (None,):
+            payload: Any = VIEWS[view](run, ViewOptions(by=by))
+            encoded = msgspec.json.encode(payload)
+            assert msgspec.json.decode(encoded, type=type(payload)) == payload
+            if view != "annotations":
+                assert [trace.rank for trace in payload.traces] == [0, 1]
 
 
-@pytest.mark.parametrize("view", MINE)
-def test_a_run_without_recordings_says_so(tmp_path: Path, view: str) -> None:
-    payload: Any = VIEWS[view](write_run(tmp_path / "run"))
-    assert "no trace" in payload.missing
+def test_a_run_without_recordings_says_so(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    for view in MINE:
+        payload: Any = VIEWS[view](run)
+        assert "no trace" in payload.missing
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return write_run(tmp_path / "run", full())
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return write_run(tmp_path_factory.mktemp("full") / "run", full())
 
 
-@pytest.fixture
-def bare(tmp_path: Path) -> Run:
-    return write_run(tmp_path / "run", without_extras())
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return write_run(tmp_path_factory.mktemp("bare") / "run", without_extras())
 
 
 def only(run: Run, view: str, **options: Any) -> Any:

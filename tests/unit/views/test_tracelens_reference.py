@@ -20,7 +20,7 @@ import pytest
 from stepscope.analysis import RooflineGroup
 from stepscope.run import Run
 from stepscope.views import ViewOptions
-from stepscope.views.roofline import show_roofline
+from stepscope.views.operators.roofline import show_roofline
 from tests.support.imported_runs import REAL_TRACES
 
 Real = Callable[[str], Run]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
+import shutil
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from stepscope.cli.writers import write
 from stepscope.rule_feed import RULES_DOCUMENT, check_rules, choose_rules
 from stepscope.run import Run
 from stepscope.schema import RuleRecord
@@ -23,18 +21,15 @@ from stepscope.views.profiling_report import (
     make_report,
     report,
 )
-from stepscope.views.usage import UsageShares, show_usage
+from stepscope.views.profiling_report.usage import UsageShares, show_usage
 from tests.support.debugger_files import DebuggerOutput, event, kernel, operator, sample, step
-from tests.support.known_statistics import FIGURES, OPERATORS, TABLE
-from tests.support.report_runs import JOB_S, known_job, many_gpus
+from tests.support.known_statistics import FIGURES, TABLE
+from tests.support.printed import print_text
+from tests.support.report_runs import JOB_S, two_gpus
+from tests.support.shared_folder import SharedFolder
 
 MS = 1_000
 """Microseconds."""
-
-
-@pytest.fixture(scope="module")
-def known_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return known_job(tmp_path_factory.mktemp("known") / "run")
 
 
 def shares(charts: list[UsageShares]) -> dict[str, dict[str, float | None]]:
@@ -56,21 +51,6 @@ def test_job_nodes_and_operators_of_a_known_job(known_path: Path) -> None:
         "I/O wait": list(TABLE["io_wait_percent"]),
     }
     assert payload.node_notes[0].startswith("algo-1: median CPU utilization")
-    charts = shares(payload.framework)
-    # Drawn with 30% forward, 60% backward, 10% optimizer.
-    assert charts["TRAIN, EVAL and others"] == {"TRAIN": pytest.approx(1)}
-    assert charts["Forward and backward"] == {
-        "backward": pytest.approx(2 / 3, abs=1e-6),
-        "forward": pytest.approx(1 / 3, abs=1e-6),
-    }
-    assert charts["General framework operations"] == {
-        "backward": pytest.approx(0.6, abs=1e-6),
-        "forward": pytest.approx(0.3, abs=1e-6),
-        "optimizer": pytest.approx(0.1, abs=1e-6),
-    }
-    assert charts["Time by CPU operator"] == {
-        name: pytest.approx(percent / 100, abs=1e-4) for name, (_, percent) in OPERATORS.items()
-    }
     assert "The most expensive CPU operator was aten::conv2d with 19%." in payload.framework_notes
 
 
@@ -118,8 +98,13 @@ def test_debugger_files_have_modes_passes_and_operators_of_both_processors(tmp_p
     assert second == "algo-2 is well utilized: median GPU utilization 90.0%."
 
 
-def test_sentences_and_shares_are_those_of_the_report(tmp_path: Path) -> None:
-    run = Run(open_run(many_gpus(tmp_path / "run", gpus=2, seconds=300)))
+@pytest.fixture(scope="module")
+def gpus_path(shared_folder: SharedFolder) -> Path:
+    return shared_folder.make("reported-gpus", two_gpus)
+
+
+def test_sentences_and_shares_are_those_of_the_report(gpus_path: Path) -> None:
+    run = Run(open_run(gpus_path))
     payload, sections = show_usage(run), make_report(run, choose_report_rules()).sections
     by_id: dict[str, Section] = {section.id: section for section in sections}
     (listing,) = [block for block in by_id["system"].blocks if isinstance(block, Listing)]
@@ -128,15 +113,19 @@ def test_sentences_and_shares_are_those_of_the_report(tmp_path: Path) -> None:
         *by_id["framework"].blocks,
         *(b for s in by_id["framework"].sections for b in s.blocks),
     ]
+    pies = [block for block in drawn if isinstance(block, Pie)]
     assert [(chart.title, chart.share_of) for chart in payload.framework] == [
-        (block.title, block.share_of) for block in drawn if isinstance(block, Pie)
+        (pie.title, pie.share_of) for pie in pies
     ]
+    assert shares(payload.framework) == {
+        pie.title: {part.name: part.share_ratio for part in pie.slices} for pie in pies
+    }
 
 
 def test_findings_that_were_recorded_are_not_evaluated_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gpus_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = many_gpus(tmp_path / "run", gpus=1, seconds=300)
+    path = shutil.copytree(gpus_path, tmp_path / "run")
     evaluated = show_usage(Run(open_run(path)))
     checked = check_rules(open_run(path), choose_rules())
     record = RuleRecord(
@@ -156,8 +145,6 @@ def test_a_run_without_samples_steps_and_traces_says_what_is_missing(tmp_path: P
 
 
 def test_text(known_path: Path) -> None:
-    stream = io.StringIO()
-    write(Console(file=stream, width=100), VIEWS["usage"](Run(open_run(known_path))))
-    text = stream.getvalue()
+    text = print_text(VIEWS["usage"](Run(open_run(known_path))))
     assert "algo-1: median CPU utilization" in text
     assert "Forward and backward: backward 67%, forward 33%" in text

@@ -9,8 +9,7 @@ import pytest
 
 from stepscope.run import Run
 from stepscope.views import DEFAULTS, View, ViewOptions, registry
-from stepscope.views.options import RANGE_OPTIONS
-from stepscope.views.ranges import Ranged
+from stepscope.views.options import RANGE_OPTIONS, Ranged
 
 
 class ToyView(msgspec.Struct):
@@ -36,10 +35,10 @@ def offer(monkeypatch: pytest.MonkeyPatch, **values: str) -> dict[str, View]:
     return registry.installed_views()
 
 
-@pytest.mark.parametrize("name", registry.BUILT_IN_VIEWS)
-def test_a_view_that_accepts_a_range_shows_it(name: str) -> None:
-    view = registry.BUILT_IN_VIEWS[name]
-    if not name.startswith("timeline-"):  # these restrict the tracks that they draw themselves
+def test_a_view_that_accepts_a_range_shows_it() -> None:
+    for name, view in registry.BUILT_IN_VIEWS.items():
+        if name.startswith("timeline-"):  # these restrict the tracks that they draw themselves
+            continue
         is_ranged = issubclass(view.payload, Ranged)
         assert is_ranged == (set(RANGE_OPTIONS) <= set(view.uses)), (
             f"{view.payload.__name__} must be a subclass of Ranged if, and only if, {name} has "

@@ -15,11 +15,10 @@ from stepscope.schema import METRIC_TYPES, JobState
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
 from stepscope.views import VIEWS
-from stepscope.views.input_pipeline import NO_BATCHES, show_input_pipeline
-from stepscope.views.overview import show_overview
-from stepscope.views.steps import show_steps
+from stepscope.views.job.overview import show_overview
+from stepscope.views.steps.input_pipeline import NO_BATCHES, show_input_pipeline
+from stepscope.views.steps.steps import show_steps
 from stepscope.views.system import show_system
-from tests.support.imported_runs import import_into
 from tests.support.kineto_files import BASE_NS, trace, training
 
 MS = 1_000_000
@@ -63,16 +62,17 @@ def unmonitored(path: Path) -> RunBuilder:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return full(tmp_path / "run").open()
+def run(drawn_once: Callable[..., Run]) -> Run:
+    return drawn_once(full)
 
 
-@pytest.mark.parametrize("view", [name for name, view in VIEWS.items() if not view.needs])
 @pytest.mark.parametrize("draw", [full, only_marks, unmonitored, RunBuilder])
-def test_json_and_back(tmp_path: Path, draw: type[RunBuilder], view: str) -> None:
-    payload = VIEWS[view](draw(tmp_path / "run").open())
-    encoded = msgspec.json.encode(payload)
-    assert msgspec.json.decode(encoded, type=type(payload)) == payload
+def test_json_and_back(drawn_once: Callable[..., Run], draw: type[RunBuilder]) -> None:
+    for name, view in VIEWS.items():
+        if not view.needs:
+            payload = view(drawn_once(draw))
+            encoded = msgspec.json.encode(payload)
+            assert msgspec.json.decode(encoded, type=type(payload)) == payload, name
 
 
 @pytest.mark.seed("DBI-02")
@@ -101,8 +101,8 @@ def test_a_monitor_that_fell_silent(tmp_path: Path, state: JobState, lost: bool)
     assert (node.state, node.monitor_lost) == (state, lost)
 
 
-def test_without_gpus_their_use_is_unknown_not_zero(tmp_path: Path) -> None:
-    (node,) = show_overview(only_marks(tmp_path / "run").open()).nodes
+def test_without_gpus_their_use_is_unknown_not_zero(drawn_once: Callable[..., Run]) -> None:
+    (node,) = show_overview(drawn_once(only_marks)).nodes
     assert node.gpu_busy_ratio is None
     assert node.cpu_busy_ratio is None
 
@@ -126,8 +126,8 @@ def test_steps(run: Run) -> None:
     assert (waiting.p50_ns, waiting.mean_ns) == (60 * MS, pytest.approx((87 * 60 + 500) / 88 * MS))
 
 
-def test_marked_steps(tmp_path: Path) -> None:
-    (rank,) = show_steps(only_marks(tmp_path / "run").open()).ranks
+def test_marked_steps(drawn_once: Callable[..., Run]) -> None:
+    (rank,) = show_steps(drawn_once(only_marks)).ranks
     assert (rank.rank, rank.source, rank.step_count) == ("process 1000", "marked", 29)
     assert rank.outlier_steps == []
     assert {phase.name: phase.share_ratio for phase in rank.phases}["other"] == 1
@@ -168,17 +168,15 @@ def test_system(run: Run) -> None:
     assert (gpu.statistics.minimum, gpu.statistics.maximum) == (0.2, 0.6)
 
 
-def test_what_cannot_be_shown_says_why(tmp_path: Path) -> None:
-    run = unmonitored(tmp_path / "run").open()
+def test_what_cannot_be_shown_says_why(drawn_once: Callable[..., Run]) -> None:
+    run = drawn_once(unmonitored)
     assert show_steps(run).missing == "no complete training step was recorded"
     assert show_input_pipeline(run).missing == "no complete training step was recorded"
-    (rank,) = show_input_pipeline(only_marks(tmp_path / "other").open()).ranks
+    (rank,) = show_input_pipeline(drawn_once(only_marks)).ranks
     assert rank.missing == NO_BATCHES
 
 
-def test_a_run_of_recordings_that_show_no_work_has_no_verdict(
-    imported: Callable[..., Run],
-) -> None:
+def test_a_run_of_recordings_that_show_no_work_has_no_verdict(imported: Callable[..., Run]) -> None:
     event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1}
     payload = show_overview(
         imported(rank3=[{**event, "ts": 5, "dur": 7}, {**event, "ts": 20, "dur": 1}])
@@ -191,10 +189,8 @@ def test_a_run_of_recordings_that_show_no_work_has_no_verdict(
     assert payload.started_ns is None  # the file states no clock base
 
 
-def test_a_recording_starts_when_it_was_recorded(tmp_path: Path) -> None:
+def test_a_recording_starts_when_it_was_recorded(imported: Callable[..., Run]) -> None:
     """And not when it was imported."""
-    file = tmp_path / "trace.json"
-    file.write_bytes(trace(*training()))
-    payload = show_overview(import_into(tmp_path / "run", file))
+    payload = show_overview(imported(trace=trace(*training())))
     assert payload.started_ns == BASE_NS
     assert payload.created_ns > BASE_NS

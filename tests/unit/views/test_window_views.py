@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-from rich.console import Console
-
-from stepscope.cli.writers import write
 from stepscope.run import Run
 from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS, ViewOptions
-from stepscope.views.overview import RecordedWindow, show_overview
-from stepscope.views.steps import show_steps
+from stepscope.views.job.overview import RecordedWindow, show_overview
+from stepscope.views.steps.steps import show_steps
 from tests.support.drawn_trace import event, step
+from tests.support.printed import print_text
 
 ROUND = "forward 2 ( op:mm 2 ) | backward 3 | optimizer 4 | do 5"
 Imported = Callable[..., Run]
@@ -40,9 +36,7 @@ def watched(path: Path, **changes: Any) -> Run:
 
 
 def sentences(run: Run, view: str, **options: Any) -> str:
-    stream = io.StringIO()
-    write(Console(file=stream, width=1000), VIEWS[view](run, ViewOptions(**options)))
-    return stream.getvalue()
+    return print_text(VIEWS[view](run, ViewOptions(**options)), width=1000)
 
 
 def test_a_window_has_all_its_steps_by_their_numbers(tmp_path: Path) -> None:
@@ -60,40 +54,30 @@ def test_the_overview_says_what_a_window_is(tmp_path: Path) -> None:
     run = watched(tmp_path / "run")
     (payload,) = show_overview(run).recordings
     assert payload.window == RecordedWindow(
-        reason="requested",
-        depth="full",
-        options=["shapes", "flops"],
-        first_step=300,
-        step_count=2,
+        reason="requested", depth="full", options=["shapes", "flops"], first_step=300, step_count=2
     )
     assert "requested  300 to 301  full, shapes, flops" in sentences(run, "overview")
 
 
-@pytest.mark.parametrize(
-    ("view", "options", "ours", "theirs"),
-    [
+def test_advice_names_the_tool_that_made_the_recording(tmp_path: Path, imported: Imported) -> None:
+    own = watched(tmp_path / "watched")
+    foreign = imported(a=[step(1, 0, 9), event("cpu_op", "mm", 1, 5)])
+    for view, options, ours, theirs in (
         ("roofline", {}, "capture RUN --shapes", "record_shapes=True"),
         ("operators", {"by": "shape"}, "capture RUN --shapes", "record_shapes=True"),
         ("operators", {"by": "stack"}, "capture RUN --stacks", "with_stack=True"),
         ("memory", {}, "capture RUN --memory", "profile_memory=True"),
         ("modules", {}, "capture RUN --modules", "with_modules=True"),
         ("gpu-time", {}, "when the job uses a GPU", "ProfilerActivity.CUDA"),
-    ],
-)
-def test_advice_names_the_tool_that_made_the_recording(
-    tmp_path: Path, imported: Imported, view: str, options: Any, ours: str, theirs: str
-) -> None:
-    of_stepscope = sentences(watched(tmp_path / "watched"), view, **options)
-    of_another = sentences(
-        imported(a=[step(1, 0, 9), event("cpu_op", "mm", 1, 5)]), view, **options
-    )
-    assert ours in of_stepscope
-    assert theirs not in of_stepscope
-    assert theirs in of_another
-    assert "stepscope capture" not in of_another
+    ):
+        of_stepscope, of_another = (sentences(run, view, **options) for run in (own, foreign))
+        assert ours in of_stepscope
+        assert theirs not in of_stepscope
+        assert theirs in of_another
+        assert "stepscope capture" not in of_another
 
 
-@pytest.mark.parametrize("view", ["steps", "gpu-time", "kernels", "launches", "idle"])
-def test_a_light_window_without_device_work_says_why_it_is_empty(tmp_path: Path, view: str) -> None:
+def test_a_light_window_without_device_work_says_why_it_is_empty(tmp_path: Path) -> None:
     run = watched(tmp_path / "run", depth="light", options=[])
-    assert "open one with `stepscope capture RUN --full`" in sentences(run, view)
+    for view in ("steps", "gpu-time", "kernels", "launches", "idle"):
+        assert "open one with `stepscope capture RUN --full`" in sentences(run, view), view

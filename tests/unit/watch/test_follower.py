@@ -1,4 +1,4 @@
-"""Rule evaluation on a run that grows between reads: complete scans are evaluated, once."""
+"""Rules on a growing run: complete scans are evaluated, once, within a budget of reading."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
 from stepscope.rule_feed import RULES_DOCUMENT
 from stepscope.rules import IncrementalRule, Rule, RuleInputs
+from stepscope.rules.base import Trigger
 from stepscope.rules.parameters import NoParameters
-from stepscope.rules.trigger import Trigger
 from stepscope.schema import Finding, JobState, JobStatus, RuleRecord, RuleStatus
 from stepscope.store import DictColumn, RunReader, RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
+from stepscope.watch.config import ReadingBudget
 from stepscope.watch.follower import Follower, follow_records
-from stepscope.watch.reading_budget import ReadingBudget
+from tests.support.store_rows import samples
 
 SECOND_NS = 1_000_000_000
 SCAN_NS = 10 * SECOND_NS
@@ -34,8 +34,8 @@ class Busy(IncrementalRule[NoParameters, Trigger]):
         return Trigger()
 
     def update(self, state: Trigger, inputs: RuleInputs) -> Trigger:
-        for samples in inputs.series("gpu_busy_ratio").values():
-            busy_ns = samples.t_ns[samples.value > 0.9]
+        for series in inputs.series("gpu_busy_ratio").values():
+            busy_ns = series.t_ns[series.value > 0.9]
             state.add_times(inputs, busy_ns)
             state.cover(busy_ns, busy_ns)
         return state
@@ -66,33 +66,16 @@ class GrowingRun:
         """Add samples of some more seconds, and a heartbeat."""
         times = EPOCH_NS + np.arange(self.second, self.second + seconds) * SECOND_NS
         self.second += seconds
-        count = len(times)
+        rows = samples(times, ["gpu_busy_ratio"] * seconds)
+        rows |= {"device": DictColumn.constant("0", seconds), "value": np.full(seconds, busy)}
+        status = JobStatus(
+            state=state or JobState.IN_PROGRESS,
+            heartbeat_ns=EPOCH_NS + self.second * SECOND_NS,
+            started_ns=EPOCH_NS,
+        )
         with RunWriter(self.path, "n0") as writer:
-            writer.append(
-                "metrics",
-                {
-                    **{
-                        name: DictColumn.constant(value, count)
-                        for name, value in {
-                            "node": "n0",
-                            "process": "1-1-0",
-                            "log": "1f",
-                            "metric": "gpu_busy_ratio",
-                            "device": "0",
-                        }.items()
-                    },
-                    "seq": times,
-                    "t_ns": times,
-                    "value": np.full(count, busy),
-                },
-            )
-            writer.put_status(
-                JobStatus(
-                    state=state or JobState.IN_PROGRESS,
-                    heartbeat_ns=EPOCH_NS + self.second * SECOND_NS,
-                    started_ns=EPOCH_NS,
-                )
-            )
+            writer.append("metrics", rows | {"seq": times})
+            writer.put_status(status)
 
     def follower(self, *rules: Rule[Any], **options: Any) -> Follower:
         options.setdefault("is_abandoned", lambda: False)
@@ -258,20 +241,17 @@ def test_a_finished_run_is_evaluated_once(run: GrowingRun) -> None:
     assert [r.progress for r in records] == ["ended"]
 
 
-def test_records_of_a_watch_process_are_used(run: GrowingRun) -> None:
-    def record(end_s: int, progress: str) -> Callable[[], None]:
-        def write() -> None:
-            document = RuleRecord(
-                progress=progress,  # type: ignore[arg-type]
-                end_ns=EPOCH_NS + end_s * SECOND_NS,
-                scan_ns=SCAN_NS,
-                written_ns=time.time_ns(),
-                findings=[],
-            )
-            with RunWriter(run.path, "n0") as writer:
-                writer.put_document("findings", RULES_DOCUMENT, document)
+def put_record(run: GrowingRun, **fields: Any) -> RuleRecord:
+    document = RuleRecord(**({"scan_ns": SCAN_NS, "findings": []} | fields))
+    with RunWriter(run.path, "n0") as writer:
+        writer.put_document("findings", RULES_DOCUMENT, document)
+    return document
 
-        return write
+
+def test_records_of_a_watch_process_are_used(run: GrowingRun) -> None:
+    def record(end_s: int, progress: str) -> Callable[[], object]:
+        end_ns = EPOCH_NS + end_s * SECOND_NS
+        return lambda: put_record(run, progress=progress, end_ns=end_ns, written_ns=time.time_ns())
 
     record(10, "running")()
     pause = script(lambda: None, record(20, "running"), record(23, "ended"))
@@ -282,17 +262,57 @@ def test_records_of_a_watch_process_are_used(run: GrowingRun) -> None:
 
 def test_a_stale_record_is_not_waited_for(run: GrowingRun) -> None:
     run.grow(15, busy=1.0, state=JobState.COMPLETED)
-    old = RuleRecord(
-        progress="running", end_ns=None, scan_ns=SCAN_NS, written_ns=EPOCH_NS, findings=[]
-    )
-    with RunWriter(run.path, "n0") as writer:
-        writer.put_document("findings", RULES_DOCUMENT, old)
+    old = put_record(run, progress="running", end_ns=None, written_ns=EPOCH_NS)
     reader = open_run(run.path)
     records = list(follow_records(reader, lambda: [Busy()], scan_ns=SCAN_NS, pause=script()))
     assert [r.progress for r in records] == ["running", "ended"]
-    assert msgspec.structs.replace(records[0]) == old
+    assert records[0] == old
     assert records[1].fired
 
 
 def _unexpected() -> list[Rule[Any]]:
     raise AssertionError("the watch process evaluates the rules")
+
+
+class Reading:
+    """Operations of a given cost, each as soon as the budget allows it."""
+
+    def __init__(self, max_share: float, *, interval_s: float = 0.0, credit_s: float = 0.0) -> None:
+        self.now_s = self.cpu_s = 0.0
+        self.budget = ReadingBudget(
+            max_share,
+            interval_s=interval_s,
+            credit_s=credit_s,
+            clock=lambda: self.now_s,
+            cpu_clock=lambda: self.cpu_s,
+        )
+
+    def read(self, cost_s: float, *, every_s: float) -> float:
+        """Read once; returns the wait before."""
+        self.now_s += every_s
+        wait_s = self.budget.wait_s
+        self.now_s += wait_s
+        assert self.budget.allows
+        with self.budget.spending():
+            self.cpu_s += cost_s
+            self.now_s += cost_s
+        return wait_s
+
+
+def test_each_reading_keeps_the_share() -> None:
+    reading = Reading(0.1, interval_s=3)
+    reading.read(1, every_s=0)
+    assert reading.budget.wait_s == pytest.approx(10)
+    reading.read(0.1, every_s=0)
+    assert reading.budget.wait_s == pytest.approx(3)
+
+
+def test_a_credit_pays_for_the_first_readings_and_the_average_is_kept() -> None:
+    reading = Reading(0.01, credit_s=300)
+    waits = [reading.read(0.1, every_s=5) for _ in range(1000)]
+    assert waits[:20] == [0] * 20  # 100 s of 2% are 1 s more than the share, of 3 s
+    assert waits[-1] == pytest.approx(0.1 / 0.01 - 5 - 0.1)
+    paid_s = reading.cpu_s - 0.1 - 300 * 0.01  # before the last reading
+    assert paid_s / reading.now_s <= 0.01
+    reading.now_s += 10_000  # no more credit than that of the period
+    assert sum(reading.read(0.1, every_s=0) == 0 for _ in range(100)) == pytest.approx(31, abs=1)

@@ -1,10 +1,11 @@
-"""Actions with real receivers: they work, or fail with a sentence that gives the reason."""
+"""Actions with real receivers, and their deliveries: once each, again after failures."""
 
 from __future__ import annotations
 
 import json
 import socket
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import msgspec
 import pytest
 
 from stepscope.errors import UsageError
+from stepscope.schema import Delivery, DeliveryState
 from stepscope.watch.actions import (
     ActionError,
     Alert,
@@ -22,7 +24,8 @@ from stepscope.watch.actions import (
     StopJob,
     make_notifier,
 )
-from stepscope.watch.stop_request import read_stop_request
+from stepscope.watch.config import ActionConfig, read_stop_request
+from stepscope.watch.deliveries import Deliveries, Retry
 from tests.support.waiting import wait_until
 from tests.support.webhooks import receiving
 
@@ -37,62 +40,39 @@ def test_a_webhook_gets_the_finding(receiver: Any, make: Make) -> None:
     assert body["text"] == "Slow fired in run-1: rank 0 is slow."
 
 
-def test_a_webhook_that_returns_500(receiver: Any, make: Make) -> None:
-    receiver.responses = [500]
+def test_a_webhook_that_fails(receiver: Any, make: Make) -> None:
+    receiver.responses = [500, 0]
     with pytest.raises(ActionError, match="the webhook returned 500"):
         PostWebhook(receiver.url).act(make())
-
-
-def test_a_webhook_that_refuses(make: Make) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    with pytest.raises(ActionError, match="Connection refused"):
-        PostWebhook(f"http://127.0.0.1:{port}/").act(make())
-
-
-def test_a_webhook_that_hangs(receiver: Any, make: Make) -> None:
-    receiver.responses = [0]
     with pytest.raises(ActionError, match="timed out"):
         PostWebhook(receiver.url, timeout_s=0.2).act(make())
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        silent = f"http://127.0.0.1:{server.getsockname()[1]}/"
+        with pytest.raises(ActionError, match="timed out"):
+            PostWebhook(silent, timeout_s=0.2).act(make())
+    with pytest.raises(ActionError, match="Connection refused"):
+        PostWebhook(silent).act(make())
 
 
-def test_a_webhook_that_speaks_no_http(make: Make) -> None:
-    with (
-        socket.create_server(("127.0.0.1", 0)) as server,
-        pytest.raises(ActionError, match="timed out"),
-    ):
-        PostWebhook(f"http://127.0.0.1:{server.getsockname()[1]}/", timeout_s=0.2).act(make())
+def test_redirects_of_a_webhook(receiver: Any, make: Make) -> None:
+    """Not to another scheme; the second request of one to the same scheme is a GET."""
+    with receiving() as other:
+        for target, message in (
+            ("ftp://127.0.0.1/", r"redirects from http to ftp|Redirection"),
+            ("file:///etc/hosts", r"redirects from http to ftp|Redirection"),
+            (other.url, "501"),
+        ):
+            receiver.responses, receiver.location = [302], target
+            with pytest.raises(ActionError, match=message):
+                PostWebhook(receiver.url).act(make())
 
 
-@pytest.mark.parametrize("target", ["ftp://127.0.0.1/", "file:///etc/hosts"])
-def test_a_webhook_may_not_redirect_to_another_scheme(
-    receiver: Any, make: Make, target: str
-) -> None:
-    receiver.responses, receiver.location = [302], target
-    with pytest.raises(ActionError, match=r"redirects from http to ftp|Redirection"):
-        PostWebhook(receiver.url).act(make())
+METADATA = ["169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]", "[fd00:ec2::254]"]
 
 
-def test_a_webhook_may_redirect_to_the_same_scheme(receiver: Any, make: Make) -> None:
-    with receiving() as target:
-        receiver.responses, receiver.location = [302], target.url
-        with pytest.raises(ActionError, match="501"):  # the second request is a GET
-            PostWebhook(receiver.url).act(make())
-
-
-@pytest.mark.parametrize(
-    "host",
-    [
-        "169.254.169.254",
-        "[fe80::1]",
-        "[::ffff:169.254.169.254]",
-        "[fd00:ec2::254]",
-        "metadata.test",
-    ],
-)
-@pytest.mark.parametrize("is_redirect", [False, True])
+@pytest.mark.parametrize("host", [*METADATA, "metadata.test"])
 def test_a_webhook_never_reaches_a_metadata_service(
-    receiver: Any, make: Make, monkeypatch: pytest.MonkeyPatch, host: str, *, is_redirect: bool
+    receiver: Any, make: Make, monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
     resolve = socket.getaddrinfo
 
@@ -102,10 +82,10 @@ def test_a_webhook_never_reaches_a_metadata_service(
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve_metadata)
     url = f"http://{host}/latest/meta-data/"
-    if is_redirect:
-        receiver.responses, receiver.location = [302], url
-    with pytest.raises(ActionError, match="link-local"):
-        PostWebhook(receiver.url if is_redirect else url, timeout_s=0.2).act(make())
+    receiver.responses, receiver.location = [302], url
+    for address in (url, receiver.url):  # at once, and by a redirect
+        with pytest.raises(ActionError, match="link-local"):
+            PostWebhook(address, timeout_s=0.2).act(make())
 
 
 def test_an_error_does_not_tell_the_secret_of_a_webhook(make: Make) -> None:
@@ -126,14 +106,9 @@ def test_a_command_gets_the_finding(tmp_path: Path, make: Make) -> None:
 def test_a_command_that_fails(make: Make) -> None:
     with pytest.raises(ActionError, match="the command exited with status 7"):
         RunCommand("exit 7").act(make())
-
-
-def test_a_command_that_is_too_long_for_the_kernel(make: Make) -> None:
     with pytest.raises(ActionError, match="cannot start the command: Argument list too long"):
         RunCommand("true " + "x" * 3_000_000).act(make())
-
-
-def test_a_command_need_not_read_its_input(make: Make) -> None:
+    # It need not read its input.
     RunCommand("exec <&-; true").act(make(sentences=["It is slow."] * 100_000))
 
 
@@ -154,7 +129,6 @@ def test_a_stop_reaches_the_launcher(tmp_path: Path, make: Make) -> None:
     assert read_stop_request(path) is None
     StopJob(str(path)).act(make("Slow"))
     request = read_stop_request(path)
-    assert request is not None
     assert request.rule == "Slow"
     with pytest.raises(ActionError, match="cannot send the stop request"):
         StopJob(str(tmp_path / "missing" / "request.json")).act(make())
@@ -195,3 +169,144 @@ def test_a_note_that_is_not_delivered(make: Make) -> None:
     pytest.importorskip("apprise")
     with pytest.raises(ActionError, match="apprise could not deliver the message"):
         Notify("json://127.0.0.1:9/").act(make())
+
+
+QUICK = Retry(tries=3, first_wait_s=0.001)
+HOOK = ActionConfig(kind="webhook", address="", target="hook")
+STOP = ActionConfig(kind="stop", address="", target="the job", rules=["Slow"])
+
+
+class Recorder:
+    """Action that records its alerts, and fails a number of times first."""
+
+    def __init__(self, failures: int = 0, error: Exception | None = None) -> None:
+        self.acted: list[str] = []
+        self.failures = failures
+        self.error = error or ActionError("no")
+
+    def act(self, alert: Alert) -> None:
+        self.acted.append(alert.rule)
+        if len(self.acted) <= self.failures:
+            raise self.error
+
+
+def settled(deliveries: Deliveries) -> list[Delivery]:
+    wait_until(lambda: not deliveries.has_pending, timeout_s=10, waiting_for="delivery")
+    return deliveries.entries
+
+
+def test_each_finding_goes_once_to_each_action(make: Make) -> None:
+    hook, stop = Recorder(), Recorder()
+    deliveries = Deliveries([(HOOK, hook), (STOP, stop)], retry=QUICK)
+    for _ in range(3):
+        for rule in ("Slow", "Hot"):
+            deliveries.announce(make(rule))
+    assert {(entry.action, entry.rule, entry.state) for entry in settled(deliveries)} == {
+        ("webhook", "Slow", DeliveryState.SENT),
+        ("webhook", "Hot", DeliveryState.SENT),
+        ("stop", "Slow", DeliveryState.SENT),
+    }
+    assert hook.acted == ["Slow", "Hot"]
+    assert stop.acted == ["Slow"]
+
+
+def test_a_failed_delivery_is_retried(make: Make) -> None:
+    hook = Recorder(failures=2)
+    deliveries = Deliveries([(HOOK, hook)], retry=QUICK)
+    deliveries.announce(make())
+    (entry,) = settled(deliveries)
+    assert (entry.state, entry.try_count, entry.error) == (DeliveryState.SENT, 3, None)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [(None, "no"), (KeyError("who"), "KeyError: 'who'")],
+    ids=["reported", "a bug"],
+)
+def test_it_is_given_up_after_some_tries(error: Exception, message: str, make: Make) -> None:
+    hook = Recorder(failures=99, error=error)
+    deliveries = Deliveries([(HOOK, hook)], retry=QUICK)
+    deliveries.announce(make())
+    (entry,) = settled(deliveries)
+    assert (entry.state, entry.try_count, entry.error) == (DeliveryState.FAILED, 3, message)
+
+
+def test_waits_grow() -> None:
+    assert [Retry().wait_s(failures) for failures in (1, 2, 3, 4)] == [1, 2, 4, 8]
+
+
+def test_a_delivery_that_waits_for_its_retry_delays_no_other(make: Make) -> None:
+    hook = Recorder(failures=1)
+    deliveries = Deliveries([(HOOK, hook)], retry=Retry(first_wait_s=0.5))
+    deliveries.announce(make("Slow"))
+    deliveries.announce(make("Hot"))
+    settled(deliveries)
+    assert hook.acted == ["Slow", "Hot", "Slow"]
+
+
+def test_an_action_that_hangs_blocks_no_other(make: Make) -> None:
+    class Hanging:
+        def act(self, alert: Alert) -> None:
+            released.wait(30)
+
+    released, hook = threading.Event(), Recorder()
+    deliveries = Deliveries([(STOP, Hanging()), (HOOK, hook)], retry=QUICK)
+    deliveries.announce(make())
+    wait_until(lambda: hook.acted, timeout_s=10)
+    assert deliveries.has_pending
+    deliveries.give_up()
+    states = {entry.action: entry.state for entry in deliveries.entries}
+    assert states == {"stop": DeliveryState.FAILED, "webhook": DeliveryState.SENT}
+    released.set()
+
+
+def test_a_full_queue_is_reported(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hanging:
+        def act(self, alert: Alert) -> None:
+            started.set()
+            released.wait(30)
+
+    monkeypatch.setattr("stepscope.watch.deliveries.MAX_QUEUED", 1)
+    released, started = threading.Event(), threading.Event()
+    deliveries = Deliveries([(HOOK, Hanging())], retry=QUICK)
+    deliveries.announce(make("A"))
+    assert started.wait(10)
+    deliveries.announce(make("B"))
+    deliveries.announce(make("C"))
+    assert deliveries.entries[2].error == "the queue of 1 alerts is full"
+    released.set()
+
+
+def test_another_process_repeats_only_pending_deliveries(make: Make) -> None:
+    def entry(rule: str, state: DeliveryState) -> Delivery:
+        return Delivery(action="webhook", number=0, target="hook", rule=rule, state=state)
+
+    earlier = [
+        entry("Sent", DeliveryState.SENT),
+        entry("Failed", DeliveryState.FAILED),
+        entry("Pending", DeliveryState.PENDING),
+    ]
+    hook = Recorder()
+    deliveries = Deliveries([(HOOK, hook)], earlier=earlier, retry=QUICK)
+    for delivery in earlier:
+        deliveries.announce(make(delivery.rule))
+    settled(deliveries)
+    assert hook.acted == ["Pending"]
+
+
+def test_a_job_that_has_ended_is_not_stopped(make: Make) -> None:
+    stop = Recorder()
+    deliveries = Deliveries([(STOP, stop)], retry=QUICK)
+    deliveries.announce(make(), stop_obstacle="the job has already ended")
+    assert deliveries.entries[0].error == "the job has already ended"
+    assert stop.acted == []
+
+
+def test_every_change_is_reported(make: Make) -> None:
+    changes: list[int] = []
+    deliveries = Deliveries(
+        [(HOOK, Recorder(failures=1))], on_change=lambda: changes.append(1), retry=QUICK
+    )
+    deliveries.announce(make())
+    settled(deliveries)
+    assert len(changes) == 3  # started, failed, sent

@@ -1,11 +1,13 @@
-"""Watch process as the launcher starts it, on a recorded run, with real receivers."""
+"""Watch process as the launcher starts it, with real receivers and a report."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +16,25 @@ import pytest
 
 from stepscope.rule_feed import recorded_rules
 from stepscope.schema import (
+    STUCK,
+    CalledCollective,
     ConfigurationDecision,
     ConfigurationRequest,
     DeliveryState,
     JobConfiguration,
     JobState,
+    RankAccount,
+    RankState,
     RuleRecord,
     RuleSelection,
     RuleStatus,
+    StuckNode,
 )
 from stepscope.store import ConfigurationChanges, RunWriter, open_run
 from stepscope.testing import RunBuilder
-from stepscope.watch.config import ActionConfig, WatchConfig
+from stepscope.watch import live, process as report_file
+from stepscope.watch.config import ActionConfig, LeaseWatch, WatchConfig
+from stepscope.watch.process import ReportFile, Watch
 from tests.support.waiting import wait_until
 
 LOADING = "wait 600 | forward 120 | backward 200 | optimizer 80"
@@ -83,22 +92,19 @@ def test_a_finished_run_is_evaluated_recorded_and_delivered_once(
         kind="stop", address=str(stop_request), target="the job", rules=["DataloaderBottleneck"]
     )
     for _ in range(2):  # the second process resumes from the record of the first
-        assert watch(run, stop, hook(receiver.url)).wait(30) == 0
-    assert len(receiver.bodies) == 1
+        assert watch(run, stop, hook(receiver.url), shown="s3://bucket/a").wait(120) == 0
+    (body,) = receiver.bodies
     assert not stop_request.exists()
     result = record(run)
     assert result.progress == "ended"
     assert [finding.rule for finding in result.fired] == ["DataloaderBottleneck"]
-    assert receiver.bodies[0]["recorded_ns"] == result.recorded_ns["DataloaderBottleneck"]
+    # An alert names the run as its user does.
+    assert body["run"] == "s3://bucket/a"
+    assert body["recorded_ns"] == result.recorded_ns["DataloaderBottleneck"]
     assert [(delivery.action, delivery.state) for delivery in result.deliveries] == [
         ("stop", DeliveryState.FAILED),
         ("webhook", DeliveryState.SENT),
     ]
-
-
-def test_an_alert_names_the_run_as_its_user_does(loading: RunBuilder, receiver: Any) -> None:
-    assert watch(loading.write(), hook(receiver.url), shown="s3://bucket/a").wait(30) == 0
-    assert [body["run"] for body in receiver.bodies] == ["s3://bucket/a"]
 
 
 def test_a_process_started_after_kill_9_repeats_nothing(loading: RunBuilder, receiver: Any) -> None:
@@ -117,7 +123,7 @@ def test_a_process_started_after_kill_9_repeats_nothing(loading: RunBuilder, rec
     second = watch(run, hook(receiver.url))
     wait_until(lambda: record(run).written_ns > before.written_ns)
     second.send_signal(signal.SIGTERM)
-    assert second.wait(30) == 0
+    assert second.wait(120) == 0
     assert len(receiver.bodies) == 1
     assert record(run).recorded_ns == before.recorded_ns
 
@@ -142,7 +148,7 @@ def test_it_ends_when_its_launcher_has_exited_and_there_are_no_heartbeats(
     loading.status(JobState.IN_PROGRESS, heartbeat_ns=loading.end_ns)  # years ago
     run = loading.write()
     high_threshold = ["DataloaderBottleneck.threshold=90"]
-    assert watch(run, launcher_pid=1, assignments=high_threshold).wait(30) == 0
+    assert watch(run, launcher_pid=1, assignments=high_threshold).wait(120) == 0
     result = record(run)
     assert result.progress == "stopped"
     assert result.findings[0].status is RuleStatus.STOPPED
@@ -184,7 +190,7 @@ def test_changed_rules_are_evaluated_from_the_start_of_the_run(loading: RunBuild
     assert "the rules could not be changed: File not found" in record(run).notes[0]
     assert [f.rule for f in record(run).findings] == selection.names
     successor.send_signal(signal.SIGTERM)
-    assert successor.wait(30) == 0
+    assert successor.wait(120) == 0
 
 
 def test_a_custom_rule_that_fails(loading: RunBuilder, tmp_path: Path) -> None:
@@ -197,7 +203,7 @@ def test_a_custom_rule_that_fails(loading: RunBuilder, tmp_path: Path) -> None:
     )
     run = loading.write()
     rules = [f"{module}:Wrong", f"{module}:Strange", "DataloaderBottleneck"]
-    assert watch(run, names=rules).wait(30) == 0
+    assert watch(run, names=rules).wait(120) == 0
     wrong, strange, loader = record(run).findings
     assert wrong.error == "ZeroDivisionError: division by zero"
     assert strange.status is RuleStatus.ERROR
@@ -220,5 +226,78 @@ def test_a_run_that_cannot_be_written_temporarily(loading: RunBuilder) -> None:
     wait_until(lambda: document.parent.stat().st_mtime_ns != unchanged_ns, waiting_for="no attempt")
     assert process.poll() is None
     document.rmdir()
-    assert process.wait(30) == 0
+    assert process.wait(120) == 0
     assert record(run).progress == "ended"
+
+
+RULES = RuleSelection(names=["StepOutlier"])
+
+
+def read_time(path: Path) -> int:
+    return int(json.loads(path.read_text())["made_ns"]) if path.exists() else 0
+
+
+@pytest.mark.seed("DBR-01")
+def test_a_report_is_refreshed_only_as_often_as_its_share_of_the_time_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_file, "MAX_SHARE", 1e6)
+    run = RunBuilder(tmp_path / "run")
+    run.rank().draw("forward 300 | optimizer 80", 30)
+    path = tmp_path / "report.json"
+    report = ReportFile(str(run.write()), str(path))
+    times_ns = [0]
+    for _ in range(2):
+        report.refresh(RULES)
+        process = report._process
+        report.refresh(RULES)
+        assert report._process is process, "one process at a time"
+        assert process.wait() == 0
+        times_ns.append(read_time(path))
+    monkeypatch.setattr(report_file, "MAX_SHARE", 1e-6)
+    report.refresh(RULES)
+    assert report._process is None
+    report.finish(RULES)
+    assert read_time(path) > times_ns[2] > times_ns[1] > 0
+
+
+def make_rank(rank: int, *, has_called: bool) -> RankAccount:
+    calls = [CalledCollective(group="0", number=1, kind="barrier")]
+    if has_called:
+        calls.append(CalledCollective(group="0", number=2, kind="barrier", has_ended=False))
+    return RankAccount(rank=rank, process="", pid=1, state=RankState.ANSWERED, calls=calls)
+
+
+def test_each_time_that_a_job_is_stuck_is_told_once(
+    new_run: Callable[..., RunBuilder], receiver: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "READ_INTERVAL_S", 0)
+    builder = new_run()
+    builder.rank(0).draw("forward 10", 5)
+    run = builder.write()
+    watch = Watch(
+        WatchConfig(
+            run=str(run),
+            launcher_pid=os.getpid(),
+            scan_ns=10 * SECOND_NS,
+            selection=RuleSelection(names=["StepOutlier"]),
+            actions=[ActionConfig(kind="webhook", address=receiver.url, target="receiver")],
+        ),
+        LeaseWatch(str(run), None),
+    )
+    for number in range(1, 3):
+        for resolved_ns in (None, None, 400 * SECOND_NS):
+            account = StuckNode(
+                node="n0",
+                since_ns=100 * number * SECOND_NS,
+                seen_ns=(100 * number + 40) * SECOND_NS,
+                resolved_ns=resolved_ns,
+                limit_ns=30 * SECOND_NS,
+                groups={"0": [0, 1]},
+                ranks=[make_rank(0, has_called=True), make_rank(1, has_called=False)],
+            )
+            with RunWriter(run, "n0") as writer:
+                writer.put_document(STUCK, "n0", account)
+            watch._announce_stuck()
+            wait_until(lambda: not watch._deliveries.has_pending)
+        assert len(receiver.bodies) == number, "once per time"

@@ -1,7 +1,7 @@
 // Dialog that changes the recording of a running job: sampling interval, windows and rules.
 import { useEffect, useRef, useState } from "preact/hooks";
 
-import { RequestError, get, post } from "../api/client";
+import { RequestError, get, post } from "../base/client";
 import type { ConfigureAccepted, ConfigureProgress, ConfigureRequest } from "../api/server";
 import type { ConfigurationView } from "../api/views";
 import { duration } from "../base/quantities";

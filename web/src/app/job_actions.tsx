@@ -2,7 +2,7 @@
 import { Camera, Download, Settings2, Square } from "lucide";
 import { useEffect, useState } from "preact/hooks";
 
-import { RequestError, get, post } from "../api/client";
+import { RequestError, get, post } from "../base/client";
 import type { CaptureAccepted, CaptureProgress, CaptureRequest, RunSession, StopAccepted } from "../api/server";
 import { countOf } from "../base/quantities";
 import { sentence } from "../base/text";

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import type { ViewDescription } from "../api/schema";
+import type { ViewDescription } from "../state/schema";
 import { JOBS, SCREENS, otherScreens, screenOf } from "./screens";
 
 const view = (name: string): ViewDescription => ({ name, title: name.toUpperCase() }) as ViewDescription;

@@ -6,7 +6,7 @@ import {
 import type { IconNode } from "lucide";
 import type { ComponentType } from "preact";
 
-import type { ViewDescription } from "../api/schema";
+import type { ViewDescription } from "../state/schema";
 import type { Views } from "../api/views";
 
 export interface ScreenEntry {

@@ -2,7 +2,7 @@
 import { render } from "preact";
 import { beforeEach, describe, expect, test, vi } from "vitest";
 
-import type { JsonObject, OpenApi } from "../api/schema";
+import type { JsonObject, OpenApi } from "../state/schema";
 import type { FigurePanel } from "../charts/figure_panel";
 
 vi.stubGlobal("matchMedia", () => ({ matches: false, addEventListener: vi.fn() }));
@@ -13,7 +13,7 @@ vi.stubGlobal("ResizeObserver", class {
 });
 vi.mock("../charts/figure_panel", () => ({ FigurePanel: ({ block }: Parameters<typeof FigurePanel>[0]) => <h2>{block.title}</h2> }));
 
-const { describeViews } = await import("../api/schema");
+const { describeViews } = await import("../state/schema");
 const { PayloadView, columnsOf, curve } = await import("./payload");
 
 const DOCUMENT: OpenApi = {

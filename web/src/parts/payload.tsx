@@ -8,7 +8,7 @@
 import type { ComponentChildren } from "preact";
 
 import type { FieldLabel } from "../api/labels";
-import type { Json, JsonObject, Structure } from "../api/schema";
+import type { Json, JsonObject, Structure } from "../state/schema";
 import type { QualityNote, TimeRange } from "../api/views";
 import { MISSING } from "../base/quantities";
 import { capitalize } from "../base/text";

@@ -1,7 +1,7 @@
 // Screens on one trace at a time: selection, quality notes and missing data.
 import type { ComponentChildren } from "preact";
 
-import type { Options } from "../api/client";
+import type { Options } from "../base/client";
 import type { QualityNote, RecordingName, TimeRange, Views } from "../api/views";
 import { countOf } from "../base/quantities";
 import { useView, useWholeView } from "../state/fetch";

@@ -1,6 +1,6 @@
 // Screen of a view that no other screen draws, from the labels of its fields.
-import type { Options } from "../api/client";
-import type { JsonObject, ViewDescription, ViewOption } from "../api/schema";
+import type { Options } from "../base/client";
+import type { JsonObject, ViewDescription, ViewOption } from "../state/schema";
 import { capitalize, words } from "../base/text";
 import { PayloadView } from "../parts/payload";
 import { TraceSelect, selectedTrace, useTraces } from "../parts/trace_screen";

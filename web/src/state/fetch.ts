@@ -1,7 +1,7 @@
 // Payloads of screens: the last payload stays on screen until a newer one arrives.
 import { useEffect, useRef, useState } from "preact/hooks";
 
-import { RequestError, get, query, type Resource, type Options } from "../api/client";
+import { RequestError, get, query, type Resource, type Options } from "../base/client";
 import type { Views } from "../api/views";
 import { revision } from "./live";
 import { param, run } from "./url";

@@ -1,7 +1,7 @@
 // Imports of traces that this page has requested, and their progress.
 import { signal } from "@preact/signals";
 
-import { get, post, postFile } from "../api/client";
+import { get, post, postFile } from "../base/client";
 import type { ImportProgress, ImportRequest } from "../api/server";
 
 const POLL_MS = 500;

@@ -1,7 +1,7 @@
 // List of jobs, requested again when the server announces a change.
 import { signal } from "@preact/signals";
 
-import type { Resource } from "../api/client";
+import type { Resource } from "../base/client";
 import type { Jobs } from "../api/views";
 import { useGet } from "./fetch";
 

@@ -3,7 +3,7 @@
 // height until its payloads arrive: it is scrolled to its position whenever it grows, until it is
 // complete or the reader acts.
 
-import { countPendingRequests } from "../api/client";
+import { countPendingRequests } from "../base/client";
 
 /** Upper bound of the time in which a restored page may still move. */
 const MAX_WAIT_MS = 10_000;

@@ -1,8 +1,8 @@
 // Views that the server has, among them those of installed packages.
 import { computed, signal } from "@preact/signals";
 
-import { get } from "../api/client";
-import { describeViews, type OpenApi, type ViewDescription } from "../api/schema";
+import { get } from "../base/client";
+import { describeViews, type OpenApi, type ViewDescription } from "./schema";
 
 const views = signal<readonly ViewDescription[] | null>(null);
 

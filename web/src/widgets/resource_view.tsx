@@ -1,7 +1,7 @@
 // States of a requested payload: loading, loaded, failed, empty; and its quality notes.
 import type { ComponentChildren } from "preact";
 
-import type { Resource } from "../api/client";
+import type { Resource } from "../base/client";
 import type { QualityNote, TimeRange } from "../api/views";
 import { sentence } from "../base/text";
 import { Prose } from "./prose";

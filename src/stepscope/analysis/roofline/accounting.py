@@ -8,6 +8,18 @@ no parent counts in addition to its children, and no kernel counts twice. Per ca
     device time = union of its kernels, copies and sets
 
 In a trace without devices, host self times are used instead.
+
+Lengths of the sequences in the batches of inference servers, from the names of annotations.
+
+Servers name each step after its batch. Where they sum the lengths of its sequences, with q new
+tokens and k tokens each, the work of attention is known:
+
+    vLLM    execute_…_context_n(sq…sk…sqsq…sqsk…)_generation_n(sq…sk…sqsq…sqsk…)
+    SGLang  step[… c_sq=… c_sk=… c_sqsq=… c_sqsk=… g_sq=… …]
+
+with Σ q, Σ k, Σ q² and Σ q k of sequences that are read (context, c) and continued (generation, g).
+Other names have at most the number of new tokens. Source of the names: TraceLens
+(https://github.com/AMD-AGI/TraceLens/blob/main/TraceLens/TraceUtils/annotation_utils.py).
 """
 
 from __future__ import annotations
@@ -21,26 +33,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.columns import Columns, Strings
-from stepscope.analysis.grouping import group_rows
-from stepscope.analysis.kernel_classes import (
-    is_communication,
-    is_host_communication,
-    match_rows,
-)
-from stepscope.analysis.operator_tree import find_rows
-from stepscope.analysis.roofline.batches import find_batches
-from stepscope.analysis.roofline.calls import (
-    MATRIX_FAMILIES,
-    BatchLengths,
-    Call,
-    Family,
-    Work,
-)
+from stepscope import intervals, schema
+from stepscope.analysis.arrays.columns import Columns, Strings, group_rows
+from stepscope.analysis.kernel_classes import is_communication, is_host_communication, match_rows
+from stepscope.analysis.operators.operator_tree import find_rows
+from stepscope.analysis.roofline.calls import MATRIX_FAMILIES, BatchLengths, Call, Family, Work
 from stepscope.analysis.roofline.registry import OperatorModel, estimate_work, find_model
-from stepscope.analysis.roofline.server_operators import BATCH_OPERATORS
-from stepscope.intervals import Int, Intervals, union
-from stepscope.schema import MALFORMED_JSON
+from stepscope.analysis.roofline.serving import BATCH_OPERATORS
 
 SIGNATURE_COLUMNS = ("name", "input_dims", "input_types", "input_strides", "concrete_inputs")
 """Columns of `operators` that distinguish calls."""
@@ -84,11 +83,11 @@ class Account:
     """Time of the calls with work on a device (or the host); arrays have one entry per call."""
 
     signatures: Sequence[CallSignature]
-    signature: Int
+    signature: intervals.Int
     """Index into `signatures`."""
-    start_ns: Int
+    start_ns: intervals.Int
     """Start of the call on the host."""
-    busy_ns: Int
+    busy_ns: intervals.Int
     """Union of the device work that the call launched, or its host time."""
     tf32: NDArray[np.bool_]
     """True if a kernel of the call multiplies in TF32 when the operands are FP32."""
@@ -117,10 +116,10 @@ class Account:
 class _Events:
     """Device work; `name` indexes `names`."""
 
-    operator: Int
-    name: Int
-    start: Int
-    duration: Int
+    operator: intervals.Int
+    name: intervals.Int
+    start: intervals.Int
+    duration: intervals.Int
     names: list[str]
 
     def take(self, rows: NDArray[Any]) -> _Events:
@@ -184,7 +183,10 @@ def account_device_time(
 
 
 def _account_host_time(
-    operators: Columns, signature: Int, signatures: Sequence[CallSignature], owner: Int
+    operators: Columns,
+    signature: intervals.Int,
+    signatures: Sequence[CallSignature],
+    owner: intervals.Int,
 ) -> Account:
     calls, call_of_row = np.unique(owner, return_inverse=True)
     busy_ns = np.zeros(len(calls), dtype=np.int64)
@@ -207,7 +209,9 @@ def _account_host_time(
 def _combine_events(tables: list[Columns]) -> tuple[_Events, int]:
     """Combine the work launched in the window, and sum the time of work launched before."""
     names: list[str] = []
-    parts: list[tuple[Int, Int, Int, Int, Int]] = []
+    parts: list[
+        tuple[intervals.Int, intervals.Int, intervals.Int, intervals.Int, intervals.Int]
+    ] = []
     for table in tables:
         strings: Strings = table["name"]
         codes = np.asarray(strings.codes, dtype=np.int64) + len(names)
@@ -230,7 +234,7 @@ def _combine_events(tables: list[Columns]) -> tuple[_Events, int]:
     return events.take(valid & (carry_over != 1)), carry_over_ns
 
 
-def _find_windowed_rows(events: _Events, row: Int) -> Int:
+def _find_windowed_rows(events: _Events, row: intervals.Int) -> intervals.Int:
     """Find the rows that launched attention within a window, which lengths do not tell."""
     windowed = np.array([_WINDOW.search(name) is not None for name in events.names], dtype=np.bool_)
     return row[(row >= 0) & windowed[events.name]]
@@ -257,7 +261,7 @@ def _describe_signature(
                     kernel=kernel,
                     batch=batch,
                 )
-            except MALFORMED_JSON:
+            except schema.MALFORMED_JSON:
                 work = "its recorded arguments cannot be read"
             else:
                 work = estimate_work(call)
@@ -278,7 +282,9 @@ def _look_up_text(strings: Strings, row: int) -> str | None:
     return strings.values[code] if code >= 0 else None
 
 
-def _find_kernel_names(signature: Int, events: _Events, row: Int) -> dict[int, str]:
+def _find_kernel_names(
+    signature: intervals.Int, events: _Events, row: intervals.Int
+) -> dict[int, str]:
     """Find the name of one kernel that calls of each signature launched themselves."""
     linked = np.flatnonzero(row >= 0)
     codes, first = np.unique(signature[row[linked]], return_index=True)
@@ -290,10 +296,10 @@ def _find_kernel_names(signature: Int, events: _Events, row: Int) -> dict[int, s
 
 def _find_owners(
     operators: Columns,
-    signature: Int,
+    signature: intervals.Int,
     signatures: Sequence[CallSignature],
     models: Sequence[OperatorModel | None],
-) -> Int:
+) -> intervals.Int:
     """Find the row that the work of each row is attributed to."""
     owns_descendants = np.array(
         [
@@ -314,24 +320,26 @@ def _find_owners(
     return owner
 
 
-def _measure_unions(call: Int, events: _Events, count: int) -> Int:
+def _measure_unions(call: intervals.Int, events: _Events, count: int) -> intervals.Int:
     """Measure the union of the events of each call.
 
     Calls are shifted to follow each other on one axis, so that one union serves all of them.
     """
     event_end = events.start + events.duration
-    start: Int = np.full(count, np.iinfo(np.int64).max)
+    start: intervals.Int = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(start, call, events.start)
-    end: Int = np.full(count, np.iinfo(np.int64).min)
+    end: intervals.Int = np.full(count, np.iinfo(np.int64).min)
     np.maximum.at(end, call, event_end)
-    length: Int = end - start
+    length: intervals.Int = end - start
     has_one_event = np.bincount(call, minlength=count) == 1
     rows = ~has_one_event[call]
     if not rows.any():
         return length
     base = np.cumsum(length + 1) - length - 1
     shift = (base - start)[call[rows]]
-    merged = union(Intervals(events.start[rows] + shift, event_end[rows] + shift))
+    merged = intervals.union(
+        intervals.Intervals(events.start[rows] + shift, event_end[rows] + shift)
+    )
     covered = np.zeros(count, dtype=np.int64)
     owner = np.searchsorted(base, merged.start, side="right") - 1
     np.add.at(covered, owner, merged.end - merged.start)
@@ -340,7 +348,7 @@ def _measure_unions(call: Int, events: _Events, count: int) -> Int:
 
 def _drop_wrappers(
     operators: Columns,
-    signature: Int,
+    signature: intervals.Int,
     signatures: Sequence[CallSignature],
     models: Sequence[OperatorModel | None],
 ) -> list[CallSignature]:
@@ -379,7 +387,7 @@ def _is_host_collective(name: str) -> bool:
 
 
 def _has_event_named(
-    predicate: Callable[[str], bool], call: Int, events: _Events, count: int
+    predicate: Callable[[str], bool], call: intervals.Int, events: _Events, count: int
 ) -> NDArray[np.bool_]:
     """Mask the calls with an event whose name satisfies a predicate."""
     matches = np.array([predicate(name) for name in events.names], dtype=np.bool_)
@@ -387,3 +395,63 @@ def _has_event_named(
     if matches.any():
         mask[call[matches[events.name]]] = True
     return mask
+
+
+BATCH_COLUMNS = ("name", "on_device", "start_ns", "duration_ns")
+"""Columns of `annotations` that `find_batches` reads."""
+BATCH_CONDITION = "name LIKE '%sqsk%'"
+"""Rows of `annotations` that can hold lengths."""
+
+_FIELDS = {"sq": "queries", "sk": "keys", "sqsq": "squares", "sqsk": "products"}
+_NAME = re.compile(r"execute_\d+_context_\d+\(|step\[")
+_SUM = re.compile(r"(sqsq|sqsk|sq|sk)=?(\d+)")
+
+
+def parse_batch(name: str) -> BatchLengths | None:
+    """Parse the name of an annotation; None if it does not hold the lengths.
+
+    >>> parse_batch("execute_5_context_1(sq3sk7sqsq9sqsk21)_generation_2(sq2sk9sqsq2sqsk9)")
+    BatchLengths(queries=5, keys=16, squares=11, products=30)
+    """
+    if _NAME.match(name) is None:
+        return None
+    totals: dict[str, int] = {}
+    for kind, text in _SUM.findall(name):
+        totals[kind] = totals.get(kind, 0) + int(text)
+    if totals.keys() != _FIELDS.keys():
+        return None
+    return BatchLengths(**{field: totals[kind] for kind, field in _FIELDS.items()})
+
+
+def find_batches(
+    start_ns: intervals.Int, annotations: Columns | None
+) -> tuple[intervals.Int, Sequence[BatchLengths | None]]:
+    """Find the batch that the host works on at given times.
+
+    Args:
+        start_ns: times.
+        annotations: see `BATCH_COLUMNS`; None for none.
+
+    Returns:
+        For each time the index of its batch, and the batches; the first is None, for no batch.
+    """
+    batches: list[BatchLengths | None] = [None]
+    index = np.zeros(len(start_ns), dtype=np.int64)
+    if annotations is None:
+        return index, batches
+    codes = {
+        code: batch
+        for code, name in enumerate(annotations["name"].values)
+        if (batch := parse_batch(name or "")) is not None
+    }
+    is_batch = np.isin(annotations["name"].codes, list(codes)) & (annotations["on_device"] == 0)
+    rows = np.flatnonzero(is_batch)
+    rows = rows[np.argsort(annotations["start_ns"][rows], kind="stable")]
+    if not len(rows):
+        return index, batches
+    batches += [codes[code] for code in annotations["name"].codes[rows].tolist()]
+    batch_start, duration = annotations["start_ns"][rows], annotations["duration_ns"][rows]
+    position = np.searchsorted(batch_start, start_ns, side="right") - 1
+    inside = (position >= 0) & (start_ns < (batch_start + duration)[position])
+    index[inside] = position[inside] + 1
+    return index, batches

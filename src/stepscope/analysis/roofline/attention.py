@@ -40,13 +40,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from stepscope.analysis.roofline.calls import (
-    BatchLengths,
-    Call,
-    NotModelledError,
-    Tensor,
-    Work,
-)
+from stepscope.analysis.roofline.calls import BatchLengths, Call, NotModelledError, Tensor, Work
 
 Corner = Literal["top_left", "bottom_right"]
 _NO_LIMIT = {"-1", None}

@@ -78,14 +78,7 @@ PRECISIONS: dict[str, Precision] = {
     "c10::quint8": "int8",
 }
 """Precision of matrix products by element type."""
-SCALAR_TYPE_BYTES: dict[str, int] = {
-    "5": 2,
-    "6": 4,
-    "7": 8,
-    "15": 2,
-    "23": 1,
-    "24": 1,
-}
+SCALAR_TYPE_BYTES: dict[str, int] = {"5": 2, "6": 4, "7": 8, "15": 2, "23": 1, "24": 1}
 """Bytes of an element by number of a `torch.ScalarType`: half, float, double, bfloat16, FP8."""
 
 MAX_DIMENSION = 1 << 40

@@ -1,27 +1,28 @@
 """Calls with the same arguments, compared with the roofline of the device.
 
-    roofline time = max(F / peak of the unit and precision, bytes / bandwidth)
+roofline time = max(F / peak of the unit and precision, bytes / bandwidth)
     bound         = the larger of the two
     share of the roofline = roofline time / device time
 
 The roofline model: Williams, Waterman, Patterson, 2009 (https://doi.org/10.1145/1498765.1498785).
 A share of more than 1.1 is impossible: the data came from a cache, or the model, the peak or the
 clock is wrong. Such groups are flagged, not dropped.
+
+Groups of calls, summed by family and sorted by the time above the roofline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
 import numpy as np
 
+from stepscope import intervals, schema
 from stepscope.analysis.roofline.accounting import Account
 from stepscope.analysis.roofline.calls import Family, Precision
 from stepscope.analysis.roofline.peaks import Peaks
-from stepscope.intervals import Int
-from stepscope.schema import field_label
 
 Bound = Literal["compute", "memory"]
 IMPOSSIBLE_RATIO = 1.1
@@ -36,13 +37,13 @@ class RooflineGroup(msgspec.Struct, frozen=True, kw_only=True):
         *("name", "input_dims", "calls", "device_ns", "time_ratio", "bound", "roofline_ratio"),
     )
     """Fields that a line of text has room for."""
-    name: Annotated[str, field_label("operator")]
+    name: Annotated[str, schema.field_label("operator")]
     family: Family | None
-    input_dims: Annotated[str | None, field_label("input shapes")]
+    input_dims: Annotated[str | None, schema.field_label("input shapes")]
     calls: int
-    device_ns: Annotated[int, field_label("device time")]
+    device_ns: Annotated[int, schema.field_label("device time")]
     """Time of all calls: union of the work each one launched; host time without devices."""
-    time_ratio: Annotated[float | None, field_label("share", display="bar")]
+    time_ratio: Annotated[float | None, schema.field_label("share", display="bar")]
     """Share of `computing_ns`."""
     mean_ns: float
     p50_ns: float
@@ -50,27 +51,29 @@ class RooflineGroup(msgspec.Struct, frozen=True, kw_only=True):
     max_ns: int
     precision: Precision | None
     """Precision; TF32 if kernels multiplied FP32 operands in TF32."""
-    call_flop: Annotated[int | None, field_label("FLOP per call")]
+    call_flop: Annotated[int | None, schema.field_label("FLOP per call")]
     """Floating-point operations of one call; a multiply-add is two."""
-    call_bytes: Annotated[int | None, field_label("moved per call")]
+    call_bytes: Annotated[int | None, schema.field_label("moved per call")]
     """Bytes that one call must read and write."""
-    intensity_flop_per_byte: Annotated[float | None, field_label("FLOP per byte")]
-    achieved_flop_per_s: Annotated[float | None, field_label("achieved")]
+    intensity_flop_per_byte: Annotated[float | None, schema.field_label("FLOP per byte")]
+    achieved_flop_per_s: Annotated[float | None, schema.field_label("achieved")]
     """Operations of all calls divided by their time."""
-    achieved_bytes_per_s: Annotated[float | None, field_label("bandwidth")]
+    achieved_bytes_per_s: Annotated[float | None, schema.field_label("bandwidth")]
     """Bytes of all calls divided by their time."""
-    mean_of_calls_flop_per_s: Annotated[float | None, field_label("mean rate of calls")]
+    mean_of_calls_flop_per_s: Annotated[float | None, schema.field_label("mean rate of calls")]
     """Mean of the rates of the calls."""
-    mean_of_calls_bytes_per_s: Annotated[float | None, field_label("mean bandwidth of calls")]
-    bound: Annotated[Bound | None, field_label("bound by")]
+    mean_of_calls_bytes_per_s: Annotated[
+        float | None, schema.field_label("mean bandwidth of calls")
+    ]
+    bound: Annotated[Bound | None, schema.field_label("bound by")]
     """Limit on this device at best."""
-    roofline_ns: Annotated[float | None, field_label("time on the roofline")]
+    roofline_ns: Annotated[float | None, schema.field_label("time on the roofline")]
     """Minimum time of all calls: the larger of operations / peak and bytes / bandwidth."""
-    roofline_ratio: Annotated[float | None, field_label("of the roofline", display="bar")]
+    roofline_ratio: Annotated[float | None, schema.field_label("of the roofline", display="bar")]
     """`roofline_ns` divided by `device_ns`."""
-    peak_compute_ratio: Annotated[float | None, field_label("of peak compute")]
+    peak_compute_ratio: Annotated[float | None, schema.field_label("of peak compute")]
     """Operations per second divided by the peak of the unit and precision."""
-    peak_bandwidth_ratio: Annotated[float | None, field_label("of peak bandwidth")]
+    peak_bandwidth_ratio: Annotated[float | None, schema.field_label("of peak bandwidth")]
     """Bytes per second divided by the memory bandwidth of the device."""
     anomaly: str | None
     """Reason why the figures are impossible."""
@@ -101,7 +104,7 @@ def group_calls(account: Account, peaks: Peaks | None) -> list[RooflineGroup]:
     return sorted(groups, key=lambda group: (-group.device_ns, group.name))
 
 
-def _split_rows(account: Account) -> Iterator[Int]:
+def _split_rows(account: Account) -> Iterator[intervals.Int]:
     """Split rows by signature, and those that copy between host and device from the others."""
     included = np.flatnonzero(~account.communication)
     if not len(included):
@@ -112,7 +115,7 @@ def _split_rows(account: Account) -> Iterator[Int]:
     yield from np.split(included[order], cuts)
 
 
-def _measure_group(account: Account, rows: Int, peaks: Peaks | None) -> RooflineGroup:
+def _measure_group(account: Account, rows: intervals.Int, peaks: Peaks | None) -> RooflineGroup:
     signature = account.signatures[int(account.signature[rows[0]])]
     is_host_copy = bool(account.host_copy[rows[0]]) and signature.family == "movement"
     work = None if is_host_copy else signature.work
@@ -197,3 +200,105 @@ def _compute_roofline(
         return None, None
     compute_ns = flops / rate * NS_PER_S
     return ("compute", compute_ns) if compute_ns >= memory_ns else ("memory", memory_ns)
+
+
+NO_FAMILY = "without a model"
+NO_OPERATOR_FAMILY = "no operator"
+"""Work in the window whose operator is unknown, such as that of replayed graphs."""
+
+
+class FamilyTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """Groups of one family of operators."""
+
+    family: str
+    device_ns: Annotated[int, schema.field_label("device time")]
+    time_ratio: Annotated[float | None, schema.field_label("share", display="bar")]
+    """Share of `computing_ns`."""
+    total_flop: Annotated[int | None, schema.field_label("work")]
+    total_bytes: Annotated[int | None, schema.field_label("moved")]
+    roofline_ratio: Annotated[float | None, schema.field_label("of the roofline", display="bar")]
+    """Roofline time divided by device time, over the groups that have both."""
+
+
+class RooflineGap(msgspec.Struct, frozen=True, kw_only=True):
+    """Time that calls of one group would save on their roofline."""
+
+    name: Annotated[str, schema.field_label("operator")]
+    input_dims: Annotated[str | None, schema.field_label("input shapes")]
+    bound: Annotated[Literal["compute", "memory"] | None, schema.field_label("bound by")]
+    saved_ns: float
+    saved_ratio: Annotated[float | None, schema.field_label("share", display="bar")]
+    """Share of `computing_ns`."""
+    roofline_ratio: Annotated[float | None, schema.field_label("of the roofline")]
+
+
+def sum_families(
+    groups: Sequence[RooflineGroup], total_ns: int, *, no_operator_ns: int = 0
+) -> list[FamilyTotals]:
+    """Sum groups by family, by descending time; work without an operator is one of its own.
+
+    Args:
+        groups: groups of one trace.
+        total_ns: denominator of the shares.
+        no_operator_ns: time of the work whose operator is unknown, part of `total_ns`.
+    """
+    families: dict[str, list[RooflineGroup]] = {}
+    for group in groups:
+        families.setdefault(group.family or NO_FAMILY, []).append(group)
+    totals = [_sum_family(name, members, total_ns) for name, members in families.items()]
+    if no_operator_ns:
+        totals.append(
+            FamilyTotals(
+                family=NO_OPERATOR_FAMILY,
+                device_ns=no_operator_ns,
+                time_ratio=no_operator_ns / total_ns,
+                total_flop=None,
+                total_bytes=None,
+                roofline_ratio=None,
+            )
+        )
+    return sorted(totals, key=lambda family: -family.device_ns)
+
+
+def _sum_family(name: str, groups: Sequence[RooflineGroup], total_ns: int) -> FamilyTotals:
+    busy_ns = sum(group.device_ns for group in groups)
+    bounded = [group for group in groups if group.roofline_ns is not None]
+    bounded_ns = sum(group.device_ns for group in bounded)
+    roofline_ns = sum(group.roofline_ns or 0.0 for group in bounded)
+    return FamilyTotals(
+        family=name,
+        device_ns=busy_ns,
+        time_ratio=busy_ns / total_ns,
+        total_flop=_sum([g.call_flop * g.calls for g in groups if g.call_flop is not None]),
+        total_bytes=_sum([g.call_bytes * g.calls for g in groups if g.call_bytes is not None]),
+        roofline_ratio=roofline_ns / bounded_ns if bounded_ns else None,
+    )
+
+
+def _sum(values: Sequence[int]) -> int | None:
+    return sum(values) if values else None
+
+
+def find_largest_gaps(
+    groups: Sequence[RooflineGroup], total_ns: int, *, top: int
+) -> list[RooflineGap]:
+    """Find the groups with most time above their roofline, the largest first.
+
+    Args:
+        groups: groups of one trace.
+        total_ns: denominator of the shares.
+        top: limit of the gaps.
+    """
+    gaps = [
+        RooflineGap(
+            name=group.name,
+            input_dims=group.input_dims,
+            bound=group.bound,
+            saved_ns=group.lost_ns,
+            saved_ratio=group.lost_ns / total_ns,
+            roofline_ratio=group.roofline_ratio,
+        )
+        for group in groups
+        if group.lost_ns and group.roofline_ratio is not None
+    ]
+    return sorted(gaps, key=lambda gap: -gap.saved_ns)[:top]

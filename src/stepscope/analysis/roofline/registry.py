@@ -6,17 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from stepscope.analysis.roofline import (
-    attention,
-    convolution,
-    matrix,
-    normalization,
-    optimizers,
-    pointwise,
-)
+from stepscope.analysis.roofline import attention, layers, matrix, pointwise
 from stepscope.analysis.roofline.calls import Call, Family, NotModelledError, Work
-from stepscope.analysis.roofline.compiled import COMPILED_PREFIXES, compiled
-from stepscope.analysis.roofline.server_operators import SERVER_MODELS, SERVER_WRAPPERS
+from stepscope.analysis.roofline.pointwise import COMPILED_PREFIXES, compiled
+from stepscope.analysis.roofline.serving import SERVER_MODELS, SERVER_WRAPPERS
 
 _IMPOSSIBLE = 1 << 62
 """Limit of operations or bytes of one call: the fastest device would take an hour."""
@@ -74,7 +67,7 @@ def _add_in_place(names: str) -> str:
     return " ".join(f"{name} {name}_" for name in names.split())
 
 
-_Conv = convolution.ConvolutionLayout
+_Conv = layers.ConvolutionLayout
 _CONVOLUTIONS = {
     "convolution": _Conv(
         bias=2, stride=3, padding=4, dilation=5, transposed=6, output_padding=7, groups=8
@@ -188,23 +181,23 @@ MODELS: dict[str, OperatorModel] = {
     **_make_models("gemm", {"linear": matrix.linear, "matmul": matrix.matmul}, leaf_only=True),
     **_make_models(
         "convolution",
-        {name: partial(convolution.convolution, at=at) for name, at in _CONVOLUTIONS.items()},
+        {name: partial(layers.convolution, at=at) for name, at in _CONVOLUTIONS.items()},
     ),
     **_make_models(
         "convolution",
         {
-            "convolution_backward": convolution.convolution_backward,
+            "convolution_backward": layers.convolution_backward,
             **_assign(
                 "cudnn_convolution_backward miopen_convolution_backward",
-                convolution.vendor_convolution_backward,
+                layers.vendor_convolution_backward,
             ),
             **_assign(
                 "cudnn_convolution_backward_input miopen_convolution_backward_input",
-                convolution.vendor_gradient_of_input,
+                layers.vendor_gradient_of_input,
             ),
             **_assign(
                 "cudnn_convolution_backward_weight miopen_convolution_backward_weight",
-                convolution.vendor_gradient_of_weight,
+                layers.vendor_gradient_of_weight,
             ),
         },
     ),
@@ -219,21 +212,18 @@ MODELS: dict[str, OperatorModel] = {
     **_make_models(
         "normalization",
         {
-            **_assign(
-                "native_batch_norm cudnn_batch_norm miopen_batch_norm",
-                normalization.batch_norm,
-            ),
+            **_assign("native_batch_norm cudnn_batch_norm miopen_batch_norm", layers.batch_norm),
             **_assign(
                 "cudnn_batch_norm_backward miopen_batch_norm_backward",
-                normalization.vendor_batch_norm_backward,
+                layers.vendor_batch_norm_backward,
             ),
-            "native_batch_norm_backward": normalization.batch_norm_backward,
-            "native_layer_norm": normalization.layer_norm,
-            "native_layer_norm_backward": normalization.layer_norm_backward,
-            "native_group_norm": normalization.group_norm,
-            "native_group_norm_backward": normalization.group_norm_backward,
-            "_fused_rms_norm": normalization.rms_norm,
-            "_fused_rms_norm_backward": normalization.rms_norm_backward,
+            "native_batch_norm_backward": layers.batch_norm_backward,
+            "native_layer_norm": layers.layer_norm,
+            "native_layer_norm_backward": layers.layer_norm_backward,
+            "native_group_norm": layers.group_norm,
+            "native_group_norm_backward": layers.group_norm_backward,
+            "_fused_rms_norm": layers.rms_norm,
+            "_fused_rms_norm_backward": layers.rms_norm_backward,
         },
     ),
     **_make_models(
@@ -274,8 +264,7 @@ MODELS: dict[str, OperatorModel] = {
         {
             **_assign("_softmax _log_softmax", pointwise.softmax),
             **_assign(
-                "_softmax_backward_data _log_softmax_backward_data",
-                pointwise.softmax_backward,
+                "_softmax_backward_data _log_softmax_backward_data", pointwise.softmax_backward
             ),
         },
     ),
@@ -300,15 +289,15 @@ MODELS: dict[str, OperatorModel] = {
         {
             **{
                 f"_foreach_{name}": partial(
-                    optimizers.foreach, lists=lists, operations=3 if lists == 3 else 1
+                    pointwise.foreach, lists=lists, operations=3 if lists == 3 else 1
                 )
                 for lists, names in _FOREACH_LISTS.items()
                 for name in _add_in_place(names).split()
             },
-            "_foreach_norm": partial(optimizers.foreach, lists=1, operations=2),
-            **_assign("_fused_adam_ _fused_adamw_", optimizers.adam),
-            "_fused_sgd_": optimizers.sgd,
-            "_amp_foreach_non_finite_check_and_unscale_": optimizers.unscale,
+            "_foreach_norm": partial(pointwise.foreach, lists=1, operations=2),
+            **_assign("_fused_adam_ _fused_adamw_", pointwise.adam),
+            "_fused_sgd_": pointwise.sgd,
+            "_amp_foreach_non_finite_check_and_unscale_": pointwise.unscale,
         },
     ),
     **{

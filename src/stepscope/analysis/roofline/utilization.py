@@ -16,14 +16,12 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
+from stepscope import intervals, quantities, schema
 from stepscope.analysis.roofline.accounting import Account, CallSignature
 from stepscope.analysis.roofline.calls import Precision
 from stepscope.analysis.roofline.groups import NS_PER_S
 from stepscope.analysis.roofline.peaks import Peaks
-from stepscope.analysis.trace_steps import TraceSteps
-from stepscope.intervals import Int
-from stepscope.quantities import percent
-from stepscope.schema import field_label
+from stepscope.analysis.trace_steps.trace_steps import TraceSteps
 
 MIN_MODELLED_RATIO = 0.5
 """Share of the time of matrix operators that must have a model for utilization to be shown."""
@@ -33,10 +31,10 @@ class StepUtilization(msgspec.Struct, frozen=True, kw_only=True):
     """FLOPs utilization of one step."""
 
     step: str
-    step_ns: Annotated[int, field_label("duration")]
+    step_ns: Annotated[int, schema.field_label("duration")]
     """Duration until its device work is done."""
-    matrix_flop: Annotated[int | None, field_label("matrix work")]
-    mfu_ratio: Annotated[float | None, field_label("utilization", display="bar")]
+    matrix_flop: Annotated[int | None, schema.field_label("matrix work")]
+    mfu_ratio: Annotated[float | None, schema.field_label("utilization", display="bar")]
     """Null if most of the time of matrix operators has no model."""
 
 
@@ -46,7 +44,7 @@ class Utilization(msgspec.Struct, frozen=True, kw_only=True):
     share_of: str
     precision: Precision | None
     peak_flop_per_s: float | None
-    mean_mfu_ratio: Annotated[float | None, field_label("model FLOPs utilization")]
+    mean_mfu_ratio: Annotated[float | None, schema.field_label("model FLOPs utilization")]
     """FLOPs of all steps divided by their time and the peak."""
     modelled_ratio: float | None
     """Share of the device time of matrix operators that has a model."""
@@ -112,7 +110,9 @@ def measure_step_utilization(
 def _note_utilization(modelled_ratio: float | None) -> list[str]:
     if modelled_ratio is None:
         return ["the trace has no matrix products, so there is no utilization"]
-    unknown = f"{percent(1 - modelled_ratio, 1)} of the time of matrix operators has no model"
+    unknown = (
+        f"{quantities.percent(1 - modelled_ratio, 1)} of the time of matrix operators has no model"
+    )
     if modelled_ratio < MIN_MODELLED_RATIO:
         return [f"{unknown}, so there is no utilization; --json has the reason for each group"]
     notes = [
@@ -136,7 +136,7 @@ def _measure_modelled_ratio(account: Account) -> float | None:
     return modelled_ns / total_ns if total_ns else None
 
 
-def _find_main_precision(account: Account, flops: Int) -> Precision | None:
+def _find_main_precision(account: Account, flops: intervals.Int) -> Precision | None:
     """Find the precision with most matrix FLOPs."""
     totals: dict[Precision, int] = {}
     tf32_calls = np.bincount(account.signature, weights=account.tf32, minlength=len(flops))

@@ -15,7 +15,7 @@ import threading
 
 from stepscope.capture import session
 from stepscope.capture.batches import arrays
-from stepscope.capture.batches.counting import ClassCounter, NoClassesError, count_tokens
+from stepscope.capture.batches.arrays import ClassCounter, NoClassesError, count_tokens
 from stepscope.capture.guard import Probe
 from stepscope.capture.matrices import Matrix as Matrix, write_matrices
 from stepscope.job_environment import read_ranks
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 COLLECTIONS = frozenset({"labels", "predictions", "inputs"})
 _TORCH_BATCHES = "stepscope.capture.frameworks.pytorch.tensors.batches"
 _PROGRESS = "stepscope.capture.frameworks.progress"
-_RANKS = "stepscope.capture.frameworks.pytorch.ranks"
+_RANKS = "stepscope.capture.frameworks.pytorch.settings"
 
 _probe = Probe("labels, predictions and inputs of the script")
 _time_probe = Probe("time of the recording of tensors")

@@ -6,6 +6,8 @@ backward passes end steps; see `updates` for micro-batches.
 It serves code that acts at step boundaries inside the job (windows, samplers, device events). The
 steps that a run reports are derived later from the recorded spans, with knowledge of the spans
 that follow; see `analysis.steps`.
+
+Versions of frameworks, recorded at the first step, when the process is known to train.
 """
 
 from __future__ import annotations
@@ -14,6 +16,12 @@ import threading
 from collections.abc import Callable
 
 from stepscope.capture import marks
+from stepscope.capture.guard import Probe
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    pass
 
 RARE_PERIOD = 20
 """Steps between two calls of the listeners to some boundaries, and number of first steps."""
@@ -107,3 +115,14 @@ class Progress:
 
 progress = Progress()
 marks.step_listeners.append(progress.notify_mark)
+
+
+def record_versions(find: Callable[[], dict[str, str]]) -> None:
+    """Record the versions that *find* returns, by name, at a first step; see `VersionsFact`."""
+    probe = Probe("versions of frameworks")  # one for each framework
+
+    def record() -> None:
+        if progress.step_count == 1:
+            probe.fact("versions", versions=find())
+
+    progress.on_some_boundaries(probe.protect(record))

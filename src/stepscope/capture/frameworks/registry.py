@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 
 from stepscope.capture.guard import Probe
-from stepscope.capture.import_hooks import after_import
+from stepscope.capture.patching import after_import
 from stepscope.entry_points import entry_points
 
 TYPE_CHECKING = False
@@ -36,12 +36,12 @@ ADAPTERS = {
     "torch.distributed.checkpoint": f"{_HERE}.pytorch.checkpoints:install_distributed",
     "xgboost": f"{_HERE}.xgboost:install",
     "jax": f"{_HERE}.jax:install",
-    "ray.train": f"{_HERE}.ray:install",
+    "ray.train": f"{_HERE}.trainers:install_ray",
     "grain._src.python.dataset.dataset": f"{_HERE}.grain:install",
-    "lightning.pytorch.trainer.trainer": f"{_HERE}.lightning:install",
-    "pytorch_lightning.trainer.trainer": f"{_HERE}.lightning:install_standalone",
-    "transformers.trainer": f"{_HERE}.transformers:install",
-    "accelerate.accelerator": f"{_HERE}.accelerate:install",
+    "lightning.pytorch.trainer.trainer": f"{_HERE}.trainers:install_lightning",
+    "pytorch_lightning.trainer.trainer": f"{_HERE}.trainers:install_standalone_lightning",
+    "transformers.trainer": f"{_HERE}.trainers:install_transformers",
+    "accelerate.accelerator": f"{_HERE}.trainers:install_accelerate",
     "keras": f"{_HERE}.keras:install",
     "tensorflow": f"{_HERE}.tensorflow:install",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from stepscope.capture import garbage, stacks
+from stepscope.capture import stacks
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.guard import Probe
 
@@ -18,7 +18,7 @@ def watch_steps() -> None:
     if not _is_watching:
         _is_watching = True
         progress.on_boundary(functools.partial(stacks.watch_this_thread, stacks.MAIN_PERIOD_S))
-        progress.on_some_boundaries(_probe.protect(garbage.watch_this_process))
+        progress.on_some_boundaries(_probe.protect(stacks.watch_this_process))
 
 
 @_probe.protect
@@ -26,4 +26,4 @@ def watch_training() -> None:
     """Sample the stacks of this thread, and record garbage collections. To call after every step,
     because a fork of the job stops the sampler."""
     stacks.watch_this_thread(stacks.MAIN_PERIOD_S)
-    garbage.watch_this_process()
+    stacks.watch_this_process()

@@ -1,19 +1,43 @@
-"""Shared parts of adapters of trainers: callbacks by class, modes, logged numbers."""
+"""Shared parts of adapters of trainers: callbacks by class, modes, logged numbers.
+
+Hugging Face Accelerate: numbers that the script logs, and saved states.
+
+Steps and phases, with gradient accumulation, are those of PyTorch.
+
+Trainer of Lightning: modes, epochs, callbacks, loggers, checkpoints and logged numbers.
+
+Steps and phases are those of PyTorch. Arguments of the script, callbacks and their order stay as
+they are: classes are patched, and no callback is added.
+
+Trainer of Hugging Face Transformers: modes, epochs, callbacks, checkpoints and logged numbers.
+
+Steps and phases are those of PyTorch. Callbacks and arguments of the script stay as they are.
+
+Workers of Ray Train: their ranks, which the environment does not state.
+
+Ray starts its workers before it knows their ranks, and runs the training function in a thread. So
+the rank is recorded at the first steps, whatever framework trains.
+"""
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 import types
+from typing import Any
 
 from stepscope.capture import session
+from stepscope.capture.frameworks.progress import progress
+from stepscope.capture.frameworks.sampling import watch_steps
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
 from stepscope.spool import CALLBACK_PREFIX, Kind
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
-    from typing import Any
 
 _probe = Probe("callbacks of the trainer")
 _mode_probe = Probe("modes of the trainer", coarse=True)
@@ -102,3 +126,145 @@ def record_numbers(values: Mapping[str, object]) -> None:
     for name, value in values.items():
         if type(value) in (int, float):
             _scalar_probe.scalar(str(name), float(value), t_ns)  # type: ignore[arg-type]
+
+
+def install_accelerate() -> None:
+    """Patch the class `Accelerator`, which has been imported."""
+    accelerator = sys.modules["accelerate.accelerator"].Accelerator
+    patch(accelerator, "log", record_logged("values"))
+    patch(accelerator, "save_state", record_as(Kind.CHECKPOINT, "Accelerator.save_state"))
+
+
+LOGGER_METHODS = ("log_metrics", "save")
+_lightning_probe = Probe("Lightning")
+
+
+def install_lightning() -> None:
+    """Patch the package `lightning.pytorch`, whose trainer has been imported."""
+    _install_lightning("lightning.pytorch")
+
+
+def install_standalone_lightning() -> None:
+    """Patch the package `pytorch_lightning`."""
+    _install_lightning("pytorch_lightning")
+
+
+def _install_lightning(package: str) -> None:
+    modules = sys.modules
+    trainer = modules[f"{package}.trainer.trainer"].Trainer
+    patch(trainer, "_run", _times_lightning_callbacks(package))
+    patch(trainer, "save_checkpoint", record_as(Kind.CHECKPOINT, "Trainer.save_checkpoint"))
+    loops = f"{package}.loops"
+    patch(modules[f"{loops}.evaluation_loop"]._EvaluationLoop, "run", record_as(Kind.MODE, "EVAL"))
+    patch(
+        modules[f"{loops}.prediction_loop"]._PredictionLoop, "run", record_as(Kind.MODE, "PREDICT")
+    )
+    patch(modules[f"{loops}.fit_loop"]._FitLoop, "advance", record_as(Kind.ANNOTATION, "epoch"))
+    connector = f"{package}.trainer.connectors.logger_connector.logger_connector"
+    patch(modules[connector], "convert_tensors_to_scalars", _records_numbers)
+
+
+def _times_lightning_callbacks(package: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    callback = sys.modules[f"{package}.callbacks.callback"].Callback
+    logger = sys.modules[f"{package}.loggers.logger"].Logger
+    hooks = [name for name in vars(callback) if name.startswith("on_")]
+
+    @_lightning_probe.protect
+    def time_all(trainer: Any) -> None:
+        for instance in trainer.callbacks:
+            time_methods(instance, callback, hooks)
+        for instance in trainer.loggers:
+            time_methods(instance, logger, LOGGER_METHODS)
+
+    def make_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+        def _run(self: Any, *args: Any, **kwargs: Any) -> Any:
+            time_all(self)
+            return original(self, *args, **kwargs)
+
+        return _run
+
+    return make_wrapper
+
+
+def _records_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Record numbers that Lightning has read from the device itself, for its loggers."""
+
+    def convert_tensors_to_scalars(data: Any) -> Any:
+        values = original(data)
+        if isinstance(values, dict):
+            record_numbers(values)
+        return values
+
+    return convert_tensors_to_scalars
+
+
+_transformers_probe = Probe("the trainer of Transformers")
+_thread = threading.local()
+"""`.epoch` is the open interval of an epoch."""
+
+
+def install_transformers() -> None:
+    """Patch the module `transformers.trainer`, which has been imported."""
+    trainer = sys.modules["transformers.trainer"].Trainer
+    callbacks = sys.modules["transformers.trainer_callback"]
+    patch(trainer, "evaluate", record_as(Kind.MODE, "EVAL"))
+    patch(trainer, "predict", record_as(Kind.MODE, "PREDICT"))
+    patch(trainer, "_save_checkpoint", record_as(Kind.CHECKPOINT, "Trainer._save_checkpoint"))
+    patch(trainer, "log", record_logged("logs"))
+    patch(
+        callbacks.CallbackHandler,
+        "call_event",
+        _times_transformers_callbacks(callbacks.TrainerCallback),
+    )
+
+
+def _times_transformers_callbacks(base: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    hooks = [name for name in vars(base) if name.startswith("on_")]
+
+    @_transformers_probe.protect
+    def prepare(handler: Any, event: str) -> None:
+        for instance in handler.callbacks:
+            time_methods(instance, base, hooks)
+        if event == "on_epoch_begin":
+            _thread.epoch = _transformers_probe.start(Kind.ANNOTATION, "epoch")
+
+    def make_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call_event(self: Any, event: str, *args: Any, **kwargs: Any) -> Any:
+            prepare(self, event)
+            try:
+                return original(self, event, *args, **kwargs)
+            finally:
+                if event == "on_epoch_end":
+                    _transformers_probe.end(getattr(_thread, "epoch", None))
+                    _thread.epoch = None
+
+        return call_event
+
+    return make_wrapper
+
+
+_ray_probe = Probe("ranks of Ray Train")
+
+
+@_ray_probe.protect
+def install_ray() -> None:
+    """Record ranks and watch the training thread, from the first step on."""
+    watch_steps()
+    progress.on_some_boundaries(_ray_probe.protect(_record_rank))
+
+
+def _record_rank() -> None:
+    current, ranks = session.current(), _find_ranks()
+    if current is not None and ranks is not None and ranks[0] != current.rank:
+        _ray_probe.fact("rank", rank=ranks[0], world_size=ranks[1])
+
+
+def _find_ranks() -> tuple[int, int] | None:
+    """Return rank and world size of this worker; None for another process."""
+    train: Any = sys.modules["ray.train"]
+    try:
+        context = train.get_context()
+        rank, world_size = context.get_world_rank(), context.get_world_size()
+    except RuntimeError:  # outside of a training function
+        return None
+    return None if rank is None else (int(rank), int(world_size))

@@ -65,10 +65,7 @@ def install(profiler: FrameworkProfiler) -> None:
     _follower.profilers.append(profiler)
     if len(_follower.profilers) > 1:
         return
-    for act in (
-        _heartbeat_probe.protect(_follower.beat),
-        _probe.protect(_follower.follow_plans),
-    ):
+    for act in (_heartbeat_probe.protect(_follower.beat), _probe.protect(_follower.follow_plans)):
         progress.on_boundary(act)
         progress.on_work(act)
     os.register_at_fork(after_in_child=_close_probe.protect(_follower.leave_to_parent))

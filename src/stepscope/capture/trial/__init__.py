@@ -15,17 +15,10 @@ waits until it is killed, so that neither the script's next lines nor its clean-
 from __future__ import annotations
 
 from stepscope.capture.debug_variables import DEBUG_VARIABLES
-from stepscope.capture.trial.changes import CHANGES, InjectableChange, Results
-from stepscope.capture.trial.plan import TrialPlan
+from stepscope.capture.trial.changes import CHANGES, InjectableChange, Results, make_change
+from stepscope.capture.trial.measurement import TrialPlan
 
-__all__ = [
-    "CHANGES",
-    "DEBUG_VARIABLES",
-    "InjectableChange",
-    "Results",
-    "TrialPlan",
-    "activate",
-]
+__all__ = ["CHANGES", "DEBUG_VARIABLES", "InjectableChange", "Results", "TrialPlan", "activate"]
 
 
 def activate(plan_text: str) -> None:
@@ -40,6 +33,6 @@ def activate(plan_text: str) -> None:
     try:
         measurement.start()
         for name, value in plan.changes.items():
-            CHANGES[name].make(value, measurement)
+            make_change(name, value, measurement)
     except Exception as error:  # noqa: BLE001 - reported, and the job ends
         measurement.fail(f"{type(error).__name__}: {error}")

@@ -1,21 +1,29 @@
 """Table of the changes that can be made in a job without editing its script.
 
-A change is made inside the job, right after `import torch`. The functions here import torch only
-when they are called: the command line reads the table too.
+A change is made inside the job, right after `import torch`. Only `make_change` imports torch: the
+command line reads the table too.
+
+Changes of settings of torch and of the environment.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+import torch
+
+from stepscope.capture.debug_variables import DEBUG_VARIABLES
+from stepscope.capture.frameworks.pytorch.patching import patch
+from stepscope.capture.trial.measurement import Measurement
 from stepscope.quantities import count_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Literal
-
-    from stepscope.capture.trial.measurement import Measurement
 
     Results = Literal["same", "random_numbers", "rounding", "different"]
     """Effect on the results: none, other draws of random numbers, other rounding, or a different
@@ -42,8 +50,6 @@ class InjectableChange:
     """Line of the script that makes the change, `{}` for the value."""
     scope: str
     """Place in which the change takes effect, for the message that it did not."""
-    make: Callable[[str, Measurement], None]
-    """Make the change in this process; torch is imported."""
 
     def check(self, text: str) -> str | None:
         """Return the value in its usual form; None if it is not accepted."""
@@ -67,75 +73,6 @@ class InjectableChange:
         return self.line.format(value)
 
 
-def _set_loader_argument(name: str) -> Callable[[str, Measurement], None]:
-    def make(value: str, measurement: Measurement) -> None:
-        from stepscope.capture.trial.loaders import set_argument
-
-        set_argument(name, value, measurement)
-
-    return make
-
-
-def _set_threads(value: str, measurement: Measurement) -> None:
-    from stepscope.capture.trial.settings import set_threads
-
-    set_threads(int(value), measurement)
-
-
-def _turn_off_anomaly_detection(value: str, measurement: Measurement) -> None:
-    from stepscope.capture.trial.settings import turn_off_anomaly_detection
-
-    turn_off_anomaly_detection(measurement)
-
-
-def _unset_debug_variables(value: str, measurement: Measurement) -> None:
-    from stepscope.capture.trial.settings import unset_debug_variables
-
-    unset_debug_variables(measurement)
-
-
-def _set_matmul_precision(value: str, measurement: Measurement) -> None:
-    from stepscope.capture.trial.settings import set_matmul_precision
-
-    set_matmul_precision(value, measurement)
-
-
-def _set_cudnn_benchmark(value: str, measurement: Measurement) -> None:
-    from stepscope.capture.trial.settings import set_cudnn_benchmark
-
-    set_cudnn_benchmark(measurement, is_on=value == "True")
-
-
-def _use_channels_last(value: str, measurement: Measurement) -> None:
-    from stepscope.capture.trial.models import use_channels_last
-
-    use_channels_last(measurement)
-
-
-def _compile_models(value: str, measurement: Measurement) -> None:
-    from stepscope.capture.trial.models import compile_models
-
-    compile_models(value, measurement)
-
-
-def _set_optimizer_kernels(value: str, measurement: Measurement) -> None:
-    from stepscope.capture.trial.models import set_optimizer_kernels
-
-    set_optimizer_kernels(value, measurement)
-
-
-def _prefetch_in_thread(value: str, measurement: Measurement) -> None:
-    from stepscope.capture.trial.samples import prefetch_in_thread
-
-    prefetch_in_thread(int(value), measurement)
-
-
-def _cache_samples(value: str, measurement: Measurement) -> None:
-    from stepscope.capture.trial.samples import cache_samples
-
-    cache_samples(measurement)
-
-
 _SWITCH = ("True", "False")
 _LOADERS = "no DataLoader with worker processes was created"
 
@@ -149,7 +86,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="random_numbers",
             line="DataLoader(..., num_workers={})",
             scope="no torch DataLoader was created",
-            make=_set_loader_argument("num_workers"),
         ),
         InjectableChange(
             name="prefetch_factor",
@@ -158,7 +94,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="same",
             line="DataLoader(..., prefetch_factor={})",
             scope=_LOADERS,
-            make=_set_loader_argument("prefetch_factor"),
         ),
         InjectableChange(
             name="persistent_workers",
@@ -167,7 +102,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="random_numbers",
             line="DataLoader(..., persistent_workers={})",
             scope=_LOADERS,
-            make=_set_loader_argument("persistent_workers"),
         ),
         InjectableChange(
             name="pin_memory",
@@ -176,7 +110,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="same",
             line="DataLoader(..., pin_memory={})",
             scope="no torch DataLoader was created",
-            make=_set_loader_argument("pin_memory"),
         ),
         InjectableChange(
             name="intra_op_threads",
@@ -186,7 +119,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="rounding",
             line="torch.set_num_threads({})",
             scope="torch kept its number of threads",
-            make=_set_threads,
         ),
         InjectableChange(
             name="anomaly_detection",
@@ -195,7 +127,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="same",
             line="remove torch.autograd.set_detect_anomaly and detect_anomaly",
             scope="the job did not turn anomaly detection on",
-            make=_turn_off_anomaly_detection,
         ),
         InjectableChange(
             name="debug_variables",
@@ -204,7 +135,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="same",
             line="unset CUDA_LAUNCH_BLOCKING, TORCH_DISTRIBUTED_DEBUG and the like",
             scope="no debug variable is set",
-            make=_unset_debug_variables,
         ),
         InjectableChange(
             name="batch_size",
@@ -214,7 +144,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="different",
             line="DataLoader(..., batch_size={})",
             scope="no DataLoader makes batches of the size of the training batches",
-            make=_set_loader_argument("batch_size"),
         ),
         InjectableChange(
             name="thread_prefetch",
@@ -224,7 +153,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="random_numbers",
             line="iterate the DataLoader in a thread that puts batches into queue.Queue({})",
             scope="no torch DataLoader was iterated",
-            make=_prefetch_in_thread,
         ),
         InjectableChange(
             name="cached_samples",
@@ -234,7 +162,6 @@ CHANGES: dict[str, InjectableChange] = {
             line="keep the results of __getitem__ by index in {}; augment them afterwards",
             scope="the training data are not those of a map-style dataset in this process or in "
             "forked workers",
-            make=_cache_samples,
         ),
         InjectableChange(
             name="matmul_precision",
@@ -243,7 +170,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="different",
             line='torch.set_float32_matmul_precision("{}")',
             scope="torch kept its precision",
-            make=_set_matmul_precision,
         ),
         InjectableChange(
             name="cudnn_benchmark",
@@ -252,7 +178,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="rounding",
             line="torch.backends.cudnn.benchmark = {}",
             scope="cuDNN is not in use",
-            make=_set_cudnn_benchmark,
         ),
         InjectableChange(
             name="channels_last",
@@ -261,7 +186,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="random_numbers",  # dropout draws in the order of memory
             line="model.to(memory_format=torch.channels_last), and the same for its inputs",
             scope="no model with 4-D parameters was called",
-            make=_use_channels_last,
         ),
         InjectableChange(
             name="compile",
@@ -270,7 +194,6 @@ CHANGES: dict[str, InjectableChange] = {
             results="rounding",
             line='model = torch.compile(model, mode="{}")',
             scope="no model was called for training in the first step",
-            make=_compile_models,
         ),
         InjectableChange(
             name="optimizer",
@@ -279,8 +202,117 @@ CHANGES: dict[str, InjectableChange] = {
             results="rounding",
             line="{}=True where the optimizer is created",
             scope="no optimizer of torch.optim with this option was created",
-            make=_set_optimizer_kernels,
         ),
     )
 }
 """Changes by name."""
+
+
+def make_change(name: str, value: str, measurement: Measurement) -> None:
+    """Make a change in this process, which has imported torch."""
+    from stepscope.capture.trial import loaders
+
+    match name:
+        case "intra_op_threads":
+            set_threads(int(value), measurement)
+        case "anomaly_detection":
+            turn_off_anomaly_detection(measurement)
+        case "debug_variables":
+            unset_debug_variables(measurement)
+        case "matmul_precision":
+            set_matmul_precision(value, measurement)
+        case "cudnn_benchmark":
+            set_cudnn_benchmark(measurement, is_on=value == "True")
+        case "channels_last":
+            loaders.use_channels_last(measurement)
+        case "compile":
+            loaders.compile_models(value, measurement)
+        case "optimizer":
+            loaders.set_optimizer_kernels(value, measurement)
+        case "thread_prefetch":
+            loaders.prefetch_in_thread(int(value), measurement)
+        case "cached_samples":
+            loaders.cache_samples(measurement)
+        case "num_workers" | "prefetch_factor" | "persistent_workers" | "pin_memory" | "batch_size":
+            loaders.set_argument(name, value, measurement)
+        case _:
+            raise ValueError(f"there is no change {name}")
+
+
+WORKER_MODULE = "torch.utils.data._utils.worker"
+
+
+def set_threads(count: int, measurement: Measurement) -> None:
+    """Set the number of intra-op threads, and ignore calls of the script that set it.
+
+    DataLoader workers still use one thread.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    measurement.note_change("intra_op_threads", before, count)
+
+    def ignore(original: Callable[[int], None]) -> Callable[[int], None]:
+        def set_num_threads(number: int) -> None:
+            if sys._getframe(1).f_globals.get("__name__") == WORKER_MODULE:
+                original(number)
+            else:
+                measurement.note_change("intra_op_threads", number, count)
+
+        return set_num_threads
+
+    patch(torch, "set_num_threads", ignore)
+
+
+def turn_off_anomaly_detection(measurement: Measurement) -> None:
+    """Leave anomaly detection off where the script turns it on."""
+
+    def ignore(original: Callable[..., Any]) -> Callable[..., Any]:
+        def set_anomaly_enabled(enabled: bool, check_nan: bool = True) -> None:
+            if enabled:
+                measurement.note_change("anomaly_detection", "on", "off")
+            original(False, check_nan)
+
+        return set_anomaly_enabled
+
+    patch(torch, "set_anomaly_enabled", ignore)
+
+
+def unset_debug_variables(measurement: Measurement) -> None:
+    """Unset debug variables that the script has set, and ignore those that it sets later."""
+    removed = [name for name in DEBUG_VARIABLES if os.environ.pop(name, None) is not None]
+    removed += measurement.plan.removed_variables
+    if removed:
+        measurement.note_change("debug_variables", ", ".join(removed), "unset")
+
+    def ignore(original: Callable[..., None]) -> Callable[..., None]:
+        def __setitem__(self: Any, name: str, text: str) -> None:  # noqa: N807
+            if name in DEBUG_VARIABLES:
+                measurement.note_change("debug_variables", name, "unset")
+            else:
+                original(self, name, text)
+
+        return __setitem__
+
+    patch(type(os.environ), "__setitem__", ignore)
+
+
+def set_matmul_precision(precision: str, measurement: Measurement) -> None:
+    """Set the precision of float32 matrix products, and ignore calls of the script that set it."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    measurement.note_change("matmul_precision", before, precision)
+    patch(torch, "set_float32_matmul_precision", lambda _: lambda _precision: None)
+
+
+def set_cudnn_benchmark(measurement: Measurement, *, is_on: bool) -> None:
+    """Set cuDNN's benchmark mode, after the script has set it."""
+
+    cudnn: Any = torch.backends.cudnn
+
+    def enforce() -> None:
+        before = cudnn.benchmark
+        cudnn.benchmark = is_on
+        measurement.note_change("cudnn_benchmark", before, is_on)
+
+    if torch.cuda.is_available() and cudnn.is_available():
+        measurement.during_warmup(enforce)

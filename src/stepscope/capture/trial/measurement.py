@@ -1,6 +1,8 @@
 """Measurement of a trial: the time of some steps, and the first losses.
 
 Nothing is written before the last measured step, and losses are read from the device only then.
+
+Plan of one trial, passed to the processes of the job in a variable of the environment.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -20,8 +23,7 @@ import torch
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.guard import Probe
-from stepscope.capture.import_hooks import after_import
-from stepscope.capture.trial.plan import TrialPlan
+from stepscope.capture.patching import after_import
 from stepscope.job_environment import read_ranks
 
 MAX_LOSSES = 50
@@ -85,7 +87,9 @@ class Measurement:
             return
         last = self.plan.warmup_step_count + self.plan.step_count
         if count in {self.plan.warmup_step_count, last}:
-            _await_device()
+            cuda: Any = torch.cuda
+            if cuda.is_initialized():
+                cuda.synchronize()
         self._times_ns.append(_now())
         if count >= last and _is_first_rank():
             self._write(self._describe(), self.plan.report)
@@ -146,15 +150,42 @@ def _to_number(loss: torch.Tensor) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _await_device() -> None:
-    cuda: Any = torch.cuda
-    if cuda.is_initialized():
-        cuda.synchronize()
-
-
 def _is_first_rank() -> bool:
     """Return True in rank 0, and in a job without ranks."""
     distributed: Any = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
         return bool(distributed.get_rank() == 0)
     return read_ranks().rank in {None, 0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialPlan:
+    """Plan of one trial."""
+
+    report: str
+    """File for the report, written once."""
+    warmup_step_count: int
+    step_count: int
+    """Measured steps, after the warm-up."""
+    seed: int
+    """Seed of the generators of the job, for scripts that set none."""
+    changes: dict[str, str] = field(default_factory=dict)
+    """Value of each change by name; empty for a trial of the job as it is."""
+    removed_variables: list[str] = field(default_factory=list)
+    """Debug variables that were removed from the environment of the job."""
+    batch_size: int | None = None
+    """Batch size of the DataLoader that feeds training, None if unknown."""
+
+    @property
+    def early_report(self) -> str:
+        """File for the report of a job that ends before its last measured step."""
+        return f"{self.report}.early"
+
+    def encode(self) -> str:
+        """Encode the plan for the environment."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def decode(cls, text: str) -> TrialPlan:
+        """Decode a plan."""
+        return cls(**json.loads(text))

@@ -12,33 +12,27 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from stepscope.cli.writers.generic import (
-    write_damage,
-    write_generic,
-    write_limitation,
-    write_range,
-)
-from stepscope.schema import Payload
-from stepscope.views import Ranged
+from stepscope import schema, views
+from stepscope.cli.writers.generic import write_damage, write_generic, write_limitation, write_range
 
 WRITERS = {
     "Comparison": "compare:write_comparison",
-    "ConfigurationView": "configuration:write_configuration",
+    "ConfigurationView": "job:write_configuration",
     "Cost": "cost:write_cost",
     "Dashboard": "series:write_dashboard",
-    "DistributedView": "distributed:write_distributed",
-    "InputPipelineView": "input_pipeline:write_input_pipeline",
-    "InsightsView": "insights:write_insights",
-    "NodesView": "ranks:write_nodes",
-    "Overview": "overview:write_overview",
-    "RanksView": "ranks:write_ranks",
+    "DistributedView": "steps:write_distributed",
+    "InputPipelineView": "steps:write_input_pipeline",
+    "InsightsView": "findings:write_insights",
+    "NodesView": "steps:write_nodes",
+    "Overview": "job:write_overview",
+    "RanksView": "steps:write_ranks",
     "StepsView": "steps:write_steps",
     "SystemHeatView": "series:write_heat",
     "SystemSeriesView": "series:write_series",
-    "SystemView": "system:write_system",
+    "SystemView": "job:write_system",
     "TensorsView": "series:write_tensors",
     "XgboostView": "boosting:write_xgboost",
-    "UsageView": "usage:write_usage",
+    "UsageView": "job:write_usage",
 }
 """Module and function by the name of the payload. A module is imported when it is used: together
 they import half of the project."""
@@ -48,11 +42,11 @@ __all__ = ["WRITERS", "load_writer", "write", "write_generic"]
 
 def write(out: Console, payload: msgspec.Struct) -> None:
     """Write the payload of any view."""
-    if isinstance(payload, Payload):
+    if isinstance(payload, schema.Payload):
         write_damage(out, payload.damage)
         write_limitation(out, payload.recording_end)
         write_limitation(out, payload.rounding)
-    if isinstance(payload, Ranged) and payload.range is not None:
+    if isinstance(payload, views.Ranged) and payload.range is not None:
         write_range(out, payload.range)
     load_writer(type(payload))(out, payload)
 

@@ -7,17 +7,10 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.markup import escape
 
+from stepscope import quantities, views
 from stepscope.cli.text import table
 from stepscope.cli.writers.generic import MAX_CURVE_CELLS, curve
-from stepscope.quantities import MISSING, count, count_of, number, percent
-from stepscope.views import (
-    ConfusionMatrix,
-    DataSetEvaluation,
-    FeatureImportance,
-    LabelDistribution,
-    RegressionErrors,
-    XgboostView,
-)
+from stepscope.quantities import count, number, percent
 
 DIGITS = 4
 MAX_MODELS = 20
@@ -26,7 +19,7 @@ MAX_CLASSES = 12
 MAX_FEATURES = 20
 
 
-def write_xgboost(out: Console, payload: XgboostView) -> None:
+def write_xgboost(out: Console, payload: views.XgboostView) -> None:
     """Write one model: metrics, labels, importance of features, and predictions."""
     if payload.missing:
         out.print(payload.missing)
@@ -51,7 +44,7 @@ def write_xgboost(out: Console, payload: XgboostView) -> None:
         _write_data_set(out, data_set)
 
 
-def _write_models(out: Console, payload: XgboostView) -> None:
+def _write_models(out: Console, payload: views.XgboostView) -> None:
     rows = table("model", "rank", "objective", "booster", "training data", "rows", "features")
     for model in payload.models[:MAX_MODELS]:
         rows.add_row(
@@ -66,7 +59,7 @@ def _write_models(out: Console, payload: XgboostView) -> None:
     out.print(rows)
     omitted = len(payload.models) - MAX_MODELS
     if omitted > 0:
-        out.print(f"[dim]and {count_of(omitted, 'more model')}[/dim]")
+        out.print(f"[dim]and {quantities.count_of(omitted, 'more model')}[/dim]")
     if len(payload.models) > 1:
         out.print(
             f"Below: {payload.name} of rank {payload.rank}. Another one: "
@@ -74,7 +67,7 @@ def _write_models(out: Console, payload: XgboostView) -> None:
         )
 
 
-def _write_metrics(out: Console, payload: XgboostView) -> None:
+def _write_metrics(out: Console, payload: views.XgboostView) -> None:
     out.print("\n[bold]Metrics by round[/bold]")
     rows = table("metric", "last", "minimum", "in round", "maximum", "in round", "")
     for metric in payload.metrics:
@@ -89,10 +82,12 @@ def _write_metrics(out: Console, payload: XgboostView) -> None:
         )
     out.print(rows)
     if payload.left_out_metric_count:
-        out.print(f"[dim]and {count_of(payload.left_out_metric_count, 'more metric')}[/dim]")
+        out.print(
+            f"[dim]and {quantities.count_of(payload.left_out_metric_count, 'more metric')}[/dim]"
+        )
 
 
-def _write_labels(out: Console, labels: LabelDistribution) -> None:
+def _write_labels(out: Console, labels: views.LabelDistribution) -> None:
     counted = (
         ""
         if labels.row_count == labels.counted_count
@@ -116,7 +111,7 @@ def _write_labels(out: Console, labels: LabelDistribution) -> None:
     out.print(rows)
 
 
-def _write_importance(out: Console, importance: Sequence[FeatureImportance]) -> None:
+def _write_importance(out: Console, importance: Sequence[views.FeatureImportance]) -> None:
     out.print(f"\n[bold]Importance of features[/bold]  after round {importance[0].round}")
     by_measure = {
         one.measure: {feature.name: feature for feature in one.features} for one in importance
@@ -132,13 +127,15 @@ def _write_importance(out: Console, importance: Sequence[FeatureImportance]) -> 
         rows.add_row(escape(name), *(number(value, DIGITS) for value in values), percent(share, 1))
     out.print(rows)
     if len(names) > MAX_FEATURES:
-        out.print(f"[dim]and {count_of(len(names) - MAX_FEATURES, 'more feature')}[/dim]")
+        out.print(
+            f"[dim]and {quantities.count_of(len(names) - MAX_FEATURES, 'more feature')}[/dim]"
+        )
 
 
-def _write_data_set(out: Console, evaluation: DataSetEvaluation) -> None:
+def _write_data_set(out: Console, evaluation: views.DataSetEvaluation) -> None:
     out.print(
         f"\n[bold]Predictions for {escape(evaluation.data_set)}[/bold]  {evaluation.mode}, after "
-        f"round {evaluation.round}, {count_of(evaluation.counted_count, 'row')}"
+        f"round {evaluation.round}, {quantities.count_of(evaluation.counted_count, 'row')}"
     )
     if evaluation.confusion is not None:
         _write_confusion(out, evaluation.confusion)
@@ -151,7 +148,7 @@ def _write_data_set(out: Console, evaluation: DataSetEvaluation) -> None:
         _write_errors(out, evaluation.errors)
 
 
-def _write_confusion(out: Console, confusion: ConfusionMatrix) -> None:
+def _write_confusion(out: Console, confusion: views.ConfusionMatrix) -> None:
     labels = [row.label for row in confusion.matrix]
     if len(labels) <= MAX_CLASSES:
         rows = table("class", *(f"predicted {escape(label)}" for label in labels))
@@ -182,7 +179,7 @@ def _write_confusion(out: Console, confusion: ConfusionMatrix) -> None:
     out.print(f"Accuracy {percent(confusion.accuracy_ratio, 1)} of all rows")
 
 
-def _write_errors(out: Console, errors: RegressionErrors) -> None:
+def _write_errors(out: Console, errors: views.RegressionErrors) -> None:
     if errors.residuals:
         counts = [float(one.count) for one in errors.residuals]
         low, high = errors.residuals[0].high, errors.residuals[-1].low
@@ -203,4 +200,4 @@ def _write_errors(out: Console, errors: RegressionErrors) -> None:
 
 
 def _round(number_of_round: int | None) -> str:
-    return MISSING if number_of_round is None else str(number_of_round)
+    return quantities.MISSING if number_of_round is None else str(number_of_round)

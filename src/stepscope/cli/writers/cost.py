@@ -7,14 +7,12 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.markup import escape
 
+from stepscope import comparison, cost, diagnosis, quantities
 from stepscope.cli.text import table
-from stepscope.comparison import BeforeAfter
-from stepscope.cost import Cost, FixSaving, RightSizing
-from stepscope.diagnosis import LOOP_SHARE
-from stepscope.quantities import MISSING, count, dollars, duration, multiple, number, percent
+from stepscope.quantities import dollars, percent
 
 
-def write_cost(out: Console, payload: Cost) -> None:
+def write_cost(out: Console, payload: cost.Cost) -> None:
     """Write the cost of a run."""
     for note in payload.damage:
         out.print(f"damaged: {escape(note)}")
@@ -26,8 +24,8 @@ def write_cost(out: Console, payload: Cost) -> None:
         hour = dollars(payload.price.usd_per_hour)
         out.print(
             f"[bold]{dollars(payload.job_usd)}[/bold] for {payload.instance_count} x {hour} an "
-            f"hour x {duration(payload.duration_ns)} "
-            f"({number(payload.machine_hours)} instance-hours)"
+            f"hour x {quantities.duration(payload.duration_ns)} "
+            f"({quantities.number(payload.machine_hours)} instance-hours)"
         )
         out.print(f"[dim]{escape(payload.price.origin)}[/dim]")
         if payload.price.source is not None:
@@ -38,7 +36,7 @@ def write_cost(out: Console, payload: Cost) -> None:
         _write_sizes(out, payload.right_sizing)
 
 
-def write_before_after(out: Console, payload: BeforeAfter) -> None:
+def write_before_after(out: Console, payload: comparison.BeforeAfter) -> None:
     """Write the gain of a change."""
     if not payload.rows and not payload.notes:
         return
@@ -46,7 +44,7 @@ def write_before_after(out: Console, payload: BeforeAfter) -> None:
     if payload.rows:
         rows = table("before and after", "", "change")
         for row in payload.rows:
-            rows.add_row(escape(row.name), row.text, row.change_text or MISSING)
+            rows.add_row(escape(row.name), row.text, row.change_text or quantities.MISSING)
         out.print(rows)
     gains = list(_gains(payload))
     if gains:
@@ -56,35 +54,43 @@ def write_before_after(out: Console, payload: BeforeAfter) -> None:
         out.print(f"[dim]{escape(note)}[/dim]")
 
 
-def _gains(payload: BeforeAfter) -> Iterator[str]:
+def _gains(payload: comparison.BeforeAfter) -> Iterator[str]:
     """Yield the gains of a change, each with the whole it refers to."""
     if payload.speed_up is not None:
-        yield f"{multiple(payload.speed_up)} speedup by the {payload.speed_up_by}"
-    scope = "the run" if payload.epoch_count is None else f"{count(payload.epoch_count)} epochs"
+        yield f"{quantities.multiple(payload.speed_up)} speedup by the {payload.speed_up_by}"
+    scope = (
+        "the run"
+        if payload.epoch_count is None
+        else f"{quantities.count(payload.epoch_count)} epochs"
+    )
     if payload.saved_hours is not None:
-        yield f"{number(payload.saved_hours)} instance-hours of {scope} saved"
+        yield f"{quantities.number(payload.saved_hours)} instance-hours of {scope} saved"
     if payload.saved_usd is not None:
         share = "" if payload.saving_ratio is None else f" ({percent(payload.saving_ratio, 1)})"
         yield f"{dollars(payload.saved_usd)} of {scope} saved{share}"
 
 
-def _write_units(out: Console, payload: Cost) -> None:
+def _write_units(out: Console, payload: cost.Cost) -> None:
     rows = table("cost of", "takes", "costs")
     rows.add_row("an hour", "1 h", dollars(payload.hour_usd))
-    rows.add_row("a step", duration(payload.step_ns), dollars(payload.step_usd))
+    rows.add_row("a step", quantities.duration(payload.step_ns), dollars(payload.step_usd))
     if payload.evaluated_step_ns is not None:
         rows.add_row(
             "a step with its evaluation",
-            duration(payload.evaluated_step_ns),
+            quantities.duration(payload.evaluated_step_ns),
             dollars(payload.evaluated_step_usd),
         )
     if payload.epoch is not None:
-        rows.add_row("an epoch", duration(payload.epoch.mean_ns), dollars(payload.epoch.usd))
+        rows.add_row(
+            "an epoch", quantities.duration(payload.epoch.mean_ns), dollars(payload.epoch.usd)
+        )
     if payload.samples_per_step is not None:
         rows.add_row("a million samples", "", dollars(payload.million_samples_usd))
     for projection in payload.projections:
         rows.add_row(
-            escape(projection.name), duration(projection.duration_ns), dollars(projection.usd)
+            escape(projection.name),
+            quantities.duration(projection.duration_ns),
+            dollars(projection.usd),
         )
     out.print()
     out.print(rows)
@@ -93,7 +99,7 @@ def _write_units(out: Console, payload: Cost) -> None:
             out.print(f"[dim]{subject}: {escape(reason)}[/dim]")
 
 
-def _write_suspect(out: Console, payload: Cost) -> None:
+def _write_suspect(out: Console, payload: cost.Cost) -> None:
     out.print()
     if payload.suspect is None:
         if payload.suspect_missing is not None:
@@ -123,7 +129,7 @@ def _write_suspect(out: Console, payload: Cost) -> None:
         out.print(f"[dim]- {escape(', '.join(titles))}: if {escape(condition)}[/dim]")
 
 
-def _by_condition(fixes: Sequence[FixSaving]) -> dict[str, list[str]]:
+def _by_condition(fixes: Sequence[cost.FixSaving]) -> dict[str, list[str]]:
     """Group titles of fixes by the condition of their prediction."""
     titles: dict[str, list[str]] = {}
     for fix in fixes:
@@ -133,10 +139,10 @@ def _by_condition(fixes: Sequence[FixSaving]) -> dict[str, list[str]]:
 
 def _whole(share_of: str) -> str:
     """Return the whole of a share, in the words of the rows above."""
-    return "step with its evaluation" if share_of == LOOP_SHARE else "step"
+    return "step with its evaluation" if share_of == diagnosis.LOOP_SHARE else "step"
 
 
-def _write_sizes(out: Console, advice: RightSizing) -> None:
+def _write_sizes(out: Console, advice: cost.RightSizing) -> None:
     out.print()
     out.print(f"[bold]{escape(advice.headline)}[/bold]")
     if advice.choices:

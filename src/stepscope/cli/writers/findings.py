@@ -1,19 +1,23 @@
-"""Findings of rules as text."""
+"""Findings of rules as text.
+
+The text of `insights`.
+"""
 
 from __future__ import annotations
 
 from rich.console import Console
+from rich.markup import escape
 from rich.padding import Padding
 from rich.text import Text
 
+from stepscope import quantities, rule_feed, schema, views
 from stepscope.cli.text import clock_time, table
-from stepscope.rule_feed import RuleReport
-from stepscope.schema import Delivery, DeliveryState, Finding, RuleRecord, RuleStatus
+from stepscope.cli.writers.generic import write_sentences
 
 MAX_TARGET_LENGTH = 40
 
 
-def write_report(out: Console, report: RuleReport) -> None:
+def write_report(out: Console, report: rule_feed.RuleReport) -> None:
     """Write the findings of rules that fired, then a table of all rules."""
     for finding in report.findings:
         if finding.fired:
@@ -29,7 +33,7 @@ def write_report(out: Console, report: RuleReport) -> None:
         )
     out.print(overview)
     for finding in report.findings:
-        if finding.status is RuleStatus.ERROR:
+        if finding.status is schema.RuleStatus.ERROR:
             out.print(Text(f"{finding.rule} failed: {finding.error}"))
     missing = [f for f in report.findings if f.missing]
     if missing:
@@ -41,7 +45,7 @@ def write_report(out: Console, report: RuleReport) -> None:
         out.print(Text(damage, style="dim"))
 
 
-def write_summary(out: Console, record: RuleRecord) -> None:
+def write_summary(out: Console, record: schema.RuleRecord) -> None:
     """Write the rules that fired while a job ran, one line each, and the deliveries."""
     if record.fired:
         out.print()
@@ -49,12 +53,12 @@ def write_summary(out: Console, record: RuleRecord) -> None:
     for finding in record.fired:
         out.print(finding_line(finding), soft_wrap=True)
     for finding in record.findings:
-        if finding.status is RuleStatus.ERROR:
+        if finding.status is schema.RuleStatus.ERROR:
             out.print(Text(f"the rule {finding.rule} failed: {finding.error}"))
     write_deliveries(out, record.deliveries)
 
 
-def write_deliveries(out: Console, deliveries: list[Delivery]) -> None:
+def write_deliveries(out: Console, deliveries: list[schema.Delivery]) -> None:
     """Write the deliveries of findings."""
     if deliveries:
         out.print()
@@ -62,7 +66,7 @@ def write_deliveries(out: Console, deliveries: list[Delivery]) -> None:
         out.print(Text(line, style="dim"), soft_wrap=True)
 
 
-def delivery_lines(deliveries: list[Delivery]) -> list[str]:
+def delivery_lines(deliveries: list[schema.Delivery]) -> list[str]:
     """Summarize deliveries in one line per receiver and outcome."""
     rules_by_delivery: dict[tuple[str, str], list[str]] = {}
     for delivery in deliveries:
@@ -75,31 +79,31 @@ def delivery_lines(deliveries: list[Delivery]) -> list[str]:
     ]
 
 
-def _receiver(delivery: Delivery) -> str:
+def _receiver(delivery: schema.Delivery) -> str:
     target = delivery.target
     short = target if len(target) <= MAX_TARGET_LENGTH else f"{target[: MAX_TARGET_LENGTH - 1]}…"
     return f"{delivery.action} {short}"
 
 
-def _outcome(delivery: Delivery) -> str:
+def _outcome(delivery: schema.Delivery) -> str:
     match delivery.state:
-        case DeliveryState.SENT:
+        case schema.DeliveryState.SENT:
             return "done" if delivery.action in {"stop", "command"} else "sent"
-        case DeliveryState.FAILED:
+        case schema.DeliveryState.FAILED:
             tries = f" after {delivery.try_count} tries" if delivery.try_count > 1 else ""
             return f"failed{tries} ({delivery.error})"
-        case DeliveryState.PENDING:
+        case schema.DeliveryState.PENDING:
             return "not done yet"
 
 
-def finding_line(finding: Finding) -> Text:
+def finding_line(finding: schema.Finding) -> Text:
     """Write a finding as one line."""
     sentence = finding.sentences[0] if finding.sentences else ""
     since = "" if finding.first_ns is None else f"  since {clock_time(finding.first_ns)}"
     return Text.assemble("  ", (finding.rule, "bold"), f"  {sentence}", (since, "dim"))
 
 
-def _write_finding(out: Console, finding: Finding) -> None:
+def _write_finding(out: Console, finding: schema.Finding) -> None:
     out.print(Text(finding.rule, style="bold"))
     for sentence in finding.sentences:
         out.print(Padding(Text(sentence), (0, 0, 0, 2)))
@@ -107,3 +111,47 @@ def _write_finding(out: Console, finding: Finding) -> None:
     for view in finding.evidence:
         out.print(Padding(Text(f"stepscope show RUN {view}", style="dim"), (0, 0, 0, 4)))
     out.print()
+
+
+def write_insights(out: Console, payload: views.InsightsView) -> None:
+    """Write what each rule found."""
+    until = (
+        ""
+        if payload.until_after_ns is None
+        else f" up to {quantities.duration(payload.until_after_ns)}"
+    )
+    out.print(f"[dim]rules {payload.source}{until}[/dim]")
+    if payload.range is not None:
+        out.print(
+            f"[dim]{len(payload.fired)} of {payload.fired_count} findings are in this range[/dim]"
+        )
+    if payload.missing is not None:
+        out.print(escape(payload.missing))
+    rows = table("rule", "status", "triggered", "violations", "datapoints")
+    for rule in payload.rules:
+        rows.add_row(
+            escape(rule.rule),
+            str(rule.status),
+            quantities.count(rule.triggered_count),
+            quantities.count(rule.violation_count),
+            quantities.count(rule.datapoint_count),
+        )
+    out.print(rows)
+    for rule in payload.rules:
+        if rule.rule in payload.fired:
+            _write_fired(out, rule)
+    write_sentences(out, payload.notes)
+
+
+def _write_fired(out: Console, rule: views.RuleInsight) -> None:
+    out.print()
+    when = ""
+    if rule.first_after_ns is not None and rule.last_after_ns is not None:
+        first, last = (
+            quantities.duration(rule.first_after_ns),
+            quantities.duration(rule.last_after_ns),
+        )
+        when = f"  at {first}" if first == last else f"  from {first} to {last}"
+    out.print(f"[bold]{escape(rule.rule)}[/bold][dim]{when}[/dim]")
+    write_sentences(out, rule.sentences)
+    out.print(escape(rule.recommendation))

@@ -6,12 +6,15 @@ a list of structs of scalars                  a table
 a struct, or a list of other structs          the same again, below its title
 a list of numbers displayed as a curve        a curve
 missing, notes, share_of, quality, range, …   sentences
+
+Values of payload fields as text, by their labels.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,10 +22,8 @@ from msgspec import structs
 from rich.console import Console
 from rich.markup import escape
 
+from stepscope import quantities, schema, views
 from stepscope.cli.text import duration, table
-from stepscope.cli.writers.units import text_of
-from stepscope.schema import IDENTITY_FIELDS, FieldLabel, Unit, labels_of
-from stepscope.views import QualityNote, TimeRange
 
 SENTENCES = (
     "missing", "notes", "share_of", "quality", "range", "damage", "recording_end", "rounding",
@@ -40,7 +41,7 @@ class Field(NamedTuple):
     """One field of a struct."""
 
     name: str
-    label: FieldLabel
+    label: schema.FieldLabel
     value: Any
 
 
@@ -61,40 +62,51 @@ def write_limitation(out: Console, sentence: str | None) -> None:
         out.print(f"[yellow]![/yellow] {escape(sentence)}")
 
 
-def write_range(out: Console, time_range: TimeRange) -> None:
+def write_range(out: Console, time_range: views.TimeRange) -> None:
     """Write the range of time that a payload is restricted to."""
     start, end = duration(time_range.from_after_ns), duration(time_range.to_after_ns)
     out.print(f"[dim]from {start} to {end}: {escape(time_range.range_of)}[/dim]")
-    _write_sentences(out, time_range.notes)
+    write_sentences(out, time_range.notes)
 
 
-def write_quality(out: Console, notes: Iterable[QualityNote]) -> None:
+def write_quality(out: Console, notes: Iterable[views.QualityNote]) -> None:
     """Write the quality issues that affect the figures above."""
     for note in notes:
         out.print(f"[yellow]![/yellow] {escape(note.sentence)}")
 
 
-def _write_struct(out: Console, part: msgspec.Struct, inherited: Unit) -> None:
+def write_sentences(out: Console, sentences: str | Sequence[str] | None) -> None:
+    """Write sentences, a line each."""
+    for sentence in [sentences] if isinstance(sentences, str) else sentences or ():
+        out.print(escape(sentence))
+
+
+def write_entries(out: Console, entries: Collection[tuple[str, str]]) -> None:
+    """Write titles and their texts in two columns."""
+    width = max((len(title) for title, _ in entries), default=0)
+    for title, text in entries:
+        out.print(f"[dim]{title:<{width}}[/dim]  {escape(text)}")
+
+
+def _write_struct(out: Console, part: msgspec.Struct, inherited: schema.Unit) -> None:
     fields = _fields(part, inherited)
     values = {field.name: field.value for field in fields}
     _write_title(out, fields)
-    _write_sentences(out, values.get("missing"))
+    write_sentences(out, values.get("missing"))
     if values.get("share_of"):
         out.print(f"[dim]shares of: {escape(values['share_of'])}[/dim]")
-    rest = [field for field in fields if field.name not in SENTENCES + IDENTITY_FIELDS]
+    rest = [field for field in fields if field.name not in SENTENCES + schema.IDENTITY_FIELDS]
     scalars = [field for field in rest if _is_scalar(field.value)]
-    width = max((len(field.label.title) for field in scalars), default=0)
-    for _, label, value in scalars:
-        out.print(f"[dim]{label.title:<{width}}[/dim]  {text_of(label, value)}")
+    write_entries(out, [(label.title, text_of(label, value)) for _, label, value in scalars])
     for _, label, value in rest:
         if not _is_scalar(value):
             _write_part(out, label, value)
-    _write_sentences(out, values.get("notes"))
+    write_sentences(out, values.get("notes"))
     write_quality(out, values.get("quality") or ())
 
 
 def _write_title(out: Console, fields: Iterable[Field]) -> None:
-    identity = [field for name in IDENTITY_FIELDS for field in fields if field.name == name]
+    identity = [field for name in schema.IDENTITY_FIELDS for field in fields if field.name == name]
     words = [
         value if isinstance(value, str) else f"{label.title} {value}"
         for _, label, value in identity
@@ -105,12 +117,7 @@ def _write_title(out: Console, fields: Iterable[Field]) -> None:
         out.print(f"[bold]{escape('  '.join(words))}[/bold]")
 
 
-def _write_sentences(out: Console, sentences: str | Sequence[str] | None) -> None:
-    for sentence in [sentences] if isinstance(sentences, str) else sentences or ():
-        out.print(escape(sentence))
-
-
-def _write_part(out: Console, label: FieldLabel, value: Any) -> None:
+def _write_part(out: Console, label: schema.FieldLabel, value: Any) -> None:
     """Write a field that is not a scalar."""
     title = f"[dim]{label.title}[/dim]"
     if isinstance(value, msgspec.Struct):
@@ -125,7 +132,12 @@ def _write_part(out: Console, label: FieldLabel, value: Any) -> None:
     elif not value:
         return
     elif isinstance(value[0], msgspec.Struct):
-        _write_structs(out, label, value)
+        if all(_is_flat(part) for part in value):
+            out.print(f"[dim]{label.title}[/dim]")
+            _write_table(out, [_fields(part, label.unit) for part in value])
+        else:
+            for part in value:
+                _write_struct(out, part, label.unit)
     elif label.display == "curve":
         end = f"  up to {text_of(label, max(filter(None, value), default=0))}"
         room = out.width - len(label.title) - GAP - len(end)
@@ -134,18 +146,9 @@ def _write_part(out: Console, label: FieldLabel, value: Any) -> None:
         out.print(f"{title}  {escape(', '.join(text_of(label, item) for item in value))}")
 
 
-def _write_structs(out: Console, label: FieldLabel, parts: Sequence[msgspec.Struct]) -> None:
-    if all(_is_flat(part) for part in parts):
-        out.print(f"[dim]{label.title}[/dim]")
-        _write_table(out, [_fields(part, label.unit) for part in parts])
-    else:
-        for part in parts:
-            _write_struct(out, part, label.unit)
-
-
-def _write_mapping(out: Console, label: FieldLabel, value: Mapping[str, Any]) -> None:
+def _write_mapping(out: Console, label: schema.FieldLabel, value: Mapping[str, Any]) -> None:
     if value and all(isinstance(item, msgspec.Struct) for item in value.values()):
-        head = FieldLabel(title="", unit="none")
+        head = schema.FieldLabel(title="", unit="none")
         rows = [[Field("", head, key), *_fields(item, label.unit)] for key, item in value.items()]
         _write_table(out, rows)
         return
@@ -238,12 +241,12 @@ def _average_present(values: Sequence[float | None]) -> float | None:
     return sum(present) / len(present) if present else None
 
 
-def _fields(part: msgspec.Struct, inherited: Unit = "none") -> list[Field]:
+def _fields(part: msgspec.Struct, inherited: schema.Unit = "none") -> list[Field]:
     """List the fields that text shows, with the unit of `part.unit`, else the inherited one."""
     unit = getattr(part, "unit", inherited)
     labels = {
         name: structs.replace(label, unit=unit) if label.unit == "inherited" else label
-        for name, label in labels_of(type(part)).items()
+        for name, label in schema.labels_of(type(part)).items()
     }
     names = getattr(part, "text_fields", part.__struct_fields__)
     return [Field(name, labels[name], getattr(part, name)) for name in names]
@@ -271,7 +274,38 @@ def _is_short_list(value: object) -> bool:
     )
 
 
-def _text(label: FieldLabel, value: Any) -> str:
+def _text(label: schema.FieldLabel, value: Any) -> str:
     if isinstance(value, list | tuple):
         return " x ".join(text_of(label, item) for item in value)
     return text_of(label, value)
+
+
+def text_of(label: schema.FieldLabel, value: object) -> str:
+    """Format a scalar in the unit of its field and as its display hint says."""
+    if value is None:
+        return quantities.MISSING
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return _number(label, value)
+    return str(value)
+
+
+def _number(label: schema.FieldLabel, value: float) -> str:
+    match label.unit, label.display:
+        case _, "identifier":
+            return str(value)
+        case "epoch_ns", _:
+            return views.utc_time(int(value))
+        case "epoch_ms", _:
+            return views.utc_time(int(value) * 1_000_000)
+        case "bytes", "file_size":
+            return quantities.file_size(value)
+        case "ratio", "change":
+            return quantities.relative_change(value)
+        case unit, "change":
+            return quantities.change(value, unit)
+        case unit, _:
+            return quantities.in_unit(value, unit)

@@ -8,32 +8,15 @@ from functools import cached_property
 
 import numpy as np
 
-from stepscope.analysis import MAX_CALL_NS, PART_NAMES
-from stepscope.diagnosis.attribution import Attribution
-from stepscope.diagnosis.cause import CONTRIBUTING_RATIO, CauseFinding
-from stepscope.diagnosis.causes import SLOW_RANK_RATIO
-from stepscope.diagnosis.traces.trace_details import (
-    Launches,
-    MatrixKernels,
-    Reads,
-    ScriptPython,
-    count_allocations,
-    count_compilations,
-    has_tensor_cores,
-    measure_launches,
-    measure_matrix_kernels,
-    measure_multiprocessor_ratio,
-    measure_optimizer_ratio,
-    measure_optimizer_work_ratio,
-    measure_pageable_ratio,
-    measure_reads,
-    measure_script_python,
-    measure_waits_for_device,
-)
+from stepscope import analysis, run
+from stepscope.analysis import MAX_CALL_NS
+from stepscope.diagnosis.causes.attribution import Attribution
+from stepscope.diagnosis.causes.cause import CONTRIBUTING_RATIO, CauseFinding
+from stepscope.diagnosis.causes.causes import SLOW_RANK_RATIO
+from stepscope.diagnosis.traces import trace_details
 from stepscope.diagnosis.traces.trace_shares import SUSPECT_OF_PART, TraceShares, TraceWaits
 from stepscope.diagnosis.verdict import UNKNOWN, Evidence, Stage, Suspect
 from stepscope.quantities import count, count_of, duration, number, percent
-from stepscope.run import DividedTrace, measure_fetches, name_wait_function
 
 SHORT_RATIO = 0.5
 """Operators are tiny where this share of them is too short to hide their launch."""
@@ -53,11 +36,11 @@ HOST_PART_NAMES = {"compute": "sizeable operators"}
 class TraceInputs:
     """Inputs of the search for a cause."""
 
-    traces: Sequence[DividedTrace]
+    traces: Sequence[run.DividedTrace]
     shares: TraceShares
     waits: TraceWaits
 
-    def choose(self, *parts: str) -> DividedTrace:
+    def choose(self, *parts: str) -> run.DividedTrace:
         """Choose the trace with most time in some parts."""
         return max(self.traces, key=lambda one: sum(one.part_ns[part].sum() for part in parts))
 
@@ -68,14 +51,14 @@ class TraceInputs:
         )
 
     @cached_property
-    def launches(self) -> Launches:
+    def launches(self) -> trace_details.Launches:
         """Launches of the trace with most overhead."""
-        return measure_launches(self.choose("dispatch", "python"))
+        return trace_details.measure_launches(self.choose("dispatch", "python"))
 
     @cached_property
-    def matrix_kernels(self) -> MatrixKernels:
+    def matrix_kernels(self) -> trace_details.MatrixKernels:
         """Matrix kernels of the trace with most computation."""
-        return measure_matrix_kernels(self.choose("compute"))
+        return trace_details.measure_matrix_kernels(self.choose("compute"))
 
     @property
     def on_host(self) -> bool:
@@ -88,10 +71,10 @@ class TraceInputs:
         return sum(len(one.steps.names) for one in self.traces)
 
     @cached_property
-    def reads(self) -> Reads:
+    def reads(self) -> trace_details.Reads:
         """Reads of values in all traces without a device; none with one, where reads are waits."""
-        reads = [measure_reads(one) for one in self.traces if one.on_host]
-        return Reads(
+        reads = [trace_details.measure_reads(one) for one in self.traces if one.on_host]
+        return trace_details.Reads(
             count=sum(one.count for one in reads), time_ns=sum(one.time_ns for one in reads)
         )
 
@@ -101,22 +84,25 @@ class TraceInputs:
         return self.reads.time_ns / (self.step_count * mean_step_ns(self.traces))
 
     @cached_property
-    def script_python(self) -> ScriptPython:
+    def script_python(self) -> trace_details.ScriptPython:
         """Python of the script itself, in the trace with most time between operators."""
-        return measure_script_python(self.choose("python"))
+        return trace_details.measure_script_python(self.choose("python"))
 
     @cached_property
     def wait_function(self) -> str | None:
         """Python function in which the host waits while it has no work; None where the trace does
         not tell."""
         divided = self.choose("waiting")
-        return name_wait_function(divided.trace, divided.activity.waiting)
+        return run.name_wait_function(divided.trace, divided.activity.waiting)
 
     @cached_property
     def copies_without_waits(self) -> bool:
         """True if copies to the device read pinned memory, and the host waits for none of them."""
         divided = self.choose("copy_to_device")
-        return measure_pageable_ratio(divided) == 0 and not divided.activity.copy_waits.total_ns
+        return (
+            trace_details.measure_pageable_ratio(divided) == 0
+            and not divided.activity.copy_waits.total_ns
+        )
 
     @cached_property
     def model_cause(self) -> CauseFinding | None:
@@ -169,7 +155,7 @@ def find_trace_cause(inputs: TraceInputs, attribution: Attribution) -> CauseFind
 
 
 def _list_stages(inputs: TraceInputs, suspect: Suspect) -> list[Stage]:
-    names = PART_NAMES | (HOST_PART_NAMES if inputs.on_host else {})
+    names = analysis.PART_NAMES | (HOST_PART_NAMES if inputs.on_host else {})
     owner = "model" if suspect == "healthy" else suspect
     return [
         Stage(name=names[part], detail="", share_ratio=share)
@@ -194,7 +180,7 @@ def _find_data_cause(inputs: TraceInputs) -> CauseFinding:
     if parts["copy_to_device"] > parts["data_loader"]:
         return _find_copy_cause(inputs)
     divided = inputs.choose("data_loader")
-    fetches = measure_fetches(divided.trace, divided.steps)
+    fetches = run.measure_fetches(divided.trace, divided.steps)
     waiting = _evidence(
         f"The device waits {duration(inputs.mean_ns('data_loader'))} per step for batches.",
         inputs.mean_ns("data_loader"),
@@ -229,7 +215,7 @@ def _find_copy_cause(inputs: TraceInputs) -> CauseFinding:
             "activity",
         )
     ]
-    pageable = measure_pageable_ratio(inputs.choose("copy_to_device"))
+    pageable = trace_details.measure_pageable_ratio(inputs.choose("copy_to_device"))
     if inputs.copies_without_waits:
         evidence.append(
             _evidence(
@@ -279,7 +265,7 @@ def _find_slow_rank(inputs: TraceInputs, suspect: Suspect) -> CauseFinding:
     subject = waits.slowest if waits.is_one_rank else "the last rank of a step"
     excess = _evidence(
         f"{subject[:1].upper()}{subject[1:]} spends {duration(excess_ns)} more per step on "
-        f"{PART_NAMES[part]} than the other ranks.",
+        f"{analysis.PART_NAMES[part]} than the other ranks.",
         excess_ns,
         "ns",
         "distributed",
@@ -327,13 +313,13 @@ def describe_overhead(inputs: TraceInputs, cause: str) -> list[Evidence]:
             return _describe_reads(inputs) if inputs.on_host else _describe_waits(inputs)
         case "recompilation":
             return _describe_calls(
-                count_compilations(inputs.choose("compilation")),
+                trace_details.count_compilations(inputs.choose("compilation")),
                 "The compiler runs {} times per step and takes {} while the device is idle.",
                 inputs.mean_ns("compilation"),
             )
         case "memory_allocation":
             return _describe_calls(
-                count_allocations(inputs.choose("allocation")),
+                trace_details.count_allocations(inputs.choose("allocation")),
                 "{} calls per step allocate or release device memory, and the device is idle for "
                 "{} meanwhile.",
                 inputs.mean_ns("allocation"),
@@ -350,7 +336,7 @@ def _describe_calls(calls: float, text: str, time_ns: float) -> list[Evidence]:
 
 
 def _describe_waits(inputs: TraceInputs) -> list[Evidence]:
-    waits = measure_waits_for_device(inputs.choose("synchronization", "copy_to_host"))
+    waits = trace_details.measure_waits_for_device(inputs.choose("synchronization", "copy_to_host"))
     idle_ns = inputs.mean_ns("synchronization", "copy_to_host")
     evidence = [
         _evidence(
@@ -415,7 +401,7 @@ def _describe_launches(inputs: TraceInputs, cause: str) -> list[Evidence]:
             "idle",
         ),
     ]
-    optimizer = measure_optimizer_ratio(divided, "dispatch", "python")
+    optimizer = trace_details.measure_optimizer_ratio(divided, "dispatch", "python")
     if optimizer >= OPTIMIZER_RATIO:
         evidence.insert(
             0,
@@ -432,12 +418,12 @@ def _describe_launches(inputs: TraceInputs, cause: str) -> list[Evidence]:
 def is_overhead_in_optimizer(inputs: TraceInputs) -> bool:
     """Return whether most of the time between operators is in optimizer steps."""
     divided = inputs.choose("dispatch", "python")
-    return measure_optimizer_ratio(divided, "dispatch", "python") >= OPTIMIZER_RATIO
+    return trace_details.measure_optimizer_ratio(divided, "dispatch", "python") >= OPTIMIZER_RATIO
 
 
 def _find_model_cause(inputs: TraceInputs) -> CauseFinding | None:
     divided = inputs.choose("compute")
-    optimizer = measure_optimizer_work_ratio(divided)
+    optimizer = trace_details.measure_optimizer_work_ratio(divided)
     share = inputs.shares.parts["compute"]
     if optimizer * share >= OPTIMIZER_COMPUTE_RATIO:
         text = f"Optimizer steps have {percent(optimizer)} of the computation."
@@ -447,7 +433,9 @@ def _find_model_cause(inputs: TraceInputs) -> CauseFinding | None:
     if divided.on_host:
         return None
     precision = inputs.matrix_kernels
-    if precision.full_precision_ratio >= FULL_PRECISION_RATIO and has_tensor_cores(divided):
+    if precision.full_precision_ratio >= FULL_PRECISION_RATIO and trace_details.has_tensor_cores(
+        divided
+    ):
         text = (
             f"{percent(precision.full_precision_ratio)} of kernel time multiplies float32 matrices "
             "without tensor cores, as kernel names show."
@@ -456,7 +444,7 @@ def _find_model_cause(inputs: TraceInputs) -> CauseFinding | None:
             cause="full_precision",
             evidence=[_evidence(text, precision.full_precision_ratio, "ratio", "kernels")],
         )
-    ratio = measure_multiprocessor_ratio(divided)
+    ratio = trace_details.measure_multiprocessor_ratio(divided)
     if ratio is not None and ratio < MULTIPROCESSOR_RATIO:
         text = (
             f"While a kernel runs, it has blocks for {percent(ratio)} of the multiprocessors on "
@@ -468,7 +456,7 @@ def _find_model_cause(inputs: TraceInputs) -> CauseFinding | None:
     return None
 
 
-def mean_step_ns(traces: Sequence[DividedTrace]) -> float:
+def mean_step_ns(traces: Sequence[run.DividedTrace]) -> float:
     """Compute the mean duration of the steps of several traces."""
     return float(np.concatenate([one.steps.wall_ns for one in traces]).mean())
 

@@ -11,18 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis import (
-    MAX_CALL_NS,
-    TIME_COLUMNS,
-    allocates_memory,
-    classify_precision,
-    is_communication,
-    match_rows,
-    parse_copy_direction,
-    uses_tensor_cores,
-)
-from stepscope.intervals import EMPTY, Intervals, contains, overlap, union, unite
-from stepscope.run import DividedTrace, calls_of, is_range, read_marks, select_named
+from stepscope import analysis, intervals, run
 
 SHORT_KERNEL_NS = 10_000
 """Launching a kernel takes the host about as long: 5 to 10 µs."""
@@ -91,13 +80,13 @@ class MatrixKernels:
     """Name of the longest-running one of these."""
 
 
-def measure_launches(divided: DividedTrace) -> Launches:
+def measure_launches(divided: run.DividedTrace) -> Launches:
     """Measure the launches inside the steps."""
     if divided.on_host:
         durations = _read_outermost(divided).duration_ns
     else:
         work = divided.work
-        inside = contains(union(divided.steps.extent), work.start)
+        inside = intervals.contains(intervals.union(divided.steps.extent), work.start)
         durations = (work.end - work.start)[inside]
     if not len(durations):
         return Launches(count_per_step=0.0, short_ratio=0.0, median_ns=0.0)
@@ -108,7 +97,7 @@ def measure_launches(divided: DividedTrace) -> Launches:
     )
 
 
-def measure_optimizer_ratio(divided: DividedTrace, *parts: str) -> float:
+def measure_optimizer_ratio(divided: run.DividedTrace, *parts: str) -> float:
     """Measure the share of some parts of the steps that falls into optimizer steps; 0 where they
     are not marked."""
     ranges = read_optimizer_steps(divided)
@@ -119,7 +108,7 @@ def measure_optimizer_ratio(divided: DividedTrace, *parts: str) -> float:
     return min(1.0, sum(int(inside[part].sum()) for part in parts) / total_ns)
 
 
-def read_optimizer_steps(divided: DividedTrace) -> Intervals:
+def read_optimizer_steps(divided: run.DividedTrace) -> intervals.Intervals:
     """Read the optimizer steps. One that calls a closure starts where the last fetch, forward or
     backward pass inside it ends."""
     steps = _read_named(divided, lambda name: name.startswith(_OPTIMIZER))
@@ -129,31 +118,33 @@ def read_optimizer_steps(divided: DividedTrace) -> Intervals:
     last = np.searchsorted(inner.start, steps.end) - 1
     has_closure = (last >= 0) & (inner.start[last] >= steps.start)
     start = np.where(has_closure, np.minimum(inner.end[last], steps.end), steps.start)
-    return Intervals(start, steps.end)
+    return intervals.Intervals(start, steps.end)
 
 
-def measure_reads(divided: DividedTrace) -> Reads:
+def measure_reads(divided: run.DividedTrace) -> Reads:
     """Measure the time in which a host without a device reads values one after another.
 
     It is the time from the end of a read to that of the next, with the operators that prepare the
     value, if these are at most `MAX_OPERATORS_BETWEEN_READS`. Reads of an optimizer do not count.
     """
     series = _find_read_series(divided)
-    parts = divided.divide(union(series))
+    parts = divided.divide(intervals.union(series))
     time_ns = int(parts["dispatch"].sum() + parts["python"].sum())
     return Reads(count=len(series.start), time_ns=time_ns)
 
 
-def measure_script_python(divided: DividedTrace) -> ScriptPython:
+def measure_script_python(divided: run.DividedTrace) -> ScriptPython:
     """Measure the gaps between operators, fetches and compiles that are longer than `MAX_CALL_NS`
     and not between two reads."""
-    activity, steps = divided.activity, union(divided.steps.extent)
-    calls = unite(activity.host, activity.data_loader, activity.compilation)
-    gaps = Intervals(np.append(steps.start[:1], calls.end), np.append(calls.start, steps.end[-1:]))
-    rows = (gaps.end - gaps.start > MAX_CALL_NS) & contains(steps, gaps.start)
+    activity, steps = divided.activity, intervals.union(divided.steps.extent)
+    calls = intervals.unite(activity.host, activity.data_loader, activity.compilation)
+    gaps = intervals.Intervals(
+        np.append(steps.start[:1], calls.end), np.append(calls.start, steps.end[-1:])
+    )
+    rows = (gaps.end - gaps.start > analysis.MAX_CALL_NS) & intervals.contains(steps, gaps.start)
     if divided.on_host:
-        rows &= ~contains(union(_find_read_series(divided)), gaps.start)
-    inside_ns = divided.divide(Intervals(gaps.start[rows], gaps.end[rows]))["python"]
+        rows &= ~intervals.contains(intervals.union(_find_read_series(divided)), gaps.start)
+    inside_ns = divided.divide(intervals.Intervals(gaps.start[rows], gaps.end[rows]))["python"]
     total_ns = int(divided.part_ns["python"].sum())
     return ScriptPython(
         count_per_step=int((inside_ns > 0).sum()) / len(divided.steps.names),
@@ -161,14 +152,14 @@ def measure_script_python(divided: DividedTrace) -> ScriptPython:
     )
 
 
-def _find_read_series(divided: DividedTrace) -> Intervals:
+def _find_read_series(divided: run.DividedTrace) -> intervals.Intervals:
     operators = _read_outermost(divided)
     rows = np.flatnonzero(operators.is_read)
     follows = np.diff(rows) <= MAX_OPERATORS_BETWEEN_READS + 1
     end = (operators.start_ns + operators.duration_ns)[rows]
     optimizer = read_optimizer_steps(divided)
-    follows &= ~contains(optimizer, operators.start_ns[rows[1:]])
-    return Intervals(end[:-1][follows], end[1:][follows])
+    follows &= ~intervals.contains(optimizer, operators.start_ns[rows[1:]])
+    return intervals.Intervals(end[:-1][follows], end[1:][follows])
 
 
 class _Outermost(NamedTuple):
@@ -179,19 +170,21 @@ class _Outermost(NamedTuple):
     is_read: NDArray[np.bool_]
 
 
-def _read_outermost(divided: DividedTrace) -> _Outermost:
+def _read_outermost(divided: run.DividedTrace) -> _Outermost:
     operators = divided.trace.columns(
-        "operators", ("name", "depth", *TIME_COLUMNS), condition="depth <= 1"
+        "operators", ("name", "depth", *analysis.TIME_COLUMNS), condition="depth <= 1"
     )
     start = operators["start_ns"]
-    rows = ~match_rows(operators["name"], is_range) & contains(union(divided.steps.extent), start)
+    rows = ~analysis.match_rows(operators["name"], run.is_range) & intervals.contains(
+        intervals.union(divided.steps.extent), start
+    )
     rows &= operators["depth"] == operators["depth"][rows].min(initial=1)
     order = np.flatnonzero(rows)[np.argsort(start[rows], kind="stable")]
-    is_read = match_rows(operators["name"], _READS.__contains__)
+    is_read = analysis.match_rows(operators["name"], _READS.__contains__)
     return _Outermost(start[order], operators["duration_ns"][order], is_read[order])
 
 
-def measure_optimizer_work_ratio(divided: DividedTrace) -> float:
+def measure_optimizer_work_ratio(divided: run.DividedTrace) -> float:
     """Measure the share of the computation that optimizer steps call; 0 where they are not
     marked."""
     ranges = read_optimizer_steps(divided)
@@ -199,23 +192,25 @@ def measure_optimizer_work_ratio(divided: DividedTrace) -> float:
         return 0.0
     if divided.on_host:
         return measure_optimizer_ratio(divided, "compute")
-    work, calls = divided.work, calls_of(divided.trace)
+    work, calls = divided.work, run.calls_of(divided.trace)
     row = calls.find_rows(work.launch)
     computes = work.compute & (row >= 0)
     duration = (work.end - work.start)[computes]
     if not duration.any():
         return 0.0
-    is_inside = contains(ranges, calls.start[row[computes]])
+    is_inside = intervals.contains(ranges, calls.start[row[computes]])
     return int(duration[is_inside].sum()) / int(duration.sum())
 
 
-def measure_waits_for_device(divided: DividedTrace) -> Waits:
+def measure_waits_for_device(divided: run.DividedTrace) -> Waits:
     """Measure the runtime calls in which the host waits, by the operator that made them."""
     trace, activity = divided.trace, divided.activity
-    calls = trace.columns("runtime_calls", ("name", "operator", *TIME_COLUMNS))
-    waits = union(activity.waits)
-    extent = union(divided.steps.extent)
-    rows = contains(waits, calls["start_ns"]) & contains(extent, calls["start_ns"])
+    calls = trace.columns("runtime_calls", ("name", "operator", *analysis.TIME_COLUMNS))
+    waits = intervals.union(activity.waits)
+    extent = intervals.union(divided.steps.extent)
+    rows = intervals.contains(waits, calls["start_ns"]) & intervals.contains(
+        extent, calls["start_ns"]
+    )
     operators = trace.columns("operators", ("id", "name"))
     names = dict(zip(operators["id"].tolist(), operators["name"].codes.tolist(), strict=True))
     totals: Counter[str] = Counter()
@@ -241,34 +236,40 @@ def _count_waits(operator: NDArray[np.int64], names: Mapping[int, int]) -> int:
     return len(np.unique(operator[inside])) + int((~inside).sum())
 
 
-def count_allocations(divided: DividedTrace) -> float:
+def count_allocations(divided: run.DividedTrace) -> float:
     """Count the runtime calls per step that allocate or release memory."""
     calls = divided.trace.columns("runtime_calls", ("name", "start_ns"))
-    return _count_per_step(divided, calls["start_ns"][match_rows(calls["name"], allocates_memory)])
+    return _count_per_step(
+        divided, calls["start_ns"][analysis.match_rows(calls["name"], analysis.allocates_memory)]
+    )
 
 
-def count_compilations(divided: DividedTrace) -> float:
+def count_compilations(divided: run.DividedTrace) -> float:
     """Count the separate times per step in which a compiler ran."""
-    return _count_per_step(divided, union(divided.activity.compilation).start)
+    return _count_per_step(divided, intervals.union(divided.activity.compilation).start)
 
 
-def measure_pageable_ratio(divided: DividedTrace) -> float | None:
+def measure_pageable_ratio(divided: run.DividedTrace) -> float | None:
     """Measure the share of copies to the device that read pageable memory, by duration; None
     where the profiler did not record the kind of memory."""
     copies = divided.trace.columns("copies", ("name", "duration_ns"))
-    to_device = match_rows(copies["name"], lambda name: parse_copy_direction(name) == "HtoD")
-    in_words = match_rows(copies["name"], lambda name: "(" in name) & to_device
-    pageable = match_rows(copies["name"], lambda name: "pageable" in name.lower()) & to_device
+    to_device = analysis.match_rows(
+        copies["name"], lambda name: analysis.parse_copy_direction(name) == "HtoD"
+    )
+    in_words = analysis.match_rows(copies["name"], lambda name: "(" in name) & to_device
+    pageable = (
+        analysis.match_rows(copies["name"], lambda name: "pageable" in name.lower()) & to_device
+    )
     total_ns = int(copies["duration_ns"][in_words].sum())
     return int(copies["duration_ns"][pageable].sum()) / total_ns if total_ns else None
 
 
-def measure_matrix_kernels(divided: DividedTrace) -> MatrixKernels:
+def measure_matrix_kernels(divided: run.DividedTrace) -> MatrixKernels:
     """Measure the kernels of matrix products inside the steps; precision is guessed from names."""
-    kernels = divided.trace.columns("kernels", ("name", *TIME_COLUMNS))
-    inside = contains(union(divided.steps.extent), kernels["start_ns"])
-    inside &= ~match_rows(kernels["name"], is_communication)
-    plain = match_rows(kernels["name"], _is_full_precision) & inside
+    kernels = divided.trace.columns("kernels", ("name", *analysis.TIME_COLUMNS))
+    inside = intervals.contains(intervals.union(divided.steps.extent), kernels["start_ns"])
+    inside &= ~analysis.match_rows(kernels["name"], analysis.is_communication)
+    plain = analysis.match_rows(kernels["name"], _is_full_precision) & inside
     total_ns = int(kernels["duration_ns"][inside].sum())
     plain_ns = kernels["duration_ns"][plain]
     if not plain.any() or not total_ns:
@@ -283,37 +284,43 @@ def measure_matrix_kernels(divided: DividedTrace) -> MatrixKernels:
 def _is_full_precision(name: str) -> bool:
     """Return whether a kernel multiplies float32 matrices without tensor cores."""
     is_matrix = _MATRIX_KERNEL.search(name) is not None
-    return is_matrix and classify_precision(name) == "FP32" and uses_tensor_cores(name) is False
+    return (
+        is_matrix
+        and analysis.classify_precision(name) == "FP32"
+        and analysis.uses_tensor_cores(name) is False
+    )
 
 
-def has_tensor_cores(divided: DividedTrace) -> bool:
+def has_tensor_cores(divided: run.DividedTrace) -> bool:
     """Return whether the device has tensor cores (compute capability 7.0) as far as recorded."""
     majors = divided.trace.columns("devices", ("compute_major",))["compute_major"]
     return bool((majors >= 7).any())
 
 
-def measure_multiprocessor_ratio(divided: DividedTrace) -> float | None:
+def measure_multiprocessor_ratio(divided: run.DividedTrace) -> float | None:
     """Measure the share of the multiprocessors for which kernels have a block, the mean over the
     time of kernels with a known grid; None where the profiler recorded none."""
-    kernels = divided.trace.columns("kernels", ("name", "blocks_per_multiprocessor", *TIME_COLUMNS))
+    kernels = divided.trace.columns(
+        "kernels", ("name", "blocks_per_multiprocessor", *analysis.TIME_COLUMNS)
+    )
     blocks, duration = kernels["blocks_per_multiprocessor"], kernels["duration_ns"]
-    inside = contains(union(divided.steps.extent), kernels["start_ns"])
-    inside &= ~match_rows(kernels["name"], is_communication)
+    inside = intervals.contains(intervals.union(divided.steps.extent), kernels["start_ns"])
+    inside &= ~analysis.match_rows(kernels["name"], analysis.is_communication)
     usable = (blocks > 0) & inside
     if not duration[usable].sum() or duration[usable].sum() < 0.5 * duration[inside].sum():
         return None
     return float(np.average(np.minimum(blocks[usable], 1.0), weights=duration[usable]))
 
 
-def _read_named(divided: DividedTrace, test: Callable[[str], bool]) -> Intervals:
+def _read_named(divided: run.DividedTrace, test: Callable[[str], bool]) -> intervals.Intervals:
     """Read the ranges inside the steps with a name, without those nested in others."""
-    operators = divided.trace.columns("operators", ("name", *TIME_COLUMNS))
-    parts = [select_named(part, test) for part in (read_marks(divided.trace), operators)]
-    merged = unite(EMPTY, *parts)
-    inside = overlap(merged, union(divided.steps.extent)) > 0
-    return Intervals(merged.start[inside], merged.end[inside])
+    operators = divided.trace.columns("operators", ("name", *analysis.TIME_COLUMNS))
+    parts = [run.select_named(part, test) for part in (run.read_marks(divided.trace), operators)]
+    merged = intervals.unite(intervals.EMPTY, *parts)
+    inside = intervals.overlap(merged, intervals.union(divided.steps.extent)) > 0
+    return intervals.Intervals(merged.start[inside], merged.end[inside])
 
 
-def _count_per_step(divided: DividedTrace, start: NDArray[np.int64]) -> float:
-    inside = contains(union(divided.steps.extent), start)
+def _count_per_step(divided: run.DividedTrace, start: NDArray[np.int64]) -> float:
+    inside = intervals.contains(intervals.union(divided.steps.extent), start)
     return int(inside.sum()) / len(divided.steps.names)

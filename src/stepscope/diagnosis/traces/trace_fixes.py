@@ -4,30 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stepscope.diagnosis.advice import CAUSE_FIXES
-from stepscope.diagnosis.cause import CauseFinding
-from stepscope.diagnosis.fact_fixes import BUSY_HARDWARE, FixText, make_compiler_fix
-from stepscope.diagnosis.fix_titles import (
-    FASTER_DEVICES,
-    LARGER_BATCH,
-    OPTIMIZER_KERNELS,
-)
+from stepscope.diagnosis.causes.cause import CauseFinding
+from stepscope.diagnosis.fixes import fact_fixes
+from stepscope.diagnosis.fixes.advice import CAUSE_FIXES
 from stepscope.diagnosis.traces.trace_causes import TraceInputs, is_overhead_in_optimizer
-from stepscope.diagnosis.verdict import (
-    UNKNOWN,
-    ContributingCause,
-    Fix,
-    Prediction,
-    Suspect,
-)
+from stepscope.diagnosis.verdict import UNKNOWN, ContributingCause, Fix, Prediction, Suspect
 
-_FIXES: dict[str, list[FixText]] = {
+_FIXES: dict[str, list[fact_fixes.FixText]] = {
     "too_few_workers": [
         (
             "Prepare batches in worker processes",
             "DataLoader(num_workers=4, persistent_workers=True), with as many workers as cores are "
             "free",
-        ),
+        )
     ],
     "host_sync": [
         (
@@ -40,18 +29,18 @@ _FIXES: dict[str, list[FixText]] = {
             "torch.cuda.synchronize(), .cpu(), nonzero() and boolean masks wait for the device",
         ),
     ],
-    "compute": [(FASTER_DEVICES, BUSY_HARDWARE)],
+    "compute": [(fact_fixes.FASTER_DEVICES, fact_fixes.BUSY_HARDWARE)],
     "optimizer": [
         (
-            OPTIMIZER_KERNELS,
+            fact_fixes.OPTIMIZER_KERNELS,
             "the optimizers of torch.optim update many parameters in one call with them",
-        ),
+        )
     ],
     "python_overhead": [
         (
             "Move work out of the loop",
             "do the script's own Python once for several steps, or beside the training",
-        ),
+        )
     ],
 }
 _CONDITIONS = {
@@ -70,18 +59,18 @@ _CONDITIONS = {
 """Assumption of the prediction for each cause."""
 _HOST_CONDITIONS = {"host_sync": "the loop read no value from a tensor"}
 """Those that differ where the host computes itself."""
-_HOST_READ_FIXES: list[FixText] = [
+_HOST_READ_FIXES: list[fact_fixes.FixText] = [
     (
         "Read values from tensors rarely",
         "compute on whole tensors instead of on their values, and call .item() every N steps",
-    ),
+    )
 ]
-_COPY_STREAM_FIXES: list[FixText] = [
+_COPY_STREAM_FIXES: list[fact_fixes.FixText] = [
     (
         "Overlap the copies with the computation",
         "with torch.cuda.stream(copy_stream): batch.to(device, non_blocking=True), one batch or "
         "layer ahead; kernels on the same stream wait for a copy even from pinned memory",
-    ),
+    )
 ]
 
 
@@ -116,12 +105,12 @@ def _make_fixes(
     ]
 
 
-def _list_texts(cause: str, inputs: TraceInputs) -> list[FixText]:
+def _list_texts(cause: str, inputs: TraceInputs) -> list[fact_fixes.FixText]:
     if cause in {"tiny_operators", "dispatch_overhead"}:
         return [
             *(_FIXES["optimizer"] if is_overhead_in_optimizer(inputs) else ()),
-            make_compiler_fix(on_host=inputs.on_host),
-            (LARGER_BATCH, "a larger batch costs little while operators are this small"),
+            fact_fixes.make_compiler_fix(on_host=inputs.on_host),
+            (fact_fixes.LARGER_BATCH, "a larger batch costs little while operators are this small"),
         ]
     if cause == "host_sync" and inputs.on_host:
         return _HOST_READ_FIXES

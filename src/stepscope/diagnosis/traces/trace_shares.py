@@ -23,18 +23,18 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis import CATEGORIES, DATA_PARTS, OVERHEAD_PARTS, STEP_PARTS
-from stepscope.diagnosis.rank_waiting import STRAGGLER_RATIO, add_excess, measure_slowest_rank
+from stepscope import analysis, run
+from stepscope.diagnosis.shares import rank_waiting
+from stepscope.diagnosis.shares.rank_waiting import add_excess
 from stepscope.diagnosis.verdict import SUSPECTS, Suspect
-from stepscope.run import DividedTrace
 
 SUSPECT_OF_PART: Mapping[str, Suspect] = {
     "compute": "model",
     "communication": "communication",
     "queued": "model",
     "waiting": "healthy",
-    **dict.fromkeys(DATA_PARTS, "data_pipeline"),
-    **dict.fromkeys(OVERHEAD_PARTS, "framework_overhead"),
+    **dict.fromkeys(analysis.DATA_PARTS, "data_pipeline"),
+    **dict.fromkeys(analysis.OVERHEAD_PARTS, "framework_overhead"),
 }
 
 
@@ -55,7 +55,7 @@ class TraceWaits:
     @property
     def is_one_rank(self) -> bool:
         """True if it is always the same rank."""
-        return self.slowest_ratio >= STRAGGLER_RATIO
+        return self.slowest_ratio >= rank_waiting.STRAGGLER_RATIO
 
     def add_excess(self, waiting: float) -> float:
         """Add the slow rank's own excess to the mean waiting of all ranks for it."""
@@ -74,12 +74,12 @@ class TraceShares:
     """Waiting for the slowest rank, by the work of that rank; included in `suspects`."""
 
 
-def measure_waits(traces: Sequence[DividedTrace]) -> TraceWaits:
+def measure_waits(traces: Sequence[run.DividedTrace]) -> TraceWaits:
     """Measure the waiting of ranks in the steps that all of them have.
 
     Steps are told by window and name. Traces without a rank are not compared.
     """
-    steps_by_rank: dict[int, dict[tuple[int, str], tuple[DividedTrace, int]]] = {}
+    steps_by_rank: dict[int, dict[tuple[int, str], tuple[run.DividedTrace, int]]] = {}
     for trace in traces:
         if trace.trace.rank is None:
             return TraceWaits()
@@ -95,13 +95,13 @@ def measure_waits(traces: Sequence[DividedTrace]) -> TraceWaits:
         part: np.array(
             [[trace.part_ns[part][step] for trace, step in row] for row in rows], dtype=np.float64
         )
-        for part in STEP_PARTS
+        for part in analysis.STEP_PARTS
     }
     communication = parts.pop("communication")
     waiting = communication - communication.min(axis=0)
     if not waiting.any():
         return TraceWaits()
-    slowest_ns, peer_ns = measure_slowest_rank(parts, communication)
+    slowest_ns, peer_ns = rank_waiting.measure_slowest_rank(parts, communication)
     excess = {part: slowest_ns[part] - peer_ns[part] for part in parts}
     last = communication.argmin(axis=0)
     waited_for = np.bincount(last, weights=waiting.sum(axis=0), minlength=len(ranks))
@@ -136,11 +136,14 @@ def _split_waiting(
     }
 
 
-def build_part_matrix(traces: Sequence[DividedTrace]) -> NDArray[np.int64]:
+def build_part_matrix(traces: Sequence[run.DividedTrace]) -> NDArray[np.int64]:
     """Build the matrix of nanoseconds by step and part: the steps of all traces, one after
     another."""
     return np.concatenate(
-        [np.stack([trace.part_ns[part] for part in STEP_PARTS], axis=1) for trace in traces]
+        [
+            np.stack([trace.part_ns[part] for part in analysis.STEP_PARTS], axis=1)
+            for trace in traces
+        ]
     )
 
 
@@ -152,7 +155,7 @@ def compute_trace_shares(part_ns: NDArray[np.int64], waits: TraceWaits) -> Trace
         waits: waiting of ranks, a property of the run.
     """
     totals = part_ns.sum(axis=0).astype(float)
-    parts = dict(zip(STEP_PARTS, (totals / totals.sum()).tolist(), strict=True))
+    parts = dict(zip(analysis.STEP_PARTS, (totals / totals.sum()).tolist(), strict=True))
     suspects: dict[Suspect, float] = dict.fromkeys((*SUSPECTS, "healthy"), 0.0)
     for part, share in parts.items():
         suspects[SUSPECT_OF_PART[part]] += share
@@ -163,10 +166,11 @@ def compute_trace_shares(part_ns: NDArray[np.int64], waits: TraceWaits) -> Trace
     return TraceShares(parts=parts, suspects=suspects, rank_wait=rank_wait)
 
 
-def measure_categories(traces: Sequence[DividedTrace]) -> dict[str, float]:
+def measure_categories(traces: Sequence[run.DividedTrace]) -> dict[str, float]:
     """Measure the shares of the categories that the view of steps shows; without unused ones."""
     totals = {
-        name: sum(int(trace.category_ns[name].sum()) for trace in traces) for name in CATEGORIES
+        name: sum(int(trace.category_ns[name].sum()) for trace in traces)
+        for name in analysis.CATEGORIES
     }
     total = sum(totals.values())
     return {name: time_ns / total for name, time_ns in totals.items() if time_ns}

@@ -7,35 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.diagnosis.accuracy import estimate_accuracy
-from stepscope.diagnosis.attribution import Attribution, AttributionThresholds
-from stepscope.diagnosis.cause import CONTRIBUTING_RATIO
-from stepscope.diagnosis.headline import write_headline
-from stepscope.diagnosis.traces.trace_causes import (
-    TraceInputs,
-    find_trace_cause,
-    mean_step_ns,
-)
+from stepscope import intervals, quantities, rules
+from stepscope.diagnosis import verdict
+from stepscope.diagnosis.causes.attribution import Attribution, AttributionThresholds
+from stepscope.diagnosis.causes.cause import CONTRIBUTING_RATIO
+from stepscope.diagnosis.measured import estimate_accuracy
+from stepscope.diagnosis.sentences import write_headline
+from stepscope.diagnosis.traces import trace_shares
+from stepscope.diagnosis.traces.trace_causes import TraceInputs, find_trace_cause, mean_step_ns
 from stepscope.diagnosis.traces.trace_fixes import list_trace_fixes
-from stepscope.diagnosis.traces.trace_shares import (
-    TraceShares,
-    build_part_matrix,
-    compute_trace_shares,
-    measure_categories,
-    measure_waits,
-)
-from stepscope.diagnosis.verdict import (
-    SUSPECTS,
-    ContributingCause,
-    RuledOut,
-    Suspect,
-    Verdict,
-    describe_step_time,
-    make_abstention,
-)
-from stepscope.intervals import overlap, union
-from stepscope.quantities import count_of, duration, percent
-from stepscope.rules import percent_beside
+from stepscope.quantities import duration, percent
 from stepscope.run import DividedTrace, Run, StepSource, divide_traces
 
 MAX_UNEXPLAINED_RATIO = 0.25
@@ -61,7 +42,7 @@ SHARE_OF: dict[StepSource, str] = {
 
 def diagnose_traces(
     run: Run, thresholds: AttributionThresholds, notes: Sequence[str] = ()
-) -> Verdict:
+) -> verdict.Verdict:
     """Diagnose the traces of a run that holds no watched steps. Abstains, with the reason, where
     they do not tell.
 
@@ -77,12 +58,12 @@ def diagnose_traces(
     traces = [one.without_start() for one in recorded]
     left_out = len(run.traces) - len(traces)
     if not traces:
-        return make_abstention("the traces contain no time", notes, evidence_kind="traced")
-    waits, matrix = measure_waits(traces), build_part_matrix(traces)
-    shares = compute_trace_shares(matrix, waits)
+        return verdict.make_abstention("the traces contain no time", notes, evidence_kind="traced")
+    waits, matrix = trace_shares.measure_waits(traces), trace_shares.build_part_matrix(traces)
+    shares = trace_shares.compute_trace_shares(matrix, waits)
     obstacle = _find_obstacle(traces, shares)
     if obstacle is not None:
-        return make_abstention(obstacle, notes, evidence_kind="traced")
+        return verdict.make_abstention(obstacle, notes, evidence_kind="traced")
     inputs = TraceInputs(traces=traces, shares=shares, waits=waits)
     attribution = _attribute(inputs, shares, thresholds)
     if attribution.cause == WAITING and inputs.wait_function is None:
@@ -91,19 +72,21 @@ def diagnose_traces(
             "runs no operator, in a trace without a backward pass; record with with_stack=True to "
             "see if it waits for requests"
         )
-        return make_abstention(obstacle, notes, evidence_kind="traced")
+        return verdict.make_abstention(obstacle, notes, evidence_kind="traced")
     finding = find_trace_cause(inputs, attribution)
     step_ns = mean_step_ns(traces)
     step_count = len(matrix)
     contributing = [
-        ContributingCause(suspect=attribution.suspect, cause=cause, share_ratio=share, text=text)
+        verdict.ContributingCause(
+            suspect=attribution.suspect, cause=cause, share_ratio=share, text=text
+        )
         for cause, share, text in finding.contributing
     ] + _find_other_suspects(inputs, attribution, thresholds)
     stability = _estimate_stability(inputs, matrix, attribution, thresholds)
     accuracy = estimate_accuracy(finding.cause, finding.evidence_kind)
     certainty = WHOLE_RATIO if source == "whole" else step_count / (step_count + 1)
-    phases = measure_categories(traces)
-    return Verdict(
+    phases = trace_shares.measure_categories(traces)
+    return verdict.Verdict(
         suspect=attribution.suspect,
         cause=finding.cause,
         share_ratio=attribution.share,
@@ -115,7 +98,7 @@ def diagnose_traces(
         if attribution.cause != WAITING
         else _write_waiting_headline(attribution, inputs),
         stages=finding.stages,
-        evidence=[describe_step_time(phases, "category"), *finding.evidence],
+        evidence=[verdict.describe_step_time(phases, "category"), *finding.evidence],
         ruled_out=_rule_out(inputs, attribution.suspect, thresholds),
         also=contributing,
         fixes=list_trace_fixes(finding, attribution.suspect, contributing, inputs, step_ns),
@@ -134,7 +117,7 @@ def _write_waiting_headline(attribution: Attribution, inputs: TraceInputs) -> st
     )
 
 
-def _find_obstacle(traces: Sequence[DividedTrace], shares: TraceShares) -> str | None:
+def _find_obstacle(traces: Sequence[DividedTrace], shares: trace_shares.TraceShares) -> str | None:
     """Find the reason why there can be no verdict; None where there can be one."""
     unexplained = shares.parts["dispatch"] + shares.parts["python"]
     idle = _find_idle_devices(traces)
@@ -156,12 +139,16 @@ def _find_idle_devices(traces: Sequence[DividedTrace]) -> str | None:
     """Find processes whose GPUs work in turn: while one works, the trace tells nothing about the
     reasons for which the others do not."""
     for one in traces:
-        work, extent = one.work, union(one.steps.extent)
+        work, extent = one.work, intervals.union(one.steps.extent)
         devices = work.kernel_devices
         if len(devices) < 2:
             continue
         busy_ns = [
-            int(overlap(extent, union(work.take(work.device == device).intervals)).sum())
+            int(
+                intervals.overlap(
+                    extent, intervals.union(work.take(work.device == device).intervals)
+                ).sum()
+            )
             for device in devices
         ]
         together_ns = int(one.busy_ns.sum())
@@ -176,7 +163,7 @@ def _find_idle_devices(traces: Sequence[DividedTrace]) -> str | None:
 
 
 def _attribute(
-    inputs: TraceInputs, shares: TraceShares, thresholds: AttributionThresholds
+    inputs: TraceInputs, shares: trace_shares.TraceShares, thresholds: AttributionThresholds
 ) -> Attribution:
     """Attribute the step to the largest suspect above its threshold, or to none if the process has
     no work for longer; else to the model if it computes less well than the device can, or heavily;
@@ -206,9 +193,9 @@ def _attribute(
 
 
 def _is_exceeded(
-    suspect: Suspect,
+    suspect: verdict.Suspect,
     inputs: TraceInputs,
-    shares: TraceShares,
+    shares: trace_shares.TraceShares,
     thresholds: AttributionThresholds,
 ) -> bool:
     if shares.suspects[suspect] < thresholds.by_suspect[suspect]:
@@ -219,7 +206,7 @@ def _is_exceeded(
 
 def _find_other_suspects(
     inputs: TraceInputs, attribution: Attribution, thresholds: AttributionThresholds
-) -> list[ContributingCause]:
+) -> list[verdict.ContributingCause]:
     """Find the causes of other suspects that are worth a fix, largest first."""
     shares = inputs.shares.suspects
     contributing = [
@@ -232,7 +219,7 @@ def _find_other_suspects(
         attributed = Attribution(suspect=suspect, share=shares[suspect])
         finding = find_trace_cause(inputs, attributed)
         causes.append(
-            ContributingCause(
+            verdict.ContributingCause(
                 suspect=suspect,
                 cause=finding.cause,
                 share_ratio=shares[suspect],
@@ -250,24 +237,28 @@ def _estimate_stability(
 ) -> float:
     """Estimate how often resampled steps give the same suspect (bootstrap, Efron 1979)."""
     generator = np.random.default_rng(0)
+    totals = [
+        matrix[generator.integers(0, len(matrix), size=len(matrix))].sum(axis=0)
+        for _ in range(thresholds.resamples)
+    ]
     same_count = 0
-    for _ in range(thresholds.resamples):
-        rows = generator.integers(0, len(matrix), size=len(matrix))
-        resampled = compute_trace_shares(matrix[rows], inputs.waits)
-        same_count += _attribute(inputs, resampled, thresholds).suspect == attribution.suspect
+    for total, count in zip(*np.unique(totals, axis=0, return_counts=True), strict=True):
+        resampled = trace_shares.compute_trace_shares(total[np.newaxis], inputs.waits)
+        if _attribute(inputs, resampled, thresholds).suspect == attribution.suspect:
+            same_count += int(count)
     return same_count / thresholds.resamples
 
 
 def _rule_out(
-    inputs: TraceInputs, suspect: Suspect, thresholds: AttributionThresholds
-) -> list[RuledOut]:
+    inputs: TraceInputs, suspect: verdict.Suspect, thresholds: AttributionThresholds
+) -> list[verdict.RuledOut]:
     """Give the reason against each suspect other than that of the verdict."""
     shares, limits = inputs.shares.suspects, thresholds.by_suspect
     is_host = inputs.on_host
     meanwhile = "" if is_host else ", while it has no other work,"
     with_gaps = inputs.shares.parts["queued"] >= MIN_NAMED_RATIO
     model = "computation with gaps between queued work takes" if with_gaps else "computation takes"
-    reasons: dict[Suspect, str] = {
+    reasons: dict[verdict.Suspect, str] = {
         "data_pipeline": f"fetching batches and copying them to the device{meanwhile} take",
         "model": "sizeable operators take" if is_host else model,
         "communication": "exposed communication takes",
@@ -276,7 +267,7 @@ def _rule_out(
         else "the device has no work for other reasons in",
     }
     ruled_out = []
-    for name in SUSPECTS:
+    for name in verdict.SUSPECTS:
         share = percent(shares[name])
         if name == suspect:
             continue
@@ -289,15 +280,15 @@ def _rule_out(
                 f"(threshold {percent(thresholds.overhead_cause)})."
             )
         elif name in limits:
-            below = percent_beside(shares[name], 100 * limits[name], 0)
+            below = rules.percent_beside(shares[name], 100 * limits[name], 0)
             why = f"{reasons[name]} {below} of step time (threshold {percent(limits[name])})."
         else:
             why = f"{reasons[name]} {share} of step time."
-        ruled_out.append(RuledOut(suspect=name, share_ratio=shares[name], why=why))
+        ruled_out.append(verdict.RuledOut(suspect=name, share_ratio=shares[name], why=why))
     return ruled_out
 
 
-def _note_queued(shares: TraceShares) -> list[str]:
+def _note_queued(shares: trace_shares.TraceShares) -> list[str]:
     queued = shares.parts["queued"]
     if queued < CONTRIBUTING_RATIO:
         return []
@@ -348,7 +339,7 @@ def _list_notes(
             "A process used several GPUs: an instant at which one of them works counts as busy."
         )
     if left_out:
-        notes.append(f"{count_of(left_out, 'trace')} without such steps left out.")
+        notes.append(f"{quantities.count_of(left_out, 'trace')} without such steps left out.")
     if any(one.trace.has_stacks for one in traces):
         notes.append(
             "Python functions were recorded, which slows the host down: without them, its time "

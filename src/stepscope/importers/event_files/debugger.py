@@ -4,41 +4,42 @@ A worker becomes a process. Steps are those of a mode; the mode GLOBAL, of a scr
 is TRAIN here. Of a whole tensor statistics are computed; of one that was saved as reductions they
 are the reductions. Losses, metrics and `save_scalar` are scalars as well; those of the modes EVAL
 and PREDICT have the prefix `eval/` or `predict/`.
+
+Files of SageMaker Debugger's tensors below the output directory of a job: names and JSON.
+
+collections/<9 digits>/worker_0_collections.json    tensors of each collection
+index/<9 digits>/<12-digit step>_<worker>.json      shapes of the tensors of a step
+events/<12-digit step>/<step>_<worker>.tfevents     the tensors of a step
 """
 
 from __future__ import annotations
 
+import enum
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
-from stepscope.event_records import MalformedMessageError
-from stepscope.importers.event_files.debugger_files import (
-    CollectionsFile,
-    Form,
-    IndexFile,
-    detect_form,
-    guess_collection,
-    rank_of,
-    worker_of,
-)
-from stepscope.importers.event_files.reading import EventFile, refuse
-from stepscope.importers.event_files.rows import Moment, RowWriter
-from stepscope.importers.event_files.statistics import describe_elements, describe_reductions
-from stepscope.importers.event_files.values import Tensor, Value, read_tensor
-from stepscope.importers.results import (
+from stepscope import event_records, schema, store
+from stepscope.importers.content import (
     DEBUGGER_TENSORS,
     ProgressCallback,
     Recorded,
     Refused,
     Result,
-    ignore_progress,
+    read_head,
+    refuse,
 )
-from stepscope.schema import DEBUGGER, MALFORMED_JSON, ProcessInfo
-from stepscope.store import RunWriter
+from stepscope.importers.event_files.rows import (
+    Moment,
+    RowWriter,
+    describe_elements,
+    describe_reductions,
+)
+from stepscope.importers.event_files.values import EventFile, Tensor, Value, read_tensor
 
 _REDUCTIONS = "smdebug/reductions/"
 """Beginning of the names of reductions: this, the reduction, a slash, the tensor."""
@@ -46,7 +47,6 @@ _SCALAR_COLLECTIONS = frozenset({"losses", "metrics", "sm_metrics"})
 _SCALAR_PREFIX = "scalar/"
 _MODES = {b"1": "TRAIN", b"2": "EVAL", b"3": "PREDICT", b"4": "TRAIN"}
 """Modes by the content of the plugin `mode`; 4 is GLOBAL."""
-_MAX_STEP = 2**62
 
 
 class DebuggerTensorImporter:
@@ -57,16 +57,12 @@ class DebuggerTensorImporter:
         return detect_form(path) is not None
 
     def import_files(
-        self,
-        files: Sequence[Path],
-        run: Path,
-        node: str,
-        progress: ProgressCallback = ignore_progress,
+        self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback
     ) -> list[Result]:
         """Import the tensors of a job together; see `registry.Importer.import_files`."""
         forms = {index: detect_form(path) for index, path in enumerate(files)}
         results: dict[int, Result] = {}
-        with RunWriter(run, node) as writer:
+        with store.RunWriter(run, node) as writer:
             job = DebuggerJob(RowWriter(writer, node), node)
             for form in (Form.COLLECTIONS, Form.INDEX, Form.EVENTS):
                 # By step: all workers of a step, then the next one.
@@ -103,7 +99,7 @@ class DebuggerJob:
                 index = msgspec.json.decode(path.read_bytes(), type=IndexFile)
                 for entry in index.shape_payload or ():
                     self.shapes[path.stem, entry.tensorname] = entry.shape
-        except MALFORMED_JSON as error:
+        except schema.MALFORMED_JSON as error:
             return Refused(path, f"{path} is no readable {form.value} file of Debugger: {error}.")
         except OSError as error:
             if error.filename != str(path):
@@ -115,7 +111,7 @@ class DebuggerJob:
         """Store the rows and the manifests of the processes."""
         for worker in self.workers:
             self.rows.finish(
-                ProcessInfo(
+                schema.ProcessInfo(
                     process=f"0-{worker}",
                     node=self.node,
                     pid=0,
@@ -125,7 +121,7 @@ class DebuggerJob:
                     world_size=self.world_size,
                     started_ns=0,
                 ),
-                DEBUGGER,
+                schema.DEBUGGER,
             )
 
     def _read_events(self, path: Path) -> Result:
@@ -139,7 +135,7 @@ class DebuggerJob:
                     mode, mode_step = _read_mode(value.plugins, event.step)
                     moment = Moment(f"0-{worker}", t_ns, mode_step, mode)
                     file.value_count += step.add(moment, value)
-                except MalformedMessageError:
+                except event_records.MalformedMessageError:
                     file.unreadable_count += 1
         step.finish()
         return file.result(DEBUGGER_TENSORS)
@@ -222,5 +218,94 @@ def _read_mode(plugins: Mapping[str, bytes], step: int) -> tuple[str, int]:
 
 def _only_number(tensor: Tensor) -> float:
     if len(tensor.elements) != 1 or tensor.elements.dtype.kind == "c":
-        raise MalformedMessageError("a reduction is no number")
+        raise event_records.MalformedMessageError("a reduction is no number")
     return float(tensor.elements[0])
+
+
+_EVENTS = re.compile(r"\d{12}_(?P<worker>.+)\.tfevents")
+_STEP = re.compile(r"\d{12}")
+_INDEX = re.compile(r"\d{12}_(?P<worker>.+)\.json")
+_COLLECTIONS = re.compile(r"(?P<worker>.+)_collections\.json")
+_RANK = re.compile(r"worker_(\d+)")
+_GENERAL = frozenset({"all", "default"})
+"""Collections that do not tell what a tensor is."""
+_NAMES = (
+    ("losses", re.compile(r"[Ll]oss_(?!input).*output")),
+    ("weights", re.compile(r"^(?!gradient).*weight")),
+    ("biases", re.compile(r"^(?!gradient).*bias")),
+    ("gradients", re.compile(r"^gradient")),
+)
+"""Collections of tensors that the files do not assign, by Debugger's expressions for PyTorch."""
+
+
+class Form(enum.Enum):
+    """Content of a file."""
+
+    COLLECTIONS = "collections"
+    INDEX = "index"
+    EVENTS = "events"
+
+
+class _Shape(msgspec.Struct):
+    tensorname: str
+    shape: list[int] = []
+
+
+class IndexFile(msgspec.Struct):
+    """Index of the tensors of a step and worker."""
+
+    shape_payload: list[_Shape] | None = None
+
+
+class _Collection(msgspec.Struct):
+    tensor_names: list[str] | None = None
+
+
+class _Meta(msgspec.Struct):
+    num_workers: int | None = None
+
+
+class CollectionsFile(msgspec.Struct):
+    """Collections of a job."""
+
+    collections: dict[str, _Collection | None]
+    meta: _Meta = msgspec.field(name="_meta", default_factory=_Meta)
+
+    def of_tensors(self) -> dict[str, str]:
+        """Return the collection of each tensor, if one tells more than `all` and `default`."""
+        return {
+            tensor: name
+            for name, collection in self.collections.items()
+            if name not in _GENERAL and collection is not None
+            for tensor in collection.tensor_names or ()
+        }
+
+
+def detect_form(path: Path) -> Form | None:
+    """Return the form of a file; None if it is not one of Debugger's tensors."""
+    if _EVENTS.fullmatch(path.name) and (
+        _STEP.fullmatch(path.parent.name) or path.parent.name == "events"
+    ):
+        return Form.EVENTS
+    if _INDEX.fullmatch(path.name) and b'"tensor_payload"' in read_head(path):
+        return Form.INDEX
+    if _COLLECTIONS.fullmatch(path.name) and b'"collections"' in read_head(path):
+        return Form.COLLECTIONS
+    return None
+
+
+def worker_of(path: Path) -> str:
+    """Return the worker in the name of a file of events or of an index."""
+    match = _EVENTS.fullmatch(path.name) or _INDEX.fullmatch(path.name)
+    return match["worker"] if match else path.stem
+
+
+def rank_of(worker: str) -> int | None:
+    """Return the rank of a worker; None if its name has none."""
+    match = _RANK.fullmatch(worker)
+    return int(match[1]) if match else None
+
+
+def guess_collection(tensor: str) -> str:
+    """Return the collection of a tensor by its name; `default` if it tells nothing."""
+    return next((name for name, pattern in _NAMES if pattern.search(tensor)), "default")

@@ -20,25 +20,10 @@ from pathlib import Path
 
 import msgspec
 
-from stepscope.event_records import MalformedMessageError, begins_with_record
-from stepscope.importers.content import read_head
-from stepscope.importers.event_files.reading import EventFile, refuse
-from stepscope.importers.event_files.rows import Moment, RowWriter
-from stepscope.importers.event_files.statistics import describe_histogram
-from stepscope.importers.event_files.values import (
-    Value,
-    histogram_of_tensor,
-    read_histogram,
-    read_tensor,
-)
-from stepscope.importers.results import (
-    TENSORBOARD,
-    ProgressCallback,
-    Result,
-    ignore_progress,
-)
-from stepscope.schema import ProcessInfo, is_event_file_name, rank_in_name
-from stepscope.store import RunWriter
+from stepscope import event_records, schema, store
+from stepscope.importers.content import TENSORBOARD, ProgressCallback, Result, read_head, refuse
+from stepscope.importers.event_files import values
+from stepscope.importers.event_files.rows import Moment, RowWriter, describe_histogram
 
 _VERSION = b"brain.Event:"
 """Content of the first record of a file."""
@@ -54,16 +39,14 @@ class TensorBoardImporter:
 
     def can_read(self, path: Path) -> bool:
         """Return True for an event file, judged by its first record, or by its name."""
-        if is_event_file_name(path.name):
+        if schema.is_event_file_name(path.name):
             return True
-        return _VERSION in read_head(path)[:_VERSION_BYTES] and begins_with_record(path)
+        return _VERSION in read_head(path)[:_VERSION_BYTES] and event_records.begins_with_record(
+            path
+        )
 
     def import_files(
-        self,
-        files: Sequence[Path],
-        run: Path,
-        node: str,
-        progress: ProgressCallback = ignore_progress,
+        self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback
     ) -> list[Result]:
         """Import the runs of TensorBoard; see `registry.Importer.import_files`."""
         directories: defaultdict[Path, list[int]] = defaultdict(list)
@@ -71,7 +54,7 @@ class TensorBoardImporter:
             directories[path.absolute().parent].append(index)
         root = os.path.commonpath(directories)
         results: dict[int, Result] = {}
-        with RunWriter(run, node) as writer:
+        with store.RunWriter(run, node) as writer:
             rows = RowWriter(writer, node)
             for directory, indices in directories.items():
                 name = os.path.relpath(directory, root)
@@ -96,13 +79,13 @@ class TensorBoardRun:
         self._rows = rows
         self._prefix = "" if name == "." else f"{name}/"
         self._mode = _MODES.get(Path(name).name.lower(), "TRAIN")
-        self._process = ProcessInfo(
+        self._process = schema.ProcessInfo(
             process=f"0-{name}",
             node=node,
             pid=0,
             parent_pid=0,
             role="main",
-            rank=rank_in_name(name),
+            rank=schema.rank_in_name(name),
             started_ns=0,
         )
 
@@ -111,7 +94,7 @@ class TensorBoardRun:
         parts = _NAME.fullmatch(path.name)
         if parts is not None:
             self._process = msgspec.structs.replace(self._process, pid=int(parts["pid"]))
-        file = EventFile(path)
+        file = values.EventFile(path)
         plugins: dict[str, str] = {}
         try:
             for event, t_ns in file.events():
@@ -121,7 +104,7 @@ class TensorBoardRun:
                         plugins[value.tag] = next(iter(value.plugins))
                     try:
                         file.value_count += self._add(moment, value, plugins.get(value.tag))
-                    except MalformedMessageError:
+                    except event_records.MalformedMessageError:
                         file.unreadable_count += 1
         except OSError as error:
             if error.filename != str(path):
@@ -133,24 +116,24 @@ class TensorBoardRun:
         """Store the rows."""
         self._rows.finish(self._process, TENSORBOARD)
 
-    def _add(self, moment: Moment, value: Value, plugin: str | None) -> bool:
+    def _add(self, moment: Moment, value: values.Value, plugin: str | None) -> bool:
         """Add a value; returns False if it is of no known kind."""
         if value.scalar is not None:
             self._rows.add_scalar(moment, self._prefix + value.tag, value.scalar)
             return True
         histogram = None
         if value.histogram is not None:
-            histogram = read_histogram(value.histogram)
+            histogram = values.read_histogram(value.histogram)
         elif value.tensor is not None and plugin in {_SCALARS, _HISTOGRAMS}:
-            tensor = read_tensor(value.tensor)
+            tensor = values.read_tensor(value.tensor)
             if tensor is None:
                 return False
             if plugin == _SCALARS:
                 if len(tensor.elements) != 1 or tensor.elements.dtype.kind == "c":
-                    raise MalformedMessageError("a scalar needs one real number")
+                    raise event_records.MalformedMessageError("a scalar needs one real number")
                 self._rows.add_scalar(moment, self._prefix + value.tag, float(tensor.elements[0]))
                 return True
-            histogram = histogram_of_tensor(tensor)
+            histogram = values.histogram_of_tensor(tensor)
         if histogram is None:
             return False
         statistics = describe_histogram(histogram)

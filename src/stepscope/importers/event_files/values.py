@@ -3,6 +3,8 @@
 Numbers of fields are those of event.proto, summary.proto, tensor.proto and types.proto in
 https://github.com/tensorflow/tensorflow/tree/master/tensorflow/core. A message within a message is
 read only where its meaning is known, so that the depth of others does not matter.
+
+Events of a file up to the first damage.
 """
 
 from __future__ import annotations
@@ -11,20 +13,14 @@ import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.event_records import (
-    BYTES,
-    FIXED32,
-    FIXED64,
-    VARINT,
-    Field,
-    MalformedMessageError,
-    read_fields,
-)
+from stepscope import event_records, quantities
+from stepscope.importers.content import Recorded, Refused, Result
 
 _FLOAT32, _FLOAT64 = struct.Struct("<f"), struct.Struct("<d")
 _SIGN_BIT, _MODULUS = 1 << 63, 1 << 64
@@ -106,17 +102,17 @@ class Tensor:
 def read_event(payload: bytes) -> Event:
     """Read an Event; MalformedMessageError if it is none."""
     event = Event()
-    for entry in read_fields(payload):
+    for entry in event_records.read_fields(payload):
         match entry.number, entry.wire_type:
-            case 1, t if t == FIXED64:
+            case 1, t if t == event_records.FIXED64:
                 event.wall_time_s = _float(entry)
-            case 2, t if t == VARINT:
+            case 2, t if t == event_records.VARINT:
                 event.step = _signed(entry.number_value)
-            case 5, t if t == BYTES:
+            case 5, t if t == event_records.BYTES:
                 event.values += [
                     _read_value(value.content)
-                    for value in read_fields(entry.content)
-                    if (value.number, value.wire_type) == (1, BYTES)
+                    for value in event_records.read_fields(entry.content)
+                    if (value.number, value.wire_type) == (1, event_records.BYTES)
                 ]
     return event
 
@@ -125,14 +121,17 @@ def read_histogram(message: memoryview) -> Histogram:
     """Read a HistogramProto; MalformedMessageError if it is none."""
     numbers: dict[int, float] = {}
     columns: dict[int, list[NDArray[np.float64]]] = {6: [], 7: []}
-    for entry in read_fields(message):
-        if entry.number in columns and entry.wire_type in {BYTES, FIXED64}:
+    for entry in event_records.read_fields(message):
+        if entry.number in columns and entry.wire_type in {
+            event_records.BYTES,
+            event_records.FIXED64,
+        }:
             columns[entry.number].append(_from_bytes(entry.content, "<f8"))
-        elif entry.wire_type == FIXED64:
+        elif entry.wire_type == event_records.FIXED64:
             numbers[entry.number] = _float(entry)
     limit, count = (np.concatenate([np.empty(0), *columns[number]]) for number in (6, 7))
     if len(limit) != len(count):
-        raise MalformedMessageError("a histogram needs as many limits as counts")
+        raise event_records.MalformedMessageError("a histogram needs as many limits as counts")
     # Fields with the value 0 are not written.
     low_end, high_end = numbers.get(1, 0.0), numbers.get(2, 0.0)
     low = np.concatenate([[-np.inf], limit])[: len(limit)]
@@ -153,7 +152,7 @@ def read_histogram(message: memoryview) -> Histogram:
 def histogram_of_tensor(tensor: Tensor) -> Histogram:
     """Return the histogram in a tensor of lower end, upper end and count of each bucket."""
     if len(tensor.shape) != 2 or tensor.shape[1] != 3 or tensor.elements.dtype.kind == "c":
-        raise MalformedMessageError("a histogram needs three numbers for each bucket")
+        raise event_records.MalformedMessageError("a histogram needs three numbers for each bucket")
     low, limit, count = tensor.elements.astype(np.float64).reshape(-1, 3).T
     return Histogram(limit=limit, count=count, low=low, element_count=float(count.sum()))
 
@@ -167,12 +166,12 @@ def read_tensor(message: memoryview) -> Tensor | None:
     dtype_number, shape, content = 0, list[int](), memoryview(b"")
     parts: list[NDArray[Any]] = []
     part_field = 0
-    for entry in read_fields(message):
-        if (entry.number, entry.wire_type) == (1, VARINT):
+    for entry in event_records.read_fields(message):
+        if (entry.number, entry.wire_type) == (1, event_records.VARINT):
             dtype_number = entry.number_value
-        elif (entry.number, entry.wire_type) == (2, BYTES):
+        elif (entry.number, entry.wire_type) == (2, event_records.BYTES):
             shape = list(_read_shape(entry.content))
-        elif (entry.number, entry.wire_type) == (4, BYTES):
+        elif (entry.number, entry.wire_type) == (4, event_records.BYTES):
             content = entry.content
         elif entry.number in _VALUE_DTYPES:
             part_field = entry.number
@@ -181,7 +180,7 @@ def read_tensor(message: memoryview) -> Tensor | None:
     if dtype is None:
         return None
     if min(shape, default=0) < 0:
-        raise MalformedMessageError("a tensor has a negative size")
+        raise event_records.MalformedMessageError("a tensor has a negative size")
     size = math.prod(shape)
     if len(content):
         if dtype_number == _INT32 and len(content) == 2 * size:
@@ -192,61 +191,63 @@ def read_tensor(message: memoryview) -> Tensor | None:
         stored = np.concatenate(parts) if parts else np.zeros(min(size, 1), dtype=np.int64)
         elements = _repeat_last(_as_dtype(stored, part_field, dtype), size)
     if len(elements) != size:
-        raise MalformedMessageError("a tensor has more or fewer elements than its shape")
+        raise event_records.MalformedMessageError(
+            "a tensor has more or fewer elements than its shape"
+        )
     return Tensor(dtype=dtype, shape=shape, elements=elements)
 
 
 def _read_value(message: memoryview) -> Value:
     value = Value()
-    for entry in read_fields(message):
+    for entry in event_records.read_fields(message):
         match entry.number, entry.wire_type:
-            case 1, t if t == BYTES:
+            case 1, t if t == event_records.BYTES:
                 value.tag = _text(entry)
-            case 2, t if t == FIXED32:
+            case 2, t if t == event_records.FIXED32:
                 value.scalar = _float(entry)
-            case 5, t if t == BYTES:
+            case 5, t if t == event_records.BYTES:
                 value.histogram = entry.content
-            case 8, t if t == BYTES:
+            case 8, t if t == event_records.BYTES:
                 value.tensor = entry.content
-            case 9, t if t == BYTES:
+            case 9, t if t == event_records.BYTES:
                 value.plugins.update(_read_plugins(entry.content))
     return value
 
 
 def _read_plugins(message: memoryview) -> Iterator[tuple[str, bytes]]:
     """Yield the plugins of a SummaryMetadata; Debugger's has two."""
-    for entry in read_fields(message):
-        if (entry.number, entry.wire_type) != (1, BYTES):
+    for entry in event_records.read_fields(message):
+        if (entry.number, entry.wire_type) != (1, event_records.BYTES):
             continue
         name, content = "", b""
-        for part in read_fields(entry.content):
-            if (part.number, part.wire_type) == (1, BYTES):
+        for part in event_records.read_fields(entry.content):
+            if (part.number, part.wire_type) == (1, event_records.BYTES):
                 name = _text(part)
-            elif (part.number, part.wire_type) == (2, BYTES):
+            elif (part.number, part.wire_type) == (2, event_records.BYTES):
                 content = bytes(part.content)
         yield name, content
 
 
 def _read_shape(message: memoryview) -> Iterator[int]:
-    for dimension in read_fields(message):
-        if (dimension.number, dimension.wire_type) == (2, BYTES):
+    for dimension in event_records.read_fields(message):
+        if (dimension.number, dimension.wire_type) == (2, event_records.BYTES):
             size = 0
-            for entry in read_fields(dimension.content):
-                if (entry.number, entry.wire_type) == (1, VARINT):
+            for entry in event_records.read_fields(dimension.content):
+                if (entry.number, entry.wire_type) == (1, event_records.VARINT):
                     size = _signed(entry.number_value)
             yield size
 
 
-def _read_elements(entry: Field) -> NDArray[Any]:
+def _read_elements(entry: event_records.Field) -> NDArray[Any]:
     """Read elements of a tensor, which a writer may have packed."""
     dtype = _VALUE_DTYPES[entry.number]
     if dtype != "int":
         return _from_bytes(entry.content, dtype)
-    if entry.wire_type == VARINT:
+    if entry.wire_type == event_records.VARINT:
         return np.array([_signed(entry.number_value)], dtype=np.int64)
-    if entry.wire_type == BYTES:
+    if entry.wire_type == event_records.BYTES:
         return _from_varints(entry.content)
-    raise MalformedMessageError("an integer of a tensor is a float")
+    raise event_records.MalformedMessageError("an integer of a tensor is a float")
 
 
 def _from_varints(content: memoryview) -> NDArray[np.int64]:
@@ -257,7 +258,7 @@ def _from_varints(content: memoryview) -> NDArray[np.int64]:
     if not len(data):
         return np.empty(0, dtype=np.int64)
     if not len(ends) or ends[-1] != len(data) - 1 or (ends - starts >= 10).any():
-        raise MalformedMessageError("an integer does not end")
+        raise event_records.MalformedMessageError("an integer does not end")
     position = np.arange(len(data)) - np.repeat(starts, ends - starts + 1)
     bits = (data & 0x7F).astype(np.uint64) << (7 * position).astype(np.uint64)
     return np.bitwise_or.reduceat(bits, starts).view(np.int64)
@@ -267,13 +268,13 @@ def _as_dtype(stored: NDArray[Any], number: int, dtype: str) -> NDArray[Any]:
     """Convert elements from a field of single elements to those of the tensor."""
     if number in _PAIR_FIELDS:
         if len(stored) % 2:
-            raise MalformedMessageError("a complex number has no imaginary part")
+            raise event_records.MalformedMessageError("a complex number has no imaginary part")
         stored = stored[::2] + 1j * stored[1::2]
     elif number == _BIT_PATTERN_FIELD:
         bits = stored.astype(np.uint16)
         return _widen(bits) if dtype == "bfloat16" else bits.view(np.float16)
     if stored.dtype.kind == "c" and not dtype.startswith("complex"):
-        raise MalformedMessageError("a real tensor has complex elements")
+        raise event_records.MalformedMessageError("a real tensor has complex elements")
     with np.errstate(invalid="ignore", over="ignore"):
         return stored.astype("float32" if dtype == "bfloat16" else dtype)
 
@@ -284,7 +285,7 @@ def _repeat_last(stored: NDArray[Any], size: int) -> NDArray[Any]:
     if missing <= 0 or not len(stored):
         return stored
     if size > MAX_REPEATED_ELEMENTS:
-        raise MalformedMessageError("a tensor has fewer elements than its shape")
+        raise event_records.MalformedMessageError("a tensor has fewer elements than its shape")
     return np.concatenate([stored, np.repeat(stored[-1:], missing)])
 
 
@@ -295,12 +296,14 @@ def _widen(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
 
 def _from_bytes(content: memoryview, dtype: str) -> NDArray[Any]:
     if len(content) % np.dtype(dtype).itemsize:
-        raise MalformedMessageError("the last number is incomplete")
+        raise event_records.MalformedMessageError("the last number is incomplete")
     return np.frombuffer(content, dtype=dtype)
 
 
-def _float(entry: Field) -> float:
-    number: float = (_FLOAT64 if entry.wire_type == FIXED64 else _FLOAT32).unpack(entry.content)[0]
+def _float(entry: event_records.Field) -> float:
+    number: float = (_FLOAT64 if entry.wire_type == event_records.FIXED64 else _FLOAT32).unpack(
+        entry.content
+    )[0]
     return number
 
 
@@ -308,5 +311,57 @@ def _signed(value: int) -> int:
     return value - _MODULUS if value & _SIGN_BIT else value
 
 
-def _text(entry: Field) -> str:
+def _text(entry: event_records.Field) -> str:
     return bytes(entry.content).decode(errors="replace")
+
+
+class EventFile:
+    """Event file, read by iteration."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.value_count = 0
+        """Values that the importer has taken over."""
+        self.unreadable_count = 0
+        """Values that it has left out because they cannot be read."""
+        self._record_count = 0
+        self._damage: str | None = None
+
+    def events(self) -> Iterator[tuple[Event, int]]:
+        """Yield the events and their times in epoch nanoseconds, up to the first damage.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        try:
+            for payload in event_records.read_records(self.path):
+                self._record_count += 1
+                try:
+                    event = read_event(payload)
+                except event_records.MalformedMessageError:
+                    self.unreadable_count += 1
+                    continue
+                t_ns = event.t_ns
+                if t_ns is None:
+                    self.unreadable_count += len(event.values)
+                else:
+                    yield event, t_ns
+        except event_records.DamagedRecordError as error:
+            self._damage = str(error)
+
+    def result(self, form: str) -> Result:
+        """Return the result of the import, after iteration."""
+        if not self._record_count:
+            reason = self._damage or "it is empty"
+            return Refused(self.path, f"{self.path} has no events: {reason}.")
+        losses = [] if self._damage is None else [self._damage]
+        if self.unreadable_count:
+            losses.append(
+                f"{quantities.count_of(self.unreadable_count, 'value')} could not be read"
+            )
+        return Recorded(
+            name=self.path.name,
+            form=form,
+            event_count=self.value_count,
+            lost=" and ".join(losses) or None,
+        )

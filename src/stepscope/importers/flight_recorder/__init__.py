@@ -8,12 +8,14 @@ importer       dumps that the watchdog of NCCL has written (TORCH_NCCL_DUMP_ON_T
 
 from __future__ import annotations
 
-from stepscope.importers.flight_recorder.call_columns import (
+from stepscope.importers.flight_recorder.dump import (
+    FlightDump,
+    RecordedCall,
+    load_plain,
     make_call_columns,
     make_called_collective,
+    parse_flight_dump,
 )
-from stepscope.importers.flight_recorder.dump import FlightDump, RecordedCall, parse_flight_dump
-from stepscope.importers.flight_recorder.plain_pickle import load_plain
 
 __all__ = [
     "FlightDump",

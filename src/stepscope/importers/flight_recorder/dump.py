@@ -2,15 +2,30 @@
 
 Format: `FlightRecorder::dump` of PyTorch
 (https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/FlightRecorder.hpp).
+
+Rows of the table `collective_calls`, and calls as the account of a stuck job has them.
+
+Pickles of plain data: numbers, texts, lists, tuples and dictionaries, and nothing else.
+
+A pickle is a program, and one that builds objects can run any code
+(https://docs.python.org/3/library/pickle.html). PyTorch's recorders write pickles of plain data,
+so everything that only objects need is refused.
 """
 
 from __future__ import annotations
 
+import io
+import pickle
+import pickletools
 import re
-from collections.abc import Mapping
-from typing import Any
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
 import msgspec
+import numpy as np
+
+from stepscope import schema, store
 
 MAJOR_VERSION = 2
 """Major version of the format; minor versions add members."""
@@ -128,3 +143,157 @@ def _parse_groups(configuration: Mapping[str, Any]) -> dict[str, list[int]]:
         if key and ranks:
             groups[key] = ranks
     return groups
+
+
+def make_call_columns(
+    calls: Sequence[RecordedCall],
+    *,
+    rank: int | None,
+    groups: Mapping[str, Sequence[int]],
+    shift_ns: int = 0,
+) -> dict[str, Any]:
+    """Make the columns of calls of one process, except those of their origin.
+
+    Args:
+        calls: the calls.
+        rank: rank of the process.
+        groups: ranks of process groups by name.
+        shift_ns: added to the times of the calls, which are those of the wall clock.
+    """
+    ranks = {name: ",".join(map(str, members)) for name, members in groups.items() if members}
+    return {
+        "t_ns": np.array([call.time_created_ns for call in calls], dtype=np.int64) + shift_ns,
+        "rank": _nullable([rank] * len(calls), np.int32),
+        "group": store.DictColumn.encode(call.process_group[0] for call in calls),
+        "group_description": store.DictColumn.encode(
+            call.process_group[1] or None for call in calls
+        ),
+        "group_ranks": store.DictColumn.encode(ranks.get(call.process_group[0]) for call in calls),
+        "kind": store.DictColumn.encode(call.kind for call in calls),
+        "backend": store.DictColumn.encode(call.backend for call in calls),
+        "number": np.array([call.number for call in calls], dtype=np.int64),
+        "is_p2p": np.array([call.is_p2p for call in calls], dtype=np.int16),
+        "input_sizes": store.DictColumn.encode(join_sizes(call.input_sizes) for call in calls),
+        "input_dtypes": store.DictColumn.encode(";".join(call.input_dtypes) for call in calls),
+        "output_sizes": store.DictColumn.encode(join_sizes(call.output_sizes) for call in calls),
+        "output_dtypes": store.DictColumn.encode(";".join(call.output_dtypes) for call in calls),
+        "started_ns": _shifted([call.time_discovered_started_ns for call in calls], shift_ns),
+        "ended_ns": _shifted([call.time_discovered_completed_ns for call in calls], shift_ns),
+        "state": store.DictColumn.encode(call.state_name for call in calls),
+    }
+
+
+def make_called_collective(
+    call: RecordedCall, groups: Mapping[str, Sequence[int]], shift_ns: int = 0
+) -> schema.CalledCollective:
+    """Describe a call for the account of a stuck job.
+
+    Args:
+        call: the call.
+        groups: ranks of process groups by name.
+        shift_ns: added to the time of the call.
+    """
+    group, peer = call.process_group[0], call.peer
+    if peer is not None and peer < len(groups.get(group, ())):
+        peer = groups[group][peer]
+    return schema.CalledCollective(
+        group=group,
+        number=call.number,
+        kind=call.kind if peer is None else call.kind.partition(" ")[0],
+        sizes=join_sizes(call.input_sizes or call.output_sizes),
+        dtypes=";".join(call.input_dtypes or call.output_dtypes),
+        has_ended=call.has_ended,
+        t_ns=call.time_created_ns + shift_ns,
+        peer=peer,
+    )
+
+
+def join_sizes(sizes: Sequence[Sequence[int]]) -> str:
+    """Write sizes as text.
+
+    >>> join_sizes([[64, 32], [8]])
+    '64x32;8'
+    """
+    return ";".join("x".join(map(str, size)) for size in sizes)
+
+
+def _shifted(times: Sequence[int | None], shift_ns: int) -> Any:
+    return _nullable([t + shift_ns if t else None for t in times], np.int64)
+
+
+def _nullable(values: Sequence[int | None], dtype: Any) -> Any:
+    mask = np.array([value is None for value in values], dtype=np.bool_)
+    return np.ma.MaskedArray(np.array([value or 0 for value in values], dtype=dtype), mask=mask)
+
+
+PLAIN_OPCODES = frozenset(
+    {
+        *("PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK"),
+        *("MEMOIZE", "BINPUT", "LONG_BINPUT", "BINGET", "LONG_BINGET", "PUT", "GET"),
+        *("NONE", "NEWTRUE", "NEWFALSE", "INT", "BININT", "BININT1", "BININT2"),
+        *("LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
+        *("UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"),
+        *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+        *("STRING", "BINSTRING", "SHORT_BINSTRING"),
+        *("EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"),
+        *("EMPTY_LIST", "LIST", "APPEND", "APPENDS"),
+        *("EMPTY_DICT", "DICT", "SETITEM", "SETITEMS"),
+    }
+)
+"""Opcodes that need no class and call nothing; names as in `pickletools`."""
+MAX_MEMO = 1 << 26
+"""Largest number of a memo entry: the memo is an array."""
+DAMAGE = (
+    pickle.UnpicklingError,
+    *(EOFError, ValueError, TypeError, KeyError, IndexError, AttributeError),
+    *(OverflowError, MemoryError, RecursionError, struct.error),
+)
+"""Errors of a pickle that is cut or damaged."""
+
+
+class NotPlainError(ValueError):
+    """A pickle holds something other than plain data; the text names it."""
+
+
+class _PlainUnpickler(pickle.Unpickler):  # noqa: S301 - it looks up no class
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise NotPlainError(f"it builds an object of {module}.{name}")
+
+    def persistent_load(self, _identifier: Any) -> NoReturn:
+        raise NotPlainError("it refers to an object outside")
+
+
+def load_plain(data: bytes) -> Any:
+    """Load a pickle that a process of this job has written.
+
+    No class is looked up, so that no object is built and nothing is called.
+
+    Raises:
+        NotPlainError: it holds more than plain data.
+        ValueError: it is cut or damaged.
+    """
+    try:
+        return _PlainUnpickler(io.BytesIO(data)).load()
+    except NotPlainError:
+        raise
+    except DAMAGE as error:
+        raise ValueError(f"it is cut or damaged ({error})") from error
+
+
+def check_plain(data: bytes) -> None:
+    """Walk the opcodes of a pickle from elsewhere, without running them.
+
+    Raises:
+        NotPlainError: one of them is not needed for plain data.
+        ValueError: the pickle is cut or damaged.
+    """
+    try:
+        for opcode, argument, _ in pickletools.genops(data):
+            if opcode.name not in PLAIN_OPCODES:
+                raise NotPlainError(f"it builds objects (opcode {opcode.name})")
+            if opcode.name.endswith("PUT") and isinstance(argument, int) and argument > MAX_MEMO:
+                raise ValueError("a number of its memo is out of range")
+    except NotPlainError:
+        raise
+    except DAMAGE as error:
+        raise ValueError(f"it is cut or damaged ({error})") from error

@@ -18,33 +18,25 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepscope.importers.content import read_content, read_head
-from stepscope.importers.flight_recorder.call_columns import (
-    make_call_columns,
-    make_called_collective,
-)
-from stepscope.importers.flight_recorder.dump import FlightDump, RecordedCall, parse_flight_dump
-from stepscope.importers.flight_recorder.plain_pickle import check_plain, load_plain
-from stepscope.importers.results import (
+from stepscope import schema, store
+from stepscope.importers.content import (
     FLIGHT_RECORDER,
     ProgressCallback,
     Recorded,
     Result,
-    ignore_progress,
+    read_content,
+    read_head,
     refuse,
 )
-from stepscope.schema import (
-    MALFORMED_JSON,
-    STUCK,
-    ImportedFact,
-    ProcessInfo,
-    RankAccount,
-    RankState,
-    StackFrame,
-    StuckNode,
-    rank_in_name,
+from stepscope.importers.flight_recorder.dump import (
+    FlightDump,
+    RecordedCall,
+    check_plain,
+    load_plain,
+    make_call_columns,
+    make_called_collective,
+    parse_flight_dump,
 )
-from stepscope.store import DictColumn, RunWriter
 
 LOG = "import"
 MAX_CALLS = 48
@@ -64,16 +56,12 @@ class FlightRecorderImporter:
         return bool(_PICKLE.match(head) or _JSON.match(head))
 
     def import_files(
-        self,
-        files: Sequence[Path],
-        run: Path,
-        node: str,
-        progress: ProgressCallback = ignore_progress,
+        self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback
     ) -> list[Result]:
         """Import dumps one after the other; see `registry.Importer.import_files`."""
         results: list[Result] = []
         dumps: list[tuple[int, FlightDump]] = []
-        with RunWriter(run, node) as writer:
+        with store.RunWriter(run, node) as writer:
             for index, path in enumerate(files):
                 try:
                     dump = _read(path)
@@ -90,7 +78,7 @@ class FlightRecorderImporter:
                     )
                 progress(index, 1.0)
             if dumps:
-                writer.put_document(STUCK, node, _make_account(node, dumps))
+                writer.put_document(schema.STUCK, node, _make_account(node, dumps))
         return results
 
 
@@ -107,31 +95,31 @@ def _read(path: Path) -> FlightDump:
         return parse_flight_dump(load_plain(content))
     try:
         return parse_flight_dump(msgspec.json.decode(content))
-    except MALFORMED_JSON as error:
+    except schema.MALFORMED_JSON as error:
         raise ValueError(f"it is cut or damaged ({error})") from error
 
 
 def _find_rank(path: Path) -> int | None:
-    rank = rank_in_name(path.name)
+    rank = schema.rank_in_name(path.name)
     match = _TRAILING_NUMBER.search(path.name)
     return rank if rank is not None or match is None else int(match[1])
 
 
-def _store(writer: RunWriter, node: str, rank: int | None, dump: FlightDump) -> None:
+def _store(writer: store.RunWriter, node: str, rank: int | None, dump: FlightDump) -> None:
     count = len(dump.calls)
     name = "unknown" if rank is None else str(rank)
     process = f"flight-{name}-{secrets.token_hex(4)}"
     rows: dict[str, Any] = {
-        "node": DictColumn.constant(node, count),
-        "process": DictColumn.constant(process, count),
-        "log": DictColumn.constant(LOG, count),
+        "node": store.DictColumn.constant(node, count),
+        "process": store.DictColumn.constant(process, count),
+        "log": store.DictColumn.constant(LOG, count),
         "seq": np.array([call.record_id for call in dump.calls], dtype=np.int64),
         **make_call_columns(dump.calls, rank=rank, groups=dump.groups),
     }
     writer.append("collective_calls", rows)
     times = [call.time_created_ns for call in dump.calls]
     writer.put_process(
-        ProcessInfo(
+        schema.ProcessInfo(
             process=process,
             node=node,
             pid=0,
@@ -140,16 +128,16 @@ def _store(writer: RunWriter, node: str, rank: int | None, dump: FlightDump) -> 
             rank=rank,
             started_ns=min(times, default=0),
             ended_ns=max(times, default=0),
-            facts=[msgspec.to_builtins(ImportedFact(form=FLIGHT_RECORDER))],
+            facts=[msgspec.to_builtins(schema.ImportedFact(form=FLIGHT_RECORDER))],
         )
     )
 
 
-def _make_account(node: str, dumps: Sequence[tuple[int, FlightDump]]) -> StuckNode:
+def _make_account(node: str, dumps: Sequence[tuple[int, FlightDump]]) -> schema.StuckNode:
     """Make the account of the ranks when they were dumped."""
     calls = [call for _, dump in dumps for call in dump.calls]
     last_ns = max((call.time_created_ns for call in calls), default=0)
-    return StuckNode(
+    return schema.StuckNode(
         node=node,
         since_ns=last_ns,
         seen_ns=last_ns,
@@ -161,13 +149,13 @@ def _make_account(node: str, dumps: Sequence[tuple[int, FlightDump]]) -> StuckNo
     )
 
 
-def _describe_rank(rank: int, dump: FlightDump) -> RankAccount:
+def _describe_rank(rank: int, dump: FlightDump) -> schema.RankAccount:
     last = dump.calls[-1] if dump.calls else None
-    return RankAccount(
+    return schema.RankAccount(
         rank=rank,
         process="",
         pid=0,
-        state=RankState.ANSWERED,
+        state=schema.RankState.ANSWERED,
         frames=[] if last is None else _make_frames(last),
         calls=[
             make_called_collective(call, dump.groups)
@@ -178,8 +166,8 @@ def _describe_rank(rank: int, dump: FlightDump) -> RankAccount:
     )
 
 
-def _make_frames(call: RecordedCall) -> list[StackFrame]:
+def _make_frames(call: RecordedCall) -> list[schema.StackFrame]:
     return [
-        StackFrame(file=frame.filename, line=frame.line, function=frame.name)
+        schema.StackFrame(file=frame.filename, line=frame.line, function=frame.name)
         for frame in call.frames
     ]

@@ -19,29 +19,6 @@ Belongs here: everything between the text of such a file and the trace tables of
 
 from __future__ import annotations
 
-from stepscope.importers.kineto._scan import scanner_state
-from stepscope.importers.kineto.blocks import Frame, inflated
-from stepscope.importers.kineto.columns import Chunk
-from stepscope.importers.kineto.describe import Header, Identity
-from stepscope.importers.kineto.gather import Gathered
-from stepscope.importers.kineto.identify import identify_files
-from stepscope.importers.kineto.importer import KinetoImporter
-from stepscope.importers.kineto.kinds import OtherKind
-from stepscope.importers.kineto.reading import Reading
-from stepscope.importers.kineto.trace_file import import_trace, store_reading
+import lazy_loader
 
-__all__ = [
-    "Chunk",
-    "Frame",
-    "Gathered",
-    "Header",
-    "Identity",
-    "KinetoImporter",
-    "OtherKind",
-    "Reading",
-    "identify_files",
-    "import_trace",
-    "inflated",
-    "scanner_state",
-    "store_reading",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -3,23 +3,128 @@
 The fields of a struct are in the order in which Kineto writes the keys, so each is found at the
 first look. Keys without a field make the arguments of that event take the slow path, and are kept
 in the column `args`.
+
+Values of JSON as cells of tables.
+
+Collectives: their description in the arguments of operators and kernels, and their table.
+
+Limit of the nesting of values that are decoded, kept and encoded again.
+
+Decoders and encoders recurse, and fail with the depth that the stack happens to leave them: a value
+that could be read might not be written. Far below that depth, either is certain.
+
+Kind of an event, by its phase, category and name.
+
+An event is device work by its category, never by having a stream; a `gpu_user_annotation` is the
+shadow of a host range. Categories differ between recorder versions in case and in spelling; the
+known spellings are in `schema.EVENT_KINDS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import enum
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+import numpy as np
 from msgspec import Raw
+from numpy.typing import NDArray
 
+from stepscope import schema, store
 from stepscope.importers.kineto import repair
-from stepscope.importers.kineto.cells import ABSENT
-from stepscope.importers.kineto.collectives import COLLECTIVE_KEYS, CollectiveArgs
-from stepscope.importers.kineto.kinds import EventKind
-from stepscope.importers.kineto.nesting import check_nesting
-from stepscope.schema import EVENT_KINDS, MALFORMED_JSON, Argument
+from stepscope.schema import EventKind
+
+ABSENT = -1
+"""Value of a missing integer in memory."""
+
+
+def text_of(value: Any) -> str | None:
+    """Return text as it is, anything else as JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    return msgspec.json.encode(value).decode()
+
+
+def integers_of(values: Sequence[int | None]) -> Any:
+    """Return integers as an array with the missing ones masked."""
+    data = np.array([0 if value is None else value for value in values], dtype=np.int64)
+    return np.ma.MaskedArray(data, mask=[value is None for value in values])
+
+
+def int64(values: Sequence[int]) -> NDArray[np.int64]:
+    """Return integers of any size as an array; values of more than 64 bits become absent."""
+    try:
+        return np.fromiter(values, dtype=np.int64, count=len(values))
+    except OverflowError:  # unsigned 64 bits, such as an address or a wrapped size
+        wrapped = [(value if -(2**63) <= value < 2**64 else ABSENT) % 2**64 for value in values]
+        return np.array(wrapped, dtype=np.uint64).view(np.int64)
+
+
+class CollectiveArgs(msgspec.Struct, gc=False):
+    """Description of the collective that an operator or kernel is part of."""
+
+    name: str = msgspec.field(name="Collective name", default="")
+    dtype: str | None = None
+    in_elements: int = msgspec.field(name="In msg nelems", default=ABSENT)
+    out_elements: int = msgspec.field(name="Out msg nelems", default=ABSENT)
+    group: str | int | None = msgspec.field(name="Process Group Name", default=None)
+    group_id: str | int | None = msgspec.field(name="Process Group ID", default=None)
+    group_description: str | None = msgspec.field(name="Process Group Description", default=None)
+    group_size: int = msgspec.field(name="Group size", default=ABSENT)
+    group_ranks: Any = msgspec.field(name="Process Group Ranks", default=None)
+    sequence: int = msgspec.field(name="Seq", default=ABSENT)
+    communicator: Any = msgspec.field(name="Comms Id", default=None)
+    peer_source: int = msgspec.field(name="Src Rank", default=ABSENT)
+    peer_destination: int = msgspec.field(name="Dst Rank", default=ABSENT)
+    in_split: Any = msgspec.field(name="In split size", default=None)
+    out_split: Any = msgspec.field(name="Out split size", default=None)
+    rank: Any = msgspec.field(name="Rank", default=None)
+    rank_start: Any = msgspec.field(name="Global rank start", default=None)
+    rank_stride: Any = msgspec.field(name="Global rank stride", default=None)
+
+
+_COLLECTIVE_FIELDS = msgspec.structs.fields(CollectiveArgs)
+COLLECTIVE_KEYS = frozenset(field.encode_name for field in _COLLECTIVE_FIELDS)
+"""Keys of an operator's or kernel's arguments that describe its collective."""
+_NUMBERS = (
+    "in_elements", "out_elements", "group_size", "sequence", "peer_source", "peer_destination",
+)  # fmt: skip
+_TEXTS = ("name", "dtype", "group_description", "group_ranks", "in_split", "out_split")
+_REST = ("communicator", "rank", "rank_start", "rank_stride")
+_KEYS = {field.name: field.encode_name for field in _COLLECTIVE_FIELDS}
+
+
+def collective_rows(descriptions: Iterable[tuple[int, bool, str]]) -> Mapping[str, Any]:
+    """Return rows of the table `collectives`.
+
+    Args:
+        descriptions: id of the event, True for device work, and its `CollectiveArgs` as JSON.
+    """
+    ids, on_device, texts = zip(*descriptions, strict=True)
+    collectives = [msgspec.json.decode(text, type=CollectiveArgs) for text in texts]
+    return {
+        "id": np.array(ids, dtype=np.int64),
+        "on_device": np.array(on_device, dtype=np.int64),
+        **{name: int64([getattr(args, name) for args in collectives]) for name in _NUMBERS},
+        **{
+            name: store.DictColumn.encode(text_of(getattr(args, name)) for args in collectives)
+            for name in _TEXTS
+        },
+        "group": store.DictColumn.encode(
+            text_of(args.group_id if args.group is None else args.group) for args in collectives
+        ),
+        "args": store.DictColumn.encode(map(_rest, collectives)),
+    }
+
+
+def _rest(args: CollectiveArgs) -> str | None:
+    items = {_KEYS[name]: getattr(args, name) for name in _REST}
+    items = {key: value for key, value in items.items() if value is not None}
+    return msgspec.json.encode(items).decode() if items else None
+
 
 EMPTY = Raw()
 _FIELDS: dict[str, tuple[Any, Any]] = {
@@ -55,19 +160,19 @@ def _make_struct(kind: EventKind) -> type[msgspec.Struct]:
     )
 
 
-def _field(argument: Argument) -> tuple[Any, Any]:
+def _field(argument: schema.Argument) -> tuple[Any, Any]:
     field_type, default = _FIELDS[argument.type]
     if argument.type == "integer":
         default = argument.default
     return (field_type | None if argument.nullable else field_type), default
 
 
-STRUCTS = {kind: _make_struct(kind) for kind in EVENT_KINDS}
+STRUCTS = {kind: _make_struct(kind) for kind in schema.EVENT_KINDS}
 _DECODERS = {
     kind: msgspec.json.Decoder(list[struct], strict=False).decode  # type: ignore[valid-type]
     for kind, struct in STRUCTS.items()
 }
-_KNOWN_KEYS = {kind: frozenset(_keys(kind)) for kind in EVENT_KINDS}
+_KNOWN_KEYS = {kind: frozenset(_keys(kind)) for kind in schema.EVENT_KINDS}
 _decode_raw = msgspec.json.Decoder(list[dict[str, Raw]]).decode
 _decode_any = msgspec.json.Decoder().decode
 _decode_collective = msgspec.json.Decoder(CollectiveArgs, strict=False).decode
@@ -90,7 +195,7 @@ def decode_arguments(kind: EventKind, raws: Sequence[Raw]) -> DecodedArguments:
         return DecodedArguments(
             _DECODERS[kind](b"[" + b",".join(raw or b"{}" for raw in raws) + b"]")
         )
-    except MALFORMED_JSON:
+    except schema.MALFORMED_JSON:
         return _decode_one_by_one(kind, raws)
 
 
@@ -105,11 +210,11 @@ def _decode_one_by_one(kind: EventKind, raws: Sequence[Raw]) -> DecodedArguments
             structs.append(decode(b"[" + bytes(raw) + b"]")[0])
             rest.append(None)
             continue
-        except MALFORMED_JSON:
+        except schema.MALFORMED_JSON:
             pass
         try:
             items = _decode_raw(b"[" + bytes(raw) + b"]")[0]
-        except MALFORMED_JSON:
+        except schema.MALFORMED_JSON:
             structs.append(STRUCTS[kind]())
             unreadable = {"unreadable": bytes(raw).decode(errors="replace")}
             rest.append(msgspec.json.encode(unreadable).decode())
@@ -119,7 +224,7 @@ def _decode_one_by_one(kind: EventKind, raws: Sequence[Raw]) -> DecodedArguments
                 check_nesting(raw)
                 collectives.append((row, _decode_collective(msgspec.json.encode(items))))
                 items = {key: value for key, value in items.items() if key not in COLLECTIVE_KEYS}
-            except MALFORMED_JSON:
+            except schema.MALFORMED_JSON:
                 pass
         struct, remaining = _decode_known_keys(kind, items)
         structs.append(struct)
@@ -134,12 +239,12 @@ def _decode_known_keys(kind: EventKind, items: dict[str, Raw]) -> tuple[Any, dic
     remaining = {key: value for key, value in items.items() if key not in known_keys}
     try:
         return decode(b"[" + msgspec.json.encode(usable) + b"]")[0], remaining
-    except MALFORMED_JSON:
+    except schema.MALFORMED_JSON:
         pass
     for key, value in list(usable.items()):
         try:
             decode(b"[" + msgspec.json.encode({key: value}) + b"]")
-        except MALFORMED_JSON:
+        except schema.MALFORMED_JSON:
             remaining[key] = usable.pop(key)
     return decode(b"[" + msgspec.json.encode(usable) + b"]")[0], remaining
 
@@ -151,5 +256,116 @@ def compact(raw: bytes) -> str:
             return str(_decode_any(raw))
         check_nesting(raw)
         return msgspec.json.format(raw, indent=-1).decode()
-    except MALFORMED_JSON:
+    except schema.MALFORMED_JSON:
         return repair.repair_object(raw).strip(b'"').decode()
+
+
+MAX_NESTING = 200
+"""Depth of any value that a recorder writes, many times over."""
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
+
+
+def check_nesting(text: bytes | memoryview) -> None:
+    """Check that a JSON text is not nested too deeply.
+
+    Raises:
+        msgspec.DecodeError: it is.
+    """
+    content = bytes(text)
+    if content.count(b"[") + content.count(b"{") <= MAX_NESTING:
+        return
+    depth = 0
+    for match in _TOKEN.finditer(content):
+        token = match.group()
+        if token in {b"{", b"["}:
+            depth += 1
+            if depth > MAX_NESTING:
+                raise msgspec.DecodeError(f"it is nested more than {MAX_NESTING} levels deep")
+        elif token in {b"}", b"]"}:
+            depth -= 1
+
+
+ANNOTATION = schema.event_kind("annotation")
+KERNEL = schema.event_kind("kernel")
+MEMCPY = schema.event_kind("memcpy")
+MEMORY_EVENT = schema.event_kind("memory_event")
+MEMSET = schema.event_kind("memset")
+OPERATOR = schema.event_kind("operator")
+PYTHON_FUNCTION = schema.event_kind("python_function")
+CALL_KINDS = tuple(kind for kind in schema.EVENT_KINDS if kind.linking == "call")
+WORK_KINDS = tuple(kind for kind in schema.EVENT_KINDS if kind.linking == "work")
+COLLECTIVE_KINDS = tuple(kind for kind in schema.EVENT_KINDS if kind.has_collectives)
+
+
+class OtherKind(enum.Enum):
+    """Elements of a trace that are not events of a kind with a table of its own."""
+
+    LAUNCH_FLOW = enum.auto()
+    """An end of an arrow from a runtime call to its work; the correlation says the same."""
+    FLOW = enum.auto()
+    """An end of any other arrow."""
+    COUNTER = enum.auto()
+    METADATA = enum.auto()
+    BEGIN = enum.auto()
+    """Start of a range that is written as two events."""
+    END = enum.auto()
+    OTHER = enum.auto()
+
+
+Kind = EventKind | OtherKind
+LAUNCH_FLOWS = frozenset({"ac2g", "async_cpu_to_gpu", "async_gpu", "async"})
+_RANGES = {
+    spelling: kind for kind in schema.EVENT_KINDS if kind.is_range for spelling in kind.categories
+}
+_INSTANTS = {kind.instant_name: kind for kind in schema.EVENT_KINDS if not kind.is_range}
+_PHASES = {
+    "C": OtherKind.COUNTER,
+    "M": OtherKind.METADATA,
+    "B": OtherKind.BEGIN,
+    "E": OtherKind.END,
+}
+
+
+def kind_of(phase: str, category: str, name: str = "") -> Kind:
+    """Return the kind of an event.
+
+    Args:
+        phase: its `ph`.
+        category: its `cat`, empty when it has none.
+        name: its name, which matters for instants only.
+    """
+    match phase:
+        case "X":
+            return _RANGES.get(category.lower(), OtherKind.OTHER)
+        case "s" | "t" | "f":
+            is_launch = category.lower() in LAUNCH_FLOWS
+            return OtherKind.LAUNCH_FLOW if is_launch else OtherKind.FLOW
+        case "i" | "I":
+            return instant_kind(name)
+        case _:
+            return _PHASES.get(phase, OtherKind.OTHER)
+
+
+def instant_kind(name: str) -> Kind:
+    """Return the kind of an instant, which only its name tells."""
+    return _INSTANTS.get(name, OtherKind.OTHER)
+
+
+__all__ = [
+    "ANNOTATION",
+    "CALL_KINDS",
+    "COLLECTIVE_KINDS",
+    "KERNEL",
+    "LAUNCH_FLOWS",
+    "MEMCPY",
+    "MEMORY_EVENT",
+    "MEMSET",
+    "OPERATOR",
+    "PYTHON_FUNCTION",
+    "WORK_KINDS",
+    "EventKind",
+    "Kind",
+    "OtherKind",
+    "instant_kind",
+    "kind_of",
+]

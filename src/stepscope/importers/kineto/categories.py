@@ -15,10 +15,8 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from msgspec import Raw, field
 
-from stepscope.importers.kineto.arguments import EMPTY, STRUCTS
-from stepscope.importers.kineto.cells import ABSENT
-from stepscope.importers.kineto.kinds import Kind, OtherKind
-from stepscope.schema import EVENT_KINDS, MALFORMED_JSON, EventKind
+from stepscope import schema
+from stepscope.importers.kineto.arguments import ABSENT, EMPTY, STRUCTS, Kind, OtherKind
 
 _MAX_CATEGORIES = 64
 _MAX_FAILURES = 8
@@ -84,7 +82,7 @@ class _LaunchFlow(msgspec.Struct, gc=False):
     ph: Literal["s", "t", "f"]
 
 
-def _struct_of(kind: EventKind) -> type[msgspec.Struct]:
+def _struct_of(kind: schema.EventKind) -> type[msgspec.Struct]:
     """Return the struct of a kind's events without their arguments."""
     if kind.is_range:
         return _Range
@@ -99,11 +97,11 @@ def _struct_of(kind: EventKind) -> type[msgspec.Struct]:
 
 
 _EVENT_STRUCTS: dict[Kind, type[msgspec.Struct]] = {
-    **{kind: _struct_of(kind) for kind in EVENT_KINDS},
+    **{kind: _struct_of(kind) for kind in schema.EVENT_KINDS},
     OtherKind.LAUNCH_FLOW: _LaunchFlow,
 }
 _WRITTEN_BY_KINETO: set[tuple[str, Kind]] = {
-    *((kind.categories[0], kind) for kind in EVENT_KINDS),
+    *((kind.categories[0], kind) for kind in schema.EVENT_KINDS),
     ("ac2g", OtherKind.LAUNCH_FLOW),
     ("fwdbwd", OtherKind.FLOW),
     ("Trace", OtherKind.OTHER),
@@ -130,7 +128,7 @@ class KnownCategories:
             return None
         try:
             events = self._decode(array)
-        except MALFORMED_JSON:
+        except schema.MALFORMED_JSON:
             self._failures += 1
             if self._failures >= _MAX_FAILURES:
                 self._decode = None
@@ -175,7 +173,7 @@ class KnownCategories:
     def _struct(self, category: str, kind: Kind) -> type[msgspec.Struct]:
         is_regular = kind in _EVENT_STRUCTS and kind not in self._irregular
         fields: list[tuple[str, Any, Any]] = []
-        if is_regular and isinstance(kind, EventKind):
+        if is_regular and isinstance(kind, schema.EventKind):
             struct = STRUCTS[kind]
             fields.append(("args", struct, field(default_factory=struct)))
             if self._times_as_text:

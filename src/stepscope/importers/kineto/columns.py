@@ -15,19 +15,21 @@ import numpy as np
 from msgspec import Raw
 from numpy.typing import NDArray
 
+from stepscope import schema
+from stepscope.importers.content import parse_times, read_times
 from stepscope.importers.kineto.arguments import (
+    ABSENT,
     EMPTY,
+    CollectiveArgs,
     DecodedArguments,
+    Kind,
+    OtherKind,
+    check_nesting,
     compact,
     decode_arguments,
     field_name,
+    int64,
 )
-from stepscope.importers.kineto.cells import ABSENT, int64
-from stepscope.importers.kineto.collectives import CollectiveArgs
-from stepscope.importers.kineto.kinds import Kind, OtherKind
-from stepscope.importers.kineto.nesting import check_nesting
-from stepscope.importers.times import parse_times, read_times
-from stepscope.schema import EVENT_KINDS, MALFORMED_JSON, Argument, EventKind
 
 Columns = dict[str, NDArray[Any]]
 Int = NDArray[np.int64]
@@ -113,7 +115,7 @@ class ChunkBuilder:
             "name": codes_of(self._strings, [event.name for event in events]),
             "start": _times([event.ts for event in events]),
         }
-        if isinstance(kind, EventKind):
+        if isinstance(kind, schema.EventKind):
             if kind.is_range:
                 columns["duration"] = _times([event.dur for event in events])
             self._add_arguments(kind, events, columns)
@@ -121,7 +123,7 @@ class ChunkBuilder:
             self._add_other(kind, events, columns)
         self._chunk.columns[kind] = columns
 
-    def _add_arguments(self, kind: EventKind, events: list[Any], columns: Columns) -> None:
+    def _add_arguments(self, kind: schema.EventKind, events: list[Any], columns: Columns) -> None:
         args = [event.args for event in events]
         if isinstance(args[0], msgspec.Struct):
             decoded = DecodedArguments(args)
@@ -198,7 +200,7 @@ Reader = Callable[[ChunkBuilder, Columns, list[Any]], None]
 """Adds the columns of one argument, or of several; columns without any value are left out."""
 
 
-def _getter(kind: EventKind, *keys: str) -> Getter:
+def _getter(kind: schema.EventKind, *keys: str) -> Getter:
     """Compile a comprehension that reads one key, or a tuple of keys, of many structs.
 
     Nothing else reads a field as fast: `attrgetter` takes twice as long.
@@ -209,7 +211,7 @@ def _getter(kind: EventKind, *keys: str) -> Getter:
     return getter
 
 
-def _read_integers(kind: EventKind, argument: Argument) -> Reader:
+def _read_integers(kind: schema.EventKind, argument: schema.Argument) -> Reader:
     get = _getter(kind, argument.key)
     get_older = _getter(kind, argument.older_key) if argument.older_key else None
 
@@ -232,7 +234,7 @@ def _has_values(values: Int) -> bool:
     return bool(values[0] != ABSENT or (values != ABSENT).any())
 
 
-def _read_numbers(kind: EventKind, argument: Argument) -> Reader:
+def _read_numbers(kind: schema.EventKind, argument: schema.Argument) -> Reader:
     get = _getter(kind, argument.key)
 
     def read(_: ChunkBuilder, columns: Columns, args: list[Any]) -> None:
@@ -243,7 +245,7 @@ def _read_numbers(kind: EventKind, argument: Argument) -> Reader:
     return read
 
 
-def _read_strings(kind: EventKind, argument: Argument) -> Reader:
+def _read_strings(kind: schema.EventKind, argument: schema.Argument) -> Reader:
     get = _getter(kind, argument.key)
 
     def read(builder: ChunkBuilder, columns: Columns, args: list[Any]) -> None:
@@ -254,7 +256,7 @@ def _read_strings(kind: EventKind, argument: Argument) -> Reader:
     return read
 
 
-def _read_json(kind: EventKind, argument: Argument) -> Reader:
+def _read_json(kind: schema.EventKind, argument: schema.Argument) -> Reader:
     get = _getter(kind, argument.key)
 
     def read(builder: ChunkBuilder, columns: Columns, args: list[Any]) -> None:
@@ -265,7 +267,7 @@ def _read_json(kind: EventKind, argument: Argument) -> Reader:
     return read
 
 
-def _read_sizes(kind: EventKind, argument: Argument) -> Reader:
+def _read_sizes(kind: schema.EventKind, argument: schema.Argument) -> Reader:
     get = _getter(kind, argument.key)
 
     def read(_: ChunkBuilder, columns: Columns, args: list[Any]) -> None:
@@ -276,7 +278,7 @@ def _read_sizes(kind: EventKind, argument: Argument) -> Reader:
     return read
 
 
-_BY_TYPE: dict[str, Callable[[EventKind, Argument], Reader]] = {
+_BY_TYPE: dict[str, Callable[[schema.EventKind, schema.Argument], Reader]] = {
     "integer": _read_integers,
     "number": _read_numbers,
     "string": _read_strings,
@@ -285,7 +287,7 @@ _BY_TYPE: dict[str, Callable[[EventKind, Argument], Reader]] = {
 }
 
 
-def _read_args(kind: EventKind) -> list[Reader]:
+def _read_args(kind: schema.EventKind) -> list[Reader]:
     """Return the reader of the column `args`, if the kind has arguments for it."""
     arguments = [argument for argument in kind.arguments if argument.column == "args"]
     if not arguments:
@@ -303,7 +305,7 @@ def _read_args(kind: EventKind) -> list[Reader]:
 
 
 def _object_encoder(
-    kind: EventKind, arguments: Sequence[Argument]
+    kind: schema.EventKind, arguments: Sequence[schema.Argument]
 ) -> Callable[[ChunkBuilder, list[Any]], Codes]:
     """Return a function that encodes some arguments of each event as one JSON object."""
     get = _getter(kind, *(argument.key for argument in arguments))
@@ -330,18 +332,18 @@ def _object_encoder(
     return encode
 
 
-def _is_present(argument: Argument, value: Any) -> bool:
+def _is_present(argument: schema.Argument, value: Any) -> bool:
     if argument.type == "integer":
         return bool(value > 0 if argument.zero_is_absent else value != ABSENT)
     return bool(value)
 
 
-_READERS: dict[EventKind, list[Reader]] = {
+_READERS: dict[schema.EventKind, list[Reader]] = {
     kind: [
         *(_BY_TYPE[argument.type](kind, argument) for argument in kind.stored_arguments),
         *_read_args(kind),
     ]
-    for kind in EVENT_KINDS
+    for kind in schema.EVENT_KINDS
 }
 
 
@@ -378,7 +380,7 @@ def _metadata(event: Any) -> tuple[str, int | str, int | str, Any]:
     try:
         check_nesting(event.args)
         args = _decode_any(event.args)
-    except MALFORMED_JSON:
+    except schema.MALFORMED_JSON:
         args = {}
     value = next(iter(args.values()), None) if isinstance(args, dict) else None
     return event.name, event.pid or 0, event.tid or 0, value

@@ -1,6 +1,6 @@
 """Decode one block of text into columns, kind by kind.
 
-    text of a block
+text of a block
       │ compiled scanner: usual events as rows of numbers (`_scan`, `scanning`), others one by one;
       │ falls through where it is not built, or does not understand the block
       │ known categories: every event into the struct of its category, arguments included
@@ -16,27 +16,30 @@
 
 Decoding arguments as text first costs less than building a dict per event, and unknown arguments
 are noticed instead of lost.
+
+Columns of a block by the compiled scanner, completed by the events that it leaves to Python.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from stepscope import schema
+from stepscope.importers.content import InexactTimeError
 from stepscope.importers.kineto import repair
-from stepscope.importers.kineto.arguments import compact
+from stepscope.importers.kineto._scan import ScannedBlock, Scanner, load_scanner
+from stepscope.importers.kineto.arguments import Kind, compact, instant_kind, kind_of
 from stepscope.importers.kineto.blocks import Block
 from stepscope.importers.kineto.categories import Event, KnownCategories, NoEvent, RawEvent
-from stepscope.importers.kineto.columns import Chunk, ChunkBuilder, Int, Interner, codes_of
-from stepscope.importers.kineto.kinds import Kind, instant_kind, kind_of
-from stepscope.importers.kineto.scanning import scan_block
-from stepscope.importers.times import InexactTimeError
-from stepscope.schema import MALFORMED_JSON
+from stepscope.importers.kineto.columns import Chunk, ChunkBuilder, Columns, Int, Interner, codes_of
+from stepscope.importers.kineto.gather import STRING_COLUMNS, absent
 
 _decode_events = msgspec.json.Decoder(list[Event]).decode
 _decode_no_events = msgspec.json.Decoder(list[NoEvent]).decode
@@ -73,7 +76,7 @@ def _decode_by_python(text: bytes | bytearray | memoryview, *, complete: bool) -
         chunk = Chunk()
         try:
             events = _with_phase(_decode_events(array)) if _has_phases(array) else []
-        except MALFORMED_JSON:
+        except schema.MALFORMED_JSON:
             repaired = repair.read_events(bytes(text), _decode_any_event, complete=complete)
             events = repaired.events
             chunk.repaired, chunk.lost_bytes = repaired.repaired, repaired.lost_bytes
@@ -88,7 +91,7 @@ def _decode_odd(texts: Sequence[bytes | bytearray | memoryview]) -> Chunk | None
     """Decode events that the compiled scanner does not understand; None if one is malformed."""
     try:
         return chunk_of(_decode_events(b"[" + b",".join(texts) + b"]"))
-    except MALFORMED_JSON:
+    except schema.MALFORMED_JSON:
         return None
 
 
@@ -216,3 +219,107 @@ def _fill(chunk: Chunk, events: Sequence[Any], groups: _Groups) -> set[Kind]:
         builder.add(kind, [events[index] for index in order.tolist()], order)
     builder.finish(len(events))
     return builder.irregular
+
+
+_BLOCK_RULE_KINDS = frozenset(
+    kind for kind in schema.EVENT_KINDS if any(a.older_key or a.only_with for a in kind.arguments)
+)
+"""Kinds with columns that depend on all events of a block."""
+_scanners = threading.local()
+"""`.scanner` is that of the running thread, from its first block on; None where there is none."""
+
+
+def scan_block(
+    text: bytes | bytearray | memoryview,
+    decode_odd: Callable[[Sequence[bytes | bytearray | memoryview]], Chunk | None],
+) -> Chunk | None:
+    """Scan a block.
+
+    Args:
+        text: events separated by commas.
+        decode_odd: decodes the texts of events that the scanner does not understand; None when
+            one of them is malformed.
+
+    Returns:
+        None when the whole block is left to Python.
+    """
+    block = _scan(text)
+    if block is None:
+        return None
+    if not block.odd_extents:
+        return _complete(block, Chunk())
+    odd = decode_odd([text[start:end] for start, end in block.odd_extents])
+    if odd is None or (odd.columns.keys() & _BLOCK_RULE_KINDS) or block.has_block_rules:
+        return None
+    return _complete(block, odd)
+
+
+def is_scannable(text: bytes | bytearray | memoryview) -> bool:
+    """Return True if the compiled scanner is in use and understands most events of a block."""
+    return _scan(text) is not None
+
+
+def _scan(text: bytes | bytearray | memoryview) -> ScannedBlock | None:
+    try:
+        scanner: Scanner | None = _scanners.scanner
+    except AttributeError:
+        scanner = _scanners.scanner = load_scanner()
+    return None if scanner is None else scanner.scan(text)
+
+
+def _complete(block: ScannedBlock, odd: Chunk) -> Chunk:
+    """Return all events of a block as one chunk, as if they had been decoded together."""
+    strings, tracks = len(block.strings), len(block.tracks)
+    columns: dict[Kind, Columns] = dict(block.columns)
+    for kind, added in odd.columns.items():
+        added["order"] = block.odd_order[added["order"]]
+        for name, values in added.items():
+            if name in STRING_COLUMNS:
+                added[name] = np.where(values >= 0, values + strings, values).astype(np.int32)
+        added["track"] = added["track"] + np.int32(tracks)
+        columns[kind] = _merge(columns[kind], added) if kind in columns else added
+    chunk = Chunk(
+        columns=dict(sorted(columns.items(), key=lambda item: int(item[1]["order"][0]))),
+        strings=block.strings + odd.strings,
+        tracks=block.tracks + odd.tracks,
+        metadata=odd.metadata,
+        event_count=block.event_count,
+        flow_counts=(
+            block.flow_counts[0] + odd.flow_counts[0],
+            block.flow_counts[1] + odd.flow_counts[1],
+        ),
+    )
+    _renumber_tracks(chunk)
+    return chunk
+
+
+def _merge(scanned: Columns, odd: Columns) -> Columns:
+    """Merge events of one kind in the order of the file."""
+    order = np.argsort(np.concatenate([scanned["order"], odd["order"]]))
+    counts = len(scanned["order"]), len(odd["order"])
+    return {
+        name: np.concatenate(
+            [
+                part[name] if name in part else absent(name, count)
+                for part, count in zip((scanned, odd), counts, strict=True)
+            ]
+        )[order]
+        for name in dict.fromkeys([*scanned, *odd])
+    }
+
+
+def _renumber_tracks(chunk: Chunk) -> None:
+    """Number tracks in the order in which the events of one kind after the other have them."""
+    renumbered: dict[tuple[int | str, int | str], int] = {}
+    first: NDArray[np.int64] = np.empty(len(chunk.tracks), dtype=np.int64)
+    for columns in chunk.columns.values():
+        track = columns["track"]
+        first.fill(-1)
+        first[track[::-1]] = np.arange(len(track) - 1, -1, -1)
+        present = np.flatnonzero(first >= 0)
+        for number in present[np.argsort(first[present])].tolist():
+            renumbered.setdefault(chunk.tracks[number], len(renumbered))
+    codes = np.array([renumbered.get(track, -1) for track in chunk.tracks], dtype=np.int32)
+    for columns in chunk.columns.values():
+        columns["track"] = codes[columns["track"]]
+    chunk.tracks = list(renumbered)

@@ -10,12 +10,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepscope.importers.kineto.cells import integers_of, text_of
+from stepscope import schema, store
+from stepscope.importers.kineto import arguments
 from stepscope.importers.kineto.gather import Gathered
-from stepscope.importers.kineto.kinds import MEMORY_EVENT, OPERATOR, PYTHON_FUNCTION, OtherKind
 from stepscope.importers.kineto.tables import TableMaker
-from stepscope.schema import EVENT_KINDS, MALFORMED_JSON, TraceFileName, rank_in_name
-from stepscope.store import DictColumn
 
 _RANK_DIRECTORY = re.compile(r"rank[-_ ]?(\d+)", re.IGNORECASE)
 _STORED_APART = frozenset(
@@ -44,7 +42,7 @@ class Identity:
     name: str
     directories: tuple[str, ...] = ()
     """Names of the directories around the file, innermost last."""
-    file_name: TraceFileName | None = None
+    file_name: schema.TraceFileName | None = None
     """Parts of the name of the file, if torch.profiler chose it."""
     node: str | None = None
     process: str | None = None
@@ -90,7 +88,7 @@ class Description:
         stated = _integer(self.header.distributed.get("rank"))
         if stated is not None:
             return stated
-        in_name = rank_in_name(self.identity.name)
+        in_name = schema.rank_in_name(self.identity.name)
         if in_name is not None:
             return in_name
         matches = map(_RANK_DIRECTORY.fullmatch, reversed(self.identity.directories))
@@ -125,8 +123,8 @@ class Description:
     def trace_row(self, *, start_ns: int, end_ns: int) -> Mapping[str, Any]:
         """Return the row of the table `traces`; times are relative to the base."""
         gathered, base = self.gathered, self.header.base_ns
-        operators = gathered.select(OPERATOR, ("id",), "input_dims")
-        stacks = gathered.select(OPERATOR, ("id",), "call_stack")
+        operators = gathered.select(arguments.OPERATOR, ("id",), "input_dims")
+        stacks = gathered.select(arguments.OPERATOR, ("id",), "call_stack")
         rest = {k: v for k, v in self.header.content.items() if k not in _STORED_APART}
         distributed = self.header.distributed
         distributed_rest = {
@@ -152,14 +150,19 @@ class Description:
             "base_ns": base,
             "event_count": gathered.event_count,
             "has_shapes": int(len(operators["id"]) > 0),
-            "has_stacks": int(gathered.count(PYTHON_FUNCTION) > 0 or len(stacks["id"]) > 0),
-            "has_memory": int(gathered.count(MEMORY_EVENT) > 0),
+            "has_stacks": int(
+                gathered.count(arguments.PYTHON_FUNCTION) > 0 or len(stacks["id"]) > 0
+            ),
+            "has_memory": int(gathered.count(arguments.MEMORY_EVENT) > 0),
         }
         return {
             "trace": np.zeros(1, dtype=np.int64),
-            **{name: DictColumn.encode([text_of(value)]) for name, value in texts.items()},
+            **{
+                name: store.DictColumn.encode([arguments.text_of(value)])
+                for name, value in texts.items()
+            },
             **{name: np.array([value], dtype=np.int64) for name, value in numbers.items()},
-            **{name: integers_of([value]) for name, value in optional.items()},
+            **{name: arguments.integers_of([value]) for name, value in optional.items()},
         }
 
     def _tracks(self) -> Mapping[str, Any]:
@@ -167,7 +170,7 @@ class Description:
         kinds = ["other"] * len(tracks)
         devices: list[int | None] = [None] * len(tracks)
         streams: list[int | None] = [None] * len(tracks)
-        for kind in (kind for kind in EVENT_KINDS if kind.on_device):
+        for kind in (kind for kind in schema.EVENT_KINDS if kind.on_device):
             columns = self.gathered.columns(kind, "track", "device", "stream")
             first = np.full(len(tracks), -1, dtype=np.int64)
             first[columns["track"][::-1]] = np.arange(len(columns["track"]))[::-1]
@@ -176,7 +179,7 @@ class Description:
                 kinds[number] = "device"
                 devices[number] = _number_or_digits(columns["device"][row], tracks[number][0])
                 streams[number] = _number_or_digits(columns["stream"][row], tracks[number][1])
-        for kind in (k for k in EVENT_KINDS if k.is_range and not k.on_device):
+        for kind in (k for k in schema.EVENT_KINDS if k.is_range and not k.on_device):
             events = np.bincount(self.gathered.columns(kind, "track")["track"])
             for number in np.flatnonzero(events).tolist():
                 kinds[number] = "host"
@@ -195,14 +198,17 @@ class Description:
         is_text = [isinstance(pid, str) + 2 * isinstance(tid, str) for pid, tid in tracks]
         return {
             "track": np.arange(len(tracks), dtype=np.int64),
-            **{name: DictColumn.encode(map(text_of, values)) for name, values in texts.items()},
+            **{
+                name: store.DictColumn.encode(map(arguments.text_of, values))
+                for name, values in texts.items()
+            },
             "pid_is_text": np.array(is_text, dtype=np.int64),
-            "device": integers_of(devices),
-            "stream": integers_of(streams),
-            "process_order": integers_of(
+            "device": arguments.integers_of(devices),
+            "stream": arguments.integers_of(streams),
+            "process_order": arguments.integers_of(
                 [_integer(metadata.get(("process_sort_index", pid))) for pid, _ in tracks]
             ),
-            "thread_order": integers_of(
+            "thread_order": arguments.integers_of(
                 [_integer(metadata.get(("thread_sort_index", track))) for track in tracks]
             ),
         }
@@ -212,28 +218,38 @@ class Description:
         stored = {"id", "name", *(key for keys in _DEVICE_NUMBERS.values() for key in keys)}
         return {
             "device": np.array([_integer(d.get("id")) or 0 for d in devices], dtype=np.int64),
-            "name": DictColumn.encode(text_of(d.get("name")) or "unnamed" for d in devices),
+            "name": store.DictColumn.encode(
+                arguments.text_of(d.get("name")) or "unnamed" for d in devices
+            ),
             **{
-                name: integers_of([_integer(d.get(keys[0])) for d in devices])
+                name: arguments.integers_of([_integer(d.get(keys[0])) for d in devices])
                 for name, keys in _DEVICE_NUMBERS.items()
             },
-            "args": DictColumn.encode(_rest(device, stored) for device in devices),
+            "args": store.DictColumn.encode(_rest(device, stored) for device in devices),
         }
 
     def _groups(self) -> Mapping[str, Any]:
         groups = _objects(self.header.distributed.get("pg_config"))
         stored = {"pg_name", "pg_desc", "backend_config", "pg_size", "ranks"}
         return {
-            "name": DictColumn.encode(text_of(g.get("pg_name")) or "" for g in groups),
-            "description": DictColumn.encode(text_of(g.get("pg_desc")) for g in groups),
-            "backend": DictColumn.encode(text_of(g.get("backend_config")) for g in groups),
-            "size": integers_of([_integer(g.get("pg_size")) for g in groups]),
-            "ranks": DictColumn.encode(text_of(g.get("ranks")) for g in groups),
-            "args": DictColumn.encode(_rest(group, stored) for group in groups),
+            "name": store.DictColumn.encode(
+                arguments.text_of(g.get("pg_name")) or "" for g in groups
+            ),
+            "description": store.DictColumn.encode(
+                arguments.text_of(g.get("pg_desc")) for g in groups
+            ),
+            "backend": store.DictColumn.encode(
+                arguments.text_of(g.get("backend_config")) for g in groups
+            ),
+            "size": arguments.integers_of([_integer(g.get("pg_size")) for g in groups]),
+            "ranks": store.DictColumn.encode(arguments.text_of(g.get("ranks")) for g in groups),
+            "args": store.DictColumn.encode(_rest(group, stored) for group in groups),
         }
 
     def _counters(self) -> Mapping[str, Any]:
-        columns = self.gathered.columns(OtherKind.COUNTER, "id", "track", "name", "start", "args")
+        columns = self.gathered.columns(
+            arguments.OtherKind.COUNTER, "id", "track", "name", "start", "args"
+        )
         rows: list[int] = []
         series: list[str] = []
         values: list[float] = []
@@ -249,7 +265,7 @@ class Description:
             "track": columns["track"][indices],
             "name": columns["name"][indices],
             "t_ns": columns["start"][indices] + self.header.base_ns,
-            "series": DictColumn.encode(series),
+            "series": store.DictColumn.encode(series),
             "value": np.array(values, dtype=np.float64),
         }
 
@@ -277,7 +293,7 @@ def _numbers(text: str) -> Iterator[tuple[str, float]]:
     """Yield the numbers in the arguments of a counter."""
     try:
         items = msgspec.json.decode(text)
-    except MALFORMED_JSON:
+    except schema.MALFORMED_JSON:
         return
     for name, value in items.items() if isinstance(items, dict) else ():
         if isinstance(value, int | float) and abs(value) < 2**1023:

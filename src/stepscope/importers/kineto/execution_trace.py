@@ -29,12 +29,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepscope.errors import UnreadableTraceError
+from stepscope import errors, schema
 from stepscope.importers.content import read_content, read_head
+from stepscope.importers.kineto.arguments import OPERATOR, check_nesting
 from stepscope.importers.kineto.gather import Gathered
-from stepscope.importers.kineto.kinds import OPERATOR
-from stepscope.importers.kineto.nesting import check_nesting
-from stepscope.schema import MALFORMED_JSON
 
 NODE_KEY = "Execution trace node"
 """Key of the number of a node in the column `args` of an operator."""
@@ -125,8 +123,10 @@ def read_execution_trace(path: Path) -> ExecutionTrace:
         content = read_content(path)
         check_nesting(content)
         file = msgspec.json.decode(content, type=_File)
-    except (*MALFORMED_JSON, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UnreadableTraceError(f"{path} is no complete execution trace: {error}.") from None
+    except (*schema.MALFORMED_JSON, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise errors.UnreadableTraceError(
+            f"{path} is no complete execution trace: {error}."
+        ) from None
     nodes = {number: node for node in file.nodes if (number := node.record_function) > 0}
     return ExecutionTrace(path=path, pid=file.pid, nodes=nodes)
 

@@ -19,10 +19,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope import schema
+from stepscope.importers.content import INVALID
+from stepscope.importers.kineto.arguments import Kind
 from stepscope.importers.kineto.columns import Chunk, Columns
-from stepscope.importers.kineto.kinds import Kind
-from stepscope.importers.times import INVALID
-from stepscope.schema import EVENT_KINDS
 
 Int = NDArray[np.int64]
 Codes = NDArray[np.int32]
@@ -44,7 +44,7 @@ _SAMPLE_COUNT = 64
 def _argument_columns(*types: str) -> frozenset[str]:
     return frozenset(
         argument.column
-        for kind in EVENT_KINDS
+        for kind in schema.EVENT_KINDS
         for argument in kind.stored_arguments
         if argument.type in types
     )

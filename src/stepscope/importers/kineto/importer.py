@@ -2,45 +2,34 @@
 
 Several files are imported one per core, each in a process of its own; a single large file is
 decoded by all cores together.
+
+Origins of the files of one import: a unique name each, and the windows of their workers.
 """
 
 from __future__ import annotations
 
 import errno
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stepscope import errors, schema, store
 from stepscope.cores import available_cores
-from stepscope.errors import UnreadableTraceError
+from stepscope.importers import content
+from stepscope.importers.kineto import execution_trace
 from stepscope.importers.kineto.describe import Identity
-from stepscope.importers.kineto.execution_trace import (
-    ExecutionTrace,
-    is_execution_trace,
-    read_execution_trace,
-)
-from stepscope.importers.kineto.identify import identify_files
-from stepscope.importers.kineto.storing import GROUP_ROWS, HELD_ROWS, Storing
+from stepscope.importers.kineto.tables import GROUP_ROWS, HELD_ROWS, Storing
 from stepscope.importers.kineto.trace_file import import_with
-from stepscope.importers.results import (
-    EXECUTION_TRACE,
-    Imported,
-    ProgressCallback,
-    Recorded,
-    Refused,
-    Result,
-    ignore_progress,
-)
 from stepscope.importers.workers import start_worker, wait_for
-from stepscope.store import RunWriter
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-Outcome = Imported | Refused
+Outcome = content.Imported | content.Refused
 
 
 class KinetoImporter:
@@ -51,24 +40,20 @@ class KinetoImporter:
         return True
 
     def import_files(
-        self,
-        files: Sequence[Path],
-        run: Path,
-        node: str,
-        progress: ProgressCallback = ignore_progress,
-    ) -> list[Result]:
+        self, files: Sequence[Path], run: Path, node: str, progress: content.ProgressCallback
+    ) -> list[content.Result]:
         """Import traces into an existing run; see `registry.Importer.import_files`.
 
         Execution traces among the files describe the operators of the traces.
         """
-        execution_traces: list[ExecutionTrace] = []
-        results: dict[int, Result] = {}
+        execution_traces: list[execution_trace.ExecutionTrace] = []
+        results: dict[int, content.Result] = {}
         for index, path in enumerate(files):
-            if is_execution_trace(path):
+            if execution_trace.is_execution_trace(path):
                 try:
-                    execution_traces.append(read_execution_trace(path))
-                except (UnreadableTraceError, OSError) as error:
-                    results[index] = Refused(path, str(error))
+                    execution_traces.append(execution_trace.read_execution_trace(path))
+                except (errors.UnreadableTraceError, OSError) as error:
+                    results[index] = content.Refused(path, str(error))
         described = {trace.path for trace in execution_traces}
         indices = [n for n, path in enumerate(files) if n not in results and path not in described]
         traces = [files[index] for index in indices]
@@ -88,10 +73,10 @@ class KinetoImporter:
 
 def _import_traces(
     files: Sequence[Path],
-    execution_traces: Sequence[ExecutionTrace],
+    execution_traces: Sequence[execution_trace.ExecutionTrace],
     run: Path,
     node: str,
-    progress: ProgressCallback,
+    progress: content.ProgressCallback,
 ) -> list[Outcome]:
     if not files:
         return []
@@ -112,19 +97,19 @@ def _import_traces(
         return [job.import_one(index, storing, progress, decoders) for index in range(len(files))]
 
 
-def _report_execution_trace(path: Path, outcomes: Sequence[Outcome]) -> Result:
+def _report_execution_trace(path: Path, outcomes: Sequence[Outcome]) -> content.Result:
     counts = [
         outcome.described_count
         for outcome in outcomes
-        if isinstance(outcome, Imported) and outcome.execution_trace == str(path)
+        if isinstance(outcome, content.Imported) and outcome.execution_trace == str(path)
     ]
     if not counts:
-        return Refused(
+        return content.Refused(
             path,
             f"{path} is an execution trace, and no trace of the same process and time is imported "
             "with it: it describes the operators of a trace.",
         )
-    return Recorded(name=path.name, form=EXECUTION_TRACE, event_count=sum(counts))
+    return content.Recorded(name=path.name, form=content.EXECUTION_TRACE, event_count=sum(counts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,20 +120,20 @@ class _Job:
     node: str
     processes: int
     """Number of processes that import files in parallel."""
-    execution_traces: Sequence[ExecutionTrace]
+    execution_traces: Sequence[execution_trace.ExecutionTrace]
 
     @contextmanager
     def open_storing(self, *, lanes: int = 1) -> Iterator[Storing]:
         """Open the storage of this process."""
         limits = (GROUP_ROWS, HELD_ROWS) if len(self.files) > 1 else (0, 0)
         with (
-            RunWriter(self.run, self.node) as writer,
+            store.RunWriter(self.run, self.node) as writer,
             Storing(writer, *limits, lanes=lanes) as storing,
         ):
             yield storing
 
     def import_one(
-        self, index: int, storing: Storing, progress: ProgressCallback, decoders: int = 0
+        self, index: int, storing: Storing, progress: content.ProgressCallback, decoders: int = 0
     ) -> Outcome:
         """Import one of the files."""
         path = self.files[index]
@@ -163,15 +148,15 @@ class _Job:
                 execution_traces=self.execution_traces,
                 progress=lambda share: progress(index, share),
             )
-        except UnreadableTraceError as error:
-            return Refused(path, str(error))
+        except errors.UnreadableTraceError as error:
+            return content.Refused(path, str(error))
         except OSError as error:
             if error.errno == errno.ECHILD or error.filename != str(path):
                 raise
-            return Refused(path, f"{path} cannot be read: {error.strerror}.")
+            return content.Refused(path, f"{path} cannot be read: {error.strerror}.")
 
 
-def _import_in_parallel(job: _Job, progress: ProgressCallback) -> list[Outcome]:
+def _import_in_parallel(job: _Job, progress: content.ProgressCallback) -> list[Outcome]:
     # Once, and not in each of the processes; DuckDB imports the second one with the first result.
     import duckdb  # noqa: F401
     import numpy.ma  # noqa: F401
@@ -242,3 +227,53 @@ def _work(pipe: Connection, job: _Job) -> None:
             pipe.send((-1, error))
     except (EOFError, ConnectionError):
         return
+
+
+_MAX_NAME_DEPTH = 8
+
+
+def identify_files(files: Sequence[Path]) -> list[Identity]:
+    """Describe the origin of each file as far as their paths tell.
+
+    A file that torch.profiler named is called by its worker, with the time if a worker has several
+    files; then those are windows of the worker, numbered by time.
+    """
+    windows = _number_windows(files)
+    return [
+        Identity(
+            name=name,
+            directories=path.parts[-3:-1],
+            file_name=schema.parse_trace_name(path.name),
+            window=windows.get(path),
+        )
+        for path, name in zip(files, _name_files(files), strict=True)
+    ]
+
+
+def _number_windows(files: Sequence[Path]) -> dict[Path, int]:
+    """Number the files of each worker from 1, by time; empty if no worker has several files."""
+    workers: defaultdict[tuple[Path, str], list[tuple[int, Path]]] = defaultdict(list)
+    for path in files:
+        parts = schema.parse_trace_name(path.name)
+        if parts is not None and parts.written_ns is not None:
+            workers[path.parent, parts.worker].append((parts.written_ns, path))
+    if all(len(spans) == 1 for spans in workers.values()):
+        return {}
+    ordered = map(sorted, workers.values())
+    return {path: number for spans in ordered for number, (_, path) in enumerate(spans, 1)}
+
+
+def _name_files(files: Sequence[Path]) -> list[str]:
+    """Name files by worker, worker and time, or file name, the first that makes names unique, with
+    parent directories if none does."""
+    parsed = [schema.parse_trace_name(path.name) for path in files]
+    workers = [p.worker if p else path.name for p, path in zip(parsed, files, strict=True)]
+    dated = [p.dated_worker if p else path.name for p, path in zip(parsed, files, strict=True)]
+    for names in (workers, dated, [path.name for path in files]):
+        if len(set(names)) == len(names):
+            return names
+    for depth in range(2, _MAX_NAME_DEPTH):
+        names = ["/".join(path.parts[-depth:]) for path in files]
+        if len(set(names)) == len(names):
+            return names
+    return [str(path) for path in files]

@@ -2,6 +2,17 @@
 
 Launches and the work they launched, forward and backward operators, host ranges and their shadows,
 arrows; and overlaps within a stream, which need all work of a stream at once.
+
+Kernels of replayed CUDA graphs and the operators that were captured.
+
+A replay is one launch: its kernels belong to the call of cudaGraphLaunch, which no operator but
+the replaying one encloses. While a graph is captured, every operator makes its launches as usual,
+but nothing runs. The nodes of a graph are numbered in the order in which they were captured, so
+where the capture is in the same trace, the n-th node is the n-th launch.
+
+No file says which capture became which graph. They match if the launches of the one are of the
+kinds of the nodes of the other, one by one; several that are alike match in their order, if there
+are as many captures as graphs. The quality record counts the work that was matched so.
 """
 
 from __future__ import annotations
@@ -12,18 +23,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope import intervals, schema
+from stepscope.importers.kineto import arguments
 from stepscope.importers.kineto.columns import Columns
 from stepscope.importers.kineto.gather import Bounds, Gathered, impossible
-from stepscope.importers.kineto.kinds import (
-    ANNOTATION,
-    CALL_KINDS,
-    OPERATOR,
-    WORK_KINDS,
-    EventKind,
-    OtherKind,
-)
-from stepscope.intervals import nesting_order, sort_order
-from stepscope.schema import WORK_LAUNCHES
 
 Int = NDArray[np.int64]
 
@@ -66,20 +69,20 @@ def join_launches(gathered: Gathered, counts: Counts, captured: Int) -> None:
         captured: ids of calls that were captured into graphs, and put no work on a device.
     """
     names = ("id", "name", "start", "duration", "correlation")
-    parts = [gathered.select(kind, names, "correlation") for kind in CALL_KINDS]
+    parts = [gathered.select(kind, names, "correlation") for kind in arguments.CALL_KINDS]
     calls = {name: np.concatenate([part[name] for part in parts]) for name in names}
     ids, starts, keys = calls["id"], calls["start"], calls["correlation"]
-    launching = np.isin(calls["name"], gathered.names_with(WORK_LAUNCHES))
+    launching = np.isin(calls["name"], gathered.names_with(schema.WORK_LAUNCHES))
     if len(captured):
         launching &= ~np.isin(ids, captured)
     usable = np.flatnonzero((keys > 0) & ~impossible(calls, gathered.bounds))
-    order = usable[sort_order(keys[usable], starts[usable])]
+    order = usable[intervals.sort_order(keys[usable], starts[usable])]
     ids, starts, keys, launching = ids[order], starts[order], keys[order], launching[order]
     counts.launches = len(keys)
-    unlinked_work: dict[EventKind, tuple[Columns, NDArray[np.bool_]]] = {}
+    unlinked_work: dict[arguments.EventKind, tuple[Columns, NDArray[np.bool_]]] = {}
     earliest = np.full(len(gathered.tracks), np.iinfo(np.int64).max, dtype=np.int64)
     used = np.zeros(len(keys), dtype=np.bool_)
-    for kind in WORK_KINDS:
+    for kind in arguments.WORK_KINDS:
         work = gathered.columns(kind, "start", "duration", "correlation", "track")
         row = _last_before(keys, starts, work["correlation"], work["start"] + work["duration"])
         linked = row >= 0
@@ -132,13 +135,13 @@ def _last_before(keys: Int, starts: Int, requested: Int, until: Int) -> Int:
 def count_overlaps(gathered: Gathered, counts: Counts) -> None:
     """Count device work that starts before an earlier event of its stream has ended."""
     names = ("start", "duration", "track", "launch")
-    columns = [gathered.columns(kind, *names) for kind in WORK_KINDS]
+    columns = [gathered.columns(kind, *names) for kind in arguments.WORK_KINDS]
     joined = {name: np.concatenate([c[name] for c in columns]) for name in names}
     possible = ~impossible(joined, gathered.bounds)
     track = joined["track"][possible]
     start = Positions(gathered.bounds).of(joined["start"][possible], track)
     end = start + joined["duration"][possible]
-    order = nesting_order(start, end)
+    order = intervals.nesting_order(start, end)
     start, end, streams = start[order], end[order], track[order]
     if len(start) < 2:
         return
@@ -174,7 +177,7 @@ class Forwards:
 
     def __init__(self, gathered: Gathered) -> None:
         operators = gathered.select(
-            OPERATOR, ("id", "start", "sequence", "forward_thread"), "sequence"
+            arguments.OPERATOR, ("id", "start", "sequence", "forward_thread"), "sequence"
         )
         is_forward = operators["forward_thread"] <= 0
         sequence, start = operators["sequence"][is_forward], operators["start"][is_forward]
@@ -209,7 +212,7 @@ class ShadowHosts:
     """Index of host ranges by External id, which their shadows on devices carry, too."""
 
     def __init__(self, gathered: Gathered) -> None:
-        hosts = gathered.select(ANNOTATION, ("id", "external"), "external")
+        hosts = gathered.select(arguments.ANNOTATION, ("id", "external"), "external")
         order = np.argsort(hosts["external"], kind="stable")
         self._numbers, self._ids = hosts["external"][order], hosts["id"][order]
 
@@ -227,7 +230,9 @@ def bind_flows(gathered: Gathered, base_ns: int) -> Columns:
 
     An arrow binds to the operator that starts where it does, on the same track.
     """
-    ends = gathered.columns(OtherKind.FLOW, "flow", "track", "start", "name", "phase", "category")
+    ends = gathered.columns(
+        arguments.OtherKind.FLOW, "flow", "track", "start", "name", "phase", "category"
+    )
     positions = Positions(gathered.bounds)
     if not len(ends["flow"]):
         return {}
@@ -238,7 +243,7 @@ def bind_flows(gathered: Gathered, base_ns: int) -> Columns:
         "name": ends["name"][first],
         "flow": ends["flow"][first],
     }
-    operators = gathered.columns(OPERATOR, "id", "track", "start", "duration")
+    operators = gathered.columns(arguments.OPERATOR, "id", "track", "start", "duration")
     at = positions.of(operators["start"], operators["track"])
     order = np.lexsort((-operators["duration"], at))
     at, ids = at[order], operators["id"][order]
@@ -274,3 +279,99 @@ def values_at(values: Int, rows: Int) -> Int:
     if not len(values):
         return np.full(len(rows), -1, dtype=np.int64)
     return np.where(rows >= 0, values[rows], -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Captures:
+    """Captured launches, capture by capture in the order of their calls."""
+
+    launches: list[Int]
+    """Ids of calls."""
+    kinds: list[tuple[arguments.Kind, ...]]
+    """Kind of work that each launch puts on the device."""
+
+    @property
+    def ids(self) -> Int:
+        """Ids of all launches."""
+        return np.concatenate([np.empty(0, dtype=np.int64), *self.launches])
+
+
+def name_captured(gathered: Gathered, captures: Captures, counts: Counts) -> None:
+    """Give work of replayed graphs the column `captured`: the captured launch of its node.
+
+    It is -1 for all other work, and where no capture fits.
+    """
+    if not captures.launches:
+        return
+    graphs = _graph_nodes(gathered)
+    launch_of: dict[tuple[int, int], int] = {}
+    for form in set(captures.kinds):
+        same_form = [index for index, kinds in enumerate(captures.kinds) if kinds == form]
+        candidates = [
+            graph for graph, nodes in sorted(graphs.items()) if tuple(nodes.values()) == form
+        ]
+        if form and len(same_form) == len(candidates):
+            for index, graph in zip(same_form, candidates, strict=True):
+                nodes = zip(graphs[graph], captures.launches[index].tolist(), strict=True)
+                launch_of.update({(graph, node): launch for node, launch in nodes})
+    if not launch_of:
+        return
+    for kind in arguments.WORK_KINDS:
+        columns = gathered.columns(kind, "graph", "graph_node")
+        pairs = zip(columns["graph"].tolist(), columns["graph_node"].tolist(), strict=True)
+        captured = np.array([launch_of.get(pair, -1) for pair in pairs], dtype=np.int64)
+        gathered.extend(kind, "captured", captured)
+        counts.captured += int((captured >= 0).sum())
+
+
+def _graph_nodes(gathered: Gathered) -> dict[int, dict[int, arguments.Kind]]:
+    """Return the kinds of the nodes of each graph, in their order."""
+    graphs: dict[int, dict[int, arguments.Kind]] = {}
+    for kind in arguments.WORK_KINDS:
+        work = gathered.select(kind, ("graph", "graph_node"), "graph")
+        rows = work["graph"] >= 0
+        pairs = np.unique(np.stack([work["graph"][rows], work["graph_node"][rows]], axis=1), axis=0)
+        for graph, node in pairs.tolist():
+            graphs.setdefault(graph, {})[node] = kind
+    return {graph: dict(sorted(nodes.items())) for graph, nodes in graphs.items()}
+
+
+def find_captures(gathered: Gathered) -> Captures:
+    """Find the captures in a trace."""
+    captures = Captures([], [])
+    begins, ends, launches = map(
+        gathered.names_with, ((schema.CAPTURE_BEGIN,), (schema.CAPTURE_END,), schema.WORK_LAUNCHES)
+    )
+    if not begins or not ends:
+        return captures
+    copies, sets = (
+        gathered.names_with((schema.COPY_LAUNCH,)),
+        gathered.names_with((schema.SET_LAUNCH,)),
+    )
+    parts = [
+        gathered.columns(kind, "id", "start", "track", "name") for kind in arguments.CALL_KINDS
+    ]
+    calls = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    marks = np.flatnonzero(np.isin(calls["name"], begins + ends))
+    for begin in marks[np.isin(calls["name"][marks], begins)].tolist():
+        same_track = calls["track"] == calls["track"][begin]
+        later = marks[(calls["start"][marks] > calls["start"][begin]) & same_track[marks]]
+        later = later[np.isin(calls["name"][later], ends)]
+        if not len(later):
+            continue
+        end = calls["start"][later].min()
+        inside = same_track & (calls["start"] > calls["start"][begin]) & (calls["start"] < end)
+        rows = np.flatnonzero(inside & np.isin(calls["name"], launches))
+        rows = rows[np.argsort(calls["start"][rows], kind="stable")]
+        captures.launches.append(calls["id"][rows])
+        captures.kinds.append(
+            tuple(
+                arguments.MEMCPY
+                if name in copies
+                else arguments.MEMSET
+                if name in sets
+                else arguments.KERNEL
+                for name in calls["name"][rows].tolist()
+            )
+        )
+    return captures

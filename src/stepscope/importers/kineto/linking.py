@@ -25,26 +25,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope import intervals, schema
+from stepscope.importers.kineto import arguments
 from stepscope.importers.kineto.columns import Columns
 from stepscope.importers.kineto.gather import Gathered, absent, impossible
 from stepscope.importers.kineto.joins import Counts, Forwards, Positions, ShadowHosts, values_at
-from stepscope.importers.kineto.kinds import (
-    CALL_KINDS,
-    OPERATOR,
-    PYTHON_FUNCTION,
-    WORK_KINDS,
-    Kind,
-    OtherKind,
-)
-from stepscope.intervals import (
-    OVERHANG_NS,
-    first_ancestors,
-    innermost_at,
-    nest,
-    nesting_order,
-    subtree_sums,
-)
-from stepscope.schema import EVENT_KINDS, EventKind
 
 Int = NDArray[np.int64]
 
@@ -68,9 +53,9 @@ LINKED_COLUMNS: Mapping[str, frozenset[str]] = {
 class Linked:
     """One linked slice. Rows are sorted by track, then start, outer ranges before inner ones."""
 
-    rows: dict[EventKind, Columns] = field(default_factory=dict)
+    rows: dict[schema.EventKind, Columns] = field(default_factory=dict)
     """Rows by kind; those of all kinds of calls are together, under the first of them."""
-    other_events: list[tuple[Kind, Columns]] = field(default_factory=list)
+    other_events: list[tuple[arguments.Kind, Columns]] = field(default_factory=list)
     """Events of no other table, and events with impossible times."""
     around: Columns = field(default_factory=dict)
     """Extents of ranges of other slices that were open in this one."""
@@ -96,8 +81,10 @@ class Linker:
         self._hosts = ShadowHosts(gathered)
         self._open_operators: Columns = {}
         self._open_python: Columns = {}
-        self._set_aside: list[tuple[Kind, Columns]] = []
-        captured = [gathered.select(kind, ("captured",), "captured") for kind in WORK_KINDS]
+        self._set_aside: list[tuple[arguments.Kind, Columns]] = []
+        captured = [
+            gathered.select(kind, ("captured",), "captured") for kind in arguments.WORK_KINDS
+        ]
         self._captured = np.unique(np.concatenate([work["captured"] for work in captured]))
         self._captured_operator = np.full(len(self._captured), -1, dtype=np.int64)
 
@@ -106,27 +93,31 @@ class Linker:
         python = self._python(start, end)
         operators = self._operators(start, end)
         calls = self._calls(start, end, operators, python)
-        work = {kind: self._work(kind, start, end, calls) for kind in WORK_KINDS}
+        work = {kind: self._work(kind, start, end, calls) for kind in arguments.WORK_KINDS}
         _add_sums(operators, calls, work)
         inside = _inner_id(python, operators["at"])
         operators["python"] = np.where(operators["fresh"], inside, operators.get("python", inside))
         operators["forward"] = self._forwards.of(
             operators["sequence"], operators["forward_thread"], operators["start"]
         )
-        rows: dict[EventKind, Columns] = {CALL_KINDS[0]: calls, **work}
-        for kind in EVENT_KINDS:
+        rows: dict[schema.EventKind, Columns] = {arguments.CALL_KINDS[0]: calls, **work}
+        for kind in schema.EVENT_KINDS:
             if kind.linking == "enclosing":
                 rows[kind] = self._enclosed(kind, start, end, operators, python)
             elif kind.linking == "shadow":
                 rows[kind] = self._read(kind, start, end)
                 rows[kind]["host"] = self._hosts.of(rows[kind]["external"])
         open_before = self._open_python
-        rows[OPERATOR], self._open_operators = self._close_operators(operators, end, final=final)
-        rows[PYTHON_FUNCTION], self._open_python = self._split_python(python, end, final=final)
+        rows[arguments.OPERATOR], self._open_operators = self._close_operators(
+            operators, end, final=final
+        )
+        rows[arguments.PYTHON_FUNCTION], self._open_python = self._split_python(
+            python, end, final=final
+        )
         other_events, self._set_aside = self._set_aside, []
-        columns = self._gathered.between(OtherKind.OTHER, start, end)
+        columns = self._gathered.between(arguments.OtherKind.OTHER, start, end)
         if columns:
-            other_events.append((OtherKind.OTHER, columns))
+            other_events.append((arguments.OtherKind.OTHER, columns))
         return Linked(
             rows=rows,
             other_events=other_events,
@@ -135,11 +126,11 @@ class Linker:
 
     # --- kinds ---------------------------------------------------------------------------------
 
-    def _read(self, kind: EventKind, start: int, end: int) -> Columns:
+    def _read(self, kind: schema.EventKind, start: int, end: int) -> Columns:
         """Return the possible rows of a kind, sorted, with their positions."""
         return _sort(self._read_unsorted(kind, start, end))
 
-    def _read_unsorted(self, kind: EventKind, start: int, end: int) -> Columns:
+    def _read_unsorted(self, kind: schema.EventKind, start: int, end: int) -> Columns:
         columns = self._gathered.between(kind, start, end)
         rows = len(columns["id"]) if columns else 0
         for name in _COLUMNS[kind]:
@@ -153,7 +144,7 @@ class Linker:
         columns["end"] = columns["at"] + columns.get("duration", np.int64(0))
         return columns
 
-    def _nested(self, kind: EventKind, start: int, end: int, still_open: Columns) -> Columns:
+    def _nested(self, kind: schema.EventKind, start: int, end: int, still_open: Columns) -> Columns:
         """Return the rows of a kind, and those still open, with their parents and depths."""
         columns = self._read_unsorted(kind, start, end)
         rows = len(columns["id"])
@@ -165,8 +156,8 @@ class Linker:
             for name, values in still_open.items()
         } or columns
         columns = _sort(columns)
-        columns["row_parent"], columns["depth"], excess = nest(
-            columns["at"], columns["end"], OVERHANG_NS
+        columns["row_parent"], columns["depth"], excess = intervals.nest(
+            columns["at"], columns["end"], intervals.OVERHANG_NS
         )
         fresh = excess[columns["fresh"]]
         self._counts.ranges += len(fresh)
@@ -176,13 +167,13 @@ class Linker:
         return columns
 
     def _operators(self, start: int, end: int) -> Columns:
-        columns = self._nested(OPERATOR, start, end, self._open_operators)
+        columns = self._nested(arguments.OPERATOR, start, end, self._open_operators)
         for name in ("runtime_ns", "launched_ns", "below_ns"):
             columns.setdefault(name, np.zeros(len(columns["id"]), dtype=np.int64))
         return columns
 
     def _python(self, start: int, end: int) -> Columns:
-        columns = self._nested(PYTHON_FUNCTION, start, end, self._open_python)
+        columns = self._nested(arguments.PYTHON_FUNCTION, start, end, self._open_python)
         rows = len(columns["id"])
         fresh, parent = columns["fresh"], columns["row_parent"].copy()
         by_number = _rows_of(columns["python_parent"], columns["python_id"])
@@ -198,15 +189,15 @@ class Linker:
         columns["parent"] = np.where(fresh, values_at(columns["id"], parent), columns["parent"])
         is_module = columns["module_id"] >= 0
         # The module of a function that was carried on is known.
-        module = first_ancestors(parent, is_module | ~fresh)
+        module = intervals.first_ancestors(parent, is_module | ~fresh)
         module_id = np.where(is_module, columns["id"], columns["module"])
         columns["module"] = np.where(fresh, values_at(module_id, module), columns["module"])
         return columns
 
     def _calls(self, start: int, end: int, operators: Columns, python: Columns) -> Columns:
         """Return the calls of all kinds with their operators: by External id, else by time."""
-        parts = [self._read(kind, start, end) for kind in CALL_KINDS]
-        for kind, part in zip(CALL_KINDS, parts, strict=True):
+        parts = [self._read(kind, start, end) for kind in arguments.CALL_KINDS]
+        for kind, part in zip(arguments.CALL_KINDS, parts, strict=True):
             for name, value in kind.constants.items():
                 part[name] = np.full(len(part["id"]), value)
         calls = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -219,7 +210,7 @@ class Linker:
         after = calls["start"][numbered] - operators["start"][by_number[numbered]]
         is_closed = (after < 0) | (after > operators["duration"][by_number[numbered]])
         by_number[numbered[is_closed]] = -1
-        by_time = innermost_at(
+        by_time = intervals.innermost_at(
             calls["at"], operators["at"], operators["end"], operators["row_parent"]
         )
         row = np.where(by_number >= 0, by_number, by_time)
@@ -233,7 +224,7 @@ class Linker:
         self._captured_operator[is_here] = calls["operator"][captured[is_here]]
         return calls
 
-    def _work(self, kind: EventKind, start: int, end: int, calls: Columns) -> Columns:
+    def _work(self, kind: schema.EventKind, start: int, end: int, calls: Columns) -> Columns:
         work = self._read(kind, start, end)
         row = _rows_of(work["launch"], calls["id"])
         row[work["launch"] < 0] = -1
@@ -245,7 +236,7 @@ class Linker:
         return work
 
     def _enclosed(
-        self, kind: EventKind, start: int, end: int, operators: Columns, python: Columns
+        self, kind: schema.EventKind, start: int, end: int, operators: Columns, python: Columns
     ) -> Columns:
         """Return rows of a kind with the innermost operator and Python function around each."""
         columns = self._read(kind, start, end)
@@ -273,7 +264,7 @@ class Linker:
         waiting = _is_waiting(columns, end, final=final)
         parent = columns["row_parent"]
         amounts = np.where(waiting, 0, columns["launched_ns"] + columns["below_ns"])
-        total = subtree_sums(amounts, np.where(waiting, -1, parent), columns["depth"])
+        total = intervals.subtree_sums(amounts, np.where(waiting, -1, parent), columns["depth"])
         columns["below_ns"] = np.where(waiting, columns["below_ns"] + total, columns["below_ns"])
         columns["parent"] = values_at(columns["id"], parent)
         columns["fresh"] = np.zeros(len(waiting), dtype=np.bool_)
@@ -284,7 +275,9 @@ class Linker:
             closed[name] = _or_null(closed[name])
         return closed, still_open
 
-    def _keep_aside(self, kind: Kind, columns: Columns, is_wrong: NDArray[np.bool_]) -> None:
+    def _keep_aside(
+        self, kind: arguments.Kind, columns: Columns, is_wrong: NDArray[np.bool_]
+    ) -> None:
         """Keep impossible rows for the table of other events, whose numbers are not added up."""
         self._set_aside.append((kind, {name: values[is_wrong] for name, values in columns.items()}))
         bounds = self._gathered.bounds
@@ -294,7 +287,7 @@ class Linker:
         self._counts.impossible_duration += int((~is_outside).sum())
 
 
-def _memory_columns(kind: EventKind) -> tuple[str, ...]:
+def _memory_columns(kind: schema.EventKind) -> tuple[str, ...]:
     """Return the columns that a kind has when it is read, absent ones included."""
     names = ["id", "track", "name", "start", "args"]
     names += ["duration"] if kind.is_range else []
@@ -303,12 +296,12 @@ def _memory_columns(kind: EventKind) -> tuple[str, ...]:
     return (*names, *(argument.column for argument in kind.stored_arguments))
 
 
-_COLUMNS = {kind: _memory_columns(kind) for kind in EVENT_KINDS}
+_COLUMNS = {kind: _memory_columns(kind) for kind in schema.EVENT_KINDS}
 
 
 def _sort(columns: Columns) -> Columns:
     """Sort rows in nesting order."""
-    order = nesting_order(columns["at"], columns["end"])
+    order = intervals.nesting_order(columns["at"], columns["end"])
     return {name: values[order] for name, values in columns.items()}
 
 
@@ -366,7 +359,7 @@ def _join_extents(parts: list[Columns]) -> Columns:
 
 def _inner_id(columns: Columns, at: Int) -> Int:
     """Return the id of the innermost range around each position, -1 for none."""
-    row = innermost_at(at, columns["at"], columns["end"], columns["row_parent"])
+    row = intervals.innermost_at(at, columns["at"], columns["end"], columns["row_parent"])
     return values_at(columns["id"], row)
 
 

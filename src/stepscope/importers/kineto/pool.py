@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope.importers.kineto.blocks import BLOCK_BYTES, Block
 from stepscope.importers.kineto.columns import Chunk
-from stepscope.importers.kineto.decode import decode_block
-from stepscope.importers.kineto.scanning import is_scannable
+from stepscope.importers.kineto.decode import decode_block, is_scannable
 from stepscope.importers.workers import start_worker, wait_for
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from stepscope import schema
 from stepscope.importers.kineto.blocks import scan_object
-from stepscope.schema import MALFORMED_JSON
 
 _FIRST_KEYS = (
     b"ph", b"cat", b"name", b"pid", b"tid", b"ts", b"dur", b"args", b"id", b"bp", b"s", b"tts",
@@ -206,7 +206,7 @@ class _Reader:
     def _objects(self, text: bytes) -> list[Any] | None:
         try:
             objects = self._decode(b"[" + text + b"]")
-        except MALFORMED_JSON:
+        except schema.MALFORMED_JSON:
             return None
         return objects if all(len(event.ph) <= 1 for event in objects) else None
 

@@ -2,29 +2,38 @@
 
 The columns of a table are those of its declaration in `schema`. Each comes from the event itself
 (place, name, times), from an argument, from a link or from a constant of the kind.
+
+Storage of the rows of traces, in background threads.
+
+A segment costs as much time as ten thousand rows, however few it has. So the traces of a group
+share segments: when too many rows are in memory, the table with the most is stored, and the others
+when the group is complete, in the order of the traces, the rows of `traces` last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import itertools
+import secrets
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any, Self
 
 import numpy as np
 
-from stepscope.importers.kineto.collectives import collective_rows
+from stepscope import schema, store
+from stepscope.importers.kineto.arguments import COLLECTIVE_KINDS, Kind, OtherKind, collective_rows
 from stepscope.importers.kineto.columns import Columns
 from stepscope.importers.kineto.gather import Gathered, absent
-from stepscope.importers.kineto.kinds import COLLECTIVE_KINDS, Kind, OtherKind
 from stepscope.importers.kineto.linking import LINKED_COLUMNS, Linked
-from stepscope.schema import EVENT_KINDS, EVENT_TABLES, TABLES, Column, EventKind, Table
-from stepscope.store import NUMPY_TYPES, DictColumn
 
 Rows = Mapping[str, Any]
 _TIMES = {"start_ns": "start", "t_ns": "start", "duration_ns": "duration"}
 _EVENT_COLUMNS = frozenset({"trace", "id", "track", "name", "args", *_TIMES})
 _AXES = {
     column: (argument.column, axis)
-    for kind in EVENT_KINDS
+    for kind in schema.EVENT_KINDS
     for argument in kind.stored_arguments
     if argument.type == "sizes"
     for axis, column in enumerate(argument.table_columns)
@@ -49,7 +58,7 @@ class TableMaker:
 
     def tables(self, linked: Linked) -> Iterator[tuple[str, Rows]]:
         """Yield the tables with at least one row."""
-        for table in EVENT_TABLES:
+        for table in schema.EVENT_TABLES:
             kinds = [kind for kind in linked.rows if kind.table is table]
             if any(len(linked.rows[kind]["id"]) for kind in kinds):
                 yield table.name, self.complete(table.name, self._events(table, linked, kinds))
@@ -58,13 +67,13 @@ class TableMaker:
             yield "collectives", self.complete("collectives", collective_rows(collectives))
         parts = [self._other_events(kind, columns) for kind, columns in linked.other_events]
         if any(len(part["id"]) for part in parts):
-            yield "other_events", self.complete("other_events", _concatenate(parts))
+            yield "other_events", self.complete("other_events", store.join_columns(parts))
 
     def complete(self, table: str, columns: Rows) -> Rows:
         """Return columns as the store takes them: all declared ones, -1 as null where allowed."""
         rows = len(next(iter(columns.values())))
         stored: dict[str, Any] = {}
-        for column in TABLES[table].columns:
+        for column in schema.TABLES[table].columns:
             values = columns.get(column.name)
             if column.name == "trace":
                 stored["trace"] = np.full(rows, self._trace, dtype=np.int64)
@@ -79,25 +88,27 @@ class TableMaker:
                 stored[column.name] = _fit(column, values)
         return stored
 
-    def _strings(self, values: Any, rows: int) -> DictColumn:
+    def _strings(self, values: Any, rows: int) -> store.DictColumn:
         if values is None:
-            return DictColumn(np.full(rows, -1, dtype=np.int32), [])
-        if isinstance(values, DictColumn):
+            return store.DictColumn(np.full(rows, -1, dtype=np.int32), [])
+        if isinstance(values, store.DictColumn):
             return values
         if len(self._values) != len(self._gathered.strings):
             # A copy: rows are stored in parallel to the next slice, which may add strings.
             self._values = list(self._gathered.strings)
-        return DictColumn(values, self._values)
+        return store.DictColumn(values, self._values)
 
-    def _events(self, table: Table, linked: Linked, kinds: Sequence[EventKind]) -> Rows:
+    def _events(
+        self, table: schema.Table, linked: Linked, kinds: Sequence[schema.EventKind]
+    ) -> Rows:
         """Return the rows of a table, kind by kind."""
         names = [name for name in table.column_names if name != "trace"]
         parts = [
             {name: self._column(name, kind, linked.rows[kind]) for name in names} for kind in kinds
         ]
-        return _concatenate(parts)
+        return store.join_columns(parts)
 
-    def _column(self, name: str, kind: EventKind, columns: Columns) -> Any:
+    def _column(self, name: str, kind: schema.EventKind, columns: Columns) -> Any:
         rows = len(columns["id"])
         if name in columns:
             return columns[name]
@@ -132,7 +143,7 @@ class TableMaker:
             is_instant = columns["has_duration"] == 0
             duration = np.where(is_instant, -1, duration)
         texts: dict[str, Any] = {name: columns.get(name) for name in ("phase", "category", "args")}
-        if isinstance(kind, EventKind):
+        if isinstance(kind, schema.EventKind):
             phase = "X" if kind.is_range else "i"
             for name, text in (("phase", phase), ("category", kind.categories[0])):
                 texts[name] = np.full(rows, self._gathered.code_of(text), dtype=np.int32)
@@ -149,25 +160,12 @@ class TableMaker:
         }
 
 
-def _concatenate(parts: Sequence[Rows]) -> Rows:
-    if len(parts) == 1:
-        return parts[0]
-    return {name: _join([part[name] for part in parts]) for name in parts[0]}
-
-
-def _join(arrays: Sequence[Any]) -> Any:
-    is_masked = any(isinstance(array, np.ma.MaskedArray) for array in arrays)
-    if not is_masked:
-        return np.concatenate(arrays)
-    return np.ma.concatenate(arrays)  # type: ignore[no-untyped-call]
-
-
-def _fit(column: Column, values: Any) -> Any:
+def _fit(column: schema.Column, values: Any) -> Any:
     """Return integers as their column takes them: absent and too large ones are null, or -1."""
     is_masked = isinstance(values, np.ma.MaskedArray)
     data = np.ma.getdata(values)
     is_absent = np.ma.getmaskarray(values) if is_masked else values == -1
-    limits = np.iinfo(NUMPY_TYPES[column.type])
+    limits = np.iinfo(store.NUMPY_TYPES[column.type])
     if np.iinfo(data.dtype).bits > limits.bits and len(data):
         is_wrong = (data < limits.min) | (data > limits.max)
         if is_wrong.any():
@@ -175,7 +173,7 @@ def _fit(column: Column, values: Any) -> Any:
     return np.ma.MaskedArray(data, mask=is_absent) if column.nullable else data
 
 
-def check_sources(kinds: Sequence[EventKind]) -> None:
+def check_sources(kinds: Sequence[schema.EventKind]) -> None:
     """Check that the importer fills every column of the tables of kinds.
 
     Raises:
@@ -194,10 +192,113 @@ def check_sources(kinds: Sequence[EventKind]) -> None:
                 )
 
 
-def _sources(kind: EventKind) -> set[str]:
+def _sources(kind: schema.EventKind) -> set[str]:
     """Return the columns that the importer fills for a kind."""
     arguments = [name for a in kind.stored_arguments for name in a.table_columns]
     return {*_EVENT_COLUMNS, *arguments, *kind.constants, *LINKED_COLUMNS[kind.linking]}
 
 
-check_sources(EVENT_KINDS)
+check_sources(schema.EVENT_KINDS)
+
+
+GROUP_ROWS = 600_000
+"""Rows of the traces of a group."""
+HELD_ROWS = 40_000
+"""Rows in memory beyond which the largest table is stored."""
+_SECOND_LANE = frozenset({"operators", "timeline", "quality"})
+"""Tables that are written in parallel to all others."""
+
+
+class Storing:
+    """Appends rows in background threads, in lanes that take about the same time.
+
+    Args:
+        writer: writer of the run.
+        group_rows: rows of the traces of a group; 0 to store rows immediately.
+        held_rows: rows in memory beyond which the largest table is stored.
+        lanes: number of tables that are written at once, 1 or 2.
+    """
+
+    def __init__(
+        self, writer: store.RunWriter, group_rows: int = 0, held_rows: int = 0, *, lanes: int = 1
+    ) -> None:
+        self._ending = ExitStack()
+        opened = self._ending.enter_context
+        writers = [writer, *(opened(writer.clone()) for _ in range(1, lanes))]
+        self._lanes = [(writer, opened(ThreadPoolExecutor(1))) for writer in writers]
+        self._pending: list[Future[Any]] = []
+        self._group_rows, self._held_rows = group_rows, held_rows
+        self._row_count = 0
+        """Rows of the group, stored or not."""
+        self._held: dict[str, list[Rows]] = {}
+        self._counts: Counter[str] = Counter()
+        """Rows in memory of each table but `traces`."""
+        # Consecutive, so that segments and row groups of several traces have narrow extents.
+        self._traces = itertools.count(secrets.randbits(48))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with self._ending:
+            if kind is None:
+                self.finish()
+
+    def next_trace(self) -> int:
+        """Return the number of the next trace."""
+        return next(self._traces)
+
+    def prepare(self) -> None:
+        """Make the first append as fast as the others."""
+        self._pending += [thread.submit(writer.prepare) for writer, thread in self._lanes]
+
+    def append(self, tables: Iterable[tuple[str, Rows]]) -> None:
+        """Add the rows of some tables, those of `traces` last of each trace.
+
+        It starts to store a table when too many rows are held, and all when the group is complete.
+        """
+        for table, rows in tables:
+            self._held.setdefault(table, []).append(rows)
+            self._row_count += len(rows["trace"])
+            if table == "traces":
+                if self._row_count >= self._group_rows:
+                    self._start_all()
+                continue
+            self._counts[table] += len(rows["trace"])
+            while self._counts.total() > self._held_rows:
+                self._start(max(self._counts, key=self._counts.__getitem__))
+
+    def wait(self) -> None:
+        """Wait until everything that has started is stored."""
+        while self._pending:
+            self._pending.pop(0).result()
+
+    def finish(self) -> None:
+        """Store all rows."""
+        self._start_all()
+        self.wait()
+
+    def _start_all(self) -> None:
+        for table in sorted(self._held, key="traces".__eq__):
+            self._start(table)
+        self._row_count = 0
+
+    def _start(self, table: str) -> None:
+        """Start to store the rows of a table that are held."""
+        writer, thread = self._lanes[-1 if table in _SECOND_LANE else 0]
+        # A row of `traces` means that everything else is stored.
+        before = list(self._pending) if table == "traces" else []
+        parts = self._held.pop(table)
+        del self._counts[table]
+        self._pending.append(thread.submit(_store, writer, table, parts, before))
+
+
+def _store(
+    writer: store.RunWriter, table: str, parts: list[Rows], before: Sequence[Future[Any]]
+) -> None:
+    """Store the rows of a table, unless something before has failed."""
+    for earlier in before:
+        earlier.result()
+    rows = store.join_columns(parts)
+    parts.clear()
+    writer.append(table, rows)

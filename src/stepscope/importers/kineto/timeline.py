@@ -21,12 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope import intervals, schema
+from stepscope.importers.kineto.arguments import OPERATOR, PYTHON_FUNCTION, Kind, OtherKind
 from stepscope.importers.kineto.columns import Columns
 from stepscope.importers.kineto.gather import DAY_NS, Bounds
-from stepscope.importers.kineto.kinds import OPERATOR, PYTHON_FUNCTION, Kind, OtherKind
 from stepscope.importers.kineto.linking import Linked
-from stepscope.intervals import nesting_rows, order_by_row, separate_overlaps
-from stepscope.schema import EVENT_KINDS
 
 Int = NDArray[np.int64]
 
@@ -46,9 +45,9 @@ _MAX_ROWS = 1 << 15
 _EXTENT = ("line", "start", "duration")
 _EVENT = (*_EXTENT, "name", "id")
 _SUMMARY = (*_EVENT, "count", "busy", "longest")
-_NESTED = [kind for kind in EVENT_KINDS if kind.drawing == "nested"]
-_STREAM = [kind for kind in EVENT_KINDS if kind.drawing == "stream"]
-_SHADOWS = [kind for kind in EVENT_KINDS if kind.drawing == "shadow"]
+_NESTED = [kind for kind in schema.EVENT_KINDS if kind.drawing == "nested"]
+_STREAM = [kind for kind in schema.EVENT_KINDS if kind.drawing == "stream"]
+_SHADOWS = [kind for kind in schema.EVENT_KINDS if kind.drawing == "shadow"]
 _CARRIED_BY_LINKER = (OPERATOR, PYTHON_FUNCTION)
 """Kinds whose open ranges the linker carries from slice to slice (`Linked.around`)."""
 
@@ -115,16 +114,18 @@ class Summariser:
         flat_context = sum(len(part["line"]) for part in self._flat_before)
         is_nested[context - flat_context : context] = False
         nesting = np.zeros(len(line), dtype=np.int64)
-        nesting[is_nested] = nesting_rows(line[is_nested], start[is_nested], end[is_nested])
+        nesting[is_nested] = intervals.nesting_rows(
+            line[is_nested], start[is_nested], end[is_nested]
+        )
         self._nested_before = _still_open([*self._nested_before, *ended, *rest])
         self._flat_before = _last_of_each([*self._flat_before, *flat])
         # Ranges that share the last row overlap in any order.
-        order = order_by_row(line, np.minimum(nesting, _MAX_ROWS - 1), start)
-        row = separate_overlaps(line, nesting, start, end, order)
+        order = intervals.order_by_row(line, np.minimum(nesting, _MAX_ROWS - 1), start)
+        row = intervals.separate_overlaps(line, nesting, start, end, order)
         gave_way = row != nesting
         row = np.minimum(row, _MAX_ROWS - 1)
         if gave_way.any():
-            order = order_by_row(line, row, start)
+            order = intervals.order_by_row(line, row, start)
         order = order[order >= context]
         slot = line * _MAX_ROWS + row
         events |= {"line": slot[context:], "gave_way": gave_way[context:]}

@@ -21,6 +21,6 @@ are read as well.
 
 from __future__ import annotations
 
-from stepscope.importers.smdebug.importer import SMDebugImporter
+from stepscope.importers.smdebug.output import SMDebugImporter
 
 __all__ = ["SMDebugImporter"]

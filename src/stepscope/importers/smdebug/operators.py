@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from stepscope import intervals, schema
 from stepscope.importers.kineto import Identity, import_trace
 from stepscope.importers.smdebug.events import Row
-from stepscope.intervals import Int
-from stepscope.schema import DEBUGGER, ProcessInfo
 from stepscope.store import RunWriter
 
 _HOST = "cpu_functions"
@@ -68,7 +67,7 @@ class Operators:
     def store(
         self,
         writer: RunWriter,
-        process: ProcessInfo,
+        process: schema.ProcessInfo,
         steps: Sequence[tuple[int, int]],
         *,
         scratch: Path,
@@ -107,7 +106,7 @@ def _split(
     """Split events, sorted by start, where a whole step has none."""
     if not events:
         return
-    borders: Int = np.array(sorted(steps), dtype=np.int64).reshape(-1, 2)
+    borders: intervals.Int = np.array(sorted(steps), dtype=np.int64).reshape(-1, 2)
     starts = np.array([event.start_ns for event in events], dtype=np.int64)
     ends = starts + np.array([event.duration_ns for event in events], dtype=np.int64)
     gap_start, gap_end = np.maximum.accumulate(ends)[:-1], starts[1:]
@@ -123,7 +122,7 @@ def _split(
 def _write(path: Path, events: Sequence[_Event], pid: int) -> None:
     """Write a trace in the form of PyTorch's profiler."""
     base_ns = events[0].start_ns
-    header = {"recorder": DEBUGGER, "baseTimeNanoseconds": base_ns}
+    header = {"recorder": schema.DEBUGGER, "baseTimeNanoseconds": base_ns}
     with path.open("wb") as file:
         file.write(msgspec.json.encode(header)[:-1] + b',"traceEvents":[')
         for index, event in enumerate(events):

@@ -3,13 +3,20 @@
 Samples come first, because they bound the time of the job; then framework events in order of time,
 process by process; then traces of TensorFlow's profiler and Python profiles; last the traces of
 operators, because they are cut by the steps of their process.
+
+Traces of TensorFlow's own profiler, started by Debugger.
+
+They are Chrome traces whose times count from a moment in the name of another file.
+
+Importer of SageMaker Debugger's files.
 """
 
 from __future__ import annotations
 
 import re
+import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,16 +25,19 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepscope.errors import UnreadableTraceError
-from stepscope.importers.results import ProgressCallback, Recorded, Refused, Result
-from stepscope.importers.smdebug.detail import import_detail
-from stepscope.importers.smdebug.events import EventFile, read_events
-from stepscope.importers.smdebug.forms import EventFileName, Form
+from stepscope import errors, intervals, schema
+from stepscope.importers import content
+from stepscope.importers.kineto import Frame, Identity, import_trace, inflated
+from stepscope.importers.smdebug.events import (
+    EventFile,
+    EventFileName,
+    Form,
+    detect_form,
+    read_events,
+)
 from stepscope.importers.smdebug.python_profiles import read_profile
 from stepscope.importers.smdebug.spans import Process, split_by_process
 from stepscope.importers.smdebug.system import SampleSorter, Series, first_of_ticks, read_samples
-from stepscope.intervals import Int
-from stepscope.schema import DEBUGGER, ImportedFact, JobState, JobStatus, NodeInfo, ProcessInfo
 from stepscope.store import DictColumn, RunWriter
 
 UNNAMED_NODE = "unnamed"
@@ -45,8 +55,8 @@ _MISSING = {
 
 
 def import_output(
-    files: Sequence[tuple[Path, Form]], run: Path, node: str, progress: ProgressCallback
-) -> list[Result]:
+    files: Sequence[tuple[Path, Form]], run: Path, node: str, progress: content.ProgressCallback
+) -> list[content.Result]:
     """Import files into an existing run.
 
     Args:
@@ -71,10 +81,10 @@ def import_output(
             elif form is Form.PYTHON_PROFILE:
                 output.read_python_profile(index, path)
             elif form is Form.PAGE:
-                output.results[index] = Recorded(name=path.name, form=form.value)
+                output.results[index] = content.Recorded(name=path.name, form=form.value)
             elif form is Form.MARK:
                 output.ended |= path.suffix == ".ts"
-                output.results[index] = Recorded(name=path.name, form=form.value)
+                output.results[index] = content.Recorded(name=path.name, form=form.value)
             progress(index, 1.0)
         output.finish()
         return [output.results[index] for index in range(len(files))]
@@ -90,7 +100,7 @@ class _Node:
     last_ns: int | None = None
     pending: Series = field(default_factory=Series)
     sample_count: int = 0
-    ticks: list[Int] = field(default_factory=list)
+    ticks: list[intervals.Int] = field(default_factory=list)
     devices: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     """Sampled devices by metric."""
     notes: list[str] = field(default_factory=list)
@@ -132,7 +142,7 @@ class _Node:
             self.devices[str(metric.values[pair[0]])].add(str(device.values[pair[1]]))
 
     @property
-    def info(self) -> NodeInfo:
+    def info(self) -> schema.NodeInfo:
         """Manifest of the node."""
         cores = len(self.devices["core_busy_ratio"])
         gpus = sorted(self.devices["gpu_busy_ratio"], key=lambda gpu: (len(gpu), gpu))
@@ -142,7 +152,7 @@ class _Node:
             missing["gpu"] = "the files have no GPU samples"
         if not len(gaps):
             missing["interval"] = "the files have one sampling tick; Debugger's default is shown"
-        return NodeInfo(
+        return schema.NodeInfo(
             node=self.name,
             platform="unknown",
             cpu_model="unknown processor",
@@ -158,10 +168,10 @@ class _Node:
             metrics_missing=missing,
         )
 
-    def status(self, *, ended: bool) -> JobStatus:
+    def status(self, *, ended: bool) -> schema.JobStatus:
         """Return the manifest of the job on this node."""
-        return JobStatus(
-            state=JobState.COMPLETED if ended else JobState.STOPPED,
+        return schema.JobStatus(
+            state=schema.JobState.COMPLETED if ended else schema.JobState.STOPPED,
             heartbeat_ns=self.last_ns or 0,
             started_ns=self.first_ns or 0,
             ended_ns=self.last_ns,
@@ -177,8 +187,8 @@ class _Node:
 class _Output:
     """Run during its import."""
 
-    def __init__(self, run: Path, stack: ExitStack, progress: ProgressCallback) -> None:
-        self.results: dict[int, Result] = {}
+    def __init__(self, run: Path, stack: ExitStack, progress: content.ProgressCallback) -> None:
+        self.results: dict[int, content.Result] = {}
         self.ended = False
         self._run = run
         self._stack = stack
@@ -217,10 +227,10 @@ class _Output:
             try:
                 events = read_events(path, horizon)
             except OSError as error:
-                self.results[number] = _unreadable(path, error)
+                self.results[number] = content.refuse(path, error)
                 continue
             self._add_events(path, host, events)
-            self.results[number] = Recorded(
+            self.results[number] = content.Recorded(
                 name=path.name,
                 form=Form.EVENTS.value,
                 event_count=len(events.rows),
@@ -237,27 +247,29 @@ class _Output:
         with RunWriter(self._run, node) as writer:
             try:
                 self.results[number] = import_detail(path, writer, self._run)
-            except UnreadableTraceError as error:
-                self.results[number] = Refused(path, str(error))
+            except errors.UnreadableTraceError as error:
+                self.results[number] = content.Refused(path, str(error))
             except OSError as error:
                 if error.filename != str(path):
                     raise
-                self.results[number] = _unreadable(path, error)
+                self.results[number] = content.refuse(path, error)
 
     def read_python_profile(self, number: int, path: Path) -> None:
         """Store a Python profile."""
         try:
             profile = read_profile(path)
         except ValueError as error:
-            self.results[number] = Refused(path, f"{path} is no readable Python profile: {error}.")
+            self.results[number] = content.Refused(
+                path, f"{path} is no readable Python profile: {error}."
+            )
             return
         except OSError as error:
-            self.results[number] = _unreadable(path, error)
+            self.results[number] = content.refuse(path, error)
             return
         process = self._process(profile.pid, self._choose_node(profile.host), None, None)
         rows = process.add_profile(profile)
         self._node(process.node).writer.append("python_profiles", rows)
-        self.results[number] = Recorded(name=path.name, form=Form.PYTHON_PROFILE.value)
+        self.results[number] = content.Recorded(name=path.name, form=Form.PYTHON_PROFILE.value)
 
     def finish(self) -> None:
         """Write the manifests and merge small segments."""
@@ -281,13 +293,10 @@ class _Output:
         try:
             lines = read_samples(path)
         except OSError as error:
-            self.results[number] = _unreadable(path, error)
+            self.results[number] = content.refuse(path, error)
             return []
-        self.results[number] = Recorded(
-            name=path.name,
-            form=Form.SYSTEM.value,
-            sample_count=len(lines.samples),
-            lost=lines.lost,
+        self.results[number] = content.Recorded(
+            name=path.name, form=Form.SYSTEM.value, sample_count=len(lines.samples), lost=lines.lost
         )
         if lines.lost:
             for node in {sample.node_id for sample in lines.samples}:
@@ -358,13 +367,9 @@ class _Output:
             self._node(process.node).writer.append("spans", columns)
 
 
-def _unreadable(path: Path, error: OSError) -> Refused:
-    return Refused(path, f"{path} cannot be read: {error.strerror}.")
-
-
-def _sampler(node: _Node) -> ProcessInfo:
+def _sampler(node: _Node) -> schema.ProcessInfo:
     """Return the manifest of the sampling process, which only the rows name."""
-    return ProcessInfo(
+    return schema.ProcessInfo(
         process=node.sampler,
         node=node.name,
         pid=0,
@@ -372,5 +377,78 @@ def _sampler(node: _Node) -> ProcessInfo:
         role="monitor",
         started_ns=node.first_ns or 0,
         ended_ns=node.last_ns,
-        facts=[msgspec.to_builtins(ImportedFact(form=DEBUGGER))],
+        facts=[msgspec.to_builtins(schema.ImportedFact(form=schema.DEBUGGER))],
     )
+
+
+_METADATA = re.compile(r"(?P<recorder>.+)_(?P<start_us>\d+)_\d+\.metadata")
+_FOLDERS_ABOVE = 3
+"""Of <step>/plugins/profile/<time>/<host>.trace.json.gz; the file that names the start is in
+<step>."""
+_PIECE_BYTES = 1 << 20
+
+
+def start_us(path: Path) -> int | None:
+    """Return the start of a trace in microseconds since 1970; None if it is unknown."""
+    if len(path.parents) <= _FOLDERS_ABOVE:
+        return None
+    names = (file.name for file in path.parents[_FOLDERS_ABOVE].iterdir())
+    matches = [match for match in map(_METADATA.fullmatch, names) if match is not None]
+    host = path.name.partition(".")[0]
+    host_matches = [match for match in matches if host in match["recorder"]] or matches
+    return int(host_matches[0]["start_us"]) if len(host_matches) == 1 else None
+
+
+def import_detail(path: Path, writer: RunWriter, scratch: Path) -> content.Imported:
+    """Store the trace, with times since 1970 if its start is known.
+
+    Raises:
+        UnreadableTraceError: the file has no readable event.
+        OSError: the file cannot be read, or the run cannot be written.
+    """
+    identity = Identity(name=path.name)
+    trace_start_us = start_us(path)
+    if trace_start_us is None:
+        return import_trace(path, writer, identity, scratch=scratch)
+    with tempfile.TemporaryDirectory(dir=scratch, prefix=".import-") as directory:
+        based = Path(directory) / path.name
+        _copy_with_base(path, based, trace_start_us * 1000)
+        return import_trace(based, writer, identity, scratch=scratch)
+
+
+def _copy_with_base(path: Path, target: Path, base_ns: int) -> None:
+    """Copy the text, with one more key at its top."""
+    texts = _texts(path)
+    before, brace, rest = next(texts, b"").partition(b"{")
+    base = b'"baseTimeNanoseconds":%d,' % base_ns if brace and not before.strip() else b""
+    with target.open("wb") as copy:
+        copy.write(before + brace + base + rest)
+        copy.writelines(texts)
+
+
+def _texts(path: Path) -> Iterator[bytes]:
+    """Yield the text of a file, compressed or not, as far as it can be read.
+
+    The import of the copy reports a missing end.
+    """
+    with path.open("rb") as file:
+        if content.is_compressed(path):
+            yield from inflated(file, Frame())
+        else:
+            yield from iter(lambda: file.read(_PIECE_BYTES), b"")
+
+
+class SMDebugImporter:
+    """Importer of SageMaker Debugger's files; see `registry.Importer`."""
+
+    def can_read(self, path: Path) -> bool:
+        """Return True for a file that Debugger wrote."""
+        return detect_form(path) is not None
+
+    def import_files(
+        self, files: Sequence[Path], run: Path, node: str, progress: content.ProgressCallback
+    ) -> list[content.Result]:
+        """Import the files of one job together; see `registry.Importer.import_files`."""
+
+        forms = [(path, form) for path in files if (form := detect_form(path)) is not None]
+        return import_output(forms, run, node, progress)

@@ -2,12 +2,19 @@
 
 A profile covers the time in the name of its folder, and is a file of cProfile (`python_stats`, the
 format of `pstats`) or of pyinstrument (`python_stats.json`, a tree of calls).
+
+Reader of plain data in Python's marshal format, which files of cProfile have.
+
+The `marshal` module of Python may crash on hostile bytes, and it builds code objects. This reader
+builds numbers, strings, tuples, lists and dicts only, never runs code, and raises ValueError for
+everything else. The format is that of versions 0 to 4 (Python/marshal.c of CPython).
 """
 
 from __future__ import annotations
 
 import math
 import re
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +23,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepscope.importers.smdebug import marshalled
-from stepscope.importers.smdebug.forms import split_recorder
-from stepscope.schema import MALFORMED_JSON, library_of
-from stepscope.store import DictColumn
+from stepscope import schema, store
+from stepscope.importers.smdebug.events import split_recorder
 
 _MOMENT = r"[a-z]+-(?:\d+|\*)-[a-z]+"
 _FOLDER = re.compile(
@@ -104,13 +109,13 @@ def columns_of(
         "end_at": profile.end_at,
     }
     return {
-        **{name: DictColumn.constant(value, count) for name, value in constants.items()},
+        **{name: store.DictColumn.constant(value, count) for name, value in constants.items()},
         "seq": np.arange(first_row, first_row + count, dtype=np.int64),
         "start_ns": np.full(count, profile.start_ns, dtype=np.int64),
         "end_ns": np.full(count, profile.end_ns, dtype=np.int64),
-        "function": DictColumn.encode(f.function for f in functions),
-        "file": DictColumn.encode(f.file for f in functions),
-        "library": DictColumn.encode(library_of(f.file) for f in functions),
+        "function": store.DictColumn.encode(f.function for f in functions),
+        "file": store.DictColumn.encode(f.file for f in functions),
+        "library": store.DictColumn.encode(schema.library_of(f.file) for f in functions),
         **{
             name: np.array([getattr(f, name) for f in functions], dtype=np.int64)
             for name in ("line", "own_ns", "total_ns")
@@ -135,7 +140,7 @@ def _optional(values: Sequence[int | None]) -> Any:
 def _read_stats(data: bytes) -> list[FunctionSum]:
     """Read the functions of a file of `pstats`: a dict of (file, line, function) to (primitive
     calls, calls, own seconds, total seconds, callers)."""
-    stats = marshalled.load(data)
+    stats = load(data)
     if not isinstance(stats, dict):
         raise ValueError("it is no file of cProfile")
     try:
@@ -207,7 +212,7 @@ def _sum_tree(data: bytes) -> list[FunctionSum]:
         for key, self_ns, all_ns in _walk(root):
             own_ns[key] = own_ns.get(key, 0) + self_ns
             total_ns[key] = total_ns.get(key, 0) + all_ns
-    except MALFORMED_JSON as error:
+    except schema.MALFORMED_JSON as error:
         raise ValueError("it is no file of pyinstrument") from error
     return [
         FunctionSum(
@@ -236,3 +241,115 @@ def _walk(root: Any) -> Iterator[tuple[_Key, int, int]]:
         self_ns = max(0, total_ns - sum(map(_nanoseconds, children)))
         yield key, self_ns, 0 if key in callers else total_ns
         pending += [(child, key, callers | {key}) for child in frame.children]
+
+
+MAX_DEPTH = 16
+_REFERENCE_FLAG = 0x80
+_CONSTANTS: dict[str, Any] = {"N": None, "F": False, "T": True}
+_LONG_STRINGS = {"s": None, "u": "utf-8", "t": "utf-8", "a": "latin-1", "A": "latin-1"}
+"""Types of strings with four bytes of length; bytes have no encoding."""
+_SHORT_STRINGS = frozenset("zZ")
+_DIGIT_BITS = 15
+_END = object()
+"""End of a dict."""
+
+
+def load(data: bytes) -> Any:
+    """Decode one value.
+
+    Raises:
+        ValueError: the bytes are no plain data, or are truncated.
+    """
+    reader = _Reader(data)
+    try:
+        value = reader.read(0)
+    except (struct.error, IndexError, TypeError, OverflowError) as error:
+        raise ValueError(f"malformed data at byte {reader.position}") from error
+    if value is _END:
+        raise ValueError("no value")
+    return value
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self.position = 0
+        self._data = data
+        self._references: list[Any] = []
+
+    def read(self, depth: int) -> Any:
+        """Read a value, or `_END`; containers of a depth are nested in so many others."""
+        if depth > MAX_DEPTH:
+            raise ValueError("data is nested too deeply")
+        code = self._take(1)[0]
+        kind = chr(code & ~_REFERENCE_FLAG)
+        if kind == "r":
+            value = self._references[self._length()]
+            if value is _END:
+                raise ValueError("a value contains itself")
+            return value
+        index = len(self._references)
+        if code & _REFERENCE_FLAG:
+            self._references.append(_END)
+        value = self._read_kind(kind, depth)
+        if code & _REFERENCE_FLAG:
+            self._references[index] = value
+        return value
+
+    def _read_kind(self, kind: str, depth: int) -> Any:
+        if kind == "0":
+            return _END
+        if kind in _CONSTANTS:
+            return _CONSTANTS[kind]
+        if kind == "i":
+            return struct.unpack("<i", self._take(4))[0]
+        if kind == "g":
+            return struct.unpack("<d", self._take(8))[0]
+        if kind == "f":
+            return float(self._take(self._take(1)[0]))
+        if kind == "l":
+            return self._read_long()
+        if kind in _LONG_STRINGS:
+            content, encoding = self._take(self._length()), _LONG_STRINGS[kind]
+            return content if encoding is None else content.decode(encoding, "replace")
+        if kind in _SHORT_STRINGS:
+            return self._take(self._take(1)[0]).decode("latin-1")
+        if kind in {")", "(", "["}:
+            count = self._take(1)[0] if kind == ")" else self._length()
+            if count > len(self._data) - self.position:
+                raise ValueError("a sequence is longer than the data")
+            items = [self._read_value(depth + 1) for _ in range(count)]
+            return items if kind == "[" else tuple(items)
+        if kind == "{":
+            return self._read_dict(depth)
+        raise ValueError(f"unknown type {kind!r}")
+
+    def _read_value(self, depth: int) -> Any:
+        value = self.read(depth)
+        if value is _END:
+            raise ValueError("a value is missing")
+        return value
+
+    def _read_dict(self, depth: int) -> dict[Any, Any]:
+        values: dict[Any, Any] = {}
+        while (key := self.read(depth + 1)) is not _END:
+            values[key] = self._read_value(depth + 1)
+        return values
+
+    def _read_long(self) -> int:
+        (count,) = struct.unpack("<i", self._take(4))
+        digits = struct.unpack(f"<{abs(count)}H", self._take(2 * abs(count)))
+        value: int = sum(digit << (_DIGIT_BITS * index) for index, digit in enumerate(digits))
+        return -value if count < 0 else value
+
+    def _length(self) -> int:
+        (length,) = struct.unpack("<i", self._take(4))
+        if length < 0:
+            raise ValueError("a length is negative")
+        return int(length)
+
+    def _take(self, count: int) -> bytes:
+        content = self._data[self.position : self.position + count]
+        if len(content) < count:
+            raise ValueError("the data is truncated")
+        self.position += count
+        return content

@@ -30,18 +30,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from stepscope import schema, store
 from stepscope.importers.smdebug.events import EventFile, Row
 from stepscope.importers.smdebug.operators import Operators
 from stepscope.importers.smdebug.python_profiles import PythonProfile, columns_of
-from stepscope.schema import (
-    DEBUGGER,
-    DataLoaderSettingsFact,
-    DataLoaderWorkerFact,
-    Fact,
-    ImportedFact,
-    ProcessInfo,
-)
-from stepscope.store import DictColumn
 
 WORKER_PHASE = "DataLoaderWorker"
 _FIRST_TRACK = 2**31
@@ -107,13 +99,13 @@ class Process:
     first_ns: int | None = None
     last_ns: int | None = None
     notes: list[str] = field(default_factory=list)
-    loaders: list[DataLoaderSettingsFact] = field(default_factory=list)
+    loaders: list[schema.DataLoaderSettingsFact] = field(default_factory=list)
     phases: Counter[str] = field(default_factory=Counter)
     unmatched_ends: int = 0
     operators: Operators = field(default_factory=Operators)
     steps: list[tuple[int, int]] = field(default_factory=list)
     """Start and end of each training step."""
-    _loader: DataLoaderSettingsFact = field(default_factory=DataLoaderSettingsFact)
+    _loader: schema.DataLoaderSettingsFact = field(default_factory=schema.DataLoaderSettingsFact)
     """Settings of the DataLoader whose iterator started last."""
     _tracks: dict[Any, _Track] = field(default_factory=dict)
     _profile_row_count: int = 0
@@ -165,13 +157,13 @@ class Process:
             track.new = []
         ends = [row.end_ns for row in rows]
         return len(rows), {
-            "node": DictColumn.constant(self.node, len(rows)),
-            "process": DictColumn.constant(self.name, len(rows)),
-            "log": DictColumn.encode(logs),
+            "node": store.DictColumn.constant(self.node, len(rows)),
+            "process": store.DictColumn.constant(self.name, len(rows)),
+            "log": store.DictColumn.encode(logs),
             "seq": np.array(numbers, dtype=np.int64),
-            "kind": DictColumn.encode(row.kind for row in rows),
-            "name": DictColumn.encode(row.name for row in rows),
-            "labels": DictColumn.encode(row.labels for row in rows),
+            "kind": store.DictColumn.encode(row.kind for row in rows),
+            "name": store.DictColumn.encode(row.name for row in rows),
+            "labels": store.DictColumn.encode(row.labels for row in rows),
             "start_ns": np.array([row.start_ns for row in rows], dtype=np.int64),
             "end_ns": np.ma.MaskedArray(
                 np.array([end or 0 for end in ends], dtype=np.int64),
@@ -182,14 +174,14 @@ class Process:
             "value": np.array([row.value for row in rows], dtype=np.int64),
         }
 
-    def info(self) -> ProcessInfo:
+    def info(self) -> schema.ProcessInfo:
         """Return the manifest."""
         worker = self.is_worker
-        facts: list[Fact] = [ImportedFact(form=DEBUGGER)]
+        facts: list[schema.Fact] = [schema.ImportedFact(form=schema.DEBUGGER)]
         if worker:
-            facts.append(DataLoaderWorkerFact(worker=self.worker))
+            facts.append(schema.DataLoaderWorkerFact(worker=self.worker))
         facts += self.loaders
-        return ProcessInfo(
+        return schema.ProcessInfo(
             process=self.name,
             node=self.node,
             pid=self.pid or 0,
@@ -296,7 +288,7 @@ class Process:
 
     def _add_loader(self, args: Mapping[str, Any]) -> None:
         settings = {key: args[key] for key in ("num_workers", "pin_memory") if key in args}
-        self._loader = DataLoaderSettingsFact(**settings)
+        self._loader = schema.DataLoaderSettingsFact(**settings)
         if settings and self._loader not in self.loaders:
             self.loaders.append(self._loader)
 

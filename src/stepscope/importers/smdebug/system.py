@@ -17,10 +17,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepscope.importers.times import INVALID
-from stepscope.intervals import Int
-from stepscope.schema import MALFORMED_JSON
-from stepscope.store import DictColumn
+from stepscope import intervals, schema, store
+from stepscope.importers.content import INVALID
 
 TICK_NS = 20_000_000
 """Maximum distance between samples of one sampling tick."""
@@ -70,14 +68,14 @@ def read_samples(path: Path) -> Lines:
     data = path.read_bytes()
     try:
         return Lines(samples=_DECODER.decode_lines(data))
-    except MALFORMED_JSON:
+    except schema.MALFORMED_JSON:
         pass
     samples, unreadable = [], []
     lines = [line for line in data.split(b"\n") if line.strip(b"\0 \t\r")]
     for number, line in enumerate(lines, 1):
         try:
             samples.append(_DECODER.decode(line))
-        except MALFORMED_JSON:
+        except schema.MALFORMED_JSON:
             unreadable.append(number)
     if unreadable == [len(lines)]:
         return Lines(samples=samples, lost="its last line is truncated")
@@ -100,7 +98,7 @@ class Series:
         self.device += series.device
         self.value += series.value
 
-    def columns(self) -> tuple[Int, Mapping[str, Any]]:
+    def columns(self) -> tuple[intervals.Int, Mapping[str, Any]]:
         """Return times and the columns of `metrics` without provenance, in order of time.
 
         Duplicates from copies of a file are removed, and mean and maximum over the cores in each
@@ -113,8 +111,8 @@ class Series:
         times = np.array([row[0] for row in rows], dtype=np.int64)
         return times, {
             "t_ns": times,
-            "metric": DictColumn.encode(row[1] for row in rows),
-            "device": DictColumn.encode(row[2] for row in rows),
+            "metric": store.DictColumn.encode(row[1] for row in rows),
+            "device": store.DictColumn.encode(row[2] for row in rows),
             "value": np.array([row[3] for row in rows], dtype=np.float64),
         }
 
@@ -217,6 +215,6 @@ def _across_cores(rows: Sequence[_Row], metric: str, mean: str, highest: str) ->
     ]
 
 
-def first_of_ticks(times: Int) -> Int:
+def first_of_ticks(times: intervals.Int) -> intervals.Int:
     """Return the indices at which a sampling tick starts, in sorted times."""
     return np.flatnonzero(np.diff(times, prepend=times[:1] - TICK_NS - 1) > TICK_NS)

@@ -24,18 +24,18 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope import schema
 from stepscope.importers.kineto import Chunk, OtherKind
 from stepscope.importers.xplane.planes import ABSENT, Line, Plane
 from stepscope.importers.xplane.wire import Int
-from stepscope.schema import event_kind
 
-ANNOTATION = event_kind("annotation")
-KERNEL = event_kind("kernel")
-MEMCPY = event_kind("memcpy")
-MEMSET = event_kind("memset")
-OPERATOR = event_kind("operator")
-PYTHON_FUNCTION = event_kind("python_function")
-RUNTIME_CALL = event_kind("runtime_call")
+ANNOTATION = schema.event_kind("annotation")
+KERNEL = schema.event_kind("kernel")
+MEMCPY = schema.event_kind("memcpy")
+MEMSET = schema.event_kind("memset")
+OPERATOR = schema.event_kind("operator")
+PYTHON_FUNCTION = schema.event_kind("python_function")
+RUNTIME_CALL = schema.event_kind("runtime_call")
 
 HOST_PREFIX = "/host:"
 _DEVICE = re.compile(r"/device:(?P<type>GPU|TPU):(?P<number>\d+)")

@@ -8,26 +8,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from stepscope.errors import UnreadableTraceError
-from stepscope.importers.content import read_content, read_head
-from stepscope.importers.kineto import (
-    Gathered,
-    Header,
-    Identity,
-    Reading,
-    identify_files,
-    store_reading,
-)
-from stepscope.importers.results import (
-    ProgressCallback,
-    Refused,
-    Result,
-    ignore_progress,
-)
+from stepscope import errors, store
+from stepscope.importers import kineto
+from stepscope.importers.content import ProgressCallback, Refused, Result, read_content, read_head
 from stepscope.importers.xplane.events import HOST_PREFIX, chunks_of, describe_devices
 from stepscope.importers.xplane.planes import Space, read_space
 from stepscope.importers.xplane.wire import DamagedMessageError
-from stepscope.store import RunWriter
 
 _PLANE_TAG = b"\x0a"
 _PLANE_NAMES = (b"/host:", b"/device:", b"Task Environment")
@@ -45,38 +31,36 @@ class XPlaneImporter:
         return head.startswith(_PLANE_TAG) and any(name in head for name in _PLANE_NAMES)
 
     def import_files(
-        self,
-        files: Sequence[Path],
-        run: Path,
-        node: str,
-        progress: ProgressCallback = ignore_progress,
+        self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback
     ) -> list[Result]:
         """Import files into an existing run; see `registry.Importer.import_files`."""
         results: list[Result] = []
-        identities = identify_files(files)
-        with RunWriter(run, node) as writer:
+        identities = kineto.identify_files(files)
+        with store.RunWriter(run, node) as writer:
             for index, (path, identity) in enumerate(zip(files, identities, strict=True)):
-                gathered = Gathered(run)
+                gathered = kineto.Gathered(run)
                 try:
                     space = _read(path)
                     reading = _gather(space, gathered, path)
                     host = space.hostnames[0] if space.hostnames else None
                     results.append(
-                        store_reading(
+                        kineto.store_reading(
                             reading,
                             writer,
                             replace(identity, node=host),
                             progress=partial(progress, index),
                         )
                     )
-                except UnreadableTraceError as error:
+                except errors.UnreadableTraceError as error:
                     results.append(Refused(path, str(error)))
                 finally:
                     gathered.close()
         return results
 
 
-def import_window(path: Path, writer: RunWriter, identity: Identity, *, scratch: Path) -> None:
+def import_window(
+    path: Path, writer: store.RunWriter, identity: kineto.Identity, *, scratch: Path
+) -> None:
     """Import the file of a window of a watched job.
 
     Args:
@@ -88,9 +72,9 @@ def import_window(path: Path, writer: RunWriter, identity: Identity, *, scratch:
     Raises:
         UnreadableTraceError: the file cannot be read, is damaged, or has no events.
     """
-    gathered = Gathered(scratch)
+    gathered = kineto.Gathered(scratch)
     try:
-        store_reading(_gather(_read(path), gathered, path), writer, identity)
+        kineto.store_reading(_gather(_read(path), gathered, path), writer, identity)
     finally:
         gathered.close()
 
@@ -104,27 +88,29 @@ def _read(path: Path) -> Space:
     try:
         return read_space(read_content(path))
     except (OSError, EOFError, zlib.error) as error:
-        raise UnreadableTraceError(f"{path} cannot be read: {error}.") from None
+        raise errors.UnreadableTraceError(f"{path} cannot be read: {error}.") from None
     except DamagedMessageError as error:
-        raise UnreadableTraceError(
+        raise errors.UnreadableTraceError(
             f"{path} is damaged: its bytes at {error.position} are no XPlane. Copy the file again, "
             "as binary data."
         ) from None
 
 
-def _gather(space: Space, gathered: Gathered, path: Path) -> Reading:
+def _gather(space: Space, gathered: kineto.Gathered, path: Path) -> kineto.Reading:
     for plane in space.planes:
         for chunk in chunks_of(plane):
             gathered.add(chunk)
     if not gathered.event_count:
         hosts = any(plane.name.startswith(HOST_PREFIX) for plane in space.planes)
         reason = "its planes have no events" if hosts else "it has no plane of a host or device"
-        raise UnreadableTraceError(f"{path} has nothing to import: {reason}.")
+        raise errors.UnreadableTraceError(f"{path} has nothing to import: {reason}.")
     content = {
         "baseTimeNanoseconds": _find_base(space),
         "deviceProperties": describe_devices(space.planes),
     }
-    return Reading(gathered=gathered, header=Header(content), truncated=space.is_truncated)
+    return kineto.Reading(
+        gathered=gathered, header=kineto.Header(content), truncated=space.is_truncated
+    )
 
 
 def _find_base(space: Space) -> int:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.native_library import NativeLibrary
+from stepscope import native_library
 
-LIBRARY = NativeLibrary(Path(__file__).parent)
+LIBRARY = native_library.NativeLibrary(Path(__file__).parent)
 
 
 @functools.cache

@@ -12,22 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from stepscope.monitor.samplers import (
-    cgroup,
-    counters,
-    cpu,
-    disk,
-    gpu,
-    memory,
-    network,
-    processes,
-    send_queue,
-    threads,
+from stepscope.monitor.samplers import cgroup, counters, gpu, machine, processes, send_queue
+from stepscope.monitor.samplers.base import (
+    Failure,
+    GuardedSampler,
+    Sample,
+    Sampler,
+    SamplerError,
+    SamplerFailures,
+    Unavailable,
+    read_bytes,
+    read_samplers,
 )
-from stepscope.monitor.samplers.base import Sample, Sampler, Unavailable, read_bytes
 from stepscope.monitor.samplers.cgroup import most_used_memory_limit
-from stepscope.monitor.samplers.failures import Failure, SamplerFailures
-from stepscope.monitor.samplers.guarded import GuardedSampler, SamplerError, read_samplers
 from stepscope.monitor.samplers.processes import JobTree
 
 __all__ = [
@@ -56,14 +53,17 @@ def build_samplers(job: JobTree, *, proc: str = "/proc") -> tuple[list[Sampler],
         proc: mount point of procfs.
     """
     builders: dict[str, Callable[[], Iterable[Sampler]]] = {
-        "cpu": lambda: [cpu.CpuSampler(job, proc=proc)],
-        "memory": lambda: [memory.MemorySampler(proc=proc)],
-        "disk": lambda: [disk.DiskSampler(proc=proc)],
+        "cpu": lambda: [machine.CpuSampler(job, proc=proc)],
+        "memory": lambda: [machine.MemorySampler(proc=proc)],
+        "disk": lambda: [machine.DiskSampler(proc=proc)],
         "network": lambda: [
-            network.NetworkSampler(proc=proc),
+            machine.NetworkSampler(proc=proc),
             send_queue.SendQueueSampler(job, proc=proc),
         ],
-        "processes": lambda: [processes.ProcessSampler(job), threads.ThreadSampler(job, proc=proc)],
+        "processes": lambda: [
+            processes.ProcessSampler(job),
+            processes.ThreadSampler(job, proc=proc),
+        ],
         "cpu_counters": lambda: [counters.CounterSampler(job, proc=proc)],
         "cgroup": lambda: [cgroup.ThrottleSampler(job.root_pid)],
         "gpu": gpu.build_gpu_samplers,

@@ -3,13 +3,25 @@
 A sampler reads one source of the node (`/proc/stat`, NVML, …) and yields plain samples. It stores
 its own state of the last sampling tick, so that the sampling loop only has to call `sample` and to
 record the result.
+
+Samplers that may fail: an error, a hang or a wrong value costs one source its samples only.
+
+Failures of samplers, as the run describes them: since when, until when, and why.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol
+
+import msgspec
+
+from stepscope import quantities, schema
 
 _CHUNK_BYTES = 1 << 16
 _NS_PER_S = 1_000_000_000
@@ -86,3 +98,158 @@ class Rates:
                 continue
             for metric, growth in zip(self._metrics, increases, strict=True):
                 yield Sample(metric, device, growth / elapsed_s)
+
+
+RESPONSE_TIMEOUT_S = 1.0
+"""Time that all samplers together may hold up the sampling tick, once per hang."""
+
+
+class SamplerError(Exception):
+    """A source could not be sampled; the message is one clause."""
+
+
+class GuardedSampler:
+    """Sampler in a thread of its own, which is left alone while it does not respond.
+
+    A driver can hang in a system call that no signal ends, so the thread is a daemon: it does not
+    hold up the end of the monitor.
+    """
+
+    def __init__(self, sampler: Sampler) -> None:
+        self.group = sampler.group
+        self._sampler = sampler
+        self._ticks: SimpleQueue[int] = SimpleQueue()
+        self._results: SimpleQueue[list[Sample] | SamplerError] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._is_late = False
+
+    def request(self, now_ns: int) -> None:
+        """Start to sample, unless an earlier tick has not been responded to."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._respond, daemon=True, name=self.group)
+            self._thread.start()
+        if self._is_late:
+            try:
+                self._results.get_nowait()  # of an earlier tick, so its time would be wrong
+            except Empty:
+                return
+            self._is_late = False
+        self._ticks.put(now_ns)
+
+    def collect(self, deadline_s: float) -> list[Sample]:
+        """Return the samples that were requested.
+
+        Args:
+            deadline_s: monotonic time until which the sampler may respond.
+
+        Raises:
+            SamplerError: the sampler fails, or does not respond in time.
+        """
+        if self._is_late:
+            raise SamplerError("no response")
+        try:
+            result = self._results.get(timeout=max(0.0, deadline_s - time.monotonic()))
+        except Empty:
+            self._is_late = True
+            raise SamplerError("no response") from None
+        if isinstance(result, SamplerError):
+            raise result
+        return result
+
+    def _respond(self) -> None:
+        while True:
+            now_ns = self._ticks.get()
+            try:
+                samples = list(self._sampler.sample(now_ns))
+                for sample in samples:
+                    _check(sample)
+            except Exception as error:  # noqa: BLE001 - one source must not end the others
+                self._results.put(SamplerError(str(error) or type(error).__name__))
+            else:
+                self._results.put(samples)
+
+
+def read_samplers(
+    samplers: Collection[GuardedSampler], now_ns: int
+) -> Iterator[tuple[str, list[Sample] | SamplerError]]:
+    """Read all samplers at once, so that those that hang share one timeout.
+
+    Yields:
+        The group of each sampler, with its samples or its error.
+    """
+    deadline_s = time.monotonic() + RESPONSE_TIMEOUT_S
+    for sampler in samplers:
+        sampler.request(now_ns)
+    for sampler in samplers:
+        try:
+            yield sampler.group, sampler.collect(deadline_s)
+        except SamplerError as error:
+            yield sampler.group, error
+
+
+def _check(sample: Sample) -> None:
+    """Raise ValueError unless the sample can be recorded."""
+    metric, device, value = sample
+    if metric not in schema.METRIC_TYPES or not isinstance(device, str) or not math.isfinite(value):
+        raise ValueError(f"invalid sample {str(sample)[:100]}")
+
+
+class Failure(msgspec.Struct):
+    """Failures of one source."""
+
+    first_ns: int
+    """Time of the first one, since the start of the job."""
+    last_ns: int
+    """Time from which it could be sampled again or was left out, or of the last one."""
+    count: int
+    """Number of times that it began to fail."""
+    is_failing: bool
+    reason: str
+
+
+class SamplerFailures:
+    """Failures of the samplers of this node, by group."""
+
+    def __init__(self) -> None:
+        self.by_group: dict[str, Failure] = {}
+
+    def add(self, group: str, reason: str, elapsed_ns: int) -> None:
+        """Note that a source cannot be sampled.
+
+        Args:
+            group: the source.
+            reason: one clause.
+            elapsed_ns: time since the start of the job.
+        """
+        failure = self.by_group.get(group)
+        if failure is None:
+            self.by_group[group] = Failure(elapsed_ns, elapsed_ns, 1, True, reason)
+            return
+        failure.count += not failure.is_failing
+        failure.is_failing, failure.last_ns, failure.reason = True, elapsed_ns, reason
+
+    def end(self, group: str, elapsed_ns: int) -> None:
+        """Note that a source is sampled, or left out; *elapsed_ns* is the time since the start of
+        the job."""
+        failure = self.by_group.get(group)
+        if failure is not None and failure.is_failing:
+            failure.is_failing, failure.last_ns = False, elapsed_ns
+
+    @property
+    def notes(self) -> list[str]:
+        """One clause per source."""
+        return [_describe(group, failure) for group, failure in self.by_group.items()]
+
+
+def _describe(group: str, failure: Failure) -> str:
+    first, last = quantities.duration(failure.first_ns), quantities.duration(failure.last_ns)
+    if failure.count > 1:
+        times = quantities.count_of(failure.count, "time")
+        when = f"{times} between {first} and {last} after the start of the job"
+        if failure.is_failing:
+            when += ", and still cannot be"
+    elif failure.is_failing:
+        when = f"from {first} after the start of the job on"
+    else:
+        when = f"from {first} to {last} after the start of the job"
+    return f"{group} could not be sampled {when}: {failure.reason}"

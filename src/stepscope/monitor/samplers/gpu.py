@@ -292,10 +292,7 @@ def _error_classes(nvml: ModuleType) -> tuple[frozenset[int], frozenset[int], fr
         25,  # the version of the structure is unknown
         26,  # the call was removed
     }
-    lost = {
-        nvml.NVML_ERROR_GPU_IS_LOST,
-        nvml.NVML_ERROR_RESET_REQUIRED,
-    }
+    lost = {nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_RESET_REQUIRED}
     down = {
         nvml.NVML_ERROR_UNINITIALIZED,
         nvml.NVML_ERROR_DRIVER_NOT_LOADED,

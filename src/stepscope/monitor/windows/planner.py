@@ -6,25 +6,21 @@ step time has increased). A `WindowSpec` describes the window; `assign` turns it
 start at the same step on all ranks, far enough ahead for each rank's libkineto to poll for its
 configuration. A window scheduled by steps starts at its step in any case: its processes know the
 schedule, and open it themselves if it has not been assigned for libkineto.
+
+Training processes of the job, as their heartbeats show them.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from stepscope import schema, spool
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
-from stepscope.monitor.windows.training_processes import TrainingProcess
-from stepscope.spool import (
-    Depth,
-    Recorder,
-    ScheduledWindows,
-    WindowPlan,
-    limit_duration,
-    window_file,
-)
 
 DEFAULT_POLL_S = 1.0
 MAX_POLL_S = 5.0
@@ -50,7 +46,7 @@ class WindowSpec:
     """Specification of a window, without its start."""
 
     reason: str
-    depth: str = Depth.FULL
+    depth: str = spool.Depth.FULL
     options: tuple[str, ...] = ()
     step_count: int | None = None
     duration_ns: int | None = None
@@ -128,7 +124,7 @@ class Planner:
         return [(process, plan.number) for process, plan in plans]
 
     def assign_scheduled(
-        self, windows: ScheduledWindows, processes: Iterable[TrainingProcess], first_step: int
+        self, windows: spool.ScheduledWindows, processes: Iterable[TrainingProcess], first_step: int
     ) -> None:
         """Assign the window of a schedule that starts at a step to the processes in which libkineto
         can record it. The others open it themselves.
@@ -139,18 +135,18 @@ class Planner:
         for process in processes:
             if "memory" not in windows.options and self.is_served_by_libkineto(process):
                 number, step_ns = process.plan_count, process.step_ns
-                plan = windows.plan(number, first_step, Recorder.LIBKINETO, step_ns)
+                plan = windows.plan(number, first_step, spool.Recorder.LIBKINETO, step_ns)
                 self._assign(process, plan)
 
-    def _assign(self, process: TrainingProcess, plan: WindowPlan) -> None:
+    def _assign(self, process: TrainingProcess, plan: spool.WindowPlan) -> None:
         process.assign(plan)
-        if plan.recorder == Recorder.LIBKINETO:
+        if plan.recorder == spool.Recorder.LIBKINETO:
             self._offer(process, plan)
 
     def resume(self, process: TrainingProcess) -> None:
         """Offer the plans again that an earlier monitor may not have delivered."""
         for plan in process.plans():
-            if process.is_waiting_for(plan) and plan.recorder == Recorder.LIBKINETO:
+            if process.is_waiting_for(plan) and plan.recorder == spool.Recorder.LIBKINETO:
                 self._offer(process, plan)
 
     def withdraw_unused(self) -> None:
@@ -165,15 +161,15 @@ class Planner:
 
     def _make_plan(
         self, spec: WindowSpec, process: TrainingProcess, start: WindowStart
-    ) -> WindowPlan:
+    ) -> spool.WindowPlan:
         steps, timeout_ns = spec.step_count, spec.duration_ns
         if steps is None and timeout_ns is not None and start.first_step is not None:
             # Complete steps, the same number on every rank.
             steps = max(1, math.ceil(timeout_ns / (process.step_ns or timeout_ns)))
             timeout_ns = None
         if steps is not None and timeout_ns is None and process.step_ns is not None:
-            timeout_ns = limit_duration(steps, process.step_ns)
-        return WindowPlan(
+            timeout_ns = spool.limit_duration(steps, process.step_ns)
+        return spool.WindowPlan(
             number=process.plan_count,
             reason=spec.reason,
             recorder=self._choose_recorder(spec, process),
@@ -190,10 +186,14 @@ class Planner:
         """Choose libkineto if it is available. A process that has recorded a window with it takes a
         second or two longer to end, which is too much for an automatic window of a few steps."""
         if self._by_duration:  # only processes that poll are known, and they have no other recorder
-            return Recorder.LIBKINETO
+            return spool.Recorder.LIBKINETO
         is_available = self.is_served_by_libkineto(process) and "memory" not in spec.options
         is_automatic = spec.reason == "automatic"
-        return Recorder.LIBKINETO if is_available and not is_automatic else Recorder.PROFILER
+        return (
+            spool.Recorder.LIBKINETO
+            if is_available and not is_automatic
+            else spool.Recorder.PROFILER
+        )
 
     def is_served_by_libkineto(self, process: TrainingProcess) -> bool:
         """Check whether the process's libkineto polls the daemon."""
@@ -203,14 +203,14 @@ class Planner:
         interval_s = self._peer.poll_interval_s(process.pid) or DEFAULT_POLL_S
         return last_s is not None and time.monotonic() - last_s < MAX_MISSED_POLLS * interval_s + 1
 
-    def _offer(self, process: TrainingProcess, plan: WindowPlan) -> None:
+    def _offer(self, process: TrainingProcess, plan: spool.WindowPlan) -> None:
         if self._peer is not None:
             make = make_timed_configuration if self._by_duration else make_configuration
             self._peer.offer(process.pid, make(plan, str(process.directory)))
             self._offers[process.pid] = process, plan.number
 
 
-def make_configuration(plan: WindowPlan, directory: str) -> str:
+def make_configuration(plan: spool.WindowPlan, directory: str) -> str:
     """Create libkineto's configuration for a plan; the process itself counts the steps.
 
     `PROFILE_PROFILE_MEMORY` is not among the keys: it costs time but records nothing on demand.
@@ -227,7 +227,7 @@ def make_configuration(plan: WindowPlan, directory: str) -> str:
     )
 
 
-def make_timed_configuration(plan: WindowPlan, directory: str) -> str:
+def make_timed_configuration(plan: spool.WindowPlan, directory: str) -> str:
     """Create libkineto's configuration for a plan with a start and a duration."""
     start_ns = plan.start_ns + time.time_ns() - time.monotonic_ns()
     return _write_configuration(
@@ -241,10 +241,10 @@ def make_timed_configuration(plan: WindowPlan, directory: str) -> str:
     )
 
 
-def _write_configuration(plan: WindowPlan, directory: str, limits: dict[str, str]) -> str:
+def _write_configuration(plan: spool.WindowPlan, directory: str, limits: dict[str, str]) -> str:
     options = plan.options
-    keys = {"ACTIVITIES_LOG_FILE": window_file(directory, plan.number), **limits}
-    if plan.depth == Depth.LIGHT:
+    keys = {"ACTIVITIES_LOG_FILE": spool.window_file(directory, plan.number), **limits}
+    if plan.depth == spool.Depth.LIGHT:
         keys["ACTIVITY_TYPES"] = LIGHT_ACTIVITIES
     if "shapes" in options or "flops" in options:
         keys["PROFILE_REPORT_INPUT_SHAPES"] = "true"
@@ -260,3 +260,217 @@ def _write_configuration(plan: WindowPlan, directory: str, limits: dict[str, str
 def are_complete(processes: Sequence[TrainingProcess], now_ns: int) -> bool:
     """Check whether all ranks have started: no process has been found recently."""
     return bool(processes) and all(now_ns - p.found_ns >= RANK_START_NS for p in processes)
+
+
+OBSERVATION_NS = 500_000_000
+"""Minimum time over which step times are averaged, or one step."""
+UNOBSERVED_NS = 2_000_000_000
+"""Time after which a process without an observation counts as one with long steps."""
+WARMUP_STEPS = 5
+
+_FINISHED = re.compile(r"window-(\d+)_\d+\.(?:json|xplane\.pb)")
+_UNFINISHED = re.compile(r"window-(\d+)_\d+\.json\.tmp")
+
+
+class TrainingProcess:
+    """One training process."""
+
+    def __init__(self, name: str, directory: Path, heartbeat: spool.Heartbeat, now_ns: int) -> None:
+        self.name = name
+        self.directory = directory
+        self.pid = int(name.partition("-")[0])
+        self.rank = read_rank(directory)
+        self.world_size = _read_number(directory, "world_size") or 1
+        self.found_ns = now_ns
+        """Time at which the monitor has found it, on the monotonic clock."""
+        self.step_ns: float | None = None
+        """Mean step time of the last observation."""
+        self.wait_share = 0.0
+        """Share of the time of the last observation spent waiting for data."""
+        self.warmup_end: tuple[int, int] | None = None
+        """Step boundary and data wait at the end of the first steps; None before."""
+        self.is_warm = False
+        """True if the last observation excludes the first steps, which may take much longer."""
+        self._heartbeat = heartbeat
+        self._schedule_number, self._assigned_count = heartbeat.issued
+        self._mark: tuple[int, int, int] | None = None
+        self._initial_steps = self.steps
+
+    @property
+    def steps(self) -> int:
+        """Number of finished steps."""
+        return self._heartbeat.words[spool.STEPS_WORD]
+
+    @property
+    def boundary_ns(self) -> int:
+        """Monotonic time of the last step boundary."""
+        return self._heartbeat.words[spool.BOUNDARY_WORD]
+
+    @property
+    def data_wait_ns(self) -> int:
+        """Time that the training thread has waited for data."""
+        return self._heartbeat.words[spool.DATA_WAIT_WORD]
+
+    @property
+    def plan_count(self) -> int:
+        """Number of plans that it has, including its own and those of an earlier monitor."""
+        number, state = self._heartbeat.window
+        return max(self._assigned_count, number + 1 if state else 0)
+
+    @property
+    def window_state(self) -> int:
+        """`WindowState` of the last plan; NONE before the first."""
+        if not self.plan_count:
+            return spool.WindowState.NONE
+        number, state = self._heartbeat.window
+        return state if number == self.plan_count - 1 and state else spool.WindowState.WAITING
+
+    @property
+    def is_busy(self) -> bool:
+        """True while it carries out a plan."""
+        return self.window_state not in {spool.WindowState.NONE, spool.WindowState.OVER}
+
+    def is_alive(self) -> bool:
+        """Check whether the process runs; its pid may be reused."""
+        return spool.process_is_alive(str(self.directory))
+
+    def assign(self, plan: spool.WindowPlan) -> None:
+        """Assign a plan, whose number becomes the next free one from `plan_count`.
+
+        Raises:
+            OSError: the spool cannot be written.
+        """
+        plan.number = self.plan_count
+        while True:
+            try:
+                plan.write(str(self.directory))
+                break
+            except FileExistsError:  # the process has just opened a window of the schedule
+                plan.number += 1
+        self._assigned_count = plan.number + 1
+        self._heartbeat.issued = self._schedule_number, self._assigned_count
+
+    def announce_schedules(self, number: int) -> None:
+        """Announce the schedules in the spool, which have a number, unless they are announced."""
+        if number != self._schedule_number:
+            self._schedule_number = number
+            self._heartbeat.issued = number, self._assigned_count
+
+    def plans(self) -> Iterator[spool.WindowPlan]:
+        """Read the assigned plans."""
+        for number in range(self.plan_count):
+            plan = spool.WindowPlan.read(str(self.directory), number)
+            if plan is not None:
+                yield plan
+
+    def is_waiting_for(self, plan: spool.WindowPlan) -> bool:
+        """Check whether the process has not started with one of its plans yet."""
+        is_last = plan.number == self.plan_count - 1
+        return is_last and self.window_state == spool.WindowState.WAITING
+
+    def observe(self) -> bool:
+        """Read the heartbeat; True if there is a new observation of the step time."""
+        steps, boundary, wait = self.steps, self.boundary_ns, self.data_wait_ns
+        if self.warmup_end is None and steps >= WARMUP_STEPS:
+            self.warmup_end = boundary, wait
+        if self.window_state in {spool.WindowState.RECORDING, spool.WindowState.WRITING}:
+            self._mark = None
+            return False
+        if self._mark is None:
+            self._mark = steps, boundary, wait
+            return False
+        elapsed = boundary - self._mark[1]
+        if steps <= self._mark[0] or elapsed < OBSERVATION_NS:
+            return False
+        self.step_ns = elapsed / (steps - self._mark[0])
+        self.wait_share = (wait - self._mark[2]) / elapsed
+        self.is_warm = self._mark[0] >= WARMUP_STEPS
+        self._mark = steps, boundary, wait
+        return True
+
+    def estimate_step_ns(self, now_ns: int) -> float | None:
+        """Estimate the step time: the last observation, or a lower bound without one.
+
+        Returns:
+            None if the process has been watched for too short a time.
+        """
+        watched_ns = now_ns - self.found_ns
+        if self.step_ns is not None or watched_ns < UNOBSERVED_NS:
+            return self.step_ns
+        return watched_ns / (self.steps - self._initial_steps + 1)
+
+    def read_miss_reason(self, number: int) -> str | None:
+        """Read the reason why there is no file of a window; None if the process gives none."""
+        try:
+            lines, _ = spool.read_journal(str(self.directory / "journal.jsonl"))
+        except FileNotFoundError:
+            return None
+        misses = schema.decode_facts(lines, schema.WindowMissedFact)
+        return next((miss.why for miss in misses if miss.number == number), None)
+
+
+def select_stepping(processes: Iterable[TrainingProcess]) -> list[TrainingProcess]:
+    """Select the processes that have finished steps; all of them if none has.
+
+    A process next to the ranks that only runs inference would never reach the first step of a plan.
+    """
+    processes = list(processes)
+    return [process for process in processes if process.steps] or processes
+
+
+def find_training_processes(
+    tree: spool.SpoolTree, processes: dict[str, TrainingProcess], now_ns: int
+) -> None:
+    """Add the processes that have a heartbeat by now to *processes*."""
+    for name, path in tree.process_directories().items():
+        if name not in processes:
+            heartbeat = spool.Heartbeat.open(path)
+            if heartbeat is not None:
+                processes[name] = TrainingProcess(name, Path(path), heartbeat, now_ns)
+
+
+def find_finished_windows(directory: Path) -> Iterator[tuple[int, Path]]:
+    """Find the number and the path of every finished file of a process."""
+    return _find_windows(directory, _FINISHED)
+
+
+def close_unfinished_windows(directory: Path) -> list[int]:
+    """Finish the files that an ended process has not finished; remove empty ones.
+
+    Returns:
+        Numbers of the windows whose files were empty.
+    """
+    lost = []
+    for number, path in _find_windows(directory, _UNFINISHED):
+        if path.stat().st_size:
+            path.rename(path.with_suffix(""))
+        else:
+            path.unlink()
+            lost.append(number)
+    return lost
+
+
+def _find_windows(directory: Path, pattern: re.Pattern[str]) -> Iterator[tuple[int, Path]]:
+    try:
+        files = sorted(directory.iterdir())
+    except FileNotFoundError:
+        return
+    for path in files:
+        match = pattern.fullmatch(path.name)
+        if match is not None:
+            yield int(match[1]), path
+
+
+def read_rank(directory: Path) -> int | None:
+    """Read the rank of a process; None without one."""
+    return _read_number(directory, "rank")
+
+
+def _read_number(directory: Path, field: str) -> int | None:
+    """Read a number from the process's description in its journal."""
+    try:
+        lines, _ = spool.read_journal(str(directory / "journal.jsonl"))
+    except FileNotFoundError:
+        return None
+    number = next((line.get(field) for line in lines if line.get("k") == "process"), None)
+    return number if isinstance(number, int) else None

@@ -6,17 +6,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from stepscope import spool, store
 from stepscope.monitor.windows.imports import WindowImports
-from stepscope.monitor.windows.planner import Planner, WindowSpec, WindowStart
-from stepscope.monitor.windows.training_processes import TrainingProcess, select_stepping
-from stepscope.spool import WindowState
-from stepscope.store import (
-    RequestState,
-    RequestStatus,
-    WindowAgreement,
-    WindowRequest,
-    WindowRequests,
-    WindowStatus,
+from stepscope.monitor.windows.planner import (
+    Planner,
+    TrainingProcess,
+    WindowSpec,
+    WindowStart,
+    select_stepping,
 )
 
 START_TIMEOUT_NS = 30_000_000_000
@@ -39,21 +36,21 @@ NO_STEP = (
 
 @dataclass(slots=True)
 class _ActiveRequest:
-    request: WindowRequest
+    request: store.WindowRequest
     since_ns: int
     members: list[tuple[TrainingProcess, int]] = field(default_factory=list)
     """Processes, each with the number of its window."""
     is_assigned: bool = False
     first_step: int | None = None
     over_since: dict[str, int] = field(default_factory=dict)
-    status: RequestStatus | None = None
+    status: store.RequestStatus | None = None
 
 
 class RequestHandler:
     """Handler of all window requests of the run on this node."""
 
     def __init__(
-        self, requests: WindowRequests, node: str, planner: Planner, imports: WindowImports
+        self, requests: store.WindowRequests, node: str, planner: Planner, imports: WindowImports
     ) -> None:
         self._requests = requests
         self._node = node
@@ -68,7 +65,7 @@ class RequestHandler:
         to_epoch = time.time_ns() - time.monotonic_ns()
         start_ns = proposal.start_ns + to_epoch if proposal.start_ns else 0
         agreement = self._requests.agree(
-            name, WindowAgreement(first_step=proposal.first_step, start_ns=start_ns)
+            name, store.WindowAgreement(first_step=proposal.first_step, start_ns=start_ns)
         )
         return WindowStart(
             first_step=agreement.first_step,
@@ -97,7 +94,7 @@ class RequestHandler:
 
     def _continue(
         self, active: _ActiveRequest, processes: Sequence[TrainingProcess], now_ns: int
-    ) -> RequestStatus:
+    ) -> store.RequestStatus:
         if not active.is_assigned:
             alive = [process for process in processes if process.is_alive()]
             obstacle = self._assign(active, alive, now_ns)
@@ -107,8 +104,8 @@ class RequestHandler:
             self._window(active, process, number, now_ns) for process, number in active.members
         ]
         failures = [window.reason for window in windows if window.reason is not None]
-        return RequestStatus(
-            state=min((window.state for window in windows), key=list(RequestState).index),
+        return store.RequestStatus(
+            state=min((window.state for window in windows), key=list(store.RequestState).index),
             message=failures[0] if failures else "",
             first_step=active.first_step,
             step_count=active.request.step_count,
@@ -117,7 +114,7 @@ class RequestHandler:
 
     def _assign(
         self, active: _ActiveRequest, processes: list[TrainingProcess], now_ns: int
-    ) -> RequestStatus | None:
+    ) -> store.RequestStatus | None:
         """Assign the plans; returns a status if that is impossible, or not possible yet."""
         request = active.request
         if time.time_ns() - request.asked_ns > MAX_REQUEST_AGE_NS:
@@ -151,39 +148,39 @@ class RequestHandler:
 
     def _window(
         self, active: _ActiveRequest, process: TrainingProcess, number: int, now_ns: int
-    ) -> WindowStatus:
+    ) -> store.WindowStatus:
         state, reason = self._window_state(active, process, number, now_ns)
-        return WindowStatus(
+        return store.WindowStatus(
             process=process.name, number=number, rank=process.rank, state=state, reason=reason
         )
 
     def _window_state(
         self, active: _ActiveRequest, process: TrainingProcess, number: int, now_ns: int
-    ) -> tuple[RequestState, str | None]:
+    ) -> tuple[store.RequestState, str | None]:
         """State of one window, and the reason of a failure."""
         key = process.name, number
         if key in self._imports.stored:
-            return RequestState.STORED, None
+            return store.RequestState.STORED, None
         if key in self._imports.unreadable:
-            return RequestState.FAILED, self._imports.unreadable[key]
+            return store.RequestState.FAILED, self._imports.unreadable[key]
         if self._imports.is_queued(key):
-            return RequestState.IMPORTING, None
+            return store.RequestState.IMPORTING, None
         is_alive = process.is_alive()
         has_later_plan = process.plan_count - 1 > number
-        if is_alive and not has_later_plan and process.window_state != WindowState.OVER:
-            is_waiting = process.window_state == WindowState.WAITING
-            return RequestState.PLANNED if is_waiting else RequestState.RECORDING, None
+        if is_alive and not has_later_plan and process.window_state != spool.WindowState.OVER:
+            is_waiting = process.window_state == spool.WindowState.WAITING
+            return store.RequestState.PLANNED if is_waiting else store.RequestState.RECORDING, None
         since_ns = active.over_since.setdefault(process.name, now_ns)
         if now_ns - since_ns < FILE_TIMEOUT_NS:
-            return RequestState.RECORDING, None
+            return store.RequestState.RECORDING, None
         reason = process.read_miss_reason(number)
         if reason is None and not is_alive:
             reason = "the job ended before the window"
-        return RequestState.FAILED, reason or "the profiler wrote no file"
+        return store.RequestState.FAILED, reason or "the profiler wrote no file"
 
 
 def _accept(
-    request: WindowRequest, processes: Sequence[TrainingProcess], now_ns: int
+    request: store.WindowRequest, processes: Sequence[TrainingProcess], now_ns: int
 ) -> _ActiveRequest:
     """Accept a request, with the plans that an earlier monitor may have assigned."""
     active = _ActiveRequest(request, now_ns)
@@ -195,9 +192,9 @@ def _accept(
     return active
 
 
-def _waiting(message: str) -> RequestStatus:
-    return RequestStatus(state=RequestState.WAITING, message=message)
+def _waiting(message: str) -> store.RequestStatus:
+    return store.RequestStatus(state=store.RequestState.WAITING, message=message)
 
 
-def _failed(message: str) -> RequestStatus:
-    return RequestStatus(state=RequestState.FAILED, message=message)
+def _failed(message: str) -> store.RequestStatus:
+    return store.RequestStatus(state=store.RequestState.FAILED, message=message)

@@ -8,40 +8,39 @@ scheduled            names of scheduled windows, and sentences about them
 schedules            changes of the schedules while the job runs
 requests             window requests and their progress
 imports              import of finished files into tables
+
+Online detector of a lasting slowdown, from step times.
+
+It compares two robust statistics of the step time: the median of the latest observations, and the
+median and median absolute deviation (MAD) of those before, the baseline. It reports a change when
+nearly all of the latest observations exceed
+
+    median + max(0.3 · median, 6 · 1.4826 · MAD)
+
+1.4826 · MAD estimates the standard deviation of a normal distribution. A single slow interval
+(validation, a checkpoint, new workers) is one observation, and is not reported.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import statistics
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import duckdb
 
-from stepscope.errors import StepscopeError, UsageError
+from stepscope import errors, schema, spool, store
 from stepscope.monitor.config import WindowSettings
-from stepscope.monitor.windows.change_point import SlowdownDetector
+from stepscope.monitor.windows import planner
 from stepscope.monitor.windows.imports import WindowFile, WindowImports, has_raw_file
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
-from stepscope.monitor.windows.planner import Planner, WindowSpec, WindowStart, are_complete
 from stepscope.monitor.windows.requests import SLOWER, RequestHandler
-from stepscope.monitor.windows.scheduled import describe_scheduled
-from stepscope.monitor.windows.schedules import Schedules
-from stepscope.monitor.windows.training_processes import (
-    WARMUP_STEPS,
-    TrainingProcess,
-    close_unfinished_windows,
-    find_finished_windows,
-    find_training_processes,
-    read_rank,
-    select_stepping,
-)
-from stepscope.schema import JobConfiguration, WindowSchedule
-from stepscope.spool import SpoolTree, process_is_alive
-from stepscope.store import WindowRequest, WindowRequests, open_run
+from stepscope.monitor.windows.schedules import Schedules, describe_scheduled
 
 TICK_S = 0.25
 REQUEST_POLL_S = 1.0
@@ -76,7 +75,7 @@ class WindowService:
     def __init__(
         self,
         settings: WindowSettings,
-        tree: SpoolTree,
+        tree: spool.SpoolTree,
         *,
         run: str,
         node: str,
@@ -91,14 +90,14 @@ class WindowService:
         self._job_pid = job_pid
         self._started_ns = started_ns
         self._peer = peer
-        self._processes: dict[str, TrainingProcess] = {}
+        self._processes: dict[str, planner.TrainingProcess] = {}
         self._detectors: dict[str, SlowdownDetector] = {}
         self._automatic_done: set[str] = set()
-        self._window_requests = WindowRequests(run)
+        self._window_requests = store.WindowRequests(run)
         self._imports = WindowImports(
             run, node, job_cores=self._job_cores, keep_raw=settings.keep_raw
         )
-        self._planner = Planner(peer, by_duration=settings.by_duration)
+        self._planner = planner.Planner(peer, by_duration=settings.by_duration)
         self._requests = RequestHandler(self._window_requests, node, self._planner, self._imports)
         self._schedules = Schedules(
             settings.schedules,
@@ -126,18 +125,18 @@ class WindowService:
         child = self._imports.child_pid
         return set() if child is None else {child}
 
-    def admit(self, schedules: Sequence[WindowSchedule]) -> list[WindowSchedule]:
+    def admit(self, schedules: Sequence[schema.WindowSchedule]) -> list[schema.WindowSchedule]:
         """Return new schedules with the earliest start of their windows.
 
         Raises:
             UsageError: all windows of a schedule are in the past, or no window can be recorded.
         """
         if not self._settings.enabled and schedules:
-            raise UsageError("the job was started with --window off")
+            raise errors.UsageError("the job was started with --window off")
         alive = [process for process in list(self._processes.values()) if process.is_alive()]
         return self._schedules.admit(schedules, alive)
 
-    def configure(self, configuration: JobConfiguration, number: int) -> None:
+    def configure(self, configuration: schema.JobConfiguration, number: int) -> None:
         """Take over the windows of a change of the configuration.
 
         Args:
@@ -176,15 +175,15 @@ class WindowService:
             self._peer.close()
         for name, path in self._tree.process_directories().items():
             directory = Path(path)
-            if not process_is_alive(path):
-                self._note_lost(name, close_unfinished_windows(directory))
-            self._collect(name, directory, read_rank(directory))
+            if not spool.process_is_alive(path):
+                self._note_lost(name, planner.close_unfinished_windows(directory))
+            self._collect(name, directory, planner.read_rank(directory))
         self._note_scheduled()
         failed = self._imports.close()
         self._note_imports()
         try:
             self._note_missing({file.key for file in failed})
-        except (OSError, StepscopeError, duckdb.Error) as error:
+        except (OSError, errors.StepscopeError, duckdb.Error) as error:
             self._notes["missing"] = f"missing detailed windows were not looked for: {error}"
         if self._settings.enabled:
             self._requests.tick(list(self._processes.values()), time.monotonic_ns())
@@ -206,8 +205,8 @@ class WindowService:
         self._planner.withdraw_unused()
         observed = [process for process in alive if process.observe()]
         self._schedules.announce(alive)
-        if are_complete(alive, now_ns):
-            self._schedules.open(select_stepping(alive), now_ns)
+        if planner.are_complete(alive, now_ns):
+            self._schedules.open(planner.select_stepping(alive), now_ns)
         if self._is_automatic and self._schedules.until_ns > AUTOMATIC_GAP_NS:
             for process in alive:
                 self._open_automatic(process)
@@ -219,26 +218,29 @@ class WindowService:
 
     def _find_processes(self, now_ns: int) -> None:
         previous = set(self._processes)
-        find_training_processes(self._tree, self._processes, now_ns)
+        planner.find_training_processes(self._tree, self._processes, now_ns)
         for name in self._processes.keys() - previous:
             self._planner.resume(self._processes[name])
 
-    def _follow(self, process: TrainingProcess) -> bool:
+    def _follow(self, process: planner.TrainingProcess) -> bool:
         """Collect the finished windows of a process; False if it has ended."""
         is_alive = process.is_alive()
         if not is_alive:
-            self._note_lost(process.name, close_unfinished_windows(process.directory))
+            self._note_lost(process.name, planner.close_unfinished_windows(process.directory))
         self._collect(process.name, process.directory, process.rank)
         return is_alive
 
     def _collect(self, name: str, directory: Path, rank: int | None) -> None:
-        for number, path in find_finished_windows(directory):
+        for number, path in planner.find_finished_windows(directory):
             self._imports.add(WindowFile(path, name, number, rank))
 
-    def _open_automatic(self, process: TrainingProcess) -> None:
+    def _open_automatic(self, process: planner.TrainingProcess) -> None:
         if process.name in self._automatic_done or process.rank not in {None, 0}:
             return
-        if process.steps < max(AUTOMATIC_FIRST_STEP, WARMUP_STEPS) or process.warmup_end is None:
+        if (
+            process.steps < max(AUTOMATIC_FIRST_STEP, planner.WARMUP_STEPS)
+            or process.warmup_end is None
+        ):
             return
         elapsed = process.boundary_ns - process.warmup_end[0]
         waited = process.data_wait_ns - process.warmup_end[1]
@@ -247,13 +249,13 @@ class WindowService:
         self._automatic_done.add(process.name)
         if any(plan.reason == "automatic" for plan in process.plans()):
             return  # an earlier monitor has assigned it
-        spec = WindowSpec(
+        spec = planner.WindowSpec(
             reason="automatic", step_count=AUTOMATIC_STEPS, duration_ns=AUTOMATIC_MAX_NS
         )
-        self._planner.assign(spec, [process], WindowStart(first_step=process.steps + 1))
+        self._planner.assign(spec, [process], planner.WindowStart(first_step=process.steps + 1))
 
     def _detect_slowdown(
-        self, alive: list[TrainingProcess], observed: list[TrainingProcess]
+        self, alive: list[planner.TrainingProcess], observed: list[planner.TrainingProcess]
     ) -> None:
         """Request a window on all ranks if the first rank has become slower."""
         first = min(alive, key=lambda process: (process.rank or 0, process.pid), default=None)
@@ -269,7 +271,7 @@ class WindowService:
             return
         steps = math.ceil(SLOWER_NS / (first.step_ns or SLOWER_NS))
         self._window_requests.send(
-            WindowRequest(
+            store.WindowRequest(
                 name=f"{SLOWER}-{len(times_ns) + 1}",
                 asked_ns=now_ns,
                 reason=SLOWER,
@@ -306,7 +308,7 @@ class WindowService:
         Args:
             queued: windows that the next recovery stores.
         """
-        reader = open_run(self._run_directory)
+        reader = store.open_run(self._run_directory)
         spans = reader.table(
             "spans",
             ["process", "value"],
@@ -318,7 +320,7 @@ class WindowService:
         stored = set(zip(traces["process"].tolist(), traces["window"].tolist(), strict=True))
         paths = self._tree.process_directories()
         for name, number in sorted(opened - stored - queued - self._imports.unreadable.keys()):
-            if name in paths and process_is_alive(paths[name]):
+            if name in paths and spool.process_is_alive(paths[name]):
                 continue
             if has_raw_file(Path(self._run_directory), name, number):
                 self._note_unreadable(name, number)
@@ -329,7 +331,9 @@ class WindowService:
         """Note scheduled windows that are missing, or have other steps than planned."""
         if not self._settings.enabled:
             return
-        processes = [p for p in open_run(self._run_directory).processes() if p.node == self._node]
+        processes = [
+            p for p in store.open_run(self._run_directory).processes() if p.node == self._node
+        ]
         last_step = max((process.steps for process in self._processes.values()), default=0)
         notes = describe_scheduled(self._schedules.current, processes, last_step)
         self._notes |= {f"scheduled {number}": note for number, note in enumerate(notes)}
@@ -343,3 +347,39 @@ class WindowService:
             self._notes["imports"] = (
                 f"detailed windows cannot be stored at the moment: {self._imports.last_error}"
             )
+
+
+RECENT_COUNT = 6
+MAX_BELOW = 1
+"""Maximum number of the latest observations below the threshold."""
+MIN_BASELINE = 20
+MAX_BASELINE = 240
+MIN_GROWTH = 0.3
+DEVIATIONS = 6 * 1.4826
+
+
+class SlowdownDetector:
+    """Detector for one process."""
+
+    def __init__(self) -> None:
+        self._recent: deque[float] = deque(maxlen=RECENT_COUNT)
+        self._baseline: deque[float] = deque(maxlen=MAX_BASELINE)
+
+    def observe(self, step_ns: float) -> bool:
+        """Add a mean step time of at least half a second or one step.
+
+        Returns:
+            True if the process has become slower; a new baseline starts then.
+        """
+        if len(self._recent) == RECENT_COUNT:
+            self._baseline.append(self._recent[0])
+        self._recent.append(step_ns)
+        if len(self._baseline) < MIN_BASELINE:
+            return False
+        median = statistics.median(self._baseline)
+        deviation = statistics.median(abs(value - median) for value in self._baseline)
+        threshold = median + max(MIN_GROWTH * median, DEVIATIONS * deviation)
+        if sum(value > threshold for value in self._recent) < RECENT_COUNT - MAX_BELOW:
+            return False
+        self._baseline.clear()
+        return True

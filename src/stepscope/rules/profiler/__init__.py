@@ -10,27 +10,20 @@ from typing import Any
 
 from stepscope.rules.base import Rule
 from stepscope.rules.profiler.batch_size import BatchSize
-from stepscope.rules.profiler.checkpoint_stall import CheckpointStall
-from stepscope.rules.profiler.communication_bound import CommunicationBound
-from stepscope.rules.profiler.cpu_bottleneck import CPUBottleneck
-from stepscope.rules.profiler.dataloader import Dataloader
-from stepscope.rules.profiler.dataloader_bottleneck import DataloaderBottleneck
+from stepscope.rules.profiler.bottleneck import CPUBottleneck, IOBottleneck
+from stepscope.rules.profiler.dataloader import Dataloader, DataloaderBottleneck
 from stepscope.rules.profiler.framework_overhead import FrameworkOverhead
-from stepscope.rules.profiler.gpu_memory_increase import GPUMemoryIncrease
-from stepscope.rules.profiler.gpu_memory_leak import GPUMemoryLeak
-from stepscope.rules.profiler.io_bottleneck import IOBottleneck
-from stepscope.rules.profiler.load_balancing import LoadBalancing
-from stepscope.rules.profiler.low_gpu_utilization import LowGPUUtilization
+from stepscope.rules.profiler.gpu_memory import GPUMemoryIncrease, GPUMemoryLeak
+from stepscope.rules.profiler.gpu_utilization import LoadBalancing, LowGPUUtilization
 from stepscope.rules.profiler.max_initialization_time import MaxInitializationTime
-from stepscope.rules.profiler.overall_framework_metrics import OverallFrameworkMetrics
-from stepscope.rules.profiler.overall_system_usage import OverallSystemUsage
-from stepscope.rules.profiler.pageable_copies import PageableCopies
+from stepscope.rules.profiler.overall import OverallFrameworkMetrics, OverallSystemUsage
 from stepscope.rules.profiler.rank_straggler import RankStraggler
 from stepscope.rules.profiler.recompile_storm import RecompileStorm
 from stepscope.rules.profiler.step_outlier import StepOutlier
+from stepscope.rules.profiler.step_share import CheckpointStall, CommunicationBound
 from stepscope.rules.profiler.step_time_regression import StepTimeRegression
 from stepscope.rules.profiler.thermal_throttling import ThermalThrottling
-from stepscope.rules.profiler.trace_recommendations import TraceRecommendations
+from stepscope.rules.profiler.trace_recommendations import PageableCopies, TraceRecommendations
 
 RULES: tuple[type[Rule[Any]], ...] = (
     CPUBottleneck,

@@ -10,25 +10,14 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from stepscope.analysis import Device, Series
-from stepscope.quantities import count_of, number
-from stepscope.rules.base import IncrementalRule, NotApplicable, require_more_than
-from stepscope.rules.details import BoxPlot
+from stepscope import analysis, quantities, schema
+from stepscope.quantities import number
+from stepscope.rules import samples
+from stepscope.rules.base import BoxPlot, IncrementalRule, NotApplicable, Trigger, require_more_than
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Count, Percentage
-from stepscope.rules.samples import (
-    GPU_ADVICE,
-    NO_GPU,
-    NO_SAMPLES_IN_TRACES,
-    gpu_memory_ratio,
-    gpu_utilization,
-    node_series,
-)
-from stepscope.rules.trigger import Trigger
-from stepscope.rules.usage import UsageSamples, WindowQuantiles
-from stepscope.schema import Finding
 
-K = TypeVar("K", str, Device)
+K = TypeVar("K", str, analysis.Device)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +49,10 @@ class BatchSizeDetails(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class _State:
-    cpu: dict[str, UsageSamples] = field(default_factory=dict)
-    gpu: dict[Device, UsageSamples] = field(default_factory=dict)
-    memory: dict[Device, UsageSamples] = field(default_factory=dict)
-    case_count: dict[Device, int] = field(default_factory=dict)
+    cpu: dict[str, samples.UsageSamples] = field(default_factory=dict)
+    gpu: dict[analysis.Device, samples.UsageSamples] = field(default_factory=dict)
+    memory: dict[analysis.Device, samples.UsageSamples] = field(default_factory=dict)
+    case_count: dict[analysis.Device, int] = field(default_factory=dict)
     trigger: Trigger = field(default_factory=Trigger)
 
 
@@ -96,25 +85,27 @@ class BatchSize(IncrementalRule[BatchSizeParameters, _State]):
     metrics = ("cpu_busy_ratio", "gpu_busy_ratio", "gpu_memory_used_bytes", "gpu_memory_used_ratio")
     evidence = ("system",)
     plots = ("gpu_busy_ratio", "cpu_busy_ratio", "gpu_memory_used_bytes", "gpu_memory_used_ratio")
-    missing_in_traces = NO_SAMPLES_IN_TRACES
-
-    def start(self) -> _State:
-        return _State()
+    missing_in_traces = samples.NO_SAMPLES_IN_TRACES
+    run_state = _State
 
     def update(self, state: _State, inputs: RuleInputs) -> _State:
         p = self.parameters
         cpu = self._low_scans(
             state.cpu,
-            node_series(inputs, "cpu_busy_ratio"),
+            samples.node_series(inputs, "cpu_busy_ratio"),
             inputs,
             max(p.window, p.patience),
             p.cpu_threshold_p95,
         )
         gpu = self._low_scans(
-            state.gpu, gpu_utilization(inputs), inputs, p.window, p.gpu_threshold_p95
+            state.gpu, samples.gpu_utilization(inputs), inputs, p.window, p.gpu_threshold_p95
         )
         memory = self._low_scans(
-            state.memory, gpu_memory_ratio(inputs), inputs, p.window, p.gpu_memory_threshold_p95
+            state.memory,
+            samples.gpu_memory_ratio(inputs),
+            inputs,
+            p.window,
+            p.gpu_memory_threshold_p95,
         )
         for device in gpu.keys() & memory.keys():
             state.case_count.setdefault(device, 0)
@@ -131,24 +122,24 @@ class BatchSize(IncrementalRule[BatchSizeParameters, _State]):
 
     def _low_scans(
         self,
-        usages: dict[K, UsageSamples],
-        by_key: Mapping[K, Series],
+        usages: dict[K, samples.UsageSamples],
+        by_key: Mapping[K, analysis.Series],
         inputs: RuleInputs,
         patience: int,
         threshold: float,
-    ) -> dict[K, WindowQuantiles]:
+    ) -> dict[K, samples.WindowQuantiles]:
         """Return the windows of each series whose p95 was below a threshold in percent."""
         low = {}
         for key, series in by_key.items():
-            usage = usages.setdefault(key, UsageSamples.of_window(self.parameters.window))
+            usage = usages.setdefault(key, samples.UsageSamples.of_window(self.parameters.window))
             windows = usage.add(inputs, series, (0.95,), patience=patience)
             low[key] = windows.where(windows.quantiles[:, 0] < threshold / 100)
         return low
 
-    def decide(self, state: _State) -> Finding | None:
+    def decide(self, state: _State) -> schema.Finding | None:
         sample_count = max((usage.count for usage in state.cpu.values()), default=0)
         if not state.gpu:
-            raise NotApplicable(NO_GPU, sample_count, advice=GPU_ADVICE)
+            raise NotApplicable(samples.NO_GPU, sample_count, advice=samples.GPU_ADVICE)
         if not state.cpu:
             raise NotApplicable("no CPU samples")
         if not state.memory:
@@ -166,7 +157,7 @@ class BatchSize(IncrementalRule[BatchSizeParameters, _State]):
                 gpu_memory_percent=_box_plots(state.memory),
             ),
             sentences=[
-                f"{count_of(case_count, 'case')} with p95 over {p.window} samples below "
+                f"{quantities.count_of(case_count, 'case')} with p95 over {p.window} samples below "
                 f"{number(p.cpu_threshold_p95)}% for the CPU, {number(p.gpu_threshold_p95)}% for "
                 f"the GPU and {number(p.gpu_memory_threshold_p95)}% for GPU memory. A case is one "
                 "GPU in one scan.",
@@ -177,5 +168,5 @@ class BatchSize(IncrementalRule[BatchSizeParameters, _State]):
         )
 
 
-def _box_plots(usages: Mapping[K, UsageSamples]) -> dict[str, BoxPlot]:
+def _box_plots(usages: Mapping[K, samples.UsageSamples]) -> dict[str, BoxPlot]:
     return {str(key): usage.sketch.box_plot(100) for key, usage in usages.items()}

@@ -1,4 +1,9 @@
-"""Base of CPUBottleneck and IOBottleneck: a core is busy while a GPU is not."""
+"""Base of CPUBottleneck and IOBottleneck: a core is busy while a GPU is not.
+
+Busy CPU cores while GPUs are idle.
+
+CPU cores in I/O wait while GPUs are idle.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +15,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis import Series
-from stepscope.intervals import Int
+from stepscope import analysis, intervals, schema
 from stepscope.quantities import count, number, percent
-from stepscope.rules.base import IncrementalRule, NotApplicable, require_more_than
+from stepscope.rules import samples
+from stepscope.rules.base import IncrementalRule, NotApplicable, Trigger, require_more_than
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Count, Percentage
-from stepscope.rules.samples import (
-    GPU_ADVICE,
-    NO_GPU,
-    NO_SAMPLES_IN_TRACES,
-    find_snapshots,
-    gpu_utilization,
-    node_series,
-)
-from stepscope.rules.step_phases import PhasesAtTimes, add_times, shares_of_total
+from stepscope.rules.templates import PhasesAtTimes, add_times, shares_of_total
 from stepscope.rules.threshold_text import percent_beside, share_beside
-from stepscope.rules.trigger import Trigger
-from stepscope.schema import Finding
 
 MAX_LISTED = 1000
 """Latest bottleneck snapshots per node in the details."""
@@ -91,9 +86,9 @@ class BottleneckDetails(SnapshotCounts, frozen=True, kw_only=True):
 class NodeSnapshots:
     """Snapshots of one node within a range; arrays have one element per snapshot."""
 
-    t_ns: Int
-    scan: Int
-    low_gpu_count: Int
+    t_ns: intervals.Int
+    scan: intervals.Int
+    low_gpu_count: intervals.Int
     busiest_core: Floats
     """Ratio of the busiest core; 0 if no core was read."""
     is_bottleneck: NDArray[np.bool_]
@@ -102,8 +97,8 @@ class NodeSnapshots:
     def of(
         cls,
         inputs: RuleInputs,
-        gpus: list[Series],
-        cores: Series,
+        gpus: list[analysis.Series],
+        cores: analysis.Series,
         *,
         gpu_threshold: float,
         core_threshold: float,
@@ -117,7 +112,7 @@ class NodeSnapshots:
             gpu_threshold: a GPU is low below this ratio.
             core_threshold: a core is busy above this ratio.
         """
-        snapshots = find_snapshots(inputs, [cores, *gpus])
+        snapshots = samples.find_snapshots(inputs, [cores, *gpus])
         low = np.zeros(len(snapshots.t_ns), dtype=np.int64)
         for gpu, index in zip(gpus, snapshots.snapshot_of_sample[1:], strict=True):
             low += np.bincount(index[gpu.value < gpu_threshold], minlength=len(low))
@@ -243,19 +238,17 @@ class Bottleneck(IncrementalRule[P, BottleneckState], Generic[P]):
 
     core_metric: ClassVar[str]
     """Metric of the busiest core."""
-    missing_in_traces = NO_SAMPLES_IN_TRACES
+    missing_in_traces = samples.NO_SAMPLES_IN_TRACES
+    run_state = BottleneckState
 
     @property
     def core_threshold(self) -> float:
         """Percentage above which a core is busy."""
         raise NotImplementedError
 
-    def start(self) -> BottleneckState:
-        return BottleneckState()
-
     def update(self, state: BottleneckState, inputs: RuleInputs) -> BottleneckState:
-        gpus: dict[str, list[Series]] = {}
-        for device, series in gpu_utilization(inputs).items():
+        gpus: dict[str, list[analysis.Series]] = {}
+        for device, series in samples.gpu_utilization(inputs).items():
             gpus.setdefault(device.node, []).append(series)
         state.has_gpus |= bool(gpus)
         by_node = {
@@ -266,7 +259,7 @@ class Bottleneck(IncrementalRule[P, BottleneckState], Generic[P]):
                 gpu_threshold=self.parameters.gpu_threshold / 100,
                 core_threshold=self.core_threshold / 100,
             )
-            for name, cores in node_series(inputs, self.core_metric).items()
+            for name, cores in samples.node_series(inputs, self.core_metric).items()
         }
         for name, snapshots in by_node.items():
             node = state.nodes.setdefault(name, _NodeState())
@@ -303,12 +296,12 @@ class Bottleneck(IncrementalRule[P, BottleneckState], Generic[P]):
                 state.triggered.update(triggered)
                 state.trigger.add_scans(inputs, np.array([scan]))
 
-    def decide(self, state: BottleneckState) -> Finding | None:
+    def decide(self, state: BottleneckState) -> schema.Finding | None:
         total = state.total
         if not state.nodes:
             raise NotApplicable(f"no CPU core samples ({self.core_metric})")
         if not state.has_gpus:
-            raise NotApplicable(NO_GPU, total.snapshots, advice=GPU_ADVICE)
+            raise NotApplicable(samples.NO_GPU, total.snapshots, advice=samples.GPU_ADVICE)
         require_more_than(self.parameters.patience, total.snapshots, "snapshots")
         return self.finding(
             triggered=state.trigger,
@@ -341,10 +334,7 @@ def _details(state: BottleneckState) -> BottleneckDetails:
     return BottleneckDetails(
         **state.total.fields(),
         nodes={
-            name: NodeBottlenecks(
-                **node.counts.fields(),
-                latest_bottlenecks=node.latest,
-            )
+            name: NodeBottlenecks(**node.counts.fields(), latest_bottlenecks=node.latest)
             for name, node in sorted(state.nodes.items())
         },
         phase_share_ratio_of_steps_with_bottleneck=shares_of_total(phase_ns),
@@ -358,3 +348,96 @@ def _percent_of(value: int, total: int) -> float | None:
 
 def _ratio(value: int, total: int) -> float:
     return value / total if total else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CPUBottleneckParameters(BottleneckParameters):
+    """Thresholds of a CPU bottleneck."""
+
+    cpu_threshold: Percentage = 90.0
+    """A core is busy if its utilization (%) is above this."""
+
+
+class CPUBottleneck(Bottleneck[CPUBottleneckParameters]):
+    """Checks whether CPU cores are busy while GPUs are not.
+
+    ## What it checks
+    Each sampling tick of a node is a snapshot, and a datapoint. It is a bottleneck, and a
+    violation, if at least one GPU of the node is below `gpu_threshold` and at least one of the
+    cores available to the job is above `cpu_threshold`. The rule fires if more than `threshold`
+    percent of the snapshots are bottlenecks, on a node or on all nodes together.
+
+    ## Why it matters
+    GPUs that wait while cores are at their limit are waiting for batches: preprocessing is too
+    expensive for the available cores.
+
+    ## What to do
+    Increase the number of DataLoader workers or their prefetching. Make preprocessing cheaper, do
+    it once, or move it to the GPU.
+
+    ## Where the numbers differ from SageMaker Debugger's
+    Snapshots are per node. Debugger mixes nodes: if their clocks differ, each node adds snapshots
+    of its own; if they agree, a busy core of one node is combined with an idle GPU of another.
+    Debugger's report labels the share of all snapshots as a share of those with a low GPU; here
+    both shares are reported, each under its name. Debugger looks at all cores of the machine,
+    including those that the job may not use.
+    """
+
+    topic = "data loading"
+    parameters_type = CPUBottleneckParameters
+    core_metric = "cpu_busy_max_ratio"
+    subject = "CPU core utilization"
+    recommendation = (
+        "Increase the number of DataLoader workers or their prefetching, or make preprocessing "
+        "cheaper."
+    )
+    metrics = ("cpu_busy_max_ratio", "gpu_busy_ratio")
+    evidence = ("system", "input-pipeline")
+    plots = ("cpu_busy_max_ratio", "cpu_busy_ratio", "gpu_busy_ratio")
+
+    @property
+    def core_threshold(self) -> float:
+        return self.parameters.cpu_threshold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IOBottleneckParameters(BottleneckParameters):
+    """Thresholds of an I/O bottleneck."""
+
+    io_threshold: Percentage = 50.0
+    """A core waits for storage if its I/O wait (%) is above this."""
+
+
+class IOBottleneck(Bottleneck[IOBottleneckParameters]):
+    """Checks whether CPU cores wait for storage while GPUs are idle.
+
+    ## What it checks
+    Each sampling tick of a node is a snapshot, and a datapoint. It is a bottleneck, and a
+    violation, if at least one GPU of the node is below `gpu_threshold` and at least one of the
+    cores available to the job spent more than `io_threshold` percent of the time waiting for disk
+    requests. The rule fires if more than `threshold` percent of the snapshots are bottlenecks, on
+    a node or on all nodes together.
+
+    ## Why it matters
+    GPUs that wait while cores wait for storage are waiting for data from that storage.
+
+    ## What to do
+    Prefetch, store data in a binary format that is read in large blocks, or use faster storage.
+
+    ## Where the numbers differ from SageMaker Debugger's
+    As for CPUBottleneck: snapshots are per node, and both shares are reported. The default of
+    `gpu_threshold` is that of Debugger's code and reports, 10; its documentation says 70.
+    """
+
+    topic = "data loading"
+    parameters_type = IOBottleneckParameters
+    core_metric = "cpu_iowait_max_ratio"
+    subject = "CPU core I/O wait"
+    recommendation = "Prefetch data, use a binary file format, or use faster storage."
+    metrics = ("cpu_iowait_max_ratio", "gpu_busy_ratio")
+    evidence = ("system", "input-pipeline")
+    plots = ("cpu_iowait_max_ratio", "cpu_iowait_ratio", "gpu_busy_ratio")
+
+    @property
+    def core_threshold(self) -> float:
+        return self.parameters.io_threshold

@@ -1,4 +1,7 @@
-"""Too few or too many processes that load batches."""
+"""Too few or too many processes that load batches.
+
+Steps wait for batches.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,16 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from stepscope.intervals import Int
-from stepscope.quantities import count_of, duration, number, percent
-from stepscope.rules.base import IncrementalRule, NotApplicable
-from stepscope.rules.details import HistogramCounts
-from stepscope.rules.inputs import Batches, RuleInputs
-from stepscope.rules.parameters import Positive
+from stepscope import intervals, quantities, schema
+from stepscope.quantities import percent
+from stepscope.rules.base import HistogramCounts, IncrementalRule, NotApplicable, Trigger
+from stepscope.rules.inputs import Batches, RankStepTimes, RuleInputs, RuleTrace
+from stepscope.rules.parameters import Percentage, Positive
+from stepscope.rules.profiler import step_share
 from stepscope.rules.quantile_sketch import DURATION_GRID, LinearGrid, QuantileSketch
 from stepscope.rules.samples import NO_FETCHES_IN_TRACES, sort_traces
-from stepscope.rules.templates import TraceResults
-from stepscope.rules.trigger import Trigger
-from stepscope.schema import DataLoaderFact, DataLoaderSettingsFact, Finding, LoaderSettings
+from stepscope.rules.templates import Ranks, RankStates, TraceResults
+from stepscope.rules.threshold_text import share_beside
 
 SECOND_NS = 1_000_000_000
 MIN_SECONDS = 10
@@ -74,7 +76,7 @@ class TraceFetches(msgspec.Struct, frozen=True, kw_only=True):
 class DataloaderDetails(msgspec.Struct, frozen=True, kw_only=True):
     """DataLoaders by rank, creation of batches by node, fetches by trace."""
 
-    loaders: dict[str, LoaderSettings] = {}
+    loaders: dict[str, schema.LoaderSettings] = {}
     """DataLoader settings that each rank recorded; imported files state two of them."""
     nodes: dict[str, LoaderUsage] = {}
     recordings: dict[str, TraceFetches] = {}
@@ -85,7 +87,7 @@ class _NodeState:
     cores: float | None
     parallel: QuantileSketch = field(default_factory=lambda: QuantileSketch(LinearGrid(1.0)))
     """Processes that created batches, by second; seconds that may still change are in `pairs`."""
-    pairs: Int = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
+    pairs: intervals.Int = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
     """Rows of (second, process)."""
     loading: QuantileSketch = field(default_factory=lambda: QuantileSketch(DURATION_GRID))
     ranks: set[str] = field(default_factory=set)
@@ -119,7 +121,7 @@ class _NodeState:
 @dataclass(slots=True)
 class _State:
     nodes: dict[str, _NodeState] = field(default_factory=dict)
-    loaders: dict[str, LoaderSettings] = field(default_factory=dict)
+    loaders: dict[str, schema.LoaderSettings] = field(default_factory=dict)
     """DataLoader settings by rank."""
     traces: TraceResults[TraceFetches] = field(default_factory=TraceResults)
     trigger: Trigger = field(default_factory=Trigger)
@@ -159,9 +161,7 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
     evidence = ("input-pipeline", "system")
     plots = ("step", "data_wait", "cpu_busy_ratio")
     missing_in_traces = NO_FETCHES_IN_TRACES
-
-    def start(self) -> _State:
-        return _State()
+    run_state = _State
 
     def update(self, state: _State, inputs: RuleInputs) -> _State:
         for batches in inputs.batches:
@@ -179,9 +179,9 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
             node.parallel.add(_count_per_second(node.pairs[is_closed]))
             node.pairs = node.pairs[~is_closed]
         for steps in inputs.steps:
-            settings: list[LoaderSettings] = [
-                *steps.process.facts_of(DataLoaderSettingsFact),
-                *steps.process.facts_of(DataLoaderFact),
+            settings: list[schema.LoaderSettings] = [
+                *steps.process.facts_of(schema.DataLoaderSettingsFact),
+                *steps.process.facts_of(schema.DataLoaderFact),
             ]
             if settings:
                 state.loaders[steps.rank] = settings[-1]
@@ -224,7 +224,7 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
             return None
         return f"Try num_workers={node.suggested_workers}."
 
-    def decide(self, state: _State) -> Finding | None:
+    def decide(self, state: _State) -> schema.Finding | None:
         if not state.nodes:
             return self._decide_on_traces(state.traces, state.trigger)
         wrong = {name: node for name, node in state.nodes.items() if self._judge(node)}
@@ -249,7 +249,9 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
             return msgspec.structs.replace(finding, recommendation=NO_CHANGE)
         return finding
 
-    def _decide_on_traces(self, traces: TraceResults[TraceFetches], trigger: Trigger) -> Finding:
+    def _decide_on_traces(
+        self, traces: TraceResults[TraceFetches], trigger: Trigger
+    ) -> schema.Finding:
         if not traces.details:
             raise NotApplicable("no creation of a batch by a DataLoader was recorded")
         return self.finding(
@@ -267,17 +269,19 @@ def _sentences(
 ) -> Iterable[str]:
     for name, usage in details.nodes.items():
         p25, p50, p95 = (
-            duration(seconds * SECOND_NS)
+            quantities.duration(seconds * SECOND_NS)
             for seconds in (usage.loading_p25_s, usage.loading_p50_s, usage.loading_p95_s)
         )
         cores = usage.cores_available
         if usage.loader_process_count is None:
             processes = "threads of the training process create the batches"
         else:
-            processes = count_of(usage.loader_process_count, "loader process", "loader processes")
+            processes = quantities.count_of(
+                usage.loader_process_count, "loader process", "loader processes"
+            )
         if not usage.has_workers:
             processes = "no DataLoader worker (the training thread creates the batches)"
-        available = "" if cores is None else f" for {number(cores)} available cores"
+        available = "" if cores is None else f" for {quantities.number(cores)} available cores"
         sentence = (
             f"Node {name}: {processes}{available}. Batch creation takes {p50} at the median (p25 "
             f"{p25}, p95 {p95})."
@@ -293,12 +297,12 @@ def _sentences(
         yield "Batches are not in pinned memory. With GPUs, pin_memory=True speeds up copies."
 
 
-def _worker_count(loader: LoaderSettings) -> int | None:
-    return loader.num_workers if isinstance(loader, DataLoaderFact) else loader.worker_count
+def _worker_count(loader: schema.LoaderSettings) -> int | None:
+    return loader.num_workers if isinstance(loader, schema.DataLoaderFact) else loader.worker_count
 
 
-def _is_pinned(loader: LoaderSettings) -> bool | None:
-    return loader.pin_memory if isinstance(loader, DataLoaderFact) else loader.is_pinned
+def _is_pinned(loader: schema.LoaderSettings) -> bool | None:
+    return loader.pin_memory if isinstance(loader, schema.DataLoaderFact) else loader.is_pinned
 
 
 def _describe_fetches(traces: Mapping[str, TraceFetches]) -> Iterable[str]:
@@ -310,11 +314,11 @@ def _describe_fetches(traces: Mapping[str, TraceFetches]) -> Iterable[str]:
         )
         yield (
             f"Trace {name}: {creators}. A fetch takes "
-            f"{duration(fetches.fetching_p50_s * SECOND_NS)} at the median."
+            f"{quantities.duration(fetches.fetching_p50_s * SECOND_NS)} at the median."
         )
 
 
-def _pairs(batches: Batches) -> Int:
+def _pairs(batches: Batches) -> intervals.Int:
     """Return rows of (second, process) for each second in which each batch was being created."""
     last = np.maximum(batches.start_ns + batches.duration_ns - 1, batches.start_ns) // SECOND_NS
     first = np.maximum(batches.start_ns // SECOND_NS, last - MAX_BATCH_SECONDS + 1)
@@ -324,7 +328,7 @@ def _pairs(batches: Batches) -> Int:
     return np.stack([second, np.repeat(batches.process, length)], axis=1)
 
 
-def _unique_pairs(pairs: Int) -> Int:
+def _unique_pairs(pairs: intervals.Int) -> intervals.Int:
     """Return the distinct rows, in order."""
     if not len(pairs):
         return pairs
@@ -336,7 +340,7 @@ def _unique_pairs(pairs: Int) -> Int:
     return np.stack([keys // width, keys % width + lowest], axis=1)
 
 
-def _count_per_second(pairs: Int) -> Int:
+def _count_per_second(pairs: intervals.Int) -> intervals.Int:
     """Count the processes of each second; rows are distinct."""
     return np.unique(pairs[:, 0], return_counts=True)[1]
 
@@ -360,3 +364,100 @@ def _usage(node: _NodeState, state: _State) -> LoaderUsage:
             edges_s=edges.tolist(), counts=counts.astype(np.int64).tolist()
         ),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataloaderBottleneckParameters(step_share.StepShareParameters):
+    """Threshold of the time spent waiting for batches."""
+
+    threshold: Percentage = 20.0
+    """The rule fires if waits for batches take more of the step's wall time (%) than this."""
+
+
+class DataWaitShare(step_share.RankShare, frozen=True, kw_only=True):
+    """Share of waits for batches in the steps of one rank."""
+
+    part_share_ratio: float = msgspec.field(default=0.0, name="data_wait_share_ratio")
+
+
+class TraceDataWait(step_share.TraceShare, frozen=True, kw_only=True):
+    """Waits for batches in one imported trace, as shares of step time."""
+
+    data_wait_share_ratio: float = 0.0
+    compute_share_ratio: float = 0.0
+    has_workers: bool = True
+    """False if the training process creates its batches itself (num_workers=0)."""
+
+
+class DataloaderBottleneck(step_share.TracedShare[DataloaderBottleneckParameters, TraceDataWait]):
+    """Checks whether training waits for its batches.
+
+    ## What it checks
+    For each rank, at the end of each scan, the share of waits for the input pipeline in the wall
+    time of its last `window` steps. Only exposed waits count: loading that overlaps computation
+    costs no time, and where phases were timed on the device, neither does a wait while the device
+    is busy. The verdict also counts copies to the device and data preparation by the training
+    thread, and leaves out waits that other processes on the cores cause. And in each imported
+    trace, the share of step time in which a batch is fetched while the device has no work; windows
+    of a watched job are part of its steps. Datapoints are steps and imported traces; violations are
+    those whose share is above `threshold`.
+
+    ## Why it matters
+    While a step waits for its batch, the GPUs of the job idle. A share of loading below a fifth of
+    the step is considered healthy.
+
+    ## What to do
+    `stepscope diagnose RUN` names the stage that takes the time. Cache decoded data, move
+    augmentation to the GPU, use more workers with a larger prefetch_factor, and pin memory so that
+    copies overlap.
+
+    ## Where the numbers differ from SageMaker Debugger's
+    Debugger has no rule of this name, although its users ask for it; its Dataloader rule only
+    counts processes.
+    """
+
+    topic = "data loading"
+    parameters_type = DataloaderBottleneckParameters
+    recommendation = (
+        "Cache decoded data or use more DataLoader workers; with GPUs, augment there and pin "
+        "memory. `stepscope diagnose RUN` names the slow stage."
+    )
+    evidence = ("input-pipeline", "steps")
+    plots = ("step", "data_wait")
+    rank_type = DataWaitShare
+    part = "waiting for batches"
+    missing_in_traces = NO_FETCHES_IN_TRACES
+
+    def part_ns(self, steps: RankStepTimes) -> intervals.Int:
+        return steps.phase_ns["data_wait"]
+
+    def evaluate_trace(self, trace: RuleTrace) -> tuple[TraceDataWait, bool] | None:
+        if trace.is_watched or trace.steps is None or trace.batches is None:
+            return None
+        details = TraceDataWait(
+            rank=trace.rank,
+            data_wait_share_ratio=trace.steps.share(["data_loader"]),
+            compute_share_ratio=trace.steps.share(["compute"]),
+            has_workers=trace.batches.has_workers,
+        )
+        return details, 100 * details.data_wait_share_ratio > self.parameters.threshold
+
+    def trace_sentence(self, name: str, trace: TraceDataWait) -> str:
+        creates = "" if trace.has_workers else " The training process creates its batches itself."
+        share = share_beside(trace.data_wait_share_ratio, "step time", self.parameters.threshold)
+        compute = percent(trace.compute_share_ratio, 1)
+        return f"Trace {name}: {self.part} takes {share}, computation {compute}.{creates}"
+
+    def require_inputs(self, state: RankStates[step_share.RankShareState, TraceDataWait]) -> None:
+        if not state.traces.details:
+            super().require_inputs(state)
+
+    def sentences(
+        self,
+        state: RankStates[step_share.RankShareState, TraceDataWait],
+        ranks: Ranks[step_share.RankShareState],
+        triggered: Ranks[step_share.RankShareState],
+    ) -> Iterable[str]:
+        yield from super().sentences(state, ranks, triggered)
+        for name, rank in self.rank_details(triggered).items():
+            yield f"{name}: compute takes {percent(rank.compute_share_ratio, 1)} of step time."

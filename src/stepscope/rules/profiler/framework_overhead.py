@@ -7,24 +7,14 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from stepscope.analysis import OVERHEAD_PARTS, PART_NAMES, StreamIdle, explain_unknown_time
-from stepscope.intervals import Int
-from stepscope.quantities import percent
+from stepscope import analysis, intervals, quantities, schema
 from stepscope.rules.base import NotApplicable
-from stepscope.rules.inputs import RankStepTimes, RuleInputs
+from stepscope.rules.inputs import RankStepTimes, RuleInputs, RuleTrace, TracedSteps
 from stepscope.rules.parameters import Percentage, Positive
-from stepscope.rules.profiler.step_share import (
-    RankShare,
-    RankShareState,
-    StepShareParameters,
-    TracedShare,
-    TraceShare,
-)
+from stepscope.rules.profiler import step_share
 from stepscope.rules.samples import NO_STEPS, STEP_ADVICE
 from stepscope.rules.templates import RankStates
 from stepscope.rules.threshold_text import duration_beside, fixed_beside, share_beside
-from stepscope.rules.traces import RuleTrace, TracedSteps
-from stepscope.schema import Finding
 
 MIN_LISTED_SHARE = 0.01
 """Parts of the overhead below this share of step time are not listed."""
@@ -36,7 +26,7 @@ LOOP_ADVICE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FrameworkOverheadParameters(StepShareParameters):
+class FrameworkOverheadParameters(step_share.StepShareParameters):
     """Thresholds of host overhead."""
 
     threshold: Percentage = 25.0
@@ -49,13 +39,13 @@ class FrameworkOverheadParameters(StepShareParameters):
     """… and it synchronizes in the loop if the host waits for the device more often than this."""
 
 
-class OverheadShare(RankShare, frozen=True, kw_only=True):
+class OverheadShare(step_share.RankShare, frozen=True, kw_only=True):
     """Share of time outside all phases in the steps of one rank."""
 
     part_share_ratio: float = msgspec.field(default=0.0, name="outside_phases_share_ratio")
 
 
-class TraceOverhead(TraceShare, frozen=True, kw_only=True):
+class TraceOverhead(step_share.TraceShare, frozen=True, kw_only=True):
     """Overhead in one trace."""
 
     overhead_share_ratio: float | None = None
@@ -70,7 +60,7 @@ class TraceOverhead(TraceShare, frozen=True, kw_only=True):
     """None if the trace has no steps."""
 
 
-class FrameworkOverhead(TracedShare[FrameworkOverheadParameters, TraceOverhead]):
+class FrameworkOverhead(step_share.TracedShare[FrameworkOverheadParameters, TraceOverhead]):
     """Checks whether the host fails to keep the devices busy.
 
     ## What it checks
@@ -114,7 +104,7 @@ class FrameworkOverhead(TracedShare[FrameworkOverheadParameters, TraceOverhead])
 
     def update_rank(
         self,
-        state: RankStates[RankShareState, TraceOverhead],
+        state: RankStates[step_share.RankShareState, TraceOverhead],
         steps: RankStepTimes,
         inputs: RuleInputs,
     ) -> None:
@@ -124,7 +114,7 @@ class FrameworkOverhead(TracedShare[FrameworkOverheadParameters, TraceOverhead])
             rank.has_samples |= steps.rank in inputs.compiler_time
             rank.is_imported = inputs.is_imported
 
-    def part_ns(self, steps: RankStepTimes) -> Int:
+    def part_ns(self, steps: RankStepTimes) -> intervals.Int:
         return steps.phase_ns["other"]
 
     def evaluate_trace(self, trace: RuleTrace) -> tuple[TraceOverhead, bool] | None:
@@ -134,13 +124,13 @@ class FrameworkOverhead(TracedShare[FrameworkOverheadParameters, TraceOverhead])
         steps = trace.steps
         if steps is None or not _tells_overhead(steps):
             return None
-        share = steps.share(OVERHEAD_PARTS)
+        share = steps.share(analysis.OVERHEAD_PARTS)
         overhead = msgspec.structs.replace(
             _measure_launches(trace),
             overhead_share_ratio=share,
             part_share_ratio=dict(
                 sorted(
-                    ((part, steps.share([part])) for part in OVERHEAD_PARTS),
+                    ((part, steps.share([part])) for part in analysis.OVERHEAD_PARTS),
                     key=lambda item: -item[1],
                 )
             ),
@@ -166,7 +156,7 @@ class FrameworkOverhead(TracedShare[FrameworkOverheadParameters, TraceOverhead])
         if trace.overhead_share_ratio is None:
             return f"Trace {name}: {self._describe_window(trace)}"
         parts = ", ".join(
-            f"{PART_NAMES[part]} {percent(share)}"
+            f"{analysis.PART_NAMES[part]} {quantities.percent(share)}"
             for part, share in trace.part_share_ratio.items()
             if share >= MIN_LISTED_SHARE
         )
@@ -197,17 +187,19 @@ class FrameworkOverhead(TracedShare[FrameworkOverheadParameters, TraceOverhead])
             trace.synchronizations_per_step or 0.0, self.parameters.syncs_per_step, 0
         )
 
-    def decide(self, state: RankStates[RankShareState, TraceOverhead]) -> Finding | None:
+    def decide(
+        self, state: RankStates[step_share.RankShareState, TraceOverhead]
+    ) -> schema.Finding | None:
         finding = super().decide(state)
         if finding is None or not finding.fired or state.traces.triggered:
             return finding
         return msgspec.structs.replace(finding, recommendation=LOOP_ADVICE)
 
-    def require_inputs(self, state: RankStates[RankShareState, TraceOverhead]) -> None:
+    def require_inputs(self, state: RankStates[step_share.RankShareState, TraceOverhead]) -> None:
         if not state.ranks and not state.traces.details:
             raise NotApplicable(NO_STEPS, advice=STEP_ADVICE)
         unknown_times = [
-            explain_unknown_time(
+            analysis.explain_unknown_time(
                 rank.phase_ns, has_samples=rank.has_samples, is_imported=rank.is_imported
             )
             for rank in state.ranks.values()
@@ -216,7 +208,7 @@ class FrameworkOverhead(TracedShare[FrameworkOverheadParameters, TraceOverhead])
             raise NotApplicable(str(unknown_times[0]), self.datapoint_count(state))
 
 
-def _typical_ns(durations: Int) -> int:
+def _typical_ns(durations: intervals.Int) -> int:
     """Return the duration up to which kernels take half of the time.
 
     Unlike the median it is not affected by many tiny kernels among large ones.
@@ -233,7 +225,7 @@ def _tells_overhead(steps: TracedSteps) -> bool:
 
 def _measure_launches(trace: RuleTrace) -> TraceOverhead:
     """Measure waits for the host, kernels and synchronizations in one trace."""
-    busiest: dict[int, StreamIdle] = {}
+    busiest: dict[int, analysis.StreamIdle] = {}
     for stream in trace.streams if len(trace.kernel_ns) else ():
         if stream.device not in busiest or stream.busy_ns > busiest[stream.device].busy_ns:
             busiest[stream.device] = stream

@@ -7,14 +7,11 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from stepscope.intervals import Int
-from stepscope.quantities import number
-from stepscope.rules.base import IncrementalRule, NotApplicable
+from stepscope import intervals, quantities, schema
+from stepscope.rules.base import IncrementalRule, NotApplicable, Trigger
 from stepscope.rules.inputs import RuleInputs, scan_indices
 from stepscope.rules.parameters import Positive
 from stepscope.rules.threshold_text import duration_beside
-from stepscope.rules.trigger import Trigger
-from stepscope.schema import Finding
 
 MINUTE_NS = 60_000_000_000
 
@@ -77,9 +74,7 @@ class MaxInitializationTime(IncrementalRule[MaxInitializationTimeParameters, _St
     evidence = ("overview",)
     plots = ("cpu_busy_ratio", "gpu_busy_ratio")
     missing_in_traces = "imported traces do not show when the job started"
-
-    def start(self) -> _State:
-        return _State()
+    run_state = _State
 
     def update(self, state: _State, inputs: RuleInputs) -> _State:
         state.origin_ns, state.end_ns = inputs.origin_ns, inputs.end_ns
@@ -100,7 +95,7 @@ class MaxInitializationTime(IncrementalRule[MaxInitializationTimeParameters, _St
             state.trigger.add_scans(inputs, self._late_scans(inputs, until_ns))
         return state
 
-    def _late_scans(self, inputs: RuleInputs, until_ns: int) -> Int:
+    def _late_scans(self, inputs: RuleInputs, until_ns: int) -> intervals.Int:
         """Return the scans of the range that started too late and contain no end of a step."""
         times = np.array([inputs.start_ns, until_ns - 1], dtype=np.int64)
         first, last = scan_indices(inputs, times).tolist()
@@ -108,7 +103,7 @@ class MaxInitializationTime(IncrementalRule[MaxInitializationTimeParameters, _St
         first_late = int(self.parameters.threshold * MINUTE_NS) // inputs.scan_ns + 1
         return np.arange(max(first, first_late), last + 1)
 
-    def decide(self, state: _State) -> Finding | None:
+    def decide(self, state: _State) -> schema.Finding | None:
         if not state.is_monitored:
             raise NotApplicable("no node has been monitored")
         has_started = state.first_start_ns is not None
@@ -135,6 +130,6 @@ class MaxInitializationTime(IncrementalRule[MaxInitializationTimeParameters, _St
             ),
             sentences=[
                 f"{event} {duration_beside(wait_ns, MINUTE_NS * threshold)} (threshold "
-                f"{number(threshold)} min)."
+                f"{quantities.number(threshold)} min)."
             ],
         )

@@ -1,30 +1,84 @@
-"""A rank that makes the others wait."""
+"""A rank that makes the others wait.
+
+Evidence of a slow link between nodes, collected while a job runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis import MIN_RECORDED_RATIO, SlowLink, compare_with_others
-from stepscope.intervals import Int
-from stepscope.quantities import duration
-from stepscope.rules.base import NotApplicable
-from stepscope.rules.inputs import RankStepTimes, RuleInputs
+from stepscope import analysis, intervals, quantities, schema
+from stepscope.quantities import percent
+from stepscope.rules.base import NotApplicable, Trigger
+from stepscope.rules.inputs import RankStepTimes, RuleInputs, StepTimes, TracedSteps
 from stepscope.rules.parameters import Count, Percentage
-from stepscope.rules.profiler.link_evidence import (
-    UNSENT_METRIC,
-    LinkEvidence,
-    describe_slow_link,
-)
-from stepscope.rules.samples import sort_traces
 from stepscope.rules.templates import PerRankRule, Ranks, RankState, RankStates
-from stepscope.rules.traces import StepTimes, TracedSteps, imported_steps
-from stepscope.rules.trigger import Trigger
-from stepscope.schema import Finding
+
+UNSENT_METRIC = "network_unsent_bytes"
+MAX_PENDING_SAMPLES = 100_000
+"""Samples of a node kept until all ranks have reached them."""
+
+
+@dataclass(slots=True)
+class LinkEvidence:
+    """Transfer time of the compared steps, and send queues of the nodes during them."""
+
+    transfer_ns: int = 0
+    wall_ns: int = 0
+    queues: dict[str, analysis.SendQueue] = field(default_factory=dict)
+    """By node."""
+    pending: dict[str, analysis.Series] = field(default_factory=dict)
+    """Samples of nodes from the last compared step on."""
+
+    def add_samples(self, inputs: RuleInputs) -> None:
+        """Add the samples of a range."""
+        for device, series in inputs.series(UNSENT_METRIC).items():
+            earlier = self.pending.get(device.node)
+            samples = analysis.merge_series([series] if earlier is None else [earlier, series])
+            self.pending[device.node] = analysis.Series(
+                samples.t_ns[-MAX_PENDING_SAMPLES:], samples.value[-MAX_PENDING_SAMPLES:]
+            )
+
+    def add_steps(
+        self, nodes: Iterable[str], *, transfer_ns: int, wall_ns: int, start_ns: int, end_ns: int
+    ) -> analysis.SlowLink | None:
+        """Add consecutive steps of all ranks.
+
+        Args:
+            nodes: those of the ranks.
+            transfer_ns: time in which all ranks communicate.
+            wall_ns: wall time.
+            start_ns, end_ns: their extent.
+
+        Returns:
+            The slow link of the steps so far; None if there is none.
+        """
+        self.transfer_ns += transfer_ns
+        self.wall_ns += wall_ns
+        for node in set(nodes):
+            samples = self.pending.get(node)
+            queue = self.queues.get(node, analysis.SendQueue())
+            if samples is not None:
+                first, last = np.searchsorted(samples.t_ns, [start_ns, end_ns])
+                queue = queue.add(analysis.SendQueue.of(samples.value[first:last]))
+                self.pending[node] = analysis.Series(samples.t_ns[last:], samples.value[last:])
+            self.queues[node] = queue
+        return analysis.find_slow_link(self.transfer_ns / self.wall_ns, self.queues)
+
+
+def describe_slow_link(link: analysis.SlowLink) -> str:
+    """Describe a slow link in a sentence."""
+    return (
+        f"Transfer takes {percent(link.transfer_ratio)} of step time, over a slow link from "
+        f"{link.node}: data wait to be sent there {percent(link.waiting_ratio)} of the time, on "
+        f"other nodes at most {percent(link.other_waiting_ratio)}."
+    )
+
 
 MAX_PENDING = 100_000
 """Steps of a rank kept until all others have reached them."""
@@ -71,7 +125,7 @@ class RankStragglerDetails(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True)
 class _ComparedRank(RankState):
-    pending: Int = field(default_factory=lambda: np.empty((0, 7), dtype=np.int64))
+    pending: intervals.Int = field(default_factory=lambda: np.empty((0, 7), dtype=np.int64))
     """Rows that have not been compared: columns of `_rows`."""
     work_ns: list[int] = field(default_factory=lambda: [0, 0])
     """Own work by its definition, as of `_State.work_counts`."""
@@ -89,12 +143,12 @@ class _State(RankStates[_ComparedRank, msgspec.Struct]):
     """Incarnation of the job whose ranks are compared: the latest."""
     is_traced: bool = False
     """True if they are those of imported traces."""
-    traced: dict[str, Int] = field(default_factory=dict)
+    traced: dict[str, intervals.Int] = field(default_factory=dict)
     """Rows of the steps of imported traces, by rank."""
     trace_ends: Trigger = field(default_factory=Trigger)
     """Scans in which these traces end."""
     links: LinkEvidence = field(default_factory=LinkEvidence)
-    slow_link: SlowLink | None = None
+    slow_link: analysis.SlowLink | None = None
     """Slow link of the steps up to the last block in which there was one."""
     link_block_count: int = 0
     """Blocks up to which there was one."""
@@ -161,17 +215,13 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
     missing_in_traces = (
         f"the traces of two or more ranks do not have {MIN_TRACED_STEPS} steps in common"
     )
+    run_state = _State
 
-    def start(self) -> _State:
-        return _State()
+    def select_steps(self, inputs: RuleInputs) -> Sequence[RankStepTimes]:
+        return inputs.settled_steps
 
     def update(self, state: _State, inputs: RuleInputs) -> _State:
-        for steps in inputs.settled_steps:
-            self.update_rank(state, steps, inputs)
-        for trace in sort_traces(inputs):
-            traced = imported_steps(trace)
-            if traced is not None:
-                self.update_traced(state, traced, inputs)
+        super().update(state, inputs)
         state.links.add_samples(inputs)
         if len(state.ranks) > 1:
             self._compare_ranks(state, inputs)
@@ -234,7 +284,7 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
             True if it has a straggler or waits for a slow link.
         """
         has_exchange = (rows[:, :, 6] != _UNKNOWN).all(axis=0)
-        is_recorded = bool(has_exchange.mean() >= MIN_RECORDED_RATIO)
+        is_recorded = bool(has_exchange.mean() >= analysis.MIN_RECORDED_RATIO)
         if is_recorded:
             rows = rows[:, has_exchange]
             work = rows[:, :, 1] - rows[:, :, 6]
@@ -242,7 +292,7 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
             work = rows[:, :, 1] - rows[:, :, 5]
         wall = rows[:, :, 2]
         limit = self.parameters.threshold / 100 * np.median(wall, axis=0)
-        is_late = compare_with_others(work.astype(float)) > limit
+        is_late = analysis.compare_with_others(work.astype(float)) > limit
         is_straggler = (~is_late).mean(axis=1) < MAX_PUNCTUAL_RATIO
         slowest = np.bincount(work.argmax(axis=0), minlength=len(state.ranks))
         state.work_counts[is_recorded] += work.shape[1]
@@ -294,7 +344,7 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
                 result.trigger.cover(rows_of_rank[:, 4], rows_of_rank[:, 3])
         return result
 
-    def decide(self, state: _State) -> Finding | None:
+    def decide(self, state: _State) -> schema.Finding | None:
         finding = super().decide(state if state.ranks else self._compare_traces(state))
         link = state.slow_link
         if finding is None or link is None:
@@ -341,14 +391,16 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
             )
             yield (
                 f"{name}: straggler {blocks}. Its own work takes "
-                f"{duration(state.mean_work_ns(name))} per step, that of the others "
-                f"{duration(state.peer_work_ns(name))} in the median."
+                f"{quantities.duration(state.mean_work_ns(name))} per step, that of the others "
+                f"{quantities.duration(state.peer_work_ns(name))} in the median."
             )
         if state.slow_link is not None:
             yield describe_slow_link(state.slow_link)
 
 
-def _rows(steps: StepTimes, *, backward_ns: Int | int, exchange_ns: Int | int) -> Int:
+def _rows(
+    steps: StepTimes, *, backward_ns: intervals.Int | int, exchange_ns: intervals.Int | int
+) -> intervals.Int:
     """Return rows of (number, wall without communication, wall, end, start, backward passes,
     exchange in them)."""
     columns = (
@@ -360,11 +412,11 @@ def _rows(steps: StepTimes, *, backward_ns: Int | int, exchange_ns: Int | int) -
         backward_ns,
         exchange_ns,
     )
-    rows: Int = np.stack(np.broadcast_arrays(*columns), axis=1)
+    rows: intervals.Int = np.stack(np.broadcast_arrays(*columns), axis=1)
     return rows
 
 
-def _exchange(steps: RankStepTimes) -> Int | int:
+def _exchange(steps: RankStepTimes) -> intervals.Int | int:
     if steps.exchange_ns is None:
         return _UNKNOWN
     exchange = np.nan_to_num(steps.exchange_ns, nan=_UNKNOWN)

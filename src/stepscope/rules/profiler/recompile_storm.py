@@ -9,15 +9,13 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from stepscope.analysis import Series, merge_series
-from stepscope.intervals import Int
+from stepscope import analysis, intervals
 from stepscope.quantities import count_of, duration, percent
 from stepscope.rules.base import NotApplicable
-from stepscope.rules.inputs import RankStepTimes, RuleInputs
+from stepscope.rules.inputs import RankStepTimes, RuleInputs, RuleTrace, imported_steps
 from stepscope.rules.parameters import Count
 from stepscope.rules.samples import sort_series, sort_traces
 from stepscope.rules.templates import PerRankRule, Ranks, RankState, RankStates
-from stepscope.rules.traces import RuleTrace, imported_steps
 
 MAX_LISTED = 200
 """Steps per rank in the details."""
@@ -91,15 +89,15 @@ class _CompilingRank(RankState):
 
 @dataclass(slots=True)
 class _State(RankStates[_CompilingRank, TraceVariants]):
-    pending: dict[str, dict[str | None, Series]] = field(default_factory=dict)
+    pending: dict[str, dict[str | None, analysis.Series]] = field(default_factory=dict)
     """What ranks have compiled in steps that have not ended, by rank: recorded compilations by
     function, and under None stack samples in a compiler. A rank without is not watched."""
 
-    def add(self, rank: str, name: str | None, series: Series) -> None:
+    def add(self, rank: str, name: str | None, series: analysis.Series) -> None:
         """Add compilations of a rank, to be attributed to steps later."""
         pending = self.pending.setdefault(rank, {})
         earlier = [pending[name]] if name in pending else []
-        pending[name] = sort_series(merge_series([*earlier, series]))
+        pending[name] = sort_series(analysis.merge_series([*earlier, series]))
 
 
 class RecompileStorm(PerRankRule[RecompileStormParameters, _CompilingRank, _State]):
@@ -136,9 +134,7 @@ class RecompileStorm(PerRankRule[RecompileStormParameters, _CompilingRank, _Stat
     evidence = ("steps", "operators")
     plots = ("step",)
     missing_in_traces = "the traces have no steps with operators, and no regions of torch.compile"
-
-    def start(self) -> _State:
-        return _State()
+    run_state = _State
 
     def update(self, state: _State, inputs: RuleInputs) -> _State:
         for rank, samples in inputs.compiler_time.items():
@@ -255,16 +251,18 @@ class RecompileStorm(PerRankRule[RecompileStormParameters, _CompilingRank, _Stat
 class _InSteps(NamedTuple):
     """Number and time of compilations by step."""
 
-    calls: Int
-    ns: Int
+    calls: intervals.Int
+    ns: intervals.Int
 
 
-def _take(pending: dict[str | None, Series], name: str | None, steps: RankStepTimes) -> _InSteps:
+def _take(
+    pending: dict[str | None, analysis.Series], name: str | None, steps: RankStepTimes
+) -> _InSteps:
     """Take the compilations that started before the end of the last step, by step."""
     t_ns, ns = pending[name].t_ns, pending[name].value.astype(np.int64)
     first, end = np.searchsorted(t_ns, steps.start_ns), np.searchsorted(t_ns, steps.end_ns)
     cumulative_ns = np.concatenate([[0], np.cumsum(ns)])
-    pending[name] = Series(t_ns[end[-1] :], pending[name].value[end[-1] :])
+    pending[name] = analysis.Series(t_ns[end[-1] :], pending[name].value[end[-1] :])
     return _InSteps(end - first, cumulative_ns[end] - cumulative_ns[first])
 
 

@@ -10,18 +10,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis import PHASES
-from stepscope.intervals import Int
-from stepscope.quantities import count_of, duration, number
-from stepscope.rules.base import NotApplicable
-from stepscope.rules.details import HistogramCounts
-from stepscope.rules.inputs import RuleInputs, scan_indices
+from stepscope import analysis, intervals, quantities
+from stepscope.quantities import count_of, number
+from stepscope.rules import templates
+from stepscope.rules.base import HistogramCounts, NotApplicable, Trigger, last_indices
+from stepscope.rules.inputs import RuleInputs, StepTimes, TracedSteps, scan_indices
 from stepscope.rules.parameters import Choice, Count, Positive
 from stepscope.rules.quantile_sketch import DURATION_GRID, QuantileSketch
-from stepscope.rules.step_phases import add_times, shares_of_total
-from stepscope.rules.templates import PerRankRule, Ranks, RankState, RankStates
-from stepscope.rules.traces import StepTimes, TracedSteps
-from stepscope.rules.trigger import Trigger, last_indices
 
 MIN_STEPS = 100
 """A rank is evaluated once it has more steps than this."""
@@ -40,7 +35,7 @@ class StepOutlierParameters:
 
     stddev: Positive = 3.0
     """A step is an outlier if it takes longer than the mean plus this many standard deviations."""
-    mode: Annotated[str | None, Choice(("TRAIN", *PHASES))] = None
+    mode: Annotated[str | None, Choice(("TRAIN", *analysis.PHASES))] = None
     """Durations to check: whole training steps (None, TRAIN), or one phase of each."""
     n_outliers: Count = 10
     """The rule fires if a rank has more outliers than this."""
@@ -85,7 +80,7 @@ class _LongStep(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class _DurationsOfRank(RankState):
+class _DurationsOfRank(templates.RankState):
     durations: QuantileSketch = field(default_factory=lambda: QuantileSketch(DURATION_GRID))
     longest: dict[int, _LongStep] = field(default_factory=dict)
     """By step number."""
@@ -94,7 +89,9 @@ class _DurationsOfRank(RankState):
     sum: float = 0.0
     squares: float = 0.0
 
-    def count_outliers(self, ends: Int, durations: NDArray[np.float64], deviations: float) -> Int:
+    def count_outliers(
+        self, ends: intervals.Int, durations: NDArray[np.float64], deviations: float
+    ) -> intervals.Int:
         """Add durations, and count the outliers among all steps up to each end index.
 
         Zero if there are too few steps. Sums are continued from step to step, so they do not
@@ -127,7 +124,9 @@ class _DurationsOfRank(RankState):
         """Return the mean plus that many standard deviations, over all steps so far."""
         return self.durations.mean + deviations * self.durations.standard_deviation
 
-    def remember_longest(self, steps: StepTimes, rows: Int, durations: NDArray[np.float64]) -> None:
+    def remember_longest(
+        self, steps: StepTimes, rows: intervals.Int, durations: NDArray[np.float64]
+    ) -> None:
         """Keep the longest steps, with their phases.
 
         Args:
@@ -165,10 +164,10 @@ class _DurationsOfRank(RankState):
         self.longest = dict(ordered[:MAX_REMEMBERED])
 
 
-_State = RankStates[_DurationsOfRank, msgspec.Struct]
+_State = templates.RankStates[_DurationsOfRank, msgspec.Struct]
 
 
-class StepOutlier(PerRankRule[StepOutlierParameters, _DurationsOfRank, _State]):
+class StepOutlier(templates.PerRankRule[StepOutlierParameters, _DurationsOfRank, _State]):
     """Checks whether some steps take much longer than the others.
 
     ## What it checks
@@ -199,9 +198,7 @@ class StepOutlier(PerRankRule[StepOutlierParameters, _DurationsOfRank, _State]):
     evidence = ("steps", "system")
     plots = ("step",)
     missing_in_traces = f"no rank has more than {MIN_STEPS} steps in the traces"
-
-    def start(self) -> _State:
-        return RankStates()
+    run_state = templates.RankStates
 
     def update_traced(self, state: _State, steps: TracedSteps, inputs: RuleInputs) -> None:
         if self.parameters.mode in WHOLE_STEP:
@@ -223,7 +220,7 @@ class StepOutlier(PerRankRule[StepOutlierParameters, _DurationsOfRank, _State]):
         state.trigger.add_scans(inputs, scans[ends[fires]])
         rank.remember_longest(steps, rows, durations)
 
-    def _durations(self, steps: StepTimes) -> Int:
+    def _durations(self, steps: StepTimes) -> intervals.Int:
         mode = self.parameters.mode
         return steps.wall_ns if mode in WHOLE_STEP else steps.phase_ns[str(mode)]
 
@@ -233,7 +230,7 @@ class StepOutlier(PerRankRule[StepOutlierParameters, _DurationsOfRank, _State]):
     def violation_count(self, rank: _DurationsOfRank) -> int:
         return rank.durations.count_above(rank.outlier_bound(self.parameters.stddev))
 
-    def extent(self, state: _State, triggered: Ranks[_DurationsOfRank]) -> Trigger:
+    def extent(self, state: _State, triggered: templates.Ranks[_DurationsOfRank]) -> Trigger:
         """Return the extent of the current outliers; of the longest step if none is left."""
         extent = Trigger()
         for rank in triggered.values():
@@ -253,7 +250,9 @@ class StepOutlier(PerRankRule[StepOutlierParameters, _DurationsOfRank, _State]):
                 self.datapoint_count(state),
             )
 
-    def details(self, state: _State, ranks: Ranks[_DurationsOfRank]) -> StepOutlierDetails:
+    def details(
+        self, state: _State, ranks: templates.Ranks[_DurationsOfRank]
+    ) -> StepOutlierDetails:
         return StepOutlierDetails(
             mode=self.parameters.mode,
             ranks={name: self._rank_details(rank) for name, rank in ranks.items()},
@@ -264,7 +263,7 @@ class StepOutlier(PerRankRule[StepOutlierParameters, _DurationsOfRank, _State]):
         outliers = {n: step for n, step in sorted(rank.longest.items()) if step.duration_ns > bound}
         phase_ns: dict[str, int] = {}
         for step in outliers.values():
-            add_times(phase_ns, step.phase_ns)
+            templates.add_times(phase_ns, step.phase_ns)
         high, p99, p95, p50, low = durations.quantiles([1, 0.99, 0.95, 0.5, 0])
         return RankDurations(
             step_count=rank.step_count,
@@ -278,17 +277,20 @@ class StepOutlier(PerRankRule[StepOutlierParameters, _DurationsOfRank, _State]):
             p50_s=p50 / 1e9,
             min_s=low / 1e9,
             outlier_steps=list(outliers),
-            outlier_phase_share_ratio=shares_of_total(phase_ns),
+            outlier_phase_share_ratio=templates.shares_of_total(phase_ns),
             normal_steps_histogram=_histogram(durations, bound),
         )
 
     def sentences(
-        self, state: _State, ranks: Ranks[_DurationsOfRank], triggered: Ranks[_DurationsOfRank]
+        self,
+        state: _State,
+        ranks: templates.Ranks[_DurationsOfRank],
+        triggered: templates.Ranks[_DurationsOfRank],
     ) -> Iterable[str]:
         described = ranks if len(ranks) <= MAX_DESCRIBED_RANKS else triggered
         for name, rank in self.details(state, described).ranks.items():
             mean, bound, deviation = (
-                duration(seconds * 1e9)
+                quantities.duration(seconds * 1e9)
                 for seconds in (rank.mean_s, rank.threshold_s, rank.standard_deviation_s)
             )
             yield (

@@ -10,14 +10,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.intervals import Int
-from stepscope.quantities import duration
+from stepscope import intervals, quantities
 from stepscope.rules.base import NotApplicable
-from stepscope.rules.inputs import RuleInputs
+from stepscope.rules.inputs import RuleInputs, StepTimes, TracedSteps
 from stepscope.rules.parameters import Count, Positive
 from stepscope.rules.templates import PerRankRule, Ranks, RankState, RankStates
 from stepscope.rules.threshold_text import change_beside
-from stepscope.rules.traces import StepTimes, TracedSteps
 
 BLOCK = 5
 """Steps whose median is one observation, so that a single slow step is none."""
@@ -76,11 +74,11 @@ def _empty(shape: tuple[int, ...] = (0,), dtype: type = np.int64) -> Any:
 
 @dataclass(slots=True, kw_only=True)
 class _ObservedRank(RankState):
-    pending: Int = field(default_factory=lambda: _empty((0, 4)))
+    pending: intervals.Int = field(default_factory=lambda: _empty((0, 4)))
     """Rows of (number, wall, end, start) of an incomplete block."""
     medians: NDArray[np.float64] = field(default_factory=lambda: _empty(dtype=np.float64))
     """Observations since the last change: the `recent` latest and up to `MAX_BEFORE` before."""
-    first_steps: Int = field(default_factory=lambda: _empty((0, 3)))
+    first_steps: intervals.Int = field(default_factory=lambda: _empty((0, 3)))
     """Number, end and start of the first step of each observation."""
     changes: list[StepTimeChange] = field(default_factory=list)
 
@@ -117,9 +115,7 @@ class StepTimeRegression(PerRankRule[StepTimeRegressionParameters, _ObservedRank
     evidence = ("steps", "system")
     plots = ("step",)
     missing_in_traces = "the traces have too few steps to show a lasting change"
-
-    def start(self) -> _State:
-        return RankStates()
+    run_state = RankStates
 
     def update_traced(self, state: _State, steps: TracedSteps, inputs: RuleInputs) -> None:
         self.update_rank(state, steps.times, inputs)
@@ -209,7 +205,9 @@ class StepTimeRegression(PerRankRule[StepTimeRegressionParameters, _ObservedRank
     ) -> Iterable[str]:
         for name, rank in triggered.items():
             for change in rank.changes[:SENTENCES_PER_RANK]:
-                before, after = (duration(s * 1e9) for s in (change.before_s, change.after_s))
+                before, after = (
+                    quantities.duration(s * 1e9) for s in (change.before_s, change.after_s)
+                )
                 slowdown = change_beside(change.slower_percent / 100, self.parameters.threshold)
                 yield (
                     f"{name}: from step {change.step}, step time is {after} instead of {before} "
@@ -244,9 +242,9 @@ def _change(step: int, t_ns: int, before_ns: float, after_ns: float) -> StepTime
     )
 
 
-def _rows(steps: StepTimes, patience: int) -> Int:
+def _rows(steps: StepTimes, patience: int) -> intervals.Int:
     is_included = ~steps.profiled & (steps.number >= patience)
     columns = (steps.number, steps.wall_ns, steps.end_ns, steps.start_ns)
     rows = np.stack(columns, axis=1)
-    included: Int = rows[is_included]
+    included: intervals.Int = rows[is_included]
     return included

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 import numpy as np
 
-from stepscope.analysis import Device, Series
-from stepscope.quantities import percent
+from stepscope import analysis, quantities
+from stepscope.rules.base import Trigger, last_indices
 from stepscope.rules.inputs import RuleInputs, scan_indices
 from stepscope.rules.parameters import Count, Percentage
-from stepscope.rules.rolling_window import RollingWindow, is_in_window, rolling_sums
-from stepscope.rules.samples import NO_SAMPLES_IN_TRACES, device_series
+from stepscope.rules.samples import (
+    NO_SAMPLES_IN_TRACES,
+    RollingWindow,
+    device_series,
+    is_in_window,
+    rolling_sums,
+)
 from stepscope.rules.templates import Devices, DeviceState, PerDeviceRule
 from stepscope.rules.threshold_text import share_beside
-from stepscope.rules.trigger import Trigger, last_indices
 
 THERMAL = 0x20 | 0x40
 """NVML's throttle reasons for temperature: software and hardware slowdown."""
@@ -88,19 +93,22 @@ class ThermalThrottling(PerDeviceRule[ThermalThrottlingParameters, _ThrottlingSt
     plots = ("gpu_temperature_celsius", "gpu_sm_clock_megahertz")
     missing_in_traces = NO_SAMPLES_IN_TRACES
     missing = "no GPU reports throttle reasons (gpu_throttle_reasons)"
+    samples = staticmethod(partial(device_series, metric="gpu_throttle_reasons"))
+    details_type = ThermalThrottlingDetails
 
     @property
     def patience_count(self) -> int:
         return self.parameters.window - 1
 
-    def samples(self, inputs: RuleInputs) -> Mapping[Device, Series]:
-        return device_series(inputs, "gpu_throttle_reasons")
-
     def new_device(self) -> _ThrottlingState:
         return _ThrottlingState(window=RollingWindow(self.parameters.window))
 
     def update_device(
-        self, device: _ThrottlingState, series: Series, inputs: RuleInputs, trigger: Trigger
+        self,
+        device: _ThrottlingState,
+        series: analysis.Series,
+        inputs: RuleInputs,
+        trigger: Trigger,
     ) -> None:
         p = self.parameters
         reasons = series.value.astype(np.int64)
@@ -123,16 +131,11 @@ class ThermalThrottling(PerDeviceRule[ThermalThrottlingParameters, _ThrottlingSt
         t_ns = in_window[in_window[:, 0] > 0, 1]
         trigger.cover(t_ns, t_ns)
 
-    def details(self, devices: Devices[_ThrottlingState]) -> ThermalThrottlingDetails:
-        return ThermalThrottlingDetails(
-            gpus={
-                str(name): ThrottlingDetails(
-                    sample_count=gpu.datapoint_count,
-                    thermal_percent_of_samples=100 * gpu.violation_count / gpu.datapoint_count,
-                    power_percent_of_samples=100 * gpu.capped_count / gpu.datapoint_count,
-                )
-                for name, gpu in devices.items()
-            }
+    def details_of(self, device: _ThrottlingState) -> ThrottlingDetails:
+        return ThrottlingDetails(
+            sample_count=device.datapoint_count,
+            thermal_percent_of_samples=100 * device.violation_count / device.datapoint_count,
+            power_percent_of_samples=100 * device.capped_count / device.datapoint_count,
         )
 
     def sentences(
@@ -140,7 +143,7 @@ class ThermalThrottling(PerDeviceRule[ThermalThrottlingParameters, _ThrottlingSt
     ) -> Iterable[str]:
         p = self.parameters
         for name, gpu in triggered.items():
-            share = percent(gpu.violation_count / gpu.datapoint_count, 1)
+            share = quantities.percent(gpu.violation_count / gpu.datapoint_count, 1)
             samples = f"{p.window} consecutive samples"
             yield (
                 f"{name.gpu_label}: thermally throttled in up to "

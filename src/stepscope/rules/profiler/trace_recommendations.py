@@ -1,29 +1,23 @@
-"""Recommendations of the TensorBoard plugin of PyTorch's profiler."""
+"""Recommendations of the TensorBoard plugin of PyTorch's profiler.
+
+Copies between host and device through pageable memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
 
-from stepscope.analysis import (
-    DATA_PARTS,
-    OVERHEAD_PARTS,
-    PART_NAMES,
-    is_host_communication,
-    is_narrow_communication,
-)
+from stepscope import analysis, quantities, schema
 from stepscope.quantities import memory, percent
-from stepscope.rules.base import IncrementalRule, NotApplicable
-from stepscope.rules.inputs import RuleInputs
+from stepscope.rules.base import IncrementalRule, NotApplicable, Trigger
+from stepscope.rules.inputs import RuleInputs, RuleTrace, TracedGpu, TracedSteps
 from stepscope.rules.parameters import Percentage, Positive
-from stepscope.rules.samples import sort_traces
+from stepscope.rules.samples import NO_DEVICE_WORK_IN_TRACES, sort_traces
 from stepscope.rules.templates import TraceResults
 from stepscope.rules.threshold_text import share_beside
-from stepscope.rules.traces import RuleTrace, TracedGpu, TracedSteps
-from stepscope.rules.trigger import Trigger
-from stepscope.schema import Finding
 
 MIN_CAUSE_SHARE = 0.1
 """Share of step time from which a part is the cause of low GPU utilization."""
@@ -118,9 +112,7 @@ class TraceRecommendations(IncrementalRule[TraceRecommendationsParameters, _Stat
     evidence = ("steps", "gpu-metrics", "memory")
     plots = ("step",)
     missing_in_traces = "the traces contain no time"
-
-    def start(self) -> _State:
-        return _State()
+    run_state = _State
 
     def update(self, state: _State, inputs: RuleInputs) -> _State:
         for trace in sort_traces(inputs):
@@ -130,7 +122,7 @@ class TraceRecommendations(IncrementalRule[TraceRecommendationsParameters, _Stat
                 state.traces.add(trace, advice, fires=fires, inputs=inputs, trigger=state.trigger)
         return state
 
-    def decide(self, state: _State) -> Finding | None:
+    def decide(self, state: _State) -> schema.Finding | None:
         traces = state.traces
         if not traces.details:
             raise NotApplicable("no trace of the framework's profiler")
@@ -193,9 +185,13 @@ class TraceRecommendations(IncrementalRule[TraceRecommendationsParameters, _Stat
             )
         capabilities = [gpu.compute_capability or 0.0 for gpu in trace.gpus]
         supports_nccl = any(value >= self.parameters.nccl_capability for value in capabilities)
-        uses_nccl = any(is_narrow_communication(name) for name in (*names, *trace.device_ns))
+        uses_nccl = any(
+            analysis.is_narrow_communication(name) for name in (*names, *trace.device_ns)
+        )
         if _DISTRIBUTED in names and supports_nccl and not uses_nccl:
-            backend = "another backend" if any(map(is_host_communication, names)) else "no NCCL"
+            backend = (
+                "another backend" if any(map(analysis.is_host_communication, names)) else "no NCCL"
+            )
             yield f"DistributedDataParallel runs with {backend}: choose the backend nccl."
 
     def _advise_on_communication(self, figures: TraceAdvice) -> Iterator[str]:
@@ -251,7 +247,7 @@ def _name(gpu: TracedGpu) -> str:
 
 def _explain_idle(steps: TracedSteps) -> str:
     """Give the advice on a GPU with little work, by what the step waits for most."""
-    parts = (*DATA_PARTS, "communication", "waiting", *OVERHEAD_PARTS)
+    parts = (*analysis.DATA_PARTS, "communication", "waiting", *analysis.OVERHEAD_PARTS)
     waits = {part: steps.share([part]) for part in parts}
     largest = max(waits, key=lambda part: waits[part])
     share = waits[largest]
@@ -264,7 +260,124 @@ def _explain_idle(steps: TracedSteps) -> str:
             f"; the host runs no operator for {percent(share)} of step time: a device that waits "
             "for requests needs more of them."
         )
-    cause = f"; {PART_NAMES[largest]} takes {percent(share)} of step time"
-    if largest in OVERHEAD_PARTS:
+    cause = f"; {analysis.PART_NAMES[largest]} takes {percent(share)} of step time"
+    if largest in analysis.OVERHEAD_PARTS:
         return f"{cause}: make the host faster first (FrameworkOverhead), then try a larger batch."
     return f"{cause}, and a larger batch does not change that: shorten it first."
+
+
+HOST_COPIES = ("HtoD", "DtoH")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageableCopiesParameters:
+    """Threshold of unpinned copies."""
+
+    threshold: Percentage = 2.0
+    """The rule fires if pageable copies take more of a trace's device time (%) than this."""
+
+
+class TraceCopies(msgspec.Struct, frozen=True, kw_only=True):
+    """Pageable copies in one trace."""
+
+    rank: str = ""
+    pageable_share_ratio: float = 0.0
+    """Share of the time from the first device work to the last."""
+    pageable_count: int = 0
+    pageable_bytes: int | None = None
+    """None if the trace does not record sizes."""
+
+
+class PageableCopiesDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """Pageable copies by trace."""
+
+    recordings: dict[str, TraceCopies] = {}
+
+
+@dataclass(slots=True)
+class _CopiesState:
+    traces: TraceResults[TraceCopies] = field(default_factory=TraceResults)
+    trigger: Trigger = field(default_factory=Trigger)
+
+
+class PageableCopies(IncrementalRule[PageableCopiesParameters, _CopiesState]):
+    """Checks whether copies between host and device use pageable memory.
+
+    ## What it checks
+    In each trace of the framework's profiler, the duration of copies between pageable host memory
+    and a device, as a share of the time from the first device work to the last. A share above
+    `threshold` is a violation; datapoints are traces with device work.
+
+    ## Why it matters
+    The driver first copies pageable memory to a pinned buffer. That is slower, blocks the calling
+    thread, and cannot overlap with computation.
+
+    ## What to do
+    Use DataLoader(pin_memory=True) and .to(device, non_blocking=True). Allocate staging buffers
+    once with pin_memory().
+
+    ## Where the numbers differ from SageMaker Debugger's
+    Debugger has no such rule; its Dataloader report only looks at the setting of pin_memory.
+    """
+
+    topic = "data loading"
+    parameters_type = PageableCopiesParameters
+    recommendation = "Use DataLoader(pin_memory=True) and .to(device, non_blocking=True)."
+    evidence = ("activity",)
+    plots = ("step", "h2d")
+    missing_in_traces = NO_DEVICE_WORK_IN_TRACES
+    run_state = _CopiesState
+
+    def update(self, state: _CopiesState, inputs: RuleInputs) -> _CopiesState:
+        for trace in sort_traces(inputs):
+            copies = _pageable_copies(trace)
+            if copies is not None:
+                fires = 100 * copies.pageable_share_ratio > self.parameters.threshold
+                state.traces.add(trace, copies, fires=fires, inputs=inputs, trigger=state.trigger)
+        return state
+
+    def decide(self, state: _CopiesState) -> schema.Finding | None:
+        traces = state.traces
+        if not traces.details:
+            raise NotApplicable(
+                "no trace with device work",
+                advice="record a window with `stepscope run --start-step N -- CMD` or, while the "
+                "job runs, `stepscope capture RUN`",
+            )
+        return self.finding(
+            triggered=state.trigger,
+            violations=len(traces.triggered),
+            datapoints=len(traces.details),
+            details=PageableCopiesDetails(recordings=traces.details),
+            sentences=self._sentences(traces),
+            ranks=traces.triggered.values(),
+        )
+
+    def _sentences(self, traces: TraceResults[TraceCopies]) -> Iterable[str]:
+        for name in traces.triggered:
+            copies = traces.details[name]
+            share = share_beside(
+                copies.pageable_share_ratio, "device time", self.parameters.threshold
+            )
+            copied = quantities.count_of(copies.pageable_count, "pageable copy", "pageable copies")
+            verb = "takes" if copies.pageable_count == 1 else "take"
+            yield f"Trace {name}: {copied} {verb} {share}."
+
+
+def _pageable_copies(trace: RuleTrace) -> TraceCopies | None:
+    """Return the pageable copies of a trace; None without device work."""
+    time = trace.gpu_time
+    if time is None or not time.total_ns:
+        return None
+    pageable = [
+        copies
+        for copies in trace.copies
+        if copies.direction in HOST_COPIES and "pageable" in {copies.source, copies.target}
+    ]
+    sizes = [copies.moved_bytes for copies in pageable if copies.moved_bytes is not None]
+    return TraceCopies(
+        rank=trace.rank,
+        pageable_share_ratio=sum(copies.total_ns for copies in pageable) / time.total_ns,
+        pageable_count=sum(copies.count for copies in pageable),
+        pageable_bytes=sum(sizes) if sizes else None,
+    )

@@ -11,14 +11,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis import Float, TensorSeries
-from stepscope.intervals import Int
+from stepscope import analysis, intervals, schema
 from stepscope.quantities import count, count_of
-from stepscope.rules.base import IncrementalRule, NotRecorded
+from stepscope.rules.base import IncrementalRule, NotRecorded, Trigger
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Regex, Text
-from stepscope.rules.trigger import Trigger
-from stepscope.schema import Finding
 
 NO_TENSORS = "no tensors were recorded"
 TENSOR_ADVICE = "run the job with `--tensors weights,gradients,losses`"
@@ -39,7 +36,9 @@ class TensorParameters:
     """Regular expression that is searched for in names. With `collection_names`, tensors of either
     are judged."""
 
-    def selects(self, series: TensorSeries, default_collections: Collection[str] = ()) -> bool:
+    def selects(
+        self, series: analysis.TensorSeries, default_collections: Collection[str] = ()
+    ) -> bool:
         """Return True for a tensor of these names, or where none is given, of the default ones."""
         names, regex = self.collection_names, self.tensor_regex
         if not names and not regex:
@@ -131,8 +130,9 @@ class PerTensorRule(IncrementalRule[P, TensorStates[S]], Generic[P, S]):
     missing: ClassVar[str] = NO_TENSORS
     advice: ClassVar[str] = TENSOR_ADVICE
     missing_in_traces = "imported traces have no statistics of tensors"
+    run_state = TensorStates
 
-    def judge(self, tensor: S, series: TensorSeries) -> tuple[Float, Mask]:
+    def judge(self, tensor: S, series: analysis.TensorSeries) -> tuple[analysis.Float, Mask]:
         """Return the value that is judged at each row, and which rows violate the condition."""
         raise NotImplementedError
 
@@ -144,12 +144,9 @@ class PerTensorRule(IncrementalRule[P, TensorStates[S]], Generic[P, S]):
         """Describe the value of a violation, after the name of the tensor and a colon."""
         raise NotImplementedError
 
-    def selects(self, series: TensorSeries) -> bool:
+    def selects(self, series: analysis.TensorSeries) -> bool:
         """Return True for a tensor that the rule judges."""
         return self.parameters.selects(series, self.default_collections)
-
-    def start(self) -> TensorStates[S]:
-        return TensorStates()
 
     def update(self, state: TensorStates[S], inputs: RuleInputs) -> TensorStates[S]:
         for series in inputs.tensors:
@@ -175,7 +172,7 @@ class PerTensorRule(IncrementalRule[P, TensorStates[S]], Generic[P, S]):
                 state.trigger.cover(series.t_ns[rows], series.t_ns[rows])
         return state
 
-    def decide(self, state: TensorStates[S]) -> Finding | None:
+    def decide(self, state: TensorStates[S]) -> schema.Finding | None:
         tensors = list(state.tensors.values())
         if not tensors:
             raise NotRecorded(self.missing, advice=self.advice)
@@ -219,7 +216,7 @@ def describe_first(tensors: Sequence[T], describe: Callable[[T], str]) -> list[s
     return sentences
 
 
-def count_in_row(holds: Mask, before: int) -> Int:
+def count_in_row(holds: Mask, before: int) -> intervals.Int:
     """Return for each row how many rows in a row, up to it, fulfil a condition.
 
     Args:
@@ -228,7 +225,7 @@ def count_in_row(holds: Mask, before: int) -> Int:
     """
     row = np.arange(len(holds))
     last_failure = np.maximum.accumulate(np.where(holds, -1, row))
-    counts: Int = np.where(last_failure < 0, before + row + 1, row - last_failure)
+    counts: intervals.Int = np.where(last_failure < 0, before + row + 1, row - last_failure)
     return counts
 
 
@@ -255,15 +252,17 @@ def _finite(value: float) -> float | None:
 class StatelessTensorRule(PerTensorRule[P, TensorState], Generic[P]):
     """Judges each recorded step of a tensor by itself."""
 
-    def judge(self, tensor: TensorState, series: TensorSeries) -> tuple[Float, Mask]:
+    def judge(
+        self, tensor: TensorState, series: analysis.TensorSeries
+    ) -> tuple[analysis.Float, Mask]:
         values = self.value(series)
         with np.errstate(invalid="ignore"):
             return values, self.violates(values)
 
-    def value(self, series: TensorSeries) -> Float:
+    def value(self, series: analysis.TensorSeries) -> analysis.Float:
         """Return the judged value at each row; NaN where it is unknown."""
         raise NotImplementedError
 
-    def violates(self, values: Float) -> Mask:
+    def violates(self, values: analysis.Float) -> Mask:
         """Return which values violate the condition; an unknown one does not."""
         raise NotImplementedError

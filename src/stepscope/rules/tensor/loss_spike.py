@@ -1,25 +1,23 @@
-"""Single losses far above the ones before."""
+"""Single losses far above the ones before.
+
+Gradients that have grown by the time of a loss, against their own records before.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from stepscope.analysis import Float, LoggedScalars
-from stepscope.quantities import count, count_of, multiple, number
+from stepscope import analysis, intervals, quantities
+from stepscope.quantities import count, number
 from stepscope.rules.base import require_more_than
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Count, Positive
-from stepscope.rules.tensor.gradient_growth import (
-    DEVIATIONS_PER_MEDIAN,
-    PREFIX,
-    GradientGrowth,
-    GradientRecords,
-    Limits,
-)
+from stepscope.rules.tensor.base import Mask
 from stepscope.rules.tensor.losses import (
     LossParameters,
     LossResult,
@@ -28,6 +26,148 @@ from stepscope.rules.tensor.losses import (
     LossViolation,
     PerLossRule,
 )
+
+PREFIX = "gradient/"
+"""Start of the names of gradients."""
+DEVIATIONS_PER_MEDIAN = 1.4826
+"""Standard deviation of a normal distribution per median absolute deviation."""
+MIN_RECORDS = 10
+"""Records before a record that it can be compared with."""
+
+
+class GradientGrowth(msgspec.Struct, frozen=True, kw_only=True):
+    """Gradient that grew first, before a loss or in its step."""
+
+    record: int = 0
+    """Record of the loss."""
+    step: int = 0
+    """Recorded step at which the gradient grew."""
+    tensor: str = ""
+    """Gradient; of several at one step, the one that grew most."""
+    ratio: float | None = None
+    """Its norm, as a multiple of the median before; null if elements are NaN or infinite, or the
+    median is zero."""
+    others_count: int = 0
+    """Further gradients that grew at that step."""
+
+
+class Limits(NamedTuple):
+    """Limits of what counts as growth; see LossSpike."""
+
+    window: int
+    deviations: float
+    factor: float
+
+
+@dataclass(slots=True)
+class _Gradient:
+    """Latest records of one gradient."""
+
+    step: intervals.Int = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    t_ns: intervals.Int = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    norm: analysis.Float = field(default_factory=lambda: np.empty(0))
+    is_broken: Mask = field(default_factory=lambda: np.empty(0, dtype=np.bool_))
+    """True where elements are NaN or infinite; the norm is of the others."""
+
+
+class _Growth(NamedTuple):
+    step: int
+    size: float
+    """Norm as a multiple of the median before; infinite if that is no number."""
+    tensor: str
+
+
+@dataclass(slots=True)
+class GradientRecords:
+    """Latest records of the gradients of one process."""
+
+    gradients: dict[str, _Gradient] = field(default_factory=dict)
+
+    def add(self, series: analysis.TensorSeries) -> None:
+        """Add new records of a gradient."""
+        gradient = self.gradients.setdefault(series.name, _Gradient())
+        broken = series.reduction("nan_count") + series.reduction("infinite_count") > 0
+        gradient.step = np.concatenate([gradient.step, series.step])
+        gradient.t_ns = np.concatenate([gradient.t_ns, series.t_ns])
+        gradient.norm = np.concatenate([gradient.norm, series.reduction("l2")])
+        gradient.is_broken = np.concatenate([gradient.is_broken, broken])
+
+    def trim(self, record_count: int) -> None:
+        """Forget all but the latest records."""
+        for gradient in self.gradients.values():
+            gradient.step = gradient.step[-record_count:]
+            gradient.t_ns = gradient.t_ns[-record_count:]
+            gradient.norm = gradient.norm[-record_count:]
+            gradient.is_broken = gradient.is_broken[-record_count:]
+
+    def has_later_than_next(self, t_ns: int) -> bool:
+        """Return True if there are records at more than one time from a time on."""
+        times = {t for g in self.gradients.values() for t in g.t_ns[g.t_ns >= t_ns][:2].tolist()}
+        return len(times) > 1
+
+    def find_first(
+        self, limits: Limits, *, record: int, t_ns: int, next_ns: int | None
+    ) -> GradientGrowth | None:
+        """Find the gradient that grew first; None if none had grown by the end of the step.
+
+        A gradient counts if its last record up to then is larger than usual; it has grown at the
+        first of the records in a row, up to that one, that are.
+
+        Args:
+            limits: limits of what counts as growth.
+            record: number of the loss.
+            t_ns: time of the loss.
+            next_ns: time of the next value of the loss; None if there is none.
+        """
+        growths = [
+            growth
+            for name, gradient in self.gradients.items()
+            if (growth := _find_growth(name, gradient, limits, t_ns, next_ns)) is not None
+        ]
+        if not growths:
+            return None
+        step = min(growth.step for growth in growths)
+        first = [growth for growth in growths if growth.step == step]
+        largest = max(first, key=lambda growth: growth.size)
+        return GradientGrowth(
+            record=record,
+            step=step,
+            tensor=largest.tensor,
+            ratio=largest.size if np.isfinite(largest.size) else None,
+            others_count=len(first) - 1,
+        )
+
+
+def _find_growth(
+    name: str, gradient: _Gradient, limits: Limits, t_ns: int, next_ns: int | None
+) -> _Growth | None:
+    # The gradients of the step of a loss are recorded after it.
+    end = int(np.searchsorted(gradient.t_ns, t_ns))
+    if end < len(gradient.t_ns) and (next_ns is None or gradient.t_ns[end] < next_ns):
+        end += 1
+    growth = None
+    for row in range(end - 1, max(MIN_RECORDS, end - limits.window) - 1, -1):
+        size = _measure(gradient, row, limits)
+        if size is None:
+            break
+        growth = _Growth(int(gradient.step[row]), size, name)
+    return growth
+
+
+def _measure(gradient: _Gradient, row: int, limits: Limits) -> float | None:
+    """Return the norm at a row as a multiple of the median before; None if it has not grown."""
+    before = gradient.norm[max(0, row - limits.window) : row]
+    before = before[np.isfinite(before)]
+    if len(before) < MIN_RECORDS:
+        return None
+    if gradient.is_broken[row]:
+        return np.inf
+    value, median = float(gradient.norm[row]), float(np.median(before))
+    deviation = DEVIATIONS_PER_MEDIAN * float(np.median(np.abs(before - median)))
+    if value - median > limits.deviations * deviation and value > limits.factor * median:
+        return value / median if median > 0 else np.inf
+    return None
+
 
 MAX_EXPLAINED = 20
 """Spikes of a loss for which the gradient that grew first is looked for."""
@@ -70,7 +210,7 @@ class Spike:
 class SpikingLoss(LossState):
     """State of a loss, with its latest values."""
 
-    latest: Float = field(default_factory=lambda: np.empty(0))
+    latest: analysis.Float = field(default_factory=lambda: np.empty(0))
     spikes: list[Spike] = field(default_factory=list)
     explained_count: int = 0
     """Spikes whose step is over, so that its gradients are known."""
@@ -114,9 +254,7 @@ class LossSpike(PerLossRule[LossSpikeParameters, SpikingLoss]):
     parameters_type = LossSpikeParameters
     state_type = SpikingLoss
     recommendation = "Clip gradients or lower the learning rate, and check the batch's samples."
-
-    def start(self) -> SpikeStates:
-        return SpikeStates()
+    run_state = SpikeStates
 
     def update(self, state: LossStates[SpikingLoss], inputs: RuleInputs) -> LossStates[SpikingLoss]:
         state = super().update(state, inputs)
@@ -144,7 +282,7 @@ class LossSpike(PerLossRule[LossSpikeParameters, SpikingLoss]):
             loss.explained_count += 1
         return True
 
-    def judge(self, loss: SpikingLoss, series: LoggedScalars) -> list[LossViolation]:
+    def judge(self, loss: SpikingLoss, series: analysis.LoggedScalars) -> list[LossViolation]:
         if loss.spikes and loss.spikes[-1].next_ns is None:
             loss.spikes[-1].next_ns = int(series.t_ns[0])
         violations = self._find_spikes(loss, series)
@@ -165,7 +303,9 @@ class LossSpike(PerLossRule[LossSpikeParameters, SpikingLoss]):
             if growth is not None:
                 yield f"{loss.name}, record {count(growth.record)}: {_describe_growth(growth)}."
 
-    def _find_spikes(self, loss: SpikingLoss, series: LoggedScalars) -> list[LossViolation]:
+    def _find_spikes(
+        self, loss: SpikingLoss, series: analysis.LoggedScalars
+    ) -> list[LossViolation]:
         window = self.parameters.window
         values = np.concatenate([loss.latest, series.value])
         latest_count = len(loss.latest)
@@ -197,7 +337,7 @@ class LossSpike(PerLossRule[LossSpikeParameters, SpikingLoss]):
     def describe(self, loss: SpikingLoss, violation: LossViolation) -> str:
         return (
             f"{number(violation.value)} at record {count(violation.record)}, "
-            f"{multiple(violation.value / violation.reference)} the median of the "
+            f"{quantities.multiple(violation.value / violation.reference)} the median of the "
             f"{count(self.parameters.window)} values before"
             if violation.reference > 0
             else f"{number(violation.value)} at record {count(violation.record)} after a median of "
@@ -210,8 +350,8 @@ def _describe_growth(growth: GradientGrowth) -> str:
     if growth.ratio is None:
         size = "its norm became infinite, NaN or larger than zero"
     else:
-        size = f"its norm was {multiple(growth.ratio)} the median before"
+        size = f"its norm was {quantities.multiple(growth.ratio)} the median before"
     if growth.others_count:
-        size += f", and {count_of(growth.others_count, 'other')} grew too"
+        size += f", and {quantities.count_of(growth.others_count, 'other')} grew too"
     name = growth.tensor.removeprefix(PREFIX)
     return f"the gradient of {name} grew first, at step {growth.step}: {size}"

@@ -1,22 +1,24 @@
-"""Losses among the logged values, and base of the rules that judge each of them by itself."""
+"""Losses among the logged values, and base of the rules that judge each of them by itself.
+
+Losses that no longer decrease.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from statistics import fmean, pstdev
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 import numpy as np
 
-from stepscope.analysis import LoggedScalars
-from stepscope.quantities import count_of
-from stepscope.rules.base import IncrementalRule, NotRecorded
+from stepscope import analysis, quantities, schema
+from stepscope.quantities import count
+from stepscope.rules.base import IncrementalRule, NotRecorded, Trigger, require_more_than
 from stepscope.rules.inputs import RuleInputs
-from stepscope.rules.parameters import Regex
-from stepscope.rules.trigger import Trigger
-from stepscope.schema import Finding
+from stepscope.rules.parameters import Count, NotNegative, Regex
 
 NO_LOSSES = "no loss was recorded"
 LOSS_ADVICE = "run the job with `--tensors losses`, or log it with stepscope.scalar('loss', loss)"
@@ -137,12 +139,16 @@ class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
     topic = "losses"
     state_type: ClassVar[type[Any]]
     """Class of the state of one loss."""
+    prefixes: ClassVar[tuple[str, ...]] = ()
+    """Beginnings of the names that are judged unless the user gives an expression; by default
+    losses."""
     evidence = ("tensors",)
     missing: ClassVar[str] = NO_LOSSES
     advice: ClassVar[str] = LOSS_ADVICE
     missing_in_traces = "imported traces have no losses"
+    run_state = LossStates
 
-    def judge(self, loss: S, series: LoggedScalars) -> list[LossViolation]:
+    def judge(self, loss: S, series: analysis.LoggedScalars) -> list[LossViolation]:
         """Return the violations in new values, all of which are finite."""
         raise NotImplementedError
 
@@ -150,15 +156,14 @@ class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
         """Describe the first violation of a loss, as a sentence without a full stop."""
         raise NotImplementedError
 
-    def selects(self, series: LoggedScalars) -> bool:
+    def selects(self, series: analysis.LoggedScalars) -> bool:
         """Return True for a series that the rule judges."""
+        if self.prefixes and self.parameters.tensor_regex is None:
+            return series.name.startswith(self.prefixes)
         return self.parameters.selects(series.name)
 
     def require_enough(self, losses: list[S]) -> None:
         """Raise NotApplicable unless there are enough values for a decision."""
-
-    def start(self) -> LossStates[S]:
-        return LossStates()
 
     def update(self, state: LossStates[S], inputs: RuleInputs) -> LossStates[S]:
         for series in inputs.scalars:
@@ -178,7 +183,7 @@ class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
             state.trigger.cover(t_ns, t_ns)
         return state
 
-    def decide(self, state: LossStates[S]) -> Finding | None:
+    def decide(self, state: LossStates[S]) -> schema.Finding | None:
         losses = list(state.losses.values())
         if not losses:
             raise NotRecorded(self.missing, advice=self.advice)
@@ -206,8 +211,130 @@ class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
         """Describe the losses on which the rule fired."""
         for loss in fired:
             more = (
-                f"; {count_of(loss.violation_count - 1, 'more time')} later"
+                f"; {quantities.count_of(loss.violation_count - 1, 'more time')} later"
                 if loss.violation_count > 1
                 else ""
             )
             yield f"{loss.name}: {self.describe(loss, loss.violations[0])}{more}."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossNotDecreasingParameters(LossParameters):
+    """Length and size of the expected decrease."""
+
+    num_steps: Count = 10
+    """Recorded values per comparison."""
+    diff_percent: NotNegative = 0.1
+    """The rule fires if the loss decreases by less than this (%)."""
+    patience: Count = 3
+    """Comparisons in a row without a decrease."""
+    increase_threshold_percent: NotNegative = 5.0
+    """An increase above this (%) is called one."""
+
+
+class DecreasingLoss(LossResult, frozen=True, kw_only=True):
+    """Results for one loss, with its decrease over the whole time."""
+
+    first_mean: float | None = None
+    """Mean of the first `num_steps` values; null before there are twice as many."""
+    last_mean: float | None = None
+    """Mean of the last quarter of the values."""
+    last_deviation: float = 0.0
+    """Standard deviation of the means of `num_steps` values in that quarter."""
+
+    @property
+    def has_decreased(self) -> bool:
+        """True if the loss is lower at the end than at the start by more than two standard
+        deviations, or that is not known yet."""
+        if self.first_mean is None or self.last_mean is None:
+            return True
+        return self.last_mean < self.first_mean - 2 * self.last_deviation
+
+
+@dataclass(slots=True, kw_only=True)
+class ComparedLoss(LossState):
+    """State of a loss, with the means so far and the sum since."""
+
+    means: list[float] = field(default_factory=list)
+    lowest: float = 0.0
+    """Mean that the next ones are compared with."""
+    in_row: int = 0
+    """Latest means that were not lower."""
+    total: float = 0.0
+    count: int = 0
+
+
+class LossNotDecreasing(PerLossRule[LossNotDecreasingParameters, ComparedLoss]):
+    """Checks whether a loss goes on decreasing.
+
+    ## What it checks
+    For each loss, the mean of each `num_steps` recorded values and the lowest of those before. The
+    rule fires if `patience` means in a row are not lower by `diff_percent`; a loss that has risen
+    by more than `increase_threshold_percent` is said to increase. Datapoints are recorded values,
+    violations means with which the condition holds. It needs `num_steps` values for each mean. The
+    second verdict counts the rule only if the loss is no lower in its last quarter than at the
+    start: at the end of a training the means vary by chance.
+
+    ## Why it matters
+    A loss that stays where it is learns nothing more: each further step costs the same and brings
+    nothing. At the end of a training that is a reason to stop.
+
+    ## What to do
+    At the start of a training: check the learning rate, the labels and the loss function, and
+    whether all parameters are in the optimizer. Later: lower the learning rate, or stop.
+
+    ## Where the numbers differ from SageMaker Debugger's
+    Debugger compares single values, `num_steps` steps apart, and fires on the first one that is not
+    lower. The loss of a batch varies by chance, so means are compared here, several in a row.
+    """
+
+    parameters_type = LossNotDecreasingParameters
+    state_type = ComparedLoss
+    recommendation = "Check the learning rate, the labels and the optimizer's parameters, or stop."
+
+    def judge(self, loss: ComparedLoss, series: analysis.LoggedScalars) -> list[LossViolation]:
+        violations = []
+        for row, (value, t_ns) in enumerate(
+            zip(series.value.tolist(), series.t_ns.tolist(), strict=True)
+        ):
+            loss.total += value
+            loss.count += 1
+            if loss.count < self.parameters.num_steps:
+                continue
+            mean = loss.total / loss.count
+            loss.total, loss.count = 0.0, 0
+            loss.means.append(mean)
+            bound = loss.lowest - self.parameters.diff_percent / 100 * abs(loss.lowest)
+            if len(loss.means) == 1 or mean < bound:
+                loss.lowest, loss.in_row = mean, 0
+                continue
+            loss.in_row += 1
+            if loss.in_row >= self.parameters.patience:
+                record = loss.record_count + row
+                violations.append(
+                    LossViolation(t_ns=t_ns, record=record, value=mean, reference=loss.lowest)
+                )
+        return violations
+
+    def require_enough(self, losses: list[ComparedLoss]) -> None:
+        longest = max(loss.record_count for loss in losses)
+        required = (1 + self.parameters.patience) * self.parameters.num_steps
+        require_more_than(required - 1, longest, "values of a loss")
+
+    def result_of(self, loss: ComparedLoss) -> DecreasingLoss:
+        result = msgspec.structs.asdict(super().result_of(loss))
+        if len(loss.means) < 2:
+            return DecreasingLoss(**result)
+        last = loss.means[-max(1, len(loss.means) // 4) :]
+        return DecreasingLoss(
+            **result, first_mean=loss.means[0], last_mean=fmean(last), last_deviation=pstdev(last)
+        )
+
+    def describe(self, loss: ComparedLoss, violation: LossViolation) -> str:
+        lowest, mean = violation.reference, violation.value
+        rises = mean - lowest > self.parameters.increase_threshold_percent / 100 * abs(lowest)
+        return (
+            f"its mean over {count(self.parameters.num_steps)} values "
+            f"{'increases' if rises else 'does not decrease'}: {quantities.number(mean)} at record "
+            f"{count(violation.record)}, after a lowest one of {quantities.number(lowest)}"
+        )

@@ -1,23 +1,25 @@
-"""Initial weights with which a model does not start to learn."""
+"""Initial weights with which a model does not start to learn.
+
+Tensors that findings name, with the step at which they violated the condition.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from stepscope.analysis import LoggedScalars, TensorSeries
-from stepscope.quantities import count, count_of, multiple, number
-from stepscope.rules.base import IncrementalRule, NotRecorded, require_more_than
+from stepscope import analysis, quantities, schema
+from stepscope.quantities import count, number
+from stepscope.rules.base import IncrementalRule, NotRecorded, Trigger, require_more_than
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Count, Positive, Regex, Switch
+from stepscope.rules.tensor.loss_spike import SpikesOfLoss
 from stepscope.rules.tensor.losses import LOSS_ADVICE, NO_LOSSES, is_loss, is_validation
-from stepscope.rules.trigger import Trigger
-from stepscope.schema import Finding
 
 MIN_ELEMENTS = 20
 """Elements of a gradient of which the outer 5% are at least one each."""
@@ -169,9 +171,7 @@ class PoorWeightInitialization(IncrementalRule[PoorWeightInitializationParameter
     recommendation = "Use Kaiming's or Xavier's initialization, or add normalization layers."
     evidence = ("tensors",)
     missing_in_traces = "imported traces have no statistics of tensors"
-
-    def start(self) -> Starts:
-        return Starts()
+    run_state = Starts
 
     def update(self, state: Starts, inputs: RuleInputs) -> Starts:
         changed = {}
@@ -197,7 +197,7 @@ class PoorWeightInitialization(IncrementalRule[PoorWeightInitializationParameter
     def _process(self, state: Starts, process: str) -> _Start:
         return state.processes.setdefault(process, _Start(process))
 
-    def _add_tensor(self, start: _Start, series: TensorSeries) -> None:
+    def _add_tensor(self, start: _Start, series: analysis.TensorSeries) -> None:
         is_early = series.step < self.parameters.steps
         if series.name.startswith(_UNITS):
             start.rectifiers.add(series.name.removeprefix(_UNITS))
@@ -214,7 +214,7 @@ class PoorWeightInitialization(IncrementalRule[PoorWeightInitializationParameter
                     layers = start.variances.setdefault(step, {})
                     layers[series.name] = _Variance(variance, t_ns)
 
-    def _add_gradient(self, start: _Start, series: TensorSeries) -> None:
+    def _add_gradient(self, start: _Start, series: analysis.TensorSeries) -> None:
         std = series.reduction("std")
         is_judged = (
             (series.step < self.parameters.steps)
@@ -245,7 +245,7 @@ class PoorWeightInitialization(IncrementalRule[PoorWeightInitializationParameter
             if self._is_narrow(gradient) and (self.parameters.any_condition or gradient.std < bound)
         )
 
-    def _add_loss(self, start: _Start, series: LoggedScalars) -> None:
+    def _add_loss(self, start: _Start, series: analysis.LoggedScalars) -> None:
         values = start.losses.setdefault(series.name, [])
         is_finite = np.isfinite(series.value)
         rows = np.flatnonzero(is_finite)[: max(0, self.parameters.steps - len(values))]
@@ -302,7 +302,7 @@ class PoorWeightInitialization(IncrementalRule[PoorWeightInitializationParameter
             return [min(reasons)] if reasons else None
         return [stuck_ns, min(reasons)] if stuck_ns is not None and reasons else None
 
-    def decide(self, state: Starts) -> Finding | None:
+    def decide(self, state: Starts) -> schema.Finding | None:
         starts = [s for s in state.processes.values() if s.gradients or self._list_ratios(s)]
         if not starts:
             raise NotRecorded(
@@ -375,13 +375,19 @@ class PoorWeightInitialization(IncrementalRule[PoorWeightInitializationParameter
         variances, narrow = result.variances, self._list_narrow(start)
         if variances is not None and variances.is_uneven:
             low, high = variances.smallest_variance, variances.largest_variance
-            size = f"{multiple(high / low)} that" if low > 0 else f"{number(high)}, and zero that"
+            size = (
+                f"{quantities.multiple(high / low)} that"
+                if low > 0
+                else f"{number(high)}, and zero that"
+            )
             yield (
                 f"{on_rank}{variances.largest}: its variance is {size} of {variances.smallest} at "
                 f"step {variances.step}."
             )
         for gradient in narrow[:1]:
-            more = f" {count_of(len(narrow) - 1, 'more gradient')} as well." * (len(narrow) > 1)
+            more = f" {quantities.count_of(len(narrow) - 1, 'more gradient')} as well." * (
+                len(narrow) > 1
+            )
             yield (
                 f"{on_rank}{gradient.tensor}: 90% of the elements are less than "
                 f"{number(self.parameters.distribution_range)} apart at step {gradient.step}; the "
@@ -395,3 +401,48 @@ class PoorWeightInitialization(IncrementalRule[PoorWeightInitializationParameter
                     f"{count(len(values))} values in a row are no lower than before; the lowest is "
                     f"{number(lowest)}."
                 )
+
+
+class NamedTensor(msgspec.Struct, frozen=True, kw_only=True):
+    """Tensor that a finding names."""
+
+    tensor: str = ""
+    rank: int | None = None
+    """Null if the finding does not say it."""
+    mode: str = "TRAIN"
+    first_step: int | None = None
+    """First step with a violation: the number of steps before it."""
+    violation_count: int | None = None
+    """Recorded steps that violate the condition; null for a rule that does not count them."""
+    record_count: int | None = None
+    """Recorded steps."""
+
+
+def name_tensors(finding: schema.Finding) -> list[NamedTensor]:
+    """Return the tensors that a finding names, in its order; none of a rule that has not fired."""
+    if not finding.fired:
+        return []
+    details = finding.details
+    tensors = msgspec.convert(details.get("tensors", []), list[NamedTensor])
+    if finding.rule == "LossSpike":
+        tensors += _list_grown(msgspec.convert(details.get("losses", []), list[SpikesOfLoss]))
+    if finding.rule == "PoorWeightInitialization":
+        starts = msgspec.convert(details.get("processes", []), list[ProcessStart])
+        tensors += _list_initial(starts)
+    return tensors
+
+
+def _list_grown(losses: list[SpikesOfLoss]) -> Iterator[NamedTensor]:
+    for loss in losses:
+        for growth in loss.growths:
+            yield NamedTensor(tensor=growth.tensor, first_step=growth.step)
+
+
+def _list_initial(starts: list[ProcessStart]) -> Iterator[NamedTensor]:
+    for start in starts:
+        for tensor, step in start.narrow.items():
+            yield NamedTensor(tensor=tensor, rank=start.rank, first_step=step)
+        variances = start.variances
+        if variances is not None and variances.is_uneven:
+            for tensor in (variances.largest, variances.smallest):
+                yield NamedTensor(tensor=tensor, rank=start.rank, first_step=variances.step)

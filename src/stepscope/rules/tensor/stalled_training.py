@@ -6,13 +6,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from stepscope.quantities import duration
-from stepscope.rules.base import IncrementalRule, NotRecorded
+from stepscope import quantities, schema
+from stepscope.rules.base import IncrementalRule, NotRecorded, Trigger
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Positive
 from stepscope.rules.tensor.base import NO_TENSORS, TENSOR_ADVICE
-from stepscope.rules.trigger import Trigger
-from stepscope.schema import Finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +66,7 @@ class StalledTrainingRule(IncrementalRule[StalledTrainingParameters, _State]):
     recommendation = "Look at the stacks of the training threads; stop a job that hangs."
     evidence = ("timeline", "steps")
     missing_in_traces = "imported traces have no records of tensors and losses"
-
-    def start(self) -> _State:
-        return _State()
+    run_state = _State
 
     def update(self, state: _State, inputs: RuleInputs) -> _State:
         recorded = [series.t_ns for series in inputs.tensors]
@@ -98,7 +94,7 @@ class StalledTrainingRule(IncrementalRule[StalledTrainingParameters, _State]):
             state.trigger.add_times(inputs, [state.latest_ns + limit_ns])
             state.trigger.cover(state.latest_ns, t_ns)
 
-    def decide(self, state: _State) -> Finding | None:
+    def decide(self, state: _State) -> schema.Finding | None:
         if state.latest_ns is None:
             raise NotRecorded(NO_TENSORS, advice=TENSOR_ADVICE)
         is_open = state.open_ns > self.parameters.threshold * 1e9
@@ -112,7 +108,7 @@ class StalledTrainingRule(IncrementalRule[StalledTrainingParameters, _State]):
                 longest_pause_s=longest_ns / 1e9, pause_count=pause_count
             ),
             sentences=[
-                f"No tensor or loss was recorded for {duration(longest_ns)}"
+                f"No tensor or loss was recorded for {quantities.duration(longest_ns)}"
                 f"{', up to the end of the recorded time' if is_open else ''}."
             ]
             if pause_count

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from stepscope.errors import NotARunError, UsageError
-from stepscope.schema import SourceFile
+from stepscope import errors, schema
 
 MAX_DEPTH = 6
 """Maximum number of directories between the root and a run."""
@@ -26,7 +25,7 @@ class CatalogRun(NamedTuple):
     """Time of creation, according to the file system or the bucket."""
 
 
-class RunRemovedError(NotARunError):
+class RunRemovedError(errors.NotARunError):
     """Run that existed before and has been removed.
 
     Choose another one from the list of runs.
@@ -38,7 +37,7 @@ class CatalogTrace(NamedTuple):
 
     id: str
     """Name in the API: the path below the root."""
-    source: SourceFile
+    source: schema.SourceFile
 
 
 class RunListing(NamedTuple):
@@ -85,16 +84,16 @@ class Catalog(Protocol):
         ...
 
 
-def missing_run_error(run_id: str, *, existed: bool) -> NotARunError:
+def missing_run_error(run_id: str, *, existed: bool) -> errors.NotARunError:
     """Create the error for a name that leads to no run."""
     if existed:
         return RunRemovedError(f"The run {quote_id(run_id)} has been removed.")
-    return NotARunError(f"There is no run {quote_id(run_id)}.")
+    return errors.NotARunError(f"There is no run {quote_id(run_id)}.")
 
 
-def missing_trace_error(trace_id: str) -> UsageError:
+def missing_trace_error(trace_id: str) -> errors.UsageError:
     """Create the error for a name that leads to no trace."""
-    return UsageError(f"There is no trace {quote_id(trace_id)}.")
+    return errors.UsageError(f"There is no trace {quote_id(trace_id)}.")
 
 
 def quote_id(run_id: str) -> str:

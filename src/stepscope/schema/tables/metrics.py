@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stepscope.schema.labels import Unit
 from stepscope.schema.table import PROVENANCE, RECORD_KEY, Table, column
-from stepscope.schema.units import Unit
 
 METRICS = Table(
     name="metrics",

@@ -1,8 +1,113 @@
-"""Table of the traces whose events the other trace tables hold."""
+"""Table of the traces whose events the other trace tables hold.
+
+Table of the devices of each trace.
+
+Table of the groups of ranks that communicate.
+
+Table of quality issues of each trace.
+
+Table of the threads and streams on which events happened.
+
+Table of the timeline's levels of detail.
+
+Table of memory by category, as torch's memory profiler tells it.
+"""
 
 from __future__ import annotations
 
 from stepscope.schema.table import Table, column
+from stepscope.schema.tables.trace_events import ARGS, TRACE, TRACK
+
+DEVICES = Table(
+    name="devices",
+    doc="One row per device that a trace describes.",
+    key=("trace", "device"),
+    columns=(
+        TRACE,
+        column("device", "INTEGER", "Number of the device in the file."),
+        column("name", "VARCHAR", "Model."),
+        column("memory_bytes", "BIGINT NULL", "Memory.", "bytes"),
+        column("compute_major", "INTEGER NULL", "Compute capability, major (AMD: architecture)."),
+        column("compute_minor", "INTEGER NULL", "Compute capability, minor."),
+        column(
+            "multiprocessor_count", "INTEGER NULL", "Multiprocessors or compute units.", "count"
+        ),
+        column(
+            "threads_per_multiprocessor",
+            "INTEGER NULL",
+            "Maximum resident threads per multiprocessor.",
+            "count",
+        ),
+        column("threads_per_block", "INTEGER NULL", "Maximum threads per block.", "count"),
+        column("warp_size", "INTEGER NULL", "Threads per warp or wavefront.", "count"),
+        column("registers_per_block", "INTEGER NULL", "Maximum registers per block.", "count"),
+        column(
+            "shared_memory_per_block_bytes",
+            "BIGINT NULL",
+            "Maximum shared memory per block.",
+            "bytes",
+        ),
+        ARGS,
+    ),
+)
+
+
+PROCESS_GROUPS = Table(
+    name="process_groups",
+    doc="One row per group of ranks that a trace describes.",
+    key=("trace", "name"),
+    columns=(
+        TRACE,
+        column("name", "VARCHAR", "Name of the group."),
+        column("description", "VARCHAR NULL", "Purpose of the group."),
+        column("backend", "VARCHAR NULL", "Communication backend."),
+        column("size", "INTEGER NULL", "Ranks in the group.", "count"),
+        column("ranks", "VARCHAR NULL", "Ranks as a JSON array; the profiler may cut it off."),
+        ARGS,
+    ),
+)
+
+
+QUALITY = Table(
+    name="quality",
+    doc="Quality of the traces: one row per check that found an issue, or that counts events.",
+    key=("trace", "kind"),
+    columns=(
+        TRACE,
+        column("kind", "VARCHAR", "Check; see `QUALITY_CHECKS`."),
+        column("count", "BIGINT", "Affected events.", "count"),
+        column("of_count", "BIGINT NULL", "Checked events.", "count"),
+        column("worst_ns", "BIGINT NULL", "Largest violation, if violations have a size.", "ns"),
+        column("detail", "VARCHAR NULL", "One sentence with further information."),
+    ),
+)
+QUALITY_CHECKS: dict[str, str] = {
+    "unlinked_device": "Kernels, copies and sets whose launch is not in the file.",
+    "carry_over": "Device work that was launched before the window began.",
+    "unlinked_launch": "Launches whose kernel is not in the file.",
+    "captured_by_kind": "Work of replayed graphs whose captured operators were identified by the "
+    "number and kinds of the launches; no file records which capture became which graph.",
+    "zero_correlation": "Device work without a correlation number, as some profilers write it.",
+    "duplicate_correlation": "Launches that share a correlation number with another launch.",
+    "same_stream_overlap": "Device work that starts before earlier work of its stream has ended.",
+    "impossible_duration": "Events whose duration is negative or extends far outside the window; "
+    "they are excluded from every sum.",
+    "impossible_time": "Events whose start is zero or far outside the window; they are excluded "
+    "from every sum.",
+    "overhang": "Ranges that end after the range in which they start; if it is at most 1000 ns "
+    "later, the range counts as nested.",
+    "unmatched_external_id": "Runtime calls whose operator was identified by time, not by number.",
+    "lost_text": "Bytes of the file that contain no readable event.",
+    "repaired_event": "Events read after repairing invalid JSON.",
+    "shortened_text": "Texts of more than 65,536 characters, of which only the start was kept.",
+    "truncated": "The file is truncated.",
+    "dropped_by_recorder": "Records that the profiler reports as lost or left out.",
+    "duplicate_step": "Steps that occur more than once in the file.",
+    "unmatched_flow": "Arrows with only one end.",
+    "clock_base": "Reference of the file's times.",
+}
+"""Every value of `kind`, with what it counts."""
+
 
 TRACES = Table(
     name="traces",
@@ -43,3 +148,94 @@ TRACES = Table(
         column("metadata", "VARCHAR", "All other top-level fields of the file, as a JSON object."),
     ),
 )
+
+
+TRACKS = Table(
+    name="tracks",
+    doc="One row per host thread or device stream of a trace.",
+    key=("trace", "track"),
+    columns=(
+        TRACE,
+        column("track", "INTEGER", "Number of the track within its trace."),
+        column("kind", "VARCHAR", "host, device or other."),
+        column("pid", "VARCHAR", "Process in the file; the device number for device streams."),
+        column("tid", "VARCHAR", "Thread in the file; the stream number for device streams."),
+        column("pid_is_text", "SMALLINT", "Strings in the file: bit 1 the pid, bit 2 the tid."),
+        column("device", "INTEGER NULL", "Device of a stream."),
+        column("stream", "BIGINT NULL", "Number of a stream."),
+        column("process_name", "VARCHAR NULL", "Name of the process."),
+        column("process_labels", "VARCHAR NULL", "Labels of the process, such as CPU or GPU 0."),
+        column("process_order", "BIGINT NULL", "Sort position of the process in the profiler."),
+        column("thread_name", "VARCHAR NULL", "Name of the thread or stream."),
+        column("thread_order", "BIGINT NULL", "Sort position of the thread in the profiler."),
+    ),
+)
+
+
+TIMELINE = Table(
+    name="timeline",
+    doc="Summaries of a trace for zoomed-out pictures. A bucket of level L is 4^L microseconds "
+    "wide. One row sums up the events of a track's row that are shorter than a bucket and start in "
+    "it. Events that are longer than the buckets of the finest level have rows of their own: a "
+    "picture at level L consists of the summaries of that level and of the events whose level is L "
+    "or higher.",
+    key=("trace", "track", "depth", "level", "start_ns"),
+    columns=(
+        TRACE,
+        TRACK,
+        column(
+            "depth",
+            "SMALLINT",
+            "Row within the track: number of enclosing ranges or, for an event that overlaps "
+            "another one, the first free row below. Negative rows hold the shadows of host ranges.",
+            "count",
+        ),
+        column(
+            "level",
+            "SMALLINT",
+            "Level of detail. For an event: the coarsest level whose buckets are not longer than "
+            "it, or the coarsest level of all if it was moved to a lower row.",
+        ),
+        column("id", "BIGINT NULL", "Id of an event; null for a summary."),
+        column("start_ns", "BIGINT", "Start of the first event.", "epoch_ns"),
+        column("duration_ns", "BIGINT", "Until the last event ends.", "ns", stored_type="DOUBLE"),
+        column("count", "BIGINT", "Number of events.", "count"),
+        column("busy_ns", "BIGINT", "Sum of the durations.", "ns", stored_type="DOUBLE"),
+        column("longest_ns", "BIGINT", "Longest duration.", "ns", stored_type="DOUBLE"),
+        column("longest_name", "VARCHAR", "Name of the longest event."),
+    ),
+)
+
+
+MEMORY_CATEGORIES = Table(
+    name="memory_categories",
+    doc="One row per change of memory of a category in a memory timeline of torch.profiler "
+    "(`export_memory_timeline`), which is of one device.",
+    key=("timeline", "id"),
+    columns=(
+        column("timeline", "BIGINT", "Number of the memory timeline; drawn at import."),
+        column("id", "BIGINT", "Index of the change in the file."),
+        column("name", "VARCHAR", "Name of the file."),
+        column("t_ns", "BIGINT", "Time; that of the first change for earlier memory.", "epoch_ns"),
+        column(
+            "action",
+            "VARCHAR NULL",
+            "preexisting: allocated before; create; increment_version: moved to or from the "
+            "category by a write; destroy. Null in a file of sums by time.",
+        ),
+        column(
+            "category",
+            "VARCHAR",
+            "parameter, optimizer_state, input, temporary, activation, gradient, autograd_detail "
+            "or unknown.",
+        ),
+        column("size_bytes", "BIGINT", "Bytes, negative for a decrease.", "bytes"),
+    ),
+)
+MEMORY_ACTIONS = ("preexisting", "create", "increment_version", "destroy")
+"""Actions by torch's number of them, which counts from 1."""
+MEMORY_CATEGORY_NAMES = (
+    *("parameter", "optimizer_state", "input", "temporary", "activation"),
+    *("gradient", "autograd_detail", "unknown"),
+)
+"""Categories by torch's number of them, which counts from 0."""

@@ -20,56 +20,6 @@ tables and sentences cover the whole run.
 
 from __future__ import annotations
 
-from stepscope.views.profiling_report.blocks import (
-    BarChart,
-    Block,
-    Boxes,
-    Cell,
-    Chart,
-    Check,
-    Column,
-    Curves,
-    Heatmap,
-    Histogram,
-    Lines,
-    Listing,
-    Matrix,
-    Pie,
-    Section,
-    Table,
-    Text,
-)
-from stepscope.views.profiling_report.report import (
-    Report,
-    ReportFacts,
-    choose_report_rules,
-    make_both_reports,
-    make_report,
-    make_report_facts,
-)
+import lazy_loader
 
-__all__ = [
-    "BarChart",
-    "Block",
-    "Boxes",
-    "Cell",
-    "Chart",
-    "Check",
-    "Column",
-    "Curves",
-    "Heatmap",
-    "Histogram",
-    "Lines",
-    "Listing",
-    "Matrix",
-    "Pie",
-    "Report",
-    "ReportFacts",
-    "Section",
-    "Table",
-    "Text",
-    "choose_report_rules",
-    "make_both_reports",
-    "make_report",
-    "make_report_facts",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

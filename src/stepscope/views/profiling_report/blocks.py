@@ -10,9 +10,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from stepscope.rules import BoxPlot
-from stepscope.schema import RuleStatus, Unit, field_label
-from stepscope.views.system_heat import HeatRow
+from stepscope import rules, schema
+from stepscope.views.system import HeatRow
 
 Tone = Literal["plain", "note", "warning", "missing"]
 """`missing` is a placeholder for data that were not recorded, with the way to record them."""
@@ -36,13 +35,13 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, tag="check", tag_field="k
     """Check of a rule with its result."""
 
     rule: str
-    status: RuleStatus
+    status: schema.RuleStatus
     summary: str
     """Subject of the check, and the number of datapoints that it needs."""
     parameters: dict[str, str]
-    datapoints: Annotated[int, field_label("data points", unit="count")]
-    violations: Annotated[int, field_label(unit="count")]
-    triggered: Annotated[int, field_label("triggers", unit="count")]
+    datapoints: Annotated[int, schema.field_label("data points", unit="count")]
+    violations: Annotated[int, schema.field_label(unit="count")]
+    triggered: Annotated[int, schema.field_label("triggers", unit="count")]
     """Scans in which the condition held."""
     last_at: str | None
     """Time at which it fired last."""
@@ -55,7 +54,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
 
     label: str
     unit: str = ""
-    digits: Annotated[int | None, field_label(unit="count")] = None
+    digits: Annotated[int | None, schema.field_label(unit="count")] = None
     """Decimals of its numbers; null for a column of text."""
 
 
@@ -64,7 +63,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, tag="table", tag_field="k
 
     title: str
     columns: list[Column]
-    rows: Annotated[list[list[Cell]], field_label(unit="inherited")]
+    rows: Annotated[list[list[Cell]], schema.field_label(unit="inherited")]
     share_of: str | None = None
     """Total of the percentages."""
     more: str | None = None
@@ -97,9 +96,9 @@ class Bars(msgspec.Struct, frozen=True, kw_only=True):
     """One series of a histogram."""
 
     name: str
-    counts: Annotated[list[int], field_label("values per bin", unit="count")]
-    below_count: Annotated[int, field_label("values below")] = 0
-    above_count: Annotated[int, field_label("values above")] = 0
+    counts: Annotated[list[int], schema.field_label("values per bin", unit="count")]
+    below_count: Annotated[int, schema.field_label("values below")] = 0
+    above_count: Annotated[int, schema.field_label("values above")] = 0
     """Values outside of the bins."""
 
 
@@ -109,10 +108,10 @@ class Histogram(msgspec.Struct, frozen=True, kw_only=True, tag="histogram", tag_
     title: str
     axis: str
     unit: str
-    digits: Annotated[int, field_label(unit="count")]
+    digits: Annotated[int, schema.field_label(unit="count")]
     counted: str
     """Counted items, such as `steps`."""
-    edges: Annotated[list[float], field_label("edges of bins", unit="inherited")]
+    edges: Annotated[list[float], schema.field_label("edges of bins", unit="inherited")]
     """Edges of the bins, one more than bins."""
     series: list[Bars]
     marks: list[Mark] = []
@@ -124,7 +123,7 @@ class Boxes(msgspec.Struct, frozen=True, kw_only=True, tag="boxes", tag_field="k
 
     title: str
     axis: str
-    boxes: Annotated[dict[str, BoxPlot], field_label(unit="percent")]
+    boxes: Annotated[dict[str, rules.BoxPlot], schema.field_label(unit="percent")]
     marks: list[Mark] = []
     """Thresholds."""
     more: str | None = None
@@ -145,8 +144,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     """One series over another quantity."""
 
     name: str
-    x: Annotated[list[float], field_label(unit="inherited")]
-    y: Annotated[list[float], field_label(unit="inherited")]
+    x: Annotated[list[float], schema.field_label(unit="inherited")]
+    y: Annotated[list[float], schema.field_label(unit="inherited")]
 
 
 class Lines(msgspec.Struct, frozen=True, kw_only=True, tag="lines", tag_field="kind"):
@@ -156,7 +155,7 @@ class Lines(msgspec.Struct, frozen=True, kw_only=True, tag="lines", tag_field="k
     x_axis: str
     y_axis: str
     unit: str
-    digits: Annotated[int, field_label(unit="count")]
+    digits: Annotated[int, schema.field_label(unit="count")]
     lines: list[Line]
     note: str | None = None
     """Rule by which values were omitted."""
@@ -167,8 +166,8 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
     """One series of `Curves`."""
 
     name: str
-    x: Annotated[list[float | None], field_label(unit="inherited")]
-    y: Annotated[list[float | None], field_label(unit="inherited")]
+    x: Annotated[list[float | None], schema.field_label(unit="inherited")]
+    y: Annotated[list[float | None], schema.field_label(unit="inherited")]
 
 
 class Curves(msgspec.Struct, frozen=True, kw_only=True, tag="curves", tag_field="kind"):
@@ -176,9 +175,9 @@ class Curves(msgspec.Struct, frozen=True, kw_only=True, tag="curves", tag_field=
 
     title: str
     x_axis: str
-    x_unit: Unit
+    x_unit: schema.Unit
     y_axis: str
-    y_unit: Unit
+    y_unit: schema.Unit
     curves: list[Curve]
     note: str | None = None
     more: str | None = None
@@ -191,9 +190,9 @@ class BarChart(msgspec.Struct, frozen=True, kw_only=True, tag="bar_chart", tag_f
     item: str
     """Noun for an item, such as `feature`."""
     axis: str
-    unit: Unit
+    unit: schema.Unit
     names: list[str]
-    values: Annotated[list[float | None], field_label(unit="inherited")]
+    values: Annotated[list[float | None], schema.field_label(unit="inherited")]
     note: str | None = None
     more: str | None = None
 
@@ -206,10 +205,10 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True, tag="matrix", tag_field=
     """Noun for a row, such as `true class`."""
     column: str
     axis: str
-    unit: Unit
+    unit: schema.Unit
     rows: list[str]
     columns: list[str]
-    values: Annotated[list[list[float | None]], field_label(unit="inherited")]
+    values: Annotated[list[list[float | None]], schema.field_label(unit="inherited")]
     note: str | None = None
     more: str | None = None
 

@@ -6,16 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from stepscope.quantities import count, count_of, number, percent
 from stepscope.run import Run
-from stepscope.views.boosted_data import (
-    ClassScores,
-    ConfusionMatrix,
-    DataSetEvaluation,
-    FeatureImportance,
-    LabelDistribution,
-    RegressionErrors,
-    RocCurve,
-)
-from stepscope.views.boosting import NO_VALUES, RoundCurve, XgboostView, list_models, show_model
+from stepscope.views.profiling_report import building
 from stepscope.views.profiling_report.blocks import (
     BarChart,
     Bars,
@@ -29,14 +20,7 @@ from stepscope.views.profiling_report.blocks import (
     Table,
     Text,
 )
-from stepscope.views.profiling_report.building import (
-    MAX_SERIES,
-    limit_items,
-    make_number_columns,
-    make_text_columns,
-    note_omitted,
-    shorten,
-)
+from stepscope.views.tensors import boosted_data, boosting
 
 MAX_MODELS = 4
 """Models with sections of their own."""
@@ -57,14 +41,14 @@ _NOT_APPLICABLE = {
 
 def build_boosting_sections(run: Run) -> list[Section]:
     """Build the section on models of XGBoost; none if the job trains none."""
-    models = list_models(run)
+    models = boosting.list_models(run)
     if not models:
         return []
     rows = [row for _, row in models]
-    shown, more = limit_items(models, MAX_MODELS, "models")
+    shown, more = building.limit_items(models, MAX_MODELS, "models")
     sections = []
     for model, row in shown:
-        view = show_model(run, model, rows)
+        view = boosting.show_model(run, model, rows)
         suffix = f"{row.rank}-{model.fact.number}"
         title = f"{row.name[0].upper()}{row.name[1:]}"
         if len({one.rank for one in rows}) > 1:
@@ -76,11 +60,16 @@ def build_boosting_sections(run: Run) -> list[Section]:
     )
     title = "Analyzing XGBoost models"
     return [
-        Section(id="xgboost", title=title, blocks=[text, *note_omitted(more)], sections=sections)
+        Section(
+            id="xgboost",
+            title=title,
+            blocks=[text, *building.note_omitted(more)],
+            sections=sections,
+        )
     ]
 
 
-def _build_model(view: XgboostView, model_id: str, title: str) -> Section:
+def _build_model(view: boosting.XgboostView, model_id: str, title: str) -> Section:
     blocks: dict[str, list[Block]] = {
         "Distribution of labels": [_draw_labels(labels) for labels in view.labels],
         "Loss against round": _draw_metrics(view.metrics),
@@ -98,7 +87,7 @@ def _build_model(view: XgboostView, model_id: str, title: str) -> Section:
     return Section(id=model_id, title=title, blocks=_describe(view), sections=sections)
 
 
-def _describe(view: XgboostView) -> list[Block]:
+def _describe(view: boosting.XgboostView) -> list[Block]:
     row = next(row for row in view.models if (row.name, row.rank) == (view.name, view.rank))
     objective = "an objective of the script" if row.has_own_objective else f"`{row.objective}`"
     sentences = [f"Booster `{row.booster}` with {objective}."]
@@ -120,7 +109,7 @@ def _describe(view: XgboostView) -> list[Block]:
     return texts + [
         Text(
             text=f"{note[0].upper()}{note[1:].rstrip('.')}.",
-            tone="missing" if note == NO_VALUES else "note",
+            tone="missing" if note == boosting.NO_VALUES else "note",
         )
         for note in view.notes
     ]
@@ -136,8 +125,8 @@ def _explain_missing(section: str, *, has_values: bool) -> list[Block]:
     return []
 
 
-def _draw_labels(labels: LabelDistribution) -> Block:
-    title = f"Labels of {shorten(labels.data_set)}"
+def _draw_labels(labels: boosted_data.LabelDistribution) -> Block:
+    title = f"Labels of {building.shorten(labels.data_set)}"
     counted = (
         f"{count(labels.counted_count)} of {count_of(labels.row_count, 'row')} are counted."
         if labels.row_count not in {None, labels.counted_count}
@@ -160,27 +149,29 @@ def _draw_labels(labels: LabelDistribution) -> Block:
         digits=4,
         counted="rows",
         edges=_join_edges([(one.low, one.high) for one in labels.bins]),
-        series=[Bars(name=shorten(labels.data_set), counts=[one.count for one in labels.bins])],
+        series=[
+            Bars(name=building.shorten(labels.data_set), counts=[one.count for one in labels.bins])
+        ],
     )
 
 
-def _draw_metrics(metrics: Iterable[RoundCurve]) -> list[Block]:
+def _draw_metrics(metrics: Iterable[boosting.RoundCurve]) -> list[Block]:
     """Draw a chart per metric, with a line per data set."""
-    by_metric: dict[str, list[RoundCurve]] = {}
+    by_metric: dict[str, list[boosting.RoundCurve]] = {}
     for one in metrics:
         by_metric.setdefault(one.metric, []).append(one)
     charts: list[Block] = []
     for metric, group in by_metric.items():
-        shown, more = limit_items(group, MAX_SERIES, "data sets")
+        shown, more = building.limit_items(group, building.MAX_SERIES, "data sets")
         charts.append(
             Curves(
-                title=f"{shorten(metric)} by round",
+                title=f"{building.shorten(metric)} by round",
                 x_axis="round",
                 x_unit="count",
-                y_axis=shorten(metric),
+                y_axis=building.shorten(metric),
                 y_unit="none",
                 curves=[
-                    Curve(name=shorten(one.data_set), x=_floats(one.round), y=one.value)
+                    Curve(name=building.shorten(one.data_set), x=_floats(one.round), y=one.value)
                     for one in shown
                 ],
                 more=more,
@@ -189,22 +180,22 @@ def _draw_metrics(metrics: Iterable[RoundCurve]) -> list[Block]:
     return charts
 
 
-def _draw_importance(importance: FeatureImportance) -> Block:
-    shown, more = limit_items(importance.features, MAX_FEATURES, "features")
+def _draw_importance(importance: boosted_data.FeatureImportance) -> Block:
+    shown, more = building.limit_items(importance.features, MAX_FEATURES, "features")
     return BarChart(
         title=f"Importance by {importance.measure.replace('_', ' ')}",
         item="feature",
         axis=importance.measure.replace("_", " "),
         unit="none",
-        names=[shorten(feature.name) for feature in shown],
+        names=[building.shorten(feature.name) for feature in shown],
         values=[feature.value for feature in shown],
         note=f"After round {importance.round}.",
         more=more,
     )
 
 
-def _draw_data_set(evaluation: DataSetEvaluation) -> Mapping[str, list[Block]]:
-    name = shorten(evaluation.data_set)
+def _draw_data_set(evaluation: boosted_data.DataSetEvaluation) -> Mapping[str, list[Block]]:
+    name = building.shorten(evaluation.data_set)
     blocks: dict[str, list[Block]] = {}
     if evaluation.confusion is not None:
         blocks["Confusion matrix"] = _draw_confusion(evaluation, evaluation.confusion, name)
@@ -219,7 +210,7 @@ def _draw_data_set(evaluation: DataSetEvaluation) -> Mapping[str, list[Block]]:
 
 
 def _draw_confusion(
-    evaluation: DataSetEvaluation, confusion: ConfusionMatrix, name: str
+    evaluation: boosted_data.DataSetEvaluation, confusion: boosted_data.ConfusionMatrix, name: str
 ) -> list[Block]:
     labels = [row.label for row in confusion.matrix]
     title = f"Confusion matrix of {name}"
@@ -239,19 +230,19 @@ def _draw_confusion(
     ]
     if len(labels) <= MAX_TABLE_CLASSES:
         columns = [
-            *make_text_columns("true class"),
-            *make_number_columns(*(f"predicted {label}" for label in labels), digits=0),
+            *building.make_text_columns("true class"),
+            *building.make_number_columns(*(f"predicted {label}" for label in labels), digits=0),
         ]
         rows: list[list[Cell]] = [[row.label, *row.predicted_count] for row in confusion.matrix]
         blocks.append(Table(title=f"Rows of {name} by class", columns=columns, rows=rows))
     return blocks
 
 
-def _tabulate_scores(confusion: ConfusionMatrix, name: str) -> list[Block]:
+def _tabulate_scores(confusion: boosted_data.ConfusionMatrix, name: str) -> list[Block]:
     columns = [
-        *make_text_columns("class"),
-        *make_number_columns("rows", digits=0),
-        *make_number_columns("precision", "recall", "F1", digits=2, unit="%"),
+        *building.make_text_columns("class"),
+        *building.make_number_columns("rows", digits=0),
+        *building.make_number_columns("precision", "recall", "F1", digits=2, unit="%"),
     ]
     rows = [_list_scores(one) for one in confusion.classes]
     rows += [_list_scores(one, f"{one.label} average") for one in confusion.averages]
@@ -262,14 +253,14 @@ def _tabulate_scores(confusion: ConfusionMatrix, name: str) -> list[Block]:
     return [Text(text=text), Table(title=f"Scores for {name}", columns=columns, rows=rows)]
 
 
-def _list_scores(scores: ClassScores, label: str | None = None) -> list[Cell]:
+def _list_scores(scores: boosted_data.ClassScores, label: str | None = None) -> list[Cell]:
     ratios = (scores.precision_ratio, scores.recall_ratio, scores.f1_ratio)
     shares = (None if ratio is None else 100 * ratio for ratio in ratios)
     return [label or scores.label, scores.row_count, *shares]
 
 
-def _draw_diagonal(confusion: ConfusionMatrix, name: str) -> Block:
-    shown, more = limit_items(confusion.diagonal, MAX_SERIES, "classes")
+def _draw_diagonal(confusion: boosted_data.ConfusionMatrix, name: str) -> Block:
+    shown, more = building.limit_items(confusion.diagonal, building.MAX_SERIES, "classes")
     return Curves(
         title=f"Accuracy of each class of {name}",
         x_axis="round",
@@ -285,7 +276,7 @@ def _draw_diagonal(confusion: ConfusionMatrix, name: str) -> Block:
     )
 
 
-def _draw_roc(roc: RocCurve, name: str) -> list[Block]:
+def _draw_roc(roc: boosted_data.RocCurve, name: str) -> list[Block]:
     curve = Curves(
         title=f"ROC curve of {name}, AUC {number(roc.auc, 4)}",
         x_axis="false positive rate",
@@ -308,7 +299,7 @@ def _draw_roc(roc: RocCurve, name: str) -> list[Block]:
     return [curve, area]
 
 
-def _draw_residuals(errors: RegressionErrors, name: str) -> list[Block]:
+def _draw_residuals(errors: boosted_data.RegressionErrors, name: str) -> list[Block]:
     inner = [one for one in errors.residuals if one.low is not None and one.high is not None]
     if not inner:
         return []
@@ -329,7 +320,7 @@ def _draw_residuals(errors: RegressionErrors, name: str) -> list[Block]:
     ]
 
 
-def _draw_errors(errors: RegressionErrors, name: str) -> Block:
+def _draw_errors(errors: boosted_data.RegressionErrors, name: str) -> Block:
     return Curves(
         title=f"Mean absolute error of {name} by label",
         x_axis="round",

@@ -1,26 +1,18 @@
-"""Section on the job: start, training and end."""
+"""Section on the job: start, training and end.
+
+Framework time by phase, operator and kernel.
+"""
 
 from __future__ import annotations
 
-from stepscope.cost import price_job
-from stepscope.quantities import dollars, duration, figure, percent
-from stepscope.run import JobStatistics, explain_recording_end, machine_count
-from stepscope.views.configuration import list_applied_changes
-from stepscope.views.profiling_report.blocks import (
-    Block,
-    Cell,
-    Section,
-    Table,
-    Text,
-)
-from stepscope.views.profiling_report.building import (
-    limit_items,
-    make_pie,
-    make_text_columns,
-    shorten,
-)
-from stepscope.views.profiling_report.rule_results import RuleResults
-from stepscope.views.times import utc_time
+from collections.abc import Sequence
+
+from stepscope import analysis, cost, quantities, rules, run
+from stepscope.quantities import duration, percent
+from stepscope.views.job.overview import list_applied_changes
+from stepscope.views.profiling_report import building
+from stepscope.views.profiling_report.blocks import Block, Cell, Section, Table, Text
+from stepscope.views.text import utc_time
 
 JOB = "the job's duration"
 MAX_CHANGES = 30
@@ -28,7 +20,7 @@ LONG_FINALIZATION = 0.1
 """Share of the job above which finalization is mentioned."""
 
 
-def build_job_section(results: RuleResults, *, in_progress: bool) -> Section:
+def build_job_section(results: building.RuleResults, *, in_progress: bool) -> Section:
     """Describe start and end of the job, and the time before and after training."""
     job, parts = results.job, _split_job(results.job)
     verb = "has run" if in_progress else "ran"
@@ -37,7 +29,7 @@ def build_job_section(results: RuleResults, *, in_progress: bool) -> Section:
         Text(text=f"The job started on {start} and {verb} for {duration(job.duration_ns)}."),
         Table(
             title="Training job",
-            columns=make_text_columns("property", "value"),
+            columns=building.make_text_columns("property", "value"),
             rows=list_properties(results, in_progress=in_progress),
             share_of=JOB if parts else None,
         ),
@@ -46,25 +38,25 @@ def build_job_section(results: RuleResults, *, in_progress: bool) -> Section:
         blocks.append(Text(text=_explain_missing_parts(results), tone="missing"))
     elif job.duration_ns > 0:
         shares = {name: max(0, part) / job.duration_ns for name, part in parts.items()}
-        blocks.append(make_pie("Job duration by part", shares, JOB))
+        blocks.append(building.make_pie("Job duration by part", shares, JOB))
         blocks += _note_long_parts(parts, job.duration_ns)
     blocks += _list_changes(results)
     return Section(id="job", title="Training job summary", blocks=blocks)
 
 
-def list_properties(results: RuleResults, *, in_progress: bool) -> list[list[Cell]]:
+def list_properties(results: building.RuleResults, *, in_progress: bool) -> list[list[Cell]]:
     """List the times and the cost of the job: name and value."""
     return _list_times(results.job, in_progress=in_progress) + _list_cost(results)
 
 
-def _explain_missing_parts(results: RuleResults) -> str:
-    recording_end = explain_recording_end(results.run)
+def _explain_missing_parts(results: building.RuleResults) -> str:
+    recording_end = run.explain_recording_end(results.run)
     if recording_end is not None and not results.job_is_damaged:
         return f"Training and finalization cannot be separated. {recording_end}"
     return f"Initialization and training cannot be separated: {_explain(results)}."
 
 
-def _split_job(job: JobStatistics) -> dict[str, int] | None:
+def _split_job(job: run.JobStatistics) -> dict[str, int] | None:
     if job.initialization_ns is None or job.training_ns is None or job.finalization_ns is None:
         return None
     return {
@@ -74,7 +66,7 @@ def _split_job(job: JobStatistics) -> dict[str, int] | None:
     }
 
 
-def _explain(results: RuleResults) -> str:
+def _explain(results: building.RuleResults) -> str:
     """Explain why the job cannot be split."""
     if results.job_is_damaged:
         return "a part of the run cannot be read"
@@ -83,11 +75,11 @@ def _explain(results: RuleResults) -> str:
     return "no training step was recorded"
 
 
-def _list_times(job: JobStatistics, *, in_progress: bool) -> list[list[Cell]]:
+def _list_times(job: run.JobStatistics, *, in_progress: bool) -> list[list[Cell]]:
     rows: list[list[Cell]] = [
         ["Start time", utc_time(job.start_ns)],
         ["Last heartbeat" if in_progress else "End time", utc_time(job.end_ns)],
-        ["Job duration (s)", figure(job.duration_ns / 1e9, 2)],
+        ["Job duration (s)", quantities.figure(job.duration_ns / 1e9, 2)],
     ]
     parts = _split_job(job)
     if parts is None:
@@ -96,47 +88,53 @@ def _list_times(job: JobStatistics, *, in_progress: bool) -> list[list[Cell]]:
     rows += [
         ["Training loop start", utc_time(start_ns)],
         ["Training loop end", utc_time(start_ns + parts["Training loop"])],
-        ["Training loop duration (s)", figure(parts["Training loop"] / 1e9, 2)],
-        ["Initialization time (s)", figure(parts["Initialization"] / 1e9, 2)],
-        ["Finalization time (s)", figure(parts["Finalization"] / 1e9, 2)],
+        ["Training loop duration (s)", quantities.figure(parts["Training loop"] / 1e9, 2)],
+        ["Initialization time (s)", quantities.figure(parts["Initialization"] / 1e9, 2)],
+        ["Finalization time (s)", quantities.figure(parts["Finalization"] / 1e9, 2)],
     ]
     if job.duration_ns > 0:
         rows += [
-            [f"{name} (%)", figure(100 * part / job.duration_ns, 2)] for name, part in parts.items()
+            [f"{name} (%)", quantities.figure(100 * part / job.duration_ns, 2)]
+            for name, part in parts.items()
         ]
     return rows
 
 
-def _list_cost(results: RuleResults) -> list[list[Cell]]:
+def _list_cost(results: building.RuleResults) -> list[list[Cell]]:
     """Describe the cost of the job and the source of the price; empty without a price."""
     reader = results.run.reader
-    priced = price_job(
+    priced = cost.price_job(
         reader.info,
         results.run.nodes.values(),
-        instance_count=machine_count(reader),
+        instance_count=run.machine_count(reader),
         duration_ns=results.job.duration_ns,
     )
     if isinstance(priced, str):
         return []
     price = priced.price
     return [
-        ["Cost", dollars(float(priced.cost.usd))],
+        ["Cost", quantities.dollars(float(priced.cost.usd))],
         [
             "Price of a machine per hour",
-            f"{dollars(float(price.usd_per_hour))} ({price.used.origin})",
+            f"{quantities.dollars(float(price.usd_per_hour))} ({price.used.origin})",
         ],
     ]
 
 
-def _list_changes(results: RuleResults) -> list[Block]:
+def _list_changes(results: building.RuleResults) -> list[Block]:
     """List the changes of the configuration while the job ran."""
     applied = list_applied_changes(results.run)
-    changes, more = limit_items(applied, MAX_CHANGES, "changes")
+    changes, more = building.limit_items(applied, MAX_CHANGES, "changes")
     rows: list[list[Cell]] = [
-        [utc_time(c.changed_ns), shorten(c.setting), shorten(c.before), shorten(c.after)]
+        [
+            utc_time(c.changed_ns),
+            building.shorten(c.setting),
+            building.shorten(c.before),
+            building.shorten(c.after),
+        ]
         for c in changes
     ]
-    columns = make_text_columns("time", "setting", "before", "after")
+    columns = building.make_text_columns("time", "setting", "before", "after")
     title = "Configuration changes while the job ran"
     return [Table(title=title, columns=columns, rows=rows, more=more)] if rows else []
 
@@ -152,3 +150,161 @@ def _note_long_parts(parts: dict[str, int], duration_ns: int) -> list[Block]:
             "for saving, evaluating and uploading."
         )
     return [Text(text=text, tone="warning") for text in texts]
+
+
+RULE = "OverallFrameworkMetrics"
+OTHERS_ABOVE = 0.25
+"""Share of the time outside of TRAIN and EVAL above which a warning is shown."""
+ONE_PASS_ABOVE = 0.7
+"""Share of one pass, forward or backward, above which a warning is shown."""
+ALL_STEPS = "the time of all training steps and evaluation inside them, of all ranks"
+TRACED_STEPS = "the step time of the traces, until the device work of a step is done"
+STEPS = "the wall time of all training steps of all ranks, without evaluation"
+_PHASES = (
+    "TRAIN is copies of batches, forward, loss, backward, optimizer and communication. Others is "
+    "waiting for batches, checkpoints and time between phases. Most of the time should be TRAIN "
+    "and EVAL."
+)
+_OMITTED = "those with at most 2% of the total are omitted"
+
+
+def build_framework_section(results: building.RuleResults) -> Section:
+    """Build shares of phases, passes, operators, kernels and collectives."""
+    details = results.details(RULE, rules.OverallFrameworkMetricsDetails)
+    blocks, sections, is_imported = results.missing(RULE), [], results.run.is_imported
+    if details:
+        blocks = [
+            *_show_phases(details),
+            *_show_passes(details),
+            *_show_devices(details, is_imported=is_imported),
+        ]
+        if shares := details.step_phase_share_ratio:
+            blocks.append(
+                building.make_pie(
+                    "General framework operations", building.name_phases(shares), STEPS
+                )
+            )
+        if shares := details.step_part_share_ratio:
+            parts = {analysis.PART_NAMES[part]: share for part, share in shares.items()}
+            blocks.append(building.make_pie("Parts of traced steps", parts, TRACED_STEPS))
+        sections = [
+            _build_operators(
+                details.cpu_operators,
+                id="cpu-operators",
+                title="Overview: CPU operators",
+                kind="CPU operator",
+                scope="the host self time of the listed operators, without the operators they "
+                f"call; {_OMITTED}",
+                is_imported=is_imported,
+            ),
+            _build_operators(
+                details.gpu_kernels,
+                id="gpu-operators",
+                title="Overview: GPU operators",
+                kind="GPU kernel",
+                scope=f"the time of the listed kernels, without communication; {_OMITTED}",
+                is_imported=is_imported,
+            ),
+            _build_operators(
+                details.collectives,
+                id="collectives",
+                title="Overview: collectives",
+                kind="collective",
+                scope=f"the time of the listed collectives on devices; {_OMITTED}",
+                is_imported=is_imported,
+            ),
+        ]
+    return Section(
+        id="framework", title="Framework metrics summary", blocks=blocks, sections=sections
+    )
+
+
+def _show_phases(details: rules.OverallFrameworkMetricsDetails) -> list[Block]:
+    shares = details.phase_share_ratio
+    if not shares:
+        text = (
+            "Steps of traces are not marked as training or evaluation."
+            if details.step_part_share_ratio
+            else "No training step was recorded, so there are no phases to compare."
+        )
+        return [Text(text=text, tone="missing")]
+    blocks: list[Block] = [
+        Text(text=_PHASES),
+        building.make_pie("TRAIN, EVAL and others", shares, ALL_STEPS),
+    ]
+    share = shares.get("others", 0.0)
+    if share > OTHERS_ABOVE:
+        text = (
+            f"Others take {percent(share)} of the steps, more than {percent(OTHERS_ABOVE)}: the "
+            "chart of framework operations shows the phases."
+        )
+        blocks.append(Text(text=text, tone="warning"))
+    return blocks
+
+
+def _show_passes(details: rules.OverallFrameworkMetricsDetails) -> list[Block]:
+    shares = details.forward_backward_share_ratio
+    if not shares:
+        text = "No forward or backward pass was recorded separately."
+        return [Text(text=text, tone="missing")]
+    share_of = "the time of forward and backward passes, all ranks"
+    blocks: list[Block] = [building.make_pie("Forward and backward", shares, share_of)]
+    name, share = max(shares.items(), key=lambda item: item[1])
+    if share > ONE_PASS_ABOVE:
+        text = (
+            f"The {name} pass takes {percent(share)} of both passes, more than "
+            f"{percent(ONE_PASS_ABOVE)}."
+        )
+        blocks.append(Text(text=text, tone="warning"))
+    return blocks
+
+
+def _show_devices(
+    details: rules.OverallFrameworkMetricsDetails, *, is_imported: bool
+) -> list[Block]:
+    shares = details.cpu_gpu_share_ratio
+    if not shares:
+        return [building.explain_missing_events("operator and no kernel", is_imported=is_imported)]
+    name, share = max(shares.items(), key=lambda item: item[1])
+    traces = quantities.count_of(details.recording_count, "trace")
+    share_of = f"their self time in {traces}, summed over threads and devices"
+    return [
+        building.make_pie("Operators on the CPU and kernels on GPUs", shares, share_of),
+        Text(text=f"{percent(share)} of the recorded time of operators and kernels is {name}."),
+    ]
+
+
+def _build_operators(
+    operators: Sequence[rules.OperatorTime],
+    *,
+    id: str,  # noqa: A002 - the name of the section's field
+    title: str,
+    kind: str,
+    scope: str,
+    is_imported: bool,
+) -> Section:
+    if not operators:
+        missing = building.explain_missing_events(kind, is_imported=is_imported)
+        return Section(id=id, title=title, blocks=[missing])
+    largest, share = building.shorten(operators[0].name), percent(operators[0].percent / 100)
+    rows: list[list[Cell]] = [
+        [number, round(row.percent, 2), row.time_ns // 1000, building.shorten(row.name)]
+        for number, row in enumerate(operators)
+    ]
+    columns = [
+        *building.make_number_columns("#", digits=0),
+        *building.make_number_columns("Percentage", unit="%", digits=2),
+        *building.make_number_columns("Cumulative time", unit="µs", digits=0),
+        *building.make_text_columns(kind),
+    ]
+    return Section(
+        id=id,
+        title=title,
+        blocks=[
+            Text(text=f"The most expensive {kind} was {largest} with {share}."),
+            Table(title=title, columns=columns, rows=rows, share_of=scope),
+            building.make_pie(
+                f"Time by {kind}", {row.name: row.percent / 100 for row in operators}, scope
+            ),
+        ],
+    )

@@ -1,4 +1,7 @@
-"""Reports: sections for people, and the facts for programs."""
+"""Reports: sections for people, and the facts for programs.
+
+All rules in one table.
+"""
 
 from __future__ import annotations
 
@@ -10,36 +13,18 @@ from typing import Any
 
 import msgspec
 
+from stepscope import diagnosis, quantities, rule_feed, schema
 from stepscope._version import __version__
-from stepscope.diagnosis import Verdict, diagnose
-from stepscope.rule_feed import (
-    RuleReport,
-    check_rules,
-    choose_rules,
-    judge_learning,
-    progress_of,
-    recorded_rules,
-    withhold_damaged,
-)
-from stepscope.rules import Rule
-from stepscope.run import (
-    JobStatistics,
-    Run,
-    explain_recovery,
-    job_statistics,
-    make_with_damage,
-)
-from stepscope.schema import Finding
-from stepscope.views.profiling_report.blocks import Section
+from stepscope.rule_feed import DEFAULT_SCAN_NS
+from stepscope.rules import Rule, summary
+from stepscope.run import JobStatistics, Run, explain_recovery, job_statistics, make_with_damage
+from stepscope.views.profiling_report import building
+from stepscope.views.profiling_report.blocks import Block, Cell, Section, Table, Text
 from stepscope.views.profiling_report.boosting import build_boosting_sections
-from stepscope.views.profiling_report.building import limit_items, shorten
-from stepscope.views.profiling_report.framework import build_framework_section
-from stepscope.views.profiling_report.job import build_job_section
-from stepscope.views.profiling_report.rule_results import STATISTICS, RuleResults
-from stepscope.views.profiling_report.rule_summary import build_rules_section
+from stepscope.views.profiling_report.job import build_framework_section, build_job_section
 from stepscope.views.profiling_report.system import build_system_section
 from stepscope.views.profiling_report.training import build_training_sections
-from stepscope.views.times import utc_time
+from stepscope.views.text import utc_time
 
 MAX_NOTES = 20
 MAX_COMMAND_LENGTH = 2000
@@ -66,7 +51,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     in_progress: bool
     about: str
     notice: str
-    verdict: Verdict
+    verdict: diagnosis.Verdict
     sections: list[Section]
     notes: list[str]
     """Parts of the run that could not be read."""
@@ -93,8 +78,8 @@ class ReportFacts(msgspec.Struct, frozen=True, kw_only=True):
     until_ns: int | None
     in_progress: bool
     summary: ReportedJob
-    verdict: Verdict
-    rules: dict[str, Finding]
+    verdict: diagnosis.Verdict
+    rules: dict[str, schema.Finding]
     """By name, each with `RuleTriggered`, `Violations`, `Datapoints`, `RuleParameters` and
     `Details`."""
     damage: list[str]
@@ -108,7 +93,9 @@ def choose_report_rules(
     Raises:
         UsageError: as `choose_rules`.
     """
-    return choose_rules(names, also=STATISTICS, config=config, assignments=settings)
+    return rule_feed.choose_rules(
+        names, also=building.STATISTICS, config=config, assignments=settings
+    )
 
 
 def make_report(run: Run, rules: Iterable[Rule[Any]]) -> Report:
@@ -132,9 +119,9 @@ def make_both_reports(run: Run, rules: Iterable[Rule[Any]]) -> tuple[Report, Rep
     return _make_report(results, checked), _make_facts(results, checked)
 
 
-def _make_report(results: RuleResults, checked: RuleReport) -> Report:
+def _make_report(results: building.RuleResults, checked: rule_feed.RuleReport) -> Report:
     run, info = results.run, results.run.reader.info
-    in_progress = progress_of(run.reader) == "running"
+    in_progress = rule_feed.progress_of(run.reader) == "running"
     end_ns = checked.end_ns if checked.end_ns is not None else results.job.end_ns
     return Report(
         run_id=info.run_id,
@@ -158,14 +145,14 @@ def _make_report(results: RuleResults, checked: RuleReport) -> Report:
     )
 
 
-def _make_facts(results: RuleResults, checked: RuleReport) -> ReportFacts:
+def _make_facts(results: building.RuleResults, checked: rule_feed.RuleReport) -> ReportFacts:
     run, job = results.run, results.job
     return ReportFacts(
         run_id=run.reader.info.run_id,
         command=run.reader.info.command,
         made_ns=time.time_ns(),
         until_ns=checked.end_ns,
-        in_progress=progress_of(run.reader) == "running",
+        in_progress=rule_feed.progress_of(run.reader) == "running",
         summary=ReportedJob(**asdict(job), duration_ns=job.duration_ns),
         verdict=_diagnose(results),
         rules=results.findings,
@@ -173,37 +160,39 @@ def _make_facts(results: RuleResults, checked: RuleReport) -> ReportFacts:
     )
 
 
-def _diagnose(results: RuleResults) -> Verdict:
-    learning = judge_learning(results.findings.values())
-    return msgspec.structs.replace(diagnose(results.run), learning=learning)
+def _diagnose(results: building.RuleResults) -> diagnosis.Verdict:
+    learning = rule_feed.judge_learning(results.findings.values())
+    return msgspec.structs.replace(diagnosis.diagnose(results.run), learning=learning)
 
 
-def get_statistics(run: Run) -> RuleResults:
+def get_statistics(run: Run) -> building.RuleResults:
     """Return the findings of the rules that only summarize: those recorded while the job ran, else
     of an evaluation now."""
-    recorded = recorded_rules(run.reader)
-    if recorded is not None and recorded.progress == progress_of(run.reader):
-        findings = [finding for finding in recorded.findings if finding.rule in STATISTICS]
-        if len(findings) == len(STATISTICS):
+    recorded = rule_feed.recorded_rules(run.reader)
+    if recorded is not None and recorded.progress == rule_feed.progress_of(run.reader):
+        findings = [finding for finding in recorded.findings if finding.rule in building.STATISTICS]
+        if len(findings) == len(building.STATISTICS):
             return _make_results(run, {}, findings)
-    results, _ = _evaluate(run, choose_rules(STATISTICS))
+    results, _ = _evaluate(run, rule_feed.choose_rules(building.STATISTICS))
     return results
 
 
-def _evaluate(run: Run, rules: Iterable[Rule[Any]]) -> tuple[RuleResults, RuleReport]:
+def _evaluate(
+    run: Run, rules: Iterable[Rule[Any]]
+) -> tuple[building.RuleResults, rule_feed.RuleReport]:
     by_name = {rule.name: rule for rule in rules}
-    checked = check_rules(run.reader, by_name.values())
-    findings = withhold_damaged(run.reader, by_name.values(), checked.findings)
+    checked = rule_feed.check_rules(run.reader, by_name.values())
+    findings = rule_feed.withhold_damaged(run.reader, by_name.values(), checked.findings)
     return _make_results(run, by_name, findings), checked
 
 
 def _make_results(
-    run: Run, rules: dict[str, Rule[Any]], findings: Iterable[Finding]
-) -> RuleResults:
+    run: Run, rules: dict[str, Rule[Any]], findings: Iterable[schema.Finding]
+) -> building.RuleResults:
     job, job_damage = make_with_damage(run, _measure_job)
     if job_damage:
         job = replace(job, initialization_ns=None, training_ns=None, finalization_ns=None)
-    return RuleResults(
+    return building.RuleResults(
         run=run,
         job=job,
         job_is_damaged=bool(job_damage),
@@ -216,10 +205,58 @@ def _measure_job(run: Run) -> JobStatistics:
     return job_statistics(run)
 
 
-def _notes(run: Run, checked: RuleReport) -> list[str]:
+def _notes(run: Run, checked: rule_feed.RuleReport) -> list[str]:
     """List the reasons for an incomplete report."""
     recovery = explain_recovery(run.reader)
-    notes, more = limit_items(
+    notes, more = building.limit_items(
         [*([recovery] if recovery else []), *checked.damage], MAX_NOTES, "notes"
     )
-    return [*map(shorten, notes), *([more] if more else [])]
+    return [*map(building.shorten, notes), *([more] if more else [])]
+
+
+SCANS = (
+    f"A rule triggers once in each scan of {DEFAULT_SCAN_NS // 10**9} seconds in which its "
+    "condition holds."
+)
+
+
+def build_rules_section(results: building.RuleResults) -> Section:
+    """List the rules by how often they triggered, without rules that only summarize."""
+    listed = [f for name, f in results.findings.items() if results.rules[name].can_fire]
+    listed.sort(key=lambda finding: -finding.rule_triggered)
+    if not listed:
+        blocks: list[Block] = [Text(text="No rule was evaluated.", tone="missing")]
+        return Section(id="rules", title="Rules summary", blocks=blocks)
+    top = listed[0]
+    sentence = (
+        f"{top.rule} triggered most often: {quantities.count_of(top.rule_triggered, 'time')} for "
+        f"{quantities.count_of(top.datapoints, 'datapoint')}."
+        if top.rule_triggered
+        else "No rule triggered."
+    )
+    rows: list[list[Cell]] = [
+        [
+            finding.rule,
+            str(finding.status),
+            finding.rule_triggered,
+            finding.datapoints,
+            summary(type(results.rules[finding.rule])),
+            results.rules[finding.rule].recommendation,
+            finding.rule_parameters,
+        ]
+        for finding in listed
+    ]
+    table = Table(
+        title="Rules",
+        columns=[
+            *building.make_text_columns("Rule", "Status"),
+            *building.make_number_columns(
+                "Number of times rule triggered", "Number of datapoints", digits=0
+            ),
+            *building.make_text_columns("Description", "Recommendation", "Rule parameters"),
+        ],
+        rows=rows,
+    )
+    return Section(
+        id="rules", title="Rules summary", blocks=[Text(text=f"{sentence} {SCANS}"), table]
+    )

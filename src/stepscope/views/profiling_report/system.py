@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from stepscope.quantities import in_unit
-from stepscope.rules import NodeUsage, OverallSystemUsageDetails, UsageQuantiles
+from stepscope import quantities, rules, schema
 from stepscope.run import Bins, build_sampled_heatmap
-from stepscope.schema import Unit
-from stepscope.views.heat_rows import MAX_CORES
-from stepscope.views.names import list_names
+from stepscope.views.profiling_report import building
 from stepscope.views.profiling_report.blocks import (
     Block,
     Cell,
@@ -20,17 +17,8 @@ from stepscope.views.profiling_report.blocks import (
     Table,
     Text,
 )
-from stepscope.views.profiling_report.building import (
-    MAX_NODES,
-    limit_items,
-    make_number_columns,
-    make_text_columns,
-    note_omitted,
-    shorten,
-)
-from stepscope.views.profiling_report.rule_results import RuleResults
-from stepscope.views.system_heat import show_heat_rows
-from stepscope.views.times import utc_time
+from stepscope.views.system import MAX_CORES, show_heat_rows
+from stepscope.views.text import list_names, utc_time
 
 HEAT_MAP_COLUMNS = 240
 """Upper limit of the columns of a heat map."""
@@ -42,7 +30,7 @@ USAGE_OF = (
     "all cores available to the job, the memory of the node, and the mean of its GPUs and of their "
     "memory; quantiles are over all samples of the run"
 )
-_ROWS: dict[str, tuple[str, str, Unit]] = {
+_ROWS: dict[str, tuple[str, str, schema.Unit]] = {
     "network_bytes_per_s": ("Network", "bytes/s", "bytes_per_s"),
     "network_bytes": ("Network", "bytes per sample", "bytes"),
     "gpu_percent": ("GPU", "percent", "percent"),
@@ -55,7 +43,7 @@ _ROWS: dict[str, tuple[str, str, Unit]] = {
 _FIGURES = ("max", "p99", "p95", "p50", "min")
 
 
-def build_system_section(results: RuleResults) -> Section:
+def build_system_section(results: building.RuleResults) -> Section:
     """Build statistics of the utilization of every node, and heat maps over time."""
     blocks = describe_nodes(results)
     nodes = get_node_usage(results)
@@ -65,13 +53,13 @@ def build_system_section(results: RuleResults) -> Section:
     return Section(id="system", title="System usage statistics", blocks=blocks)
 
 
-def get_node_usage(results: RuleResults) -> Mapping[str, NodeUsage]:
+def get_node_usage(results: building.RuleResults) -> Mapping[str, rules.NodeUsage]:
     """Return the usage of each node with samples."""
-    details = results.details(RULE, OverallSystemUsageDetails)
+    details = results.details(RULE, rules.OverallSystemUsageDetails)
     return details.nodes if details else {}
 
 
-def describe_nodes(results: RuleResults) -> list[Block]:
+def describe_nodes(results: building.RuleResults) -> list[Block]:
     """Describe the usage of each node in a sentence, or why there is none."""
     blocks, nodes = results.missing(RULE), get_node_usage(results)
     if nodes:
@@ -87,11 +75,11 @@ class NodeMetric(NamedTuple):
     node: str
     name: str
     unit_words: str
-    unit: Unit
-    quantiles: UsageQuantiles
+    unit: schema.Unit
+    quantiles: rules.UsageQuantiles
 
 
-def list_node_metrics(nodes: Mapping[str, NodeUsage]) -> list[NodeMetric]:
+def list_node_metrics(nodes: Mapping[str, rules.NodeUsage]) -> list[NodeMetric]:
     """List the sampled metrics of nodes, by node."""
     return [
         NodeMetric(node, *_ROWS[row], usage.sampled[row])
@@ -101,11 +89,13 @@ def list_node_metrics(nodes: Mapping[str, NodeUsage]) -> list[NodeMetric]:
     ]
 
 
-def _summarize_nodes(nodes: Mapping[str, NodeUsage], *, is_imported: bool) -> list[Block]:
+def _summarize_nodes(nodes: Mapping[str, rules.NodeUsage], *, is_imported: bool) -> list[Block]:
     """Summarize each node in a sentence, and name the nodes without GPU samples."""
-    shown, more = limit_items(sorted(nodes), MAX_NODES, "nodes; the JSON report has their figures")
+    shown, more = building.limit_items(
+        sorted(nodes), building.MAX_NODES, "nodes; the JSON report has their figures"
+    )
     content: list[Block] = [Listing(items=[_summarize_node(node, nodes[node]) for node in shown])]
-    content += note_omitted(more)
+    content += building.note_omitted(more)
     without = [node for node, usage in nodes.items() if not usage.gpu_percent]
     if without:
         reason = (
@@ -115,21 +105,26 @@ def _summarize_nodes(nodes: Mapping[str, NodeUsage], *, is_imported: bool) -> li
         )
         content.append(
             Text(
-                text=f"No GPU was sampled on {list_names(sorted(without))}: {reason}.",
-                tone="note",
+                text=f"No GPU was sampled on {list_names(sorted(without))}: {reason}.", tone="note"
             )
         )
     return content
 
 
-def _summarize_node(node: str, usage: NodeUsage) -> str:
+def _summarize_node(node: str, usage: rules.NodeUsage) -> str:
     cpu, gpu = usage.cpu_percent, usage.gpu_percent
     if not cpu:
         return f"{node}: the CPU was not sampled."
-    cpu_p50, cpu_p95 = in_unit(cpu.p50, "percent"), in_unit(cpu.p95, "percent")
+    cpu_p50, cpu_p95 = (
+        quantities.in_unit(cpu.p50, "percent"),
+        quantities.in_unit(cpu.p95, "percent"),
+    )
     if not gpu:
         return f"{node}: median CPU utilization {cpu_p50}, p95 {cpu_p95}."
-    gpu_p50, gpu_p95 = in_unit(gpu.p50, "percent"), in_unit(gpu.p95, "percent")
+    gpu_p50, gpu_p95 = (
+        quantities.in_unit(gpu.p50, "percent"),
+        quantities.in_unit(gpu.p95, "percent"),
+    )
     figures = f"p95 of GPU utilization {gpu_p95}, of CPU utilization {cpu_p95}"
     if gpu.p95 < HIGH_PERCENT and cpu.p95 < HIGH_PERCENT:
         return f"{node} is underutilized: {figures}. Consider a smaller machine."
@@ -140,8 +135,10 @@ def _summarize_node(node: str, usage: NodeUsage) -> str:
     return f"{node}: median GPU utilization {gpu_p50}, median CPU utilization {cpu_p50}."
 
 
-def _tabulate_nodes(nodes: Mapping[str, NodeUsage]) -> Table:
-    shown, more = limit_items(sorted(nodes), MAX_NODES, "nodes; the JSON report has their figures")
+def _tabulate_nodes(nodes: Mapping[str, rules.NodeUsage]) -> Table:
+    shown, more = building.limit_items(
+        sorted(nodes), building.MAX_NODES, "nodes; the JSON report has their figures"
+    )
     rows: list[list[Cell]] = [
         [
             metric.node,
@@ -154,8 +151,8 @@ def _tabulate_nodes(nodes: Mapping[str, NodeUsage]) -> Table:
     return Table(
         title="Resource utilization per node",
         columns=[
-            *make_text_columns("node", "metric", "unit"),
-            *make_number_columns(*_FIGURES, digits=2),
+            *building.make_text_columns("node", "metric", "unit"),
+            *building.make_number_columns(*_FIGURES, digits=2),
         ],
         rows=rows,
         share_of=USAGE_OF,
@@ -163,10 +160,10 @@ def _tabulate_nodes(nodes: Mapping[str, NodeUsage]) -> Table:
     )
 
 
-def _draw_heat_maps(results: RuleResults) -> list[Block]:
+def _draw_heat_maps(results: building.RuleResults) -> list[Block]:
     """Draw one heat map per node over the whole run."""
     run, job = results.run, results.job
-    nodes, more = limit_items(sorted(run.nodes), MAX_HEAT_MAPS, "nodes")
+    nodes, more = building.limit_items(sorted(run.nodes), MAX_HEAT_MAPS, "nodes")
     blocks: list[Block] = []
     for node in nodes:
         # At least two samples per column, so that none is empty.
@@ -182,11 +179,11 @@ def _draw_heat_maps(results: RuleResults) -> list[Block]:
         omitted = heatmap.omitted_core_count
         blocks.append(
             Heatmap(
-                title=f"{shorten(node)} over time",
+                title=f"{building.shorten(node)} over time",
                 start=utc_time(bins.start_ns),
                 column_ns=bins.width_ns,
                 rows=show_heat_rows(heatmap, heatmap.sampled_bin_count),
                 more=f"and {omitted} more cores" if omitted else None,
             )
         )
-    return [*blocks, *note_omitted(more)]
+    return [*blocks, *building.note_omitted(more)]

@@ -1,15 +1,91 @@
-"""Payloads of the timeline. Times are nanoseconds after the run's origin (`after_ns`)."""
+"""Payloads of the timeline. Times are nanoseconds after the run's origin (`after_ns`).
+
+Flame graphs of call trees, without nodes that are too small to be seen.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections import defaultdict
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
-from stepscope.schema import Payload, field_label
-from stepscope.timeline import TimelineEvent
-from stepscope.views.flame_nodes import FlameNode
-from stepscope.views.quality import QualityNote
+from stepscope import analysis, schema, timeline
+from stepscope.views.text import shorten_name
+from stepscope.views.trace_data import QualityNote
+
+MAX_NODES = 3_000
+MIN_SHARE = 1 / 4_000
+"""Share of the total; a smaller node is less than a pixel wide."""
+MAX_DEPTH = 200
+_ROOT = -1
+
+
+class FlameNode(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls on one path of names."""
+
+    name: str
+    count: int
+    total_ns: int
+    self_ns: int
+    children: list[FlameNode] = []
+
+
+class FlameNodes(NamedTuple):
+    """Nodes of a flame graph."""
+
+    total_ns: int
+    """Time of the outermost calls."""
+    roots: list[FlameNode]
+    left_out_ns: int
+    """Self time of paths that are too small to be listed."""
+
+
+def build_flame_nodes(tree: analysis.CallTree) -> FlameNodes:
+    """Build the visible nodes of a tree, largest first."""
+    children: dict[int, list[int]] = defaultdict(list)
+    for node, parent in enumerate(tree.parent):
+        children[parent].append(node)
+    total_ns = sum(tree.total_ns[node] for node in children[_ROOT])
+    visible = _find_visible(tree, children, total_ns)
+    return FlameNodes(
+        total_ns=total_ns,
+        roots=_build_nodes(tree, children, _ROOT, visible),
+        left_out_ns=sum(ns for node, ns in enumerate(tree.self_ns) if node not in visible),
+    )
+
+
+def _find_visible(
+    tree: analysis.CallTree, children: dict[int, list[int]], total_ns: int
+) -> set[int]:
+    """Find the largest nodes whose ancestors are all visible."""
+    min_ns = total_ns * MIN_SHARE
+    large = sorted((ns for ns in tree.total_ns if ns >= min_ns), reverse=True)
+    min_ns = max([min_ns, *large[MAX_NODES - 1 : MAX_NODES]])
+    visible: set[int] = set()
+    level = children[_ROOT]
+    for _ in range(MAX_DEPTH):
+        level = [node for node in level if tree.total_ns[node] >= min_ns]
+        visible.update(level)
+        level = [child for node in level for child in children[node]]
+    return visible
+
+
+def _build_nodes(
+    tree: analysis.CallTree, children: dict[int, list[int]], parent: int, visible: set[int]
+) -> list[FlameNode]:
+    nodes = [node for node in children[parent] if node in visible]
+    return [
+        FlameNode(
+            name=shorten_name(tree.name[node]),
+            count=tree.count[node],
+            total_ns=tree.total_ns[node],
+            self_ns=tree.self_ns[node],
+            children=_build_nodes(tree, children, node, visible),
+        )
+        for node in sorted(nodes, key=lambda node: (-tree.total_ns[node], tree.name[node]))
+    ]
+
 
 TrackKind = Literal["spans", "host", "device", "counter"]
 """Spans of the job, threads and streams of a trace, counters."""
@@ -49,13 +125,13 @@ class RankSteps(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     """Group of the tracks of these steps."""
     title: str
-    numbers: Annotated[list[int], field_label(display="identifier")]
+    numbers: Annotated[list[int], schema.field_label(display="identifier")]
     """Numbers of the steps in time order; counted from 0 if a trace does not number them."""
     after_ns: list[int]
     duration_ns: list[int]
-    outliers: Annotated[list[int], field_label(display="identifier")]
+    outliers: Annotated[list[int], schema.field_label(display="identifier")]
     """Numbers of the steps that take far longer than the others; see `steps`."""
-    left_out_count: Annotated[int, field_label("omitted steps")]
+    left_out_count: Annotated[int, schema.field_label("omitted steps")]
     """Steps after the listed ones, if there are too many to send."""
 
 
@@ -68,7 +144,7 @@ class FindingMark(msgspec.Struct, frozen=True, kw_only=True):
     last_after_ns: int
 
 
-class TimelineView(Payload, frozen=True, kw_only=True):
+class TimelineView(schema.Payload, frozen=True, kw_only=True):
     """`timeline`: the tree of tracks, with steps and findings."""
 
     origin_ns: str
@@ -98,7 +174,7 @@ class TrackSlices(msgspec.Struct, frozen=True, kw_only=True):
     duration_ns: list[int]
     """Duration; for a summary, from the start of its first event to the end of its last event or of
     its bucket."""
-    name: Annotated[list[int], field_label(display="identifier")]
+    name: Annotated[list[int], schema.field_label(display="identifier")]
     """Index into `names`; for a summary, the name of its longest event."""
     count: list[int]
     """Number of events in the slice."""
@@ -106,15 +182,15 @@ class TrackSlices(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the slice that its events cover; 1 for an event."""
     event: list[int]
     """Id for `timeline-slice`, together with the track; -1 for a summary."""
-    part_slice: Annotated[list[int], field_label(display="identifier")]
+    part_slice: Annotated[list[int], schema.field_label(display="identifier")]
     """Aggregates inside slices, as the calls of one transform for a batch: index of the slice."""
-    part_name: Annotated[list[int], field_label(display="identifier")]
+    part_name: Annotated[list[int], schema.field_label(display="identifier")]
     """Index into `names`."""
     part_ns: list[int]
     """Sum of the times, which are anywhere in the slice."""
 
 
-class SlicesView(Payload, frozen=True, kw_only=True):
+class SlicesView(schema.Payload, frozen=True, kw_only=True):
     """`timeline-slices`: a window of tracks at the detail that the requested pixels can show."""
 
     from_after_ns: int
@@ -140,7 +216,7 @@ class CounterSeries(msgspec.Struct, frozen=True, kw_only=True):
     largest: list[float | None]
 
 
-class CountersView(Payload, frozen=True, kw_only=True):
+class CountersView(schema.Payload, frozen=True, kw_only=True):
     """`timeline-counters`."""
 
     from_after_ns: int
@@ -149,7 +225,7 @@ class CountersView(Payload, frozen=True, kw_only=True):
     series: list[CounterSeries]
 
 
-class SearchView(Payload, frozen=True, kw_only=True):
+class SearchView(schema.Payload, frozen=True, kw_only=True):
     """`timeline-search`: events by part of their name, regardless of case, in time order.
 
     With `around` (nanoseconds after the origin), the matches next to that time are listed.
@@ -157,11 +233,11 @@ class SearchView(Payload, frozen=True, kw_only=True):
 
     name: str
     match_count: int
-    before_count: Annotated[int, field_label("matches before")]
+    before_count: Annotated[int, schema.field_label("matches before")]
     """Matches before the first listed one."""
     total_ns: int
     """Sum of the durations of all matches."""
-    matches: list[TimelineEvent]
+    matches: list[timeline.TimelineEvent]
 
 
 class NameTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,10 +248,10 @@ class NameTime(msgspec.Struct, frozen=True, kw_only=True):
     total_ns: int
     """Time within the range: events are clipped at its ends. An event inside another of the same
     name counts once."""
-    self_ns: Annotated[int, field_label("self time")]
+    self_ns: Annotated[int, schema.field_label("self time")]
     """The same without nested events."""
     mean_ns: float
-    max_ns: Annotated[int, field_label("longest")]
+    max_ns: Annotated[int, schema.field_label("longest")]
 
 
 class TrackSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,9 +259,9 @@ class TrackSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     track: str
     event_count: int
-    busy_ns: Annotated[int, field_label("busy time")]
+    busy_ns: Annotated[int, schema.field_label("busy time")]
     """Time covered by at least one event."""
-    busy_ratio: Annotated[float | None, field_label("busy", display="bar")]
+    busy_ratio: Annotated[float | None, schema.field_label("busy", display="bar")]
     """Share of the range."""
     gap_count: int
     longest_gap_ns: int
@@ -194,7 +270,7 @@ class TrackSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The `top` names with the most self time."""
 
 
-class SummaryView(Payload, frozen=True, kw_only=True):
+class SummaryView(schema.Payload, frozen=True, kw_only=True):
     """`timeline-summary`: a range of tracks in numbers."""
 
     from_after_ns: int
@@ -203,7 +279,7 @@ class SummaryView(Payload, frozen=True, kw_only=True):
     notes: list[str]
 
 
-class FlameView(Payload, frozen=True, kw_only=True):
+class FlameView(schema.Payload, frozen=True, kw_only=True):
     """`timeline-flame`: a range of tracks by path of names, largest first."""
 
     from_after_ns: int

@@ -1,14 +1,40 @@
-"""`timeline`: the tree of tracks, steps to jump to, and findings of rules in time."""
+"""`timeline`: the tree of tracks, steps to jump to, and findings of rules in time.
+
+Tree of nodes, processes, traces and devices, with their tracks.
+
+Tracks of the spans of the job: one per thread.
+
+Tracks of counters: samples of the monitor and counters of traces.
+
+Steps of ranks and of traces, to jump to.
+"""
 
 from __future__ import annotations
 
-from stepscope.rule_feed import recorded_rules
-from stepscope.run import Run
+from collections import defaultdict
+from collections.abc import Sequence
+from string import ascii_lowercase
+
+import msgspec
+
+from stepscope import analysis, rule_feed, schema
+from stepscope.quantities import count
+from stepscope.run import Run, RunClock, Trace, named_steps, reading_ahead
+from stepscope.timeline import (
+    IS_SLICE,
+    Content,
+    TrackDescription,
+    TrackId,
+    find_outlier_steps,
+    find_steps_of_run,
+    get_timelines,
+    load_track_descriptions,
+    track_id,
+)
 from stepscope.views.options import ViewOptions
-from stepscope.views.quality import note_run_quality
-from stepscope.views.timeline.groups import build_groups
-from stepscope.views.timeline.payload import FindingMark, TimelineView
-from stepscope.views.timeline.steps import list_steps
+from stepscope.views.text import shorten_name
+from stepscope.views.timeline.payload import FindingMark, RankSteps, TimelineView, Track, TrackGroup
+from stepscope.views.trace_data import note_run_quality
 
 NOTHING = (
     "the run has no timed events: run a job with `stepscope run -- CMD`, or import a trace with "
@@ -44,7 +70,7 @@ def timeline(run: Run, options: ViewOptions) -> TimelineView:
 
 
 def _list_findings(run: Run) -> list[FindingMark]:
-    recorded = recorded_rules(run.reader)
+    recorded = rule_feed.recorded_rules(run.reader)
     return [
         FindingMark(
             rule=finding.rule,
@@ -55,3 +81,406 @@ def _list_findings(run: Run) -> list[FindingMark]:
         for finding in (recorded.fired if recorded else [])
         if finding.first_ns is not None
     ]
+
+
+MAX_TRACKS = 5_000
+"""Listed tracks."""
+
+
+def process_group_id(process: schema.ProcessInfo) -> str:
+    """Return the id of the group of a process."""
+    return str(TrackId("process", (process.process,)))
+
+
+def trace_group_id(trace: Trace) -> str:
+    """Return the id of the group of a trace."""
+    return str(track_id("recording", trace.trace))
+
+
+def build_groups(run: Run) -> tuple[list[TrackGroup], list[str]]:
+    """Build the tree; also returns notes on what it leaves out."""
+    groups_by_process: dict[str | None, list[TrackGroup]] = defaultdict(list)
+    process_ids = {process.process for process in run.processes}
+    descriptions = load_track_descriptions(run.reader)
+    for trace in run.traces:
+        group = _build_trace_group(run, trace, descriptions.get(trace.trace, []))
+        if group.tracks or group.groups:
+            owner = trace.process if trace.process in process_ids else None
+            groups_by_process[owner].append(group)
+    spans = list_span_tracks(run)
+    workers_by_pid: dict[int, list[schema.ProcessInfo]] = defaultdict(list)
+    main_processes = []
+    pids = {(p.node, p.pid) for p in run.processes if p.role != "dataloader_worker"}
+    for process in run.processes:
+        if process.role == "dataloader_worker" and (process.node, process.parent_pid) in pids:
+            workers_by_pid[process.parent_pid].append(process)
+        else:
+            main_processes.append(process)
+    by_node: dict[str, list[TrackGroup]] = defaultdict(list)
+    for process in main_processes:
+        group = _build_process_group(
+            process, spans, workers_by_pid[process.pid], groups_by_process[process.process]
+        )
+        if group.tracks or group.groups:
+            by_node[process.node].append(group)
+    nodes = []
+    for node in sorted({*by_node, *run.nodes}):
+        counters = build_metric_group(run, node)
+        groups = ([counters] if counters else []) + by_node[node]
+        if groups:
+            name = f"node {node}"
+            id_ = str(track_id("node", node))
+            nodes.append(TrackGroup(id=id_, name=name, kind="node", groups=groups))
+    return _limit_groups([*nodes, *groups_by_process[None]])
+
+
+def _build_process_group(
+    process: schema.ProcessInfo,
+    spans: dict[str, list[Track]],
+    workers: Sequence[schema.ProcessInfo],
+    trace_groups: list[TrackGroup],
+) -> TrackGroup:
+    worker_groups = [_build_process_group(worker, spans, (), []) for worker in workers]
+    return TrackGroup(
+        id=process_group_id(process),
+        name=_name_process(process),
+        kind="process",
+        rank=process.rank,
+        tracks=spans.get(process.process, []),
+        groups=[*(group for group in worker_groups if group.tracks), *trace_groups],
+    )
+
+
+def _name_process(process: schema.ProcessInfo) -> str:
+    if process.role != "dataloader_worker":
+        return process.title
+    numbers = [fact.worker for fact in process.facts_of(schema.DataLoaderWorkerFact)]
+    number = f" {numbers[0]}" if numbers else ""
+    return f"DataLoader worker{number} (process {process.pid})"
+
+
+def _build_trace_group(run: Run, trace: Trace, tracks: Sequence[TrackDescription]) -> TrackGroup:
+    content = get_timelines(run).contents[trace.trace]
+    host: list[Track] = []
+    streams: dict[int, list[Track]] = defaultdict(list)
+    for description in tracks:
+        track_content = content.get(description.track)
+        if track_content is None:
+            continue
+        if description.kind == "device":
+            streams[description.device] += _build_stream_tracks(
+                trace, description.track, description.stream, track_content
+            )
+        else:
+            host.append(_build_host_track(trace, description, track_content))
+    window = "" if trace.window is None else f"window {trace.window}: "
+    rank = "" if trace.rank is None or trace.process is not None else f"rank {trace.rank}: "
+    return TrackGroup(
+        id=trace_group_id(trace),
+        name=shorten_name(f"{window}{rank}{trace.name}"),
+        kind="recording",
+        rank=trace.rank,
+        tracks=sorted(host, key=lambda track: -(track.event_count or 0)),
+        groups=[
+            TrackGroup(
+                id=str(track_id("device", trace.trace, device)),
+                name=f"device {device}" if device >= 0 else "device",
+                kind="device",
+                tracks=tracks,
+            )
+            for device, tracks in sorted(streams.items())
+        ]
+        + build_counter_groups(run, trace),
+    )
+
+
+def _build_host_track(trace: Trace, description: TrackDescription, content: Content) -> Track:
+    title = (
+        description.name or (f"thread {description.thread}" if description.thread else "")
+    ).strip()
+    title = title or "without a thread"
+    mostly_backward = 2 * content.backward > content.counts["operators"]
+    role = "steps" if content.steps else "backward" if mostly_backward else ""
+    return Track(
+        id=str(track_id("trace", trace.trace, description.track)),
+        name=shorten_name(title) + (f": {role}" if role else ""),
+        kind="host",
+        row_count=content.rows,
+        event_count=content.event_count,
+    )
+
+
+def _build_stream_tracks(trace: Trace, track: int, stream: int, content: Content) -> list[Track]:
+    name = f"stream {stream}" if stream >= 0 else "stream"
+    tracks = []
+    if content.shadows:
+        tracks.append(
+            Track(
+                id=str(track_id("ranges", trace.trace, track)),
+                name=f"{name} (annotations)",
+                kind="device",
+                row_count=content.shadow_rows,
+                event_count=content.shadows,
+            )
+        )
+    if content.event_count:
+        tracks.append(
+            Track(
+                id=str(track_id("trace", trace.trace, track)),
+                name=f"{name} ({_describe_work(content)})",
+                kind="device",
+                row_count=content.rows,
+                event_count=content.event_count,
+            )
+        )
+    return tracks
+
+
+def _describe_work(content: Content) -> str:
+    kernels = content.counts["kernels"]
+    if not kernels:
+        return "copies" if content.counts["copies"] else "synchronisation"
+    return "communication" if 2 * content.communication > kernels else "computation"
+
+
+def _limit_groups(groups: list[TrackGroup]) -> tuple[list[TrackGroup], list[str]]:
+    """Keep the first `MAX_TRACKS` tracks of the tree; returns a note on the others."""
+    remaining = MAX_TRACKS
+    left_out_count = 0
+
+    def limit(groups: list[TrackGroup]) -> list[TrackGroup]:
+        nonlocal remaining, left_out_count
+        limited = []
+        for group in groups:
+            tracks = group.tracks[:remaining]
+            remaining -= len(tracks)
+            left_out_count += len(group.tracks) - len(tracks)
+            subgroups = limit(group.groups)
+            if tracks or subgroups:
+                limited.append(msgspec.structs.replace(group, tracks=tracks, groups=subgroups))
+        return limited
+
+    limited = limit(groups)
+    if not left_out_count:
+        return limited, []
+    return limited, [
+        f"{count(left_out_count)} tracks are not listed, only the first {count(MAX_TRACKS)}"
+    ]
+
+
+_LOGS = f"""
+    SELECT process, log, count(*) FILTER ({IS_SLICE}) AS n, max(depth) AS deepest,
+        any_value(coalesce(labels->>'$.phase', labels->>'$.tensor')) AS label,
+        bool_and(kind = 'device') AS on_device,
+        bool_or(kind IN ('optimizer', 'backward')) AS trains,
+        any_value(kind) AS kind
+    FROM spans GROUP BY process, log ORDER BY process, n DESC, log
+"""  # noqa: S608 - a constant
+
+
+def list_span_tracks(run: Run) -> dict[str, list[Track]]:
+    """List the tracks of each process, the busiest thread first."""
+    if not run.reader.has("spans"):
+        return {}
+    columns = run.reader.sql(_LOGS)
+    tracks: dict[str, list[Track]] = defaultdict(list)
+    names = ("process", "log", "n", "deepest", "label", "on_device", "trains", "kind")
+    for process, log, count, deepest, label, on_device, trains, kind in zip(
+        *(columns[name].tolist() for name in names), strict=True
+    ):
+        if label:
+            name = label
+        elif on_device:
+            name = "device, by phase"
+        elif kind == "run_queue":
+            name = "intervals with time without a core"
+        else:
+            name = f"thread {log.rstrip(ascii_lowercase)} ({'training' if trains else kind})"
+        tracks[process].append(
+            Track(
+                id=str(track_id("spans", process, log)),
+                name=name,
+                kind="spans",
+                row_count=int(deepest) + 1,
+                event_count=int(count),
+            )
+        )
+    return tracks
+
+
+_PROCESS_PREFIX = "process_"
+_CORE_PREFIX = "core_"
+_GPU_PREFIX = "gpu_"
+_UNITS = (
+    *("_ratio", "_bytes_per_s", "_per_s", "_bytes", "_watt", "_megahertz", "_celsius"),
+    *("_count", "_cores"),
+)
+_ESTIMATE_LABELS = {"utilization": "GPU utilisation", "sm_efficiency": "SM efficiency (estimated)"}
+
+
+def build_metric_group(run: Run, node: str) -> TrackGroup | None:
+    """Group the sampled metrics of a node: node, GPUs, cores and processes; None without any."""
+    node_tracks: list[Track] = []
+    tracks_by_group: dict[str, list[Track]] = defaultdict(list)
+    for metric, device in get_timelines(run).sampled_series.get(node, []):
+        if metric.startswith(_GPU_PREFIX):
+            tracks_by_group[f"GPU {device}"].append(_build_metric_track(node, metric, device, ""))
+        elif metric.startswith(_CORE_PREFIX):
+            tracks_by_group["cores"].append(_build_metric_track(node, metric, device, device))
+        elif metric.startswith(_PROCESS_PREFIX):
+            tracks_by_group["processes"].append(_build_metric_track(node, metric, device, device))
+        else:
+            node_tracks.append(_build_metric_track(node, metric, device, device))
+    if not node_tracks and not tracks_by_group:
+        return None
+    return TrackGroup(
+        id=str(track_id("counters", node)),
+        name="counters",
+        kind="counters",
+        tracks=node_tracks,
+        groups=[
+            TrackGroup(
+                id=str(track_id("counters", node, name)), name=name, kind="counters", tracks=tracks
+            )
+            for name, tracks in sorted(tracks_by_group.items(), key=_order_groups)
+        ],
+    )
+
+
+def build_counter_groups(run: Run, trace: Trace) -> list[TrackGroup]:
+    """Group the counters, memory series and device loads of a trace."""
+    tracks = [
+        Track(
+            id=str(track_id(counter.kind, trace.trace, *counter.words)),
+            name=shorten_name(counter.name),
+            kind="counter",
+            row_count=1,
+            unit="bytes" if counter.kind == "memory" else "",
+        )
+        for counter in get_timelines(run).counters.get(trace.trace, [])
+    ]
+    tracks += [
+        Track(
+            id=str(track_id("estimate", trace.trace, device, measure)),
+            name=f"{_ESTIMATE_LABELS[measure]} of device {device}",
+            kind="counter",
+            row_count=1,
+            unit="ratio",
+        )
+        for device, measure in get_timelines(run).estimates.get(trace.trace, [])
+    ]
+    if not tracks:
+        return []
+    id_ = str(track_id("counters", "recording", trace.trace))
+    return [TrackGroup(id=id_, name="counters", kind="counters", tracks=tracks)]
+
+
+def _build_metric_track(node: str, metric: str, device: str, suffix: str) -> Track:
+    declared = schema.METRIC_TYPES.get(metric)
+    label = metric
+    for unit in _UNITS:
+        label = label.removesuffix(unit)
+    return Track(
+        id=str(track_id("metric", node, metric, device)),
+        name=" ".join([label.removeprefix(_GPU_PREFIX).replace("_", " "), suffix]).strip(),
+        kind="counter",
+        row_count=1,
+        unit=declared.unit if declared else "",
+    )
+
+
+def _order_groups(group: tuple[str, list[Track]]) -> tuple[bool, int, str]:
+    name = group[0]
+    number = name.removeprefix("GPU ")
+    return (not name.startswith("GPU "), int(number) if number.isdecimal() else 0, name)
+
+
+MAX_LISTED = 5_000
+"""Steps of one rank."""
+MAX_SENT = 50_000
+"""Steps of all ranks."""
+MAX_TRACES = 200
+"""Traces that are searched for steps."""
+
+
+def list_steps(run: Run) -> tuple[list[RankSteps], list[str]]:
+    """List the steps of each training process and of each imported trace.
+
+    Also returns notes on the steps left out.
+    """
+    clock = run.clock
+    steps_by_process, left_out = find_steps_of_run(run)
+    process_ids = {process.process for process, _ in steps_by_process}
+    traces = [trace for trace in run.traces if trace.process not in process_ids]
+    limit = max(1, min(MAX_LISTED, MAX_SENT // max(1, len(steps_by_process) + len(traces))))
+    listed = [
+        _list_process_steps(process, steps, clock, limit) for process, steps in steps_by_process
+    ]
+    for trace in reading_ahead(traces[:MAX_TRACES]):
+        steps = named_steps(trace)
+        if steps is not None:
+            listed.append(_list_trace_steps(trace, steps, clock, limit))
+    notes = []
+    if left_out:
+        notes.append(
+            f"the steps of {count(len(left_out))} more processes are not listed: the run is too "
+            "long to search all of it"
+        )
+    if len(traces) > MAX_TRACES:
+        notes.append(f"only the steps of the first {count(MAX_TRACES)} traces are listed")
+    return [steps for steps in listed if steps.numbers], notes
+
+
+def _list_process_steps(
+    process: schema.ProcessInfo, steps: analysis.Steps, clock: RunClock, limit: int
+) -> RankSteps:
+    return _limit_steps(
+        RankSteps(
+            group=process_group_id(process),
+            title=process.title,
+            numbers=list(range(len(steps))),
+            after_ns=(steps.start - clock.origin_ns).tolist(),
+            duration_ns=steps.wall_ns.tolist(),
+            outliers=find_outlier_steps(steps),
+            left_out_count=0,
+        ),
+        limit,
+    )
+
+
+def _list_trace_steps(
+    trace: Trace, steps: analysis.HostSteps, clock: RunClock, limit: int
+) -> RankSteps:
+    names, (start, end) = steps.names, steps.extent
+    numbers = [int(name) for name in names if name.isdecimal() and len(name) < 16]
+    if len(numbers) < len(names):
+        numbers = list(range(len(names)))
+    summary = analysis.summarize(end - start) if len(names) else None
+    slow = (end - start > summary.outlier_threshold).tolist() if summary else []
+    base = clock.origin_in(trace.trace)
+    return _limit_steps(
+        RankSteps(
+            group=trace_group_id(trace),
+            title=trace.name,
+            numbers=numbers,
+            after_ns=(start - base).tolist(),
+            duration_ns=(end - start).tolist(),
+            outliers=[number for number, is_slow in zip(numbers, slow, strict=True) if is_slow],
+            left_out_count=0,
+        ),
+        limit,
+    )
+
+
+def _limit_steps(steps: RankSteps, limit: int) -> RankSteps:
+    """Limit the number of listed steps."""
+    numbers = steps.numbers[:limit]
+    listed_numbers = set(numbers)
+    return msgspec.structs.replace(
+        steps,
+        numbers=numbers,
+        after_ns=steps.after_ns[:limit],
+        duration_ns=steps.duration_ns[:limit],
+        outliers=[number for number in steps.outliers if number in listed_numbers],
+        left_out_count=len(steps.numbers) - len(numbers),
+    )

@@ -8,16 +8,16 @@ Usage: hostile_training.py FAULT DIRECTORY, where FAULT is one of
     probes raise, probes give garbage
                    the clock and the facts of every probe
     probes allocate and raise
-                   the same, with 1 GB in a local variable
+                   the same, with a block of memory in a local variable
 
 Prints the losses and a hash of the weights; then, on its last line, the counted calls. Prints the
-memory that it has at its end, in bytes, on standard error.
+numbers of blocks that were allocated, and that are left at its end, on standard error.
 """
 
 import gc
 import hashlib
-import resource
 import sys
+import weakref
 from pathlib import Path
 
 import torch
@@ -30,16 +30,22 @@ from stepscope.capture.guard import Probe
 
 FAULT, DIRECTORY = sys.argv[1:]
 NOT_STEPSCOPE = {"json", "json.encoder", "inspect", "contextlib"}
-GIGABYTE = 10**9
 calls = []
+blocks = []
 
 
 class FaultError(Exception):
     pass
 
 
+class Block:
+    pass
+
+
 def misbehave():
-    block = b"x" * GIGABYTE if "allocate" in FAULT else None  # noqa: F841 - in the traceback
+    if "allocate" in FAULT:
+        block = Block()  # which the traceback holds
+        blocks.append(weakref.ref(block))
     if FAULT.endswith("raise"):
         raise FaultError("misbehaves on purpose")
     return FaultError  # of no type that anything expects
@@ -216,8 +222,7 @@ def main():
         weights = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
         print(hashlib.sha256(weights).hexdigest())
     print(sorted(set(calls)))
-    resident = int(Path("/proc/self/statm").read_text().split()[1])
-    print("memory", resident * resource.getpagesize(), file=sys.stderr)
+    print("blocks", len(blocks), sum(block() is not None for block in blocks), file=sys.stderr)
 
 
 main()

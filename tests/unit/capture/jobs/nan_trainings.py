@@ -8,9 +8,7 @@ comment of the form `origin: name`. Those in `HEALTHY` have none.
 
 from __future__ import annotations
 
-import atexit
 import hashlib
-import importlib
 import math
 import os
 import sys
@@ -441,7 +439,7 @@ def samples_without_fault():
 
 
 def run(function, out, name):
-    """Run one training, and write a digest of what it has computed."""
+    """Run one training, and write a digest of what it has computed; return the exit status."""
     torch.manual_seed(0)
     status = 0
     try:
@@ -455,14 +453,12 @@ def run(function, out, name):
     digest = hashlib.sha256(data).hexdigest()
     with Path(out).open("a", encoding="utf-8") as file:
         file.write(f"{name} {os.getpid()} {digest}\n")
-    atexit._run_exitfuncs()
-    os._exit(status)
+    return status
 
 
 def main():
     out, *names = sys.argv[1:]
     torch.set_num_threads(1)
-    importlib.import_module("torch._dynamo")  # once, before the forks
     start = os.environ.pop("START", None)
     status = 0
     for name in names or [*FAULTY, *HEALTHY]:
@@ -476,7 +472,7 @@ def main():
                 if start is not None:
                     os.environ["STEPSCOPE_NAN_SEARCH"] = start
                     nan_search.install()
-                run(function, out, f"{name}_{rank}" if rank else name)
+                sys.exit(run(function, out, f"{name}_{rank}" if rank else name))
             pids.append(pid)
         for pid in pids:
             status |= os.waitpid(pid, 0)[1]

@@ -1,11 +1,12 @@
 """Training of a model whose parameters are sharded over ranks; writes what the ranks had between
 them.
 
-`python -m torch.distributed.run … sharded_training.py KIND OUT`, where KIND is fsdp2, hsdp, fsdp1
-or tensor (parallel). Rank 0 writes the losses of all ranks, the final weights, and after every step
-the whole parameters, gradients and states, as `"STEP NAME"`.
+`sharded_training.py KIND OUT` in each rank, where KIND is fsdp2, hsdp, fsdp1 or tensor (parallel).
+Rank 0 writes the losses of all ranks, the final weights, and after every step the whole parameters,
+gradients and states, as `"STEP NAME"`.
 """
 
+import os
 import sys
 
 import numpy as np
@@ -64,7 +65,11 @@ def whole(tensor):
 
 def main():
     """Train."""
-    kind, out = sys.argv[1:3]
+    kind, out = sys.argv[1:]
+    if os.environ["STEPSCOPE_TENSORS"]:
+        from stepscope.capture.frameworks.pytorch.tensors import shards
+
+        shards.MAX_WAIT_S = 300.0  # on a busy machine, the other ranks may be late by seconds
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group("gloo")

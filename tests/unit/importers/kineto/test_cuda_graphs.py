@@ -24,10 +24,7 @@ def capture() -> list[dict[str, Any]]:
 
 def replay(nodes: list[int], graph: int = 5) -> list[dict[str, Any]]:
     """Return a replay of a graph, with its kernels in the order of execution."""
-    events = [
-        kf.op("replay", 20_000, 1_000),
-        kf.launch(20_100, 100, 99, name="cudaGraphLaunch"),
-    ]
+    events = [kf.op("replay", 20_000, 1_000), kf.launch(20_100, 100, 99, name="cudaGraphLaunch")]
     for index, node in enumerate(nodes):
         args = {"graph id": graph, "graph node id": node}
         events.append(kf.kernel(21_000 + 100 * index, 50, 99, args, name=f"kernel{node}"))

@@ -35,7 +35,9 @@ print(os.getpid())
 
 @pytest.mark.seed("PTP-01", "PTP-02")
 @pytest.mark.slow("records with PyTorch in a process of its own")
-@pytest.mark.parametrize("form", ["plain", "gz"])
+@pytest.mark.parametrize(
+    "form", ["gz", pytest.param("plain", marks=pytest.mark.extended("the other form is shown"))]
+)
 def test_files_of_the_handler_itself(tmp_path: Path, form: str) -> None:
     """Two spans of one process: windows 1 and 2 on this host."""
     command = [sys.executable, "-c", RECORD, str(tmp_path / "log"), form]

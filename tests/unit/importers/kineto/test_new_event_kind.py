@@ -21,7 +21,7 @@ from tests.support.kineto_files import kernel, launch, op, span, trace
 TABLE = """
 from __future__ import annotations
 
-from stepscope.schema.event_columns import ARGS, DURATION_NS, EVENT_ID, NAME, START_NS, TRACE, TRACK
+from stepscope.schema.tables.trace_events import ARGS, DURATION_NS, EVENT_ID, NAME, START_NS, TRACE, TRACK
 from stepscope.schema.table import Table, column
 
 SYNCHRONISATIONS = Table(
@@ -57,7 +57,7 @@ ENTRY = """
     ),
 """
 IMPORT = "from stepscope.schema.tables.synchronisations import SYNCHRONISATIONS\n"
-LAST_IMPORT = "from stepscope.schema.tables.runtime_calls import RUNTIME_CALLS\n"
+LAST_IMPORT = "from stepscope.schema.tables.trace_events import RUNTIME_CALLS\n"
 END_OF_KINDS = ')  # fmt: skip\n"""All kinds.'
 SCRIPT = """
 import json, sys, pathlib
@@ -116,6 +116,7 @@ def python(package: Path, directory: Path, code: str) -> Any:
     return json.loads(process.stdout)
 
 
+@pytest.mark.extended("copies the package; the declarations are checked in tests/unit/schema")
 def test_a_new_kind_is_imported_drawn_and_exported(tmp_path: Path, changed_package: Path) -> None:
     events = [
         op("aten::item", 0, 9_000, external=1),

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepscope.importers.kineto.storing import Storing
-from stepscope.importers.kineto.tables import Rows
+from stepscope.importers.kineto.tables import Rows, Storing
 from stepscope.store import RunWriter
 
 

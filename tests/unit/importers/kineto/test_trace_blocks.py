@@ -63,7 +63,7 @@ def test_every_position_of_a_cut(
     assert "repaired_event" not in expected.quality
     data = gzip.compress(content) if packed else content
     choose = random.Random(layout)
-    for block in range(1, len(content) + 40, len(content) // 120):
+    for block in range(1, len(content) + 40, len(content) // 40):
         monkeypatch.setattr(blocks, "BLOCK_BYTES", block)
         monkeypatch.setattr(blocks, "_READ_BYTES", choose.choice([1, 7, 100, 1_000]))
         monkeypatch.setattr(blocks, "_PIECE_BYTES", choose.choice([1, 90, 1_000]))

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from stepscope.importers.times import (
+from stepscope.importers.content import (
     INVALID,
     InexactTimeError,
     decimal_text,

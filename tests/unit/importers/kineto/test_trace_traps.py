@@ -204,12 +204,7 @@ def test_work_without_a_number(correlation: int | None) -> None:
 
 
 def test_a_correlation_that_is_used_twice() -> None:
-    events = [
-        launch(0, 5, 3),
-        kernel(100, 50, 3),
-        launch(10_000, 5, 3),
-        kernel(10_100, 50, 3),
-    ]
+    events = [launch(0, 5, 3), kernel(100, 50, 3), launch(10_000, 5, 3), kernel(10_100, 50, 3)]
     tables = imported(trace(*events))
     kernels = tables.by_id("kernels")
     assert (kernels[1]["launch"], kernels[3]["launch"]) == (0, 2)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.views.steps import show_steps
+from stepscope.views.steps.steps import show_steps
 from tests.support.debugger_files import EPOCH_NS, DebuggerOutput, event, rows, step
 
 US = 10**3
@@ -27,7 +27,7 @@ def test_all_reduces_of_the_library(tmp_path: Path) -> None:
         reductions.append(event("kAllReduce", "kAllReduce", at + 500, 200, step_num=str(number)))
     output.events("77-algo-1", training)
     output.events("77-algo-1", reductions, suffix="smdataparallel_timeline")
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     collectives = rows(run, kind="communication")
     assert {row["name"] for row in collectives} == {"kAllReduce"}
     assert [(row["start_ns"], row["end_ns"]) for row in collectives] == [

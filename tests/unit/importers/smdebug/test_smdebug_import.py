@@ -5,21 +5,20 @@ from __future__ import annotations
 import gzip
 import json
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from stepscope.diagnosis import diagnose
-from stepscope.importers.smdebug.events import read_events
-from stepscope.importers.smdebug.forms import Form, detect_form
+from stepscope.importers.kineto import importer
+from stepscope.importers.smdebug.events import Form, detect_form, read_events
 from stepscope.importers.smdebug.system import read_samples
 from stepscope.schema import JobState
-from stepscope.views.overview import show_overview
-from stepscope.views.steps import show_steps
+from stepscope.views.job.overview import show_overview
+from stepscope.views.steps.steps import show_steps
 from stepscope.views.system import show_system
+from tests.support.command import run_command
 from tests.support.debugger_files import (
     EPOCH_NS,
     EPOCH_S,
@@ -35,16 +34,11 @@ from tests.support.kineto_files import trace, training
 S, MS, US = 10**9, 10**6, 10**3
 
 
-@pytest.fixture
-def output(tmp_path: Path) -> DebuggerOutput:
-    return DebuggerOutput(tmp_path / "profiler-output")
-
-
 # --- framework events ------------------------------------------------------------------------
 
 
 @pytest.mark.seed("DBP-12")
-def test_kinds_of_pytorch(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_kinds_of_pytorch(output: DebuggerOutput) -> None:
     output.events(
         "77-algo-1",
         [
@@ -60,7 +54,7 @@ def test_kinds_of_pytorch(output: DebuggerOutput, tmp_path: Path) -> None:
             step(0, 100, 600),
         ],
     )  # fmt: skip
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     spans = {(r["kind"], r["name"]): r for r in rows(run)}
     assert set(spans) == {
         ("loader_start", "_Iter.__init__"),
@@ -89,7 +83,7 @@ def test_kinds_of_pytorch(output: DebuggerOutput, tmp_path: Path) -> None:
     assert "includes the optimizer" in " ".join(main.notes)
 
 
-def test_steps_and_their_phases(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_steps_and_their_phases(output: DebuggerOutput) -> None:
     """Step 0 starts with the wait before it, and a step ends at the end of Debugger's step.
 
     Time between two of Debugger's steps belongs to the later one.
@@ -104,7 +98,7 @@ def test_steps_and_their_phases(output: DebuggerOutput, tmp_path: Path) -> None:
             step(number, at + 300, 600),
         ]
     output.events("77-algo-1", events)
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     (rank,) = run.ranks
     assert len(rank.steps) == 30
     assert rank.steps.wall_ns.tolist() == [900 * US] + [1000 * US] * 29
@@ -116,15 +110,15 @@ def test_steps_and_their_phases(output: DebuggerOutput, tmp_path: Path) -> None:
     assert show_steps(run).ranks[0].step_count == 30
 
 
-def test_steps_of_a_script_without_modes(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_steps_of_a_script_without_modes(output: DebuggerOutput) -> None:
     output.events("77-algo-1", [step(n, 1000 * n, 1000, "GLOBAL") for n in range(25)])
-    (rank,) = output.imported(tmp_path / "run").ranks
+    (rank,) = output.imported().ranks
     assert rank.steps.wall_ns.tolist() == [1000 * US] * 25
 
 
-def test_steps_alone_have_a_start_and_no_verdict(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_steps_alone_have_a_start_and_no_verdict(output: DebuggerOutput) -> None:
     output.events("77-algo-1", [step(n, 1000 * n + 50, 900) for n in range(25)])
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     (rank,) = run.ranks
     assert rank.steps.wall_ns.tolist() == [900 * US] + [1000 * US] * 24
     verdict = diagnose(run)
@@ -132,10 +126,10 @@ def test_steps_alone_have_a_start_and_no_verdict(output: DebuggerOutput, tmp_pat
     assert "no phase" in verdict.headline
 
 
-def test_steps_over_several_files(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_steps_over_several_files(output: DebuggerOutput) -> None:
     for part in range(3):
         output.events("77-algo-1", [step(n, 1000 * n, 900) for n in range(8 * part, 8 * part + 8)])
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     (rank,) = run.ranks
     assert len(rank.steps) == 24
     marks = [r["value"] for r in rows(run, kind="step")]
@@ -144,19 +138,19 @@ def test_steps_over_several_files(output: DebuggerOutput, tmp_path: Path) -> Non
     assert sorted(numbers) == list(range(len(numbers)))
 
 
-def test_evaluation_is_cut_out(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_evaluation_is_cut_out(output: DebuggerOutput) -> None:
     events = [step(n, 1000 * n, 1000) for n in range(5)]
     events += [step(n, 5000 + 100 * n, 100, "EVAL") for n in range(10)]
     events += [step(n, 6000 + 1000 * (n - 5), 1000) for n in range(5, 10)]
     output.events("77-algo-1", events)
-    (rank,) = output.imported(tmp_path / "run").ranks
+    (rank,) = output.imported().ranks
     assert len(rank.steps) == 10
     assert rank.steps.evaluation.total_ns == 1000 * US
     assert (rank.steps.wall_ns == 1000 * US).all()
 
 
 @pytest.mark.seed("DBP-07")
-def test_horovod_brackets_over_files(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_horovod_brackets_over_files(output: DebuggerOutput) -> None:
     """An end may have no name, and be in a later file whose numbers mean other tensors."""
     begin = {"phase": "grad_a", "name": "NEGOTIATE_ALLREDUCE", "ph": "B", "ts": 100}
     output.events(
@@ -178,7 +172,7 @@ def test_horovod_brackets_over_files(output: DebuggerOutput, tmp_path: Path) -> 
         ],
         suffix="horovod_timeline",
     )
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     spans = {(r["name"], json.loads(str(r["labels"]))["tensor"]): r for r in rows(run)}
     times = {key: (r["start_ns"], r["end_ns"]) for key, r in spans.items()}
     assert times == {
@@ -191,27 +185,25 @@ def test_horovod_brackets_over_files(output: DebuggerOutput, tmp_path: Path) -> 
     assert "1 ends of ranges have no start" in process.notes
 
 
-def test_impossible_durations_are_left_out_and_counted(
-    output: DebuggerOutput, tmp_path: Path
-) -> None:
+def test_impossible_durations_are_left_out_and_counted(output: DebuggerOutput) -> None:
     output.events(
         "9-algo-1",
         [event("Forward", "sane", 0, 100), event("Forward", "mad", 10, 812355471858),
          event("Forward", "backwards", 20, -5)],
     )  # fmt: skip
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     assert [r["name"] for r in rows(run)] == ["sane"]
     (process,) = run.processes
     assert "2 events with impossible durations (up to 226 h)" in " ".join(process.notes)
 
 
-def test_samples_bound_the_end_of_the_job(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_samples_bound_the_end_of_the_job(output: DebuggerOutput) -> None:
     output.system("algo-1", [sample("GPUUtilization", "gpu0", 1, second=s) for s in range(10)])
     hour_us = 3600 * 10**6
     output.events(
         "9-algo-1", [event("x", "sane", 0, hour_us), event("x", "too long", 0, 2 * hour_us)]
     )
-    assert [r["name"] for r in rows(output.imported(tmp_path / "run"))] == ["sane"]
+    assert [r["name"] for r in rows(output.imported())] == ["sane"]
 
 
 @pytest.mark.parametrize(
@@ -226,29 +218,29 @@ def test_samples_bound_the_end_of_the_job(output: DebuggerOutput, tmp_path: Path
     ],
 )  # fmt: skip
 def test_missing_events_are_reported(
-    output: DebuggerOutput, tmp_path: Path, end: str, count: int, sentence: str
+    output: DebuggerOutput, end: str, count: int, sentence: str
 ) -> None:
     output.events("9-algo-1", [event("Forward", "Net", 10 * n, 5) for n in range(3)], end=end)
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     assert len(rows(run)) == count
     (process,) = run.processes
     assert sentence in " ".join(process.notes)
 
 
-def test_without_a_base_the_name_states_the_end(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_without_a_base_the_name_states_the_end(output: DebuggerOutput) -> None:
     output.events(
         "9-algo-1", [event("t", "ALLREDUCE", 500, 100)], suffix="horovod_timeline", base_us=None,
         end_us=EPOCH_US + 10_000,
     )  # fmt: skip
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     (row,) = rows(run)
     assert row["end_ns"] == EPOCH_NS + 10_000 * US
     assert "has no base time" in " ".join(run.processes[0].notes)
 
 
-def test_absolute_times_need_no_base(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_absolute_times_need_no_base(output: DebuggerOutput) -> None:
     output.events("9-algo-1", [event("x", "y", EPOCH_US, 100)], base_us=None, end_us=1)
-    (row,) = rows(output.imported(tmp_path / "run"))
+    (row,) = rows(output.imported())
     assert row["start_ns"] == EPOCH_NS
 
 
@@ -262,35 +254,35 @@ def test_absolute_times_need_no_base(output: DebuggerOutput, tmp_path: Path) -> 
     ],
 )
 def test_the_recorder_of_a_file(
-    output: DebuggerOutput, tmp_path: Path, recorder: str, process: str, node: str
+    output: DebuggerOutput, recorder: str, process: str, node: str
 ) -> None:
     """A file that names no node belongs to the only one with samples."""
     output.system("algo-1", [sample("GPUUtilization", "gpu0", 1)])
     output.events(recorder, [event("Forward", "Net", 0, 10)])
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     assert {(r["process"], r["node"]) for r in rows(run)} == {(process, node)}
     assert [p.process for p in run.processes] == [process]
 
 
-def test_crossing_ranges_are_asynchronous(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_crossing_ranges_are_asynchronous(output: DebuggerOutput) -> None:
     output.events(
         "9-algo-1",
         [event("DataIterator", n, *t) for n, t in
          {"outer": (0, 100), "inner": (10, 50), "crossing": (40, 100), "later": (150, 10)}.items()],
         suffix="model_timeline",
     )  # fmt: skip
-    spans = {r["name"]: (r["depth"], r["flags"]) for r in rows(output.imported(tmp_path / "run"))}
+    spans = {r["name"]: (r["depth"], r["flags"]) for r in rows(output.imported())}
     assert spans == {"outer": (0, 0), "inner": (1, 0), "crossing": (2, 1), "later": (0, 0)}
 
 
 # --- everything together ---------------------------------------------------------------------
 
 
-def test_views_of_an_imported_job(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_views_of_an_imported_job(output: DebuggerOutput) -> None:
     output.system("algo-1", [sample("GPUUtilization", "gpu0", 50, second=s) for s in range(4)])
     output.events("77-algo-1", [step(n, 1000 * n, 900) for n in range(25)])
     (output.path / "system" / "training_job_end.ts").write_text("")
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     (node,) = show_overview(run).nodes
     assert (node.state, node.gpu_busy_ratio, node.cpu_busy_ratio) == (JobState.COMPLETED, 0.5, None)
     assert not node.monitor_lost
@@ -301,15 +293,16 @@ def test_views_of_an_imported_job(output: DebuggerOutput, tmp_path: Path) -> Non
     assert show_steps(run).ranks[0].source == "marked"
 
 
-def test_directories_may_be_mixed(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_directories_may_be_mixed(
+    output: DebuggerOutput, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     output.system("algo-1", [sample("GPUUtilization", "gpu0", 50)])
     output.events("77-algo-1", [event("Forward", "Net", 0, 10)])
     (output.path / "rank0.json").write_bytes(trace(*training()))
     (output.path / "notes.txt").write_text("hello")
     (output.path / "python_stats").write_bytes(b"\x00")
-    # In a separate process: the import forks, which a DuckDB in this process would not survive.
-    command = [sys.executable, "-m", "stepscope", "import", output.path, "-o", "run", "--json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    monkeypatch.setattr(importer, "available_cores", lambda: 1)  # no worker processes
+    done = run_command(tmp_path, "import", str(output.path), "-o", "run", "--json")
     payload = json.loads(done.stdout)
     assert [t["name"] for t in payload["traces"]] == ["rank0.json"]
     assert {(r["sample_count"], r["event_count"]) for r in payload["recorded"]} == {(1, 0), (0, 1)}
@@ -318,7 +311,7 @@ def test_directories_may_be_mixed(output: DebuggerOutput, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("with_metadata", [True, False])
-def test_traces_of_tensorflow(output: DebuggerOutput, tmp_path: Path, with_metadata: bool) -> None:
+def test_traces_of_tensorflow(output: DebuggerOutput, with_metadata: bool) -> None:
     folder = output.path / "framework/tensorflow/detailed_profiling" / "2020091312" / "000000005"
     path = folder / "plugins" / "profile" / "2020_09_13" / "box.trace.json.gz"
     path.parent.mkdir(parents=True)
@@ -326,14 +319,14 @@ def test_traces_of_tensorflow(output: DebuggerOutput, tmp_path: Path, with_metad
     path.write_bytes(gzip.compress(msgspec.json.encode({"traceEvents": events})))
     if with_metadata:
         (folder / f"77-algo-1_{EPOCH_US}_{EPOCH_US + 99}.metadata").write_text("")
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     (recording,) = run.traces
     assert recording.name == "box.trace.json.gz"
     assert recording.start_ns == (EPOCH_NS if with_metadata else 0) + 2500
     assert recording.quality_issues["clock_base"].detail is not None
 
 
-def test_a_truncated_trace_of_tensorflow(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_a_truncated_trace_of_tensorflow(output: DebuggerOutput) -> None:
     folder = output.path / "detailed_profiling" / "000000005"
     path = folder / "plugins" / "profile" / "2020_09_13" / "box.trace.json.gz"
     path.parent.mkdir(parents=True)
@@ -345,7 +338,7 @@ def test_a_truncated_trace_of_tensorflow(output: DebuggerOutput, tmp_path: Path)
     ]
     data = gzip.compress(msgspec.json.encode({"traceEvents": events}))
     path.write_bytes(data[: len(data) // 2])
-    (recording,) = output.imported(tmp_path / "run").traces
+    (recording,) = output.imported().traces
     assert recording.start_ns == EPOCH_NS
     assert 100 < recording.event_count < 1000
     assert "truncated" in recording.quality_issues
@@ -402,7 +395,7 @@ def test_files_are_recognised_by_their_content(
     assert detect_form(tmp_path / name) is form
 
 
-def test_an_empty_file_does_not_affect_others(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_an_empty_file_does_not_affect_others(output: DebuggerOutput) -> None:
     output.events("9-algo-1", [event("Forward", "Net", 0, 10)])
     (output.path / f"{EPOCH_S}_9-algo-1_pythontimeline.json").write_text("")
-    assert len(rows(output.imported(tmp_path / "run"))) == 1
+    assert len(rows(output.imported())) == 1

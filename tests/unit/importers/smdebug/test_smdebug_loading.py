@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,24 +11,11 @@ from stepscope.diagnosis import diagnose
 from stepscope.rule_feed import check_rules, choose_rules
 from stepscope.run import Run, analyse_loading, count_loader_workers
 from stepscope.schema import Finding
-from stepscope.views.input_pipeline import show_input_pipeline
-from tests.support.debugger_files import (
-    EPOCH_NS,
-    DebuggerOutput,
-    Event,
-    event,
-    rows,
-    sample,
-    step,
-)
+from stepscope.views.steps.input_pipeline import show_input_pipeline
+from tests.support.debugger_files import EPOCH_NS, DebuggerOutput, Event, event, rows, sample, step
 
 US, MS = 10**3, 10**6
 SECOND_US = 10**6
-
-
-@pytest.fixture
-def output(tmp_path: Path) -> DebuggerOutput:
-    return DebuggerOutput(tmp_path / "profiler-output")
 
 
 Fetches = dict[int, list[tuple[int, int]]]
@@ -93,11 +79,11 @@ def check_dataloader(run: Run) -> Finding:
     ("workers", "cores", "fires"), [(4, 8, True), (6, 8, False), (5, 2, True), (4, 2, False)]
 )
 def test_rule_on_imported_workers(
-    output: DebuggerOutput, tmp_path: Path, workers: int, cores: int, fires: bool
+    output: DebuggerOutput, workers: int, cores: int, fires: bool
 ) -> None:
     """Below 70% of the cores are too few, above 200% too many."""
     durations_us = write_job(output, workers=workers, cores=cores)
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     finding = check_dataloader(run)
     details = finding.details["nodes"]["algo-1"]
     assert (details["cores_available"], details["loader_process_count"]) == (cores, workers)
@@ -112,9 +98,9 @@ def test_rule_on_imported_workers(
 
 
 @pytest.mark.seed("DBU-11")
-def test_view_and_verdict_of_workers(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_view_and_verdict_of_workers(output: DebuggerOutput) -> None:
     durations_us = write_job(output, workers=4, cores=8)
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     (rank,) = show_input_pipeline(run).ranks
     assert rank.making is not None
     assert rank.making.batch_count == len(durations_us)
@@ -134,7 +120,7 @@ def test_view_and_verdict_of_workers(output: DebuggerOutput, tmp_path: Path) -> 
     assert count_loader_workers(run.ranks[0]) == 4
 
 
-def test_workers_with_files_of_their_own(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_workers_with_files_of_their_own(output: DebuggerOutput) -> None:
     output.events("77-algo-1", [step(n, 1000 * n, 900) for n in range(20)])
     for pid in (80, 81):
         fetches = [
@@ -142,7 +128,7 @@ def test_workers_with_files_of_their_own(output: DebuggerOutput, tmp_path: Path)
             for n in range(20)
         ]
         output.events(f"{pid}-algo-1", fetches, end_us=pid)
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     main, *workers = sorted(run.processes, key=lambda process: process.pid)
     assert (main.role, main.pid) == ("main", 77)
     assert {(w.role, w.pid, w.parent_pid) for w in workers} == {
@@ -155,7 +141,7 @@ def test_workers_with_files_of_their_own(output: DebuggerOutput, tmp_path: Path)
     assert rank.making.batch_count == 40
 
 
-def test_loader_without_workers(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_loader_without_workers(output: DebuggerOutput) -> None:
     """The training process creates a batch during its wait."""
     events = [
         event("DataLoaderIterInitialize", "_SingleProcessDataLoaderIter.__init__", 0, 10,
@@ -171,7 +157,7 @@ def test_loader_without_workers(output: DebuggerOutput, tmp_path: Path) -> None:
         ]
     output.events("77-algo-1", events)
     output.system("algo-1", [sample("CPUUtilization", f"cpu{core}", 50) for core in range(4)])
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     fetches, waits = rows(run, kind="fetch"), rows(run, kind="data_wait")
     assert [(r["start_ns"], r["end_ns"]) for r in fetches] == [
         (r["start_ns"], r["end_ns"]) for r in waits
@@ -183,7 +169,7 @@ def test_loader_without_workers(output: DebuggerOutput, tmp_path: Path) -> None:
     assert "pinned" not in " ".join(finding.sentences)
 
 
-def test_pipeline_of_tensorflow(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_pipeline_of_tensorflow(output: DebuggerOutput) -> None:
     """The model waits in IteratorGetNext; a call of a dataset inside another makes no batch."""
     events = []
     for number in range(40):
@@ -197,7 +183,7 @@ def test_pipeline_of_tensorflow(output: DebuggerOutput, tmp_path: Path) -> None:
         ]
     output.events("905-algo-1", events, suffix="model_timeline")
     output.system("algo-1", [sample("CPUUtilization", f"cpu{core}", 50) for core in range(4)])
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     assert len(rows(run, kind="sample")) == 2 * 40
     fetches = rows(run, kind="fetch")
     assert [r["start_ns"] for r in fetches] == [

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from stepscope.rule_feed import check_rules, choose_rules
 from stepscope.run import Run, marked_steps
-from stepscope.views.kernels import show_kernels
-from stepscope.views.operators import show_operators
+from stepscope.views.devices.kernels import show_kernels
+from stepscope.views.operators.operators import show_operators
 from stepscope.views.options import ViewOptions
 from tests.support.debugger_files import (
     EPOCH_NS,
@@ -26,11 +25,6 @@ from tests.support.debugger_files import (
 
 US = 10**3
 STEP_US = 10_000
-
-
-@pytest.fixture
-def output(tmp_path: Path) -> DebuggerOutput:
-    return DebuggerOutput(tmp_path / "profiler-output")
 
 
 def draw_operators(number: int, rng: random.Random) -> tuple[list[Event], Counter[str]]:
@@ -67,9 +61,9 @@ def job_with_operators(output: DebuggerOutput, profiled: set[int]) -> Counter[st
     return own_us
 
 
-def test_self_times_are_those_of_a_twin(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_self_times_are_those_of_a_twin(output: DebuggerOutput) -> None:
     own_us = job_with_operators(output, {5, 6})
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     (shown,) = show_operators(run, ViewOptions()).traces
     assert {row.name: row.host_self_ns for row in shown.operators} == {
         name: time_us * US for name, time_us in own_us.items()
@@ -77,7 +71,7 @@ def test_self_times_are_those_of_a_twin(output: DebuggerOutput, tmp_path: Path) 
     assert not [r for r in rows(run) if str(r["name"]).startswith("aten")]
 
 
-def test_times_are_exact(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_times_are_exact(output: DebuggerOutput) -> None:
     output.events(
         "77-algo-1",
         [
@@ -86,7 +80,7 @@ def test_times_are_exact(output: DebuggerOutput, tmp_path: Path) -> None:
             kernel("sgemm", 1_310, 9, step=0, device=0),
         ],
     )
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     (mm,) = rows(run, "operators")
     assert (mm["start_ns"], mm["duration_ns"]) == (EPOCH_NS + 1_234 * US, 56 * US)
     kernels = {r["device"]: r["start_ns"] for r in rows(run, "kernels")}
@@ -97,9 +91,9 @@ def test_times_are_exact(output: DebuggerOutput, tmp_path: Path) -> None:
     assert threads == {"3"}
 
 
-def test_steps_without_operators_end_a_trace(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_steps_without_operators_end_a_trace(output: DebuggerOutput) -> None:
     job_with_operators(output, {5, 6, 9, 20})
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     names = [f"77-algo-1 window {number}" for number in (1, 2, 3)]
     assert [trace.name for trace in run.traces] == names
     assert [trace.window for trace in run.traces] == [1, 2, 3]
@@ -109,11 +103,11 @@ def test_steps_without_operators_end_a_trace(output: DebuggerOutput, tmp_path: P
 
 
 @pytest.mark.seed("DBR-07")
-def test_shares_of_the_report(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_shares_of_the_report(output: DebuggerOutput) -> None:
     own_us = job_with_operators(output, {5})
     kernels = [kernel("gemm", 5 * STEP_US + 500 * n, 100 + n, step=5) for n in range(10)]
     output.events("77-algo-1", kernels, suffix="model_timeline")
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     (finding,) = check_rules(run.reader, choose_rules(["OverallFrameworkMetrics"])).findings
     kernel_us = sum(100 + n for n in range(10))
     total_us = own_us.total() + kernel_us
@@ -126,9 +120,9 @@ def test_shares_of_the_report(output: DebuggerOutput, tmp_path: Path) -> None:
     assert [(row.name, row.total_ns) for row in shown.kernels] == [("gemm", kernel_us * US)]
 
 
-def test_unfinished_operators_stay_spans(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_unfinished_operators_stay_spans(output: DebuggerOutput) -> None:
     begin = {"phase": "cpu_functions", "name": "aten::mm", "ph": "B", "ts": 100}
     output.events("77-algo-1", [begin, event("Forward", "Net", 0, 300)])
-    run: Run = output.imported(tmp_path / "run")
+    run: Run = output.imported()
     assert [r["end_ns"] for r in rows(run, kind="annotation")] == [None]
     assert not run.traces

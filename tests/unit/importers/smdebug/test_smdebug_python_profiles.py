@@ -16,16 +16,11 @@ from hypothesis import given, strategies as st
 
 import stepscope
 from stepscope.cli import root
-from stepscope.importers.smdebug import marshalled
+from stepscope.importers.smdebug import python_profiles
 from stepscope.importers.smdebug.python_profiles import read_profile
 from tests.support.debugger_files import EPOCH_NS, DebuggerOutput, event, rows, step
 
 US, S = 10**3, 10**9
-
-
-@pytest.fixture
-def output(tmp_path: Path) -> DebuggerOutput:
-    return DebuggerOutput(tmp_path / "profiler-output")
 
 
 def fibonacci(number: int) -> int:
@@ -59,13 +54,13 @@ PLAIN = st.recursive(
 @given(PLAIN, st.sampled_from([0, 1, 2, 3, 4]))
 def test_marshalled_data_is_read(value: Any, version: int) -> None:
     data = marshal.dumps(value, version)
-    assert marshalled.load(data) == marshal.loads(data)  # noqa: S302 - of our own bytes
+    assert python_profiles.load(data) == marshal.loads(data)  # noqa: S302 - of our own bytes
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_value_or_an_error(data: bytes) -> None:
     try:
-        marshalled.load(data)
+        python_profiles.load(data)
     except ValueError:
         pass
 
@@ -78,7 +73,7 @@ def test_damaged_profiles_are_a_value_or_an_error(tmp_path: Path) -> None:
         for _ in range(rng.randint(0, 3)):
             damaged[rng.randrange(len(damaged))] = rng.randrange(256)
         try:
-            marshalled.load(bytes(damaged))
+            python_profiles.load(bytes(damaged))
         except ValueError:
             continue
 
@@ -98,16 +93,16 @@ def test_damaged_profiles_are_a_value_or_an_error(tmp_path: Path) -> None:
 )
 def test_hostile_data_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
-        marshalled.load(data)
+        python_profiles.load(data)
 
 
 # --- profiles --------------------------------------------------------------------------------
 
 
-def test_functions_are_those_of_pstats(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_functions_are_those_of_pstats(output: DebuggerOutput) -> None:
     path = output.python_profile("77-algo-1", "python_stats", window_us=(1_000, 2_000))
     profile_functions(path)
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     expected = {
         (function, line, "" if file == "~" else file): (
             round(own_s * 1e9), round(total_s * 1e9), calls, primitive,
@@ -146,7 +141,7 @@ def test_a_tree_of_calls_is_summed(output: DebuggerOutput, tmp_path: Path) -> No
     path = output.python_profile("77-algo-1", "python_stats.json", window_us=(0, 9))
     path.write_text(json.dumps({"duration": 2.0, "sample_count": 9, "root_frame": tree}))
     output.python_profile("77-algo-1", "python_stats.html", window_us=(0, 9)).write_text("<p>")
-    output.imported(tmp_path / "run")
+    output.imported()
     table = stepscope.open(tmp_path / "run").python_profile().rows()
     own_s = {"main": 0.5, "walk": 1.5 - 0.25 + 0.125, "forward": 0.125}
     total_s = {"main": 2.0, "walk": 1.5, "forward": 0.125}
@@ -175,7 +170,7 @@ def test_profiles_of_steps(output: DebuggerOutput, tmp_path: Path) -> None:
         path = output.python_profile("77-algo-1", "python_stats", window_us=window)
         stats = {("/job/train.py", 5, "train"): (1, 2, 0.25 * number, 0.5 * number, {})}
         path.write_bytes(marshal.dumps(stats))
-    output.imported(tmp_path / "run")
+    output.imported()
     run = stepscope.open(tmp_path / "run")
     sums = {
         steps: [

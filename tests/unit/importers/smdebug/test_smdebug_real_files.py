@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections import Counter
+from contextlib import redirect_stdout
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 
 from stepscope.cli import root
 from stepscope.diagnosis import diagnose
-from stepscope.importers.smdebug.forms import detect_form
+from stepscope.importers.smdebug.events import detect_form
 from stepscope.run import Run
 from stepscope.store import open_run
 from tests.support.debugger_files import SHARED
@@ -27,9 +29,20 @@ FILES = sorted(path for path in SHARED.rglob("*") if path.is_file()) if SHARED.i
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    path = tmp_path_factory.mktemp("debugger") / "run"
-    root.main(["import", str(SHARED), "-o", str(path)], standalone_mode=False)
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("debugger") / "run"
+
+
+@pytest.fixture(scope="module")
+def recorded(path: Path) -> list[dict[str, Any]]:
+    """Import all files; return what the command says of each."""
+    with redirect_stdout(io.StringIO()) as out:
+        root.main(["import", str(SHARED), "-o", str(path), "--json"], standalone_mode=False)
+    return json.loads(out.getvalue())["recorded"]
+
+
+@pytest.fixture(scope="module")
+def run(path: Path, recorded: list[dict[str, Any]]) -> Run:
     return Run(open_run(path))
 
 
@@ -51,6 +64,12 @@ def raw_events() -> list[dict[str, Any]]:
     return events
 
 
+def test_files_that_lost_something_say_so(recorded: list[dict[str, Any]]) -> None:
+    assert len(recorded) == len(FILES)
+    assert {file["name"] for file in recorded if file["lost"] is not None} == LOSSY
+
+
+@pytest.mark.extended("the same files are imported together")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_each_alone(tmp_path: Path, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert detect_form(path) is not None

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from stepscope.importers.content import INVALID
 from stepscope.importers.smdebug.system import parse_seconds
-from stepscope.importers.times import INVALID
-from tests.support.debugger_files import (
-    EPOCH_NS,
-    DebuggerOutput,
-    rows,
-    sample,
-)
+from tests.support.debugger_files import EPOCH_NS, DebuggerOutput, rows, sample
 
 S, MS, US = 10**9, 10**6, 10**3
 
 
-@pytest.fixture
-def output(tmp_path: Path) -> DebuggerOutput:
-    return DebuggerOutput(tmp_path / "profiler-output")
-
-
-def test_every_dimension_in_our_units(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_every_dimension_in_our_units(output: DebuggerOutput) -> None:
     samples = [
         sample("CPUUtilization", "cpu0", 50),
         sample("CPUUtilization", "cpu1", 25.5),
@@ -36,7 +24,7 @@ def test_every_dimension_in_our_units(output: DebuggerOutput, tmp_path: Path) ->
         sample("Astrology", "moon", 1),
     ]
     output.system("algo-1", samples)
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     values = {(r["metric"], r["device"]): r["value"] for r in rows(run, "metrics")}
     assert values == pytest.approx(
         {
@@ -74,7 +62,7 @@ def test_times_are_exact(text: bytes, expected: int) -> None:
     assert parse_seconds(text) == expected
 
 
-def test_the_mean_core_of_each_sampling_tick(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_the_mean_core_of_each_sampling_tick(output: DebuggerOutput) -> None:
     """Samples within 20 ms are one sampling tick."""
     samples = [
         sample("CPUUtilization", f"cpu{core}", 10 * core + tick, second=tick / 2 + core / 200)
@@ -82,7 +70,7 @@ def test_the_mean_core_of_each_sampling_tick(output: DebuggerOutput, tmp_path: P
         for core in range(3)
     ]
     output.system("algo-1", samples[::-1])
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     means = rows(run, "metrics", metric="cpu_busy_ratio", device="")
     assert [r["t_ns"] for r in means] == [EPOCH_NS + n * 500 * MS for n in range(4)]
     assert [r["value"] for r in means] == pytest.approx([(10 + n) / 100 for n in range(4)])
@@ -90,21 +78,21 @@ def test_the_mean_core_of_each_sampling_tick(output: DebuggerOutput, tmp_path: P
     assert (node.cores_total, node.memory_bytes, node.sample_interval_ns) == (3, None, 500 * MS)
 
 
-def test_copies_of_a_file_count_once(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_copies_of_a_file_count_once(output: DebuggerOutput) -> None:
     samples = [sample("GPUUtilization", "gpu0", n, second=n) for n in range(5)]
     path = output.system("algo-1", samples)
     path.with_suffix(".json.corrupt").write_bytes(path.read_bytes()[:-20])
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     assert [r["value"] for r in rows(run, "metrics")] == [n / 100 for n in range(5)]
 
 
 @pytest.mark.seed("DBP-17")
-def test_nodes_stay_separate(output: DebuggerOutput, tmp_path: Path) -> None:
+def test_nodes_stay_separate(output: DebuggerOutput) -> None:
     for number in (1, 2):
         samples = [sample("GPUUtilization", "gpu0", 10 * number, second=s, node=f"algo-{number}")
                  for s in range(3)]  # fmt: skip
         output.system(f"algo-{number}", samples)
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     assert sorted(run.reader.nodes()) == ["algo-1", "algo-2"]
     for number in (1, 2):
         values = run.metrics[f"algo-{number}"].series("gpu_busy_ratio", "0")
@@ -120,15 +108,11 @@ def test_nodes_stay_separate(output: DebuggerOutput, tmp_path: Path) -> None:
     ],
 )
 def test_missing_samples_are_reported(
-    output: DebuggerOutput,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    end: str,
-    sentence: str,
+    output: DebuggerOutput, capsys: pytest.CaptureFixture[str], end: str, sentence: str
 ) -> None:
     samples = [sample("GPUUtilization", "gpu0", 50, second=s) for s in range(2)]
     output.system("algo-1", samples, end=end)
-    run = output.imported(tmp_path / "run")
+    run = output.imported()
     assert len(rows(run, "metrics")) == 2
     assert sentence in capsys.readouterr().err
     (status,) = run.reader.statuses().values()

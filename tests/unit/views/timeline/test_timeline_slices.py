@@ -83,7 +83,7 @@ def overlaps(slices: Any) -> int:
 
 @pytest.mark.slow("forty drawn timelines, read by a twin")
 @settings(
-    max_examples=40,
+    max_examples=12,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],
 )
@@ -126,7 +126,7 @@ def test_slices_are_the_events(
 
 
 @settings(
-    max_examples=15,
+    max_examples=6,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],
 )

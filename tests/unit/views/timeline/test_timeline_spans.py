@@ -75,7 +75,7 @@ def make_run(
 
 
 @pytest.mark.seed("SMP-24")
-@settings(max_examples=30, phases=[Phase.generate])
+@settings(max_examples=10, phases=[Phase.generate])
 @given(
     seed=st.integers(0, 10**6),
     count=st.integers(1, 60),

@@ -64,7 +64,7 @@ RUNS = st.tuples(st.integers(0, 10**6), st.integers(1, 40))
 WINDOWS = st.tuples(st.integers(0, SPAN_NS), st.integers(1, SPAN_NS + 100))
 
 
-@settings(max_examples=15, phases=[Phase.generate])
+@settings(max_examples=6, phases=[Phase.generate])
 @given(run=RUNS, window=WINDOWS, levels=st.booleans())
 def test_sums_are_those_of_every_nanosecond(
     run: tuple[int, int], window: tuple[int, int], levels: bool
@@ -101,7 +101,7 @@ def test_sums_are_those_of_every_nanosecond(
                 assert {n.name: n.self_ns for n in track.names if n.self_ns} == dict(selves)
 
 
-@settings(max_examples=15, phases=[Phase.generate])
+@settings(max_examples=6, phases=[Phase.generate])
 @given(run=RUNS, window=WINDOWS, levels=st.booleans())
 def test_flame_graphs_are_paths_of_every_nanosecond(
     run: tuple[int, int], window: tuple[int, int], levels: bool

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import msgspec
 import pytest
-from rich.console import Console
 
-from stepscope.cli.writers import write
 from stepscope.run import Run
 from stepscope.schema import Finding, RuleRecord, RuleStatus
 from stepscope.store import RunWriter, open_run
 from stepscope.testing.runs import EPOCH_NS, RunBuilder
 from tests.support.drawn_timelines import import_run, tracks_in, view
 from tests.support.kineto_files import kernel, launch, memory, op, span, trace, training
+from tests.support.printed import print_text
 
 
 @pytest.mark.seed("SMP-24", "SMP-26")
@@ -153,10 +151,8 @@ def test_payloads_can_be_printed(tmp_path: Path) -> None:
         "timeline-summary": {},
         "timeline-flame": {},
     }.items():
-        out = io.StringIO()
         payload = view(run, name, **options)
-        write(Console(file=out, width=100), payload)
-        assert out.getvalue().strip()
+        assert print_text(payload).strip()
         assert msgspec.json.decode(msgspec.json.encode(payload), type=type(payload)) == payload
 
 

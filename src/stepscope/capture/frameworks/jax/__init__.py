@@ -18,10 +18,9 @@ from __future__ import annotations
 import jax
 
 from stepscope.capture import session
-from stepscope.capture.frameworks.jax import calls, compilations, profiler, waits
-from stepscope.capture.frameworks.progress import progress
+from stepscope.capture.frameworks.jax import calls, device_times, profiler
+from stepscope.capture.frameworks.progress import progress, record_versions
 from stepscope.capture.frameworks.sampling import watch_steps
-from stepscope.capture.frameworks.versions import record_versions
 from stepscope.capture.guard import Probe
 from stepscope.job_environment import read_ranks
 
@@ -30,8 +29,10 @@ _probe = Probe("JAX")
 
 def install() -> None:
     """Patch the imported jax."""
-    for adapter in (calls, waits, compilations, profiler):
-        _probe.protect(adapter.install)()
+    for install_part in (
+        calls.install, device_times.install_waits, calls.install_compilations, profiler.install,
+    ):  # fmt: skip
+        _probe.protect(install_part)()
     watch_steps()
     record_versions(lambda: {"jax": jax.__version__})
     progress.on_some_boundaries(_probe.protect(_record_rank))

@@ -4,6 +4,13 @@ A call returns before the device has computed: its duration is that of dispatchi
 and of compiling it if it is new. Steps are those that the script marks. Without marks, each call of
 one function ends a step: the one that returns the most state, of those that are called regularly.
 `analysis.compiled_steps` finds that function again, with knowledge of the whole run.
+
+State and smallest result of a compiled function, from the shapes and types of one call.
+
+Compilations, from the events that JAX reports through `jax.monitoring`.
+
+A new function, or an old one for new shapes, types or static arguments, is traced, lowered and
+compiled, one after the other; each reports its duration when it ends. The three are one interval.
 """
 
 from __future__ import annotations
@@ -13,14 +20,16 @@ import operator
 import time
 import types
 import weakref
+from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+from jax import Array
+from jax.tree_util import DictKey, GetAttrKey, SequenceKey, tree_flatten_with_path, tree_leaves
 
 from stepscope.capture import session
-from stepscope.capture.frameworks.jax import compilations, device_times
-from stepscope.capture.frameworks.jax.call_shape import NOT_DESCRIBED, describe_call
+from stepscope.capture.frameworks.jax import device_times
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.guard import OpenSpan, Probe
 from stepscope.capture.patching import patch
@@ -80,7 +89,7 @@ class Function:
     def call(self, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Call the original and record the call."""
         progress.notify_work_start()
-        compilation_count = compilations.counter.count
+        compilation_count = counter.count
         start_ns = _now()
         span = _probe.start(Kind.DISPATCH, self.name)
         try:
@@ -89,7 +98,7 @@ class Function:
             _probe.abandon(span)
             raise
         if span is not None:
-            is_new = compilations.counter.count != compilation_count
+            is_new = counter.count != compilation_count
             if _probe.alive:
                 self._follow(span, (args, kwargs), result, None if is_new else start_ns)
             else:  # a call of another thread has failed meanwhile
@@ -208,3 +217,147 @@ def _timed_compiled(original: Callable[..., Any]) -> Callable[..., Any]:
         return function.call(original, (self, *args), kwargs)
 
     return call
+
+
+class CallShape(NamedTuple):
+    """Arguments and results of a call of one function."""
+
+    state_bytes: int
+    """Bytes of the results that have the shape and type of an argument: parameters, their
+    gradients, the state of an optimizer. A function that trains returns most of its arguments."""
+    steps: list[Callable[[Any], Any]] | None
+    """Steps from the result to its smallest array, preferably one that is no state: an array that
+    the next call is given may be donated to it. None without an array that can be found again."""
+
+    def find_result(self, result: Any) -> Array | None:
+        """Find the smallest array of a result; None if there is none, or the result has another
+        structure."""
+        if self.steps is None:
+            return None
+        try:
+            for step in self.steps:
+                result = step(result)
+        except (AttributeError, LookupError, TypeError):
+            return None
+        return result if isinstance(result, Array) else None
+
+
+NOT_DESCRIBED = CallShape(0, None)
+"""Of a function that has not returned yet."""
+
+
+def describe_call(arguments: Any, result: Any) -> CallShape:
+    """Describe a call.
+
+    Args:
+        arguments: the arguments, which may have been donated.
+        result: what it returned.
+    """
+    inputs = Counter(_key(leaf) for leaf in tree_leaves(arguments) if isinstance(leaf, Array))
+    state_bytes = 0
+    arrays: list[tuple[bool, int, int, int, list[Callable[[Any], Any]]]] = []
+    # Of more arrays of one shape and type than there are arguments, such as a loss and the scalars
+    # of an optimizer, those that are nested deepest are the state. The script waits for the loss.
+    leaves = sorted(tree_flatten_with_path(result)[0], key=lambda item: -len(item[0]))
+    for path, leaf in leaves:
+        if not isinstance(leaf, Array):
+            continue
+        is_state = inputs[_key(leaf)] > 0
+        if is_state:
+            inputs[_key(leaf)] -= 1
+            state_bytes += leaf.nbytes
+        steps = [step for key in path if (step := _make_step(key)) is not None]
+        is_found = len(steps) == len(path) and CallShape(0, steps).find_result(result) is leaf
+        if is_found and hasattr(leaf, "is_ready"):  # random keys cannot tell
+            arrays.append((is_state, leaf.nbytes, len(path), len(arrays), steps))
+    smallest = min(arrays, default=None)
+    return CallShape(state_bytes, None if smallest is None else smallest[-1])
+
+
+def _key(array: Array) -> tuple[tuple[int, ...], str]:
+    return array.shape, str(array.dtype)
+
+
+def _make_step(key: object) -> Callable[[Any], Any] | None:
+    match key:
+        case SequenceKey():
+            return operator.itemgetter(key.idx)
+        case DictKey():
+            return operator.itemgetter(key.key)
+        case GetAttrKey():
+            return operator.attrgetter(key.name)
+        case _:  # a container that only its own functions open
+            return None
+
+
+PREPARING = (
+    "/jax/core/compile/jaxpr_trace_duration",
+    "/jax/core/compile/jaxpr_to_mlir_module_duration",
+)
+COMPILING = "/jax/core/compile/backend_compile_duration"
+CACHE_HIT = "/jax/compilation_cache/cache_hits"
+MAX_GAP_NS = 10_000_000
+"""Maximum time between tracing, lowering and compiling one function."""
+
+_compilation_probe = Probe("compilations of JAX", coarse=True)
+
+
+class CompilationCounter:
+    """Compilations of the process."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._by_name: dict[str, int] = {}
+        self._start_ns = 0
+        """Start of what is being prepared."""
+        self._end_ns = 0
+        """End of the last preparation."""
+        self._is_cached = False
+
+    def note_duration(self, event: str, duration_s: float, name: str, now_ns: int) -> None:
+        """Note the end of a part of a compilation.
+
+        Args:
+            event: name of JAX's event.
+            duration_s: seconds that it took.
+            name: name of the function.
+            now_ns: monotonic time.
+        """
+        start_ns = now_ns - round(1e9 * duration_s)
+        if start_ns - self._end_ns < MAX_GAP_NS:  # traces of inner functions are inside
+            start_ns = min(start_ns, self._start_ns)
+        if event in PREPARING:
+            self._start_ns, self._end_ns = start_ns, now_ns
+        elif event == COMPILING:
+            earlier = self._by_name.get(name, 0)
+            self._by_name[name] = earlier + 1
+            self.count += 1
+            label = f"{name} from the compilation cache" if self._is_cached else name
+            self._is_cached, self._end_ns = False, 0
+            _compilation_probe.write(Kind.COMPILE, label, start_ns, now_ns, earlier)
+
+    def note_event(self, event: str) -> None:
+        """Note an event without a duration."""
+        if event == CACHE_HIT:
+            self._is_cached = True
+
+
+counter = CompilationCounter()
+
+
+@_compilation_probe.protect
+def install_compilations() -> None:
+    """Register listeners."""
+    jax.monitoring.register_event_duration_secs_listener(_note_duration)
+    jax.monitoring.register_event_listener(_note_event)
+
+
+@_compilation_probe.protect
+def _note_duration(event: str, duration_s: float, **details: Any) -> None:
+    name = str(details.get("fun_name", "function"))
+    counter.note_duration(event, duration_s, name, time.monotonic_ns())
+
+
+@_compilation_probe.protect
+def _note_event(event: str, **_: Any) -> None:
+    counter.note_event(event)

@@ -10,23 +10,107 @@ It rests after each: the results that are there when it turns to them kept the d
 until the last call that found one of them missing.
 
 The intervals are written by the thread that makes the calls: they belong to its steps.
+
+Waits of the host for results: `block_until_ready`, and values of arrays that are read.
 """
 
 from __future__ import annotations
 
 import atexit
+import operator
 import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from queue import SimpleQueue
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 from jax import Array
 
-from stepscope.capture.frameworks.jax import waits
+from stepscope.capture import session
 from stepscope.capture.guard import Probe
+from stepscope.capture.patching import patch
 from stepscope.spool import Kind
+
+_wait_probe = Probe("waits for the device", coarse=True)
+await_unrecorded: Callable[[Any], Any] = operator.methodcaller("block_until_ready")
+"""Wait for an array without a record of it."""
+listeners: list[tuple[Callable[[Any], None], Callable[[Any], None]]] = []
+"""Functions to call at the start and at the end of a wait; they must not raise. What is awaited is
+an array that is not there, or a structure of arrays."""
+
+
+@_wait_probe.protect
+def install_waits() -> None:
+    """Patch `jax.block_until_ready`, and the method and the property of arrays that wait."""
+    global await_unrecorded
+    from jax._src.array import ArrayImpl  # here, so that without it only this probe fails
+
+    patch(jax, "block_until_ready", _timed)
+    arrays: Any = ArrayImpl  # whose methods are compiled, and have no names that `patch` could copy
+    await_unrecorded = arrays.block_until_ready
+    arrays.block_until_ready = _timed_method(arrays.block_until_ready)
+    # Conversions to numbers and to arrays of NumPy all read this property.
+    arrays._value = property(_timed_method(arrays._value.fget))
+
+
+def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
+    from jax._src.array import ArrayImpl
+
+    def block_until_ready(values: Any) -> Any:
+        if not session.live or (isinstance(values, ArrayImpl) and is_ready(values)):
+            return original(values)
+        return _record("block_until_ready", original, values)
+
+    return block_until_ready
+
+
+def _timed_method(original: Callable[..., Any]) -> Callable[..., Any]:
+    def block_until_ready(array: Any) -> Any:
+        if not session.live or is_ready(array):
+            return original(array)
+        return _record("array", original, array)
+
+    return block_until_ready
+
+
+def await_argument(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Make a wrapper of a function that reads the value of its argument, which waits first.
+
+    NumPy reads an array of the host through the buffer protocol: that waits as well, but in no
+    method that is patched here.
+    """
+    from jax._src.array import ArrayImpl
+
+    def read(value: Any) -> Any:
+        if session.live and isinstance(value, ArrayImpl) and not is_ready(value):
+            _record("array", await_unrecorded, value)
+        return original(value)
+
+    return read
+
+
+def _record(name: str, original: Callable[..., Any], awaited: Any) -> Any:
+    span = _wait_probe.start(Kind.DEVICE_WAIT, name)
+    for start, _ in listeners:
+        start(awaited)
+    try:
+        return original(awaited)
+    finally:
+        for _, end in listeners:
+            end(awaited)
+        _wait_probe.end(span)
+
+
+def is_ready(array: Any) -> bool:
+    """Return True if an array is computed, or has been donated: then nothing waits for it."""
+    try:
+        return bool(array.is_ready())
+    except RuntimeError:
+        return True
+
 
 PHASE = "execution"
 PAUSE_S = 0.002
@@ -65,7 +149,7 @@ class _Caller:
 
     def is_result_missing(self, now_ns: int) -> bool:
         """Return True if the last result is not there. If it is, since when is not known."""
-        if not waits.is_ready(self.last_result):
+        if not is_ready(self.last_result):
             if not self.is_queued:
                 self.add_interval(self.busy_since_ns, now_ns)
             return True
@@ -154,7 +238,7 @@ class DeviceTimes:
         which was not at the start of the wait."""
         caller = self._this_thread.caller
         result = caller.last_result
-        if result is None or not (awaited is result or waits.is_ready(result)):
+        if result is None or not (awaited is result or is_ready(result)):
             return
         caller.last_result = None
         caller.seen_count += 1
@@ -193,7 +277,7 @@ class DeviceTimes:
 
     def _wait(self) -> None:
         while (computation := self._queue.get()) is not None:
-            must_wait = not (self._is_stopping or waits.is_ready(computation.result))
+            must_wait = not (self._is_stopping or is_ready(computation.result))
             # Since when a result is there is not known, but its call found the device busy.
             end_ns = self._await(computation.result) if must_wait else computation.call_end_ns
             if end_ns is not None:
@@ -205,13 +289,13 @@ class DeviceTimes:
     def _await(self, result: Array) -> int | None:
         """Wait for a result and return the time; None if that is not known."""
         try:
-            waits.await_unrecorded(result)
+            await_unrecorded(result)
         except RuntimeError:  # a later call was given the array, or the computation failed
             return None
         return _now()
 
 
 times = DeviceTimes()
-waits.listeners.append((_probe.protect(times.note_wait_start), _probe.protect(times.note_wait_end)))
+listeners.append((_probe.protect(times.note_wait_start), _probe.protect(times.note_wait_end)))
 atexit.register(times.stop)
 os.register_at_fork(after_in_child=times.reset)

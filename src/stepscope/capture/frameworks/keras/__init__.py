@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import sys
 
-from stepscope.capture.frameworks.keras import datasets, passes, steps, training
-from stepscope.capture.frameworks.versions import record_versions
+from stepscope.capture.frameworks.keras import steps, training
+from stepscope.capture.frameworks.progress import record_versions
 from stepscope.capture.guard import Probe
 
 OLDEST_MAJOR_VERSION = 3
@@ -35,6 +35,6 @@ def _install() -> None:
     record_versions(lambda: {"keras": keras.__version__, "keras_backend": backend})
     training.install()
     steps.install(backend)
-    datasets.install(backend)
+    training.install_datasets(backend)
     if backend == "tensorflow":
-        passes.install()
+        steps.install_passes()

@@ -4,18 +4,23 @@ On PyTorch, and where the script runs eagerly, `Optimizer.apply` updates the wei
 a compiled step is a call of a `tf.function`, which the adapter of TensorFlow records. On JAX it is
 a call of the model's `train_function`, which only starts the work of the device; Keras waits for it
 where it reads the numbers that it logs.
+
+Forward passes of Keras on TensorFlow: the outermost call of a layer or model.
+
+On PyTorch a layer is a module, whose calls the adapter of PyTorch records.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch, patch_in_place
-from stepscope.spool import Kind
+from stepscope.spool import Flag, Kind
 
 _probe = Probe("optimizer steps of Keras", coarse=True)
 _wait_probe = Probe("waits of Keras for the device", coarse=True)
@@ -95,10 +100,10 @@ def _patch_trainer() -> None:
 @_wait_probe.protect
 def _patch_conversion() -> None:
     core = sys.modules["keras.src.backend.jax.core"]
-    from stepscope.capture.frameworks.jax import waits  # which needs JAX
+    from stepscope.capture.frameworks.jax import device_times  # which needs JAX
 
     # Keras reads the logs of each batch with it, where callbacks get them.
-    patch_in_place(core.convert_to_numpy, waits.await_argument)
+    patch_in_place(core.convert_to_numpy, device_times.await_argument)
 
 
 def _times_train_function(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -130,3 +135,54 @@ def _timed_function(function: Callable[..., Any], name: str, identity: int) -> C
 
     train_function._is_timed = True  # type: ignore[attr-defined]
     return train_function
+
+
+_pass_probe = Probe("forward passes of Keras", coarse=True)
+
+
+class _Call(threading.local):
+    """Flag of one thread: an outermost call is active."""
+
+    is_active = False
+
+
+_call = _Call()
+
+
+@_pass_probe.protect
+def install_passes() -> None:
+    """Patch `Layer.__call__`."""
+    patch(sys.modules["keras.src.layers.layer"].Layer, "__call__", _timed)
+
+
+def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
+    from stepscope.capture.frameworks.tensorflow import functions  # which needs TensorFlow
+
+    symbol = sys.modules["keras.src.backend.common.keras_tensor"].KerasTensor
+    has_no_tape = sys.modules["tensorflow.python.pywrap_tfe"].TFE_Py_TapeSetIsEmpty
+
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+        if _call.is_active:
+            return original(self, *args, **kwargs)
+        span = None
+        if not functions.is_eager():
+            functions.add_contents(functions.Contents.MODEL)
+        elif not (args and _is_symbolic(args[0], symbol)):  # of a model that is being built
+            progress.notify_work_start()
+            span = _pass_probe.start(Kind.FORWARD, type(self).__name__, id(self))
+        flags = Flag.NO_GRAD if has_no_tape() else 0
+        _call.is_active = True
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _call.is_active = False
+            _pass_probe.end(span, flags=flags)
+
+    return __call__
+
+
+def _is_symbolic(value: Any, symbol: type) -> bool:
+    """Return True for a symbol, or a list or dictionary that begins with one."""
+    while isinstance(value, list | tuple | dict) and value:
+        value = next(iter(value.values() if isinstance(value, dict) else value))
+    return isinstance(value, symbol)

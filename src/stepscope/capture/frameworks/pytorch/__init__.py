@@ -30,42 +30,38 @@ pickled object, and torch.compile traces the original functions.
 from __future__ import annotations
 
 from stepscope.capture import session
-from stepscope.capture.frameworks.progress import progress
+from stepscope.capture.frameworks.progress import progress, record_versions
 from stepscope.capture.frameworks.pytorch import (
-    autograd,
     checkpoints,
     collectives,
-    compiling,
-    copies,
     device_clock,
     loading,
     modules,
     nan_search,
     optimizers,
-    ranks,
     settings,
     tensors,
     window,
 )
 from stepscope.capture.frameworks.pytorch.patching import hide_from_compiler
 from stepscope.capture.frameworks.sampling import watch_steps
-from stepscope.capture.frameworks.versions import record_versions
 from stepscope.capture.guard import Probe
-from stepscope.capture.import_hooks import after_import
+from stepscope.capture.patching import after_import
 
 _probe = Probe("PyTorch")
 
 
 def install() -> None:
     """Patch the imported torch."""
-    adapters = (
-        modules, autograd, optimizers, loading, copies, checkpoints, device_clock, settings,
-        tensors, nan_search, window,
+    parts = (
+        modules.install, modules.install_autograd, optimizers.install, loading.install,
+        device_clock.install_copies, checkpoints.install, device_clock.install, settings.install,
+        tensors.install, nan_search.install, window.install,
     )  # fmt: skip
-    for adapter in adapters:
-        _probe.protect(adapter.install)()
+    for install_part in parts:
+        _probe.protect(install_part)()
     after_import("torch.distributed", collectives.install)
-    after_import("torch._dynamo.callback", compiling.install)
+    after_import("torch._dynamo.callback", settings.install_compiling)
     record_versions(_find_versions)
     progress.on_some_boundaries(_probe.protect(_record_rank))
     watch_steps()
@@ -82,6 +78,6 @@ def _find_versions() -> dict[str, str]:
 
 def _record_rank() -> None:
     """Record the rank, if the script has set it, or joined other processes, since the start."""
-    current, rank = session.current(), ranks.find_rank()
+    current, rank = session.current(), settings.find_rank()
     if current is not None and rank is not None and rank != current.rank:
-        _probe.fact("rank", rank=rank, world_size=ranks.find_world_size())
+        _probe.fact("rank", rank=rank, world_size=settings.find_world_size())

@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from stepscope.capture.frameworks.pytorch.job_objects import read_path
-from stepscope.capture.frameworks.pytorch.patching import patch
+from stepscope.capture.frameworks.pytorch.patching import patch, read_path
 from stepscope.capture.guard import Probe
 from stepscope.spool import Kind
 

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from stepscope.capture.frameworks.progress import progress
-from stepscope.capture.frameworks.pytorch import flight_recorder, transfers
-from stepscope.capture.frameworks.pytorch.job_objects import read_attribute
-from stepscope.capture.frameworks.pytorch.patching import hide_from_compiler, patch
+from stepscope.capture.frameworks.pytorch import flight_recorder
+from stepscope.capture.frameworks.pytorch.flight_recorder import recorders
+from stepscope.capture.frameworks.pytorch.patching import hide_from_compiler, patch, read_attribute
 from stepscope.capture.guard import Probe
 from stepscope.spool import Flag, Kind
 
@@ -66,7 +66,7 @@ def install() -> None:
     for name in COLLECTIVES:
         if hasattr(distributed, name):
             patch(distributed, name, _timed)
-    transfers.install()
+    recorders.install_transfers()
     patch(distributed, "init_process_group", _starting)
     progress.on_boundary(_keep_reading)
     hide_from_compiler()

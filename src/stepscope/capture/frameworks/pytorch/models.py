@@ -113,11 +113,7 @@ def _record(module: torch.nn.Module, state: _ModelState | None, args: Any, kwarg
     if not state.calls_left:
         _described[id(module)] = weakref.ref(module)
     inputs = [
-        {
-            "name": name,
-            "shape": [int(n) for n in tensor.shape],
-            "dtype": _dtype(tensor.dtype),
-        }
+        {"name": name, "shape": [int(n) for n in tensor.shape], "dtype": _dtype(tensor.dtype)}
         for name, tensor in itertools.islice(
             find_tensors([*enumerate(args), *kwargs.items()], "", MAX_DEPTH), MAX_INPUTS
         )

@@ -3,6 +3,12 @@
 If the compiler traces a call of a wrapper, it inlines the original; if it would compile a frame of
 stepscope (under a compiled function that calls back into Python), it skips that frame and continues
 with the functions that the frame calls.
+
+Reading of the job's objects without running their code.
+
+A property, `__getattr__`, `__len__`, `__bool__` or `__fspath__` of a class of the job may raise,
+take memory, download a file or hang, and in the thread of the job nothing can interrupt it. So what
+such code would tell stays unknown.
 """
 
 from __future__ import annotations
@@ -11,13 +17,12 @@ import functools
 import sys
 import types
 from collections.abc import Callable, Iterator
+from pathlib import PosixPath
 from typing import Any
 
 import torch
 
 from stepscope.capture.patching import patch, patch_in_place
-
-__all__ = ["hide_from_compiler", "patch", "patch_in_place"]
 
 STEPSCOPE_PACKAGES = ("stepscope.capture.", "stepscope.spool.")
 
@@ -66,3 +71,43 @@ def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _with_inner(constant)
+
+
+_FUNCTIONS = {types.FunctionType, types.MethodType, types.BuiltinFunctionType, type}
+
+
+def read_attribute(owner: object, name: str) -> Any:
+    """Return an attribute that is stored in an object or its class; None if there is none, or if it
+    is computed."""
+    attributes = _attributes_of(owner)
+    if name in attributes:
+        return attributes[name]
+    for base in type(owner).__mro__:
+        if name in vars(base):
+            value = vars(base)[name]
+            return None if hasattr(type(value), "__get__") else value
+    return None
+
+
+def name_of(function: Any) -> str:
+    """Return the qualified name of a function, the name of the class of any other callable."""
+    return str(function.__qualname__) if type(function) in _FUNCTIONS else type(function).__name__
+
+
+def read_path(path: object) -> str | None:
+    """Return the path of a local file; None for objects of other classes, whose `__fspath__` may
+    fetch a file."""
+    if type(path) is PosixPath:
+        return str(path)
+    return path if type(path) is str else None
+
+
+def _attributes_of(owner: object) -> dict[str, Any]:
+    try:
+        attributes = object.__getattribute__(owner, "__dict__")
+    except AttributeError:
+        return {}
+    return attributes if type(attributes) is dict else {}
+
+
+__all__ = ["hide_from_compiler", "patch", "patch_in_place"]

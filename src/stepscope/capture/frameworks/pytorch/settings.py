@@ -1,4 +1,13 @@
-"""Settings of torch and of the interpreter that change how fast the job runs."""
+"""Settings of torch and of the interpreter that change how fast the job runs.
+
+Compilations of torch.compile, through the compiler's callbacks.
+
+The callbacks surround every compilation, including recompilations for new shapes and the deferred
+compilation of a backward pass at its first call. The compiler merges overlapping compilations of
+several threads into one, so that a start is always followed by its end.
+
+Rank of the process, which a script may set after the import of torch.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +22,9 @@ import torch
 from stepscope.capture.debug_variables import DEBUG_VARIABLES
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.window import is_job_profiling
-from stepscope.capture.guard import Probe
+from stepscope.capture.guard import OpenSpan, Probe
+from stepscope.job_environment import read_ranks
+from stepscope.spool import Kind
 
 RECORDED_STEPS = (1, 10, 100)
 """Steps after which settings are read; some scripts change them after a warm-up."""
@@ -96,3 +107,60 @@ def _name_function(function: Any) -> str | None:
 def _traces_allocations() -> bool:
     tracemalloc = sys.modules.get("tracemalloc")
     return tracemalloc is not None and tracemalloc.is_tracing()
+
+
+_compilation_probe = Probe("compilations", coarse=True)
+_open: OpenSpan | None = None
+
+
+def install_compiling() -> None:
+    """Register the callbacks; a PyTorch without them (before 2.4) is left alone."""
+    callbacks: Any = sys.modules["torch._dynamo.callback"]
+    if hasattr(callbacks, "on_compile_start") and hasattr(callbacks, "on_compile_end"):
+        callbacks.on_compile_start(_start)
+        callbacks.on_compile_end(_end)
+
+
+@_compilation_probe.protect
+def _start(arguments: Any = None, *_: Any) -> None:
+    """Start an interval. Older versions pass no description of the compilation."""
+    global _open
+    trigger = getattr(getattr(arguments, "callback_trigger", None), "name", "")
+    _open = _compilation_probe.start(Kind.COMPILE, trigger.lower(), value=_attempt(arguments))
+
+
+def _end(*_: Any) -> None:
+    global _open
+    span, _open = _open, None
+    _compilation_probe.end(span)
+
+
+def _attempt(arguments: Any) -> int:
+    """Return the number of earlier compilations of the code: the last part of an id like `3/1`."""
+    _, separator, attempt = str(getattr(arguments, "compile_id", "")).rpartition("/")
+    digits = attempt.partition("_")[0]
+    return int(digits) if separator and digits.isdecimal() else 0
+
+
+def find_rank() -> int | None:
+    """Return the rank of this process in `torch.distributed`, or else the one that its environment
+    states; None without any."""
+    distributed = _find_distributed()
+    rank: int | None = read_ranks().rank if distributed is None else int(distributed.get_rank())
+    return rank
+
+
+def find_world_size() -> int | None:
+    """Return the number of ranks, likewise."""
+    distributed = _find_distributed()
+    size: int | None = (
+        read_ranks().world_size if distributed is None else int(distributed.get_world_size())
+    )
+    return size
+
+
+def _find_distributed() -> Any:
+    """Return `torch.distributed` if the process takes part in a job of several; None otherwise."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    is_used = distributed is not None and distributed.is_available()
+    return distributed if is_used and distributed.is_initialized() else None

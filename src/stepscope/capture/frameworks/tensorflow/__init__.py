@@ -14,15 +14,9 @@ from __future__ import annotations
 
 import sys
 
+from stepscope.capture.frameworks.progress import record_versions
 from stepscope.capture.frameworks.sampling import watch_steps
-from stepscope.capture.frameworks.tensorflow import (
-    functions,
-    gradients,
-    iterators,
-    profiler,
-    strategies,
-)
-from stepscope.capture.frameworks.versions import record_versions
+from stepscope.capture.frameworks.tensorflow import functions, iterators, profiler
 from stepscope.capture.guard import Probe
 
 _probe = Probe("TensorFlow")
@@ -30,7 +24,10 @@ _probe = Probe("TensorFlow")
 
 def install() -> None:
     """Patch the imported tensorflow."""
-    for adapter in (functions, gradients, iterators, strategies, profiler):
-        _probe.protect(adapter.install)()
+    for install_part in (
+        functions.install, functions.install_gradients, iterators.install,
+        iterators.install_strategies, profiler.install,
+    ):  # fmt: skip
+        _probe.protect(install_part)()
     watch_steps()
     record_versions(lambda: {"tensorflow": sys.modules["tensorflow"].__version__})

@@ -7,6 +7,10 @@ call: `Contents` of the functions that are being traced. An outermost call is re
     it computes gradients   backward pass, with the forward pass before it
     it calls a model        forward pass without gradients
     anything else           not recorded
+
+Gradients and updates of a loop with `tf.GradientTape`.
+
+Optimizers are those of Keras, which its adapter records, and those of TensorFlow 1.
 """
 
 from __future__ import annotations
@@ -176,3 +180,47 @@ def _timed_trace(original: Callable[..., Any]) -> Callable[..., Any]:
             _trace_probe.end(span)
 
     return trace
+
+
+_gradient_probe = Probe("gradients of TensorFlow", coarse=True)
+_update_probe = Probe("optimizers of TensorFlow 1", coarse=True)
+
+
+def install_gradients() -> None:
+    """Patch `GradientTape.gradient` and the base class of TensorFlow 1's optimizers."""
+    patch(sys.modules["tensorflow.python.eager.backprop"].GradientTape, "gradient", _timed_gradient)
+    _patch_optimizers()
+
+
+@_update_probe.protect
+def _patch_optimizers() -> None:
+    optimizer = sys.modules["tensorflow.python.training.optimizer"].Optimizer
+    patch(optimizer, "apply_gradients", _timed_update)
+
+
+def _timed_gradient(original: Callable[..., Any]) -> Callable[..., Any]:
+    def gradient(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not is_eager():
+            add_contents(Contents.GRADIENT)
+            return original(self, *args, **kwargs)
+        span = _gradient_probe.start(Kind.BACKWARD, "GradientTape.gradient")
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _gradient_probe.end(span)
+
+    return gradient
+
+
+def _timed_update(original: Callable[..., Any]) -> Callable[..., Any]:
+    def apply_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not is_eager_step():
+            return original(self, *args, **kwargs)
+        span = _update_probe.start(Kind.OPTIMIZER, type(self).__name__, id(self))
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _update_probe.end(span)
+            note_step()
+
+    return apply_gradients

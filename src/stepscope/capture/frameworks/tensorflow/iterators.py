@@ -6,6 +6,10 @@ added to a variable that no model has. It is read after each call. The batches s
 
 When an iterator is destroyed, at the end of an epoch, the thread that drops it waits for the
 threads of the pipeline: for seconds on a busy machine. It is recorded as a wait without a batch.
+
+Strategies of `tf.distribute`: their number of replicas, and waits for their batches.
+
+What replicas wait for each other is not recorded: they exchange data inside compiled functions.
 """
 
 from __future__ import annotations
@@ -166,3 +170,44 @@ def _destroy(iterator: Any) -> None:
 
 def _flatten(batch: Any) -> Any:
     return sys.modules["tensorflow"].nest.flatten(batch, expand_composites=True)
+
+
+_strategy_probe = Probe("replicas of TensorFlow")
+
+
+def install_strategies() -> None:
+    """Patch strategies, and the iterators that give each replica its batch."""
+    modules = sys.modules
+    distribute = "tensorflow.python.distribute"
+    patch(modules[f"{distribute}.distribute_lib"].StrategyBase, "run", _noting_replicas)
+    patch(
+        modules[f"{distribute}.input_lib"].DistributedIteratorBase,
+        "get_next",
+        _timed_next_of_replicas,
+    )
+
+
+def _noting_replicas(original: Callable[..., Any]) -> Callable[..., Any]:
+    counts: set[int] = set()
+
+    @_strategy_probe.protect
+    def note_replicas(strategy: Any) -> None:
+        count = int(strategy.num_replicas_in_sync)
+        if count > 1 and count not in counts:
+            counts.add(count)
+            _strategy_probe.fact("replicas", count=count)
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        note_replicas(self)
+        return original(self, *args, **kwargs)
+
+    return run
+
+
+def _timed_next_of_replicas(original: Callable[..., Any]) -> Callable[..., Any]:
+    def get_next(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not functions.is_eager():
+            return original(self, *args, **kwargs)
+        return take_whole_batch(lambda: original(self, *args, **kwargs))
+
+    return get_next

@@ -15,12 +15,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.importers.kineto.cells import ABSENT
-from stepscope.importers.kineto.kinds import LAUNCH_FLOWS, Kind, OtherKind
-from stepscope.native_library import NativeLibrary
-from stepscope.schema import EVENT_KINDS, Argument, EventKind
+from stepscope import native_library, schema
+from stepscope.importers.kineto.arguments import ABSENT, LAUNCH_FLOWS, Kind, OtherKind
 
-LIBRARY = NativeLibrary(Path(__file__).parent)
+LIBRARY = native_library.NativeLibrary(Path(__file__).parent)
 SCANNER_VARIABLE = "STEPSCOPE_SCANNER"
 """Environment variable: `python` switches the compiled scanner off, a path names a library."""
 _MAX_KINDS, _MAX_ARGUMENTS = 32, 48
@@ -33,7 +31,7 @@ _NULLABLE, _ZERO_IS_ABSENT, _IN_ARGS, _CONDITIONAL = 1, 2, 4, 8
 _FIELDS = ("order", "track", "name", "start", "duration", "args", "args_all")
 _FLOW_FIELDS = ("order", "track", "name", "start", "phase", "category", "flow")
 _CODES = frozenset({"track", "name", "args", "args_all", "phase", "category"})
-_LAUNCH_FLOW, _FLOW = -2, len(EVENT_KINDS)
+_LAUNCH_FLOW, _FLOW = -2, len(schema.EVENT_KINDS)
 """Numbers of kinds of arrows; events of a kind have their index in `EVENT_KINDS`."""
 _NAN_BITS = struct.unpack("<q", struct.pack("<d", float("nan")))[0]
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -105,7 +103,7 @@ class ScannedBlock:
 class _Field:
     """Column of an argument in the rows of its kind."""
 
-    argument: Argument
+    argument: schema.Argument
     index: int
     is_older: bool
 
@@ -124,18 +122,25 @@ class Scanner:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         keys: dict[str, int] = {}
-        self._layouts = [_layout(kind, keys) for kind in EVENT_KINDS]
-        kinds = (_Kind * (len(EVENT_KINDS) + 1))()
-        for number, (kind, layout) in enumerate(zip(EVENT_KINDS, self._layouts, strict=True)):
+        self._layouts = [_layout(kind, keys) for kind in schema.EVENT_KINDS]
+        kinds = (_Kind * (len(schema.EVENT_KINDS) + 1))()
+        for number, (kind, layout) in enumerate(
+            zip(schema.EVENT_KINDS, self._layouts, strict=True)
+        ):
             arguments = (_Argument * _MAX_ARGUMENTS)(*layout.arguments)
             count = len(layout.arguments)
             kinds[number] = _Kind(kind.is_range, layout.field_count, count, arguments)
         kinds[_FLOW] = _Kind(0, len(_FLOW_FIELDS), 0)
         categories = [
-            *((text, n) for n, k in enumerate(EVENT_KINDS) if k.is_range for text in k.categories),
+            *(
+                (text, n)
+                for n, k in enumerate(schema.EVENT_KINDS)
+                if k.is_range
+                for text in k.categories
+            ),
             *((text, _LAUNCH_FLOW) for text in sorted(LAUNCH_FLOWS)),
         ]
-        instants = [(k.instant_name, n) for n, k in enumerate(EVENT_KINDS) if not k.is_range]
+        instants = [(k.instant_name, n) for n, k in enumerate(schema.EVENT_KINDS) if not k.is_range]
         # The library keeps pointers to these texts.
         self._labels = [_labels(list(pairs)) for pairs in (keys.items(), categories, instants)]
         library.stepscope_scan_create.restype = ctypes.c_void_p
@@ -185,7 +190,7 @@ class Scanner:
             count = result.row_counts[number]
             if count:
                 rows = _integers(result.rows[number], count * layout.field_count)
-                self._add(block, EVENT_KINDS[number], layout, rows.reshape(count, -1))
+                self._add(block, schema.EVENT_KINDS[number], layout, rows.reshape(count, -1))
         if result.row_counts[_FLOW]:
             rows = _integers(result.rows[_FLOW], result.row_counts[_FLOW] * len(_FLOW_FIELDS))
             rows = rows.reshape(-1, len(_FLOW_FIELDS))
@@ -196,7 +201,7 @@ class Scanner:
 
     @staticmethod
     def _add(
-        block: ScannedBlock, kind: EventKind, layout: _Layout, rows: NDArray[np.int64]
+        block: ScannedBlock, kind: schema.EventKind, layout: _Layout, rows: NDArray[np.int64]
     ) -> None:
         """Add the columns of a kind; those without any value are left out."""
         columns = {name: _column(rows, index, name) for index, name in enumerate(_FIELDS[:4])}
@@ -227,7 +232,7 @@ def _has_indicator(strings: Sequence[str], codes: NDArray[np.int64], keys: set[s
     return any(not keys.isdisjoint(_decode_object(text)) for text in texts)
 
 
-def _layout(kind: EventKind, keys: dict[str, int]) -> _Layout:
+def _layout(kind: schema.EventKind, keys: dict[str, int]) -> _Layout:
     """Assign fields of a row to the arguments of a kind, and numbers to new keys."""
     layout = _Layout()
     for argument in kind.arguments:
@@ -239,7 +244,7 @@ def _layout(kind: EventKind, keys: dict[str, int]) -> _Layout:
     return layout
 
 
-def _add_argument(layout: _Layout, argument: Argument, key: int, *, is_older: bool) -> None:
+def _add_argument(layout: _Layout, argument: schema.Argument, key: int, *, is_older: bool) -> None:
     index = -1
     if argument.column and argument.column != "args":
         index = layout.field_count

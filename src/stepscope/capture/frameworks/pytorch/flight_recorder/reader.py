@@ -21,12 +21,14 @@ from typing import Any
 from stepscope.capture import session
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.flight_recorder.recorders import (
+    OWN_THREADS,
     Recorder,
+    count_transfers,
+    describe_transfers,
     find_recorders,
+    read_stacks,
     ring_size,
 )
-from stepscope.capture.frameworks.pytorch.flight_recorder.stacks import OWN_THREADS, read_stacks
-from stepscope.capture.frameworks.pytorch.transfers import count_transfers, describe_transfers
 from stepscope.capture.guard import Probe
 from stepscope.spool import ANSWER_WORD, QUESTION_WORD, CollectivePage, DumpReason, write_dump
 
@@ -149,11 +151,7 @@ class _Reader:
         for ring in self._rings:
             if ring.progress[0] or ring is self._rings[0]:
                 self._dump(
-                    ring,
-                    DumpReason.QUESTION,
-                    question=question,
-                    stacks=stacks,
-                    transfers=transfers,
+                    ring, DumpReason.QUESTION, question=question, stacks=stacks, transfers=transfers
                 )
         self._page.words[ANSWER_WORD] = question
 

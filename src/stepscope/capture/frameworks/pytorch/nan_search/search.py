@@ -3,37 +3,44 @@
 A failure is a loss on which the script calls `backward()`, a gradient that an optimizer uses, or a
 parameter after its step, that is not finite. Other NaN, such as that of a metric, is none, and
 neither are gradients for which a GradScaler skips the step, until its scale is below one.
+
+Check of losses that never waits for a device.
+
+Dispatch mode that hands each operator of a thread to a check.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
-from stepscope.capture.frameworks.pytorch.nan_search.dispatch import CheckMode, has_dispatch_mode
-from stepscope.capture.frameworks.pytorch.nan_search.loss_watch import LossWatch
-from stepscope.capture.frameworks.pytorch.nan_search.operators import (
+from stepscope.capture.frameworks.pytorch.nan_search.origins import Origin, Origins, unseen_phase
+from stepscope.capture.frameworks.pytorch.nan_search.values import (
     COLLECTIVE_NAMESPACES,
+    Range,
+    find_range,
+    is_finite,
     tensors_for,
     tensors_in,
     traits_of,
     written_arguments,
 )
-from stepscope.capture.frameworks.pytorch.nan_search.origins import Origin, Origins, unseen_phase
-from stepscope.capture.frameworks.pytorch.nan_search.values import Range, find_range, is_finite
 from stepscope.capture.frameworks.pytorch.patching import patch
-from stepscope.capture.frameworks.pytorch.tensors.losses import ScaledLosses, patch_scaler
+from stepscope.capture.frameworks.pytorch.tensors.host_copies import HostCopies
+from stepscope.capture.frameworks.pytorch.tensors.scalars import ScaledLosses, patch_scaler
 from stepscope.capture.guard import Probe
 from stepscope.spool import FROM_START
 
@@ -319,17 +326,13 @@ class NanSearch:
         )
 
 
-def _gradients(
-    optimizer: torch.optim.Optimizer,
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def _gradients(optimizer: torch.optim.Optimizer) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     for parameter, _ in _parameters(optimizer):
         if parameter.grad is not None:
             yield parameter.grad, parameter
 
 
-def _parameters(
-    optimizer: torch.optim.Optimizer,
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             yield parameter, parameter
@@ -338,3 +341,95 @@ def _parameters(
 def _found_infinite(scaler: Any, optimizer: torch.optim.Optimizer) -> bool:
     """Return True if a GradScaler has let a fused optimizer skip its step."""
     return any(float(count) for count in scaler._found_inf_per_device(optimizer).values())
+
+
+MAX_COPIES = 16
+"""Losses on their way from a device; more are not checked meanwhile."""
+
+
+class LossWatch:
+    """Watch over the losses of a process.
+
+    Args:
+        notify: takes the step and value of a loss that is not finite.
+    """
+
+    def __init__(self, notify: Callable[[int, float], None]) -> None:
+        self._notify = notify
+        self._copies: HostCopies[int] = HostCopies()
+
+    def add(self, loss: torch.Tensor) -> None:
+        """Check a loss, one on a device at a later call."""
+        for step, (copy,) in self._copies.take_arrived():
+            self._check(step, copy.item())
+        is_inside_transform = torch._C._functorch.maybe_current_level() is not None
+        if is_inside_transform or loss.is_meta or loss.numel() != 1 or is_capturing():
+            return
+        if not loss.is_floating_point():
+            return
+        if loss.device.type == "cpu":
+            self._check(progress.step_count, loss.item())
+        elif len(self._copies) < MAX_COPIES:
+            self._copies.start(progress.step_count, [loss.detach()])
+
+    def finish(self) -> None:
+        """Check the losses that still arrive in time; the process ends."""
+        for step, (copy,) in self._copies.await_arrival():
+            self._check(step, copy.item())
+
+    def _check(self, step: int, value: float) -> None:
+        if not math.isfinite(value):
+            self._notify(step, value)
+
+
+_PLAIN_TYPES = {torch.Tensor, torch.nn.Parameter}
+_STAND_INS = "torch._subclasses."
+"""Module of tensors without values, with which torch tries out operators."""
+
+
+class OperatorCheck(Protocol):
+    """Check of the operators that run while it is active; its methods must not raise."""
+
+    is_active: bool
+
+    def before(self, operator: Any, args: Any, kwargs: Any) -> None:
+        """Look at the arguments."""
+
+    def after(self, operator: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Look at the results."""
+
+
+class CheckMode(TorchDispatchMode):
+    """Mode that checks operators on plain tensors.
+
+    Those on a subclass, such as DTensor, are checked when it computes on plain ones.
+    """
+
+    def __init__(self, check: OperatorCheck) -> None:
+        super().__init__()
+        self._check = check
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        check = self._check
+        has_stand_in = False
+        if not _PLAIN_TYPES.issuperset(types):
+            has_stand_in = any(kind.__module__.startswith(_STAND_INS) for kind in types)
+            if not has_stand_in:
+                return NotImplemented
+        if has_stand_in or not check.is_active:
+            return func(*args, **kwargs)
+        check.before(func, args, kwargs)
+        result = func(*args, **kwargs)
+        check.after(func, args, kwargs, result)
+        return result
+
+    def leave(self) -> None:
+        """Remove the mode from the thread, unless another one is on top of it."""
+        if _get_current_dispatch_mode() is self:
+            self.__exit__(None, None, None)
+
+
+def has_dispatch_mode() -> bool:
+    """Return True if the thread is inside a mode, which would leave ours when it is left."""
+    return bool(torch._C._len_torch_dispatch_stack())

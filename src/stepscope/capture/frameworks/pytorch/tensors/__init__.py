@@ -142,14 +142,14 @@ def start(plan: TensorPlan, model: torch.nn.Module | None = None) -> None:
 
             calls = CallRecorder(plan, recorder, _call_probe.fail)
     if "losses" in plan.collections and add_loss is None:
-        from stepscope.capture.frameworks.pytorch.tensors.losses import LossRecorder, patch_scaler
+        from stepscope.capture.frameworks.pytorch.tensors.scalars import LossRecorder, patch_scaler
 
         losses = LossRecorder(plan)
         add_loss = _loss_probe.protect(losses.add)
         patch_scaler(_loss_probe.protect(losses.note_scaled))
         atexit.register(_loss_probe.protect(losses.finish))
     if _SCALAR_COLLECTIONS & set(plan.collections) and not _has_scalars:
-        from stepscope.capture.frameworks.pytorch.tensors.gradient_scalars import GradientScalars
+        from stepscope.capture.frameworks.pytorch.tensors.scalars import GradientScalars
 
         scalars, _has_scalars = GradientScalars(plan), True
         scalars.install()

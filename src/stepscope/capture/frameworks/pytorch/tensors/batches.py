@@ -15,16 +15,17 @@ from typing import Any
 import torch
 
 from stepscope.capture import session
-from stepscope.capture.batches.arrays import find_class_axis, has_extra_axis
-from stepscope.capture.batches.counting import (
+from stepscope.capture.batches.arrays import (
     choose_image_stride,
     choose_stride,
     count_tokens,
     describe_channels,
     find_channel_axis,
+    find_class_axis,
+    has_extra_axis,
 )
 from stepscope.capture.frameworks.pytorch.tensors.host_copies import HostCopies, choose_device
-from stepscope.capture.frameworks.pytorch.tensors.plain_execution import is_plain_execution
+from stepscope.capture.frameworks.pytorch.tensors.selection import is_plain_execution
 from stepscope.capture.guard import Probe
 from stepscope.capture.matrices import write_matrices
 
@@ -40,13 +41,7 @@ _copies: HostCopies[_Store] = HostCopies()
 
 
 def add_classes(
-    count: Callable[..., None],
-    name: str,
-    labels: Any,
-    predictions: Any,
-    *,
-    step: int,
-    mode: str,
+    count: Callable[..., None], name: str, labels: Any, predictions: Any, *, step: int, mode: str
 ) -> None:
     """Record the classes of a batch.
 

@@ -3,6 +3,10 @@
 Hooks are on selected modules, and only during a recorded outermost call: other calls cost nothing,
 a model that is copied or saved between calls has no hook, and modules that are added or replaced
 need no care. What activation checkpointing computes once more in the backward pass is not recorded.
+
+Units (features or channels) of activation functions that have stopped to respond.
+
+They are recorded as tensors of zeros and ones, one element per unit: the mean is their share.
 """
 
 from __future__ import annotations
@@ -16,15 +20,14 @@ import torch
 from stepscope.capture import batches, session
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.models import MAX_DEPTH, find_tensors
-from stepscope.capture.frameworks.pytorch.tensors.naming import (
+from stepscope.capture.frameworks.pytorch.tensors.recorder import OpenMoments, TensorRecorder
+from stepscope.capture.frameworks.pytorch.tensors.selection import (
     find_class_name,
     holds,
+    is_plain_execution,
+    is_recorded_rank,
     strip_wrappers,
 )
-from stepscope.capture.frameworks.pytorch.tensors.plain_execution import is_plain_execution
-from stepscope.capture.frameworks.pytorch.tensors.recorder import OpenMoments, TensorRecorder
-from stepscope.capture.frameworks.pytorch.tensors.selection import is_recorded_rank
-from stepscope.capture.frameworks.pytorch.tensors.units import RECTIFIERS, find_stopped_units
 from stepscope.spool import TensorPlan
 
 ACTIVATION_PREFIX, INPUT_PREFIX = "activation/", "input/"
@@ -269,3 +272,49 @@ def _find(items: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _as_tuple(result: Any) -> tuple[Any, ...]:
     return tuple(result) if isinstance(result, tuple | list) else (result,)
+
+
+DEAD_PREFIX, SATURATED_PREFIX = "dead_units/", "saturated_units/"
+"""Prefixes of the names of these tensors."""
+INACTIVE_RATIO = 0.01
+"""A unit has stopped if less than this share of its elements in a call is active: the
+`threshold_inactivity` of DeadRelu and SaturatedActivation in SageMaker Debugger."""
+RECTIFIERS = (torch.nn.ReLU, torch.nn.ReLU6)
+_LIMITS = {torch.nn.Tanh: (-9.4999, 9.4999), torch.nn.Sigmoid: (-23.0, 16.99999)}
+"""Inputs outside have a derivative below 1e-7; the limits of Debugger."""
+
+
+def find_stopped_units(
+    module: torch.nn.Module, args: tuple[Any, ...], result: Any
+) -> tuple[str, torch.Tensor] | None:
+    """Find the units of an activation function that do not respond in a call.
+
+    Returns:
+        Prefix of the name, and one element per unit on the device of the call, 1 if it has stopped;
+        None for other modules.
+    """
+    with torch.no_grad(), torch._C.DisableTorchFunction():
+        if isinstance(module, RECTIFIERS) and _is_usable(result):
+            return DEAD_PREFIX, _find_inactive(result.detach() > 0)
+        limits = _LIMITS.get(type(module))
+        if limits is None or not args or not _is_usable(args[0]):
+            return None
+        low, high = limits
+        values = args[0].detach()
+        return SATURATED_PREFIX, _find_inactive((values > low) & (values < high))
+
+
+def _is_usable(tensor: Any) -> bool:
+    return type(tensor) is torch.Tensor and bool(tensor.numel()) and not tensor.is_meta
+
+
+def _find_inactive(is_active: torch.Tensor) -> torch.Tensor:
+    """Return one element per unit: 1 if too few of its elements are active.
+
+    Units are the last dimension of sequences and batches, the second one of images and volumes.
+    """
+    axis = 1 if is_active.dim() > 3 else -1
+    by_unit = is_active.movedim(axis, 0).reshape(
+        is_active.shape[axis] if is_active.dim() else 1, -1
+    )
+    return (by_unit.sum(1) < INACTIVE_RATIO * by_unit.shape[1]).to(torch.uint8)

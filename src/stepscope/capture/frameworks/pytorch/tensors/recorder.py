@@ -14,16 +14,19 @@ import torch
 from stepscope.capture import session
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
-from stepscope.capture.frameworks.pytorch.tensors.elements import ElementWriter
-from stepscope.capture.frameworks.pytorch.tensors.naming import ParameterNames, is_bias
-from stepscope.capture.frameworks.pytorch.tensors.rows import Moment, RowWriter
+from stepscope.capture.frameworks.pytorch.tensors.rows import ElementWriter, Moment, RowWriter
 from stepscope.capture.frameworks.pytorch.tensors.selection import (
     NamePatterns,
+    ParameterNames,
+    is_bias,
     is_recorded_rank,
 )
-from stepscope.capture.frameworks.pytorch.tensors.shard_group import ShardGroup
-from stepscope.capture.frameworks.pytorch.tensors.shard_groups import ShardGroups
-from stepscope.capture.frameworks.pytorch.tensors.shard_layout import empty_row, is_empty_part
+from stepscope.capture.frameworks.pytorch.tensors.shards import (
+    ShardGroup,
+    ShardGroups,
+    empty_row,
+    is_empty_part,
+)
 from stepscope.capture.frameworks.pytorch.tensors.statistics import (
     Elements,
     HostSummary,

@@ -1,0 +1,490 @@
+"""Work of the training thread outside the phases of a step, and data preparation inside them, from
+stack samples."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope import intervals
+from stepscope.analysis.input_pipeline import data_preparation
+from stepscope.analysis.input_pipeline.batches import StackSamples
+from stepscope.analysis.input_pipeline.code_stages import SAMPLE_FUNCTIONS, Frame, parse_stack
+from stepscope.analysis.input_pipeline.stacks import find_phase_at
+from stepscope.analysis.steps.phases import COMPUTE_PHASES, PHASES, find_device_busy
+from stepscope.analysis.steps.spans import Spans
+from stepscope.analysis.steps.steps import Steps
+
+HostCause = Literal["host_sync", "logging", "data_preparation", "checkpoint", "framework", "python"]
+
+HOST_CAUSE_LABELS: dict[HostCause, str] = {
+    "host_sync": "reading values from tensors",
+    "logging": "logging",
+    "data_preparation": "preparing batches",
+    "checkpoint": "writing checkpoints",
+    "framework": "calls of the framework",
+    "python": "other Python",
+}
+
+_SYNC = re.compile(
+    r"\.(item|tolist|cpu|numpy)\(|synchronize\(|(?<![\w.])(float|int|bool)\(|isnan\(|isfinite\("
+)
+_LOGGING = re.compile(
+    r"\bprint\(|\blogg(er|ing)\b|\b(self|run|trainer|fabric|accelerator)\.log(_\w+)?\(|\bwandb\b"
+    r"|\.add_(scalar|histogram|image|figure|text|video|audio)|\bwriter\.|\btqdm\b|\bflush\("
+    r"|\b(savefig|imsave|save_image)\("
+    r"|\b\w*(log|journal|history|metrics)(_?file)?\.(write|writerow|writelines|flush|fileno)\("
+)
+_LOGGING_LIBRARIES = frozenset(
+    (
+        *("wandb", "tensorboard", "tensorboardX", "mlflow", "comet_ml", "neptune", "clearml"),
+        *("aim", "visdom", "loguru", "matplotlib", "plotly", "seaborn", "tqdm", "rich"),
+    )
+)
+_LOGGING_NAMES = re.compile(
+    r"(^|_)(log(s|ged|ging)?(?!_?(prob|softmax|sum|it|like|space|abs))|track|report|publish|notify"
+    r"|emit|plot|visuali[sz]e|savefig|imsave|save_images?)(s|d|ed|t?ing)?(_|$)"
+    r"|(^|_)(add_)?(scalar|histogram)s?(_|$)|(^|_)add_(image|figure|text|video|audio)s?(_|$)"
+    r"|logger|tracker|reporter|telemetry|summarywriter|journal"
+)
+"""Functions, and classes with their methods, that report on the training."""
+_READING_METHODS = frozenset(
+    ["__array__", "__contains__", "__format__", "__iter__", "__repr__", "__str__"]
+)
+"""Methods that Python calls where a torch tensor is used as a number or a sequence."""
+_READS_TENSOR = re.compile(r"\.(item|tolist|cpu|numpy)\(|synchronize\(")
+_SAVING = re.compile(
+    r"\bsave_(checkpoint|state|model|pretrained|weights)\(|\btorch\.save\(|\bsave_file\("
+    r"|(\bpickle\.dump|\b(np|numpy)\.savez?(_compressed)?)\([^)]*"
+    r"(state|model|weights|param|checkpoint|ckpt)"
+)
+"""Lines that write the state of a model. Flushing a file is no evidence of what is in it."""
+_DATA = re.compile(
+    r"(?<![A-Za-z])((get|make|sample|generate|next|fetch|prepare)_(mini_?)?batch(es)?"
+    r"|memmap|(load|read|decode|augment|transform|collate)(?!_(state|checkpoint|model|weights))"
+    r"(s|ed|ing|ation)?(?![a-z]))|\bnext\("
+)
+_DATA_NAMES = re.compile(
+    r"(^|_)(sampl(e|es|er|ing)|draw|negatives?|mini_?batch(es)?|batch(es)?|pairs|triplets)(_|$)"
+)
+"""Functions that select the inputs of the model."""
+
+_RUNTIME = frozenset(["python", "torch"])
+MAX_LINES = 5
+"""Lines of a phase that are named."""
+_CALLBACK_NAMES = re.compile(r"^$|^on_|^_?(before|after)_|_(start|end|begin|hook|callback)$")
+"""Functions named after when they run, such as `on_train_batch_end`, not after what they do."""
+READING_RATIO = 0.15
+"""Minimum share of a function's time in reads of tensor values for reading to be its purpose."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostLine:
+    """One line of the script, or a function of a library, and its share of a phase."""
+
+    file: str
+    line: int
+    """0 for a function of a library, which stands for its calls in no line of the script."""
+    text: str
+    phase: str
+    cause: HostCause
+    source: str
+    """Library or kind of work behind the cause; '' for the script's own code."""
+    ratio: float
+    """Share of the time in the phase."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostWork:
+    """Causes of the time outside phases, and data preparation inside the compute phases."""
+
+    sample_count: int
+    """Samples outside phases."""
+    causes: dict[HostCause, float]
+    """Shares of the time outside phases, largest first."""
+    preparation: dict[str, float]
+    """Share of each compute phase in which data are prepared."""
+    phase_samples: dict[str, int]
+    """Samples by phase."""
+    lines: list[HostLine]
+    """Largest lines of each phase; in compute phases only those that run Python."""
+
+
+def attribute_host_work(spans: Spans, samples: StackSamples, steps: Steps) -> HostWork | None:
+    """Attribute the time of the training thread to causes; None without samples in the steps.
+
+    Args:
+        spans: spans of the process.
+        samples: samples of the training thread.
+        steps: steps of the process.
+    """
+    thread_spans = spans.take(spans.thread == steps.thread)
+    # Host work is free while a device is busy: that time is in the phases of the device.
+    busy = find_device_busy(thread_spans)
+    phase = find_phase_at(samples.t_ns, spans, steps)
+    is_compute = np.isin(phase, [PHASES.index(name) for name in COMPUTE_PHASES])
+    outside = phase == PHASES.index("other")
+    is_free = ~intervals.contains(busy, samples.t_ns)
+    selected = (outside | is_compute) & is_free
+    if not selected.any():
+        return None
+    loop = _find_training_loop(samples, (phase >= 0) & ~outside)
+    reader = _StackReader(
+        samples=samples,
+        loop=loop,
+        savers=frozenset(_find_savers(samples, thread_spans, len(loop))),
+        training=_find_training_functions(samples, is_compute & (phase != PHASES.index("loss"))),
+        waits=len(busy.start) > 0,
+    )
+    keys = np.stack([phase, samples.stack, samples.user_line], axis=1)[selected]
+    unique, inverse = np.unique(keys, axis=0, return_inverse=True)
+    spent = np.zeros(len(unique), dtype=np.int64)
+    weight_ns = _weigh_without_collections(samples, thread_spans)
+    np.add.at(spent, inverse.ravel(), weight_ns[selected])
+    # Device time belongs to the compute phases, and to no time between them.
+    counted = is_compute | (outside & is_free)
+    totals = np.bincount(phase[counted], weight_ns[counted], len(PHASES)).astype(np.int64)
+    work = _WorkSums(dict(zip(PHASES, totals.tolist(), strict=True)))
+    for (code, stack, line), time_ns in zip(unique.tolist(), spent.tolist(), strict=True):
+        work.add(PHASES[code], reader.read(PHASES[code], stack, line), time_ns)
+    counts = np.bincount(phase[selected], minlength=len(PHASES)).tolist()
+    return HostWork(
+        sample_count=int((outside & is_free).sum()),
+        causes=work.sum_causes(),
+        preparation=work.sum_preparation(),
+        phase_samples={name: n for name, n in zip(PHASES, counts, strict=True) if n},
+        lines=work.list_lines(samples),
+    )
+
+
+class _StackWork(NamedTuple):
+    """Work that one stack shows."""
+
+    function: str
+    """Innermost function of user code, '' in the training loop itself."""
+    location: tuple[str, int] | None
+    """File and line; None where the time is not that of Python code."""
+    cause: HostCause
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StackReader:
+    """Classification of the stacks of one training thread."""
+
+    samples: StackSamples
+    loop: Sequence[Frame]
+    """Training loop and its callers: in every stack, so no evidence of anything."""
+    savers: frozenset[Frame]
+    training: frozenset[Frame]
+    """Functions that call the model or are part of it."""
+    waits: bool
+    """Reading a value from a tensor waits for a device."""
+
+    def read(self, phase: str, stack: int, line: int) -> _StackWork:
+        """Classify one stack with the line of user code that it runs."""
+        frames = parse_stack(self.samples.stacks[stack])
+        inner = frames[len(_find_shared_frames(self.loop, frames)) :]
+        # Below the loop of a framework, the line of the script is the call that started it.
+        is_in_framework = self._is_in_framework(inner)
+        text = "" if is_in_framework else self.samples.line_text(frames, line)
+        preparation = data_preparation.find_preparation(
+            inner, text, self.samples.functions, self.training, loop=self.loop
+        )
+        cause: HostCause
+        if phase == "other":
+            cause = _classify_cause(
+                inner, text, waits=self.waits, preparation=preparation, training=self.training
+            )
+            cause = "checkpoint" if self.savers.intersection(inner) else cause
+            if cause == "python" and data_preparation.runs_tensors(inner):
+                cause = "framework"
+        else:
+            prepares = preparation is not None and preparation.reads
+            cause = "data_preparation" if prepares else "python"
+        source = ""
+        if cause == "data_preparation" and preparation is not None:
+            source = preparation.source
+        elif cause == "python":
+            source = data_preparation.find_environment_library(inner)
+        if cause == "framework":
+            runs_python = not data_preparation.is_training_call(inner)
+        else:
+            runs_python = (
+                phase == "other" or cause != "python" or not data_preparation.runs_tensors(inner)
+            )
+        location = None
+        if runs_python and is_in_framework:
+            location = _find_library_function(inner)
+        elif runs_python:
+            location = _find_user_line(frames, line)
+        return _StackWork(_find_user_function(inner), location, cause, source)
+
+    def _is_in_framework(self, inner: Sequence[Frame]) -> bool:
+        """Return True if a library has the training loop, and the script does not run below it."""
+        has_loop = bool(self.loop) and bool(self.loop[-1].library)
+        return has_loop and all(frame.library for frame in inner)
+
+
+def _find_library_function(frames: Sequence[Frame]) -> tuple[str, int] | None:
+    """Find the innermost function of a library other than torch, as a location without a line."""
+    functions = [frame for frame in frames if frame.library not in _RUNTIME]
+    return (f"{functions[-1].library} {functions[-1].function}", 0) if functions else None
+
+
+class _WorkSums:
+    """Sums of the time by cause, function and line."""
+
+    def __init__(self, total_ns: Mapping[str, int]) -> None:
+        self._total_ns = total_ns
+        """Sampled time by phase."""
+        self._functions: dict[str, dict[HostCause, int]] = {}
+        self._preparation: dict[str, int] = {}
+        self._lines: dict[tuple[str, tuple[str, int]], dict[tuple[HostCause, str], int]] = {}
+
+    def add(self, phase: str, work: _StackWork, time_ns: int) -> None:
+        """Add the time of one stack."""
+        if phase == "other":
+            times = self._functions.setdefault(work.function, {})
+            times[work.cause] = times.get(work.cause, 0) + time_ns
+        elif work.cause == "data_preparation":
+            self._preparation[phase] = self._preparation.get(phase, 0) + time_ns
+        if work.location is not None:
+            causes = self._lines.setdefault((phase, work.location), {})
+            key = (work.cause, work.source)
+            causes[key] = causes.get(key, 0) + time_ns
+
+    def sum_causes(self) -> dict[HostCause, float]:
+        """Sum the causes of the time outside phases as shares of it, largest first."""
+        return _sum_causes(self._functions, max(1, self._total_ns.get("other", 0)))
+
+    def sum_preparation(self) -> dict[str, float]:
+        """Sum the data preparation in each compute phase as a share of the phase."""
+        return {
+            phase: time_ns / self._total_ns[phase]
+            for phase, time_ns in self._preparation.items()
+            if time_ns
+        }
+
+    def list_lines(self, samples: StackSamples) -> list[HostLine]:
+        """List the largest lines of each phase, with their main cause."""
+        lines = []
+        for (phase, (file, line)), causes in self._lines.items():
+            cause, source = max(causes, key=lambda key: causes[key])
+            lines.append(
+                HostLine(
+                    file=file,
+                    line=line,
+                    text=samples.sources.get((file, line), ""),
+                    phase=phase,
+                    cause=cause,
+                    source=source,
+                    ratio=sum(causes.values()) / max(1, self._total_ns[phase]),
+                )
+            )
+        lines.sort(key=lambda line: -line.ratio)
+        ranks: dict[str, int] = {}
+        selected = []
+        for entry in lines:
+            ranks[entry.phase] = ranks.get(entry.phase, 0) + 1
+            if ranks[entry.phase] <= MAX_LINES and entry.ratio > 0:
+                selected.append(entry)
+        return selected
+
+
+def _find_training_functions(
+    samples: StackSamples, in_model: NDArray[np.bool_]
+) -> frozenset[Frame]:
+    """Find the functions of user code that call the model or are part of it."""
+    codes = np.unique(samples.stack[in_model]).tolist()
+    frames = {frame for code in codes for frame in parse_stack(samples.stacks[code])}
+    return frozenset(frame for frame in frames if not frame.library)
+
+
+def measure_stack_depth(spans: Spans, samples: StackSamples) -> float | None:
+    """Measure the mean depth of the stacks inside forward passes, in frames; None without samples
+    there.
+
+    Args:
+        spans: spans of the process.
+        samples: samples of the training thread.
+    """
+    inside = intervals.contains(intervals.union(spans.of("forward").intervals), samples.t_ns)
+    if not inside.any():
+        return None
+    depths = np.array([len(parse_stack(stack)) for stack in samples.stacks], dtype=np.int64)
+    return float(depths[samples.stack[inside]].mean())
+
+
+def _weigh_without_collections(samples: StackSamples, spans: Spans) -> intervals.Int:
+    """Compute the nanoseconds that each sample represents, without garbage collection.
+
+    The garbage collector keeps the interpreter lock, so the sampler runs after it: the line that
+    runs then did not take the time of the collection, which is a phase of its own.
+    """
+    collections = intervals.union(spans.of("garbage_collection").intervals)
+    sampled = intervals.Intervals(samples.t_ns - samples.weight_ns, samples.t_ns)
+    return samples.weight_ns - intervals.overlap(sampled, collections)
+
+
+def _find_user_function(frames: Sequence[Frame]) -> str:
+    """Find the innermost function of user code, '' in the training loop itself."""
+    functions = [frame.function for frame in frames if not frame.library]
+    return functions[-1] if functions else ""
+
+
+def _sum_causes(
+    by_function: Mapping[str, Mapping[HostCause, int]], total_ns: int
+) -> dict[HostCause, float]:
+    """Sum the causes over all functions as shares, largest first.
+
+    Other code of a function that reads values from tensors (loops over elements, sums, formatting)
+    serves the reading: plain Python in a function with enough time on such lines counts as
+    synchronization too.
+    """
+    causes: dict[HostCause, float] = {}
+    for function, times in by_function.items():
+        reads = times.get("host_sync", 0) >= READING_RATIO * sum(times.values())
+        for cause, time_ns in times.items():
+            charged: HostCause = "host_sync" if function and reads and cause == "python" else cause
+            causes[charged] = causes.get(charged, 0.0) + time_ns / total_ns
+    return dict(sorted(causes.items(), key=lambda item: -item[1]))
+
+
+def _find_training_loop(samples: StackSamples, in_phases: NDArray[np.bool_]) -> list[Frame]:
+    """Find the frames that all phases share: the training loop and its callers.
+
+    They are in every stack: a function called `load_and_train` is not evidence of loading.
+    """
+    codes = np.unique(samples.stack[in_phases]).tolist()
+    stacks = [parse_stack(samples.stacks[code]) for code in codes]
+    loop = _find_shared_frames(min(stacks), max(stacks)) if stacks else []
+    while loop and loop[-1].library in _RUNTIME:  # a single stack shares its calls with itself
+        loop.pop()
+    return loop
+
+
+def _find_savers(samples: StackSamples, spans: Spans, depth: int) -> set[Frame]:
+    """Find the functions of user code, below the training loop, that write checkpoints.
+
+    The other work of such a function serves the writing: collecting the state, syncing the file,
+    renaming it. That is not true of its callers, which may do anything at the end of an epoch.
+    """
+    writing = intervals.contains(intervals.union(spans.of("checkpoint").intervals), samples.t_ns)
+    codes = np.unique(samples.stack[writing]).tolist()
+    stacks = [parse_stack(samples.stacks[code]) for code in codes]
+    user_stacks = [[frame for frame in stack[depth:] if not frame.library] for stack in stacks]
+    return {frames[-1] for frames in user_stacks if frames}
+
+
+def _find_shared_frames(first: Sequence[Frame], second: Sequence[Frame]) -> list[Frame]:
+    """Find the outer frames that two stacks share."""
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
+    return [frame for frame, _ in pairs]
+
+
+def _find_user_line(frames: Sequence[Frame], line: int) -> tuple[str, int] | None:
+    for frame in reversed(frames):
+        if frame.library == "":
+            return frame.file, line
+    return None
+
+
+def _classify_cause(
+    frames: Sequence[Frame],
+    text: str,
+    *,
+    waits: bool,
+    preparation: data_preparation.Preparation | None = None,
+    training: frozenset[Frame] = frozenset(),
+) -> HostCause:
+    """Classify one stack; the innermost evidence counts, so logging in a sync line is logging.
+
+    Args:
+        frames: the stack below the training loop.
+        text: text of the running line.
+        waits: reading a value from a tensor waits for a device. Without a device, reading is
+            part of its purpose.
+        preparation: evidence that the stack prepares data.
+        training: functions that call the model: their names say nothing of what they do now.
+    """
+    for frame in reversed(frames):
+        if frame.library in _LOGGING_LIBRARIES or (
+            frame.library == "python"
+            and frame.module in {"logging", "__init__"}
+            and "/logging/" in frame.file
+        ):
+            return "logging"
+        if frame.library == "":
+            break
+    if _SAVING.search(text):
+        return "checkpoint"
+    side_frames = [frame for frame in frames if frame.library or frame not in training]
+    if data_preparation.is_simulation(side_frames):
+        return "python"
+    if _produces_values(frames):
+        return "logging" if _LOGGING.search(text) else "data_preparation"
+    cause = _classify_by_names(side_frames)
+    if cause == "logging" and not waits:
+        return cause
+    reads = preparation is not None and preparation.reads and not _READS_TENSOR.search(text)
+    if reads and cause != "logging" and not _LOGGING.search(text):
+        return "data_preparation"
+    if (_SYNC.search(text) and not data_preparation.runs_tensors(frames)) or _reads_tensor(frames):
+        return "host_sync"
+    if _LOGGING.search(text):
+        return "logging"
+    is_data = preparation is not None or (
+        _DATA.search(text) and not data_preparation.runs_tensors(frames)
+    )
+    return cause or ("data_preparation" if is_data else "python")
+
+
+def _reads_tensor(frames: Sequence[Frame]) -> bool:
+    """Return True if torch itself reads the elements of a tensor, or formats it."""
+    return any(
+        frame.library == "torch"
+        and (
+            frame.module == "_tensor_str"
+            or (frame.module == "_tensor" and frame.bare_function in _READING_METHODS)
+        )
+        for frame in frames
+    )
+
+
+def _classify_by_names(frames: Sequence[Frame]) -> HostCause | None:
+    """Classify user functions by their names.
+
+    The outermost name shows the purpose of everything inside: reporting to a server includes
+    reading its answer.
+    """
+    for frame in frames:
+        if not frame.library and not _CALLBACK_NAMES.search(frame.bare_function):
+            if any(_LOGGING_NAMES.search(n.lower()) for n in (frame.bare_function, frame.owner)):
+                return "logging"
+            if _DATA.search(frame.bare_function) or _DATA_NAMES.search(frame.bare_function):
+                return "data_preparation"
+    return None
+
+
+def _produces_values(frames: Sequence[Frame]) -> bool:
+    """Return True if user code produces values for a caller that iterates or indexes.
+
+    A training loop takes its batches from such code, under any name. The body of a context manager
+    is a generator too, and does not count.
+    """
+    caller_module = ""
+    for frame in frames:
+        is_context_manager = frame.generator and caller_module == "contextlib"
+        if not frame.library and (
+            frame.bare_function in SAMPLE_FUNCTIONS or (frame.generator and not is_context_manager)
+        ):
+            return True
+        caller_module = frame.module
+    return False

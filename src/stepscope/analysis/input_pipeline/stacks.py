@@ -1,0 +1,295 @@
+"""Python time by function, from stack samples.
+
+Activity of processes that were sampled from outside: without spans, only their stacks tell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope import intervals
+from stepscope.analysis.input_pipeline import code_stages
+from stepscope.analysis.input_pipeline.batches import StackSamples
+from stepscope.analysis.steps.phases import PHASE_OF_KIND, PHASES
+from stepscope.analysis.steps.spans import Spans
+from stepscope.analysis.steps.steps import Steps, find_step_at, is_outside_phases
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionTime:
+    """Time of one function.
+
+    `own` figures are of samples with the function on top of the stack. `total` figures include
+    its callees: a sample counts once for a function that is anywhere in the stack.
+    """
+
+    function: str
+    file: str
+    library: str
+    """Empty for user code, `python` for the standard library."""
+    own_weight: int
+    total_weight: int
+    own_count: int
+    """Number of samples."""
+    total_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionProfile:
+    """Functions by descending own time."""
+
+    sample_count: int
+    weight: int
+    """Weight of all samples: nanoseconds if the sampling period is known, otherwise their count."""
+    functions: list[FunctionTime]
+
+
+def select_samples(
+    samples: StackSamples,
+    spans: Spans,
+    steps: Steps,
+    *,
+    phase: str | None = None,
+    within: tuple[int, int] | None = None,
+    during: intervals.Intervals | None = None,
+) -> NDArray[np.bool_]:
+    """Mask the samples in some steps of a rank, in one phase of them, and in a range of time.
+
+    Args:
+        samples: of the training process, or of a process that works for it.
+        spans, steps: of the training process.
+        phase: one of `PHASES`; None for all samples.
+        within: the first step and the step after the last; None for all samples.
+        during: a union; None for all samples.
+    """
+    selected = np.ones(len(samples.t_ns), dtype=np.bool_)
+    if during is not None:
+        selected &= intervals.contains(during, samples.t_ns)
+    if within is not None:
+        step = find_step_at(samples.t_ns, steps)
+        selected &= (step >= within[0]) & (step < within[1])
+    if phase is not None:
+        selected &= find_phase_at(samples.t_ns, spans, steps) == PHASES.index(phase)
+    return selected
+
+
+def profile_functions(samples: StackSamples, mask: NDArray[np.bool_]) -> FunctionProfile:
+    """Profile the functions of the samples that a mask selects."""
+    codes, weights = samples.stack[mask], samples.weight_ns[mask]
+    size = len(samples.stacks)
+    weight = np.zeros(size, dtype=np.int64)
+    np.add.at(weight, codes, weights)
+    count = np.bincount(codes, minlength=size)
+    sums: dict[code_stages.Frame, list[int]] = {}
+    for code in np.flatnonzero(count).tolist():
+        frames = [
+            frame for frame in code_stages.parse_stack(samples.stacks[code]) if frame.function
+        ]
+        for frame in dict.fromkeys(frames):
+            frame_sums = sums.setdefault(frame, [0, 0, 0, 0])
+            frame_sums[1] += int(weight[code])
+            frame_sums[3] += int(count[code])
+        if frames:
+            sums[frames[-1]][0] += int(weight[code])
+            sums[frames[-1]][2] += int(count[code])
+    functions = [
+        FunctionTime(
+            function=frame.function,
+            file=frame.file,
+            library=frame.library,
+            own_weight=own_weight,
+            total_weight=total_weight,
+            own_count=own_count,
+            total_count=total_count,
+        )
+        for frame, (own_weight, total_weight, own_count, total_count) in sums.items()
+    ]
+    return FunctionProfile(
+        sample_count=len(codes),
+        weight=int(weights.sum()),
+        functions=sorted(functions, key=lambda f: (-f.own_weight, -f.total_weight, f.function)),
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class StackNode:
+    """Function in its place in the stacks, with the functions that it called."""
+
+    function: str
+    file: str
+    weight: int = 0
+    """Of the samples with this path, as of `FunctionProfile`."""
+    sample_count: int = 0
+    callees: dict[code_stages.Frame, StackNode] = field(default_factory=dict)
+
+
+def build_stack_tree(samples: StackSamples, mask: NDArray[np.bool_]) -> StackNode:
+    """Sum the samples that a mask selects by path of calls; the root stands for all of them."""
+    root = StackNode(function="", file="")
+    codes, weights = samples.stack[mask], samples.weight_ns[mask]
+    weight = np.zeros(len(samples.stacks), dtype=np.int64)
+    np.add.at(weight, codes, weights)
+    counts = np.bincount(codes, minlength=len(samples.stacks))
+    for code in np.flatnonzero(counts).tolist():
+        node = root
+        frames = [
+            frame for frame in code_stages.parse_stack(samples.stacks[code]) if frame.function
+        ]
+        for frame in (None, *frames):
+            if frame is not None:
+                node = node.callees.setdefault(
+                    frame, StackNode(function=frame.function, file=frame.file)
+                )
+            node.weight += int(weight[code])
+            node.sample_count += int(counts[code])
+    return root
+
+
+def find_phase_at(times: intervals.Int, spans: Spans, steps: Steps) -> NDArray[np.int64]:
+    """Find the phase of the training thread at each time, as index into `PHASES`.
+
+    It is -1 outside steps and in evaluation. It is the phase of the host, even for phases that
+    were timed on a device.
+    """
+    phase_spans = spans.take((spans.thread == steps.thread) & spans.is_kind(*PHASE_OF_KIND))
+    phase_spans = phase_spans.take(phase_spans.end > phase_spans.start)
+    phase_spans = phase_spans.take(intervals.nesting_order(phase_spans.start, phase_spans.end))
+    start, end = phase_spans.start, phase_spans.end
+    span = intervals.innermost_at(times, start, end, intervals.parents(start, end))
+    phase_of_kind = np.array([_find_phase(kind, PHASE_OF_KIND) for kind in spans.kinds] or [-1])
+    kinds = phase_spans.kind[span] if len(phase_spans) else np.zeros(len(times), dtype=np.int64)
+    phases = np.where(span >= 0, phase_of_kind[kinds], PHASES.index("loss"))
+    # Time of a step outside its phases is `loss` if a backward pass follows, otherwise `other`.
+    phases = np.where(is_outside_phases(times, spans, steps), PHASES.index("other"), phases)
+    return np.where(find_step_at(times, steps) >= 0, phases, -1).astype(np.int64)
+
+
+def _find_phase(kind: str, phases: Mapping[str, str]) -> int:
+    return PHASES.index(phases[kind]) if kind in phases else -1
+
+
+Activity = Literal["data_wait", "forward", "backward", "optimizer", "communication", "other"]
+BLOCK_NS = 1_000_000_000
+"""Samples of one second are not independent of each other: a step may take as long."""
+
+_ACTIVITIES: tuple[tuple[Activity, str, frozenset[str]], ...] = (
+    ("data_wait", "torch/utils/data/dataloader.py", frozenset({"__next__", "__iter__"})),
+    ("communication", "torch/distributed/distributed_c10d.py", frozenset()),
+    ("backward", "torch/_tensor.py", frozenset({"backward"})),
+    ("backward", "torch/autograd/__init__.py", frozenset({"backward", "grad"})),
+    ("optimizer", "torch/optim/optimizer.py", frozenset()),
+    ("forward", "torch/nn/modules/module.py", frozenset({"_call_impl", "_wrapped_call_impl"})),
+)
+"""Code of PyTorch by which an activity is told: file, and functions of it; none for all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadActivity:
+    """Activities of the main thread of one process."""
+
+    sample_count: int
+    counts: dict[Activity, int]
+    wait_blocks: list[float]
+    """Share of samples that wait for a batch, by second."""
+
+    @property
+    def is_training(self) -> bool:
+        """True if it was seen in PyTorch's training code."""
+        return any(count for activity, count in self.counts.items() if activity != "other")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledShare:
+    """Share of time, estimated from samples."""
+
+    ratio: float
+    standard_error: float
+    """From the variation between seconds; at least that of half a second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledBatchWork:
+    """Creation of batches, from the stacks of the processes that create them."""
+
+    process_count: int
+    busy_ratio: float
+    """Share of samples inside the creation of a batch."""
+    stages: dict[code_stages.Stage, float]
+    """Shares of the samples inside, largest first."""
+    label: str
+    """Code that has most of the samples of the largest stage."""
+
+
+def classify_activity(frames: Sequence[code_stages.Frame]) -> Activity:
+    """Classify a stack of a training thread by the outermost code of PyTorch that names one."""
+    for frame in frames:
+        for activity, file, functions in _ACTIVITIES:
+            is_named = not functions or frame.bare_function in functions
+            if is_named and frame.file.endswith(file):
+                return activity
+    return "other"
+
+
+def measure_thread_activity(samples: StackSamples) -> ThreadActivity:
+    """Count the activities of a sampled thread; every sample stands for the same time."""
+    activities = [classify_activity(code_stages.parse_stack(stack)) for stack in samples.stacks]
+    counts = Counter(activities[code] for code in samples.stack.tolist())
+    waits: intervals.Mask = np.array([a == "data_wait" for a in activities], dtype=bool)[
+        samples.stack
+    ]
+    _, block = np.unique(samples.t_ns // BLOCK_NS, return_inverse=True)
+    wait_blocks = np.bincount(block, weights=waits) / np.bincount(block) if len(block) else block
+    return ThreadActivity(
+        sample_count=len(samples.t_ns), counts=dict(counts), wait_blocks=wait_blocks.tolist()
+    )
+
+
+def estimate_wait_share(threads: Sequence[ThreadActivity]) -> SampledShare:
+    """Estimate the share of time in which training threads wait for batches.
+
+    The standard error is that of the mean of `n` seconds, s / sqrt(n), and at least 1 / (2 n).
+    """
+    waiting = sum(thread.counts.get("data_wait", 0) for thread in threads)
+    blocks = np.array([share for thread in threads for share in thread.wait_blocks])
+    spread = float(blocks.std(ddof=1)) if len(blocks) > 1 else 1.0
+    return SampledShare(
+        ratio=waiting / sum(thread.sample_count for thread in threads),
+        standard_error=max(spread / math.sqrt(len(blocks)), 0.5 / len(blocks)),
+    )
+
+
+def measure_sampled_batches(processes: Sequence[StackSamples]) -> SampledBatchWork | None:
+    """Measure the creation of batches by some processes; None if none was seen."""
+    stages: Counter[code_stages.Stage] = Counter()
+    labels: Counter[tuple[code_stages.Stage, str]] = Counter()
+    total = 0
+    for samples in processes:
+        stacks = [code_stages.parse_stack(stack) for stack in samples.stacks]
+        staged = [
+            code_stages.classify_stack(s, collating=code_stages.is_outside_dataset(s))
+            for s in stacks
+        ]
+        total += len(samples.t_ns)
+        for code, count in Counter(samples.stack.tolist()).items():
+            stack = staged[code]
+            if stack is not None:
+                stages[stack.stage] += count
+                labels[stack.stage, stack.label] += count
+    inside = stages.total()
+    if not inside:
+        return None
+    largest = stages.most_common(1)[0][0]
+    label = max((pair for pair in labels if pair[0] == largest), key=lambda pair: labels[pair])[1]
+    return SampledBatchWork(
+        process_count=len(processes),
+        busy_ratio=inside / total,
+        stages={stage: count / inside for stage, count in stages.most_common()},
+        label=label,
+    )

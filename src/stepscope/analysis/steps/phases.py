@@ -1,0 +1,224 @@
+"""Phases of a training step, as nested spans of the training thread and as device time.
+
+    data_wait      waiting for the input pipeline, including the start of an iterator
+    h2d            copying batches to the device, as far as the host waits for it
+    forward        outermost module calls
+    loss           from the end of the last forward pass to the start of the backward pass
+    backward       the autograd engine, including gradient exchange of DDP
+    optimizer      optimizer steps
+    dispatch       JAX: calls of compiled functions, while the device is idle
+    execution      JAX: the device executes compiled functions, or the host waits for it
+    communication  collectives that the script calls itself
+    checkpoint     saves
+    compilation    torch.compile or JAX compiles: usually inside a forward pass or a call, again for
+                   new shapes
+    garbage_collection
+                   Python's garbage collector runs, inside any other phase
+    other          everything else that the training thread does
+
+Where a device computes, the host runs ahead of it and host times are misleading: a wait for batches
+is hidden while the device is busy, and reading a value waits for work that was launched long
+before. So if phases were timed on the device, time belongs to the phase that the device is busy
+with, and to the host's phase only while the device is idle.
+
+Where phases nest, time belongs to the innermost phase. A step of an optimizer that calls a closure
+with one backward pass in it, as Lightning's do, starts for this purpose where that pass ends: what
+the closure does before is not the optimizer's work. With several passes (L-BFGS) the time between
+them is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope import intervals
+from stepscope.analysis.steps.spans import FLAG_NO_GRAD, Spans
+
+PHASE_OF_KIND = {
+    "data_wait": "data_wait",
+    "loader_start": "data_wait",
+    "h2d": "h2d",
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "dispatch": "dispatch",
+    "device_wait": "execution",
+    "communication": "communication",
+    "checkpoint": "checkpoint",
+    "compile": "compilation",
+    "garbage_collection": "garbage_collection",
+}
+WORK_KINDS = tuple(kind for kind in PHASE_OF_KIND if kind != "garbage_collection")
+"""Kinds that the script causes; the garbage collector runs at any time."""
+PHASES = (
+    "data_wait",
+    "h2d",
+    "forward",
+    "loss",
+    "backward",
+    "optimizer",
+    "dispatch",
+    "execution",
+    "communication",
+    "checkpoint",
+    "compilation",
+    "garbage_collection",
+    "other",
+)
+"""Phases in their order within a step."""
+COMPUTE_PHASES = ("forward", "loss", "backward", "optimizer")
+DEVICE_PHASES = ("forward", "backward", "optimizer", "execution")
+"""Phases that are timed on a device."""
+FETCH_KINDS = ("data_wait", "loader_start")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseSpans:
+    """Phase spans of one thread with their nesting."""
+
+    spans: Spans
+    parent: intervals.Int
+
+    @classmethod
+    def from_spans(cls, spans: Spans) -> PhaseSpans:
+        """Select the spans of phases and nest them."""
+        phases = spans.take(spans.is_kind(*PHASE_OF_KIND) & (spans.end > spans.start))
+        phases = _start_after_closures(phases)
+        return cls(spans=phases, parent=intervals.parents(phases.start, phases.end))
+
+    def select_outermost(self, *kinds: str) -> Spans:
+        """Select the spans of these kinds that are not nested in another span of these kinds.
+
+        An example is the optimizer step inside the step of a GradScaler.
+        """
+        selected = self.spans.is_kind(*kinds)
+        ancestor = self.parent
+        nested = np.zeros(len(selected), dtype=np.bool_)
+        while (ancestor >= 0).any():
+            clipped = np.maximum(ancestor, 0)
+            nested |= (ancestor >= 0) & selected[clipped]
+            ancestor = np.where(ancestor >= 0, self.parent[clipped], -1)
+        return self.spans.take(selected & ~nested)
+
+    def measure_phases(
+        self,
+        borders: intervals.Int,
+        evaluation: intervals.Intervals,
+        device: dict[str, intervals.Intervals],
+    ) -> dict[str, intervals.Int]:
+        """Measure each phase from each border to the next, without evaluation, in nanoseconds.
+
+        Time in which the device is busy belongs to its phase; the rest to the host's phases.
+        """
+        covered, covered_ns = evaluation, np.diff(intervals.covered_until(borders, evaluation))
+        on_device = {}
+        for phase, busy in device.items():
+            before_ns, covered = covered_ns, intervals.unite(covered, busy)
+            covered_ns = np.diff(intervals.covered_until(borders, covered))
+            on_device[phase] = covered_ns - before_ns
+        times = self.measure_host_phases(borders, covered)
+        return times | {phase: times[phase] + time_ns for phase, time_ns in on_device.items()}
+
+    def measure_host_phases(
+        self, borders: intervals.Int, covered: intervals.Intervals
+    ) -> dict[str, intervals.Int]:
+        """Measure each phase of the host from each border to the next, outside covered time."""
+        edges, phases = self.find_host_phases()
+        cuts = np.concatenate([borders, edges])
+        order = np.argsort(cuts, kind="stable")
+        cuts, is_border = cuts[order], order < len(borders)
+        free_ns = np.diff(cuts - intervals.covered_until(cuts, covered))
+        row = np.cumsum(is_border)[:-1]
+        column = phases.take(np.cumsum(~is_border)[:-1])
+        # The first row is for time before all borders, the last for time after them.
+        shape = (len(borders) + 1, len(PHASES))
+        # Doubles hold sums of nanoseconds exactly up to a hundred days.
+        sums = np.bincount(row * shape[1] + column, weights=free_ns, minlength=shape[0] * shape[1])
+        table = sums.reshape(shape)[1:-1].astype(np.int64)
+        return {phase: table[:, index].copy() for index, phase in enumerate(PHASES)}
+
+    def find_host_phases(self) -> tuple[intervals.Int, NDArray[np.int8]]:
+        """Find the times at which the host changes from one phase to another; the innermost counts.
+
+        Returns:
+            The times; and the index in `PHASES` of the phase before each of them, then of the one
+            after the last.
+        """
+        pieces = intervals.segments(self.spans.start, self.spans.end, self.parent)
+        phases = [PHASE_OF_KIND.get(kind, "other") for kind in self.spans.kinds]
+        phase_codes = np.array([PHASES.index(phase) for phase in phases], dtype=np.int8)
+        outside = np.array([PHASES.index("other")], dtype=np.int8)
+        # The appended code is that of pieces without owner (-1).
+        code = np.append(phase_codes.take(self.spans.kind), outside).take(pieces.owner)
+        unowned = np.flatnonzero(pieces.owner < 0)
+        code[unowned[intervals.contains(self.find_loss(), pieces.start[unowned])]] = PHASES.index(
+            "loss"
+        )
+        edges = np.append(pieces.start, pieces.end[-1:])
+        return edges, np.concatenate([outside, code, outside])
+
+    def find_loss(self) -> intervals.Intervals:
+        """Find the time from a forward pass with gradients to the backward pass that follows it.
+
+        A copy of the targets, a teacher's forward pass or a gather may be in between.
+        """
+        top = self.spans.take(self.parent < 0)
+        backward, forward = top.is_kind("backward"), top.is_kind("forward")
+        work = np.flatnonzero(
+            backward
+            | top.is_kind("optimizer", *FETCH_KINDS)
+            | (forward & ~top.has_flag(FLAG_NO_GRAD))
+        )
+        before, after = work[:-1], work[1:]
+        follows = backward.take(after) & forward.take(before)
+        return intervals.union(
+            intervals.Intervals(top.end.take(before[follows]), top.start.take(after[follows]))
+        )
+
+
+def _start_after_closures(spans: Spans) -> Spans:
+    """Start the optimizer steps that call a closure where its backward pass ends."""
+    rows = np.flatnonzero(spans.is_kind("optimizer"))
+    start = spans.start.copy()
+    steps = intervals.Intervals(spans.start.take(rows), spans.end.take(rows))
+    start[rows] = _find_update_start(steps, spans.of("backward").intervals)
+    if (start == spans.start).all():
+        return spans
+    return replace(spans, start=start).take(intervals.nesting_order(start, spans.end))
+
+
+def _find_update_start(steps: intervals.Intervals, backward: intervals.Intervals) -> intervals.Int:
+    """Find the end of the backward pass inside each optimizer step that contains exactly one, and
+    the start of the others."""
+    first, stop = np.searchsorted(backward.start, [steps.start, steps.end])
+    has_one = stop - first == 1
+    end = np.append(backward.end, 0).take(np.where(has_one, first, len(backward.end)))
+    return np.where(has_one & (end < steps.end), end, steps.start)
+
+
+def find_device_phases(spans: Spans) -> dict[str, intervals.Intervals]:
+    """Find the time in which the device was busy with each phase; absent phases are left out."""
+    rows = np.flatnonzero(spans.is_kind("device"))
+    if not len(rows):
+        return {}
+    name, start, end = spans.name.take(rows), spans.start.take(rows), spans.end.take(rows)
+    phases = {}
+    for phase in DEVICE_PHASES:
+        if phase not in spans.names:
+            continue
+        is_phase = name == spans.names.index(phase)
+        if is_phase.any():
+            phases[phase] = intervals.Intervals(start[is_phase], end[is_phase])
+    if {"backward", "optimizer"} <= phases.keys():
+        steps = phases["optimizer"]
+        start = _find_update_start(steps, phases["backward"])
+        phases["optimizer"] = intervals.Intervals(start, steps.end)
+    return phases
+
+
+def find_device_busy(spans: Spans) -> intervals.Intervals:
+    """Find the time in which the device was busy with any phase; that time is the device's."""
+    return intervals.unite(intervals.EMPTY, *find_device_phases(spans).values())

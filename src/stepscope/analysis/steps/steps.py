@@ -1,0 +1,376 @@
+"""Training steps: their boundaries, and the time of each by phase.
+
+A step is the time between two boundaries. If the script marks steps, the marks are the
+boundaries. Otherwise a boundary is the end of an optimizer step that is followed by new work: a
+fetch of training data, or another step of the same optimizer (so that two optimizers stepping in
+turn make one step, as in a GAN). In a process without optimizer steps it is the end of the last
+backward pass of an iteration (`analysis.backward_steps`), in one that uses JAX the end of each call
+of one compiled function (`analysis.compiled_steps`). The first step starts with the first
+recorded work, and the first of a further model of XGBoost with its first round: the time between
+two trainings is in no step.
+
+Evaluation inside a step (`analysis.evaluation`) is excluded. The remaining time is the wall time of
+the step, and the phases (`analysis.phases`) including `other` sum to it.
+
+Ends of training steps in a process without optimizer steps: updates by hand, own optimizer
+classes, functional training.
+
+Every iteration has a backward pass, and ends with its last one; the update is then the first work
+of the next step. Several passes of one iteration (gradient accumulation, two losses) are told from
+iterations by what was recorded before each pass:
+
+    if parameters were seen to be updated between passes, an iteration ends before each update,
+    else if gradients were seen to be cleared, likewise,
+    else an iteration ends before the next forward pass or fetch of data; without any, with each
+    pass.
+
+Passes that only compute gradients (`torch.autograd.grad`) are part of an iteration if others
+accumulate gradients in parameters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.analysis.steps.evaluation import (
+    find_call_boundaries,
+    find_evaluation,
+    find_recording,
+    find_training_calls,
+)
+from stepscope.analysis.steps.phases import (
+    FETCH_KINDS,
+    PHASES,
+    WORK_KINDS,
+    PhaseSpans,
+    find_device_phases,
+)
+from stepscope.analysis.steps.spans import FLAG_NEW_MODEL, FLAG_NO_GRAD, FLAG_NO_RESULT, Spans
+from stepscope.intervals import EMPTY, Int, Intervals, contains, innermost_at, overlap, union, unite
+
+VALUED_KINDS = ("optimizer", "backward", "dispatch")
+"""Kinds of spans whose values matter for finding steps."""
+STEP_END_KINDS = ("step", "optimizer")
+"""Kinds of spans that end steps: marks, or else optimizer steps."""
+STEP_SOURCES = (STEP_END_KINDS, ("backward",), ("dispatch",))
+"""The same for a job, by precedence: those of a row count where no process has any before it."""
+STEP_START_KINDS = (*FETCH_KINDS, "forward", "dispatch", "step")
+"""Kinds of spans that show a running process that a step starts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """Steps of one rank; arrays have one entry per step."""
+
+    source: str
+    """`marked` by the script, or derived from the `optimizer` or, without one, `backward` or
+    `dispatch`."""
+    clock: str
+    """`host`, or `device` if phases were timed on a device."""
+    thread: int
+    """Id of the training thread."""
+    start: Int
+    end: Int
+    wall_ns: Int
+    """End minus start minus evaluation and recording inside."""
+    phase_ns: dict[str, Int]
+    """Time by phase; sums to `wall_ns`."""
+    fetches: Int
+    """Number of batches fetched: micro-batches, if gradients are accumulated."""
+    profiled: NDArray[np.bool_]
+    """True for steps during which the framework's profiler was active."""
+    evaluation: Intervals
+    """Evaluation anywhere in the run."""
+    recording: Intervals = EMPTY
+    """Time in which stepscope itself computed figures of the model, anywhere in the run."""
+    first: int = 0
+    """Number of the first of these steps; the first step of the rank is 0."""
+    rank_count: int | None = None
+    """Number of all steps of the rank, if these are only some of them."""
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def number(self) -> Int:
+        """Number of each step; the first step of the rank is 0."""
+        return self.first + np.arange(len(self), dtype=np.int64)
+
+    def measured(self) -> NDArray[np.bool_]:
+        """Mask of the steps that statistics use: after warm-up and not under a profiler.
+
+        Warm-up is the first tenth of the rank's steps, at least one and at most ten.
+        """
+        count = len(self) if self.rank_count is None else self.rank_count
+        warmup_count = min(10, max(1, count // 10))
+        mask = ~self.profiled
+        mask[: max(0, warmup_count - self.first)] = False
+        return mask
+
+    def starting_within(self, start_ns: int, end_ns: int) -> Steps:
+        """Select the steps that start in a range of time, the end exclusive; possibly none."""
+        first, stop = np.searchsorted(self.start, [start_ns, end_ns]).tolist()
+        rows = slice(first, stop)
+        return replace(
+            self,
+            start=self.start[rows],
+            end=self.end[rows],
+            wall_ns=self.wall_ns[rows],
+            phase_ns={phase: times[rows] for phase, times in self.phase_ns.items()},
+            fetches=self.fetches[rows],
+            profiled=self.profiled[rows],
+            first=self.first + first,
+            rank_count=len(self) if self.rank_count is None else self.rank_count,
+        )
+
+
+def find_training_thread(
+    spans: Spans, end_kinds: tuple[str, ...] = STEP_END_KINDS
+) -> tuple[int, str] | None:
+    """Find the thread that trains, the one with most spans of the first kind that there is, and
+    that kind; None without any. Of calls of compiled functions only those count that train."""
+    for kind in end_kinds:
+        ends = find_training_calls(spans) if kind == "dispatch" else spans.of(kind)
+        threads, counts = np.unique(ends.thread, return_counts=True)
+        if len(threads):
+            return int(threads[np.argmax(counts)]), kind
+    return None
+
+
+def find_steps(spans: Spans, end_kinds: tuple[str, ...] = STEP_END_KINDS) -> Steps | None:
+    """Find the steps of one process; None if it has no complete step.
+
+    Args:
+        end_kinds: the kinds of spans that may end steps, by precedence. Include others than
+            those only for a job without them (`STEP_SOURCES`): a process may compute gradients for
+            another one.
+    """
+    training = find_training_thread(spans, end_kinds)
+    if training is None:
+        return None
+    thread, end_kind = training
+    spans = spans.take(spans.thread == thread)
+    phases = PhaseSpans.from_spans(spans)
+    boundaries = _find_boundaries(phases, spans, end_kind, EMPTY)
+    trained = spans.of("backward").end[:1].tolist()
+    first_end_ns = max(boundaries[:1].tolist() + trained, default=0)
+    evaluation = find_evaluation(spans, phases, first_end_ns)
+    boundaries = _find_boundaries(phases, spans, end_kind, evaluation)
+    boundaries = boundaries[~_is_inside(evaluation, boundaries)]
+    first_start = _find_first_work(phases, evaluation, boundaries)
+    boundaries = boundaries[boundaries > first_start]
+    if not len(boundaries):
+        return None
+    borders = np.concatenate([[first_start], boundaries]).astype(np.int64)
+    extent = Intervals(borders[:-1].copy(), borders[1:])
+    windows = union(spans.of("window").intervals)
+    recording = find_recording(spans)
+    between, step = _find_between_models(phases, end_kind, extent)
+    extent.start[step] = between.end
+    excluded = unite(evaluation, recording, between)
+    return Steps(
+        source="marked" if end_kind == "step" else end_kind,
+        clock="device" if spans.is_kind("device").any() else "host",
+        thread=thread,
+        start=extent.start,
+        end=extent.end,
+        wall_ns=extent.end - extent.start - overlap(extent, excluded),
+        phase_ns=phases.measure_phases(borders, excluded, find_device_phases(spans)),
+        fetches=_count_fetches(spans, borders, evaluation),
+        profiled=overlap(extent, windows) > 0,
+        evaluation=evaluation,
+        recording=recording,
+    )
+
+
+def _find_boundaries(phases: PhaseSpans, spans: Spans, end_kind: str, evaluation: Intervals) -> Int:
+    match end_kind:
+        case "step":
+            return spans.of("step").start
+        case "optimizer":
+            return _find_optimizer_boundaries(phases, evaluation)
+        case "dispatch":
+            return find_call_boundaries(phases, evaluation)
+        case _:
+            return find_backward_boundaries(phases, evaluation)
+
+
+def _find_between_models(
+    phases: PhaseSpans, end_kind: str, extent: Intervals
+) -> tuple[Intervals, Int]:
+    """Find the time from the end of a step to the first round of a new model, and the steps that
+    start after it: what a script does between two trainings belongs to no step."""
+    if end_kind != "optimizer" or not len(extent.end):
+        return EMPTY, EMPTY.start
+    work = phases.select_outermost(*WORK_KINDS)
+    is_new = work.is_kind("optimizer") & work.has_flag(FLAG_NEW_MODEL)
+    start, work_end = work.start[is_new], np.append(0, work.end[:-1])[is_new]
+    step = np.minimum(np.searchsorted(extent.end, start, side="right"), len(extent.end) - 1)
+    begins = extent.start[step]
+    is_between = (begins < start) & (start < extent.end[step]) & (work_end <= begins)
+    return Intervals(begins[is_between], start[is_between]), step[is_between]
+
+
+def _is_inside(evaluation: Intervals, times: Int) -> NDArray[np.bool_]:
+    """Mask the times inside evaluation, without its start and end."""
+    return contains(evaluation, times) & contains(evaluation, times - 1)
+
+
+def _find_optimizer_boundaries(phases: PhaseSpans, evaluation: Intervals) -> Int:
+    """Find the ends of optimizer steps that end a training step."""
+    optimizer = phases.select_outermost("optimizer")
+    optimizer = optimizer.take(~optimizer.unfinished)
+    if not len(optimizer):
+        return np.empty(0, dtype=np.int64)
+    if (optimizer.value == optimizer.value[0]).all():
+        return optimizer.end
+    fetch = phases.spans.of(*FETCH_KINDS)
+    fetch_start = fetch.start[~contains(evaluation, fetch.start)]
+    _, code = np.unique(optimizer.value, return_inverse=True)
+    models = [1 << i for i in code.tolist()]
+    return optimizer.end[find_round_ends(optimizer.start, optimizer.end, models, fetch_start)]
+
+
+def _find_first_work(phases: PhaseSpans, evaluation: Intervals, boundaries: Int) -> int:
+    """Find the start of the first step: its first phase outside evaluation, or the first mark."""
+    start = phases.spans.of(*WORK_KINDS).start
+    start = start[~contains(evaluation, start)]
+    return int(min(start[:1].tolist() + boundaries[:1].tolist(), default=0))
+
+
+def _count_fetches(spans: Spans, borders: Int, evaluation: Intervals) -> Int:
+    starts = spans.start[spans.is_kind("data_wait") & ~spans.has_flag(FLAG_NO_RESULT)]
+    starts = starts[~contains(evaluation, starts)]
+    return np.diff(np.searchsorted(starts, borders, side="left")).astype(np.int64)
+
+
+def select_window_steps(spans: Spans, steps: Steps, window: Intervals) -> tuple[Int, Intervals]:
+    """Select the steps that end while a profiler window is open.
+
+    A window opens and closes when the first work of a step starts. So each of its steps extends
+    from there to the first work after it, not from the end of one optimizer step to the end of the
+    next: anything that the script does in between counts for the step before.
+
+    Args:
+        spans: spans of the process.
+        steps: steps of the process.
+        window: time in which the window was open, merged.
+
+    Returns:
+        The indices of the steps, and their extents clipped to the window.
+    """
+    inside = np.flatnonzero(contains(window, steps.end - 1))
+    if not len(inside):
+        return inside, EMPTY
+    starts = _select_training_thread(spans, steps).of(*STEP_START_KINDS).start
+    starts = np.append(starts, window.end[-1])
+    end = np.minimum(starts[np.searchsorted(starts[:-1], steps.end[inside])], window.end[-1])
+    return inside, Intervals(np.append(window.start[:1], end[:-1]), end)
+
+
+def find_phase_intervals(spans: Spans, steps: Steps) -> list[tuple[str, Intervals]]:
+    """Find the time that the training thread and its device spent in each phase except `other`.
+
+    Phases of the device come first: of several that cover an instant, the first has priority.
+    """
+    spans = _select_training_thread(spans, steps)
+    edges, phase_codes = PhaseSpans.from_spans(spans).find_host_phases()
+    inner = phase_codes[1:-1]
+    intervals = list(find_device_phases(spans).items())
+    for code, phase in enumerate(PHASES):
+        rows = inner == code
+        if phase != "other" and rows.any():
+            intervals.append((phase, Intervals(edges[:-1][rows], edges[1:][rows])))
+    return intervals
+
+
+def find_losses(spans: Spans, steps: Steps) -> Intervals:
+    """Find the time in the phase `loss`: between a forward and a backward pass."""
+    return PhaseSpans.from_spans(_select_training_thread(spans, steps)).find_loss()
+
+
+def is_outside_phases(times: Int, spans: Spans, steps: Steps) -> NDArray[np.bool_]:
+    """Mask the times that belong to the phase `other` of a step."""
+    phases = PhaseSpans.from_spans(_select_training_thread(spans, steps))
+    inside = innermost_at(times, phases.spans.start, phases.spans.end, phases.parent) >= 0
+    return (find_step_at(times, steps) >= 0) & ~inside & ~contains(phases.find_loss(), times)
+
+
+def _select_training_thread(spans: Spans, steps: Steps) -> Spans:
+    return spans.take(spans.thread == steps.thread)
+
+
+def find_step_at(times: Int, steps: Steps) -> Int:
+    """Find the index of the step at each time, -1 outside steps and in evaluation."""
+    index = np.searchsorted(steps.end, times, side="right")
+    inside = (index < len(steps)) & (steps.start[np.minimum(index, len(steps) - 1)] <= times)
+    excluded = unite(steps.evaluation, steps.recording)
+    return np.where(inside & ~contains(excluded, times), index, -1)
+
+
+CHANGE_BITS = 31
+"""Bits of a backward pass's value for updates, by module; those above are for cleared gradients."""
+
+
+def find_backward_boundaries(phases: PhaseSpans, evaluation: Intervals) -> Int:
+    """Find the ends of the backward passes that end a training step."""
+    top = phases.select_outermost(*WORK_KINDS)
+    top = top.take(~contains(evaluation, top.start))
+    passes = top.take(top.is_kind("backward") & ~top.unfinished)
+    accumulating = passes.is_named("backward")
+    if accumulating.any():
+        passes = passes.take(accumulating)
+    if not len(passes):
+        return passes.end
+    updated = passes.value & ((1 << CHANGE_BITS) - 1)
+    cleared = passes.value >> CHANGE_BITS
+    changes = updated if updated[1:].any() else cleared
+    fetch_start = top.start[top.is_kind(*FETCH_KINDS)]
+    if changes[1:].any():
+        before = np.flatnonzero(changes[1:])
+        models = changes[1:][before].tolist()
+        ends = passes.end.take(np.append(before, len(passes) - 1))
+        is_end = find_round_ends(ends, ends, [*models, _guess_next(models)], fetch_start)
+        return ends.take(np.flatnonzero(is_end))
+    trains = top.is_kind("forward") & ~top.has_flag(FLAG_NO_GRAD)
+    starts = np.sort(np.concatenate([top.start[trains], fetch_start]))
+    if not len(starts):
+        return passes.end
+    separated = np.diff(np.searchsorted(starts, passes.start)) > 0
+    return passes.end.take(np.flatnonzero(np.append(separated, True)))
+
+
+def find_round_ends(start: Int, end: Int, models: list[int], fetch_start: Int) -> NDArray[np.bool_]:
+    """Mask the updates that end a round: one update of each of several models in turn.
+
+    A round ends before the next update of a model that it has updated already, and before a fetch
+    of data.
+
+    Args:
+        start, end: extents of the updates.
+        models: models of each update, as bits.
+        fetch_start: starts of the fetches of training data.
+    """
+    before = np.searchsorted(fetch_start, end[:-1], side="left")
+    after = np.searchsorted(fetch_start, start[1:], side="left")
+    is_fetch_between = after > before
+    is_end = np.ones(len(end), dtype=np.bool_)
+    updated = 0
+    for i, bits in enumerate(models):
+        if updated & bits or (i and is_fetch_between[i - 1]):
+            updated = 0
+        elif i:
+            is_end[i - 1] = False
+        updated |= bits
+    return is_end
+
+
+def _guess_next(models: list[int]) -> int:
+    """Guess the models of the last update, which no pass follows: what followed it before."""
+    for i in range(len(models) - 2, -1, -1):
+        if models[i] == models[-1]:
+            return models[i + 1]
+    return models[-1]

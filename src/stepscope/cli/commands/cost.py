@@ -1,0 +1,51 @@
+"""`stepscope cost RUN`: cost of a run and potential savings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from stepscope import cost
+from stepscope.cli.opening import open_run
+from stepscope.cli.options import common
+from stepscope.cli.options.prices import price_options
+from stepscope.cli.output import print_json
+
+
+@click.command(
+    "cost",
+    help="Show the cost of RUN per step, epoch and hour, potential savings, and "
+    "right-sizing advice.",
+)
+@common.run_argument
+@price_options
+@common.epochs_option
+@click.option(
+    "--hours",
+    callback=common.parsed_by(common.parse_amount),
+    metavar="N",
+    help="Also show the cost of a run of N hours.",
+)
+@common.json_option("stepscope.cost.Cost")
+def command(  # noqa: PLR0917 - click passes options by name
+    run: str,
+    usd_per_hour: str | None,
+    instance_type: str | None,
+    prices: Path | None,
+    epochs: float | None,
+    hours: float | None,
+    as_json: bool,
+) -> None:
+    request = cost.PriceRequest(
+        usd_per_hour=usd_per_hour, instance_type=instance_type, prices=prices
+    )
+    report = cost.report_cost(open_run(run), request, epochs=epochs, hours=hours)
+    if as_json:
+        print_json(report)
+        return
+    # Only text needs these imports; `--json` must start fast.
+    from stepscope.cli.text import console
+    from stepscope.cli.writers import write
+
+    write(console(), report)

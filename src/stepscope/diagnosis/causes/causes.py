@@ -1,0 +1,227 @@
+"""Cause within a suspect, and contributing causes that are worth a fix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stepscope import quantities, schema
+from stepscope.diagnosis import verdict
+from stepscope.diagnosis.causes import overhead_causes
+from stepscope.diagnosis.causes.attribution import Attribution, is_double_precision
+from stepscope.diagnosis.causes.batch_size import find_small_batch_cause
+from stepscope.diagnosis.causes.cause import (
+    CONTRIBUTING_RATIO,
+    EVEN_ODDS,
+    CauseFinding,
+    CauseInputs,
+)
+from stepscope.diagnosis.causes.data_causes import STAGE_CAUSES, find_data_pipeline_cause
+from stepscope.diagnosis.causes.rank_causes import find_communication_cause, find_slow_rank_cause
+from stepscope.diagnosis.shares.debug_switches import list_debug_switches
+from stepscope.quantities import count_of
+
+CORE_SHORTAGES = frozenset(["cpu_contention", "cpu_limit"])
+SLOW_RANK_RATIO = 0.5
+"""One slow rank is the cause when its excess over the others, and their waiting for it, is more
+than this share of its suspect's share."""
+MIN_OPTIMIZER_RATIO = 0.2
+"""An optimizer with a smaller share of the step is not mentioned as a contributing cause."""
+MIN_EVALUATION_RATIO = 0.1
+"""Evaluation with a smaller share of step and evaluation time is not mentioned either."""
+
+
+def find_cause(inputs: CauseInputs, attribution: Attribution) -> CauseFinding:
+    """Find the cause within the suspect of an attribution."""
+    suspect, share = attribution.suspect, attribution.share
+    if attribution.cause == "evaluation":
+        return overhead_causes.find_evaluation_cause(inputs)
+    if attribution.cause == "small_batch":
+        finding = find_small_batch_cause(inputs)
+        overhead_causes.blame_debug_switch(inputs, finding, suspect)
+        return finding
+    if attribution.cause in CORE_SHORTAGES:
+        return overhead_causes.find_core_shortage_cause(inputs, attribution.cause, share)
+    rank_wait = inputs.shares.rank_wait.get(suspect, 0.0)
+    if attribution.cause == "slow_rank" or _is_one_rank_slow(inputs, rank_wait, share):
+        return _find_slow_rank_cause(inputs, suspect)
+    match suspect:
+        case "data_pipeline":
+            return find_data_pipeline_cause(inputs)
+        case "communication":
+            finding = find_communication_cause(inputs)
+            overhead_causes.blame_debug_switch(inputs, finding, suspect)
+            return finding
+        case "framework_overhead":
+            return overhead_causes.find_overhead_cause(inputs)
+        case "model":
+            return _doubt_model(inputs, find_model_cause(inputs))
+    model = find_model_cause(inputs)
+    healthy = CauseFinding(cause="none", stages=model.stages, evidence_kind=model.evidence_kind)
+    return _doubt_model(inputs, healthy)
+
+
+def _doubt_model(inputs: CauseInputs, finding: CauseFinding) -> CauseFinding:
+    """Lower the certainty where a debug switch may have much of the model's time."""
+    if any(switch.slows == "model" for switch in list_debug_switches(inputs.run)):
+        finding.certainty *= EVEN_ODDS
+    return finding
+
+
+def _is_one_rank_slow(inputs: CauseInputs, rank_wait: float, share: float) -> bool:
+    """Return whether ranks that wait for a slow one explain most of a suspect's share."""
+    return inputs.split.rank_waits.add_excess(rank_wait) > SLOW_RANK_RATIO * share
+
+
+def find_contributing_causes(
+    inputs: CauseInputs,
+    main: CauseFinding,
+    attribution: Attribution,
+    attributions: Sequence[Attribution],
+) -> list[verdict.ContributingCause]:
+    """Find the other causes that take enough of the step to be worth a fix, largest first.
+
+    There are none beside a core shortage, because time without a core is part of every phase, and
+    only evaluation in a healthy job: it is in no share of the step.
+
+    Args:
+        main: the cause of the verdict.
+        attribution: the attribution of the verdict.
+        attributions: all attributions above their thresholds.
+    """
+    if attribution.cause in CORE_SHORTAGES:
+        return []
+    evaluation = [] if attribution.cause == "evaluation" else _find_contributing_evaluation(inputs)
+    if attribution.suspect == "healthy":
+        return evaluation
+    causes = evaluation + [
+        verdict.ContributingCause(
+            suspect=attribution.suspect
+            if cause in verdict.CAUSES[attribution.suspect]
+            else "model",
+            cause=cause,
+            share_ratio=share,
+            text=text,
+        )
+        for cause, share, text in main.contributing
+    ]
+    for candidate in attributions:
+        if candidate.cause not in {None, "evaluation"} and candidate != attribution:
+            causes.append(_convert(inputs, candidate))
+    if attribution.suspect != "framework_overhead" or attribution.cause is not None:
+        causes += [
+            verdict.ContributingCause(
+                suspect="framework_overhead", cause=cause, share_ratio=share, text=text
+            )
+            for cause, share, text in overhead_causes.list_overhead_causes(inputs)
+        ]
+    shares = inputs.shares
+    optimizer = shares.phases["optimizer"]
+    is_inside_optimizer = bool(main.stages) and main.stages[0].name.endswith("optimizer")
+    if shares.has_passes and (optimizer >= MIN_OPTIMIZER_RATIO or is_inside_optimizer):
+        text = f"The optimizer takes {quantities.percent(optimizer)} of step time."
+        causes.append(
+            verdict.ContributingCause(
+                suspect="model", cause="optimizer", share_ratio=optimizer, text=text
+            )
+        )
+    for suspect in ("data_pipeline", "communication"):
+        share = shares.suspects[suspect]
+        if suspect != attribution.suspect and share >= CONTRIBUTING_RATIO:
+            causes.append(_convert(inputs, Attribution(suspect=suspect, share=share)))
+    min_ratio = CONTRIBUTING_RATIO
+    if attribution.cause == "evaluation":
+        # Shares of the step are shares of only a part of the time.
+        min_ratio /= 1 - attribution.share
+    return _select_largest(causes, main.cause, min_ratio)
+
+
+def _select_largest(
+    causes: Sequence[verdict.ContributingCause], main_cause: str, min_ratio: float
+) -> list[verdict.ContributingCause]:
+    """Select the largest entry of each cause other than the main one, largest first."""
+    selected: dict[str, verdict.ContributingCause] = {}
+    for cause in sorted(causes, key=lambda cause: -cause.share_ratio):
+        if cause.cause != main_cause and cause.share_ratio >= min_ratio:
+            selected.setdefault(cause.cause, cause)
+    return list(selected.values())
+
+
+def _find_contributing_evaluation(inputs: CauseInputs) -> list[verdict.ContributingCause]:
+    share = inputs.split.evaluation
+    if share < MIN_EVALUATION_RATIO:
+        return []
+    (evidence,) = overhead_causes.find_evaluation_cause(inputs).evidence
+    text = (
+        f"Evaluation takes {quantities.percent(share)} of step and evaluation time: {evidence.text}"
+    )
+    return [
+        verdict.ContributingCause(
+            suspect="framework_overhead", cause="evaluation", share_ratio=share, text=text
+        )
+    ]
+
+
+def _convert(inputs: CauseInputs, attribution: Attribution) -> verdict.ContributingCause:
+    """Convert an attribution to a contributing cause."""
+    finding, share = find_cause(inputs, attribution), attribution.share
+    if finding.cause in STAGE_CAUSES.values() and finding.stages:
+        share = finding.stages[0].share_ratio  # the suspect has more stages
+    default = f"It takes {quantities.percent(share)} of step time."
+    evidence = finding.evidence[0].text if finding.evidence else default
+    return verdict.ContributingCause(
+        suspect=attribution.suspect,
+        cause=finding.cause,
+        share_ratio=share,
+        text=finding.reason or evidence,
+    )
+
+
+def _find_slow_rank_cause(inputs: CauseInputs, suspect: verdict.Suspect) -> CauseFinding:
+    """Find the cause of a slow rank; the reason for its late batches contributes."""
+    finding = find_slow_rank_cause(inputs, suspect)
+    if suspect == "data_pipeline":
+        data_finding = find_data_pipeline_cause(inputs)
+        finding.evidence += data_finding.evidence
+        share = inputs.shares.suspects[suspect]
+        reason = f"On {inputs.starved_rank.name}, which the other ranks wait for."
+        finding.contributing = [(data_finding.cause, share, reason), *data_finding.contributing]
+    return finding
+
+
+def find_model_cause(inputs: CauseInputs) -> CauseFinding:
+    """Find the largest part of the model's own work."""
+    ranks, phases, work = inputs.run.ranks, inputs.shares.phases, inputs.shares.compute_work
+    passes = phases["forward"] + phases["loss"] + phases["backward"]
+    cause = "optimizer" if phases["optimizer"] > passes > 0 else "compute"
+    stages = [
+        verdict.Stage(name=name, detail="", share_ratio=share)
+        for name, share in sorted(work.items(), key=lambda item: -item[1])
+        if share >= 0.01
+    ]
+    evidence = []
+    if cause == "compute" and is_double_precision(inputs.run):
+        text = "The model's parameters are float64; float32 takes at most half the time."
+        evidence.append(verdict.Evidence(text=text, source="steps"))
+    profile, reason = inputs.run.compute_profile, None
+    if profile is not None:
+        operators = overhead_causes.describe_operators(profile)
+        evidence += operators
+        reason = operators[-1].text
+    for optimizer in ranks[0].facts(schema.OptimizerFact)[:1]:
+        evidence.append(
+            verdict.Evidence(
+                text=f"{optimizer.name} updates {quantities.count(optimizer.parameter_count)} "
+                f"parameters in {count_of(optimizer.tensor_count, 'tensor')} in every step.",
+                value=optimizer.parameter_count,
+                unit="count",
+                source="steps",
+            )
+        )
+    kind: verdict.EvidenceKind = "timed" if profile is None else "profiled"
+    return CauseFinding(
+        cause=cause,
+        reason=reason if cause == "compute" else None,
+        stages=stages,
+        evidence=evidence,
+        evidence_kind=kind,
+    )

@@ -1,0 +1,124 @@
+"""Recorded facts of a job that decide which fixes apply to it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from msgspec import UNSET
+
+from stepscope import schema
+from stepscope.diagnosis.causes import stalls
+from stepscope.diagnosis.causes.batch_size import has_loop
+from stepscope.diagnosis.causes.cause import CauseInputs
+from stepscope.diagnosis.causes.data_causes import name_dataset_function
+from stepscope.diagnosis.shares.shares import Shares
+from stepscope.run import Run, embedding_ratio, largest_model
+
+_ATTENTION = re.compile(r"attention|attn(?![a-z])", re.IGNORECASE)
+_FUSED_ATTENTION = re.compile(r"scaled_dot_product|flash_attn|flash_attention")
+
+
+def is_boosting(run: Run, shares: Shares) -> bool:
+    """Return whether a job trains with XGBoost, and not with torch as well."""
+    return not shares.has_passes and any(rank.facts(schema.BoostedModelFact) for rank in run.ranks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """Facts of a job; None for "not recorded"."""
+
+    has_gpus: bool
+    """True if a GPU of a node was found or sampled, or copies to a device were timed."""
+    cores: float | None
+    """Cores available to the job."""
+    loader: schema.DataLoaderFact | None
+    """Settings of the DataLoader that the job waits for."""
+    optimizer: schema.OptimizerFact | None
+    """The optimizer with most parameters."""
+    model: schema.ModelFact | None
+    """The model with most parameters."""
+    embedding_ratio: float | None
+    """Share of the model's parameters in lookup tables with dense gradients."""
+    settings: schema.SettingsFact | None
+    dataset_function: str | None
+    """Function of the dataset's own code that takes the most time."""
+    data_line: stalls.StepLine | None
+    """The line of the training thread that prepares data for the longest time."""
+    python_line: stalls.StepLine | None
+    """The line that runs other Python for the longest time."""
+    framework_line: stalls.StepLine | None
+    """The line between the phases that calls torch for the longest time, where such calls take
+    more time than those of operators in the compute phases."""
+    environment_line: stalls.StepLine | None
+    """The line that simulates an environment of a known library for the longest time."""
+    has_loop: bool
+    """True if a window shows that the model calls its operators in a loop over elements."""
+    is_boosting: bool
+    """True if the job trains with XGBoost, and not with torch."""
+    uses_jax: bool
+    """True if functions compiled by JAX train."""
+    uses_tensorflow: bool
+    """True if TensorFlow traces functions."""
+    has_fused_attention: bool
+    """True if a window shows an operator of fused attention."""
+
+    @classmethod
+    def of(cls, inputs: CauseInputs) -> JobFacts:
+        """Collect the facts of a job."""
+        run, starved_rank = inputs.run, inputs.starved_rank
+        first = run.ranks[0]
+        data_lines = stalls.list_lines(inputs, "data_preparation")
+        python_lines = stalls.list_lines(inputs, "python")
+        is_between = inputs.shares.is_dispatch_between_phases
+        framework_lines = stalls.list_framework_lines(inputs) if is_between else []
+        profile, settings = run.compute_profile, first.facts(schema.SettingsFact)
+        names = profile.operator_names if profile is not None else frozenset()
+        return cls(
+            has_gpus=any(node.gpus for node in run.nodes.values())
+            or run.mean_over_nodes("gpu_busy_ratio") is not None
+            or inputs.shares.phases["h2d"] > 0,
+            cores=run.cores_available,
+            loader=starved_rank.loader,
+            optimizer=max(
+                first.facts(schema.OptimizerFact),
+                key=lambda fact: fact.parameter_count,
+                default=None,
+            ),
+            model=largest_model(first),
+            embedding_ratio=embedding_ratio(first),
+            settings=settings[-1] if settings else None,
+            dataset_function=name_dataset_function(starved_rank.making),
+            data_line=data_lines[0] if data_lines else None,
+            python_line=python_lines[0] if python_lines else None,
+            framework_line=framework_lines[0] if framework_lines else None,
+            environment_line=next((line for line in python_lines if line.line.source), None),
+            is_boosting=is_boosting(run, inputs.shares),
+            has_loop=profile is not None and has_loop(first, profile),
+            uses_jax=inputs.shares.uses_jax,
+            uses_tensorflow=stalls.traces_functions(run.ranks),
+            has_fused_attention=any(map(_FUSED_ATTENTION.search, names)),
+        )
+
+    @property
+    def devices(self) -> list[str]:
+        """Types of device of the parameters, such as `cuda`; empty where not recorded."""
+        devices = self.optimizer.devices if self.optimizer is not None else UNSET
+        return [] if devices is UNSET else devices
+
+    @property
+    def is_cpu_job(self) -> bool:
+        """True if all parameters are in host memory: as recorded, or because no GPU was seen."""
+        return self.devices == ["cpu"] if self.devices else not self.has_gpus
+
+    @property
+    def has_attention(self) -> bool:
+        """True if the model has a module of attention."""
+        types = self.model.module_types if self.model is not None else None
+        return any(map(_ATTENTION.search, types or ()))
+
+    @property
+    def is_compiled(self) -> bool:
+        """True if torch.compile wraps the model."""
+        types = self.model.module_types if self.model is not None else None
+        return "OptimizedModule" in (types or ())

@@ -1,0 +1,430 @@
+"""Causes of framework and host overhead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope import analysis, quantities
+from stepscope.diagnosis.causes import batch_size, stalls
+from stepscope.diagnosis.causes.cause import (
+    CONTRIBUTING_RATIO,
+    EVEN_ODDS,
+    CauseFinding,
+    CauseInputs,
+    describe_utilization,
+    explain_missing_lines,
+)
+from stepscope.diagnosis.shares.debug_switches import list_debug_switches
+from stepscope.diagnosis.shares.shares import HOST_CAUSES, compute_host_cause_share
+from stepscope.diagnosis.verdict import UNKNOWN, Evidence, Stage, Suspect
+from stepscope.quantities import count_of, duration, memory, percent
+from stepscope.run import Rank, Run
+
+LEAK_RATIO = 0.5
+"""Work that has grown since the first steps is a leak when it makes up this much of the share …"""
+STEADY_RATIO = 0.85
+"""… and in this share of the pairs of sections of the run the later section took longer …"""
+MIN_LEAKED_BYTES = 4_000_000
+"""… while the memory of the process has grown by this; an allocator's own caches are smaller."""
+MIN_STOLEN_CORES = 0.05
+"""Cores taken by a hypervisor are mentioned from this number on."""
+_PART_NAMES = {
+    "checkpoint": "writing checkpoints",
+    "compilation": "compiling",
+    "garbage_collection": "collecting garbage",
+    "compiled_calls": "calls of compiled functions",
+    "between_phases": "Python between the phases",
+    "framework_calls": "calls of the framework between the phases",
+    "debug_switch": "anomaly detection of autograd",
+}
+_PHASE_NAMES = {
+    "forward": "forward pass",
+    "loss": "time between forward and backward pass",
+    "backward": "backward pass",
+}
+
+
+def find_overhead_cause(inputs: CauseInputs) -> CauseFinding:
+    """Find the largest part of the overhead; other large parts contribute."""
+    parts = inputs.shares.overhead_parts
+    if inputs.run.compute_profile is not None:
+        parts = parts | {"inside_compute": inputs.shares.operator_calls, "framework_calls": 0.0}
+    largest = max((*_PART_NAMES, "inside_compute"), key=lambda name: parts[name])
+    match largest:
+        case "checkpoint":
+            evidence = stalls.describe_checkpoints(inputs.run)
+            finding = CauseFinding(cause="checkpoint", evidence=evidence)
+        case "compilation":
+            evidence = stalls.describe_compilations(inputs.run)
+            finding = CauseFinding(cause="recompilation", evidence=evidence)
+        case "garbage_collection":
+            evidence = stalls.describe_collections(inputs.run)
+            finding = CauseFinding(cause="garbage_collection", evidence=evidence)
+        case "compiled_calls":
+            evidence = stalls.describe_compiled_calls(inputs.run)
+            finding = CauseFinding(cause="dispatch_overhead", evidence=evidence)
+        case "debug_switch":
+            finding = _find_anomaly_cause(inputs)
+        case "inside_compute":
+            finding = _find_compute_overhead_cause(inputs)
+        case _:
+            finding = _find_host_cause(inputs)
+    blame_debug_switch(inputs, finding, "framework_overhead")
+    finding.contributing = [
+        entry for entry in list_overhead_causes(inputs) if entry[0] != finding.cause
+    ]
+    finding.stages = _list_stages(inputs)
+    return finding
+
+
+SLOWED_CAUSES = frozenset(
+    [
+        *("python_overhead", "tiny_operators", "dispatch_overhead", "small_batch", "logging"),
+        *("host_sync", "gradient_exchange", "collectives", UNKNOWN),
+    ]
+)
+"""Causes that a debug switch brings about, or makes larger."""
+
+
+def blame_debug_switch(inputs: CauseInputs, finding: CauseFinding, suspect: Suspect) -> None:
+    """Make a debug switch the cause where it slows down what was found to be slow.
+
+    A run with the switch does not tell how fast that would be without it, but the switch is known
+    to slow it down, and is the first thing to remove.
+    """
+    switches = [
+        switch
+        for switch in list_debug_switches(inputs.run)
+        if switch.slows == suspect and not switch.is_priced
+    ]
+    if not switches or finding.cause not in SLOWED_CAUSES:
+        return
+    finding.evidence = [
+        *(Evidence(text=switch.text, source="steps") for switch in switches),
+        *finding.evidence,
+    ]
+    finding.cause, finding.evidence_kind, finding.missing = "debug_switch", "configured", ""
+    finding.certainty = EVEN_ODDS
+
+
+def _find_anomaly_cause(inputs: CauseInputs) -> CauseFinding:
+    profile, share = inputs.run.compute_profile, inputs.shares.overhead_parts["debug_switch"]
+    assert profile is not None  # noqa: S101 - without a window this part is zero
+    text = (
+        f"Anomaly detection takes {percent(share)} of step time: per step, "
+        f"{count_of(round(profile.node_count_per_step), 'operation')} capture a Python stack, and "
+        f"checks for NaN take {duration(profile.nan_check_ns_per_step)}."
+    )
+    evidence = Evidence(text=text, value=share, unit="ratio", source="steps")
+    return CauseFinding(cause="debug_switch", evidence=[evidence], evidence_kind="profiled")
+
+
+def _list_stages(inputs: CauseInputs) -> list[Stage]:
+    """List the parts of the overhead, inside the compute phases by phase."""
+    overhead_parts = inputs.shares.overhead_parts
+    parts = {_PART_NAMES[n]: share for n, share in overhead_parts.items() if n in _PART_NAMES}
+    details = {
+        _PART_NAMES["between_phases"]: stalls.name_first(
+            stalls.list_lines(inputs, *HOST_CAUSES, phases=("other",))
+        ),
+        _PART_NAMES["framework_calls"]: stalls.name_first(stalls.list_framework_lines(inputs)),
+    }
+    kind = "Python" if batch_size.is_python_bound(inputs.run.compute_profile) else "dispatch"
+    for phase, share in inputs.shares.compute_overhead.items():
+        name = f"{kind} inside the {_PHASE_NAMES.get(phase, phase)}"
+        parts[name] = share
+        if kind == "Python":
+            details[name] = stalls.name_first(stalls.list_lines(inputs, "python", phases=(phase,)))
+    return [
+        Stage(name=name, detail=details.get(name, ""), share_ratio=share)
+        for name, share in sorted(parts.items(), key=lambda item: -item[1])
+        if share >= 0.01
+    ]
+
+
+def list_overhead_causes(inputs: CauseInputs) -> list[tuple[str, float, str]]:
+    """List the causes of overhead that are worth a fix, each with its share of the step and a
+    sentence, largest first."""
+    shares, ranks = inputs.shares, inputs.run.ranks
+    parts = shares.overhead_parts
+    causes = [
+        ("checkpoint", parts["checkpoint"], "writing checkpoints"),
+        ("recompilation", parts["compilation"], "compiling"),
+        ("garbage_collection", parts["garbage_collection"], stalls.name_collections(inputs.run)),
+        ("dispatch_overhead", parts["compiled_calls"], _PART_NAMES["compiled_calls"]),
+        ("debug_switch", parts["debug_switch"], _PART_NAMES["debug_switch"]),
+    ]
+    profile, inside_compute = inputs.run.compute_profile, parts["inside_compute"]
+    framework_calls = parts["framework_calls"]
+    is_python = batch_size.is_python_bound(profile) and bool(_list_compute_lines(inputs))
+    if profile is not None and not batch_size.is_python_bound(profile):
+        cause = _name_dispatch_cause(inputs, profile)
+        causes.append((cause, shares.operator_calls, "dispatching operators"))
+    else:
+        causes.append(("dispatch_overhead", framework_calls, _PART_NAMES["framework_calls"]))
+    for host_cause in HOST_CAUSES:
+        share = shares.phases["other"] * compute_host_cause_share(ranks, host_cause)
+        if host_cause == "python" and is_python:
+            share += inside_compute
+        lines = stalls.list_lines(inputs, host_cause)
+        name = analysis.HOST_CAUSE_LABELS[host_cause]
+        causes.append(
+            (_name_cause(host_cause), share, f"{name} ({lines[0].location})" if lines else name)
+        )
+    return [
+        (cause, share, f"{name[:1].upper()}{name[1:]} takes {percent(share)} of step time.")
+        for cause, share, name in sorted(causes, key=lambda entry: -entry[1])
+        if share >= CONTRIBUTING_RATIO
+    ]
+
+
+def find_core_shortage_cause(inputs: CauseInputs, cause: str, share: float) -> CauseFinding:
+    """Describe a core shortage that costs the training thread a share of its time."""
+    contention = inputs.run.contention
+    assert contention is not None  # noqa: S101 - without contention there is no core shortage
+    cores = inputs.run.cores_available or 0
+    if cause == "cpu_limit":
+        reason = Evidence(
+            text=f"The CPU quota of the job ({quantities.number(cores)} cores) was exhausted for "
+            f"{percent(contention.throttled_ratio)} of the time.",
+            value=contention.throttled_ratio,
+            unit="ratio",
+            source="system",
+        )
+    else:
+        reason = Evidence(
+            text=describe_outside_load(inputs.run),
+            value=contention.outside_cores,
+            unit="count",
+            source="system",
+        )
+    effect = Evidence(
+        text=f"The training thread was runnable without a core for {percent(share)} of the time.",
+        value=share,
+        unit="ratio",
+        source="system",
+    )
+    stage = Stage(
+        name="runnable without a core",
+        detail="main thread of the training process",
+        share_ratio=share,
+    )
+    return CauseFinding(cause=cause, stages=[stage], evidence=[reason, effect])
+
+
+def describe_outside_load(run: Run) -> str:
+    """Describe the cores that processes outside the job kept busy."""
+    contention = run.contention
+    assert contention is not None  # noqa: S101 - called only where contention was measured
+    text = (
+        f"Processes outside the job kept {quantities.number(contention.outside_cores, 2)} of "
+        f"{quantities.number(run.cores_available or 0)} cores busy during training"
+    )
+    if contention.stolen_cores >= MIN_STOLEN_CORES:
+        text += (
+            f", {quantities.number(contention.stolen_cores, 2)} of them in other virtual machines"
+        )
+    return f"{text}."
+
+
+def find_evaluation_cause(inputs: CauseInputs) -> CauseFinding:
+    """Describe the evaluation and its share of the time."""
+    ranks = inputs.run.ranks
+    evaluation_count = sum(len(rank.steps.evaluation.start) for rank in ranks)
+    total_ns = sum(rank.steps.evaluation.total_ns for rank in ranks)
+    step_count = sum(len(rank.steps) for rank in ranks)
+    share = inputs.split.evaluation
+    divisor = max(1, evaluation_count)
+    step_ratio = step_count / divisor
+    interval = "step" if round(step_ratio) == 1 else f"{quantities.number(step_ratio)} steps"
+    return CauseFinding(
+        cause="evaluation",
+        stages=[Stage(name="evaluation", detail="between the steps", share_ratio=share)],
+        evidence=[
+            Evidence(
+                text=f"{count_of(evaluation_count, 'evaluation')}, {duration(total_ns / divisor)} "
+                f"each, one every {interval}; a step without evaluation "
+                f"takes {duration(inputs.run.mean_step_ns)}.",
+                value=share,
+                unit="ratio",
+                source="steps",
+            )
+        ],
+    )
+
+
+def describe_operators(profile: analysis.ComputeProfile) -> list[Evidence]:
+    """Describe the operators of a window."""
+    largest = ", ".join(
+        f"{name} {percent(ratio)}" for name, ratio in list(profile.largest.items())[:3]
+    )
+    work_ratio = 1 - profile.overhead_ratio
+    return [
+        Evidence(
+            text=f"{quantities.count(round(profile.operator_count_per_step))} operators per step, "
+            f"{percent(profile.small_ratio)} of them shorter than 20 µs.",
+            value=profile.operator_count_per_step,
+            unit="count",
+            source="steps",
+        ),
+        Evidence(
+            text=f"Sizeable operators run for {percent(work_ratio)} of the compute phases. Of all "
+            f"operators, sizeable or not, these take the most time: {largest}.",
+            value=work_ratio,
+            unit="ratio",
+            source="steps",
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLeak:
+    """Time between the phases that grows steadily, more than the work of the steps does, together
+    with the memory of the process."""
+
+    time: analysis.Growth
+    """Nanoseconds per step."""
+    is_at_equal_work: bool
+    """True where the time is scaled to the mean work of a step."""
+    memory: analysis.Growth
+    """Bytes."""
+    step_count: int
+
+    @property
+    def excess_ns(self) -> float:
+        """Mean step time beyond that at the start of the run."""
+        return max(0.0, self.time.excess)
+
+
+def find_memory_leak(run: Run) -> MemoryLeak | None:
+    """Find the memory leak of the rank with the largest excess; None where nothing grows."""
+    leaks = [leak for rank in run.ranks if (leak := _find_rank_leak(rank)) is not None]
+    return max(leaks, key=lambda leak: leak.excess_ns, default=None)
+
+
+def _find_rank_leak(rank: Rank) -> MemoryLeak | None:
+    is_measured = rank.steps.measured()
+    work = [amount[is_measured] for amount in analysis.measure_work(rank.spans, rank.steps)]
+    time, is_at_equal_work = analysis.measure_growth_at_equal_work(
+        rank.steps.phase_ns["other"][is_measured], work
+    )
+    if time is None or time.steady_ratio < STEADY_RATIO:
+        return None
+    memory_growth = analysis.measure_growth(_load_process_memory(rank, is_measured))
+    if memory_growth is None or memory_growth.last - memory_growth.first < MIN_LEAKED_BYTES:
+        return None
+    return MemoryLeak(
+        time=time,
+        is_at_equal_work=is_at_equal_work,
+        memory=memory_growth,
+        step_count=int(is_measured.sum()),
+    )
+
+
+def _load_process_memory(rank: Rank, is_measured: NDArray[np.bool_]) -> NDArray[np.float64]:
+    metrics = rank.run.metrics.get(rank.process.node)
+    rows = np.flatnonzero(is_measured)
+    if metrics is None or not len(rows):
+        return np.empty(0)
+    during = metrics.between(int(rank.steps.start[rows[0]]), int(rank.steps.end[rows[-1]]))
+    return during.series("process_memory_bytes", str(rank.process.pid))
+
+
+def _name_cause(host_cause: analysis.HostCause) -> str:
+    return {"python": "python_overhead", "framework": "dispatch_overhead"}.get(
+        host_cause, host_cause
+    )
+
+
+def _name_dispatch_cause(inputs: CauseInputs, profile: analysis.ComputeProfile) -> str:
+    if batch_size.is_python_bound(profile):
+        return "python_overhead" if _list_compute_lines(inputs) else UNKNOWN
+    shares = inputs.shares
+    is_small = batch_size.is_batch_small_for(inputs.run, shares, profile)
+    if is_small and not batch_size.is_dispatch_in_optimizer(shares):
+        return "small_batch"
+    if shares.is_dispatch_between_phases:
+        return "dispatch_overhead"
+    return "tiny_operators" if profile.small_ratio >= 0.5 else "dispatch_overhead"
+
+
+def _find_compute_overhead_cause(inputs: CauseInputs) -> CauseFinding:
+    profile = inputs.run.compute_profile
+    assert profile is not None  # noqa: S101 - without a window this part is zero
+    cause, evidence = _name_dispatch_cause(inputs, profile), describe_operators(profile)
+    if inputs.shares.is_dispatch_between_phases:
+        evidence = [line.describe() for line in stalls.list_framework_lines(inputs)[:3]] + evidence
+    missing = ""
+    match cause:
+        case "small_batch":
+            evidence = batch_size.describe_batch(inputs) + evidence
+        case "python_overhead":
+            evidence = [line.describe() for line in _list_compute_lines(inputs)[:3]] + evidence
+        case "unknown":
+            missing = explain_missing_lines(inputs.run.ranks[0])
+    return CauseFinding(cause=cause, missing=missing, evidence=evidence, evidence_kind="profiled")
+
+
+def _list_compute_lines(inputs: CauseInputs) -> list[stalls.StepLine]:
+    """List the lines of Python in the compute phases, largest first."""
+    return stalls.list_lines(inputs, "python", phases=analysis.COMPUTE_PHASES)
+
+
+def _find_host_cause(inputs: CauseInputs) -> CauseFinding:
+    """Find the cause of the time between phases, from stack samples."""
+    run = inputs.run
+    works = [work for rank in run.ranks if (work := rank.host_work) is not None]
+    lines = stalls.list_lines(inputs, *HOST_CAUSES, "framework", phases=("other",))
+    evidence = [line.describe() for line in lines[:3]]
+    share = inputs.shares.overhead_parts["between_phases"]
+    leak = find_memory_leak(run)
+    if leak is not None and leak.excess_ns >= LEAK_RATIO * share * run.mean_step_ns:
+        return CauseFinding(cause="memory_leak", evidence=[*_describe_leak(leak), *evidence])
+    if not lines:
+        return CauseFinding(
+            cause=UNKNOWN,
+            missing=explain_missing_lines(run.ranks[0]),
+            evidence=describe_utilization(run),
+        )
+    ratios: dict[analysis.HostCause, float] = {
+        name: compute_host_cause_share(run.ranks, name) for name in (*HOST_CAUSES, "framework")
+    }
+    first, second = sorted(ratios, key=lambda name: -ratios[name])[:2]
+    certainty = analysis.estimate_lead_probability(
+        ratios[first], ratios[second], sum(work.sample_count for work in works)
+    )
+    evidence = [
+        *stalls.describe_callbacks(run),
+        *(line.describe() for line in _put_first(lines, first)[:3]),
+    ]
+    return CauseFinding(
+        cause=_name_cause(first), certainty=certainty, evidence=evidence, evidence_kind="sampled"
+    )
+
+
+def _put_first(lines: list[stalls.StepLine], cause: analysis.HostCause) -> list[stalls.StepLine]:
+    """Put the lines with a cause before the others."""
+    return sorted(lines, key=lambda line: line.line.cause != cause)
+
+
+def _describe_leak(leak: MemoryLeak) -> list[Evidence]:
+    growth_bytes = leak.memory.last - leak.memory.first
+    return [
+        Evidence(
+            text=f"The time between the phases grows from {duration(leak.time.first)} to "
+            f"{duration(leak.time.last)} per step{' of equal work' * leak.is_at_equal_work}.",
+            value=leak.time.last - leak.time.first,
+            unit="ns",
+            source="steps",
+        ),
+        Evidence(
+            text=f"The memory of the process grows by {memory(growth_bytes)} over the same "
+            f"{count_of(leak.step_count, 'step')}.",
+            value=growth_bytes,
+            unit="bytes",
+            source="system",
+        ),
+    ]

@@ -1,0 +1,366 @@
+"""Recommended fixes of each cause, with the settings of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stepscope import quantities, schema
+from stepscope.diagnosis.causes.cause import CauseFinding
+from stepscope.diagnosis.causes.job_facts import JobFacts
+from stepscope.diagnosis.fixes import fact_fixes
+from stepscope.diagnosis.fixes.framework_fixes import JAX_FIXES, TENSORFLOW_FIXES, list_changes
+from stepscope.diagnosis.fixes.what_if import WhatIf
+from stepscope.diagnosis.measured import is_often_wrong
+from stepscope.diagnosis.shares.pipeline_model import WorkerEstimate
+from stepscope.diagnosis.verdict import CAUSES, MIN_SAVING_RATIO, ContributingCause, Fix
+from stepscope.quantities import count_of, duration, percent
+
+
+def list_fixes(
+    finding: CauseFinding,
+    contributing: Sequence[ContributingCause],
+    what_if: WhatIf,
+    facts: JobFacts,
+) -> list[Fix]:
+    """List the fixes for the cause of the verdict, then those for contributing causes by saving,
+    each with the predicted effect of that fix alone."""
+    first = finding.evidence[0].text if finding.evidence else "See the breakdown above."
+    reason = finding.reason or first
+    main_fixes = _list_cause_fixes(finding.cause, reason, what_if, facts)
+    other_fixes = [
+        fix
+        for cause in contributing
+        for fix in _list_cause_fixes(cause.cause, cause.text, what_if, facts)[:1]
+    ]
+    if finding.cause in _PIPELINE_CAUSES:
+        loader_fixes = _list_loader_fixes(finding, facts.loader, what_if, facts.cores)
+        if finding.cause == "too_few_workers":
+            main_fixes = loader_fixes + main_fixes
+        else:
+            other_fixes += loader_fixes
+    if finding.cause == "straggler":
+        main_fixes.insert(1, _make_straggler_fix(first, what_if, facts))
+    fixes = main_fixes + sorted(other_fixes, key=_get_saving_ratio, reverse=True)
+    if not any(fix.title == fact_fixes.DEBUG for fix in fixes):
+        fixes += _list_debug_fixes(facts)
+    return sorted(fixes, key=is_often_wrong)
+
+
+def _list_debug_fixes(facts: JobFacts) -> list[Fix]:
+    """Recommend to turn debug switches off that are not known as a cause, if that can be tried."""
+    changes = list_changes(fact_fixes.DEBUG, facts)
+    if not changes:
+        return []
+    ((title, instructions),) = CAUSE_FIXES["debug_switch"]
+    why = "A debug switch is on, and its cost is not known; see the notes."
+    return [Fix(title=title, instructions=instructions, why=why, changes=changes)]
+
+
+def list_even_changes(finding: CauseFinding, what_if: WhatIf, facts: JobFacts) -> list[str]:
+    """Describe changes of workers and threads that come to mind and are predicted to be even."""
+    is_inline = finding.cause == "inline_data_preparation"
+    if finding.cause not in _PIPELINE_CAUSES or (facts.loader is None and not is_inline):
+        return []
+    text = what_if.describe_even_workers(is_inline=is_inline)
+    return [text] if text else []
+
+
+def _get_saving_ratio(fix: Fix) -> float:
+    return 0.0 if fix.prediction is None else fix.prediction.saving_ratio
+
+
+def _make_straggler_fix(reason: str, what_if: WhatIf, facts: JobFacts) -> Fix:
+    return Fix(
+        title="Make the slow rank as fast as the others",
+        instructions="bring its data closer, check for other processes on its node, for "
+        f"{'' if facts.is_cpu_job else 'GPU '}throttling, and for a slower network link",
+        why=reason,
+        prediction=what_if.predict_with_equal_ranks(),
+    )
+
+
+def _list_cause_fixes(cause: str, reason: str, what_if: WhatIf, facts: JobFacts) -> list[Fix]:
+    texts = _list_texts(cause, facts)
+    without_cause = what_if.predict_without(cause)
+    special = {
+        fact_fixes.COMPILE: what_if.predict_without("dispatch_overhead"),
+        fact_fixes.CALL_LESS: what_if.predict_without_framework_calls(),
+        fact_fixes.LARGER_BATCH: what_if.predict_without("small_batch"),
+        fact_fixes.OVERLAP: what_if.predict_with_twice_the_workers(),
+        fact_fixes.PREPARE_ONCE: what_if.predict_without_preparation(),
+    }
+    return [
+        Fix(
+            title=title,
+            instructions=instructions,
+            why=f"{reason} {_describe_tables(facts)}"
+            if title == fact_fixes.SPARSE_UPDATES
+            else reason,
+            prediction=special.get(title, without_cause),
+            changes=list_changes(title, facts),
+        )
+        for title, instructions in texts
+        if title != fact_fixes.PREPARE_BESIDE or not what_if.is_inline_even
+    ]
+
+
+def _list_texts(cause: str, facts: JobFacts) -> list[fact_fixes.FixText]:
+    if facts.uses_jax and cause in JAX_FIXES:
+        return JAX_FIXES[cause]
+    if facts.uses_tensorflow and cause in TENSORFLOW_FIXES:
+        return TENSORFLOW_FIXES[cause]
+    return (
+        fact_fixes.FACT_FIXES[cause](facts)
+        if cause in fact_fixes.FACT_FIXES
+        else CAUSE_FIXES.get(cause, [])
+    )
+
+
+def _describe_tables(facts: JobFacts) -> str:
+    if facts.embedding_ratio is None:
+        return "Only where the model has embedding tables."
+    return (
+        f"{percent(facts.embedding_ratio)} of the parameters are embedding tables that are updated "
+        "in full."
+    )
+
+
+_PIPELINE_CAUSES = frozenset(CAUSES["data_pipeline"]) - {
+    "host_to_device_copies",
+    "straggler",
+    "uneven_ranks",
+}
+"""Causes that settings of the DataLoader may help with."""
+
+CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
+    "slow_decode": [
+        (
+            fact_fixes.CACHE,
+            "write the decoded samples to a memory-mapped array (numpy.memmap) or an uncompressed "
+            "format in a first pass, and read that in every epoch",
+        ),
+        (
+            "Decode many samples in one call",
+            "read whole row groups or shards and slice them, instead of opening one per sample",
+        ),
+    ],
+    "slow_reads": [
+        (
+            "Read fewer, larger pieces",
+            "pack samples into shards (tar, parquet, arrow, mosaic) and read them sequentially",
+        ),
+        (
+            fact_fixes.LOCAL_DATA,
+            "copy the dataset to local disk or memory before training, or cache it on first use",
+        ),
+        (
+            fact_fixes.OVERLAP,
+            "these reads wait rather than compute: twice the workers, or a larger prefetch_factor, "
+            "cost little CPU until the storage itself is saturated",
+        ),
+    ],
+    "slow_tokenisation": [
+        (fact_fixes.TOKENISE_ONCE, "tokenise the corpus before training and store the ids"),
+        (
+            "Use a batched tokenizer",
+            "call a fast (Rust) tokenizer on the whole batch in collate_fn",
+        ),
+    ],
+    "slow_collate": [
+        (
+            "Make collating one vectorised operation",
+            "pre-allocate the batch tensor once and fill it by slices, or use torch.stack / "
+            "pad_sequence instead of Python loops over elements",
+        )
+    ],
+    "worker_startup": [
+        (
+            fact_fixes.KEEP_WORKERS,
+            "DataLoader(persistent_workers=True); large datasets held in Python objects also make "
+            "start-up slow: keep them in arrays or files",
+        )
+    ],
+    "host_to_device_copies": [
+        (fact_fixes.PIN, "DataLoader(pin_memory=True) and tensor.to(device, non_blocking=True)")
+    ],
+    "logging": [
+        (
+            "Log every N steps",
+            "hand the values to a background thread or an asynchronous logger; draw figures, "
+            "pictures and histograms even less often",
+        )
+    ],
+    "garbage_collection": [
+        (
+            "Keep the garbage collector out of the step",
+            "collect less often: gc.freeze() after set-up, gc.disable() in the loop, gc.collect() "
+            "between epochs",
+        )
+    ],
+    "memory_allocation": [
+        (
+            "Let the allocator keep its memory",
+            "do not call torch.cuda.empty_cache() in the loop; use "
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where shapes vary, and a smaller "
+            "batch where the device's memory is full",
+        )
+    ],
+    "device_to_host_copies": [
+        (
+            "Copy to the host beside the computation",
+            "with torch.cuda.stream(copy_stream): pinned.copy_(tensor, non_blocking=True), on a "
+            "stream that waits for the tensor, so that later kernels need not wait for the copy",
+        )
+    ],
+    "full_precision": [
+        (
+            "Use tensor cores",
+            "torch.autocast('cuda', dtype=torch.bfloat16) (float16 before Ampere), or "
+            "torch.set_float32_matmul_precision('high') from Ampere on",
+        )
+    ],
+    "low_occupancy": [
+        (fact_fixes.LARGER_BATCH, "a larger batch fills the multiprocessors that are idle now")
+    ],
+    "debug_switch": [
+        (
+            fact_fixes.DEBUG,
+            "remove it from the script or the environment, or restrict it to the few steps that "
+            "are being debugged",
+        )
+    ],
+    "checkpoint": [
+        ("Save less often", "every N minutes rather than every few steps"),
+        (
+            "Save beside the training",
+            "copy the state to host memory and write it in a background thread or process "
+            "(torch.distributed.checkpoint.async_save)",
+        ),
+    ],
+    "recompilation": [
+        (
+            "Compile once for dynamic shapes",
+            "torch.compile(model, dynamic=True), or torch._dynamo.mark_dynamic for the dimension "
+            "that changes; TORCH_LOGS=recompiles shows the changes",
+        ),
+        (
+            "Pad to a few fixed shapes",
+            "sort or bucket samples by length and pad each batch to one of a few lengths",
+        ),
+    ],
+    "memory_leak": [
+        (
+            "Do not accumulate results over steps",
+            "keep a running sum or mean (detached: loss.item() or loss.detach()) instead of a list "
+            "that grows and is read again in every step",
+        )
+    ],
+    "straggler": [
+        (
+            "Spread the work evenly over the ranks",
+            "move work that only one rank does to a separate process; shuffle before sharding",
+        )
+    ],
+    "uneven_ranks": [
+        (
+            "Give the ranks even data",
+            "shuffle before sharding, or bucket by length so that all ranks get batches of about "
+            "the same size in the same step",
+        )
+    ],
+    "gradient_accumulation": [
+        (
+            "Exchange gradients once a step",
+            "wrap all but the last backward pass of a step in model.no_sync(): gradients "
+            "accumulate locally and are exchanged together",
+        )
+    ],
+    "gradient_exchange": [
+        (
+            "Exchange less, or hide it better",
+            "accumulate gradients under model.no_sync(), raise bucket_cap_mb, "
+            "gradient_as_bucket_view=True, or compress with a bf16 communication hook",
+        ),
+        (
+            "Give each rank more to compute",
+            "a larger batch per rank makes the exchange relatively smaller",
+        ),
+    ],
+    "collectives": [
+        (
+            "Overlap or merge the collectives",
+            "async_op=True and wait later; reduce several values in one tensor; log metrics from "
+            "rank 0 every N steps",
+        )
+    ],
+}
+"""Title and instructions of the fixes of each cause, most promising first. The words of both are
+compared with the true fixes of the diagnosis benchmark."""
+
+
+def _make_workers_fix(
+    best: WorkerEstimate, workers: int, what_if: WhatIf, cores: float | None
+) -> Fix:
+    """Recommend the best numbers of workers and intra-op threads."""
+    threads = what_if.intra_op_threads
+    titles, settings, changes = [], [], []
+    if best.workers != workers:
+        arguments = {"num_workers": str(best.workers)}
+        if best.workers:
+            arguments |= {"prefetch_factor": "4", "persistent_workers": "True"}
+        titles.append(f"{count_of(best.workers, 'DataLoader worker')} instead of {workers}")
+        assignments = ", ".join(f"{name}={value}" for name, value in arguments.items())
+        settings.append(f"DataLoader({assignments})")
+        changes += [schema.Change(name=name, value=value) for name, value in arguments.items()]
+    if best.threads != threads:
+        titles.append(f"{count_of(best.threads, 'intra-op thread')} instead of {threads}")
+        settings.append(f"torch.set_num_threads({best.threads})")
+        changes.append(schema.Change(name="intra_op_threads", value=str(best.threads)))
+    return Fix(
+        title=f"Use {' and '.join(titles)}",
+        instructions="; ".join(settings),
+        why=f"{quantities.number(cores)} cores are available for workers and "
+        f"{count_of(threads, 'intra-op thread')}; at the measured times, a step would take about "
+        f"{duration(best.step_ns)}, {percent(best.data_ratio)} of it waiting for batches.",
+        prediction=what_if.predict_with_workers(best.workers, best.threads),
+        changes=changes,
+    )
+
+
+def _list_loader_fixes(
+    finding: CauseFinding,
+    loader: schema.DataLoaderFact | None,
+    what_if: WhatIf,
+    cores: float | None,
+) -> list[Fix]:
+    """List changes of the DataLoader's settings that would help."""
+    if loader is None:
+        return []
+    fixes = []
+    best = what_if.find_best_workers()
+    workers = loader.num_workers
+    if best is not None:
+        fixes.append(_make_workers_fix(best, workers, what_if, cores))
+    steady = what_if.predict_without_late_batches()
+    helps = steady is not None and steady.saving_ratio >= MIN_SAVING_RATIO
+    if workers and helps and not fixes and (loader.prefetch_factor or 2) < 4:
+        fixes.append(
+            Fix(
+                title="Prefetch more",
+                instructions="DataLoader(prefetch_factor=4) absorbs slow batches",
+                why=f"prefetch_factor is {loader.prefetch_factor}.",
+                prediction=steady,
+                changes=[schema.Change(name="prefetch_factor", value="4")],
+            )
+        )
+    if workers and not loader.persistent_workers and finding.cause == "worker_startup":
+        fixes.append(
+            Fix(
+                title="Persistent workers",
+                instructions="DataLoader(persistent_workers=True)",
+                why="persistent_workers is False: every epoch starts its workers again.",
+                prediction=what_if.predict_without("worker_startup"),
+                changes=[schema.Change(name="persistent_workers", value="True")],
+            )
+        )
+    return fixes

@@ -1,0 +1,299 @@
+"""What-if predictions: the mean step after one change, everything else as measured.
+
+Where workers create batches in parallel with the training thread, a model of the input pipeline
+predicts the remaining waiting (`Pipeline`). Everywhere else the step gets shorter by the part that
+the change removes. Removing a part completely is the best case of a change, so these predictions
+are marked as upper bounds of the saving. There is no prediction for a condition that no change
+brings about, such as arithmetic that takes half the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stepscope import analysis, quantities
+from stepscope.diagnosis.causes.batch_size import is_python_bound, measure_doubling_saving
+from stepscope.diagnosis.causes.cause import CauseInputs
+from stepscope.diagnosis.causes.data_causes import STAGE_CAUSES
+from stepscope.diagnosis.causes.overhead_causes import find_memory_leak
+from stepscope.diagnosis.causes.rank_causes import count_exchanges
+from stepscope.diagnosis.shares.pipeline_model import Pipeline, WorkerEstimate, describe_workers
+from stepscope.diagnosis.shares.shares import compute_host_cause_share
+from stepscope.diagnosis.verdict import MIN_SAVING_RATIO, Prediction
+
+SKIPPED_EVALUATIONS = 0.9
+"""Share of the evaluations that are left out when evaluating less often."""
+CPU_TIME_RETURNED = " and its CPU time went to the training thread"
+
+
+class WhatIf:
+    """Predictions for one job."""
+
+    def __init__(self, inputs: CauseInputs) -> None:
+        self._run = inputs.run
+        self._shares = inputs.shares
+        self._split = inputs.split
+        self._pipeline = inputs.pipeline
+        self._making = inputs.starved_rank.making
+        self._step_ns = inputs.run.mean_step_ns
+        self._inline = Pipeline.measure_inline(
+            inputs.run, inputs.starved_rank, inputs.shares.inline_data
+        )
+
+    def predict_without(self, cause: str) -> Prediction | None:
+        """Predict the step without a cause; None where the run does not contain the data."""
+        is_bound = cause in _REMOVALS
+        condition = _REMOVALS.get(cause) or _CHANGES.get(cause)
+        is_unpriced = cause == "debug_switch" and not self._shares.overhead_parts[cause]
+        if condition is None or is_unpriced:
+            return None
+        if cause in _STAGE_OF or cause in {"worker_startup", "batch_handover"}:
+            condition += self._describe_returned_cpu_time(cause)
+            return self._scale_pipeline(
+                self._predict_pipeline_without(cause), condition, is_bound=True
+            )
+        if cause == "inline_data_preparation":
+            return self._predict_with_loader(condition)
+        if cause == "evaluation":
+            return self._predict_less_evaluation(condition)
+        step_ns = self._step_ns * (1 - self._compute_share(cause))
+        return Prediction.from_step(step_ns, self._step_ns, condition, is_bound=is_bound)
+
+    @property
+    def intra_op_threads(self) -> int:
+        """Intra-op threads of the process that waits longest for batches; 1 where not known."""
+        return self._pipeline.threads if self._pipeline is not None else 1
+
+    @property
+    def is_inline_even(self) -> bool:
+        """True if it is known that workers would not prepare batches clearly faster than the
+        training thread."""
+        return self._inline.cores is not None and self._inline.find_better_workers() is None
+
+    def describe_even_workers(self, *, is_inline: bool) -> str:
+        """Describe more workers that are about even with the present ones, or worse; '' where some
+        setting is clearly better, or the cores are not known."""
+        pipeline = self._inline if is_inline else self._pipeline
+        if pipeline is None or pipeline.find_better_workers() is not None:
+            return ""
+        best = pipeline.find_best_workers(pipeline.workers + 1)
+        if best is None:
+            return ""
+        shortest, longest = quantities.duration(best.shortest_ns), quantities.duration(best.step_ns)
+        interval = longest if shortest == longest else f"{shortest} to {longest}"
+        present_ns = pipeline.predict_step_ns()
+        result = "longer" if best.shortest_ns > present_ns else "about even"
+        return (
+            f"More DataLoader workers are no fix here: with {describe_workers(best)} instead of "
+            f"{pipeline.workers} and {pipeline.threads}, the predicted step time is {interval} "
+            f"instead of {quantities.duration(present_ns)}, {result}."
+        )
+
+    def find_best_workers(self) -> WorkerEstimate | None:
+        """Find the numbers of workers and intra-op threads with the shortest step; None where it is
+        not shorter by more than the uncertainty of the prediction."""
+        return self._pipeline.find_better_workers() if self._pipeline is not None else None
+
+    def predict_with_workers(self, workers: int, threads: int | None = None) -> Prediction | None:
+        """Predict the step with other numbers of workers and intra-op threads."""
+        if self._pipeline is None:
+            return None
+        step_ns = self._pipeline.predict_step_ns(workers=workers, threads=threads)
+        condition = "each worker stays as fast as now"
+        if threads is not None and threads < self._pipeline.threads:
+            condition += " and half of the CPU time of the removed threads was spinning"
+        return self._scale_pipeline(step_ns, condition)
+
+    def predict_with_twice_the_workers(self) -> Prediction | None:
+        """Predict the step with twice the workers, for fetches that wait rather than compute."""
+        if self._pipeline is None:
+            return None
+        return self.predict_with_workers(2 * (self._pipeline.workers or 1))
+
+    def predict_without_late_batches(self) -> Prediction | None:
+        """Predict the step without the waiting that the pace of the workers does not explain."""
+        if self._pipeline is None:
+            return None
+        return self._scale_pipeline(
+            self._pipeline.predict_steady_ns(),
+            "no batch took longer than the others",
+            is_bound=True,
+        )
+
+    def predict_with_equal_ranks(self) -> Prediction:
+        """Predict the step if the slowest rank were as fast as the others are on average."""
+        saved_ratio = self._split.rank_waits.add_excess(self._rank_wait)
+        return Prediction.from_step(
+            self._step_ns * (1 - saved_ratio),
+            self._step_ns,
+            "the slow rank was as fast as the others",
+            is_bound=True,
+        )
+
+    def _predict_pipeline_without(self, cause: str) -> float | None:
+        if self._pipeline is None:
+            return None
+        if cause == "worker_startup":
+            return self._pipeline.predict_step_ns(starting_ratio=0.0)
+        if cause == "batch_handover":
+            return self._pipeline.predict_step_ns(handing_over_ratio=0.0)
+        removed = compute_stage_ratio(self._making, cause)
+        return None if removed is None else self._pipeline.predict_step_ns(fetch_ratio=1 - removed)
+
+    def _describe_returned_cpu_time(self, cause: str) -> str:
+        """Describe the part of the saving that is CPU time returned to the training thread; '' for
+        none."""
+        removed = compute_stage_ratio(self._making, cause) if cause in _STAGE_OF else None
+        if self._pipeline is None or removed is None:
+            return ""
+        returned_ns = self._pipeline.contended_ns * removed
+        is_sizeable = returned_ns >= MIN_SAVING_RATIO * self._pipeline.predict_step_ns()
+        return CPU_TIME_RETURNED if is_sizeable else ""
+
+    def _scale_pipeline(
+        self, step_ns: float | None, condition: str, *, is_bound: bool = False
+    ) -> Prediction | None:
+        """Scale a prediction for the starved rank to the mean step of the job."""
+        if step_ns is None or self._pipeline is None:
+            return None
+        ratio = step_ns / self._pipeline.predict_step_ns()
+        return Prediction.from_step(
+            self._step_ns * ratio, self._step_ns, condition, is_bound=is_bound
+        )
+
+    def _predict_with_loader(self, condition: str) -> Prediction | None:
+        """Predict the step with workers that prepare batches as fast as the training thread; None
+        where that is not faster by more than the uncertainty of the prediction."""
+        best = self._inline.find_better_workers()
+        if best is None:
+            return None
+        ratio = best.step_ns / self._inline.predict_step_ns()
+        condition = condition.format(setting=describe_workers(best))
+        return Prediction.from_step(self._step_ns * ratio, self._step_ns, condition)
+
+    def predict_without_framework_calls(self) -> Prediction:
+        """Predict the step without calls of the framework between the phases."""
+        step_ns = self._step_ns * (1 - self._shares.overhead_parts["framework_calls"])
+        condition = "the loop called torch only in the phases"
+        return Prediction.from_step(step_ns, self._step_ns, condition, is_bound=True)
+
+    def predict_without_preparation(self) -> Prediction:
+        """Predict the step without preparing batches in the training thread."""
+        step_ns = self._step_ns * (1 - self._shares.inline_data)
+        return Prediction.from_step(
+            step_ns, self._step_ns, "preparing batches took no time", is_bound=True
+        )
+
+    def _predict_less_evaluation(self, condition: str) -> Prediction:
+        """Predict the step with its part of the evaluation, for fewer evaluations."""
+        evaluation = self._split.evaluation
+        loop_ns = self._step_ns / (1 - evaluation)
+        saved_ns = SKIPPED_EVALUATIONS * evaluation * loop_ns
+        return Prediction.from_step(loop_ns - saved_ns, loop_ns, condition)
+
+    @property
+    def _rank_wait(self) -> float:
+        return sum(self._shares.rank_wait.values())
+
+    def _compute_share(self, cause: str) -> float:
+        """Compute the share of the step of a cause outside the input pipeline."""
+        shares, phases, run = self._shares, self._shares.phases, self._run
+        match cause:
+            case "cpu_contention" | "cpu_limit":
+                if self._split.core_waits.is_recorded:
+                    return shares.without_core
+                return run.contention.without_core_ratio if run.contention is not None else 0.0
+            case "straggler" | "uneven_ranks":
+                return self._rank_wait
+            case "recompilation":
+                return shares.overhead_parts["compilation"]
+            case "garbage_collection" | "checkpoint" | "debug_switch":
+                return shares.overhead_parts[cause]
+            case "memory_leak":
+                leak = find_memory_leak(run)
+                return leak.excess_ns / self._step_ns if leak is not None else 0.0
+            case "gradient_accumulation":
+                return shares.exchange * (1 - 1 / count_exchanges(run.ranks))
+            case "host_to_device_copies":
+                return phases["h2d"]
+            case "small_batch":
+                return measure_doubling_saving(run, shares)
+            case "tiny_operators" | "dispatch_overhead":
+                return shares.dispatch
+            case "optimizer":
+                return phases["optimizer"]
+            case "collectives":
+                return shares.collectives
+            case "gradient_exchange":
+                return shares.exchange
+            case "host_sync" | "logging":
+                return phases["other"] * compute_host_cause_share(run.ranks, cause)
+            case _:
+                return self._compute_python_share()
+
+    def _compute_python_share(self) -> float:
+        """Compute the share of the script's own Python code, inside the compute phases too."""
+        run, shares = self._run, self._shares
+        is_sampled = any(
+            work.sample_count for rank in run.ranks if (work := rank.host_work) is not None
+        )
+        ratio = compute_host_cause_share(run.ranks, "python") if is_sampled else 1.0
+        between_phases = shares.phases["other"] * ratio
+        is_python = is_python_bound(run.compute_profile)
+        return between_phases + shares.overhead_parts["inside_compute"] * is_python
+
+
+def compute_stage_ratio(making: analysis.BatchCreation | None, cause: str) -> float | None:
+    """Compute the share of batch creation of the stage behind a cause; None where not known."""
+    if making is None:
+        return None
+    sampled = sum(stage.ratio for stage in making.stages if stage.stage == _STAGE_OF[cause])
+    largest = making.stages[0].stage if making.stages else "other"
+    if cause == "slow_reads" and largest == "other":  # code without a known stage waits
+        return None if making.cpu_ratio is None else 1 - making.cpu_ratio
+    if sampled or making.collate_ratio is None:
+        return sampled or None
+    measured = {"slow_collate": making.collate_ratio, "slow_dataset": 1 - making.collate_ratio}
+    return measured.get(cause)
+
+
+_STAGE_OF = {cause: stage for stage, cause in STAGE_CAUSES.items()}
+
+_CHANGES: Mapping[str, str] = {
+    "inline_data_preparation": "{setting} were used, and each worker prepared batches as fast as "
+    "the training thread",
+    "debug_switch": "anomaly detection was off",
+    "small_batch": "each batch was twice as large, for the same number of samples",
+    "memory_leak": "steps stayed as fast as the first ones",
+    "evaluation": "evaluation ran a tenth as often, its time spread over the steps",
+    "gradient_accumulation": "gradients were exchanged once per step",
+}
+"""Conditions that a change brings about."""
+
+_REMOVALS: Mapping[str, str] = {
+    "slow_reads": "reading took no time",
+    "slow_decode": "decoding took no time",
+    "slow_augmentation": "augmentation took no time",
+    "slow_tokenisation": "tokenisation took no time",
+    "slow_collate": "collating took no time",
+    "slow_dataset": "the dataset's own code took no time",
+    "worker_startup": "workers started only once",
+    "batch_handover": "batch handover took no time",
+    "host_to_device_copies": "all copies overlapped with compute",
+    "host_sync": "the loop read no value from a tensor",
+    "logging": "the loop logged nothing",
+    "garbage_collection": "the garbage collector never ran in the loop",
+    "python_overhead": "the script's own Python code took no time",
+    "tiny_operators": "there were no gaps between operators",
+    "dispatch_overhead": "there were no gaps between operators",
+    "checkpoint": "saving never blocked the training thread",
+    "recompilation": "all compilation happened before the measured steps",
+    "cpu_contention": "the training thread always had a core",
+    "cpu_limit": "the training thread always had a core",
+    "straggler": "all ranks had the same work",
+    "uneven_ranks": "all ranks had the same work in every step",
+    "optimizer": "the optimizer took no time",
+    "gradient_exchange": "the gradient exchange was fully hidden behind compute",
+    "collectives": "the collectives took no time",
+}
+"""Conditions under which a part of the step takes no time: upper bounds of the saving."""

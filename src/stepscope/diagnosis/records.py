@@ -1,0 +1,174 @@
+"""Records of a job that are missing, each cause with a sentence of its own.
+
+Settings by which operators may be slower than they need to be.
+
+They are no debug switches: each has its purpose. A run with a setting does not tell what the job
+would take without it, so a note states it, with the trial that would tell.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import Counter
+
+from stepscope import quantities, schema
+from stepscope.diagnosis.causes.job_facts import JobFacts
+from stepscope.diagnosis.shares.shares import Shares
+from stepscope.quantities import count, count_of, duration, number
+from stepscope.run import Run
+
+_FULL_SPOOL = "the spool was full; raise --spool-limit"
+_CAUSES = {
+    "": _FULL_SPOOL,
+    "ENOSPC": (
+        "the file system of the spool was full, or had no inodes left; free space there or pass "
+        "another directory to --spool"
+    ),
+    "EDQUOT": (
+        "the disk quota of the spool was exhausted; free space there or pass another directory to "
+        "--spool"
+    ),
+    "EFBIG": (
+        "the limit on file sizes (ulimit -f) is below the 128 KiB of a file of span logs; raise it"
+    ),
+    "EMFILE": "too many files were open in one process; raise the limit (ulimit -n)",
+    "ENFILE": "too many files were open on the machine; raise the limit (fs.file-max)",
+    "ENOENT": "the spool was deleted",
+    "unknown": "it could not write to the spool, or was killed when it had just begun to record",
+}
+"""Reasons by cause; '' for runs that have no cause."""
+_MIN_NOTED_PAUSE_NS = 1_000_000_000
+
+
+def count_dropped(run: Run) -> int:
+    """Count the records that the processes of a run could not keep."""
+    return sum(process.dropped_count for process in run.processes)
+
+
+def explain_drops(run: Run) -> str | None:
+    """Say how many records were dropped, and why most of them were; None without any."""
+    dropped: Counter[str] = Counter()
+    for process in run.processes:
+        dropped.update(_count_by_cause(process))
+    if not dropped:
+        return None
+    cause, _ = dropped.most_common(1)[0]
+    total = dropped.total() + run.reader.row_count("spans")
+    return (
+        f"{count(dropped.total())} of {count(total)} records were dropped because "
+        f"{_explain_cause(run, cause)}"
+    )
+
+
+def explain_loss(run: Run) -> str | None:
+    """Say why records that the job made are missing, or may be; None where no loss was noted."""
+    drops = explain_drops(run)
+    if drops is not None:
+        return drops
+    for process in run.processes:
+        if process.refusal is not None:
+            cause = _explain_cause(run, process.refusal)
+            return f"{process.title} could not be recorded because {cause}"
+    for status in run.reader.statuses().values():
+        for refusal in status.refusals:
+            cause = _explain_cause(run, refusal)
+            return f"a process of the job could not be recorded because {cause}"
+    losses = [loss for status in run.reader.statuses().values() for loss in status.losses]
+    return losses[0] if losses else None
+
+
+def list_losses(run: Run) -> list[str]:
+    """List all reasons for which records are missing, one sentence each."""
+    losses = [loss for status in run.reader.statuses().values() for loss in status.losses]
+    for process in run.processes:
+        losses += [
+            f"Process {process.pid}: {count(dropped)} records dropped because "
+            f"{_explain_cause(run, cause)}."
+            for cause, dropped in _count_by_cause(process).items()
+        ]
+        if process.refusal is not None:
+            losses.append(
+                f"Process {process.pid} was not recorded because "
+                f"{_explain_cause(run, process.refusal)}."
+            )
+    for status in run.reader.statuses().values():
+        losses += [
+            f"Processes were not recorded because {_explain_cause(run, refusal)}."
+            for refusal in status.refusals
+        ]
+    return losses
+
+
+def _count_by_cause(process: schema.ProcessInfo) -> dict[str, int]:
+    if process.dropped_by_cause:
+        return process.dropped_by_cause
+    return {"": process.dropped_count} if process.dropped_count else {}
+
+
+def _explain_cause(run: Run, cause: str) -> str:
+    if cause == "spool_limit":
+        return _explain_limit(run)
+    if cause in _CAUSES:
+        return _CAUSES[cause]
+    return f"the spool could not be written: {os.strerror(getattr(errno, cause, errno.EIO))}"
+
+
+def _explain_limit(run: Run) -> str:
+    limit = run.reader.info.options.get("spool_limit_bytes")
+    pause_ns = max((status.max_pause_ns for status in run.reader.statuses().values()), default=0)
+    if limit is None:
+        return _FULL_SPOOL
+    if pause_ns < _MIN_NOTED_PAUSE_NS:
+        return f"the spool reached its limit of {quantities.memory(limit)}; raise --spool-limit"
+    return (
+        f"the monitor did not run for {duration(pause_ns)}, in which the spool reached its limit "
+        f"of {quantities.memory(limit)}"
+    )
+
+
+MIN_COMPUTE_RATIO = 0.5
+"""Settings of operators are noted where operators take at least this share of the step."""
+
+
+IDLE_CORE_RATIO = 0.8
+"""A core that is idle for at least this share of the time counts as idle."""
+
+
+def list_slow_settings(run: Run, shares: Shares, facts: JobFacts) -> list[str]:
+    """Describe the settings that may slow down the operators of the first rank."""
+    settings = facts.settings
+    if settings is None or shares.suspects["model"] < MIN_COMPUTE_RATIO:
+        return []
+    notes = []
+    idle_cores = _count_idle_cores(run)
+    if facts.is_cpu_job and settings.intra_op_threads == 1 and idle_cores >= 1:
+        notes.append(
+            "Operators run in one thread (torch.set_num_threads or OMP_NUM_THREADS), and "
+            f"{count_of(idle_cores, 'core')} of {number(run.cores_available)} stayed idle; "
+            f"`stepscope try RUN --change intra_op_threads={idle_cores + 1}` measures "
+            "more threads."
+        )
+    if settings.deterministic_algorithms:
+        notes.append(
+            "Deterministic algorithms are on (torch.use_deterministic_algorithms): some operators "
+            "are slower with them."
+        )
+    types = facts.model.module_types if facts.model is not None else None
+    has_convolutions = any("Conv" in name for name in types or ())
+    is_on_device = bool(facts.devices) and not facts.is_cpu_job
+    if has_convolutions and is_on_device and not settings.cudnn_benchmark:
+        notes.append(
+            "cuDNN does not search for the fastest convolutions (torch.backends.cudnn.benchmark is "
+            "off); `stepscope try RUN --change cudnn_benchmark=True` measures that."
+        )
+    return notes
+
+
+def _count_idle_cores(run: Run) -> int:
+    contention = run.contention
+    if contention is None or run.cores_available is None:
+        return 0
+    return int(
+        run.cores_available - contention.job_cores - contention.outside_cores + 1 - IDLE_CORE_RATIO
+    )

@@ -1,0 +1,152 @@
+"""First sentence of a verdict.
+
+Parts of a suspect's share in words: why it differs from the phases, which rules check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stepscope import quantities
+from stepscope.diagnosis import verdict
+from stepscope.diagnosis.causes.attribution import Attribution
+from stepscope.diagnosis.causes.cause import CauseFinding
+from stepscope.diagnosis.shares.shares import Shares
+from stepscope.diagnosis.verdict import SUSPECT_NAMES
+
+BUSY_RATIO = 0.85
+"""Share of computation from which the rest saves little, whatever it is."""
+
+
+def write_headline(attribution: Attribution, finding: CauseFinding) -> str:
+    """Write the first sentence of a verdict."""
+    share = quantities.percent(attribution.share)
+    if attribution.suspect == "healthy":
+        rest = (
+            "nothing else would save much"
+            if attribution.share >= BUSY_RATIO
+            else "no other cause is large enough to accuse"
+        )
+        return f"No bottleneck found: {share} of step time is model compute; {rest}."
+    if attribution.cause == "small_batch":
+        return (
+            f"Bottleneck: {SUSPECT_NAMES[attribution.suspect]}; {share} of step time does not grow "
+            f"with the batch. Cause: {verdict.name_cause(finding.cause)}."
+        )
+    unit = "step and evaluation time" if finding.cause == "evaluation" else "step time"
+    suspect = f"Bottleneck: {SUSPECT_NAMES[attribution.suspect]}, {share} of {unit}."
+    if finding.cause == verdict.UNKNOWN:
+        return f"{suspect} Cause: not found. {finding.missing}"
+    return f"{suspect} Cause: {verdict.name_cause(finding.cause)}."
+
+
+_WAITING = "waiting for the slowest rank"
+_PHASES: Mapping[str, str] = {
+    "waiting for batches": "data_wait",
+    "copies to the device": "h2d",
+    "collectives": "communication",
+    "Python between the phases": "other",
+    "garbage collection": "garbage_collection",
+    "calls of compiled functions": "dispatch",
+}
+"""Phase of a part of another name."""
+_OVERHEAD_NAMES = {
+    "between_phases": "Python between the phases",
+    "framework_calls": "calls of the framework between the phases",
+    "compiled_calls": "calls of compiled functions",
+    "inside_compute": "dispatch inside the compute phases",
+    "slow_rank": _WAITING,
+}
+
+
+def explain_share(attribution: Attribution, shares: Shares, phases: Mapping[str, float]) -> str:
+    """Name the parts of the share of a suspect in one sentence.
+
+    Empty where the share is that of one phase, and where the share is not a sum of parts of the
+    step, as that of evaluation or of time without a core.
+
+    Args:
+        attribution: the suspect and its share.
+        shares: shares that the suspect's share was taken from.
+        phases: shares of the phases as the verdict shows them.
+    """
+    if attribution.cause is not None:
+        return ""
+    suspect = attribution.suspect if attribution.suspect != "healthy" else "model"
+    parts = {
+        name: share
+        for name, share in _list_parts(suspect, shares).items()
+        if share >= verdict.MIN_LISTED_RATIO
+    }
+    total = quantities.percent(attribution.share)
+    if [quantities.percent(phases.get(_PHASES.get(name, name), 0.0)) for name in parts] == [total]:
+        return ""
+    ordered = sorted(parts.items(), key=lambda part: -part[1])
+    names = ", ".join(f"{name} {quantities.percent(share)}" for name, share in ordered)
+    if len(parts) == 1:
+        names = ordered[0][0]
+    sentence = f"The {total} are {names}."
+    if shares.without_core >= verdict.MIN_LISTED_RATIO:
+        without_core = quantities.percent(shares.without_core)
+        sentence += f" Phases include {without_core} without a core; this share does not."
+    return sentence
+
+
+def explain_smaller_share(
+    suspect: verdict.Suspect, shares: Shares, phases: Mapping[str, float]
+) -> str:
+    """Explain in one sentence that a suspect has less than the phase it is known by; '' where it
+    has all of it.
+
+    Args:
+        suspect: a suspect that is not the bottleneck.
+        shares: its share.
+        phases: shares of the phases as measured.
+    """
+    name = _MAIN_PHASES.get(suspect, "")
+    phase = phases.get(name, 0.0)
+    if phase - shares.suspects[suspect] < verdict.MIN_LISTED_RATIO:
+        return ""
+    reasons = []
+    if suspect == "framework_overhead" and shares.inline_data >= verdict.MIN_LISTED_RATIO:
+        reasons.append("data preparation by the training thread counts for the data pipeline")
+    if (
+        shares.without_core >= verdict.MIN_LISTED_RATIO
+        or shares.delayed_by_others >= verdict.MIN_LISTED_RATIO
+    ):
+        reasons.append("time without a core that the job does not cause counts for no suspect")
+    if not reasons:
+        return ""
+    return (
+        f"The phase {name} has {quantities.percent(phase)} of step time: {', and '.join(reasons)}."
+    )
+
+
+_MAIN_PHASES: Mapping[verdict.Suspect, str] = {
+    "data_pipeline": "data_wait",
+    "framework_overhead": "other",
+}
+
+
+def _list_parts(suspect: verdict.Suspect, shares: Shares) -> dict[str, float]:
+    """List the terms of `Shares.suspects`."""
+    waiting = {_WAITING: shares.rank_wait.get(suspect, 0.0)}
+    match suspect:
+        case "data_pipeline":
+            return {
+                "waiting for batches": shares.phases["data_wait"] - shares.delayed_by_others,
+                "copies to the device": shares.phases["h2d"],
+                "data preparation in the training thread": shares.inline_data,
+                "training thread without a core because of workers": shares.worker_contention,
+            } | waiting
+        case "communication":
+            return {
+                "collectives": shares.collectives,
+                "exposed gradient exchange": shares.exchange,
+            } | waiting
+        case "framework_overhead":
+            return {
+                _OVERHEAD_NAMES.get(name, name.replace("_", " ")): share
+                for name, share in shares.overhead_parts.items()
+            }
+    return shares.compute_work | waiting

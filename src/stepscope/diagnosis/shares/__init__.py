@@ -1,0 +1,4 @@
+"""Shares of the suspects in the time of a step.
+
+Belongs here: how much. Does not: why (`causes`).
+"""

@@ -1,0 +1,140 @@
+"""Debug switches that were on during training, their effect and their cost.
+
+Anomaly detection of autograd does two things, and its cost follows from their counts:
+
+    cost = nodes x time to capture a stack + NaN checks
+
+Every node of the graph captures and formats the Python stack of its forward operation. The number
+of nodes and the time of the NaN checks in backward passes are those of a profiler window; the time
+of a capture was measured in the process, and is scaled to the depth of stacks in forward passes.
+
+The other switches make one kind of work slower, by an amount that a run with the switch cannot
+tell. They cost less than all of that work, so they are no cause where it is no bottleneck.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from stepscope import analysis, schema
+from stepscope.diagnosis.verdict import Suspect
+from stepscope.run import Rank, Run
+
+
+class Variable(NamedTuple):
+    """A variable of the environment that is meant for debugging."""
+
+    effect: str
+    slows: Suspect
+    """Suspect that has the time of the work that gets slower."""
+    harmless: frozenset[str] = frozenset()
+    """Values that cost nothing; it is on with any other."""
+
+
+VARIABLES = {
+    "CUDA_LAUNCH_BLOCKING": Variable(
+        "the host waits for every kernel", "framework_overhead", frozenset(["0"])
+    ),
+    "NCCL_BLOCKING_WAIT": Variable(
+        "the host waits for every collective", "communication", frozenset(["0"])
+    ),
+    "NCCL_DEBUG": Variable(
+        "NCCL writes a log", "communication", frozenset(["WARN", "VERSION", "INFO"])
+    ),
+    "PYTHONDEVMODE": Variable(
+        "Python checks its own use of memory and resources", "framework_overhead"
+    ),
+    "PYTHONMALLOC": Variable(
+        "Python does not use its fast allocator",
+        "framework_overhead",
+        frozenset(["default", "pymalloc"]),
+    ),
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": Variable(
+        "every tensor on a GPU is allocated by the driver", "framework_overhead"
+    ),
+    "TORCH_DISTRIBUTED_DEBUG": Variable(
+        "ranks compare every collective before they call it",
+        "communication",
+        frozenset(["OFF", "INFO"]),
+    ),
+    "TORCH_NCCL_BLOCKING_WAIT": Variable(
+        "the host waits for every collective", "communication", frozenset(["0"])
+    ),
+}
+
+
+class DebugSwitch(NamedTuple):
+    """A debug switch that was on."""
+
+    slows: Suspect
+    text: str
+    """Effect, and the way to turn it off."""
+    is_priced: bool = False
+    """True if its cost is known apart from the work that it makes slower."""
+
+
+def list_debug_switches(run: Run) -> list[DebugSwitch]:
+    """List the debug switches that were on in a training process."""
+    switches: dict[DebugSwitch, None] = {}
+    for rank in run.ranks:
+        for settings in rank.facts(schema.SettingsFact)[-1:]:
+            is_priced = measure_anomaly_detection_ns(rank) is not None
+            switches |= dict.fromkeys(_list_switches(settings, is_priced=is_priced))
+    return list(switches)
+
+
+def measure_anomaly_detection_ns(rank: Rank) -> float | None:
+    """Measure the cost of anomaly detection per step of a rank; None where it was off, or where
+    what it did was not recorded."""
+    settings, profile = rank.facts(schema.SettingsFact)[-1:], rank.run.compute_profile
+    if not settings or not settings[0].anomaly_detection or profile is None:
+        return None
+    capture = settings[0].stack_capture
+    if capture is None:
+        return None
+    depth = analysis.measure_stack_depth(rank.spans, rank.run.stack_samples(rank.process))
+    extra_frames = max(0.0, depth - capture.depth) if depth is not None else 0.0
+    capture_ns = capture.capture_ns + extra_frames * capture.frame_ns
+    return profile.node_count_per_step * capture_ns + profile.nan_check_ns_per_step
+
+
+def _list_switches(settings: schema.SettingsFact, *, is_priced: bool) -> list[DebugSwitch]:
+    switches = []
+    if settings.anomaly_detection:
+        text = (
+            "Anomaly detection of autograd is on: every backward operation is checked for NaN and "
+            "keeps the stack of its forward call. Remove torch.autograd.set_detect_anomaly or "
+            "detect_anomaly outside of debugging."
+        )
+        # Without a price, its time is that of the operators in which it happens.
+        switches.append(
+            DebugSwitch("framework_overhead" if is_priced else "model", text, is_priced)
+        )
+    for name, hook in (
+        ("sys.settrace", settings.trace_function),
+        ("sys.setprofile", settings.profile_function),
+    ):
+        if hook is not None:
+            text = (
+                f"{hook} is installed with {name} and runs at every call of a Python function. Run "
+                "the job without the debugger, coverage tool or profiler that installed it."
+            )
+            switches.append(DebugSwitch("framework_overhead", text))
+    if settings.profiles_operators:
+        text = (
+            "PyTorch's profiler records every operator of the job. Profile a few steps only: "
+            "torch.profiler.schedule ends it after them."
+        )
+        switches.append(DebugSwitch("framework_overhead", text))
+    if settings.traces_allocations:
+        text = (
+            "tracemalloc records the stack of every allocation of Python. Call tracemalloc.stop() "
+            "or unset PYTHONTRACEMALLOC outside of debugging."
+        )
+        switches.append(DebugSwitch("framework_overhead", text))
+    for name, variable in VARIABLES.items():
+        value = settings.variables.get(name)
+        if value is not None and value not in variable.harmless:
+            text = f"{name}={value} is set: {variable.effect}. Unset it outside of debugging."
+            switches.append(DebugSwitch(variable.slows, text))
+    return switches

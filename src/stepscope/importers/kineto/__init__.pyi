@@ -1,0 +1,9 @@
+from ._scan import scanner_state as scanner_state
+from .arguments import OtherKind as OtherKind
+from .blocks import Frame as Frame, inflated as inflated
+from .columns import Chunk as Chunk
+from .describe import Header as Header, Identity as Identity
+from .gather import Gathered as Gathered
+from .importer import KinetoImporter as KinetoImporter, identify_files as identify_files
+from .reading import Reading as Reading
+from .trace_file import import_trace as import_trace, store_reading as store_reading

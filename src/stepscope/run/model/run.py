@@ -1,0 +1,492 @@
+"""Read model of one run: its tables as typed arrays, loaded once, on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from stepscope import analysis, errors, intervals, quantities, schema, store
+from stepscope.analysis import PHASE_OF_KIND, STEP_SOURCES
+from stepscope.run.model.clock import ALWAYS, Period, RunClock, clock_of
+from stepscope.run.model.engine import Engine
+from stepscope.run.model.metrics import NodeMetrics
+from stepscope.run.model.rank_tables import StepTable, find_step_tables, split_by_node
+from stepscope.run.model.tables import (
+    SizedCache,
+    profile_window,
+    read_spans,
+    read_stack_samples,
+    spans_of,
+)
+from stepscope.run.model.traces import Trace, WatchedSteps, load_traces, windows_of
+
+STEP_KINDS = (*PHASE_OF_KIND, "step", "mode", "window", "device")
+IDLE_GPU_RATIO = 0.05
+"""A GPU that is busy for a smaller share of the time is not used by the job."""
+MAX_CACHED_SPANS = 4_000_000
+"""Limit of spans in memory; one takes about sixty bytes."""
+MAX_CACHED_STEPS = 1_000_000
+"""Limit of unpacked steps in memory; one takes about 130 bytes."""
+FETCH_KINDS = ("fetch", "samples", "collate", "transform", "data_wait")
+Derived = TypeVar("Derived")
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One training process and the figures derived from it."""
+
+    run: Run
+    process: schema.ProcessInfo
+    table: StepTable
+
+    @property
+    def steps(self) -> analysis.Steps:
+        """Steps of the process."""
+        return self.run.unpack_steps(self)
+
+    @property
+    def spans(self) -> analysis.Spans:
+        """Phases, steps and other spans of the training thread."""
+        return self.run.step_spans(self.process)
+
+    @property
+    def name(self) -> str:
+        """`rank 3`, or `process 4711` outside a distributed job."""
+        return self.process.title
+
+    @cached_property
+    def waiting(self) -> analysis.DataWait:
+        """Waiting time of the measured steps by reason."""
+        if self.table.waiting is not None:
+            return self.table.waiting
+        return analysis.split_data_wait(self.spans, self.steps, self.steps.measured())
+
+    @cached_property
+    def late_batches(self) -> analysis.DataWait:
+        """Waiting time by the reason for late batches."""
+        wall_ns = int(self.steps.wall_ns[self.steps.measured()].sum())
+        return analysis.charge_busy_workers(self.waiting, self.making, wall_ns)
+
+    @cached_property
+    def making(self) -> analysis.BatchCreation | None:
+        """Creation of the training batches; None where it was not recorded."""
+        return analysis.measure_batch_creation(self.run.fetchers_of(self.process), self.steps)
+
+    @cached_property
+    def core_delays(self) -> dict[str, float] | None:
+        """Nanoseconds without a core by phase, in the measured steps; None where not recorded."""
+        delays = self.run.core_delays(self.process)
+        if delays is None:
+            return None
+        return analysis.measure_core_delays(self.spans, delays, self.steps, self.waiting_threads)
+
+    @cached_property
+    def waiting_threads(self) -> float:
+        """Mean number of other threads that compute but have no core; 0 where not sampled."""
+        metrics = self.run.metrics.get(self.process.node)
+        if metrics is None or not len(self.steps):
+            return 0.0
+        during = metrics.between(int(self.steps.start[0]), int(self.steps.end[-1]))
+        return during.mean("process_waiting_threads", str(self.process.pid)) or 0.0
+
+    @cached_property
+    def host_work(self) -> analysis.HostWork | None:
+        """Work of the training thread between phases; None without stack samples."""
+        samples = self.run.stack_samples(self.process)
+        if not len(samples.t_ns):
+            return None
+        return analysis.attribute_host_work(self.spans, samples, self.steps)
+
+    @cached_property
+    def compute_profile(self) -> analysis.ComputeProfile | None:
+        """Compute phases as seen in a profiler window; None without one."""
+        trace = self.run.window_of(self.process)
+        windows = self.window_extent(trace) if trace is not None else intervals.EMPTY
+        if trace is None or not len(windows.start):
+            return None
+        return profile_window(trace, self.spans, self.steps, windows)
+
+    def window_extent(self, trace: Trace) -> intervals.Intervals:
+        """Return when a window of this process was open, or of imported files, the steps that the
+        trace is in; empty where not recorded."""
+        if self.facts(schema.ImportedFact):
+            inside = (self.steps.start < trace.end_ns) & (self.steps.end > trace.start_ns)
+            return intervals.union(
+                intervals.Intervals(self.steps.start[inside][:1], self.steps.end[inside][-1:])
+            )
+        spans = self.spans.of("window")
+        return intervals.union(spans.take(spans.value == trace.window).intervals)
+
+    def steps_in(self, trace: Trace) -> WatchedSteps:
+        """Return the steps of a window of this process; see `analysis.steps_of_window`."""
+        numbers, extent = analysis.select_window_steps(
+            self.spans, self.steps, self.window_extent(trace)
+        )
+        window = trace.window_facts
+        # Where several optimizers take turns, the process counts more steps than there are.
+        if window is not None and window.step_count == len(numbers):
+            numbers = window.first_step + np.arange(len(numbers))
+        return WatchedSteps(numbers.tolist(), extent)
+
+    def facts(self, kind: type[schema.FactT]) -> list[schema.FactT]:
+        """Return the facts of one kind, in the order of their recording."""
+        return self.process.facts_of(kind)
+
+    @cached_property
+    def loader(self) -> schema.DataLoaderFact | None:
+        """The DataLoader that feeds training: the one that the measured steps waited on most."""
+        loaders = {loader.name: loader for loader in self.facts(schema.DataLoaderFact)}
+        waits = self.spans.of("data_wait")
+        outside = ~intervals.contains(self.steps.evaluation, waits.start)
+        counts = np.bincount(waits.name[outside], minlength=len(waits.names))
+        for code in np.argsort(-counts, kind="stable"):
+            if counts[code] and waits.names[code] in loaders:
+                return loaders[waits.names[code]]
+        return None
+
+
+class Run:
+    """Read model of one run, whole or restricted to a range of time; see `within`.
+
+    Of a range count the events, steps, batches, stack samples and node samples that start in it,
+    with their full duration. So the parts of a step still sum to it, and adjacent ranges share
+    nothing. For figures of covered time, such as device busy time, work is clipped to the range.
+
+    Args:
+        reader: the run; it may still be growing; values are those of the first read.
+        whole_run: the run without the range; None for this one.
+        period: the range.
+        engine: where parts of the run are read.
+    """
+
+    def __init__(
+        self,
+        reader: store.RunReader,
+        *,
+        whole_run: Run | None = None,
+        period: Period = ALWAYS,
+        engine: Engine | None = None,
+    ) -> None:
+        self.reader = reader
+        self.whole_run = whole_run or self
+        self.period = period
+        self.engine: Engine = engine or Engine()
+        self._span_cache = SizedCache[analysis.Spans](MAX_CACHED_SPANS)
+        self._step_cache = SizedCache[analysis.Steps](MAX_CACHED_STEPS)
+        self._derived: dict[Callable[[Run], Any], Any] = {}
+
+    @property
+    def is_whole(self) -> bool:
+        """True without a range."""
+        return self.whole_run is self
+
+    def within(self, from_ns: int | None, to_ns: int | None) -> Run:
+        """Return the run restricted to a range of time.
+
+        Args:
+            from_ns, to_ns: nanoseconds after the run's origin; None for the extent of the run.
+
+        Raises:
+            UsageError: the range ends before it starts.
+        """
+        if from_ns is not None and to_ns is not None and to_ns <= from_ns:
+            raise errors.UsageError(
+                f"The range ends before it starts, at {quantities.duration(to_ns)}."
+            )
+        origin_ns = self.clock.origin_ns
+        end_ns = self.clock.end_ns + 1 if to_ns is None else origin_ns + to_ns
+        return self.between(origin_ns + (from_ns or 0), end_ns)
+
+    def between(self, start_ns: int, end_ns: int) -> Run:
+        """Return the run restricted to a range of epoch nanoseconds, the end exclusive."""
+        period = Period(start_ns, end_ns)
+        return Run(self.reader, whole_run=self.whole_run, period=period, engine=self.engine)
+
+    def reread(self, reader: store.RunReader) -> Run:
+        """Return the same run or range, which reads everything again."""
+        run = Run(reader, engine=self.engine)
+        return run if self.is_whole else run.between(*self.period)
+
+    @cached_property
+    def processes(self) -> list[schema.ProcessInfo]:
+        """Processes of the job, by rank."""
+        if not self.is_whole:
+            return self.whole_run.processes
+        job = [p for p in self.reader.processes() if p.role != "monitor"]
+        return sorted(job, key=lambda p: (p.rank if p.rank is not None else -1, p.pid))
+
+    @cached_property
+    def is_imported(self) -> bool:
+        """True if the run is of files of other tools, so that nothing more can be recorded."""
+        return any(p.facts_of(schema.ImportedFact) for p in self.reader.processes()) or any(
+            trace.process is None for trace in self.whole_run.traces
+        )
+
+    @cached_property
+    def nodes(self) -> dict[str, schema.NodeInfo]:
+        """Nodes by name."""
+        return self.reader.nodes()
+
+    @cached_property
+    def ranks(self) -> list[Rank]:
+        """Those of `all_ranks` in the latest incarnation: starts of a job do not mix."""
+        latest = max((rank.process.incarnation for rank in self.all_ranks), default=1)
+        return [rank for rank in self.all_ranks if rank.process.incarnation == latest]
+
+    @property
+    def has_ranks(self) -> bool:
+        """True once `all_ranks` are known."""
+        return "all_ranks" in self.__dict__
+
+    @cached_property
+    def all_ranks(self) -> list[Rank]:
+        """Training processes with at least one complete step that starts in the range."""
+        if not self.is_whole:
+            return [
+                replace(rank, run=self, table=StepTable(analysis.pack_steps(steps)))
+                for rank in self.whole_run.all_ranks
+                if len(steps := rank.steps.starting_within(*self.period))
+            ]
+        # In a job with optimizers, other processes may only compute gradients for them.
+        ranks = (self._find_ranks(kinds) for kinds in STEP_SOURCES)
+        return next(filter(None, ranks), [])
+
+    def _find_ranks(self, end_kinds: tuple[str, ...]) -> list[Rank]:
+        """Find the training processes by the kinds of spans that end their steps."""
+        processes = [process for process in self.processes if process.role == "main"]
+        tables = self.engine.map(
+            self,
+            partial(find_step_tables, end_kinds=end_kinds),
+            split_by_node(processes),
+            tables=("spans",),
+        )
+        ranks = {process: table for part in tables for process, table in part.items()}
+        return [Rank(self, p, ranks[p.process]) for p in processes if p.process in ranks]
+
+    def unpack_steps(self, rank: Rank) -> analysis.Steps:
+        """Return the steps of a rank of this run."""
+        return self._step_cache.get(rank.process.process, rank.table.steps.unpack)
+
+    @cached_property
+    def measured_step_ns(self) -> intervals.Int:
+        """Wall times of the measured steps of all ranks, rank by rank."""
+        walls = [rank.steps.wall_ns[rank.steps.measured()] for rank in self.ranks]
+        return np.concatenate([*walls, np.empty(0, dtype=np.int64)])
+
+    @cached_property
+    def mean_step_ns(self) -> float:
+        """Mean duration of the measured steps of all ranks; NaN without any."""
+        return float(self.measured_step_ns.mean())
+
+    @cached_property
+    def compute_profile(self) -> analysis.ComputeProfile | None:
+        """Profile of the first rank with a window, used for all ranks; None without one."""
+        return next((p for rank in self.ranks if (p := rank.compute_profile) is not None), None)
+
+    @cached_property
+    def clock(self) -> RunClock:
+        """Clock of the run: extent and origin of times."""
+        return clock_of(self.reader) if self.is_whole else self.whole_run.clock
+
+    @cached_property
+    def traces(self) -> list[Trace]:
+        """Traces that reach into the range: windows of the job, or imported files."""
+        if self.is_whole:
+            return load_traces(self.reader, windows_of(self.processes))
+        near = []
+        for trace in self.whole_run.traces:
+            shift_ns = self.clock.shift_ns(trace.trace)
+            within = (self.period.start_ns - shift_ns, self.period.end_ns - shift_ns)
+            if trace.start_ns < within[1] and trace.end_ns >= within[0]:
+                near.append(replace(trace, within=within))
+        return near
+
+    @property
+    def left_out(self) -> list[Trace]:
+        """Traces that do not reach into the range."""
+        here = {trace.trace for trace in self.traces}
+        return [trace for trace in self.whole_run.traces if trace.trace not in here]
+
+    def derive(self, make: Callable[[Run], Derived]) -> Derived:
+        """Return `make(self)`, computed once: state of a run that a package above keeps."""
+        if make not in self._derived:
+            self._derived[make] = make(self)
+        derived: Derived = self._derived[make]
+        return derived
+
+    def steps_in(self, trace: Trace) -> WatchedSteps:
+        """Return the steps of a window that start in the range; none for an imported trace."""
+        rank = self.whole_run.rank_of(trace)
+        if rank is None:
+            return WatchedSteps([], intervals.EMPTY)
+        return rank.steps_in(trace).starting_in(self.period)
+
+    def rank_of(self, trace: Trace) -> Rank | None:
+        """Return the rank of a window; None for an imported trace or a process without steps."""
+        return next((r for r in self.all_ranks if r.process.process == trace.process), None)
+
+    @cached_property
+    def metrics(self) -> dict[str, NodeMetrics]:
+        """Samples by node."""
+        return {
+            node: NodeMetrics(self.reader, info, self.period) for node, info in self.nodes.items()
+        }
+
+    def mean_over_nodes(self, metric: str) -> float | None:
+        """Compute the mean over nodes of the mean over devices; None where never sampled."""
+        return analysis.average_present(
+            metrics.mean_over_devices(metric) for metrics in self.metrics.values()
+        )
+
+    @cached_property
+    def _training_metrics(self) -> NodeMetrics | None:
+        """Samples of the first rank's node during its training; None without ranks or samples."""
+        if not self.ranks:
+            return None
+        first = self.ranks[0]
+        metrics = self.metrics.get(first.process.node)
+        if metrics is None:
+            return None
+        return metrics.between(int(first.steps.start[0]), int(first.steps.end[-1]))
+
+    @cached_property
+    def contention(self) -> analysis.Contention | None:
+        """CPU contention on the first rank's node during training; None without samples."""
+        during = self._training_metrics
+        if during is None:
+            return None
+        node = self.ranks[0].process.node
+        pids = [rank.process.pid for rank in self.ranks if rank.process.node == node]
+        return analysis.measure_contention(during, pids)
+
+    def process_cores(self, process: schema.ProcessInfo) -> float | None:
+        """Compute the mean cores that a process used during training; None without samples."""
+        during = self._training_metrics
+        if during is None or process.node != self.ranks[0].process.node:
+            return None
+        return during.mean("process_cpu_cores", str(process.pid))
+
+    def workers_of(self, process: schema.ProcessInfo) -> list[schema.ProcessInfo]:
+        """Return the DataLoader workers of a training process."""
+        parent = (process.node, process.pid)
+        workers = [p for p in self.processes if p.role == "dataloader_worker"]
+        return [worker for worker in workers if (worker.node, worker.parent_pid) == parent]
+
+    def workers_without_core(self, rank: Rank) -> float:
+        """Compute the share of time in which the rank's workers had work but no core."""
+        if rank.making is not None and rank.making.without_core_ratio is not None:
+            return rank.making.without_core_ratio
+        metrics = self.metrics.get(rank.process.node)
+        if metrics is None:
+            return 0.0
+        workers = self.workers_of(rank.process)
+        return (
+            analysis.average_present(
+                metrics.mean("process_runqueue_ratio", str(w.pid)) for w in workers
+            )
+            or 0.0
+        )
+
+    @cached_property
+    def busy_devices(self) -> float | None:
+        """Mean busy share of the GPUs in use; without GPUs, cores used by a training process."""
+        during = self._training_metrics
+        if during is None:
+            return None
+        gpus = [during.mean("gpu_busy_ratio", gpu) for gpu in during.devices_of("gpu_busy_ratio")]
+        used = [ratio for ratio in gpus if ratio is not None and ratio >= IDLE_GPU_RATIO]
+        if used:
+            return float(np.mean(used))
+        return during.mean("process_cpu_cores", str(self.ranks[0].process.pid))
+
+    @cached_property
+    def cores_available(self) -> float | None:
+        """Cores available to the job on the first rank's node."""
+        node = self.nodes.get(self.ranks[0].process.node) if self.ranks else None
+        return node.cores_available if node else None
+
+    def step_spans(self, process: schema.ProcessInfo) -> analysis.Spans:
+        """Return the spans by which steps are found; of a range those that reach into its steps."""
+        if self.is_whole:
+            return self._read_step_spans(process)
+        spans = self.whole_run.step_spans(process)
+        rank = next((r for r in self.all_ranks if r.process.process == process.process), None)
+        if rank is None:
+            return spans.take(self.period.contains(spans.start))
+        return spans.take((spans.start < rank.steps.end[-1]) & (spans.end > rank.steps.start[0]))
+
+    def _read_step_spans(self, process: schema.ProcessInfo) -> analysis.Spans:
+        """Read the spans by which steps are found. Those of a long job of many ranks exceed memory:
+        the least recently used are dropped and read again on demand."""
+        return self._span_cache.get(process.process, lambda: self._spans(process, STEP_KINDS))
+
+    def cache_step_spans(self, processes: Sequence[schema.ProcessInfo]) -> None:
+        """Read the spans by which steps are found, of processes of one node: in one query if they
+        fit into the cache."""
+        missing = [process for process in processes if process.process not in self._span_cache]
+        if len(missing) < 2 or self._count_spans(missing[0].node) > MAX_CACHED_SPANS:
+            return
+        names = [process.process for process in missing]
+        rows = read_spans(self.reader, names, STEP_KINDS, node=missing[0].node)
+        for name in names:
+            self._span_cache.get(name, partial(spans_of, rows.pop(name, None)))
+
+    def _count_spans(self, node: str) -> int:
+        """Count the spans of a node; the counts are in the footers of its segments."""
+        return int(self.reader.sql("SELECT count(*) AS n FROM spans", node=node)["n"][0])
+
+    def fetchers_of(self, process: schema.ProcessInfo) -> list[analysis.Fetcher]:
+        """Return the processes that create batches for one training process, itself included.
+
+        Of a range the batches that were started in it, with all their spans and samples.
+        """
+        fetchers = []
+        for candidate in [process, *self.workers_of(process)]:
+            spans = self._spans(candidate, FETCH_KINDS)
+            fetches, started = spans.is_kind("fetch"), self.period.contains(spans.start)
+            if (fetches & started).any():
+                fetchers.append(
+                    analysis.Fetcher(
+                        process=candidate.process,
+                        worker=candidate is not process,
+                        spans=spans.take(started | ~fetches),
+                        samples=self.whole_run.stack_samples(candidate),
+                        detailed_every=max(
+                            (
+                                fact.detailed_every
+                                for fact in candidate.facts_of(schema.ThinnedFact)
+                            ),
+                            default=1,
+                        ),
+                        delays=self.whole_run.core_delays(candidate),
+                    )
+                )
+        return fetchers
+
+    def core_delays(self, process: schema.ProcessInfo) -> analysis.Spans | None:
+        """Return the times without a core of the sampled thread; None where not recorded."""
+        if not any(sampler.counts_delays for sampler in process.facts_of(schema.StackSamplerFact)):
+            return None
+        delays = self._spans(process, ("run_queue",))
+        return delays.take(self.period.contains(delays.start))
+
+    def stack_samples(self, process: schema.ProcessInfo) -> analysis.StackSamples:
+        """Read the stack samples of one process in the range, weighted by the time in which the
+        thread did not wait for a core."""
+        samples, delays = read_stack_samples(self.reader, process), self.core_delays(process)
+        if delays is not None:
+            samples = samples.without_delays(delays)
+        return samples if self.is_whole else samples.take(self.period.contains(samples.t_ns))
+
+    def window_of(self, process: schema.ProcessInfo) -> Trace | None:
+        """Return the first profiler window of a process, in the range or not; None without one."""
+        windows = [trace for trace in self.whole_run.traces if trace.process == process.process]
+        return min(windows, key=lambda trace: trace.start_ns, default=None)
+
+    def _spans(self, process: schema.ProcessInfo, kinds: tuple[str, ...]) -> analysis.Spans:
+        rows = read_spans(self.reader, [process.process], kinds, node=process.node)
+        return spans_of(rows.get(process.process))

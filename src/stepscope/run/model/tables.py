@@ -1,0 +1,312 @@
+"""Spans of processes as typed arrays.
+
+Stack samples of processes as typed arrays.
+
+Compute phases of a process as seen in its profiler windows.
+
+Cache of values up to a total size.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence, Sized
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from stepscope import analysis, intervals, schema, store
+from stepscope.analysis import (
+    COMPUTE_PHASES,
+    PHASE_OF_KIND,
+    ComputeProfile,
+    Spans,
+    Steps,
+    find_losses,
+    profile_compute,
+)
+from stepscope.run.model.clock import Period
+from stepscope.run.model.traces import Trace
+
+SpanRows = dict[str, Any]
+"""The spans of one process: each row has those of one log, kind, name and flags, as lists; all of
+one `value`, or `values` as a list."""
+
+
+def read_spans(
+    reader: store.RunReader,
+    processes: Sequence[str],
+    kinds: Sequence[str],
+    *,
+    valued: Sequence[str] | None = None,
+    condition: str = "true",
+    parameters: Sequence[object] = (),
+    within: tuple[int, int] | None = None,
+    node: str | None = None,
+) -> dict[str, SpanRows]:
+    """Read spans of some kinds by process; processes without any are omitted.
+
+    Args:
+        reader: the run.
+        processes: names.
+        kinds: of `schema.tables.spans.SPAN_KINDS`.
+        valued: kinds whose values are read, None for all; values of the others are 0. Leave out
+            kinds whose values are identities: they cost as much as all other columns.
+        condition, parameters: SQL condition and the values of its question marks.
+        within: see `RunReader.sql`.
+        node: the node of the processes, so that files of others are skipped; None for several.
+    """
+    if not processes:
+        return {}
+    groups, values = "process, log, kind, name, flags", "list(value) AS values"
+    if valued is not None:
+        values = f"CAST(kind IN ({_listed(valued)}) AS BIGINT) * value AS value"
+        groups += ", 6"
+    columns = reader.sql(
+        # Numbers alone come out of DuckDB row by row; a string per row would cost far more.
+        f"SELECT process, log, kind, name, flags, {values}, list(start_ns) AS start_ns, "  # noqa: S608 - quoted literals
+        "list(coalesce(end_ns, start_ns - 1)) AS end_ns FROM spans "
+        f"WHERE process IN ({_listed(processes)}) AND kind IN ({_listed(kinds)}) AND {condition} "
+        f"GROUP BY {groups}",
+        parameters,
+        within=within,
+        node=node,
+    )
+    process = columns["process"]
+    return {
+        name: {column: rows[process == name] for column, rows in columns.items()}
+        for name in processes
+        if (process == name).any()
+    }
+
+
+class EndedSpans(NamedTuple):
+    """Spans of one process and name that ended in a range of time, in no particular order."""
+
+    node: str
+    process: str
+    name: str
+    start_ns: intervals.Int
+    duration_ns: intervals.Int
+
+
+def read_ended_spans(
+    reader: store.RunReader, kind: str, period: Period, *, max_ns: int
+) -> list[EndedSpans]:
+    """Read the spans of one kind that ended in a range of time, by node, process and name.
+
+    Args:
+        reader: the run.
+        kind: of `schema.tables.spans.SPAN_KINDS`.
+        period: the range.
+        max_ns: spans that started earlier before the range are not found.
+    """
+    started = Period(period.start_ns - max_ns, period.end_ns)
+    rows = reader.sql(
+        "SELECT node, process, name, list(start_ns) AS start_ns, "  # noqa: S608 - only numbers are inserted
+        "list(end_ns - start_ns) AS duration_ns FROM spans "
+        f"WHERE kind = ? AND {started.condition('start_ns')} AND {period.condition('end_ns')} "
+        "GROUP BY node, process, name ORDER BY node, process, name",
+        (kind,),
+        within=started,
+    )
+    groups = [rows[column].tolist() for column in ("node", "process", "name")]
+    times = [
+        [np.asarray(values, dtype=np.int64) for values in rows[column]]
+        for column in ("start_ns", "duration_ns")
+    ]
+    return list(map(EndedSpans, *groups, *times))
+
+
+def find_processes(
+    reader: store.RunReader, kinds: Sequence[str], period: Period, *, flag: int | None = None
+) -> set[str]:
+    """Find the processes with spans of some kinds, and a flag, that start in a range of time."""
+    condition = "true" if flag is None else f"flags & {flag} != 0"
+    rows = reader.sql(
+        f"SELECT DISTINCT process FROM spans WHERE kind IN ({_listed(kinds)}) "  # noqa: S608 - quoted literals
+        f"AND {condition} AND {period.condition('start_ns')}",
+        within=period,
+    )
+    return set(rows["process"].tolist())
+
+
+def _listed(strings: Sequence[str]) -> str:
+    return ", ".join(map(store.literal, strings))
+
+
+def spans_of(rows: SpanRows | None) -> Spans:
+    """Build the spans of one process, empty for None. Unfinished spans end with the last one."""
+    if rows is None:
+        return _NONE
+    # DuckDB would carry the lists along while it sorts.
+    order = np.lexsort([rows[column] for column in ("flags", "name", "kind", "log")])
+    rows = {column: values[order] for column, values in rows.items()}
+    start, end = np.concatenate(rows["start_ns"]), np.concatenate(rows["end_ns"])
+    unfinished = end < start
+    end = np.where(unfinished, max(start.max(), end.max()), end) if unfinished.any() else end
+    order = intervals.nesting_order(start, end)
+    row = np.repeat(np.arange(len(rows["start_ns"])), list(map(len, rows["start_ns"])))[order]
+
+    def broadcast(values: Any) -> Any:
+        """Repeat the value of a row for its spans; a value of all spans takes no memory."""
+        values = np.asarray(values)
+        if (values == values[0]).all():
+            return np.broadcast_to(values[0], len(row))
+        return values.take(row)
+
+    kinds, kind = np.unique(rows["kind"].astype(str), return_inverse=True)
+    names, name = np.unique(rows["name"].astype(str), return_inverse=True)
+    values = np.concatenate(rows["values"])[order] if "values" in rows else broadcast(rows["value"])
+    return Spans(
+        kind=broadcast(kind.astype(np.int32)),
+        kinds=kinds.tolist(),
+        name=broadcast(name.astype(np.int32)),
+        names=names.tolist(),
+        thread=broadcast([int(log[:-1]) for log in rows["log"]]),
+        start=start[order],
+        end=end[order],
+        flags=broadcast(rows["flags"].astype(np.int64)),
+        value=values,
+        unfinished=unfinished[order]
+        if unfinished.any()
+        else broadcast(np.zeros(1, dtype=np.bool_)),
+    )
+
+
+def _empty(dtype: type) -> Any:
+    return np.empty(0, dtype=dtype)
+
+
+_NONE = Spans(
+    kind=_empty(np.int32),
+    kinds=[],
+    name=_empty(np.int32),
+    names=[],
+    thread=_empty(np.int64),
+    start=_empty(np.int64),
+    end=_empty(np.int64),
+    flags=_empty(np.int64),
+    value=_empty(np.int64),
+    unfinished=_empty(np.bool_),
+)
+
+
+def sampling_period_ns(process: schema.ProcessInfo) -> int | None:
+    """Return the period of the stack sampler of a process; None where unknown."""
+    periods = [sampler.period_ns for sampler in process.facts_of(schema.StackSamplerFact)]
+    return periods[0] if periods else None
+
+
+def read_stack_samples(
+    reader: store.RunReader, process: schema.ProcessInfo
+) -> analysis.StackSamples:
+    """Read the stack samples of one process."""
+    rows = reader.table(
+        "stacks",
+        columns=["t_ns", "stack", "user_line"],
+        condition="process = ?",
+        parameters=(process.process,),
+        order_by="t_ns",
+        encoded=("stack",),
+    )
+    return analysis.StackSamples(
+        t_ns=rows["t_ns"],
+        weight_ns=analysis.weigh_samples(rows["t_ns"], sampling_period_ns(process) or 0),
+        stack=rows["stack"].codes,
+        stacks=[value or "" for value in rows["stack"].values],
+        user_line=rows["user_line"],
+        sources={
+            (source.file, source.line): source.text
+            for source in process.facts_of(schema.SourceLineFact)
+        },
+        functions={
+            (function.file, function.name): frozenset(function.uses)
+            for function in process.facts_of(schema.FunctionFact)
+        },
+    )
+
+
+def find_stack_samples(
+    reader: store.RunReader, patterns: Sequence[str], period: Period
+) -> dict[str, intervals.Int]:
+    """Find the times of the samples in a range whose stack matches a pattern, by process.
+
+    A process that was sampled in the range is present even if no sample matches.
+
+    Args:
+        reader: the run.
+        patterns: of SQL's LIKE.
+        period: the range of time.
+    """
+    matches = " OR ".join("stack LIKE ?" for _ in patterns)
+    rows = reader.sql(
+        f"SELECT process, coalesce(list(t_ns) FILTER ({matches}), []) AS t_ns FROM stacks "  # noqa: S608 - only question marks and numbers are inserted
+        f"WHERE {period.condition('t_ns')} GROUP BY process",
+        patterns,
+        within=period,
+    )
+    return {
+        process: np.asarray(rows["t_ns"][row], dtype=np.int64)
+        for row, process in enumerate(rows["process"].tolist())
+    }
+
+
+_PROFILED = ("name", "start_ns", "duration_ns", "host_self_ns", "parent")
+
+
+def profile_window(
+    trace: Trace, spans: Spans, steps: Steps, windows: intervals.Intervals
+) -> ComputeProfile | None:
+    """Profile the compute phases of a process inside its windows; None without device work.
+
+    Args:
+        trace: trace of a window.
+        spans, steps: those of the process.
+        windows: when the windows were open.
+    """
+    kinds = [kind for kind, phase in PHASE_OF_KIND.items() if phase in COMPUTE_PHASES]
+    # The profiler starts and stops between steps, so a window holds whole phases.
+    inside = spans.take(intervals.contains(windows, spans.start))
+    phases = {PHASE_OF_KIND[kind]: inside.of(kind).intervals for kind in kinds}
+    loss = find_losses(spans, steps)
+    recorded = intervals.contains(windows, loss.start)
+    phases["loss"] = intervals.Intervals(loss.start[recorded], loss.end[recorded])
+    step_count = int(intervals.contains(windows, steps.end - 1).sum())
+    return profile_compute(
+        trace.columns("operators", _PROFILED),
+        trace.device_intervals(),
+        phases,
+        step_count=max(1, step_count),
+    )
+
+
+ValueT = TypeVar("ValueT", bound=Sized)
+
+
+class SizedCache(Generic[ValueT]):
+    """Values by key. The least recently used are dropped, and made again on demand.
+
+    Args:
+        max_size: limit of the sum of the lengths of the values.
+    """
+
+    def __init__(self, max_size: int) -> None:
+        self._max_size = max_size
+        self._values: OrderedDict[str, ValueT] = OrderedDict()
+        self._size = 0
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
+    def get(self, key: str, make: Callable[[], ValueT]) -> ValueT:
+        """Return the value of a key, made if it is not in the cache."""
+        if key in self._values:
+            self._values.move_to_end(key)
+            return self._values[key]
+        value = self._values[key] = make()
+        self._size += len(value)
+        while self._size > self._max_size and len(self._values) > 1:
+            _, dropped = self._values.popitem(last=False)
+            self._size -= len(dropped)
+        return value

@@ -1,0 +1,307 @@
+"""Communication of the traces of a run, measured where the traces are read.
+
+A trace of a hundred thousand events becomes a table of its totals, of its steps and of its calls of
+collectives, a few kilobytes, with which those of the other ranks are matched.
+
+Collective calls of the traces of several ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope import analysis, intervals
+from stepscope.run.model.clock import Period
+from stepscope.run.model.run import Run
+from stepscope.run.model.traces import CollectiveKernels, Trace, reading_ahead
+from stepscope.run.ranks.figures import RankPart, detach_ranks
+from stepscope.run.traces.device_work import CarryOver
+from stepscope.run.traces.steps import record_work
+
+_NUMBERS = (
+    "id",
+    "on_device",
+    "in_elements",
+    "out_elements",
+    "group_size",
+    "sequence",
+    "peer_source",
+    "peer_destination",
+)
+_WORDS = ("name", "dtype", "group", "group_description")
+_HOST = "name LIKE 'gloo:%' OR name LIKE 'mpi:%' OR name LIKE 'ucc:%'"
+
+
+CALL_COLUMNS = ("id", "operator", "name", *analysis.TIME_COLUMNS)
+"""Columns of `kernels` that `read_calls` needs."""
+
+
+def read_calls(
+    trace: Trace,
+    kernels: analysis.Columns,
+    communication: analysis.CommunicationDefinition = "wide",
+) -> TraceCalls:
+    """Read the collective calls of a trace.
+
+    Calls are kernels of collectives, or for a rank without any the calls of its host. Facts belong
+    to the kernel itself or to the operator that launched it.
+
+    Args:
+        trace: the trace.
+        kernels: `CALL_COLUMNS` of its kernels.
+        communication: definition of communication.
+    """
+    facts = trace.columns("collectives", (*_NUMBERS, *_WORDS))
+    rows = analysis.match_rows(kernels["name"], trace.collectives.predicate(communication))
+    return _join_facts(kernels, np.flatnonzero(rows), facts) if rows.any() else _read_host(trace)
+
+
+@dataclass(slots=True, kw_only=True)
+class TraceCalls:
+    """Collective calls of one trace; unknown values are None or -1."""
+
+    start: intervals.Int
+    end: intervals.Int
+    kind: list[str]
+    words: dict[str, list[str | None]]
+    numbers: dict[str, intervals.Int]
+
+
+def _join_facts(
+    kernels: analysis.Columns, rows: intervals.Int, facts: analysis.Columns
+) -> TraceCalls:
+    start, names = kernels["start_ns"][rows], kernels["name"]
+    is_kernel = facts["on_device"] == 1
+    fact_rows = _find_rows(facts["id"], is_kernel, kernels["id"][rows])
+    operator_rows = _find_rows(facts["id"], ~is_kernel, kernels["operator"][rows])
+    fact_rows = np.where(fact_rows >= 0, fact_rows, operator_rows)
+    words = {word: _words(facts, word, fact_rows) for word in _WORDS}
+    return TraceCalls(
+        start=start,
+        end=start + kernels["duration_ns"][rows],
+        kind=[
+            analysis.classify_collective(fact or names.values[code] or "")
+            for fact, code in zip(words["name"], names.codes[rows].tolist(), strict=True)
+        ],
+        words=words,
+        numbers={n: np.append(facts[n], -1)[fact_rows].astype(np.int64) for n in _NUMBERS},
+    )
+
+
+def _read_host(trace: Trace) -> TraceCalls:
+    """Read collectives of the host: annotations of the library, else its operators."""
+    columns = ("name", *analysis.TIME_COLUMNS)
+    marks = trace.columns("annotations", columns, condition=f"on_device = 0 AND ({_HOST})")
+    if len(marks["start_ns"]):
+        return _host_part(marks)
+    return _host_part(trace.columns("operators", columns, condition=_HOST))
+
+
+def _host_part(columns: analysis.Columns) -> TraceCalls:
+    count = len(columns["start_ns"])
+    names = columns["name"]
+    order = np.argsort(columns["start_ns"], kind="stable")
+    start = columns["start_ns"][order]
+    return TraceCalls(
+        start=start,
+        end=start + columns["duration_ns"][order],
+        kind=[
+            analysis.classify_collective(names.values[c] or "") for c in names.codes[order].tolist()
+        ],
+        words={word: [None] * count for word in _WORDS},
+        numbers={n: np.full(count, -1, dtype=np.int64) for n in _NUMBERS},
+    )
+
+
+def combine_calls(parts: Sequence[TraceCalls]) -> analysis.RankCalls:
+    """Combine the calls of one trace per rank; `calls.rank` is the index in `parts`."""
+
+    def joined(values: Sequence[intervals.Int]) -> intervals.Int:
+        return np.concatenate([*values, np.empty(0, dtype=np.int64)]).astype(np.int64)
+
+    numbers = {n: joined([part.numbers[n] for part in parts]) for n in _NUMBERS}
+    words = {w: [value for part in parts for value in part.words[w]] for w in _WORDS}
+    kind, kinds = _encode([name for part in parts for name in part.kind])
+    group, groups = _encode(words["group"])
+    dtype, dtypes = _encode(words["dtype"])
+    elements = np.maximum(numbers["in_elements"], numbers["out_elements"])
+    width = np.array(
+        [analysis.look_up_element_bytes(name) or -1 for name in dtypes] + [-1], dtype=np.int64
+    )[dtype]
+    source, target = numbers["peer_source"], numbers["peer_destination"]
+    numbered = source * (int(target.max(initial=0)) + 1) + target
+    calls = analysis.CollectiveCalls(
+        rank=np.repeat(np.arange(len(parts)), [len(part.start) for part in parts]),
+        start=joined([part.start for part in parts]),
+        end=joined([part.end for part in parts]),
+        kind=kind,
+        kinds=kinds,
+        group=group,
+        sequence=numbers["sequence"],
+        pair=np.where((source >= 0) & (target >= 0), numbered, -1),
+        size_bytes=np.where((width > 0) & (elements >= 0), elements * width, -1),
+    )
+    return analysis.RankCalls(
+        calls=calls,
+        group_names=[*groups, None],
+        descriptions=dict(zip(group.tolist(), words["group_description"], strict=True)),
+        group_size=numbers["group_size"],
+        dtype=dtype,
+        dtypes=dtypes,
+    )
+
+
+def _encode(values: Sequence[str | None]) -> tuple[intervals.Int, list[str]]:
+    """Encode values as indexes into the list of distinct values, -1 for None."""
+    indexes: dict[str, int] = {}
+    codes = [-1 if value is None else indexes.setdefault(value, len(indexes)) for value in values]
+    return np.array(codes, dtype=np.int64), list(indexes)
+
+
+def _find_rows(
+    ids: intervals.Int, candidates: NDArray[np.bool_], targets: intervals.Int
+) -> intervals.Int:
+    """Find the candidate rows with the target ids, -1 for none."""
+    rows = np.flatnonzero(candidates)
+    if not len(rows):
+        return np.full(len(targets), -1, dtype=np.int64)
+    order = rows[np.argsort(ids[rows], kind="stable")]
+    positions = np.minimum(np.searchsorted(ids[order], targets), len(order) - 1)
+    return np.where(ids[order][positions] == targets, order[positions], -1)
+
+
+def _words(columns: Mapping[str, Any], name: str, rows: intervals.Int) -> list[str | None]:
+    strings = columns[name]
+    values = [*strings.values, None]
+    return [values[code] for code in np.append(strings.codes, -1)[rows].tolist()]
+
+
+PART_EVENTS = 8_000_000
+"""Events that are read in one part of the run."""
+READ_EVENTS = 1_000_000
+"""Events of a part that are in memory at a time, unless one trace has more."""
+TABLES = ("kernels", "copies", "operators", "annotations", "runtime_calls", "collectives", "spans")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceCommunication:
+    """Computation and communication of one trace, in nanoseconds."""
+
+    on_host: bool
+    """True without devices: operators stand for kernels."""
+    extent: tuple[int, int] | None
+    """First start and last end of the work, clipped to the selected range; None if empty."""
+    total: dict[str, int]
+    """Times of the extent, by the fields of `RangeTimes`."""
+    steps: analysis.TraceSteps
+    step_times: analysis.RangeTimes
+    calls: TraceCalls
+    """Calls of collectives, also outside the selected range."""
+
+
+class MeasuredTrace(NamedTuple):
+    """A trace of a run, with its communication."""
+
+    trace: Trace
+    communication: TraceCommunication
+
+
+class TracePart(NamedTuple):
+    """Traces of a run or of a range of it, with the ranks that recorded them."""
+
+    period: Period
+    traces: list[Trace]
+    ranks: RankPart
+    """Ranks of the whole run."""
+    launched: frozenset[str] | None
+    """Names of the kernels that operators of collectives launched; None if they do not count."""
+
+    def attach(self, run: Run) -> tuple[Run, list[Trace]]:
+        """Return the run or its range, and the traces as those of the run.
+
+        Args:
+            run: the whole run.
+        """
+        self.ranks.attach(run)
+        collectives = CollectiveKernels(run.reader, self.launched)
+        traces = [trace.attach(run.reader, collectives) for trace in self.traces]
+        return run if run.period == self.period else run.between(*self.period), traces
+
+
+def measure_traces(
+    run: Run, carry_over: CarryOver, communication: analysis.CommunicationDefinition = "wide"
+) -> list[MeasuredTrace]:
+    """Measure the communication of every trace, by the engine of the run.
+
+    Args:
+        run: the run.
+        carry_over, communication: as of `device_work_of`.
+
+    Raises:
+        StepscopeError: the engine has failed.
+    """
+    traces, whole_run = run.traces, run.whole_run
+    if not traces:
+        return []
+    launched = traces[0].collectives.launched_by_collectives if communication == "wide" else None
+    parts = []
+    for part in _split_by_events(traces):
+        processes = {trace.process for trace in part}
+        ranks = [rank for rank in whole_run.all_ranks if rank.process.process in processes]
+        parts.append(TracePart(run.period, part, detach_ranks(whole_run, ranks), launched))
+    function = partial(_measure_part, carry_over=carry_over, communication=communication)
+    measured = run.engine.map(whole_run, function, parts, tables=TABLES)
+    return [
+        MeasuredTrace(trace, table)
+        for trace, table in zip(traces, (t for part in measured for t in part), strict=True)
+    ]
+
+
+def _split_by_events(traces: Sequence[Trace]) -> list[list[Trace]]:
+    """Split traces into parts of consecutive ones with a limited number of events."""
+    parts: list[list[Trace]] = []
+    event_count = 0
+    for trace in traces:
+        if not parts or event_count + trace.event_count > PART_EVENTS:
+            parts.append([])
+            event_count = 0
+        parts[-1].append(trace)
+        event_count += trace.event_count
+    return parts
+
+
+def _measure_part(
+    run: Run,
+    part: TracePart,
+    *,
+    carry_over: CarryOver,
+    communication: analysis.CommunicationDefinition,
+) -> list[TraceCommunication]:
+    selected, traces = part.attach(run)
+    return [
+        _measure_trace(selected, trace, carry_over, communication)
+        for trace in reading_ahead(traces, READ_EVENTS)
+    ]
+
+
+def _measure_trace(
+    run: Run, trace: Trace, carry_over: CarryOver, communication: analysis.CommunicationDefinition
+) -> TraceCommunication:
+    kernels = trace.whole.columns(
+        "kernels", tuple(dict.fromkeys((*analysis.KERNEL_COLUMNS, *CALL_COLUMNS)))
+    )
+    recorded = record_work(run, trace, carry_over, communication, kernels)
+    return TraceCommunication(
+        on_host=recorded.on_host,
+        extent=recorded.extent,
+        total=analysis.break_down_range(*(recorded.extent or (0, 0)), recorded.work),
+        steps=recorded.steps,
+        step_times=analysis.break_down_ranges(recorded.steps.extent, recorded.work),
+        calls=read_calls(trace.whole, kernels, communication),
+    )

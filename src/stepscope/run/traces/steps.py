@@ -1,0 +1,323 @@
+"""Steps of a trace and host activity, for every view that divides time by steps.
+
+Fetches of batches in one trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from stepscope import analysis, intervals
+from stepscope.run.model.run import Run
+from stepscope.run.model.traces import Trace, reading_ahead
+from stepscope.run.traces.device_work import CarryOver, calls_of, device_work_of, host_work_of
+
+_STEPS = "name LIKE 'ProfilerStep#%'"
+_RANGES = " OR ".join(
+    f"name LIKE '{start}%'"
+    for start in ("Optimizer.step#", "##", "[pl]", "DistributedDataPar", "enumerate(Data")
+)
+"""Ranges that older profilers wrote as operators."""
+_NAMED = " OR ".join(
+    f"name LIKE '{start}%'"
+    for start in ("ProfilerStep#", "enumerate(Data", "gloo:", "mpi:", "ucc:")
+)
+"""Operators selected by name: older profilers wrote annotations as operators."""
+
+
+StepSource = Literal["named", "job", "optimizer", "ranges", "whole"]
+"""Source of the steps of a trace: ranges named as steps, the steps that were recorded meanwhile,
+ends of optimizer steps, starts of a range that repeats, or none, so that one step is all of it."""
+
+
+class MarkedSteps(NamedTuple):
+    """Steps as marked by the host."""
+
+    steps: analysis.HostSteps
+    source: StepSource
+    range_name: str = ""
+    """Name of the ranges that they come from, where it is not that of a step."""
+
+    @property
+    def marked(self) -> bool:
+        """False for a trace without steps: one step covers all of it."""
+        return self.source != "whole"
+
+
+def marked_steps(run: Run, trace: Trace) -> MarkedSteps:
+    """Find the steps of one trace: its named steps, or the steps recorded meanwhile, or else those
+    that its ranges show."""
+    steps = named_steps(trace)
+    if steps is not None:
+        return MarkedSteps(steps, "named")
+    watched = run.steps_in(trace)
+    if watched.numbers:
+        names = [str(number) for number in watched.numbers]
+        return MarkedSteps(analysis.HostSteps(names=names, extent=watched.extent), "job")
+    return _make_whole_step(trace) if run.rank_of(trace) is not None else _find_ranges(trace)
+
+
+def find_marked_steps(trace: Trace) -> MarkedSteps:
+    """Find the steps of one trace from its own events: its named steps; else, unless it is a window
+    of a watched job, those that its ranges show."""
+    steps = named_steps(trace)
+    if steps is not None:
+        return MarkedSteps(steps, "named")
+    return _make_whole_step(trace) if trace.process is not None else _find_ranges(trace)
+
+
+def _find_ranges(trace: Trace) -> MarkedSteps:
+    """Find the steps between the ends of optimizer steps, or between the starts of another range
+    that repeats; without any, one step covers the trace."""
+    ranges = _read_ranges(trace)
+    optimizer = analysis.find_optimizer_steps(ranges)
+    if optimizer is not None:
+        return MarkedSteps(optimizer.steps, "optimizer", optimizer.name)
+    repeated = analysis.find_repeated_steps(ranges)
+    if repeated is not None:
+        return MarkedSteps(repeated.steps, "ranges", repeated.name)
+    return _make_whole_step(trace)
+
+
+def _make_whole_step(trace: Trace) -> MarkedSteps:
+    """Make one step from the first host event to the last."""
+    tables = ("operators", "python_functions")
+    host = _concatenate(
+        [analysis.make_intervals(trace.columns(table, analysis.TIME_COLUMNS)) for table in tables]
+    )
+    if not len(host.start):
+        return MarkedSteps(analysis.make_single_step(*trace.extent), "whole")
+    return MarkedSteps(
+        analysis.make_single_step(int(host.start.min()), int(host.end.max())), "whole"
+    )
+
+
+def _read_ranges(trace: Trace) -> list[analysis.NamedRange]:
+    """Read the ranges of frameworks and of the script on the host, by start."""
+    columns = ("name", "track", *analysis.TIME_COLUMNS)
+    marks = [read_marks(trace), trace.columns("operators", columns, condition=_RANGES)]
+    rows = [
+        analysis.NamedRange(part["name"].values[code], track, start, start + duration)
+        for part in marks
+        for code, track, start, duration in zip(
+            part["name"].codes.tolist(), *(part[name].tolist() for name in columns[1:]), strict=True
+        )
+    ]
+    return sorted(rows, key=lambda row: (row.start, -row.end))
+
+
+def named_steps(trace: Trace) -> analysis.HostSteps | None:
+    """Find the named steps of a trace; None without any."""
+    columns = ("name", *analysis.TIME_COLUMNS)
+    rows = trace.columns("annotations", columns, condition=f"on_device = 0 AND {_STEPS}")
+    if not len(rows["start_ns"]):  # older versions of PyTorch write them as operators
+        rows = trace.columns("operators", columns, condition=_STEPS)
+    names = [rows["name"].values[code] for code in rows["name"].codes.tolist()]
+    return analysis.find_host_steps(names, *analysis.make_intervals(rows))
+
+
+def read_marks(trace: Trace) -> analysis.Columns:
+    """Read name, track, start and duration of the annotations on the host."""
+    return trace.columns(
+        "annotations", ("name", "track", *analysis.TIME_COLUMNS), condition="on_device = 0"
+    )
+
+
+def host_categories(
+    trace: Trace, calls: analysis.RuntimeCalls, marks: analysis.Columns
+) -> dict[str, intervals.Intervals]:
+    """Find when the host was in each category of a step that is not device work.
+
+    Args:
+        trace: a trace.
+        calls: its runtime calls.
+        marks: `read_marks` of it.
+    """
+    marked = [marks, trace.columns("operators", ("name", *analysis.TIME_COLUMNS), condition=_NAMED)]
+    unnamed_columns = [
+        trace.columns("operators", analysis.TIME_COLUMNS, condition=f"NOT ({_NAMED})"),
+        trace.columns("python_functions", analysis.TIME_COLUMNS),
+    ]
+    plain_intervals = [select_named(one, _is_plain) for one in marked]
+    return {
+        "runtime": intervals.Intervals(calls.start, calls.end),
+        "data_loader": _concatenate([select_named(one, analysis.is_data_loader) for one in marked]),
+        "communication": _concatenate(
+            [select_named(one, analysis.is_host_communication) for one in marked]
+        ),
+        "cpu_exec": _concatenate(
+            [*plain_intervals, *map(analysis.make_intervals, unnamed_columns)]
+        ),
+    }
+
+
+def _is_plain(name: str) -> bool:
+    return not (
+        analysis.is_step(name)
+        or analysis.is_data_loader(name)
+        or analysis.is_host_communication(name)
+    )
+
+
+def select_named(columns: analysis.Columns, test: Callable[[str], bool]) -> intervals.Intervals:
+    """Select the intervals of the rows whose name satisfies a test."""
+    return analysis.make_intervals(columns, analysis.match_rows(columns["name"], test))
+
+
+def _concatenate(parts: list[intervals.Intervals]) -> intervals.Intervals:
+    return intervals.Intervals(
+        np.concatenate([part.start for part in parts]), np.concatenate([part.end for part in parts])
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedWork:
+    """Work and steps of one trace."""
+
+    trace: Trace
+    work: analysis.DeviceWork
+    """All device work, also outside the selected range."""
+    on_host: bool
+    """True without devices: operators stand for kernels."""
+    steps: analysis.TraceSteps
+    source: StepSource
+
+    @property
+    def marked(self) -> bool:
+        """False for a trace without steps: one step covers all of it."""
+        return self.source != "whole"
+
+    @property
+    def extent(self) -> tuple[int, int] | None:
+        """First start and last end of the work, clipped to the selected range; None if empty."""
+        extent = self.work.extent
+        if extent is None or self.trace.within is None:
+            return extent
+        start, end = max(extent[0], self.trace.within[0]), min(extent[1], self.trace.within[1])
+        return (start, end) if start <= end else None
+
+
+def recorded_work(
+    run: Run, carry_over: CarryOver, communication: analysis.CommunicationDefinition = "wide"
+) -> list[RecordedWork]:
+    """Read work and steps of every trace; arguments are those of `device_work_of`."""
+    return [
+        record_work(run, trace, carry_over, communication) for trace in reading_ahead(run.traces)
+    ]
+
+
+class WithSteps(Protocol):
+    """Anything with the steps of one trace."""
+
+    @property
+    def steps(self) -> analysis.TraceSteps:
+        """The steps."""
+
+    @property
+    def marked(self) -> bool:
+        """False for a trace without steps."""
+
+
+def join_step_durations(recorded: Sequence[WithSteps]) -> intervals.Int:
+    """Join the durations of the marked steps of several traces, in nanoseconds."""
+    durations = [part.steps.wall_ns for part in recorded if part.marked]
+    return np.concatenate([*durations, np.empty(0, dtype=np.int64)])
+
+
+def record_work(
+    run: Run,
+    trace: Trace,
+    carry_over: CarryOver,
+    communication: analysis.CommunicationDefinition,
+    kernels: analysis.Columns | None = None,
+) -> RecordedWork:
+    """Read work and steps of one trace; see `recorded_work` and `device_work_of`."""
+    work = device_work_of(trace.whole, carry_over, communication, kernels)
+    on_host = not len(work)
+    marked = marked_steps(run, trace)
+    return RecordedWork(
+        trace=trace,
+        work=host_work_of(trace.whole) if on_host else work,
+        on_host=on_host,
+        steps=analysis.find_trace_steps(marked.steps, work, calls_of(trace.whole)),
+        source=marked.source,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedFetches:
+    """Fetches of batches in one trace, by the training thread; arrays have one entry per fetch."""
+
+    start_ns: intervals.Int
+    duration_ns: intervals.Int
+    has_workers: bool
+    """True if DataLoader workers prepare the batches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetches:
+    """Fetches of batches by the training thread."""
+
+    has_workers: bool
+    """True if workers prepare the batches."""
+    ns_per_step: float
+    count_per_step: float
+
+
+def measure_fetches(trace: Trace, steps: analysis.TraceSteps) -> Fetches | None:
+    """Measure the fetches inside the steps; None without any."""
+    fetches = read_fetches(trace)
+    inside = intervals.contains(intervals.union(steps.extent), fetches.start_ns)
+    if not inside.any():
+        return None
+    return Fetches(
+        has_workers=fetches.has_workers,
+        ns_per_step=float(fetches.duration_ns[inside].sum()) / len(steps.names),
+        count_per_step=int(inside.sum()) / len(steps.names),
+    )
+
+
+def read_fetches(trace: Trace) -> TracedFetches:
+    """Read the fetches of batches in a trace; of nested fetches the outermost."""
+    ranges = [
+        read_marks(trace),
+        trace.columns("operators", ("name", "track", *analysis.TIME_COLUMNS)),
+    ]
+    fetches = find_fetches(ranges)
+    return TracedFetches(
+        start_ns=fetches.start,
+        duration_ns=fetches.end - fetches.start,
+        has_workers=any(
+            bool(analysis.match_rows(part["name"], _has_workers).any()) for part in ranges
+        ),
+    )
+
+
+def _has_workers(name: str) -> bool:
+    return "MultiProcessing" in name
+
+
+def find_fetches(ranges: Sequence[analysis.Columns]) -> intervals.Intervals:
+    """Find the fetches of batches by the training thread: the one with the steps and optimizer
+    steps, where these are marked. Other threads may fetch ahead.
+
+    Args:
+        ranges: operators and annotations of the host, with `name`, `track` and times.
+    """
+    tracks = [part["track"][analysis.match_rows(part["name"], _is_of_training)] for part in ranges]
+    training = np.unique(np.concatenate(tracks))
+    fetches = []
+    for part in ranges:
+        rows = analysis.match_rows(part["name"], analysis.is_data_loader)
+        if len(training):
+            rows &= np.isin(part["track"], training)
+        fetches.append(analysis.make_intervals(part, rows))
+    return intervals.unite(intervals.EMPTY, *fetches)
+
+
+def _is_of_training(name: str) -> bool:
+    return analysis.is_step(name) or name.startswith("Optimizer.")

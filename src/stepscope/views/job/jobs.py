@@ -1,0 +1,317 @@
+"""List of jobs: the facts of each run, and its verdict in a few words.
+
+A row is made of small documents. Figures that take longer, such as the verdict, are a `JobSummary`,
+which is computed separately and passed in once it is available.
+
+`recordings`: traces of a run, to choose from.
+
+A range of time does not restrict the list: a choice must not vanish because of a range selected
+elsewhere. A view of a trace outside the range explains that itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal
+
+import msgspec
+
+from stepscope import cost, diagnosis, rule_feed, schema, store
+from stepscope.run import Run, is_lost, job_state, machine_count
+from stepscope.views.options import DEFAULTS, ViewOptions
+from stepscope.views.trace_data import explain_no_traces
+
+MAX_COMMAND_LENGTH = 1000
+JobListStatus = Literal[
+    "InProgress", "Stopping", "Completed", "Failed", "Stopped", "Unknown", "Imported"
+]
+SHORT_VERDICTS: dict[diagnosis.Suspect, str] = {
+    "data_pipeline": "waits for data",
+    "model": "mostly model compute",
+    "communication": "waits for ranks",
+    "framework_overhead": "framework overhead",
+    "healthy": "no bottleneck found",
+    "insufficient_evidence": "not enough evidence",
+}
+
+
+class JobVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Verdict of a job in short."""
+
+    suspect: diagnosis.Suspect
+    words: str
+    """Verdict in at most three words."""
+    cause: str
+    share_ratio: float
+    share_of: str
+    confidence_ratio: float
+    headline: str
+
+
+class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of a job that need the tables of its run."""
+
+    verdict: JobVerdict
+    rank_count: int
+    """Ranks with training steps, or with traces."""
+    gpu_count: int
+    """Devices with work in traces."""
+    recorded_ns: int | None
+    """Time from the start of the first trace to the end of the last; null without traces."""
+    size_bytes: int
+    finished: bool
+    """True if the run is complete."""
+
+
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One run."""
+
+    id: Annotated[str, schema.field_label("run")]
+    """Path of the run below the served directory."""
+    name: str
+    status: JobListStatus
+    """Status over all nodes; `Imported` if no job was watched."""
+    monitor_lost: bool
+    """True if the job was in progress at its last heartbeat but has been silent since."""
+    reason: str | None
+    """Reason for the status, if it needs one."""
+    created_ms: Annotated[float, schema.field_label("created", unit="epoch_ms")]
+    """Milliseconds since 1970."""
+    duration_ns: int | None
+    """Duration of the job so far, or of the traces of an imported run. Null if unknown."""
+    rank_count: int | None
+    gpu_count: int | None
+    gpu_names: Annotated[list[str], schema.field_label("GPU models")]
+    node_count: int | None
+    """Null if unknown: most imported traces do not name their node."""
+    verdict: JobVerdict | None
+    """Null until it has been computed."""
+    cost_usd: float | None
+    """Machines x price x duration, rounded to the cent."""
+    price_said: str | None
+    """Origin and date of the price of a machine."""
+    why_no_cost: str | None
+    command: str
+    working_directory: str
+    size_bytes: Annotated[int | None, schema.field_label(display="file_size")]
+    problem: str | None
+    """Reason why the run or its verdict is not available."""
+
+
+class TraceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One trace file that is in no run yet."""
+
+    id: Annotated[str, schema.field_label("trace")]
+    """Path of the file below the served directory."""
+    worker: str | None
+    """Worker in the name of the file, as torch.profiler's `tensorboard_trace_handler` writes it."""
+    rank: int | None
+    """Rank in the name of the file; null if there is none."""
+    changed_ms: Annotated[float, schema.field_label("written", unit="epoch_ms")]
+    """Milliseconds since 1970."""
+    size_bytes: Annotated[int, schema.field_label(display="file_size")]
+
+
+class Jobs(msgspec.Struct, frozen=True, kw_only=True):
+    """Payload of the list of jobs, newest run first."""
+
+    root: str
+    """Served directory."""
+    jobs: list[JobRow]
+    pending_count: Annotated[int, schema.field_label("pending runs")]
+    """Runs whose verdict is still being computed."""
+    traces: list[TraceRow]
+    """Trace files that are in no run yet, newest first."""
+    why_not_import: str | None
+    """Reason why the page can import no traces, as a sentence."""
+    notes: list[str]
+
+
+def make_job_row(reader: store.RunReader, run_id: str, summary: JobSummary | None = None) -> JobRow:
+    """Make the row of a run without opening its tables.
+
+    Args:
+        reader: the run.
+        run_id: id of the row.
+        summary: figures from the tables, if they have been computed.
+    """
+    info = reader.info
+    statuses, nodes = list(reader.statuses().values()), list(reader.nodes().values())
+    state = job_state(statuses)
+    duration_ns = _measure_duration(statuses)
+    if duration_ns is None and summary is not None:
+        duration_ns = summary.recorded_ns
+    count = machine_count(reader)
+    priced = cost.price_job(info, nodes, instance_count=count, duration_ns=duration_ns or 0)
+    reason = priced if isinstance(priced, str) else None
+    return JobRow(
+        id=run_id,
+        name=info.run_id,
+        status="Imported" if state is None else state.value,
+        monitor_lost=any(is_lost(status) for status in statuses),
+        reason=next((status.reason for status in statuses if status.reason is not None), None),
+        created_ms=info.created_ns / 1e6,
+        duration_ns=duration_ns,
+        rank_count=_count_ranks(reader, summary),
+        gpu_count=_count_gpus(nodes, summary),
+        gpu_names=sorted({str(gpu.get("name", "GPU")) for node in nodes for gpu in node.gpus}),
+        node_count=count or None,
+        verdict=None if summary is None else summary.verdict,
+        cost_usd=None if isinstance(priced, str) or duration_ns is None else priced.job_usd,
+        price_said=None if isinstance(priced, str) else priced.price.used.origin,
+        why_no_cost=reason,
+        command=" ".join(info.command)[:MAX_COMMAND_LENGTH],
+        working_directory=info.working_directory,
+        size_bytes=None if summary is None else summary.size_bytes,
+        problem=None,
+    )
+
+
+def make_unopened_row(run_id: str, problem: str) -> JobRow:
+    """Make the row of a run that cannot be opened."""
+    return JobRow(
+        id=run_id,
+        name=run_id,
+        status="Imported",
+        monitor_lost=False,
+        reason=None,
+        created_ms=0.0,
+        duration_ns=None,
+        rank_count=None,
+        gpu_count=None,
+        gpu_names=[],
+        node_count=None,
+        verdict=None,
+        cost_usd=None,
+        price_said=None,
+        why_no_cost=None,
+        command="",
+        working_directory="",
+        size_bytes=None,
+        problem=problem,
+    )
+
+
+def make_trace_row(trace_id: str, source: schema.SourceFile) -> TraceRow:
+    """Make the row of a trace file by its path and state."""
+    name = trace_id.rpartition("/")[2]
+    parts = schema.parse_trace_name(name)
+    written_ns = parts.written_ns if parts is not None else None
+    return TraceRow(
+        id=trace_id,
+        worker=parts.worker if parts is not None else None,
+        rank=schema.rank_in_name(name),
+        changed_ms=(source.changed_ns if written_ns is None else written_ns) / 1e6,
+        size_bytes=source.size_bytes,
+    )
+
+
+def list_jobs(
+    root: str,
+    rows: Iterable[JobRow],
+    notes: Iterable[str] = (),
+    *,
+    traces: Iterable[TraceRow] = (),
+    why_not_import: str | None = None,
+) -> Jobs:
+    """Sort rows into the list of jobs, and traces into that of traces."""
+    ordered = sorted(rows, key=lambda row: (-row.created_ms, row.id))
+    return Jobs(
+        root=root,
+        jobs=ordered,
+        pending_count=sum(row.verdict is None and row.problem is None for row in ordered),
+        traces=sorted(traces, key=lambda trace: (-trace.changed_ms, trace.id)),
+        why_not_import=why_not_import,
+        notes=list(notes),
+    )
+
+
+def summarize_job(run: Run, size_bytes: int) -> JobSummary:
+    """Compute the figures of a job that need the tables of its run."""
+    verdict = diagnosis.diagnose(run)
+    clock = run.clock
+    return JobSummary(
+        verdict=JobVerdict(
+            suspect=verdict.suspect,
+            words=SHORT_VERDICTS[verdict.suspect],
+            cause=verdict.cause,
+            share_ratio=verdict.share_ratio,
+            share_of=verdict.share_of,
+            confidence_ratio=verdict.confidence_ratio,
+            headline=verdict.headline,
+        ),
+        rank_count=len(run.ranks) or len({(t.rank, t.process) for t in run.traces}),
+        gpu_count=_count_devices_with_work(run),
+        recorded_ns=clock.end_ns - clock.origin_ns if run.traces else None,
+        size_bytes=size_bytes,
+        finished=rule_feed.progress_of(run.reader) == "ended",
+    )
+
+
+def _measure_duration(statuses: list[schema.JobStatus]) -> int | None:
+    if not statuses:
+        return None
+    ends_ns = [status.end_ns for status in statuses if status.end_ns is not None]
+    if len(ends_ns) < len(statuses):
+        return None
+    return max(ends_ns) - min(status.started_ns for status in statuses)
+
+
+def _count_ranks(reader: store.RunReader, summary: JobSummary | None) -> int | None:
+    if summary is not None and summary.rank_count:
+        return summary.rank_count
+    ranks = {p.rank for p in reader.processes() if p.role == "main"} - {None}
+    return len(ranks) or None
+
+
+def _count_gpus(nodes: list[schema.NodeInfo], summary: JobSummary | None) -> int | None:
+    if nodes:
+        return sum(len(node.gpus) for node in nodes)
+    return None if summary is None else summary.gpu_count
+
+
+def _count_devices_with_work(run: Run) -> int:
+    """Count the pairs of a rank and a device with kernels in its traces."""
+    rank_of: Mapping[int, object] = {t.trace: (t.rank, t.process) for t in run.traces}
+    rows = run.reader.sql("SELECT DISTINCT trace, device FROM kernels")
+    pairs = zip(rows["trace"].tolist(), rows["device"].tolist(), strict=True)
+    return len({(rank_of.get(trace), device) for trace, device in pairs})
+
+
+class RecordingName(msgspec.Struct, frozen=True, kw_only=True):
+    """One trace of the framework's profiler."""
+
+    trace: str
+    """Name for `--trace`."""
+    rank: int | None
+    event_count: int
+    duration_ns: int
+    """Time from the start of its first event to the end of its last."""
+    first_step: Annotated[int | None, schema.field_label(display="identifier")]
+    """First step of its window; null for an imported file."""
+
+
+class RecordingsView(schema.Payload, frozen=True, kw_only=True):
+    """Payload of `recordings`."""
+
+    recordings: list[RecordingName]
+    """Traces by rank."""
+    missing: str | None
+
+
+def show_recordings(run: Run, _options: ViewOptions = DEFAULTS) -> RecordingsView:
+    """Show the traces of a run."""
+    traces = run.traces
+    return RecordingsView(
+        recordings=[
+            RecordingName(
+                trace=trace.name,
+                rank=trace.rank,
+                event_count=trace.event_count,
+                duration_ns=trace.end_ns - trace.start_ns,
+                first_step=None if trace.window_facts is None else trace.window_facts.first_step,
+            )
+            for trace in traces
+        ],
+        missing=explain_no_traces(run, traces),
+    )

@@ -1,0 +1,27 @@
+from .blocks import (
+    BarChart as BarChart,
+    Block as Block,
+    Boxes as Boxes,
+    Cell as Cell,
+    Chart as Chart,
+    Check as Check,
+    Column as Column,
+    Curves as Curves,
+    Heatmap as Heatmap,
+    Histogram as Histogram,
+    Lines as Lines,
+    Listing as Listing,
+    Matrix as Matrix,
+    Pie as Pie,
+    Section as Section,
+    Table as Table,
+    Text as Text,
+)
+from .report import (
+    Report as Report,
+    ReportFacts as ReportFacts,
+    choose_report_rules as choose_report_rules,
+    make_both_reports as make_both_reports,
+    make_report as make_report,
+    make_report_facts as make_report_facts,
+)

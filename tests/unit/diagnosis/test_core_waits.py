@@ -1,0 +1,280 @@
+"""Time without a core: contention with workers, and recorded delays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stepscope.diagnosis import diagnose
+from stepscope.diagnosis.shares.cpu_contention import compute_worker_share, measure_core_waits
+from stepscope.diagnosis.shares.shares import (
+    build_phase_matrix,
+    compute_shares,
+    measure_phase_split,
+)
+from stepscope.diagnosis.verdict import CORE_SHARE, STEP_SHARE
+from stepscope.run import Run
+from stepscope.testing import RunBuilder
+
+WAIT, BUSY = 10, 90
+WITHOUT_CORE = 0.36
+
+
+def record_contention(
+    path: Path,
+    *,
+    outside: float = 0.0,
+    worker: float = 0.9,
+    job: float = 0.0,
+    workers: int = 1,
+    stolen: float = 0.0,
+) -> Run:
+    """A tenth of the step is batch handover; for 36% of it the thread has no core."""
+    run = RunBuilder(path)
+    rank = run.rank(workers=workers)
+    rank.draw(f"wait=1 {WAIT} | forward 40 | backward 40 | optimizer {BUSY - 80}", 60)
+    pid = str(rank.info.pid)
+    if workers:
+        rank.workers[0].draw("fetch 95 | do 5", 60)
+        run.metric("process_cpu_cores", worker, device=str(rank.workers[0].info.pid))
+    run.metric("process_runqueue_ratio", WITHOUT_CORE, device=pid)
+    run.metric("process_cpu_cores", 0.8, device=pid)
+    run.metric("job_cpu_cores", 0.8 + worker + job)
+    run.metric("outside_cpu_cores", outside + stolen).metric("stolen_cpu_cores", stolen)
+    return run.open()
+
+
+def test_contention_by_workers_counts_for_the_data_pipeline(tmp_path: Path) -> None:
+    run = record_contention(tmp_path)
+    verdict = diagnose(run)
+    # Handover and everything outside the waiting need a core. The worker is busy for 95% of the
+    # time, so half of the waiting is for unfinished batches.
+    blocked = WAIT - 0.05 * (WAIT + BUSY)
+    without_core = WITHOUT_CORE * (WAIT + BUSY) / (WAIT + BUSY - blocked)
+    expected = (WAIT + BUSY * without_core) / (WAIT + BUSY)
+    assert verdict.suspect == "data_pipeline"
+    assert verdict.share_ratio == pytest.approx(expected, abs=0.01)
+    assert any("because the workers had the cores" in e.text for e in verdict.evidence)
+    shares = compute_shares(build_phase_matrix(run.ranks), measure_phase_split(run.ranks))
+    assert sum(shares.suspects.values()) == pytest.approx(1)
+    assert sum(shares.phases.values()) + shares.worker_contention == pytest.approx(1)
+    busy_ratio = BUSY / (WAIT + BUSY)
+    remaining = 1 - shares.worker_contention / busy_ratio
+    assert shares.phases["forward"] == pytest.approx(0.4 * remaining)
+
+
+@pytest.mark.parametrize(
+    ("case", "share"),
+    [
+        ({}, 1.0),
+        ({"outside": 0.6}, 0.9 / 1.5),  # processes outside the job compete too
+        ({"job": 0.9}, 0.5),  # another process of the job uses as many cores
+        ({"worker": 0.0}, 0.0),
+        # 0.34 cores were stolen from 1.7 running ones, a fifth: of 0.8 cores that is 0.16.
+        ({"stolen": 0.34}, WITHOUT_CORE / (WITHOUT_CORE + 0.16)),
+        ({"workers": 0}, 0.0),
+    ],
+)
+def test_contention_is_shared_by_cores_used(
+    tmp_path: Path, case: dict[str, float], share: float
+) -> None:
+    run = record_contention(tmp_path, **case)
+    assert compute_worker_share(run) == pytest.approx(share)
+    assert (measure_core_waits(run.ranks).outside_data_wait > 0) == (share > 0)
+
+
+@pytest.mark.parametrize("without_core", [0.0, 0.05, 0.2])
+@pytest.mark.parametrize(("usual", "late"), [(2, 32), (12, 12)])
+def test_ready_batches_delayed_by_other_processes(
+    tmp_path: Path, usual: int, late: int, without_core: float
+) -> None:
+    """Two of three batches are handed over in `usual` ms, the third in `late` ms, beside 100 ms of
+    compute. Irregular handover time counts as time without a core, as far as any was measured; the
+    workers use a third of the competing cores and cause a third of it."""
+    builder = RunBuilder(tmp_path)
+    rank = builder.rank(workers=1)
+    for _ in range(60):
+        for wait in (usual, usual, late):
+            rank.draw(f"wait=1 {wait} | forward 50 | backward 50 | optimizer 1")
+    rank.workers[0].draw("fetch 10 | do 90", 180)
+    builder.metric("process_runqueue_ratio", without_core, device=str(rank.info.pid))
+    builder.metric("process_cpu_cores", 1, device=str(rank.info.pid))
+    builder.metric("process_cpu_cores", 0.3, device=str(rank.workers[0].info.pid))
+    builder.metric("job_cpu_cores", 1.3).metric("outside_cpu_cores", 0.6)
+    run = builder.open()
+
+    waiting, busy = (2 * usual + late) / 3, 101
+    step, irregular = waiting + busy, (late - usual) / 3
+    runnable = without_core * step
+    receiving = min(runnable, waiting, max(irregular, runnable * waiting / step))
+    outside_data_wait = (runnable - receiving) / busy / 3
+    split = measure_phase_split(run.ranks)
+    core_waits = split.core_waits
+    assert core_waits.handover == pytest.approx(receiving / waiting / 3, rel=0.02)
+    assert core_waits.handover_others == pytest.approx(receiving / waiting * 2 / 3, rel=0.02)
+    assert core_waits.outside_data_wait == pytest.approx(outside_data_wait, rel=0.05, abs=1e-3)
+    shares = compute_shares(build_phase_matrix(run.ranks), split)
+    delayed = receiving * 2 / 3
+    assert shares.delayed_by_others == pytest.approx(delayed / step, rel=0.02)
+    expected = (waiting - delayed + outside_data_wait * busy) / step
+    assert shares.suspects["data_pipeline"] == pytest.approx(expected, rel=0.02)
+    assert sum(shares.suspects.values()) + shares.delayed_by_others == pytest.approx(1)
+    notes = [note for note in diagnose(run).notes if "a batch was ready" in note]
+    assert bool(notes) == (delayed / step >= 0.05)
+
+
+RunMaker = Callable[..., RunBuilder]
+MS = 1_000_000
+STEPS = 60
+MEASURED = 54
+"""Steps after the first tenth."""
+DECODE = "samples ( do:decode {0} )"
+
+
+def draw(
+    run: RunBuilder, step: str, delay_ms: float, *, outside: float = 1.5, workers: int | None = 0
+) -> None:
+    rank = run.rank(workers=workers).draw(step, STEPS)
+    rank.thread().draw(f"run_queue={round(delay_ms * MS)} 100", STEPS)
+    rank.fact("stack_sampler", period_ns=100 * MS, counts_delays=True)
+    run.metric("job_cpu_cores", 0.5).metric("outside_cpu_cores", outside)
+    run.metric("process_cpu_cores", 0.5, device=str(rank.info.pid))
+    run.metric("process_runqueue_ratio", delay_ms / 100, device=str(rank.info.pid))
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        # A thread wants no core while a worker still creates the batch.
+        ("wait=0 20 | forward 40 | backward 30 | optimizer 10", (0, 20, 15, 5)),
+        ("wait=1 20 | forward 40 | backward 30 | optimizer 10", (8, 16, 12, 4)),
+        ("wait=-1 20 | forward 40 | backward 30 | optimizer 10", (8, 16, 12, 4)),
+        ("wait=0 70 | forward 10 | backward 10 | optimizer 10", (28, 4, 4, 4)),
+    ],
+)
+def test_delays_belong_to_phases_that_want_a_core(
+    new_run: RunMaker, step: str, expected: tuple[int, ...]
+) -> None:
+    run = new_run()
+    draw(run, step, 40, workers=1)
+    delays = run.open().ranks[0].core_delays
+    phases = ("data_wait", "forward", "backward", "optimizer")
+    measured = [delays[phase] / MEASURED / MS for phase in phases]
+    assert measured == pytest.approx(expected)
+    assert delays["other"] == delays["h2d"] == 0
+
+
+def test_a_run_that_counted_no_delays_has_none(new_run: RunMaker) -> None:
+    run = new_run()
+    run.rank().draw("forward 50 | backward 40 | optimizer 10", STEPS)
+    assert run.open().ranks[0].core_delays is None
+
+
+@pytest.mark.parametrize("delay_ms", [0, 30, 60])
+def test_a_slow_decode_is_named_whatever_the_contention(new_run: RunMaker, delay_ms: int) -> None:
+    run = new_run(cores=2)
+    step = f"wait=-1 ( fetch 35 ( {DECODE.format(35)} ) ) | forward 30 | backward 30 | optimizer 5"
+    draw(run, step, delay_ms)
+    verdict = diagnose(run.open())
+    assert (verdict.suspect, verdict.cause) == ("data_pipeline", "slow_decode")
+    assert verdict.share_ratio == pytest.approx(0.35, abs=0.01)
+    assert verdict.mean_step_ns == pytest.approx(100 * MS)
+    assert verdict.phases["data_wait"] == pytest.approx(0.35)
+    beside = {cause.cause: cause.share_ratio for cause in verdict.also}
+    assert beside.get("cpu_contention", 0) == pytest.approx(delay_ms / 100, abs=0.01)
+    assert verdict.share_of == (CORE_SHARE if delay_ms else STEP_SHARE)
+    assert any("time without a core" in note for note in verdict.notes) == (delay_ms > 0)
+
+
+def test_only_the_phase_that_was_delayed_gets_shorter(new_run: RunMaker) -> None:
+    """Forward passes take 60 ms, 50 ms of them without a core: decoding has 35 of 50 ms."""
+    run = new_run(cores=2)
+    rank = run.rank(workers=0)
+    step = f"wait=-1 ( fetch 35 ( {DECODE.format(35)} ) ) | forward 60 | optimizer 5"
+    rank.draw(step, STEPS)
+    rank.thread().draw(f"do 35 | run_queue={50 * MS} 60 | do 5", STEPS)
+    rank.fact("stack_sampler", period_ns=100 * MS, counts_delays=True)
+    run.metric("job_cpu_cores", 0.5).metric("outside_cpu_cores", 1.5)
+    run.metric("process_cpu_cores", 0.5, device=str(rank.info.pid))
+    verdict = diagnose(run.open())
+    assert verdict.cause == "slow_decode"
+    assert verdict.share_ratio == pytest.approx(35 / 50, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("delay_ms", "outside", "cause"),
+    [(50, 1.5, "cpu_contention"), (15, 1.5, "none"), (50, 0.1, "none")],
+)
+def test_contention_is_the_cause_where_nothing_else_is(
+    new_run: RunMaker, delay_ms: float, outside: float, cause: str
+) -> None:
+    run = new_run(cores=2)
+    draw(run, "forward 50 | backward 45 | optimizer 5", delay_ms, outside=outside, workers=None)
+    verdict = diagnose(run.open())
+    assert verdict.cause == cause
+    if cause == "cpu_contention":
+        assert verdict.share_ratio == pytest.approx(delay_ms / 100, abs=0.01)
+        assert verdict.share_of == STEP_SHARE
+
+
+def test_batches_that_are_late_because_workers_had_no_core(new_run: RunMaker) -> None:
+    """A worker creates a batch in 100 ms, 60 of them without a core; the other 40 ms would hide
+    behind the compute, which takes 60 ms, 20 of them without a core."""
+    run = new_run(cores=2)
+    rank = run.rank(workers=1).draw("wait=0 40 | forward 30 | backward 25 | optimizer 5", STEPS)
+    worker = rank.workers[0].draw("fetch 100", STEPS)
+    for process, delay_ms in ((rank, 20), (worker, 60)):
+        process.thread().draw(f"run_queue={delay_ms * MS} 100", STEPS)
+        process.fact("stack_sampler", period_ns=100 * MS, counts_delays=True)
+        run.metric("process_cpu_cores", 0.4, device=str(process.info.pid))
+    run.metric("job_cpu_cores", 0.8).metric("outside_cpu_cores", 20)
+    verdict = diagnose(run.open())
+    assert verdict.cause == "cpu_contention"
+    assert verdict.share_ratio == pytest.approx((40 + 20) / 100, abs=0.03)
+
+
+@pytest.mark.parametrize(("outside", "removed"), [(0.1, 0.1), (0.3, 0.3), (0.5, 0.4), (1.5, 0.4)])
+def test_processes_outside_the_job_cause_no_more_delays_than_they_use_cores(
+    new_run: RunMaker, outside: float, removed: float
+) -> None:
+    """Of steps of 100 ms, 40 are without a core; two threads of the job can delay each other."""
+    run = new_run(cores=2)
+    draw(run, "forward 50 | backward 45 | optimizer 5", 40, outside=outside)
+    ranks = run.open().ranks
+    shares = compute_shares(build_phase_matrix(ranks), measure_phase_split(ranks))
+    assert shares.without_core == pytest.approx(removed, abs=0.005)
+
+
+@pytest.mark.parametrize("threads", [0.2, 0.5, 1.0])
+def test_threads_beside_the_training_thread_delay_its_compute(
+    new_run: RunMaker, threads: float
+) -> None:
+    """Of steps of 100 ms, 20 are waiting for batches; operators end with their last thread."""
+    run = new_run(cores=2)
+    draw(run, "wait=0 20 | forward 50 | backward 25 | optimizer 5", 20, workers=1)
+    run.metric("process_waiting_threads", threads, device=str(run.processes[0].info.pid))
+    delays = run.open().ranks[0].core_delays
+    compute = {"forward": 50, "backward": 25, "optimizer": 5}
+    own_ms = {phase: ms / 80 * 20 for phase, ms in compute.items()}
+    added_ms = min(60.0, (1 - math.exp(-threads)) * 0.8 * 100)
+    for phase, ms in compute.items():
+        expected = own_ms[phase] + added_ms * ms / 80
+        assert delays[phase] / MEASURED / MS == pytest.approx(expected, rel=1e-3)
+    assert delays["data_wait"] == pytest.approx(0)
+
+
+def test_workers_that_take_the_cores_of_other_threads_cost_what_they_delay(
+    new_run: RunMaker,
+) -> None:
+    """The training thread always has a core; half of the time its second thread has none."""
+    run = new_run(cores=2)
+    draw(run, "wait=1 1 | forward 60 | backward 35 | optimizer 4", 0, outside=0, workers=1)
+    run.processes[1].draw("fetch 100", STEPS)
+    run.metric("process_cpu_cores", 0.8, device=str(run.processes[1].info.pid))
+    run.metric("process_waiting_threads", 0.5, device=str(run.processes[0].info.pid))
+    verdict = diagnose(run.open())
+    assert verdict.suspect == "data_pipeline"
+    assert verdict.share_ratio == pytest.approx(1 - math.exp(-0.5), abs=0.05)

@@ -1,0 +1,295 @@
+"""Verdicts on runs that lack records: dropped, rounded, or sampled from outside."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from stepscope.analysis import ThreadActivity, estimate_wait_share
+from stepscope.comparison import compare_runs
+from stepscope.cost import report_cost
+from stepscope.diagnosis import Verdict, diagnose
+from stepscope.run import Run
+from stepscope.schema import JobState
+from stepscope.store import RunWriter, open_run
+from stepscope.testing import RunBuilder
+from stepscope.views import VIEWS, ViewOptions
+from tests.support.segmented_runs import segment_tables
+
+RunMaker = Callable[..., RunBuilder]
+STEPS = "forward 60 | backward 30 | optimizer 10"
+
+
+CAUSES = {
+    "spool_limit": "the spool was full; raise --spool-limit",
+    "ENOSPC": "the file system of the spool was full",
+    "EDQUOT": "the disk quota of the spool was exhausted",
+    "EFBIG": "the limit on file sizes (ulimit -f)",
+    "ENOENT": "the spool was deleted",
+    "EMFILE": "too many files were open in one process; raise the limit (ulimit -n)",
+    "ENFILE": "too many files were open on the machine; raise the limit (fs.file-max)",
+    "EIO": "the spool could not be written: Input/output error",
+}
+
+
+@pytest.mark.parametrize(("cause", "words"), CAUSES.items())
+def test_each_cause_of_dropped_records_has_its_sentence(
+    new_run: RunMaker, cause: str, words: str
+) -> None:
+    run = new_run()
+    run.rank(dropped_count=700, dropped_by_cause={cause: 700})
+    verdict = diagnose(run.open())
+    start = "No verdict: no training step was recorded: 700 of 700 records were dropped because "
+    assert verdict.headline.startswith(start + words)
+    assert f"700 records dropped because {words}" in verdict.notes[0]
+
+
+def test_most_of_the_dropped_records_give_the_reason(new_run: RunMaker) -> None:
+    """Too few steps are not advice to run longer when most records were dropped."""
+    run = new_run()
+    causes = {"EFBIG": 1, "ENOSPC": 99}
+    run.rank(dropped_count=100, dropped_by_cause=causes).draw(STEPS, 5)  # 15 records
+    headline = diagnose(run.open()).headline
+    assert "100 of 115 records were dropped because the file system" in headline
+
+
+def test_a_run_without_steps_says_why(tmp_path: Path) -> None:
+    def headline(name: str, draw: Callable[[RunBuilder], object] = lambda run: None) -> str:
+        run = RunBuilder(tmp_path / name)
+        draw(run)
+        return diagnose(run.open()).headline
+
+    refused = headline("refused", lambda run: run.rank(refusal="ENOSPC"))
+    assert "could not be recorded because the file system of the spool was full" in refused
+
+    def lose(run: RunBuilder) -> None:
+        run.rank()
+        run.status(JobState.COMPLETED, losses=["the spool was deleted while the job ran"])
+
+    assert headline("lost", lose) == (
+        "No verdict: no training step was recorded: the spool was deleted while the job ran."
+    )
+    compiled = headline("compiled", lambda run: run.rank().draw("wait 1 | dispatch:predict 5", 9))
+    assert "no compiled function that was called returns state" in compiled
+    assert "mark the steps with stepscope.steps(loader)" in compiled
+    nothing = headline("nothing")
+    assert "no process of the job recorded anything" in nothing
+    assert "imports PyTorch, TensorFlow, Keras, JAX or XGBoost" in nothing
+
+
+@pytest.mark.parametrize("has_processes", [True, False])
+def test_records_that_are_still_in_the_spool(new_run: RunMaker, has_processes: bool) -> None:
+    run = new_run()
+    if has_processes:
+        run.rank()
+    silent: dict[str, Any] = {"heartbeat_ns": time.time_ns() - 3600 * 10**9, "monitor_pid": 4711}
+    run.status(JobState.IN_PROGRESS, ended_ns=None, **silent)
+    headline = diagnose(run.open()).headline
+    assert headline == (
+        "No verdict: no training step is in the run: its last records are still in the spool."
+    )
+
+
+def test_a_verdict_begins_with_the_loss(new_run: RunMaker) -> None:
+    run = new_run()
+    run.rank(dropped_count=3, dropped_by_cause={"ENOSPC": 3}).draw(STEPS, 200)
+    verdict = diagnose(run.open())
+    assert verdict.suspect == "healthy"
+    assert verdict.headline.startswith("3 of 603 records were dropped because the file system of ")
+    assert ". No bottleneck found: " in verdict.headline
+
+
+LOADING_STEPS = "wait 60 | forward 12 | backward 20 | optimizer 8"
+FETCH = "fetch ( samples ( do:decode 118 ) | collate 2 )"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
+    """A run before and after its tables were rounded as far as possible."""
+    path = tmp_path_factory.mktemp("rounded") / "run"
+    builder = RunBuilder(path, code={"decode": "fetch > Rows.__getitem__ > decode"})
+    rank = builder.rank(workers=2)
+    rank.draw(LOADING_STEPS, 400, jitter=0.1)
+    for worker in rank.workers:
+        worker.draw(FETCH, 300, jitter=0.1)
+    builder.metric("outside_cpu_cores", lambda seconds: seconds % 3)
+    builder.write()
+    info = path / "run.json"
+    options = {**msgspec.json.decode(info.read_bytes()), "options": {"max_run_size_bytes": 2**22}}
+    info.write_bytes(msgspec.json.encode(options))
+    segment_tables(path, ("spans", "metrics"))
+    exact = Path(shutil.copytree(path, path.with_name("exact")))
+    with RunWriter(path, "n0") as writer:
+        writer.limit_size(0)
+    return Run(open_run(exact)), Run(open_run(path))
+
+
+def figures(value: Any) -> dict[str, float]:
+    """Return the numbers of a payload by their path."""
+    numbers: dict[str, float] = {}
+
+    def visit(value: Any, path: str) -> None:
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                visit(inner, f"{path}.{name}")
+        elif isinstance(value, list):
+            for number, inner in enumerate(value):
+                visit(inner, f"{path}.{number}")
+        elif isinstance(value, int | float):
+            numbers[path] = value
+
+    visit(msgspec.to_builtins(value), "")
+    return numbers
+
+
+def test_steps_and_phases_are_equal(runs: tuple[Run, Run]) -> None:
+    before, after = (run.ranks[0].steps for run in runs)
+    assert len(before) == len(after) == 400
+    assert before.wall_ns.sum() == after.wall_ns.sum()
+    assert before.fetches.tolist() == after.fetches.tolist()
+    for phase, times in before.phase_ns.items():
+        assert times.sum() == after.phase_ns[phase].sum()
+
+
+def test_the_verdict_is_equal(runs: tuple[Run, Run]) -> None:
+    before, after = map(diagnose, runs)
+    assert before.headline == after.headline
+    assert figures(after) == pytest.approx(figures(before), rel=1e-3)
+    assert before.notes == []
+
+
+@pytest.mark.parametrize("view", ["steps", "system", "timeline"])
+def test_verdict_and_views_name_the_rounded_time(runs: tuple[Run, Run], view: str) -> None:
+    exact, rounded = runs
+    sentence = VIEWS[view](rounded, ViewOptions()).rounding
+    assert sentence.startswith("Spans and samples of the first 40.")
+    assert "to keep the run within 4 MiB (--max-run-size)" in sentence
+    assert diagnose(rounded).notes == [sentence]
+    assert VIEWS[view](exact, ViewOptions()).rounding is None
+
+
+def test_cost_and_comparison_name_the_rounded_time(runs: tuple[Run, Run]) -> None:
+    exact, rounded = runs
+    (sentence,) = diagnose(rounded).notes
+    assert report_cost(rounded).rounding == sentence
+    assert report_cost(exact).rounding is None
+    assert compare_runs([exact], [rounded]).notes == [f"{rounded.reader.info.run_id}: {sentence}"]
+    assert compare_runs([exact], [exact]).notes == []
+
+
+def test_a_range_after_the_rounded_time_is_exact(runs: tuple[Run, Run]) -> None:
+    _, rounded = runs
+    later = ViewOptions(from_ns=3600 * 10**9, to_ns=3601 * 10**9)
+    assert VIEWS["system"](rounded, later).rounding is None
+
+
+CODE = {
+    "next": "main > _BaseDataLoaderIter.__next__@torch/utils/data/dataloader.py > "
+    "poll@python:selectors.py",
+    "backward": "main > Tensor.backward@torch/_tensor.py",
+    "update": "main > Optimizer.profile_hook_step.<locals>.wrapper@torch/optim/optimizer.py",
+    "crop": "_worker_loop@torch/utils/data/_utils/worker.py > fetch > Rows.__getitem__ > crop",
+    "idle": "_worker_loop@torch/utils/data/_utils/worker.py > Queue.get@python:queue.py",
+    "inline": "main > _BaseDataLoaderIter.__next__@torch/utils/data/dataloader.py > fetch > "
+    "Rows.__getitem__ > crop",
+    "prices": "main > solve",
+}
+SECONDS = 20
+
+
+def judge(
+    path: Path, training: str, worker: str = "", *, gpu: float | None = None, repeats: int = SECONDS
+) -> Verdict:
+    """Diagnose a job of which stacks were drawn, one second at a time."""
+    builder = RunBuilder(path, code=CODE, sampling_ms=100)
+    rank = builder.rank(workers=1 if worker else None)
+    rank.draw(training, repeats)
+    for process in rank.workers:
+        process.draw(worker, repeats)
+    if gpu is not None:
+        builder.metric("gpu_busy_ratio", gpu, device="0")
+    run = builder.write()
+    description = json.loads((run / "run.json").read_text())
+    description["options"] = {"attached_pid": rank.info.pid}
+    (run / "run.json").write_text(json.dumps(description))
+    return diagnose(Run(open_run(run)))
+
+
+def test_waiting_for_busy_workers_is_the_pipeline(tmp_path: Path) -> None:
+    verdict = judge(
+        tmp_path / "run", "do:next 700 | do:backward 200 | do:update 100", "do:crop 1000"
+    )
+    assert verdict.suspect == "data_pipeline"
+    assert verdict.cause == "slow_augmentation"
+    assert verdict.share_ratio == pytest.approx(0.7)
+    assert verdict.phases == pytest.approx({"data_wait": 0.7, "backward": 0.2, "optimizer": 0.1})
+    assert "1 DataLoader worker created batches in 100% of the samples" in verdict.evidence[2].text
+    assert verdict.headline.startswith("Attached from outside: ")
+    assert verdict.confidence_ratio <= 0.5  # no such verdict was ever checked
+
+
+def test_the_cause_is_unknown_where_workers_idle(tmp_path: Path) -> None:
+    verdict = judge(tmp_path / "run", "do:next 700 | do:backward 300", "do:idle 900 | do:crop 100")
+    assert (verdict.suspect, verdict.cause) == ("data_pipeline", "unknown")
+    assert "stepscope run -- CMD" in verdict.fixes[0].instructions
+
+
+def test_batches_of_the_training_thread_itself(tmp_path: Path) -> None:
+    verdict = judge(tmp_path / "run", "do:inline 600 | do:backward 400")
+    assert (verdict.suspect, verdict.cause) == ("data_pipeline", "slow_augmentation")
+    assert "The training thread itself created batches in 60%" in verdict.evidence[2].text
+
+
+def test_waiting_that_hides_behind_busy_gpus_is_none(tmp_path: Path) -> None:
+    training = "do:next 700 | do:backward 300"
+    verdict = judge(tmp_path / "run", training, "do:crop 1000", gpu=0.95)
+    assert verdict.suspect == "insufficient_evidence"
+    assert "waited for batches in 70% of 200 stack samples" in verdict.headline
+    assert "GPUs were busy for 95%" in verdict.headline
+    idle = judge(tmp_path / "idle", training, "do:crop 1000", gpu=0.3)
+    assert idle.suspect == "data_pipeline"
+    assert "The GPUs in use had no work for 70% of the time." in idle.evidence[2].text
+
+
+@pytest.mark.parametrize(
+    ("training", "repeats", "obstacle"),
+    [
+        ("do:next 100 | do:backward 900", SECONDS, "waited for batches in 10%"),
+        ("do:next 250 | do:backward 750", 12, "waited for batches in"),  # not surely above 20%
+        ("do:next 900 | do:backward 100", 5, "a verdict needs 10; attach for longer"),
+        ("do:prices 1000", SECONDS, "no process ran a DataLoader, a module"),
+        ("", 1, "no stacks were sampled"),
+    ],
+)
+def test_abstains_with_the_recording_that_would_tell(
+    training: str, repeats: int, obstacle: str, tmp_path: Path
+) -> None:
+    verdict = judge(tmp_path / "run", training, repeats=repeats)
+    assert verdict.suspect == "insufficient_evidence"
+    assert verdict.headline.startswith("No verdict: attached from outside: ")
+    assert obstacle in verdict.headline
+    assert "start the job with `stepscope run -- CMD`" in verdict.headline
+
+
+def test_a_window_tells_what_stacks_do_not(tmp_path: Path) -> None:
+    verdict = judge(tmp_path / "run", "do:next 50 | do:backward 150 | op:aten::mm 800")
+    assert verdict.evidence_kind == "traced"
+    assert verdict.suspect == "healthy"
+    assert verdict.share_of.endswith("in the traces")
+
+
+def test_the_error_of_a_share_follows_from_seconds() -> None:
+    """s / sqrt(n) for the shares 0, 1, 0, 1 of four seconds: s² = 1/3, so 1 / sqrt(12)."""
+    thread = ThreadActivity(
+        sample_count=40, counts={"data_wait": 20, "backward": 20}, wait_blocks=[0, 1, 0, 1]
+    )
+    share = estimate_wait_share([thread])
+    assert share.ratio == 0.5
+    assert share.standard_error == pytest.approx(12**-0.5)
