@@ -448,7 +448,8 @@ class _Moments:
             return np.zeros(_PARTS + self.parts.shape[1])
         rotated = (cuts[:, None] + np.arange(count)) % count
         differences = self._compute(rotated[:, :half]) - self._compute(rotated[:, count - half :])
-        return DRIFT_FACTOR * np.abs(differences).max(axis=0)
+        floor: Float = DRIFT_FACTOR * np.abs(differences).max(axis=0)
+        return floor
 
     def resample(self, *, seed: int) -> Float:
         """Resample the run in blocks; returns the figures of each resample as a row."""

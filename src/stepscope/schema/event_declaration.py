@@ -168,7 +168,6 @@ def check_kinds(kinds: tuple[EventKind, ...]) -> None:
 
 def _check_columns(kind: EventKind) -> None:
     declared = set(kind.table.column_names)
-    file = f"schema/tables/{kind.table.name}.py"
     times = {"name", "start_ns", "duration_ns"} if kind.is_range else {"t_ns"}
     required = {"trace", "id", "track", ARGS} | times | set(kind.constants)
     for argument in kind.stored_arguments:
@@ -176,7 +175,7 @@ def _check_columns(kind: EventKind) -> None:
             required |= set(argument.table_columns)
     if not required <= declared or kind.table.key != EVENTS_KEY:
         lacking = ", ".join(sorted(required - declared)) or f"the key {EVENTS_KEY}"
-        raise _invalid(kind, f"{file} lacks {lacking}")
+        raise _invalid(kind, f"the table {kind.table.name} lacks {lacking}")
 
 
 def _check_export(kind: EventKind) -> None:

@@ -31,12 +31,12 @@ BROKEN = {
     "kernel: 'cpu_op' is a category of operator, too": changed(
         "kernel", categories=("kernel", "cpu_op")
     ),
-    "operator: schema/tables/trace_events.py lacks nonsense": changed(
+    "operator: the table operators lacks nonsense": changed(
         "operator",
         arguments=(Argument(key="Nonsense", type="integer", column="nonsense"),),
         export=("Nonsense",),
     ),
-    "runtime_call: schema/tables/trace_events.py lacks on_moon": changed(
+    "runtime_call: the table runtime_calls lacks on_moon": changed(
         "runtime_call", constants={"on_moon": 0}
     ),
     "operator: export: 'Nonsense' is no argument with a column": changed(

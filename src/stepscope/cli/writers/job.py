@@ -179,10 +179,10 @@ def _write_node(out: Console, node: views.NodeView) -> None:
         )
         rows.add_row(view.metric, view.device, *(quantities.in_unit(v, view.unit) for v in values))
     out.print(rows)
-    for metric, count in shown.items():
-        if count > SHOWN_DEVICES:
+    for metric, device_count in shown.items():
+        if device_count > SHOWN_DEVICES:
             out.print(
-                f"[dim]{metric}: {count - SHOWN_DEVICES} of {count} devices omitted; "
+                f"[dim]{metric}: {device_count - SHOWN_DEVICES} of {device_count} devices omitted; "
                 "`--json` lists all[/dim]"
             )
     for group, reason in node.metrics_missing.items():

@@ -285,7 +285,7 @@ def list_span_tracks(run: Run) -> dict[str, list[Track]]:
     columns = run.reader.sql(_LOGS)
     tracks: dict[str, list[Track]] = defaultdict(list)
     names = ("process", "log", "n", "deepest", "label", "on_device", "trains", "kind")
-    for process, log, count, deepest, label, on_device, trains, kind in zip(
+    for process, log, span_count, deepest, label, on_device, trains, kind in zip(
         *(columns[name].tolist() for name in names), strict=True
     ):
         if label:
@@ -302,7 +302,7 @@ def list_span_tracks(run: Run) -> dict[str, list[Track]]:
                 name=name,
                 kind="spans",
                 row_count=int(deepest) + 1,
-                event_count=int(count),
+                event_count=int(span_count),
             )
         )
     return tracks

@@ -228,7 +228,8 @@ def timeline_summary(run: Run, options: ViewOptions) -> SummaryView:
     notes = []
     if len(requested) > len(tracks):
         notes.append(
-            f"only the first {count(MAX_SUMMARY_TRACKS)} of {count(len(requested))} tracks are summed up"
+            f"only the first {count(MAX_SUMMARY_TRACKS)} of {count(len(requested))} tracks "
+            "are summed up"
         )
     return SummaryView(
         from_after_ns=extent[0],

@@ -21,7 +21,9 @@ from tests.support.kineto_files import kernel, launch, op, span, trace
 TABLE = """
 from __future__ import annotations
 
-from stepscope.schema.tables.trace_events import ARGS, DURATION_NS, EVENT_ID, NAME, START_NS, TRACE, TRACK
+from stepscope.schema.tables.trace_events import (
+    ARGS, DURATION_NS, EVENT_ID, NAME, START_NS, TRACE, TRACK
+)
 from stepscope.schema.table import Table, column
 
 SYNCHRONISATIONS = Table(
@@ -57,7 +59,7 @@ ENTRY = """
     ),
 """
 IMPORT = "from stepscope.schema.tables.synchronisations import SYNCHRONISATIONS\n"
-LAST_IMPORT = "from stepscope.schema.tables.trace_events import RUNTIME_CALLS\n"
+LAST_IMPORT = "from stepscope.schema.tables import trace_events\n"
 END_OF_KINDS = ')  # fmt: skip\n"""All kinds.'
 SCRIPT = """
 import json, sys, pathlib
