@@ -94,20 +94,34 @@ def test_a_job_that_allows_stop_requests_is_stopped(served: Served, run: Path, s
     assert served.post("/api/stop", {"run": "job"}).status == 400
 
 
-def test_a_job_that_cannot_be_stopped(served: Served, run: Path, spool: Path) -> None:
-    how = "started without --allow-stop: `stepscope run --allow-stop -- CMD`"
-    for options, state, heartbeat_age_s, sentence in (
-        ({}, JobState.IN_PROGRESS, 0, how),
-        ({"allow_stop": False}, JobState.IN_PROGRESS, 0, "started without"),
+@pytest.mark.parametrize(
+    ("options", "state", "heartbeat_age_s", "sentence"),
+    [
+        (
+            {},
+            JobState.IN_PROGRESS,
+            0,
+            "started without --allow-stop: `stepscope run --allow-stop -- CMD`",
+        ),
         ({"allow_stop": True}, JobState.COMPLETED, 0, "the job has ended"),
         ({"allow_stop": True}, JobState.STOPPING, 0, "already stopping"),
         ({"allow_stop": True}, JobState.IN_PROGRESS, 60, "no heartbeat"),
-    ):
-        set_options(run, spool=str(spool), **options)
-        write_status(run, state, heartbeat_age_s=heartbeat_age_s)
-        assert sentence in session(served)["why_not_stop"]
-        assert_refused(served.post("/api/stop", {"run": "job"}), sentence)
-        assert list(spool.iterdir()) == []
+    ],
+)
+def test_a_job_that_cannot_be_stopped(
+    served: Served,
+    run: Path,
+    spool: Path,
+    options: dict[str, bool],
+    state: JobState,
+    heartbeat_age_s: float,
+    sentence: str,
+) -> None:
+    set_options(run, spool=str(spool), **options)
+    write_status(run, state, heartbeat_age_s=heartbeat_age_s)
+    assert sentence in session(served)["why_not_stop"]
+    assert_refused(served.post("/api/stop", {"run": "job"}), sentence)
+    assert list(spool.iterdir()) == []
 
 
 def test_a_run_cannot_cause_writes_to_other_directories(
@@ -164,17 +178,27 @@ def test_a_window_request_and_its_progress(served: Served, run: Path) -> None:
     assert progress()["failure"] == "no steps"
 
 
-def test_a_job_that_accepts_no_window_requests(served: Served, run: Path) -> None:
-    for options, state, heartbeat_age_s, sentence in (
+@pytest.mark.parametrize(
+    ("options", "state", "heartbeat_age_s", "sentence"),
+    [
         ({"window": "off"}, JobState.IN_PROGRESS, 0, "was started with --window off"),
         ({}, JobState.COMPLETED, 0, "is over"),
         ({}, JobState.IN_PROGRESS, 60, "has sent no heartbeat for"),
-    ):
-        set_options(run, **options)
-        write_status(run, state, heartbeat_age_s=heartbeat_age_s)
-        assert sentence in session(served)["why_not_capture"]
-        assert_refused(served.post("/api/capture", {"run": "job", "steps": 5}), sentence)
-        assert WindowRequests(str(run)).read_new() == []
+    ],
+)
+def test_a_job_that_accepts_no_window_requests(
+    served: Served,
+    run: Path,
+    options: dict[str, str],
+    state: JobState,
+    heartbeat_age_s: float,
+    sentence: str,
+) -> None:
+    set_options(run, **options)
+    write_status(run, state, heartbeat_age_s=heartbeat_age_s)
+    assert sentence in session(served)["why_not_capture"]
+    assert_refused(served.post("/api/capture", {"run": "job", "steps": 5}), sentence)
+    assert WindowRequests(str(run)).read_new() == []
 
 
 def test_invalid_window_requests(served: Served, run: Path) -> None:
@@ -276,13 +300,22 @@ def test_invalid_changes(served: Served, run: Path) -> None:
         ({"more": 1}, "more"),
     ):
         assert_refused(served.post("/api/configure", {"run": "job"} | fields), sentence)
-    for options, fields, sentence in (
+    assert ConfigurationChanges(run).read_request(1) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "fields", "sentence"),
+    [
         ({"window": "off"}, {"automatic": True}, "the job of job was started with --window off"),
         ({"rules": None}, {"rules": ["StepOutlier"]}, "it was started with --no-rules"),
-    ):
-        set_options(run, interval_ms=500, **options)
-        write_status(run)
-        assert_refused(served.post("/api/configure", {"run": "job"} | fields), sentence)
+    ],
+)
+def test_changes_that_the_job_cannot_make(
+    served: Served, run: Path, options: dict[str, Any], fields: dict[str, Any], sentence: str
+) -> None:
+    set_options(run, interval_ms=500, **options)
+    write_status(run)
+    assert_refused(served.post("/api/configure", {"run": "job"} | fields), sentence)
     assert ConfigurationChanges(run).read_request(1) is None
 
 
