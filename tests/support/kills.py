@@ -357,14 +357,12 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _KINDS = (
-    Kind(
-        name="trainer", title="the training process", act=kill_trainer, ci_kills=20, soak_kills=50
-    ),
+    Kind(name="trainer", title="the training process", act=kill_trainer, ci_kills=6, soak_kills=50),
     Kind(
         name="ranks",
         title="four ranks at once",
         act=kill_ranks,
-        ci_kills=20,
+        ci_kills=6,
         soak_kills=100,
         rank_count=4,
     ),
