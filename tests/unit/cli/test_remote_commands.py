@@ -18,13 +18,20 @@ from stepscope.store import Bucket, BucketLocation
 from stepscope.testing import RunBuilder
 from tests.support.azure_storage import Storage
 from tests.support.buckets import TestBucket
-from tests.support.command import run_command
+from tests.support.command import run_command, run_process
 from tests.support.google_storage import google_storage
 from tests.support.kineto_files import kernel, launch, op, trace
 
 
 def stepscope(*arguments: str) -> subprocess.CompletedProcess[str]:
     return run_command(Path.cwd(), *arguments)
+
+
+def import_both(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Import two traces in a process: side by side, in forks, which threads of a store block."""
+    done = run_process(Path.cwd(), "import", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 def answered(*arguments: str) -> str:
@@ -56,8 +63,8 @@ def test_an_import_reads_the_same_from_a_bucket(
     traces: Path, tmp_path: Path, storage: Storage
 ) -> None:
     here, there = str(tmp_path / "run"), storage.url("team/run/")
-    answered("import", str(traces), "-o", here)
-    text = answered("import", str(traces), "-o", there)
+    import_both(str(traces), "-o", here)
+    text = import_both(str(traces), "-o", there).stdout
     assert text.splitlines()[-1].endswith(f"stepscope show {there} gpu-time")
     files = {str(p.relative_to(here)) for p in Path(here).rglob("*") if p.is_file()}
     assert set(storage.keys()) == {f"team/run/{item}" for item in files}
@@ -83,8 +90,7 @@ def test_traces_in_a_bucket(traces: Path, tmp_path: Path, storage: Storage) -> N
     storage.put("log/rank1/a.json", (traces / "rank1.json").read_bytes())
     storage.put("log/checkpoint.pt")
     storage.put("log/.cache/old.json", (traces / "rank0.json").read_bytes())
-    done = stepscope("import", storage.url("log"), "-o", str(tmp_path / "both"), "--json")
-    assert done.returncode == 0, done.stderr
+    done = import_both(storage.url("log"), "-o", str(tmp_path / "both"), "--json")
     names = [(item["name"], item["rank"]) for item in json.loads(done.stdout)["traces"]]
     assert names == [("rank0/a.json", 0), ("rank1/a.json", 1)]
     (line,) = done.stderr.splitlines()
