@@ -24,14 +24,9 @@ from tests.support.kineto_files import kernel, launch, op, trace
 
 
 def stepscope(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return run_command(Path.cwd(), *arguments)
-
-
-def import_both(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Import two traces in a process: side by side, in forks, which threads of a store block."""
-    done = run_process(Path.cwd(), "import", *arguments)
-    assert done.returncode == 0, done.stderr
-    return done
+    """Run a command; an import forks, which threads of an object store in this process block."""
+    run = run_process if arguments[0] == "import" else run_command
+    return run(Path.cwd(), *arguments)
 
 
 def answered(*arguments: str) -> str:
@@ -63,8 +58,8 @@ def test_an_import_reads_the_same_from_a_bucket(
     traces: Path, tmp_path: Path, storage: Storage
 ) -> None:
     here, there = str(tmp_path / "run"), storage.url("team/run/")
-    import_both(str(traces), "-o", here)
-    text = import_both(str(traces), "-o", there).stdout
+    answered("import", str(traces), "-o", here)
+    text = answered("import", str(traces), "-o", there)
     assert text.splitlines()[-1].endswith(f"stepscope show {there} gpu-time")
     files = {str(p.relative_to(here)) for p in Path(here).rglob("*") if p.is_file()}
     assert set(storage.keys()) == {f"team/run/{item}" for item in files}
@@ -90,7 +85,8 @@ def test_traces_in_a_bucket(traces: Path, tmp_path: Path, storage: Storage) -> N
     storage.put("log/rank1/a.json", (traces / "rank1.json").read_bytes())
     storage.put("log/checkpoint.pt")
     storage.put("log/.cache/old.json", (traces / "rank0.json").read_bytes())
-    done = import_both(storage.url("log"), "-o", str(tmp_path / "both"), "--json")
+    done = stepscope("import", storage.url("log"), "-o", str(tmp_path / "both"), "--json")
+    assert done.returncode == 0, done.stderr
     names = [(item["name"], item["rank"]) for item in json.loads(done.stdout)["traces"]]
     assert names == [("rank0/a.json", 0), ("rank1/a.json", 1)]
     (line,) = done.stderr.splitlines()
@@ -115,7 +111,7 @@ def test_traces_in_a_bucket(traces: Path, tmp_path: Path, storage: Storage) -> N
 def test_prefixes_without_traces(tmp_path: Path, storage: Storage, key: str, says: str) -> None:
     storage.put("log/checkpoint.pt")
     storage.put("run/run.json", b"{}")
-    done = stepscope("import", storage.url(key), "-o", str(tmp_path / "run"))
+    done = run_command(tmp_path, "import", storage.url(key), "-o", "run")  # without a trace
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("stepscope: ")
     assert done.stderr.count("\n") == 1
