@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter, defaultdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -91,11 +90,16 @@ def classes_of(labels: Any, predictions: Any) -> tuple[Any, Any]:
     return labels[labels >= 0].astype(int), predictions[labels >= 0].astype(int)
 
 
-def test_counts_equal_those_of_numpy(spool: Spool, tmp_path: Path) -> None:
-    saved = tmp_path / "saved.npz"
-    spool.run_torch(BATCHES, str(saved), **{TENSORS_VARIABLE: PLAN})
-    matrices = read_matrices(spool)
-    arrays = dict(np.load(saved).items())
+@pytest.fixture(scope="module")
+def batches(module_spool: Spool) -> tuple[Matrices, dict[str, Any]]:
+    """Return what is recorded of `BATCHES`, and the arrays themselves."""
+    saved = module_spool.path.with_name("saved.npz")
+    module_spool.run_torch(BATCHES, str(saved), **{TENSORS_VARIABLE: PLAN})
+    return read_matrices(module_spool), dict(np.load(saved).items())
+
+
+def test_counts_equal_those_of_numpy(batches: tuple[Matrices, dict[str, Any]]) -> None:
+    matrices, arrays = batches
     names = sorted({key.partition(" ")[0] for key in arrays})
     assert len(names) == 11
     for name in names:
@@ -130,11 +134,8 @@ def test_counts_equal_those_of_numpy(spool: Spool, tmp_path: Path) -> None:
     assert {column for _, column in matrices["labels/alone"]} == {"count"}
 
 
-def test_inputs_equal_those_of_numpy(spool: Spool, tmp_path: Path) -> None:
-    saved = tmp_path / "saved.npz"
-    spool.run_torch(BATCHES, str(saved), **{TENSORS_VARIABLE: PLAN})
-    matrices = read_matrices(spool)
-    arrays = dict(np.load(saved).items())
+def test_inputs_equal_those_of_numpy(batches: tuple[Matrices, dict[str, Any]]) -> None:
+    matrices, arrays = batches
     for name, axis in (("images", 1), ("arrays", 3)):
         images = np.moveaxis(arrays[f"{name} inputs"], axis, 0).astype(np.float64)
         for channel, values in enumerate(images.reshape(3, -1)):
@@ -188,7 +189,7 @@ def test_scores_of_many_classes_are_read_for_fewer_labels() -> None:
 
 
 def test_sequences_are_counted_without_numpy(spool: Spool) -> None:
-    spool.run_torch(
+    spool.run(
         """
         import sys, stepscope
         for _ in range(3):

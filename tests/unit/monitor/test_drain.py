@@ -17,7 +17,8 @@ from stepscope.spool import (
     SpanLog,
     SpoolTree,
     make_meta,
-)
+)  # fmt: skip
+from tests.conftest import _nothing_stored
 
 LIMIT_BYTES = 1 << 26
 PROCESS = "7-1-0"
@@ -31,9 +32,7 @@ def drain(tmp_path: Path) -> SpoolDrain:
     directory.mkdir()
     log = SpanLog(tree, str(directory), 7, "c", DropCounts.create(str(directory)))
     log.write(make_meta(1, Kind.METRIC), 1_000, 2_000, 3)
-    return SpoolDrain(
-        tree, node="n", epoch_offset_ns=0, stored=lambda *_: np.empty(0, dtype=np.int64)
-    )
+    return SpoolDrain(tree, node="n", epoch_offset_ns=0, stored=_nothing_stored)
 
 
 @pytest.mark.parametrize(

@@ -6,30 +6,17 @@ import json
 from array import array
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from stepscope.monitor.drain import SpoolDrain
-from stepscope.schema import SCHEMA_VERSION, RunInfo
-from stepscope.spool import (
-    TENSOR_ELEMENTS,
-    DropCounts,
-    ElementBudget,
-    Journal,
-    RowLog,
-    SpoolTree,
-)
+from stepscope.schema import SCHEMA_VERSION
+from stepscope.spool import TENSOR_ELEMENTS, DropCounts, ElementBudget, Journal, RowLog, SpoolTree
 from stepscope.store import RunWriter, create_run, open_run
+from tests.support.staged_runs import INFO
 from tests.unit.monitor.test_row_files import PROCESS, Stored
 
-INFO = RunInfo(
-    schema_version=SCHEMA_VERSION,
-    run_id="r",
-    created_ns=1,
-    command=[],
-    working_directory="/",
-    stepscope_version="0",
-)
 VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
@@ -78,7 +65,7 @@ def drain_into(
 @pytest.mark.parametrize("until", ["files", "rows", ""])
 def test_each_tensor_is_stored_once(tmp_path: Path, directory: Path, until: str) -> None:
     run = tmp_path / "run"
-    create_run(run, INFO)
+    create_run(run, msgspec.structs.replace(INFO, schema_version=SCHEMA_VERSION))
     assert write(directory, 10, 20) == [True, True]
     drain_into(run, directory, until=until)
     drain_into(run, directory, stored=() if until == "files" else (0, 1))

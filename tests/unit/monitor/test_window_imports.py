@@ -115,56 +115,34 @@ def test_one_child_at_a_time(
     assert len(imports.stored) == 3
 
 
-def test_a_failed_import_is_retried(make: Callable[..., WindowImports], tmp_path: Path) -> None:
-    imports = make()
-    file = window(tmp_path, "75 1 0")
-    imports.add(file)
-    assert imports.close() == []
-    assert imports.stored == {file.key}
-    assert imports.last_error is None
-
-
-def test_a_lasting_error_leaves_the_file(
+def test_a_failed_import_is_retried_unless_the_error_lasts(
     make: Callable[..., WindowImports], tmp_path: Path
 ) -> None:
     imports = make()
-    file = window(tmp_path, "75")
+    file, lasting = window(tmp_path, "75 1 0"), window(tmp_path, "75", 1)
     imports.add(file)
-    assert imports.close() == [file]
-    assert file.path.exists()
+    imports.add(file)  # without effect
+    assert imports.close() == []
+    imports.add(file)
+    assert imports.is_idle
+    assert imports.stored == {file.key}
+    assert imports.last_error is None
+    imports.add(lasting)
+    assert imports.close() == [lasting]
+    assert lasting.path.exists()
     assert imports.last_error == "a reason"
 
 
-def test_an_unreadable_file_is_kept_and_reported(
-    make: Callable[..., WindowImports], tmp_path: Path
+@pytest.mark.parametrize(("verdict", "keep_raw"), [("2", False), ("0", True)])
+def test_an_unreadable_file_is_kept_and_others_on_request(
+    make: Callable[..., WindowImports], tmp_path: Path, verdict: str, keep_raw: bool
 ) -> None:
-    imports = make()
-    file = window(tmp_path, "2")
+    imports = make(keep_raw=keep_raw)
+    file = window(tmp_path, verdict)
     imports.add(file)
     assert imports.close() == []
-    assert imports.unreadable == {file.key: "a reason"}
-    (raw_file,) = (tmp_path / "run" / "raw").iterdir()
-    assert raw_file.read_text() == "2"
-    assert not file.path.exists()
-
-
-def test_keep_raw_moves_the_file_into_the_run(
-    make: Callable[..., WindowImports], tmp_path: Path
-) -> None:
-    imports = make(keep_raw=True)
-    file = window(tmp_path, "0")
-    imports.add(file)
-    imports.close()
+    assert imports.unreadable == ({} if keep_raw else {file.key: "a reason"})
     (raw_file,) = (tmp_path / "run" / "raw").iterdir()
     assert raw_file.name == "77-1-0-window-0_77.json"
+    assert raw_file.read_text() == verdict
     assert not file.path.exists()
-
-
-def test_a_window_is_imported_once(make: Callable[..., WindowImports], tmp_path: Path) -> None:
-    imports = make()
-    file = window(tmp_path, "0")
-    imports.add(file)
-    imports.add(file)
-    imports.close()
-    imports.add(file)
-    assert imports.is_idle
