@@ -52,7 +52,7 @@ TRAINS = """
     for batch in torch.utils.data.DataLoader(torch.ones(60, 4), batch_size=2, num_workers=1):
         train(batch)
     files = os.environ["STEPSCOPE_SPOOL"] + "/p-*/window-*_*.json"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not glob.glob(files) and time.monotonic() < deadline:
         train(batch)
         time.sleep(0.01)
@@ -107,6 +107,11 @@ NO_ROOM = """
 JOBS = {
     name: text for name, text in list(globals().items()) if name.isupper() and isinstance(text, str)
 }
+BUSY_MACHINE = f"""
+from stepscope.capture import library
+library.MONITOR_TIMEOUT_S = {JOB_TIMEOUT_S}
+"""
+"""Put before each script: the end of the monitor may take long."""
 
 
 class Job:
@@ -116,7 +121,7 @@ class Job:
         self.directory = directory
         directory.mkdir()
         script = directory / "train.py"
-        script.write_text(textwrap.dedent(text))
+        script.write_text(BUSY_MACHINE + textwrap.dedent(text))
         environment = {k: v for k, v in os.environ.items() if not k.startswith("STEPSCOPE")}
         environment["TMPDIR"] = str(directory)
         self.process = subprocess.Popen(
