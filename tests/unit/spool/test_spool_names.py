@@ -75,7 +75,7 @@ class TestTree:
         tree = SpoolTree(str(tmp_path), 1)
         (first, path), *later = (tree.make_process_directory() for _ in range(3))
         stem = f"{os.getpid()}-{process_start_ticks()}"
-        names = [first, *(name for name, _ in others)]
+        names = [first, *(name for name, _ in later)]
         assert names == [f"{stem}-{serial}" for serial in range(3)]
         assert set(tree.process_directories()) == set(names)
         Path(path).rmdir()
