@@ -89,7 +89,7 @@ def run_job(
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_tiny_steps_are_exact_and_their_details_thinned(spool: Any, workers: int) -> None:
-    steps, clock = 1000, "process_time_ns"  # on a busy machine, steps are not tiny by another clock
+    steps, clock = 400, "process_time_ns"  # on a busy machine, steps are not tiny by another clock
     drained, counts = run_job(spool, steps=steps, seconds=0, workers=workers, clock=clock)
     for phase in ("forward", "backward", "optimizer"):
         assert counts[phase] == steps
