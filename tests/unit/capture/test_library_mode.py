@@ -174,7 +174,7 @@ def test_a_script_that_trains(jobs: dict[str, Job]) -> None:
     step_count = int(job.out)
     assert [counts[k] for k in ("forward", "backward", "optimizer")] == [step_count] * 3
     assert counts["fetch"] == 30
-    assert "annotation" not in counts
+    assert "unseen" not in run.table("spans", ["name"])["name"].tolist()
     assert run.row_count("scalars") == step_count
     assert run.row_count("metrics") > 0
     assert {p.role for p in run.processes()} == {"main", "dataloader_worker", "monitor"}
@@ -194,8 +194,8 @@ def test_steps_of_a_schedule_are_recorded(jobs: dict[str, Job]) -> None:
     ]
     assert window["first_step"] >= 152  # later if the monitor was not ready in time
     assert window["step_count"] == 4
-    # The only thing that the run may have to say.
-    assert all(note.startswith("the window scheduled for ") for note in job.status().notes)
+    # A busy machine may be late with windows and samples, and loses no record.
+    assert not any("dropped" in note for note in job.status().notes)
 
 
 def test_a_watched_model_and_its_batches(jobs: dict[str, Job]) -> None:
