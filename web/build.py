@@ -44,10 +44,13 @@ def build() -> None:
 
 def generate_types() -> None:
     """Write `src/api`, in a process that imports stepscope from this checkout."""
-    paths = [str(WEB.parent / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, str(WEB / "api_types.py")]
-    if subprocess.run(command, env=environment, check=False).returncode:
+    # Not by PYTHONPATH: pip removes from it what an editable installation has in its .pth file.
+    code = (
+        "import runpy, sys; sys.path.insert(0, sys.argv[1]); "
+        "runpy.run_path(sys.argv[2], run_name='__main__')"
+    )
+    command = [sys.executable, "-c", code, str(WEB.parent / "src"), str(WEB / "api_types.py")]
+    if subprocess.run(command, check=False).returncode:
         raise SystemExit("`python web/api_types.py` failed: see above")
 
 
