@@ -1,7 +1,4 @@
-"""Data of a run as frames: samples, spans, events of traces, tables.
-
-Tensors of a run: which were recorded, at which steps, with which values.
-"""
+"""Data of a run as frames: samples, spans, events of traces, tables, values of tensors."""
 
 from __future__ import annotations
 

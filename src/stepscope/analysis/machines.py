@@ -1,10 +1,6 @@
-"""Samples of one metric of one device, in order of time.
+"""Samples of the metrics of a node: series, ticks, statistics, contention for cores.
 
-Sampling ticks: groups of samples that a sampler took together.
-
-Statistics of the sampled metrics of a node, and CPU contention.
-
-Time without a core of a training thread, by phase.
+Time without a core of a training thread, by phase:
 
 The kernel counts how long a thread was runnable without a core; the stack sampler reads that at
 each sample. The delay between two samples is divided between the phases in proportion to the time

@@ -1,8 +1,6 @@
-"""Transparent replacement of functions of a framework by wrappers.
+"""Transparent replacement of functions of a framework, and callbacks after an import.
 
 A wrapper is pickled under the name of the original and has its signature.
-
-Import hooks: callbacks after the import of a module.
 """
 
 from __future__ import annotations

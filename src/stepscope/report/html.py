@@ -1,6 +1,6 @@
-"""Report as one HTML page that opens from disk and needs no network.
+"""Report as one HTML page that needs no network, and as the files of SageMaker Debugger.
 
-Report as a directory of the files that SageMaker Debugger writes.
+Report as a directory of the files that SageMaker Debugger writes:
 
 profiler-report.html
 profiler-report.ipynb

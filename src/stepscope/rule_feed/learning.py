@@ -1,6 +1,6 @@
-"""Second verdict, "is the model learning?", from the findings of rules about tensors and losses.
+"""The verdict "is the model learning?", and findings that the watch process stored.
 
-Findings that the watch process stored in a run while its job ran under `stepscope run`.
+Findings that the watch process stored in a run while its job ran under `stepscope run`:
 
 Reading them evaluates nothing and imports no rule.
 """

@@ -1,6 +1,6 @@
-"""Parameters and bodies of requests, within limits, and cancellation when a client disconnects.
+"""Parameters and bodies of requests, cancellation, and compression of responses.
 
-Compression of responses, for clients that accept it and are far enough away to gain by it.
+Compression of responses, for clients that accept it and are far enough away to gain by it:
 
 The scripts of the front end are compressed by the build; see `static`. Payloads are compressed at
 the fastest level, only for other machines, and only above the size of a few packets: on this

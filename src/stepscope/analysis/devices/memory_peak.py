@@ -1,6 +1,6 @@
-"""Memory at the peak, by operator and by purpose.
+"""Memory blocks, and memory at the peak by operator and by purpose.
 
-held(o)   sum of the sizes of the blocks that operator o allocated, at or before the event
+    held(o)   sum of the sizes of the blocks that operator o allocated, at or before the event
               that reached the peak, and that were not yet released after it
     before    peak - sum of held: allocated before the start of the trace
 
@@ -18,7 +18,7 @@ is neither a gradient's nor inside one.
 
 Without backward operators in the trace, purposes are unknown.
 
-Memory blocks: allocations paired with their releases.
+Memory blocks: allocations paired with their releases:
 
 An allocation and the next event at the same address of the same device form a pair if that event
 is a release. An allocation without one was not released within the trace; a release without an

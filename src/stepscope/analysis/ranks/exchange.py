@@ -1,6 +1,6 @@
-"""Gradient exchange that backward passes do not hide.
+"""Gradient exchange that backward passes do not hide, and lateness of ranks at collectives.
 
-Lateness of ranks at collectives, from the times at which they called them.
+Lateness of ranks at collectives, from the times at which they called them:
 
 Calls of several ranks with the same group and number are one collective, which cannot end before
 its last rank has called it:

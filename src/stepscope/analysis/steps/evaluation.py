@@ -1,4 +1,4 @@
-"""Evaluation within a training job: marked by the script, or inferred from forward passes.
+"""Evaluation within a training job, and steps of a process that calls functions compiled by JAX.
 
 A prediction is a forward pass without gradients; or one with gradients and no backward pass, of a
 module in evaluation mode that trains in training mode, or between the training on a batch of the
@@ -25,7 +25,7 @@ DataLoader.
 Of the functions that JAX compiles only those that return state train. Calls of others are
 predictions where their batch is fetched for them alone; elsewhere they may be anything.
 
-Step boundaries of a process that calls functions compiled by JAX.
+Step boundaries of a process that calls functions compiled by JAX:
 
 A compiled function may be anything, a whole training step or the preparation of a batch. The one
 that trains is inferred: it returns parameters, their gradients or the state of an optimizer, that

@@ -1,4 +1,4 @@
-"""Training steps: their boundaries, and the time of each by phase.
+"""Training steps: their boundaries, with and without optimizer steps, and the time by phase.
 
 A step is the time between two boundaries. If the script marks steps, the marks are the
 boundaries. Otherwise a boundary is the end of an optimizer step that is followed by new work: a
@@ -13,7 +13,7 @@ Evaluation inside a step (`analysis.evaluation`) is excluded. The remaining time
 the step, and the phases (`analysis.phases`) including `other` sum to it.
 
 Ends of training steps in a process without optimizer steps: updates by hand, own optimizer
-classes, functional training.
+classes, functional training:
 
 Every iteration has a backward pass, and ends with its last one; the update is then the first work
 of the next step. Several passes of one iteration (gradient accumulation, two losses) are told from

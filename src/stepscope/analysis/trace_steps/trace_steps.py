@@ -1,4 +1,4 @@
-"""Steps of a trace, and the exposed time of each by category.
+"""Steps of a trace, named or inferred, and the exposed time of each by category.
 
 A step starts as a range `ProfilerStep#N` on the host; a trace without any has one step, "0", over
 all its host events. The copy of such a range on a device is not a step.
@@ -25,7 +25,7 @@ Each instant of a step belongs to one category, the first in this order that is 
     cpu_exec        any other operator, annotation or Python function
     other           none of these
 
-Steps of a trace that names none, from ranges that repeat.
+Steps of a trace that names none, from ranges that repeat:
 
 An optimizer step ends a training step if a batch is fetched before the next one, or where no
 fetches are recorded, so the steps are the times between the ends of such optimizer steps. Without

@@ -9,7 +9,7 @@ schedules            changes of the schedules while the job runs
 requests             window requests and their progress
 imports              import of finished files into tables
 
-Online detector of a lasting slowdown, from step times.
+Online detector of a lasting slowdown, from step times:
 
 It compares two robust statistics of the step time: the median of the latest observations, and the
 median and median absolute deviation (MAD) of those before, the baseline. It reports a change when

@@ -1,6 +1,6 @@
-"""Python profiles that other tools summed up by function.
+"""Python profiles and stack samples, selected by the modes and periods of a job.
 
-Selection of Python profiles and stack samples by the modes and periods of a job.
+Selection of Python profiles and stack samples by the modes and periods of a job:
 
 A moment of a rank is in a mode, or on the way from one to the next: after the last work of the
 training before an evaluation, say, the job goes from `train` to `eval` until the evaluation starts.
