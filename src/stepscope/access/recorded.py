@@ -1,4 +1,4 @@
-"""A run, finished or still growing: its state, waiting for its data, names and times of a selection."""
+"""A run, finished or still growing: its state, waiting for its data, selections by name and time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Mean step of a run's traces as a tree of calls with their exposed time.
 
-Calls of the mean step: one tree for all steps of a run.
+Calls of the mean step: one tree for all steps of a run:
 
 A call is identified by its path: the path of its caller, its name, and the number of earlier calls
 of this name by the same caller. Calls of several steps with one path are one node, whose times are

@@ -37,7 +37,7 @@ medians (their asymptotic efficiencies are 3 / pi and 2 / pi).
              each is compared with its neighbour only, and the pair whose change is nearest to the
              median of all Walsh averages represents the programs.
 
-Shift between two samples: the intervals of Hodges and Lehmann.
+Shift between two samples: the intervals of Hodges and Lehmann:
 
 Their bounds are order statistics of differences, and they are exact for any distribution
 (Hollander, Wolfe, Chicken 2014). For independent samples these are the differences of every pair of

@@ -23,7 +23,7 @@ the whole. The status of a row follows from it:
     more_overlapped    it is exposed shorter, and at most half of that because it takes shorter
     slower, faster     any other
 
-Longest common subsequence of two sequences.
+Longest common subsequence of two sequences:
 
 The common start and end are matched first. For the rest, each row of the table of lengths L[i][j]
 (of the first i elements of one and the first j of the other sequence) is stored as one bit per j: 1

@@ -13,7 +13,7 @@ Links are written as numbers that the recorder's own tools know:
 - `Python id` and `Python parent id` likewise. `Ev Idx` is the id itself.
 - `correlation` is the recorder's. It numbers the arrow from a launch to its work, too.
 
-Pieces of SQL that write columns as members of Chrome events.
+Pieces of SQL that write columns as members of Chrome events:
 
 A key whose value is null is left out: `||` with a null is null, and `concat` skips nulls.
 

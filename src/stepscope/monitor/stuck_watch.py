@@ -9,8 +9,6 @@ does not wait itself, so a node asks, too, where the run has an account of anoth
 
 Before the first step, jobs wait for long: for one rank that downloads, loads or compiles. The ranks
 are asked as early as later on, but the limit from which the job counts as stuck is much longer.
-
-Stack of a process that does not answer, by py-spy, which needs no cooperation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Model of the input pipeline, and the step time that it predicts for changes.
 
 CPU budget of a training step: the cores that the intra-op threads of the training process and
-the loader's workers share.
+the loader's workers share:
 
 The training thread computes for B without batch creation, a fraction f of it in parallel regions
 with p threads; workers want cores for G of CPU time in total. While a workers are busy on C cores,

@@ -3,7 +3,7 @@
 Launches and the work they launched, forward and backward operators, host ranges and their shadows,
 arrows; and overlaps within a stream, which need all work of a stream at once.
 
-Kernels of replayed CUDA graphs and the operators that were captured.
+Kernels of replayed CUDA graphs and the operators that were captured:
 
 A replay is one launch: its kernels belong to the call of cudaGraphLaunch, which no operator but
 the replaying one encloses. While a graph is captured, every operator makes its launches as usual,
