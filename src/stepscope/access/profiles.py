@@ -1,4 +1,4 @@
-"""Python functions by time: a table, and a page with the tree of calls; a run as an HTML fragment."""
+"""Python functions by time: a table, and a page with the tree of calls; a run as HTML."""
 
 from __future__ import annotations
 

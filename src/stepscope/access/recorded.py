@@ -1,4 +1,4 @@
-"""A run, finished or still growing: its state, waiting for its data, selections by name and time."""
+"""A run, finished or still growing: state, waiting for data, selections by name and time."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ consecutive steps in both runs, the 95th percentile so many that two are above i
 
 No single run can tell how much the next run of the same program will differ: a machine may be in
 another state for all of it. That takes several runs of each program. Noise is then the difference
-between runs of one program: the interval is that of Hodges and Lehmann (see `location_shift`), and
+between runs of one program: the interval is that of Hodges and Lehmann (below), and
 the noise floor is half of its width. One complete run represents its program, so that parts still
 sum; the estimate of a change from all runs is the median of the differences behind the interval.
 With normal noise that needs two thirds of the runs for the same certainty as a difference of

@@ -3,7 +3,7 @@
 From the roots down, the calls of one caller in the base run are aligned with those of its
 counterpart in the other run:
 
-1. A longest common subsequence of the names is matched (`sequences`).
+1. A longest common subsequence of the names is matched (below).
 2. Remaining calls with one name are matched in their order: they were reordered.
 3. Calls that still remain were added or removed, with all calls inside them.
 4. The calls inside of matched calls are aligned in the same way.
@@ -13,8 +13,7 @@ both lists; over all callers, for two steps of 5,000 operators in one flat list,
 milliseconds. A call that moved to another caller was removed there and added here.
 
 Rows aggregate calls with one path of names: twelve layers of a model are one row. A row contributes
-the change of its exposed time (`analysis.exposed_time`) to the change of the step, so rows sum to
-the whole. The status of a row follows from it:
+the change of its exposed time to the change of the step, so rows sum to the whole. The status of a row follows from it:
 
     added, removed     it is in only one of the runs
     reordered          it moved among the calls of its caller

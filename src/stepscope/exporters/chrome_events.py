@@ -2,8 +2,7 @@
 
 DuckDB builds the text of an event column by column, which costs about a microsecond where a dict
 per event and `json.dumps` cost ten. Every query has one row per event, with its id and its text.
-The categories and keys of each kind of event are declared in `schema.EVENT_KINDS`; parameters and
-pieces of SQL are in `chrome_sql`.
+The categories and keys of each kind of event are declared in `schema.EVENT_KINDS`.
 
 Links are written as numbers that the recorder's own tools know:
 

@@ -1,8 +1,7 @@
 """Export of a whole run on one time axis, as a Chrome trace, with marks of bottlenecks.
 
 Samples of the machines become counters, spans of the job's processes become tracks, and the traces
-of the framework's profiler are drawn in parallel. `timeline_content` selects among them, and
-`timeline_marks` adds marks of bottlenecks.
+of the framework's profiler are drawn in parallel. `timeline_content` selects among them.
 
 All clocks count nanoseconds since 1970. Rows are written in slices of time, one query each, so
 that memory is bounded by the slice and not by the run.

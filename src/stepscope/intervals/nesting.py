@@ -1,4 +1,4 @@
-"""Intervals that contain each other: order, parents, depths, what is innermost; rows of a picture."""
+"""Intervals that contain each other: order, parents, depths, innermost; rows of a picture."""
 
 from __future__ import annotations
 

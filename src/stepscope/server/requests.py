@@ -2,7 +2,7 @@
 
 Compression of responses, for clients that accept it and are far enough away to gain by it:
 
-The scripts of the front end are compressed by the build; see `static`. Payloads are compressed at
+The scripts of the front end are compressed by the build. Payloads are compressed at
 the fastest level, only for other machines, and only above the size of a few packets: on this
 machine the browser would wait 45 ms per megabyte for the compressor, longer than for the bytes.
 Starlette's GZipMiddleware does not fit: it compresses in the event loop, for every client. Event

@@ -12,7 +12,7 @@ The heartbeat of a training process: one page shared with its monitor:
 
 Each word has one writer and is stored atomically, so neither side waits for the other. The
 contents of a plan are in a separate file (`plan`), those of the schedules in another
-(`step_schedule`); the page only announces them. The process does not announce the plans that it
+(`plan`); the page only announces them. The process does not announce the plans that it
 writes itself: word 4 shows the last one.
 
 Count of the records that a process could not keep, by cause: a page shared with the monitor:

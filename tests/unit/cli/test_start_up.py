@@ -91,14 +91,14 @@ def test_a_payload_of_an_installed_view_has_no_writer_of_its_own() -> None:
 
 
 def test_a_mistyped_name_is_answered_with_the_one_meant(tmp_path: Path) -> None:
-    for words, meant in (
+    for words, suggestion in (
         ("diagnos run", "'diagnose'"),
         ("show run input-pipelin", "input-pipeline"),
         ("rules explain stepoutlir", "StepOutlier"),
     ):
         answer = run_command(tmp_path, *words.split())
         assert answer.returncode == 2
-        assert f"Did you mean {meant}?" in answer.stderr
+        assert f"Did you mean {suggestion}?" in answer.stderr
     table = load_price_table(None)
     assert "(Did you mean p4d.24xlarge?)" in explain_missing_offer("p4d.24xlarg", table)
 

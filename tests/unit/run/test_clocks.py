@@ -51,7 +51,7 @@ def test_it_is_the_earliest_record_of_any_kind(tmp_path: Path) -> None:
     assert clock.shift_by_trace_ns == {}
 
 
-NEAR = 10**18 - MAX_CLOCK_DIFFERENCE_NS // 2
+CLOSE_NS = 10**18 - MAX_CLOCK_DIFFERENCE_NS // 2
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ NEAR = 10**18 - MAX_CLOCK_DIFFERENCE_NS // 2
             10**18 + 4_000,
             [10**18 - 5_000, 0],
         ),
-        (((NEAR, NEAR + 9, 0), (10**18, 10**18 + 10, 1)), NEAR, 10**18 + 10, [0, 0]),
+        (((CLOSE_NS, CLOSE_NS + 9, 0), (10**18, 10**18 + 10, 1)), CLOSE_NS, 10**18 + 10, [0, 0]),
         # Where none has a base, the likeliest clock counts.
         (
             ((5_000, 9_000, 0), (10**18, 10**18 + 10, 0)),

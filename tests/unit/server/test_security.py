@@ -152,8 +152,8 @@ def test_host_names_of_a_server_on_all_addresses(everywhere: Served) -> None:
 
 
 def test_pages_of_other_origins(server: Served) -> None:
-    own = {"Origin": f"http://{server.authority}", "Sec-Fetch-Site": "same-origin"}
-    assert server.request("/api/jobs", headers=own).status == 200
+    same_origin = {"Origin": f"http://{server.authority}", "Sec-Fetch-Site": "same-origin"}
+    assert server.request("/api/jobs", headers=same_origin).status == 200
     origins = ("http://evil.example", "null", "http://localhost:1", "file://")
     for headers in (
         *({"Origin": origin} for origin in origins),

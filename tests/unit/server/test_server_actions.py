@@ -95,9 +95,9 @@ def test_a_job_that_allows_stop_requests_is_stopped(served: Served, run: Path, s
 
 
 def test_a_job_that_cannot_be_stopped(served: Served, run: Path, spool: Path) -> None:
-    how = "started without --allow-stop: `stepscope run --allow-stop -- CMD`"
+    hint = "started without --allow-stop: `stepscope run --allow-stop -- CMD`"
     for options, state, heartbeat_age_s, sentence in (
-        ({}, JobState.IN_PROGRESS, 0, how),
+        ({}, JobState.IN_PROGRESS, 0, hint),
         ({"allow_stop": False}, JobState.IN_PROGRESS, 0, "started without"),
         ({"allow_stop": True}, JobState.COMPLETED, 0, "the job has ended"),
         ({"allow_stop": True}, JobState.STOPPING, 0, "already stopping"),

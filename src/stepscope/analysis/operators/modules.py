@@ -23,7 +23,7 @@ The parent of a call is
     of an operator          the operator that called it or the module call around it, whichever is
                             closer
     of a module call        likewise: checkpointing calls modules from an operator
-    of a backward operator  the module call whose gradients it computes, by the rule of `modules`,
+    of a backward operator  the module call whose gradients it computes, by the rule above,
                             regardless of when it ran
 
 A node is a path of modules and operators. Each instant belongs to one node: host self time is the

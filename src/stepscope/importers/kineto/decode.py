@@ -1,7 +1,7 @@
 """Decode one block of text into columns, kind by kind.
 
     text of a block
-      │ compiled scanner: usual events as rows of numbers (`_scan`, `scanning`), others one by one;
+      │ compiled scanner: usual events as rows of numbers (`_scan`), others one by one;
       │ falls through where it is not built, or does not understand the block
       │ known categories: every event into the struct of its category, arguments included
       │ (`categories`); falls through when an event does not fit

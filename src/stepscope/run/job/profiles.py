@@ -109,7 +109,7 @@ class ProfileSelection:
     """Conditions on profiles and samples; None accepts all."""
 
     period: str | None = None
-    """One of `phase_times.PERIODS`: before the first work, between, and after the last."""
+    """One of `PERIODS`: before the first work, between, and after the last."""
     modes: ModePair | None = None
     """Modes at the start and at the end."""
     borders: tuple[str, str] | None = None

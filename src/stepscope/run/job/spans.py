@@ -4,7 +4,7 @@ A span's phase is the phase of the step that its kind is one of (`annotation` is
 that the device executed it is its name; of an imported one that is neither, what the other tool
 called it. A span's step is the one of its rank in which it began, counted from 0; a worker's is
 that of the process it works for. Outside steps and in evaluation there is none. Its mode is the
-one of its rank at its start (`phase_times.MODES`).
+one of its rank at its start (`MODES`).
 
 Times of the phases of a job:
 
@@ -13,7 +13,7 @@ Times of the phases of a job:
               what evaluation leaves outside of steps, has none
     phases    the phases of the steps of one rank (`analysis.PHASES`); they divide its mode train
 
-Where a device computes, time belongs to the phase of the device; see `analysis.phases`.
+Where a device computes, time belongs to the phase of the device; see `analysis.steps.phases`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A call returns before the device has computed: its duration is that of dispatching the computation,
 and of compiling it if it is new. Steps are those that the script marks. Without marks, each call of
 one function ends a step: the one that returns the most state, of those that are called regularly.
-`analysis.compiled_steps` finds that function again, with knowledge of the whole run.
+`analysis.steps.evaluation` finds that function again, with knowledge of the whole run.
 
 Compilations, from the events that JAX reports through `jax.monitoring`:
 
