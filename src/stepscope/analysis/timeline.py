@@ -9,7 +9,7 @@
 
 A range is processed in chunks; sums over chunks are those of the range.
 
-Timeline slices: events that are too short to be visible are summarized:
+Timeline slices: events that are too short to be visible are summarized.
 
     width   minimum duration of an event that is drawn individually; also the length of buckets,
             which start at time 0

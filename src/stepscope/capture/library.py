@@ -4,10 +4,9 @@ Under `stepscope run` they resume and pause the recording. Otherwise they do the
 `stepscope run`: create a spool, load the adapters into this process and its children, start a
 monitor process, and notify the monitor at the end.
 
-Location of the run of a script that profiles itself:
-
-The processes of one distributed job record into one run, as its launchers do under `stepscope run`:
-without a directory, its name follows from the identity of the job, so that all nodes agree on it.
+Location of the run of a script that profiles itself. The processes of one distributed job record
+into one run, as its launchers do under `stepscope run`: without a directory, its name follows from
+the identity of the job, so that all nodes agree on it.
 """
 
 from __future__ import annotations

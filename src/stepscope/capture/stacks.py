@@ -11,12 +11,11 @@ reads, and hardly ever inside a pure-Python function that takes less than 5 ms: 
 biased towards the wrong lines. So while a sampler runs, the switch interval is `SWITCH_INTERVAL_S`,
 unless the job has set its own interval. Only threads that compete for the lock are affected.
 
-Probe for Python's garbage collector, through `gc.callbacks`:
-
-A collection interrupts its thread at any point: in a forward pass, between steps, or in the
-middle of a write to a span log, which the logs are designed for. Training processes are watched
-from their first step on; forked children are not, unless they train too. Most collections visit
-a few hundred new objects and take microseconds: they are not timed.
+Probe for Python's garbage collector, through `gc.callbacks`. A collection interrupts its thread at
+any point: in a forward pass, between steps, or in the middle of a write to a span log, which the
+logs are designed for. Training processes are watched from their first step on; forked children are
+not, unless they train too. Most collections visit a few hundred new objects and take microseconds:
+they are not timed.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ XML) are written as bytes of UTF-8 whatever the terminal is.
 
 Defaults of options, from the environment and from the nearest pyproject.toml that has any:
 
-STEPSCOPE_RUN_INTERVAL=100    the option --interval of `stepscope run`
+    STEPSCOPE_RUN_INTERVAL=100    the option --interval of `stepscope run`
 
     [tool.stepscope.run]          the same in the file
     interval = 100

@@ -12,9 +12,8 @@ Traces of a monitored job cover a few of its steps, under a profiler that makes 
 their times are scaled, part by part, to the part's time in the measured steps of the ranks that
 were traced. The difference of the mean of all ranks is a row of its own.
 
-Parts of the waiting for data and of the time between phases, in nanoseconds of the whole run:
-
-Only the proportions count: callers scale them to the part's time per step.
+Parts of the waiting for data and of the time between phases, in nanoseconds of the whole run. Only
+the proportions count: callers scale them to the part's time per step.
 """
 
 from __future__ import annotations

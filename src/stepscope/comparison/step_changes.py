@@ -37,13 +37,12 @@ medians (their asymptotic efficiencies are 3 / pi and 2 / pi).
              each is compared with its neighbour only, and the pair whose change is nearest to the
              median of all Walsh averages represents the programs.
 
-Shift between two samples: the intervals of Hodges and Lehmann:
-
-Their bounds are order statistics of differences, and they are exact for any distribution
-(Hollander, Wolfe, Chicken 2014). For independent samples these are the differences of every pair of
-values; the interval excludes 0 if and only if the rank-sum test of Mann and Whitney tells the
-samples apart (section 4.3). For paired values these are the means of every two differences, each
-with itself as well (Walsh averages), with the signed-rank test of Wilcoxon (section 3.3).
+Shift between two samples: the intervals of Hodges and Lehmann. Their bounds are order statistics of
+differences, and they are exact for any distribution (Hollander, Wolfe, Chicken 2014). For
+independent samples these are the differences of every pair of values; the interval excludes 0 if
+and only if the rank-sum test of Mann and Whitney tells the samples apart (section 4.3). For paired
+values these are the means of every two differences, each with itself as well (Walsh averages), with
+the signed-rank test of Wilcoxon (section 3.3).
 """
 
 from __future__ import annotations

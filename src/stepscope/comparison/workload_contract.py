@@ -17,11 +17,10 @@ the data. A run without a monitored job has the layers of its first trace instea
 stepscope is not part of the contract. A property that only one run recorded is unknown, which is
 neither equal nor different.
 
-Work of a trace for the contract: shapes of the layers that its operators carry out:
-
-A trace of a profiler names neither the model nor its DataLoader. Where it was recorded with shapes,
-the inputs of layer operators show both: one input is the layer's weight, and the leading dimension
-of the other is the number of samples.
+Work of a trace for the contract: shapes of the layers that its operators carry out. A trace of a
+profiler names neither the model nor its DataLoader. Where it was recorded with shapes, the inputs
+of layer operators show both: one input is the layer's weight, and the leading dimension of the
+other is the number of samples.
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@
 that did not change afterwards. `python -m benchmarks.foreign` writes it from the results in
 `benchmarks/results/foreign.json`; docs/diagnosis-benchmark.md describes them.
 
-Outcomes of tried fixes, by kind: the first change that a fix makes:
-
-`python -m benchmarks.fix_outcomes` writes `fix_outcomes.json` from the outcomes of `stepscope try`.
+Outcomes of tried fixes, by kind: the first change that a fix makes. `python -m
+benchmarks.fix_outcomes` writes `fix_outcomes.json` from the outcomes of `stepscope try`.
 """
 
 from __future__ import annotations

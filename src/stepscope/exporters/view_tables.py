@@ -9,9 +9,8 @@ a list of numbers or texts          a cell of JSON
 Rows repeat what identifies the rows around them: rank, trace, device, name. Columns are named by
 fields, which end in their units.
 
-Tables of views as worksheets of an XLSX workbook, by XlsxWriter:
-
-A worksheet holds one table; the last one, `columns`, explains the columns of all.
+Tables of views as worksheets of an XLSX workbook, by XlsxWriter. A worksheet holds one table; the
+last one, `columns`, explains the columns of all.
 """
 
 from __future__ import annotations

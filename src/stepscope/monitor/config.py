@@ -1,8 +1,7 @@
 """Configuration, start and handshake of a monitor, and of stepscope's other processes.
 
-Handshake between launcher and monitor, through small files in the spool:
-
-Files survive the process that wrote them: either process may be killed at any time.
+Handshake between launcher and monitor, through small files in the spool. Files survive the process
+that wrote them: either process may be killed at any time.
 """
 
 from __future__ import annotations

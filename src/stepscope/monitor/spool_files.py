@@ -2,9 +2,8 @@
 
 Two would store the records that neither finds in the run yet, and each record would be there twice.
 
-Samples of the monitor in the spool, like spans of the job:
-
-So a monitor that is killed loses no sample: the next one drains the log of this one.
+Samples of the monitor in the spool, like spans of the job. So a monitor that is killed loses no
+sample: the next one drains the log of this one.
 """
 
 from __future__ import annotations

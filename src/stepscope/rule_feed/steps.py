@@ -1,9 +1,7 @@
 """Steps, their exposed exchange, and rows of tensors of a growing run, each returned once.
 
-Steps of a growing run until their exposed exchange is known:
-
-Collectives are written some seconds later than spans: a process dumps its recorder every few
-seconds.
+Steps of a growing run until their exposed exchange is known. Collectives are written some seconds
+later than spans: a process dumps its recorder every few seconds.
 """
 
 from __future__ import annotations

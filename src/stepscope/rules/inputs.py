@@ -34,8 +34,8 @@ class StepTimes:
     wall_ns: intervals.Int
     """End minus start minus evaluation inside the step."""
     phase_ns: Mapping[str, intervals.Int]
-    """By phase of `analysis.steps.phases`, of a trace by part of `analysis.trace_steps.step_parts`; sums to
-    `wall_ns`."""
+    """By phase of `analysis.steps.phases`, of a trace by part of `analysis.trace_steps.step_parts`;
+    sums to `wall_ns`."""
     profiled: NDArray[np.bool_]
     """True where the framework's own profiler recorded the step of a watched job."""
 

@@ -1,8 +1,7 @@
 """Engines for the parts of a run: this process, executors, workers of a Dask scheduler.
 
-Engines on executors of `concurrent.futures`:
-
-A worker opens the run itself, at its directory or URL, and reads only its part.
+Engines on executors of `concurrent.futures`. A worker opens the run itself, at its directory or
+URL, and reads only its part.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Documents of a run: launchers, trials, configuration, ranks that make no progress.
 
-Configuration of a job's recording, and its changes while the job runs:
-
-A change is one document: the complete new configuration. The monitors agree on one decision for
-each, in the order of their numbers.
+Configuration of a job's recording, and its changes while the job runs. A change is one document:
+the complete new configuration. The monitors agree on one decision for each, in the order of their
+numbers.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 One task per feed with listeners, which ends with the last listener.
 
-Summaries of runs for the list of jobs, computed one by one in the background and cached on disk:
-
-To the server a summary is opaque bytes, which workers write and read.
+Summaries of runs for the list of jobs, computed one by one in the background and cached on disk. To
+the server a summary is opaque bytes, which workers write and read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pages that a process of the job and its monitor share: heartbeat, drops, collectives.
 
-The heartbeat of a training process: one page shared with its monitor:
+The heartbeat of a training process: one page shared with its monitor.
 
     word 0   magic                                   written by the process, last
     word 1   number of steps that have ended
@@ -15,7 +15,7 @@ contents of a plan are in a separate file (`plan`), those of the schedules in an
 (`plan`); the page only announces them. The process does not announce the plans that it
 writes itself: word 4 shows the last one.
 
-Count of the records that a process could not keep, by cause: a page shared with the monitor:
+Count of the records that a process could not keep, by cause: a page shared with the monitor.
 
     word 0     magic                    written last
     word n     records dropped because of error n of errno(3)

@@ -5,7 +5,7 @@ time. The first to write the file of a number has it.
 
 Schedule of windows in cycles of steps, with the semantics of `torch.profiler.schedule`:
 
-skip_first | wait  warmup  active | wait  warmup  active | …        `repeat` cycles
+    skip_first | wait  warmup  active | wait  warmup  active | …        `repeat` cycles
 
 https://docs.pytorch.org/docs/stable/profiler.html#torch.profiler.schedule
 

@@ -2,9 +2,8 @@
 
 `stepscope run` passes it to the processes of the job in an environment variable.
 
-Request for the search for the origin of non-finite numbers:
-
-`stepscope run` passes it to the processes of the job in an environment variable.
+Request for the search for the origin of non-finite numbers. `stepscope run` passes it to the
+processes of the job in an environment variable.
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ incarnations/<number>.json              a start of the training processes
 rank-claims/<incarnation>-<rank>.json   the process that is this rank
 leases/<number>.json                    the node that evaluates rules and writes the verdict
 stops/<number>.json                     a stop of the job on one node, for the others
+
+The age of a heartbeat is by the clock of the observer, or of the file system: the clocks of nodes
+may differ by years.
 """
 
 from __future__ import annotations

@@ -18,9 +18,8 @@ Memory of one device by category, from a memory timeline of torch's memory profi
 Only memory that the profiler saw counts: memory from before the profile as far as it was used in
 it, not what the allocator reserves.
 
-Memory allocated by operators, by name:
-
-For the calls of one operator (chains merged, see `operator_tree`), on one device:
+Memory allocated by operators, by name. For the calls of one operator (chains merged, see
+`operator_tree`), on one device:
 
     size increase      sum of signed bytes: the bytes that the calls left allocated
     allocation bytes   sum of the positive ones

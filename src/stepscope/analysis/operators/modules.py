@@ -16,9 +16,7 @@ A backward operator belongs to the module of the forward operator that it names,
 everything inside the outermost operator around it. Operators outside every module, such as the
 loss or the optimizer, are in no row.
 
-Modules and their operators as one tree of calls, for a flame graph:
-
-The parent of a call is
+Modules and their operators as one tree of calls, for a flame graph. The parent of a call is
 
     of an operator          the operator that called it or the module call around it, whichever is
                             closer

@@ -17,11 +17,9 @@ the likelihood of that exceeds that of a coin toss by m (1 - H(p)) bits, where H
 entropy (https://en.wikipedia.org/wiki/Binary_entropy_function). An episode has at least
 log2(n) + 10 bits in a run of n steps.
 
-First late rank of a chain of groups: the one that made the others late:
-
-With tensor, pipeline and data groups, a rank may arrive late at a collective only because another
-rank was late at its previous one, in another group. No rank leaves a collective before its last
-rank has arrived:
+First late rank of a chain of groups: the one that made the others late. With tensor, pipeline and
+data groups, a rank may arrive late at a collective only because another rank was late at its
+previous one, in another group. No rank leaves a collective before its last rank has arrived:
 
     release of a rank at a collective   latest arrival at the previous collective of the rank
     lateness of the last rank           its arrival - median arrival of the other ranks

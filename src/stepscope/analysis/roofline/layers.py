@@ -5,9 +5,8 @@ Source: `torch.utils.flop_counter` of PyTorch
 with; here a bias counts in addition. Bytes are those of a kernel that reads each operand and writes
 each result once.
 
-Models of batch, layer, group and RMS normalization:
-
-With n elements and C channels (the normalized size of a layer norm), forward:
+Models of batch, layer, group and RMS normalization. With n elements and C channels (the normalized
+size of a layer norm), forward:
 
     F = 5 n + 6 C in training (sum, subtract, square and add for the statistics; scale and shift),
         2 n + 6 C with given statistics;  the 6 C make scale and shift of the statistics

@@ -12,12 +12,10 @@ two trainings is in no step.
 Evaluation inside a step (`steps.evaluation`) is excluded. The remaining time is the wall time of
 the step, and the phases (`steps.phases`) including `other` sum to it.
 
-Ends of training steps in a process without optimizer steps: updates by hand, own optimizer
-classes, functional training:
-
-Every iteration has a backward pass, and ends with its last one; the update is then the first work
-of the next step. Several passes of one iteration (gradient accumulation, two losses) are told from
-iterations by what was recorded before each pass:
+Ends of training steps in a process without optimizer steps: updates by hand, own optimizer classes,
+functional training. Every iteration has a backward pass, and ends with its last one; the update is
+then the first work of the next step. Several passes of one iteration (gradient accumulation, two
+losses) are told from iterations by what was recorded before each pass:
 
     if parameters were seen to be updated between passes, an iteration ends before each update,
     else if gradients were seen to be cleared, likewise,

@@ -9,9 +9,8 @@ CPU time is one counter of the job that never decreases. The difficulty is the e
 time is added to its parent's "waited-for children" when the parent waits for it, and is lost when
 no process does. `JobTree._account` has the arithmetic.
 
-Threads of a process that compute beside its main thread, such as those of one operator:
-
-Torch divides an operator between several threads, and the main thread goes on when the last one has
+Threads of a process that compute beside its main thread, such as those of one operator. Torch
+divides an operator between several threads, and the main thread goes on when the last one has
 finished. A thread that has no core delays the main thread as if it had none itself.
 """
 

@@ -2,9 +2,8 @@
 
 Used by `stepscope capture` and by the web UI.
 
-Configuration of a job's recording, and its history:
-
-Used by `stepscope configure`, by the web UI and by views.
+Configuration of a job's recording, and its history. Used by `stepscope configure`, by the web UI
+and by views.
 """
 
 from __future__ import annotations

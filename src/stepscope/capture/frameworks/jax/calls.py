@@ -5,10 +5,9 @@ and of compiling it if it is new. Steps are those that the script marks. Without
 one function ends a step: the one that returns the most state, of those that are called regularly.
 `analysis.steps.evaluation` finds that function again, with knowledge of the whole run.
 
-Compilations, from the events that JAX reports through `jax.monitoring`:
-
-A new function, or an old one for new shapes, types or static arguments, is traced, lowered and
-compiled, one after the other; each reports its duration when it ends. The three are one interval.
+Compilations, from the events that JAX reports through `jax.monitoring`. A new function, or an old
+one for new shapes, types or static arguments, is traced, lowered and compiled, one after the other;
+each reports its duration when it ends. The three are one interval.
 """
 
 from __future__ import annotations

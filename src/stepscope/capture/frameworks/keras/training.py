@@ -2,9 +2,8 @@
 
 Classes are patched: no callback is added, and the callbacks of the script stay as they are.
 
-Input of Keras: batches of a PyDataset, and the wait for batches on JAX:
-
-On PyTorch the wait is that for the DataLoader that Keras makes, and on TensorFlow that for tf.data.
+Input of Keras: batches of a PyDataset, and the wait for batches on JAX. On PyTorch the wait is that
+for the DataLoader that Keras makes, and on TensorFlow that for tf.data.
 """
 
 from __future__ import annotations

@@ -4,11 +4,9 @@ If the compiler traces a call of a wrapper, it inlines the original; if it would
 stepscope (under a compiled function that calls back into Python), it skips that frame and continues
 with the functions that the frame calls.
 
-Reading of the job's objects without running their code:
-
-A property, `__getattr__`, `__len__`, `__bool__` or `__fspath__` of a class of the job may raise,
-take memory, download a file or hang, and in the thread of the job nothing can interrupt it. So what
-such code would tell stays unknown.
+Reading of the job's objects without running their code. A property, `__getattr__`, `__len__`,
+`__bool__` or `__fspath__` of a class of the job may raise, take memory, download a file or hang,
+and in the thread of the job nothing can interrupt it. So what such code would tell stays unknown.
 """
 
 from __future__ import annotations

@@ -8,9 +8,8 @@ call: `Contents` of the functions that are being traced. An outermost call is re
     it calls a model        forward pass without gradients
     anything else           not recorded
 
-Gradients and updates of a loop with `tf.GradientTape`:
-
-Optimizers are those of Keras, which its adapter records, and those of TensorFlow 1.
+Gradients and updates of a loop with `tf.GradientTape`. Optimizers are those of Keras, which its
+adapter records, and those of TensorFlow 1.
 """
 
 from __future__ import annotations

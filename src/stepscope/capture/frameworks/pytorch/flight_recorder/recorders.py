@@ -12,11 +12,10 @@ it returns a std::string of libstdc++: pointer, size and 16 further bytes, retur
 pointer (https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling-type). Where there is no such
 symbol, the functions for Python are used, and read rarely enough to stay within the budget.
 
-Latest transfers between two ranks (`isend`, `irecv`, and `send` and `recv`, which call them):
-
-The recorder of PyTorch has them for NCCL only. They are counted and kept here, so that a job that
-has nothing else can be found stuck. A transfer has ended once the job has waited for it or has
-dropped its handle.
+Latest transfers between two ranks (`isend`, `irecv`, and `send` and `recv`, which call them). The
+recorder of PyTorch has them for NCCL only. They are counted and kept here, so that a job that has
+nothing else can be found stuck. A transfer has ended once the job has waited for it or has dropped
+its handle.
 """
 
 from __future__ import annotations

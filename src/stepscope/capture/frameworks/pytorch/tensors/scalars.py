@@ -14,9 +14,8 @@ Scale of a GradScaler and clipping of gradients, as scalars of the run:
 Names of a second scaler, or of a second list of parameters that is clipped by itself, end in `#2`.
 The script computes the scale and the norm anyway. They are read without waiting for a device.
 
-Losses: the values of the tensors on which the script calls `backward()`:
-
-They are written as scalars, at every backward pass.
+Losses: the values of the tensors on which the script calls `backward()`. They are written as
+scalars, at every backward pass.
 """
 
 from __future__ import annotations
