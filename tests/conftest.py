@@ -204,7 +204,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(part)
     if config.getoption("--record-costs") and not hasattr(config, "workerinput"):
         workers = config.getoption("numprocesses") or 1
-        config.pluginmanager.register(CostRecorder(workers, config.getoption("markexpr")))
+        config.pluginmanager.register(CostRecorder(workers, config.getoption("markexpr").strip()))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -18,7 +18,7 @@ from stepscope.cli import COMMANDS
 from stepscope.cli.commands.export import command as export
 from stepscope.importers.registry import installed_importers
 from tests.faults.test_kills import SOAK_ONLY
-from tests.faults.test_write_faults import FAULTS, NO_VERDICT
+from tests.faults.test_write_faults import IN_MAKE_TEST, NO_VERDICT
 from tests.fuzz.counts import load_counts
 from tests.fuzz.decoders import DECODERS
 from tests.support import parts
@@ -34,22 +34,22 @@ SHOWN = {
     "stepscope run": "tests/e2e/test_public_scripts.py",
     "stepscope attach": "tests/e2e/test_attach.py",
     "stepscope import": "tests/unit/cli/test_import_command.py",
-    "stepscope export": "tests/unit/cli/test_export_command.py",
-    "stepscope show": "tests/unit/cli/test_show_text.py",
+    "stepscope export": "tests/unit/cli/test_files_command.py",
+    "stepscope show": "tests/unit/cli/test_show.py",
     "stepscope diagnose": "tests/e2e/test_verdicts.py",
     "stepscope try": "tests/e2e/test_try.py",
     "stepscope compare": "tests/unit/cli/test_compare_command.py",
     "stepscope cost": "tests/unit/cli/test_cost_command.py",
     "stepscope rules": "tests/unit/cli/test_rules_command.py",
-    "stepscope report": "tests/unit/cli/test_report_command.py",
+    "stepscope report": "tests/unit/cli/test_files_command.py",
     "stepscope watch": "tests/e2e/test_watch.py",
     "stepscope ui": "tests/e2e/test_ui_server.py",
     "stepscope capture": "tests/e2e/test_windows.py::test_a_window_of_a_running_job_on_all_ranks",
     "stepscope configure": "tests/e2e/test_configure.py",
     "stepscope recover": "tests/faults/test_kills.py",
     "stepscope doctor": "tests/unit/cli/test_doctor.py",
-    "stepscope schema": "tests/unit/cli/test_schema.py",
-    "stepscope completion": "tests/unit/cli/test_suggestions.py",
+    "stepscope schema": "tests/unit/cli/test_show.py",
+    "stepscope completion": "tests/unit/cli/test_show.py",
     "adapter torch": f"{CONTRACTS}::TestPlainLoop",
     "adapter safetensors.torch": "tests/unit/capture/test_pytorch_adapters.py",
     "adapter torch.distributed.checkpoint": "tests/unit/capture/test_pytorch_adapters.py",
@@ -139,7 +139,9 @@ def test_what_shows_it_is_in_make_test(address: str) -> None:
 
 def test_rows_of_the_document_on_reliability_have_a_case() -> None:
     assert KINDS.keys() > SOAK_ONLY
-    assert {(fault.process, fault.directory) for fault in (*FAULTS, NO_VERDICT)} == set(TARGETS)
+    assert {(fault.process, fault.directory) for fault in (*IN_MAKE_TEST, NO_VERDICT)} == set(
+        TARGETS
+    )
     assert load_counts().keys() <= DECODERS.keys() | {"http-api"}
 
 

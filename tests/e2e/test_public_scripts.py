@@ -13,11 +13,12 @@ import pytest
 
 from stepscope.schema import JobState
 from stepscope.store import open_run
-from tests.support.tiers import extend_all_but
 from tests.support.under_stepscope import E2E, TORCHRUN, FinishedJob, label, run_under
 
 SCRIPTS = E2E / "scripts"
-in_detail = pytest.mark.extended("another script; test_steps_are_counted has one")
+in_detail = pytest.mark.extended(
+    "another script; test_framework_contracts.py counts the steps of a loop"
+)
 
 
 def run_script(
@@ -37,21 +38,18 @@ def shares(steps: dict) -> dict[str, float]:
     return {phase["name"]: phase["share_ratio"] for phase in steps["phases"]}
 
 
+@in_detail
 @pytest.mark.seed("SMP-06", "DBP-12", "DBP-16", "DIAG-02")
 @pytest.mark.parametrize(
     ("name", "batches", "evaluates"),
-    extend_all_but(
-        [("mnist_cnn", 1, True)],
-        [
-            ("mnist_cnn", 1, True),
-            ("char_gpt", 0, True),  # no DataLoader
-            ("gan", 1, False),
-            ("iterable_dataset", 1, False),
-            ("plain_loop", 0, False),
-            ("lbfgs", 0, False),
-        ],
-        "another script",
-    ),
+    [
+        ("mnist_cnn", 1, True),
+        ("char_gpt", 0, True),  # no DataLoader
+        ("gan", 1, False),
+        ("iterable_dataset", 1, False),
+        ("plain_loop", 0, False),
+        ("lbfgs", 0, False),
+    ],
 )
 def test_steps_are_counted(tmp_path: Path, name: str, batches: int, evaluates: bool) -> None:
     steps = run_script(tmp_path, name).steps()

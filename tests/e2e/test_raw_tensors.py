@@ -15,6 +15,10 @@ from stepscope.errors import DamagedRunError, JobEndedError, UsageError, WaitTim
 from stepscope.store import open_run
 from tests.support.under_stepscope import E2E, STEPSCOPE, run_under
 
+pytestmark = pytest.mark.extended(
+    "a long job; elements are in tests/unit/capture and tests/unit/monitor"
+)
+
 JOB = str(E2E / "raw_tensors_job.py")
 RAW = ("--tensors-raw", "(model_input|gradient)/.*", "--tensors-raw", "layer.weight")
 NO_NUMPY_TYPE = {"bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"}
@@ -89,7 +93,6 @@ def test_requests_that_cannot_be_answered(
             break
 
 
-@pytest.mark.extended("another job with the promise of test_elements_are_those_of_the_script")
 def test_what_exceeds_the_limit_is_named(tmp_path: Path) -> None:
     """A weight has 24 bytes: four of them fit, and then nothing else."""
     options = ("--tensors-raw", "layer.weight", "--tensors-raw", "gradient/layer.weight",
@@ -108,7 +111,6 @@ def test_what_exceeds_the_limit_is_named(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.extended("another job; waiting is in tests/unit/access")
 @pytest.mark.seed("DBT-07")
 def test_waiting_for_a_step_of_a_running_job(tmp_path: Path) -> None:
     command = [*STEPSCOPE, "run", "--out", str(tmp_path / "run"), "--no-rules", "--window", "off",

@@ -95,6 +95,7 @@ print("flood is over")
 """
 
 
+@pytest.mark.extended("test_write_faults.py lets writes of the run fail")
 def test_a_full_run_directory_keeps_everything_in_the_spool(small_disk: Path) -> None:
     """The job is not affected, and `recover` stores the rest once there is room."""
     run = small_disk / "run"

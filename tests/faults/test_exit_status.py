@@ -89,6 +89,7 @@ def has_ended(pid: int) -> bool:
         return True
 
 
+@pytest.mark.extended("test_kills.py kills the launcher")
 @pytest.mark.parametrize(
     ("code", "state", "exit_code"),
     extend_all_but(

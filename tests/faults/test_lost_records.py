@@ -67,6 +67,7 @@ def test_a_limit_on_file_sizes(start: Start, tmp_path: Path) -> None:
     assert "ulimit -f" in " ".join(job.errors.read_text().split())
 
 
+@pytest.mark.extended("another job; test_a_limit_on_file_sizes drops records")
 def test_a_spool_that_is_full_before_the_first_record(tmp_path: Path, small_disk: Path) -> None:
     """Not even the count of the dropped records has room."""
     truth, spool = tmp_path / "truth", small_disk / "spool"

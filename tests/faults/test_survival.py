@@ -190,6 +190,7 @@ def test_kill_9_of_everything_before_the_first_flush(start: Start) -> None:
     assert status(job.run).state is JobState.UNKNOWN
 
 
+@pytest.mark.extended("test_ctrl_c_in_a_terminal_reaches_the_job_once stops a job, too")
 def test_sigterm_is_passed_to_the_job_and_ends_in_stopped(start: Start) -> None:
     job = start(*steps_command("--on-stop", "exit-0"))
     job.wait_done(50)

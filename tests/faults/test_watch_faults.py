@@ -135,6 +135,7 @@ def test_receivers_that_fail_in_every_way(start: Start, rule_file: str) -> None:
     assert "exited with status 3" in errors
 
 
+@pytest.mark.extended("another job; such rules are in tests/unit/rule_feed")
 def test_a_rule_that_raises_is_reported(start: Start, rule_file: str) -> None:
     rules = f"{rule_file}:Wrong,{rule_file}:Always"
     job = start(*steps_command("--count", "300"), options=("--rules", rules))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tiers import extend_all_but
 from tests.support.write_faults import ALWAYS, Fault, run_with_fault
 
 FAULTS = (
@@ -23,10 +24,16 @@ FAULTS = (
     # The progress of the monitor in the spool.
     Fault(process="monitor", directory="spool", error="ENOSPC", first=1, last=ALWAYS),
 )
+IN_MAKE_TEST = FAULTS[2:]
+"""One for each process and directory, as docs/reliability.md has them; `NO_VERDICT` is another."""
 NO_VERDICT = Fault(process="launcher", directory="run", error="ENOSPC", first=8, last=ALWAYS)
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.title)
+@pytest.mark.parametrize(
+    "fault",
+    extend_all_but(IN_MAKE_TEST, FAULTS, "another call of the same process"),
+    ids=lambda fault: fault.title,
+)
 def test_a_failed_write(fault: Fault, tmp_path: Path) -> None:
     outcome = run_with_fault(fault, tmp_path)
     assert outcome.failed_calls

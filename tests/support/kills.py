@@ -32,7 +32,8 @@ MAX_RECOVERY_S = 0.4
 RELENTLESS_LAUNCHER = [
     sys.executable,
     "-c",
-    "from stepscope.cli import launcher, main; launcher.COMPANION_STARTS = 1_000_000; main()",
+    "from stepscope.cli import main; from stepscope.cli.job import launcher; "
+    "launcher.COMPANION_STARTS = 1_000_000; main()",
 ]
 """stepscope that replaces a companion however often it is killed in one run."""
 FIRST_WINDOW_STEP, WINDOW_STEPS, WINDOW_INTERVAL = 5, 20, 30
@@ -356,14 +357,12 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _KINDS = (
-    Kind(
-        name="trainer", title="the training process", act=kill_trainer, ci_kills=20, soak_kills=50
-    ),
+    Kind(name="trainer", title="the training process", act=kill_trainer, ci_kills=6, soak_kills=50),
     Kind(
         name="ranks",
         title="four ranks at once",
         act=kill_ranks,
-        ci_kills=20,
+        ci_kills=6,
         soak_kills=100,
         rank_count=4,
     ),

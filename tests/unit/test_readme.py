@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import stepscope.capture.frameworks as frameworks
+from stepscope.capture.frameworks.registry import ADAPTERS
 from stepscope.cli import COMMANDS
 from stepscope.cli.commands.run import command as run_command
 from stepscope.importers import installed_importers
@@ -19,15 +19,11 @@ README = (ROOT / "README.md").read_text()
 NETWORK_MODULES = {"urllib.request", "http.client", "requests", "httpx", "apprise", "smtplib"}
 
 
-def packages_in(directory: Path) -> set[str]:
-    return {path.parent.name for path in directory.glob("*/__init__.py")}
-
-
 def frameworks_on_linux() -> None:
-    trainers = {"lightning", "transformers", "accelerate"}
-    recorded = {"pytorch", "tensorflow", "keras", "jax", "grain", "xgboost", *trainers}
-    launchers = {"ray"}
-    assert packages_in(Path(frameworks.__file__).parent) == recorded | launchers
+    trainers = {"lightning", "pytorch_lightning", "transformers", "accelerate"}
+    recorded = {"torch", "tensorflow", "keras", "jax", "grain", "xgboost", *trainers}
+    formats, launchers = {"safetensors"}, {"ray"}
+    assert {module.partition(".")[0] for module in ADAPTERS} == recorded | formats | launchers
     systems = re.findall(r'"Operating System :: (.+)"', (ROOT / "pyproject.toml").read_text())
     assert systems == ["POSIX :: Linux"]
 

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from stepscope.cli import root
-from stepscope.cli.commands.rules import FIRED
+from stepscope.cli.options.common import FIRED
 from stepscope.errors import StepscopeError
 from stepscope.testing import RunBuilder
 from tests.support.command import run_command

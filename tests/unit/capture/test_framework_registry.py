@@ -30,14 +30,14 @@ def fail():
 """
 
 
-def write_package(directory: Path, function: str = "install") -> None:
+def write_package(directory: Path) -> None:
     """Write a framework, and a package with an adapter for it, as an installer would."""
     (directory / "framework.py").write_text("adapted, __version__ = False, '1.2'")
     (directory / "its_adapter.py").write_text(ADAPTER)
     info = directory / "its_adapter-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: its-adapter\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[{GROUP}]\nframework = its_adapter:{function}\n")
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\nframework = its_adapter:install\n")
 
 
 def test_adapters_of_installed_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,43 +49,30 @@ def test_adapters_of_installed_packages(tmp_path: Path, monkeypatch: pytest.Monk
     assert find_other_adapters() == {"framework": "its_adapter:install"}
 
 
-@pytest.mark.parametrize(("function", "adapted"), [("install", True), ("fail", False)])
-def test_an_adapter_is_installed_after_the_import(
-    spool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, adapted: bool
-) -> None:
-    write_package(tmp_path, function)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    adapters = {"framework": f"its_adapter:{function}", "absent": "nowhere:install"}
-    done = spool.run(
-        """
-        import sys
-        assert "its_adapter" not in sys.modules
-        import framework
-        print(framework.adapted)
-        import stepscope
-        stepscope.step()
-        """,
-        **{ADAPTERS_VARIABLE: encode_adapters(adapters), "STEPSCOPE_STRICT": ""},
-    )
-    assert done.stdout == f"{adapted}\n", done.stderr
-    notes = " ".join(note for p in spool.drain().processes.values() for note in p.notes)
-    assert ("KeyError('on purpose')" in notes) is not adapted
-
-
-def test_an_adapter_that_fails_does_not_stop_others(
+def test_adapters_are_installed_after_the_import_and_one_that_fails_stops_no_other(
     spool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_package(tmp_path)
     (tmp_path / "another.py").write_text("")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    adapters = {"another": "its_adapter:fail", "framework": "its_adapter:install"}
+    adapters = {
+        "another": "its_adapter:fail",
+        "framework": "its_adapter:install",
+        "absent": "nowhere:install",
+    }
     done = spool.run(
-        "import another, framework; print(framework.adapted)",
+        """
+        import sys
+        assert "its_adapter" not in sys.modules
+        import another, framework
+        print(framework.adapted)
+        """,
         **{ADAPTERS_VARIABLE: encode_adapters(adapters), "STEPSCOPE_STRICT": ""},
     )
     assert done.stdout == "True\n", done.stderr
     (note,) = spool.drain().notes
     assert note.startswith("stopped recording what the adapter of another records after an error")
+    assert "KeyError('on purpose')" in note
 
 
 def test_an_adapter_of_another_package_records_its_version(

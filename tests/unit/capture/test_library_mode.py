@@ -52,7 +52,7 @@ TRAINS = """
     for batch in torch.utils.data.DataLoader(torch.ones(60, 4), batch_size=2, num_workers=1):
         train(batch)
     files = os.environ["STEPSCOPE_SPOOL"] + "/p-*/window-*_*.json"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not glob.glob(files) and time.monotonic() < deadline:
         train(batch)
         time.sleep(0.01)
@@ -107,6 +107,11 @@ NO_ROOM = """
 JOBS = {
     name: text for name, text in list(globals().items()) if name.isupper() and isinstance(text, str)
 }
+BUSY_MACHINE = f"""
+from stepscope.capture import library
+library.MONITOR_TIMEOUT_S = {JOB_TIMEOUT_S}
+"""
+"""Put before each script: the end of the monitor may take long."""
 
 
 class Job:
@@ -116,7 +121,7 @@ class Job:
         self.directory = directory
         directory.mkdir()
         script = directory / "train.py"
-        script.write_text(textwrap.dedent(text))
+        script.write_text(BUSY_MACHINE + textwrap.dedent(text))
         environment = {k: v for k, v in os.environ.items() if not k.startswith("STEPSCOPE")}
         environment["TMPDIR"] = str(directory)
         self.process = subprocess.Popen(
@@ -169,7 +174,7 @@ def test_a_script_that_trains(jobs: dict[str, Job]) -> None:
     step_count = int(job.out)
     assert [counts[k] for k in ("forward", "backward", "optimizer")] == [step_count] * 3
     assert counts["fetch"] == 30
-    assert "annotation" not in counts
+    assert "unseen" not in run.table("spans", ["name"])["name"].tolist()
     assert run.row_count("scalars") == step_count
     assert run.row_count("metrics") > 0
     assert {p.role for p in run.processes()} == {"main", "dataloader_worker", "monitor"}
@@ -189,8 +194,8 @@ def test_steps_of_a_schedule_are_recorded(jobs: dict[str, Job]) -> None:
     ]
     assert window["first_step"] >= 152  # later if the monitor was not ready in time
     assert window["step_count"] == 4
-    # The only thing that the run may have to say.
-    assert all(note.startswith("the window scheduled for ") for note in job.status().notes)
+    # A busy machine may be late with windows and samples, and loses no record.
+    assert not any("dropped" in note for note in job.status().notes)
 
 
 def test_a_watched_model_and_its_batches(jobs: dict[str, Job]) -> None:

@@ -97,46 +97,43 @@ def test_nothing_is_named_in_a_healthy_training(searched: Trainings, name: str) 
     assert searched.of(name, "nan_search")[-1]["step_count"] >= 1
 
 
-def test_modules_and_parameters_are_named(searched: Trainings) -> None:
-    (norm,) = searched.of("zero_by_zero_in_norm", "nan_origin")
-    (weight,) = searched.of("infinite_weight", "nan_origin")
-    (step,) = searched.of("epsilon_zero", "nan_origin")
+FIELDS: dict[str, dict[str, Any]] = {
+    "zero_by_zero_in_norm": {"module": "1", "module_class": "Normalized"},
+    "infinite_weight": {"parameter": "weight"},
+    "epsilon_zero": {"reached_parameter": "weight"},
+    # The gradients of the first rank come from the second one.
+    "exchanged_gradients": {"phase": "exchange", "step": 1, "file": ""},
+    "exchanged_gradients_1": {
+        "phase": "backward",
+        "step": 1,
+        "autograd_node": "SqrtBackward0",
+        "line": line_of("exchanged_gradients"),
+    },
+}
 
-    assert (norm["module"], norm["module_class"]) == ("1", "Normalized")
-    assert weight["parameter"] == "weight"
-    assert step["reached_parameter"] == "weight"
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_fields_of_origins(searched: Trainings, name: str) -> None:
+    (origin,) = searched.of(name, "nan_origin")
+
+    assert origin.items() >= FIELDS[name].items()
 
 
 def test_values_of_inputs_and_result(searched: Trainings) -> None:
+    """An infinite number is followed to the NaN."""
     (norm,) = searched.of("zero_by_zero_in_norm", "nan_origin")
+    (overflow,) = searched.of("half_precision_overflow", "nan_origin")
+    (log,) = searched.of("log_of_zero", "nan_origin")
 
     # Row 5 of 8 is zero, and so is its norm.
     assert norm["result"]["nan_count"] == 4
     assert [values["zero_count"] for values in norm["inputs"]] == [4, 1]
-    (overflow,) = searched.of("half_precision_overflow", "nan_origin")
     assert overflow["result"]["positive_infinite_count"] == 8
     assert math.isclose(overflow["inputs"][1]["max"], 100.0)
-
-
-def test_gradients_from_another_rank(searched: Trainings) -> None:
-    (received,) = searched.of("exchanged_gradients", "nan_origin")
-    (computed,) = searched.of("exchanged_gradients_1", "nan_origin")
-
-    assert (received["phase"], received["step"], received["file"]) == ("exchange", 1, "")
-    assert (computed["phase"], computed["step"]) == ("backward", 1)
-    assert computed["autograd_node"] == "SqrtBackward0"
-    assert computed["line"] == line_of("exchanged_gradients")
-
-
-def test_an_infinite_number_is_followed_to_the_nan(searched: Trainings) -> None:
-    (origin,) = searched.of("log_of_zero", "nan_origin")
-
-    assert origin["result"]["negative_infinite_count"]
-    assert origin["result"]["nan_count"] == 0
-    assert (origin["follower"]["operator"], origin["follower"]["line"]) == (
-        "mul",
-        origin["line"] + 1,
-    )
+    assert log["result"]["negative_infinite_count"]
+    assert log["result"]["nan_count"] == 0
+    follower = log["follower"]
+    assert (follower["operator"], follower["line"]) == ("mul", log["line"] + 1)
 
 
 def test_results_are_identical_bit_by_bit(searched: Trainings, tmp_path: Path) -> None:

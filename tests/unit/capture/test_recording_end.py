@@ -16,7 +16,6 @@ from stepscope.monitor.spool_files import SampleLog
 from stepscope.spool import read_recording_end, write_recording_end
 from tests.conftest import Spool, _nothing_stored
 
-S = 1_000_000_000
 pytestmark = pytest.mark.seed("SMP-05")
 
 
@@ -26,23 +25,26 @@ def test_no_record_starts_after_the_end(spool: Spool) -> None:
         """
         import os, time, stepscope
         from stepscope.spool import write_recording_end
-        end_ns = time.monotonic_ns() + 200_000_000
+        end_ns = time.monotonic_ns() + 1_000_000_000
         write_recording_end(os.environ["STEPSCOPE_SPOOL"], end_ns)
-        count = 0
-        while time.monotonic_ns() < end_ns + 100_000_000:
+        count, late_count = 0, 0
+        while late_count < 5:
+            late_count += time.monotonic_ns() >= end_ns
             with stepscope.annotate("a"):
                 stepscope.step(count)
             stepscope.scalar("loss", count)
             count += 1
-        print(end_ns)
+            time.sleep(0.005)
+        print(end_ns, count - late_count)
         """
     )
-    end_ns = int(done.stdout)
+    end_ns, count = map(int, done.stdout.split())
     recorded = spool.drain()
     assert {record.table for record in recorded.records} == {"spans", "scalars"}
-    assert end_ns - S / 10 < max(record.start for record in recorded.records) < end_ns
+    assert max(record.start for record in recorded.records) < end_ns
     numbers = [record.value for record in recorded.of("step")]
     assert numbers == list(range(len(numbers)))
+    assert len(numbers) in {count - 1, count}, "the end may lie within the last iteration"
 
 
 def test_the_stack_sampler_ends_the_recording_of_its_process(spool: Spool) -> None:
@@ -89,11 +91,11 @@ def test_an_interval_that_is_open_at_the_end_keeps_its_own_end(spool: Spool) -> 
         """
         import os, time, stepscope
         from stepscope.spool import write_recording_end
-        end_ns = time.monotonic_ns() + 50_000_000
+        end_ns = time.monotonic_ns() + 500_000_000
         write_recording_end(os.environ["STEPSCOPE_SPOOL"], end_ns)
         with stepscope.annotate("long"):
             while time.monotonic_ns() < end_ns:
-                pass
+                time.sleep(0.01)
         """
     )
     (long,) = spool.drain().of("annotation")

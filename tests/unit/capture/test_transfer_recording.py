@@ -13,8 +13,8 @@ import torch.distributed as dist
 from torch.distributed import P2POp, batch_isend_irecv, irecv, isend
 
 signature = inspect.signature(isend)
-from stepscope.capture.frameworks.pytorch import transfers
-transfers.install()
+from stepscope.capture.frameworks.pytorch.flight_recorder import recorders
+recorders.install_transfers()
 
 child = os.fork()
 rank = int(child == 0)
@@ -37,9 +37,9 @@ else:
     dist.recv(torch.empty(2), src=1)
 assert dist.isend is isend and pickle.loads(pickle.dumps(isend)) is isend
 assert inspect.signature(isend) == signature
-assert transfers.count_transfers() == 7
-assert {one["peer"] for one in transfers.describe_transfers()} == {1 - rank}
-assert [one["kind"] for one in transfers.describe_transfers()][:2] == ["isend", "irecv"]
+assert recorders.count_transfers() == 7
+assert {one["peer"] for one in recorders.describe_transfers()} == {1 - rank}
+assert [one["kind"] for one in recorders.describe_transfers()][:2] == ["isend", "irecv"]
 dist.barrier()
 assert not child or os.waitpid(child, 0)[1] == 0
 """

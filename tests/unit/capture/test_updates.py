@@ -120,10 +120,20 @@ for loop in loops:
         os._exit(0)
     os.waitpid(child, 0)
 """
-LOOPS = (
-    "by_hand", "micro_batches", "micro_batches_through_data", "through_data_only", "functional",
-    "gradients_returned", "plain_tensors", "two_models", "base_class_without_hooks",
-)  # fmt: skip
+STEP_COUNTS = {
+    **dict.fromkeys(
+        (
+            "by_hand", "through_data_only", "functional", "gradients_returned", "plain_tensors",
+            "base_class_without_hooks", "optimizer",
+        ),
+        STEPS - 1,  # nothing follows the last step
+    ),
+    # Micro-batches of the first step only are counted apart, each update of two models is counted.
+    "micro_batches": STEPS - 1 + 2,
+    "micro_batches_through_data": STEPS - 1 + 2,
+    "two_models": 2 * STEPS - 1,
+}  # fmt: skip
+"""Steps that are counted while each loop runs."""
 
 
 @dataclass(frozen=True)
@@ -166,37 +176,14 @@ def loops(module_spool: Any) -> dict[str, Loop]:
     return loops
 
 
-@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("name", STEP_COUNTS)
 def test_every_iteration_is_a_step(loops: dict[str, Loop], name: str) -> None:
+    """Optimizer steps end steps where there are any; other backward passes say that there are
+    none."""
+    source = "optimizer" if name == "optimizer" else "backward"
     steps = find_steps(loops[name].spans(), ("step", "optimizer", "backward"))
     assert steps is not None
-    assert (steps.source, len(steps)) == ("backward", STEPS)
-
-
-def test_optimizer_steps_end_steps_where_there_are_any(loops: dict[str, Loop]) -> None:
-    steps = find_steps(loops["optimizer"].spans(), ("step", "optimizer", "backward"))
-    assert steps is not None
-    assert (steps.source, len(steps)) == ("optimizer", STEPS)
-    assert loops["optimizer"].step_count == STEPS - 1, "nothing follows the last step"
-
-
-@pytest.mark.parametrize(
-    "name", sorted({*LOOPS} - {"two_models", "micro_batches_through_data", "micro_batches"})
-)
-def test_steps_are_counted_while_the_job_runs(loops: dict[str, Loop], name: str) -> None:
-    assert loops[name].step_count == STEPS - 1
-
-
-def test_micro_batches_of_the_first_step_only_are_counted_apart(loops: dict[str, Loop]) -> None:
-    for name in ("micro_batches", "micro_batches_through_data"):
-        assert loops[name].step_count == STEPS - 1 + 2
-
-
-def test_each_update_of_two_models_is_counted(loops: dict[str, Loop]) -> None:
-    assert loops["two_models"].step_count == 2 * STEPS - 1
-
-
-def test_backward_passes_say_that_there_is_no_optimizer(loops: dict[str, Loop]) -> None:
-    for name, loop in loops.items():
-        flags = {r.flags & Flag.NO_OPTIMIZER for r in loop.records if r.kind == "backward"}
-        assert flags == ({0} if name == "optimizer" else {Flag.NO_OPTIMIZER}), name
+    assert (steps.source, len(steps)) == (source, STEPS)
+    assert loops[name].step_count == STEP_COUNTS[name]
+    flags = {r.flags & Flag.NO_OPTIMIZER for r in loops[name].records if r.kind == "backward"}
+    assert flags == ({0} if source == "optimizer" else {Flag.NO_OPTIMIZER})

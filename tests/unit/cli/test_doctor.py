@@ -23,12 +23,12 @@ from tests.support.permissions import UNPRIVILEGED_UID, public_directory, restri
 
 FIND = """
 import os, msgspec
-from stepscope.cli import environment
+from stepscope.cli.commands import doctor
 if {uid} != os.geteuid():
     os.setgroups([])  # those of root may see everything
     os.setegid({uid})
     os.seteuid({uid})
-print(msgspec.json.encode([*environment.{check}()]).decode())
+print(msgspec.json.encode([*doctor.{check}()]).decode())
 """
 """Much faster than the whole command."""
 LINGERING_UID = 60_001

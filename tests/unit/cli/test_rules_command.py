@@ -279,7 +279,7 @@ def test_rules_that_outlast_the_job(
         command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
         return subprocess.Popen(command, stdin=subprocess.PIPE)
 
-    monkeypatch.setattr(watching, "start_beside", start_slow)
+    monkeypatch.setattr("stepscope.monitor.start_beside", start_slow)
     monkeypatch.setattr(watching, "RULES_TIMEOUT_S", 0.0)
     rules = Watching(run, RulePlan(), tmp_path / "stop", Budget())
     rules.companion.keep(1)

@@ -21,7 +21,7 @@ from stepscope.cli.job.job_run import (
 from stepscope.cli.job.places import RunDirectory, make_run
 from stepscope.errors import RunExistsError
 from stepscope.job_environment import JobIdentity
-from stepscope.monitor import check_join, register_launcher, registration as registering
+from stepscope.monitor import check_join, register_launcher
 from stepscope.monitor.registration import CONFIRM_S
 from stepscope.schema import Incarnation, JobState, JobStatus
 from stepscope.store import HEARTBEAT_TIMEOUT_S, SharedRun
@@ -201,7 +201,7 @@ def test_launchers_that_are_started_again_share_an_incarnation(
 def test_what_a_launcher_says_about_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPSCOPE_NODE", "gpu01")
     monkeypatch.setenv("RANK", "1")
-    monkeypatch.setattr(registering, "machine_id", lambda: "here")
+    monkeypatch.setattr("stepscope.spool.machine_id", lambda: "here")
     job = SharedJob(tmp_path / "run")
     job.add("gpu01", slot="gpu01 rank 0")
     job.beat("gpu01")

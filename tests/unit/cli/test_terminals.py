@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from stepscope.cli import COMMANDS
-from stepscope.cli.commands.rules import FIRED
+from stepscope.cli.options.common import FIRED
 from stepscope.cli.text import console, printable, table
 from stepscope.cli.writers.generic import cut, text_of, write_generic
 from stepscope.schema import FieldLabel, Unit, field_label

@@ -195,8 +195,8 @@ def test_a_bottleneck_is_fixed_first(suspect: Suspect) -> None:
     assert advice.choices == []
     assert ", 44% of step time)" in advice.headline
     assert "fix it first" in advice.headline
-    for unrelated in ("model", "healthy"):
-        advice = recommend([make_node()], verdict=make_verdict(unrelated, 0.9))
+    for suspect in ("model", "healthy"):
+        advice = recommend([make_node()], verdict=make_verdict(suspect, 0.9))
         assert advice.choices
         assert not any("not known" in line for line in advice.evidence)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from stepscope.diagnosis import Verdict, diagnose
-from stepscope.diagnosis.fixes.advice import OVERLAP
+from stepscope.diagnosis.fixes.fact_fixes import OVERLAP
 from stepscope.diagnosis.fixes.what_if import CPU_TIME_RETURNED
 from stepscope.diagnosis.shares.pipeline_model import (
     HANDOVER_NS,

@@ -280,7 +280,7 @@ def test_an_export_without_a_kind_is_an_error(
 ) -> None:
     run = recorded(tmp_path, trace(*many_kinds()))
     kinds = [kind for kind in EVENT_KINDS if kind.table.name != "kernels"]
-    monkeypatch.setattr(chrome_events, "EVENT_KINDS", kinds)
+    monkeypatch.setattr("stepscope.schema.EVENT_KINDS", kinds)
     with pytest.raises(IncompleteExportError) as raised:
         export_chrome(load_traces(open_run(run)), tmp_path / "new.json")
     event_count = len([event for event in many_kinds() if event["ph"] not in "Msf"])

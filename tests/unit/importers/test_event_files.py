@@ -233,7 +233,7 @@ def test_statistics_of_whole_tensors_equal_numpy(tmp_path: Path, dtype: str) -> 
 def test_elements_beyond_the_limit_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stepscope.importers.event_files.rows.DEFAULT_RAW_LIMIT_BYTES", 100)
+    monkeypatch.setattr("stepscope.spool.DEFAULT_RAW_LIMIT_BYTES", 100)
     array = np.arange(10, dtype=np.float32)
     for step in range(4):
         write_step(tmp_path / "job", step, [debugger_value("conv", array, TRAIN, step)])

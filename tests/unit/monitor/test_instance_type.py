@@ -28,14 +28,11 @@ def test_firmware(tmp_path: Path, vendor: str, product: str, expected: str | Non
     assert read_instance_type(tmp_path, {}) == expected
 
 
-def test_a_machine_without_firmware_tables(tmp_path: Path) -> None:
-    assert read_instance_type(tmp_path / "none", {}) is None
-
-
-def test_environment_of_a_training_service(tmp_path: Path) -> None:
+def test_environment_of_a_training_service_and_no_firmware_tables(tmp_path: Path) -> None:
     environment = {"SM_CURRENT_INSTANCE_TYPE": "ml.p3.8xlarge"}
     assert read_instance_type(tmp_path, environment) == "ml.p3.8xlarge"
     assert read_instance_type(tmp_path, {"SM_CURRENT_INSTANCE_TYPE": " "}) is None
+    assert read_instance_type(tmp_path / "none", {}) is None
 
 
 def test_it_is_recorded_with_the_node(monkeypatch: pytest.MonkeyPatch) -> None:

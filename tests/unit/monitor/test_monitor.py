@@ -39,11 +39,11 @@ MEASUREMENT_S = 1.7
 FAST_MONITOR = """
 import sys
 import msgspec
-from stepscope.monitor import throttle
+from stepscope.monitor import sampling
 from stepscope.monitor.config import MonitorConfig
 from stepscope.monitor.loop import Monitor
 
-throttle.PERIOD_NS, throttle.MAX_INTERVAL_NS = 300_000_000, 800_000_000
+sampling.PERIOD_NS, sampling.MAX_INTERVAL_NS = 300_000_000, 800_000_000
 Monitor(msgspec.json.decode(sys.argv[1], type=MonitorConfig), proc=sys.argv[2]).run()
 """
 

@@ -69,12 +69,15 @@ def test_only_physical_disks_are_sampled(tmp_path: Path) -> None:
     }
 
 
-def test_missing_disks_are_a_reason(tmp_path: Path) -> None:
+def test_missing_disks_and_lines_of_memory_are_reasons(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="diskstats cannot be read"):
         DiskSampler(proc=str(tmp_path), sys=tmp_path)
     (tmp_path / "diskstats").write_text(diskstats(loop0=(1, 1)))
     with pytest.raises(Unavailable, match="no physical disk"):
         DiskSampler(proc=str(tmp_path), sys=tmp_path)
+    (tmp_path / "meminfo").write_text("MemTotal: 1000 kB\n")
+    with pytest.raises(Unavailable, match="available memory"):
+        MemorySampler(proc=str(tmp_path))
 
 
 def net_dev(**traffic: tuple[int, int]) -> str:
@@ -210,12 +213,6 @@ def test_memory_is_bytes_and_adds_up(tmp_path: Path) -> None:
         Sample("memory_available_bytes", "", 400 * 1024),
         Sample("swap_used_bytes", "", 50 * 1024),
     ]
-
-
-def test_missing_lines_of_memory_are_a_reason(tmp_path: Path) -> None:
-    (tmp_path / "meminfo").write_text("MemTotal: 1000 kB\n")
-    with pytest.raises(Unavailable, match="available memory"):
-        MemorySampler(proc=str(tmp_path))
 
 
 def test_the_real_node_can_be_read() -> None:

@@ -14,9 +14,10 @@ from stepscope.monitor.windows.planner import Planner, TrainingProcess
 from stepscope.monitor.windows.requests import RequestHandler
 from stepscope.monitor.windows.schedules import Schedules
 from stepscope.schema import WindowSchedule
-from stepscope.spool import Journal, SpoolTree, read_schedules
-from stepscope.spool.page import STEPS_WORD, Heartbeat
+from stepscope.spool import read_schedules
+from stepscope.spool.page import Heartbeat
 from stepscope.store import WindowRequests
+from tests.unit.monitor.test_window_planner import make_process as make_training_process
 
 pytestmark = pytest.mark.seed("DBP-10")
 MS = 1_000_000
@@ -24,13 +25,8 @@ STEP_NS = 10 * MS
 
 
 def make_process(tmp_path: Path, steps: int) -> TrainingProcess:
-    name, directory = SpoolTree(str(tmp_path), 1 << 20).make_process_directory()
-    Journal(f"{directory}/journal.jsonl").write("process", rank=0, world_size=1)
-    Heartbeat.create(directory).words[STEPS_WORD] = steps
-    heartbeat = Heartbeat.open(directory)
-    assert heartbeat is not None
-    process = TrainingProcess(name, Path(directory), heartbeat, time.monotonic_ns())
-    process.step_ns, process.is_warm = STEP_NS, True
+    process, _ = make_training_process(tmp_path, steps=steps, step_ns=STEP_NS, rank=0, world_size=1)
+    process.is_warm = True
     return process
 
 

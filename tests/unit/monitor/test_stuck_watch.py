@@ -230,11 +230,15 @@ def test_a_node_in_which_no_rank_waits_asks_while_another_one_is_stuck(node: Nod
     assert [rank.frames[0].line for rank in node.written[0].ranks] == [10, 20]
 
 
-def test_a_dead_rank_holds_the_others_up(node: Node, pids: list[int]) -> None:
+def kill_second(node: Node, pids: list[int]) -> None:
     node.progress(0, 4, 4)
     node.pass_time(1)
     os.kill(pids[1], signal.SIGKILL)
     os.waitid(os.P_PID, pids[1], os.WEXITED | os.WNOWAIT)
+
+
+def test_a_dead_rank_holds_the_others_up(node: Node, pids: list[int]) -> None:
+    kill_second(node, pids)
     node.pass_time(LIMIT_S + 3)
     node.answer(0, 10)
     node.pass_time(6)
@@ -243,10 +247,7 @@ def test_a_dead_rank_holds_the_others_up(node: Node, pids: list[int]) -> None:
 
 
 def test_a_rank_that_died_before_a_restart_holds_nobody_up(node: Node, pids: list[int]) -> None:
-    node.progress(0, 4, 4)
-    node.pass_time(1)
-    os.kill(pids[1], signal.SIGKILL)
-    os.waitid(os.P_PID, pids[1], os.WEXITED | os.WNOWAIT)
+    kill_second(node, pids)
     node.incarnations[node.processes[0].name] = 2
     node.pass_time(LIMIT_S + 60)
     assert node.pages[0].words[QUESTION_WORD] == 0

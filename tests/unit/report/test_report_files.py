@@ -80,7 +80,7 @@ def test_without_the_bundle_the_error_names_the_fix(
     def unbuilt(name: str) -> str:
         raise FileNotFoundError(name)
 
-    monkeypatch.setattr(html, "read_web_asset", unbuilt)
+    monkeypatch.setattr("stepscope.assets.read_web_asset", unbuilt)
     with pytest.raises(UsageError, match="This installation lacks the built web files"):
         html.render_html(report)
 

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from stepscope.analysis import LoggedScalars
 from stepscope.quantities import multiple
 from stepscope.rules.base import NotApplicable, NotRecorded, read_details
 from stepscope.rules.tensor import losses
@@ -95,7 +96,7 @@ def epochs(training: list[float], validation: list[float]) -> FakeRuleInputs:
     joined = inputs.scalars[0], *inputs.scalars[1:]
     inputs.scalars = [
         joined[0],
-        losses.LoggedScalars(
+        LoggedScalars(
             name="val_loss",
             process="p0",
             t_ns=np.concatenate([s.t_ns for s in joined[1:]]),

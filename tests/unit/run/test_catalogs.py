@@ -153,7 +153,7 @@ def test_prefixes_below_a_run_and_hidden_or_deep_ones_are_not_runs(
 def test_too_many_runs(job: Path, bucket: TestBucket, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(4):
         bucket.put(f"served/{number}/run.json")
-    monkeypatch.setattr(bucket_catalog, "MAX_RUNS", 2)
+    monkeypatch.setattr("stepscope.run.catalog.base.MAX_RUNS", 2)
     listing = open_catalog(bucket).list_runs()
     assert len(listing.runs) == 2
     assert listing.notes == ["There are more than 2 runs; the others were left out."]

@@ -78,9 +78,9 @@ def address() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def expected(job: Path) -> dict[tuple[str, ViewOptions], bytes]:
     """Payloads of views of the job that this process computes alone."""
-    views = [(view, ViewOptions()) for view in VIEWS_OF_RANKS]
-    views += [("ranks", RANGE), ("distributed", RANGE)]
-    return {(view, options): show(job, None, view, options) for view, options in views}
+    requests = [(view, ViewOptions()) for view in VIEWS_OF_RANKS]
+    requests += [("ranks", RANGE), ("distributed", RANGE)]
+    return {(view, options): show(job, None, view, options) for view, options in requests}
 
 
 @pytest.fixture(params=["processes", "dask"])
@@ -231,8 +231,8 @@ def test_a_scheduler_whose_workers_left(job: Path, monkeypatch: pytest.MonkeyPat
 def test_a_scheduler_of_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
     distributed = pytest.importorskip("distributed")
     packages = distributed.versions.get_versions(packages=["stepscope", "numpy"])["packages"]
-    newer = {"host": {}, "packages": {**packages, "distributed": "1.2.3"}}
-    monkeypatch.setattr(distributed.Scheduler, "versions", lambda *_, **__: newer)
+    changed = {"host": {}, "packages": {**packages, "distributed": "1.2.3"}}
+    monkeypatch.setattr(distributed.Scheduler, "versions", lambda *_, **__: changed)
     message = r"The Dask scheduler has distributed 1\.2\.3, but this machine has \d"
     with threaded_cluster() as cluster, pytest.raises(UsageError, match=message):
         choose_engine(cluster.scheduler_address)

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from starlette.requests import Request
 
-from stepscope.server import app
 from stepscope.server.requests import accepts_gzip, json_response
 from tests.support.served import Served, serving
 
@@ -35,7 +34,7 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (assets / "screen-abc.js").write_bytes(SCRIPT)
     (assets / "small-abc.css").write_bytes(b"main { margin: 0 }")
     runpy.run_path(str(BUILD))["compress"](assets)
-    monkeypatch.setattr(app, "web_app", lambda: tmp_path)
+    monkeypatch.setattr("stepscope.assets.web_app", lambda: tmp_path)
     return assets
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,8 +71,15 @@ def set_options(run: Path, **options: Any) -> None:
     manifest.write_bytes(msgspec.json.encode(info | {"options": options}))
 
 
-def session(served: Served) -> Any:
-    return served.request("/api/session", run="job").json
+def session(served: Served, run: str = "job") -> Any:
+    return served.request("/api/session", run=run).json
+
+
+def copy_run(run: Path, number: int, **options: Any) -> Path:
+    """Copy a run for other options, which the server reads once."""
+    copy = Path(shutil.copytree(run, run.with_name(f"job{number}")))
+    set_options(copy, **options)
+    return copy
 
 
 def assert_refused(response: ServerResponse, sentence: str) -> None:
@@ -95,18 +103,19 @@ def test_a_job_that_allows_stop_requests_is_stopped(served: Served, run: Path, s
 
 
 def test_a_job_that_cannot_be_stopped(served: Served, run: Path, spool: Path) -> None:
-    hint = "started without --allow-stop: `stepscope run --allow-stop -- CMD`"
-    for options, state, heartbeat_age_s, sentence in (
-        ({}, JobState.IN_PROGRESS, 0, hint),
+    advice = "started without --allow-stop: `stepscope run --allow-stop -- CMD`"
+    cases = [
+        ({}, JobState.IN_PROGRESS, 0, advice),
         ({"allow_stop": False}, JobState.IN_PROGRESS, 0, "started without"),
         ({"allow_stop": True}, JobState.COMPLETED, 0, "the job has ended"),
         ({"allow_stop": True}, JobState.STOPPING, 0, "already stopping"),
         ({"allow_stop": True}, JobState.IN_PROGRESS, 60, "no heartbeat"),
-    ):
-        set_options(run, spool=str(spool), **options)
-        write_status(run, state, heartbeat_age_s=heartbeat_age_s)
-        assert sentence in session(served)["why_not_stop"]
-        assert_refused(served.post("/api/stop", {"run": "job"}), sentence)
+    ]
+    for number, (options, state, heartbeat_age_s, sentence) in enumerate(cases):
+        copy = copy_run(run, number, spool=str(spool), **options)
+        write_status(copy, state, heartbeat_age_s=heartbeat_age_s)
+        assert sentence in session(served, copy.name)["why_not_stop"]
+        assert_refused(served.post("/api/stop", {"run": copy.name}), sentence)
         assert list(spool.iterdir()) == []
 
 
@@ -165,16 +174,17 @@ def test_a_window_request_and_its_progress(served: Served, run: Path) -> None:
 
 
 def test_a_job_that_accepts_no_window_requests(served: Served, run: Path) -> None:
-    for options, state, heartbeat_age_s, sentence in (
+    cases = [
         ({"window": "off"}, JobState.IN_PROGRESS, 0, "was started with --window off"),
         ({}, JobState.COMPLETED, 0, "is over"),
         ({}, JobState.IN_PROGRESS, 60, "has sent no heartbeat for"),
-    ):
-        set_options(run, **options)
-        write_status(run, state, heartbeat_age_s=heartbeat_age_s)
-        assert sentence in session(served)["why_not_capture"]
-        assert_refused(served.post("/api/capture", {"run": "job", "steps": 5}), sentence)
-        assert WindowRequests(str(run)).read_new() == []
+    ]
+    for number, (options, state, heartbeat_age_s, sentence) in enumerate(cases):
+        copy = copy_run(run, number, **options)
+        write_status(copy, state, heartbeat_age_s=heartbeat_age_s)
+        assert sentence in session(served, copy.name)["why_not_capture"]
+        assert_refused(served.post("/api/capture", {"run": copy.name, "steps": 5}), sentence)
+        assert WindowRequests(str(copy)).read_new() == []
 
 
 def test_invalid_window_requests(served: Served, run: Path) -> None:
@@ -276,13 +286,14 @@ def test_invalid_changes(served: Served, run: Path) -> None:
         ({"more": 1}, "more"),
     ):
         assert_refused(served.post("/api/configure", {"run": "job"} | fields), sentence)
-    for options, fields, sentence in (
-        ({"window": "off"}, {"automatic": True}, "the job of job was started with --window off"),
+    cases = [
+        ({"window": "off"}, {"automatic": True}, "the job of job0 was started with --window off"),
         ({"rules": None}, {"rules": ["StepOutlier"]}, "it was started with --no-rules"),
-    ):
-        set_options(run, interval_ms=500, **options)
-        write_status(run)
-        assert_refused(served.post("/api/configure", {"run": "job"} | fields), sentence)
+    ]
+    for number, (options, fields, sentence) in enumerate(cases):
+        copy = copy_run(run, number, interval_ms=500, **options)
+        write_status(copy)
+        assert_refused(served.post("/api/configure", {"run": copy.name} | fields), sentence)
     assert ConfigurationChanges(run).read_request(1) is None
 
 

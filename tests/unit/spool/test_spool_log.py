@@ -128,27 +128,23 @@ class TestFullSpool:
         assert recorded.dropped == flood - len(stored)
         assert coarse.dropped_count == 0
 
-    def test_drops_are_counted_after_the_monitor_has_removed_every_segment(
-        self, spool: Any, writer: Writer
+    @pytest.mark.parametrize("has_segments", [False, True])
+    def test_drops_are_counted_without_any_segment(
+        self, spool: Any, writer: Writer, has_segments: bool
     ) -> None:
+        """Before the first one, and after the monitor has removed all of them."""
         log = writer.log("f")
-        for i in range(7 * SEGMENT_RECORDS):
+        for i in range(7 * SEGMENT_RECORDS * has_segments):
             log.write(MARK, i + 1, 0)
         for path in writer.segments():
             path.unlink()
+        dropped = log.dropped_count
+        assert bool(dropped) == has_segments
         writer.tree.limit_bytes = 0
         for i in range(1000):
             log.write(MARK, i + 1, 0)
         (process,) = spool.drain().processes.values()
-        assert process.dropped == {"spool_limit": log.dropped_count}
-
-    def test_drops_are_counted_before_the_first_segment(self, spool: Any, writer: Writer) -> None:
-        writer.tree.limit_bytes = 0
-        log = writer.log("c")
-        for i in range(1000):
-            log.write(MARK, i + 1, 0)
-        (process,) = spool.drain().processes.values()
-        assert process.dropped == {"spool_limit": 1000}
+        assert process.dropped == {"spool_limit": dropped + 1000}
 
     def test_it_resumes_once_there_is_room_and_sequences_stay_unique(
         self, spool: Any, writer: Writer

@@ -71,28 +71,18 @@ def _state(pid: int) -> str:
 
 class TestTree:
     def test_each_image_of_a_process_has_a_separate_directory(self, tmp_path: Path) -> None:
+        """Also when the monitor has drained and removed the first one."""
         tree = SpoolTree(str(tmp_path), 1)
-        names = [tree.make_process_directory()[0] for _ in range(3)]
+        (first, path), *later = (tree.make_process_directory() for _ in range(3))
         stem = f"{os.getpid()}-{process_start_ticks()}"
+        names = [first, *(name for name, _ in later)]
         assert names == [f"{stem}-{serial}" for serial in range(3)]
         assert set(tree.process_directories()) == set(names)
-
-    def test_a_name_is_not_reused_when_the_monitor_has_removed_earlier_ones(
-        self, tmp_path: Path
-    ) -> None:
-        """Two exec calls of one process: its first directory was drained and removed."""
-        tree = SpoolTree(str(tmp_path), 1)
-        first, path = tree.make_process_directory()
-        tree.make_process_directory()
         Path(path).rmdir()
-        assert tree.make_process_directory()[0] != first
-
-    def test_used_bytes_counts_segments_only(self, tmp_path: Path) -> None:
-        tree = SpoolTree(str(tmp_path), 1)
-        _, path = tree.make_process_directory()
+        assert tree.make_process_directory()[0] not in names
         for name in ("1c-0.log", "1f-0.log", "journal.jsonl", "2f-0.log.new", "window-0.json"):
-            Path(path, name).touch()
-        assert tree.used_bytes() == 2 * SEGMENT_BYTES
+            Path(later[0][1], name).touch()
+        assert tree.used_bytes() == 2 * SEGMENT_BYTES  # of segments only
 
     def test_fine_logs_may_fill_a_share_only(self, tmp_path: Path) -> None:
         tree = SpoolTree(str(tmp_path), 4 * SEGMENT_BYTES)

@@ -14,15 +14,7 @@ import pytest
 
 from stepscope.errors import DamagedRunError, NewerSchemaError, NotARunError, UsageError
 from stepscope.schema import SCHEMA_VERSION, TABLES, JobState, JobStatus
-from stepscope.store import (
-    DictColumn,
-    LocalStore,
-    RunReader,
-    RunWriter,
-    engine,
-    open_run,
-    reader as opening,
-)
+from stepscope.store import DictColumn, LocalStore, RunReader, RunWriter, engine, open_run
 from stepscope.store.engine import select
 from stepscope.store.layout import Segment
 from tests.support.store_rows import INFO, samples, spans
@@ -420,8 +412,7 @@ class TestUpgrades:
             ),
         )
         monkeypatch.setitem(engine.UPGRADES, SCHEMA_VERSION, upgrade)
-        monkeypatch.setattr(engine, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
-        monkeypatch.setattr(opening, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
+        monkeypatch.setattr("stepscope.schema.SCHEMA_VERSION", SCHEMA_VERSION + 1)
         older = open_run(run)
         assert older.info.run_id == "r1 upgraded"
         assert older.table("spans", ["depth"])["depth"].tolist() == [1, 1]

@@ -138,13 +138,17 @@ def is_alive(pid: int) -> bool:
     return state != "Z"
 
 
+def check_nothing_is_left(sleepers: set[int]) -> None:
+    wait_until(lambda: not any(map(is_alive, sleepers)))
+    assert not list(Path("/dev/shm").glob(f"stepscope-try-test-{os.getpid()}-*"))  # noqa: S108
+
+
 def test_sigterm_ends_all_processes_of_the_job(tmp_path: Path, isolate: bool) -> None:
     with running(tmp_path, tmp_path / "pid", isolate=isolate) as supervisor:
         sleepers = find_sleepers(supervisor.pid)
         supervisor.send_signal(signal.SIGTERM)
         supervisor.wait(20)
-    wait_until(lambda: not any(map(is_alive, sleepers)))
-    assert not list(Path("/dev/shm").glob(f"stepscope-try-test-{os.getpid()}-*"))  # noqa: S108
+    check_nothing_is_left(sleepers)
 
 
 def test_further_signals_do_not_interrupt_the_clean_up(tmp_path: Path, isolate: bool) -> None:
@@ -154,8 +158,7 @@ def test_further_signals_do_not_interrupt_the_clean_up(tmp_path: Path, isolate: 
             supervisor.send_signal(signal.SIGTERM)
             supervisor.send_signal(signal.SIGINT)
             time.sleep(0.001)
-    wait_until(lambda: not any(map(is_alive, sleepers)))
-    assert not list(Path("/dev/shm").glob(f"stepscope-try-test-{os.getpid()}-*"))  # noqa: S108
+    check_nothing_is_left(sleepers)
 
 
 def test_sigkill_of_an_isolated_supervisor_leaves_nothing(tmp_path: Path) -> None:
@@ -165,9 +168,8 @@ def test_sigkill_of_an_isolated_supervisor_leaves_nothing(tmp_path: Path) -> Non
         sleepers = find_sleepers(supervisor.pid)
         supervisor.kill()
         supervisor.wait(20)
-    wait_until(lambda: not any(map(is_alive, sleepers)))
+    check_nothing_is_left(sleepers)
     assert not (tmp_path / "pid").exists()
-    assert not list(Path("/dev/shm").glob(f"stepscope-try-test-{os.getpid()}-*"))  # noqa: S108
 
 
 def cover(

@@ -51,7 +51,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_a_heat_map_has_the_largest_value_of_a_column(
     run: Run, reduction: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tensor, "MAX_COLUMNS", 3)
+    monkeypatch.setattr(tensor, "MAX_HEAT_COLUMNS", 3)
     heat = show_tensor_heat(run, ViewOptions(reduction=reduction))
     assert (heat.first_step, heat.last_step) == ([0, 30, 60], [20, 50, 60])
     assert heat.columns == "each column is the maximum of up to 3 recorded steps"

@@ -13,14 +13,7 @@ from stepscope.schema import RuleRecord
 from stepscope.store import RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS
-from stepscope.views.profiling_report import (
-    Listing,
-    Pie,
-    Section,
-    choose_report_rules,
-    make_report,
-    report,
-)
+from stepscope.views.profiling_report import Listing, Pie, Section, choose_report_rules, make_report
 from stepscope.views.profiling_report.usage import UsageShares, show_usage
 from tests.support.debugger_files import DebuggerOutput, event, kernel, operator, sample, step
 from tests.support.known_statistics import FIGURES, TABLE
@@ -133,7 +126,7 @@ def test_findings_that_were_recorded_are_not_evaluated_again(
     )
     with RunWriter(path, "node-0") as writer:
         writer.put_document("findings", RULES_DOCUMENT, record)
-    monkeypatch.setattr(report, "check_rules", None)
+    monkeypatch.setattr("stepscope.rule_feed.check_rules", None)
     assert show_usage(Run(open_run(path))) == evaluated
 
 

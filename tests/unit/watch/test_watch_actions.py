@@ -56,11 +56,11 @@ def test_a_webhook_that_fails(receiver: Any, make: Make) -> None:
 
 def test_redirects_of_a_webhook(receiver: Any, make: Make) -> None:
     """Not to another scheme; the second request of one to the same scheme is a GET."""
-    with receiving() as second:
+    with receiving() as receiver_of_gets:
         for target, message in (
             ("ftp://127.0.0.1/", r"redirects from http to ftp|Redirection"),
             ("file:///etc/hosts", r"redirects from http to ftp|Redirection"),
-            (second.url, "501"),
+            (receiver_of_gets.url, "501"),
         ):
             receiver.responses, receiver.location = [302], target
             with pytest.raises(ActionError, match=message):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 from stepscope.capture.frameworks.registry import install_after_imports
-from stepscope.capture.patching import after_import
+from stepscope.capture.import_hooks import after_import
 
 PACKAGE_VARIABLE = "STEPSCOPE_PACKAGE"
 TRIAL_VARIABLE = "STEPSCOPE_TRIAL"

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 
 from stepscope.capture.guard import Probe
-from stepscope.capture.patching import after_import
+from stepscope.capture.import_hooks import after_import
 from stepscope.entry_points import entry_points
 
 TYPE_CHECKING = False

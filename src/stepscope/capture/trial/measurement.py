@@ -21,7 +21,7 @@ import torch
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.guard import Probe
-from stepscope.capture.patching import after_import
+from stepscope.capture.import_hooks import after_import
 from stepscope.job_environment import read_ranks
 
 MAX_LOSSES = 50

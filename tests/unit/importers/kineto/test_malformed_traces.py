@@ -249,7 +249,7 @@ def test_unreadable_text_costs_only_the_events_it_covers(written: bytes) -> None
     events = [op(f"op{n}", 1_000 * n, 500) for n in range(100)]
     content = trace(*events)
     ends = [content.index(b"[") + 1, *ends_of_events(content)]
-    for start in range(ends[50], ends[52], 19):
+    for start in range(ends[50], ends[52], 18):
         tables = imported(content[:start] + written + content[start + 40 :])
         hit = {n for n, (a, b) in enumerate(pairwise(ends)) if a < start + 40 and start < b}
         names = {f"op{n}" for n in range(100) if n not in hit}

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections import Counter
-from contextlib import redirect_stdout
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from stepscope.diagnosis import diagnose
 from stepscope.importers.smdebug.events import detect_form
 from stepscope.run import Run
 from stepscope.store import open_run
+from tests.support.command import run_command
 from tests.support.debugger_files import SHARED
 
 pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/traces/smdebug is not here")
@@ -36,9 +35,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def recorded(path: Path) -> list[dict[str, Any]]:
     """Import all files; return what the command says of each."""
-    with redirect_stdout(io.StringIO()) as out:
-        root.main(["import", str(SHARED), "-o", str(path), "--json"], standalone_mode=False)
-    return json.loads(out.getvalue())["recorded"]
+    done = run_command(path.parent, "import", str(SHARED), "-o", str(path), "--json")
+    return json.loads(done.stdout)["recorded"]
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stepscope.run import Run
-from stepscope.timeline.blocks import EVENT_TABLES
+from stepscope.run import EVENT_TABLES, Run
 from tests.support.drawn_timelines import track_ids, tracks_in, view
 
 FILES = (

@@ -39,7 +39,7 @@ from stepscope.capture.frameworks.pytorch import (
 from stepscope.capture.frameworks.pytorch.patching import hide_from_compiler
 from stepscope.capture.frameworks.sampling import watch_steps
 from stepscope.capture.guard import Probe
-from stepscope.capture.patching import after_import
+from stepscope.capture.import_hooks import after_import
 
 _probe = Probe("PyTorch")
 
