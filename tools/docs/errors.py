@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "stepscope"
+FLOORS = {path.stem for path in PACKAGE.iterdir()}
+"""Names of the packages, which are imported whole."""
 KINDS = ("StepscopeError", "Refusal", "ActionError")
 """Classes of errors of users; their subclasses are, too."""
 INVALID_VALUE = "BadParameter"
@@ -260,6 +262,15 @@ def _called_name(call: ast.Call) -> str:
     return getattr(call.func, "id", getattr(call.func, "attr", ""))
 
 
+def _is_function(called: ast.expr) -> bool:
+    """Tell a function, by its name or of a package, from a method."""
+    return isinstance(called, ast.Name) or (
+        isinstance(called, ast.Attribute)
+        and isinstance(called.value, ast.Name)
+        and called.value.id in FLOORS
+    )
+
+
 def _name_of(value: ast.AST) -> str:
     """Name what a message inserts: the last word of its expression."""
     match value:
@@ -268,7 +279,7 @@ def _name_of(value: ast.AST) -> str:
             return name.lower().replace("_", " ")
         case ast.Call(func=ast.Attribute(attr="join"), args=[argument]):
             return _name_of(argument)
-        case ast.Call(func=ast.Name(), args=[argument, *_]):
+        case ast.Call(func=function, args=[argument, *_]) if _is_function(function):
             return _name_of(argument)
         case ast.Call(func=function):
             return _name_of(function)
