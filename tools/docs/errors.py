@@ -244,7 +244,7 @@ def _find_kinds(modules: Sequence[_Module]) -> dict[str, str]:
             for module in modules
             if module.mentions(names)
             for node in module.classes
-            if node.name in KINDS or any(getattr(base, "id", "") in kinds for base in node.bases)
+            if node.name in KINDS or any(_last_word(base) in kinds for base in node.bases)
         }
         if len(more) == len(kinds):
             return more
@@ -259,7 +259,11 @@ def _is_text(value: ast.expr) -> bool:
 
 
 def _called_name(call: ast.Call) -> str:
-    return getattr(call.func, "id", getattr(call.func, "attr", ""))
+    return _last_word(call.func)
+
+
+def _last_word(expression: ast.expr) -> str:
+    return getattr(expression, "id", getattr(expression, "attr", ""))
 
 
 def _is_function(called: ast.expr) -> bool:
