@@ -131,10 +131,10 @@ def test_everything_promised_is_shown() -> None:
     assert promised() == SHOWN.keys() | ELSEWHERE
 
 
-@pytest.mark.parametrize("place", sorted(set(SHOWN.values())))
-def test_what_shows_it_is_in_make_test(place: str) -> None:
-    file, _, test = place.partition("::")
-    assert runs_in_make_test(ROOT / file, test), f"{place} is not there, or marked as extended"
+@pytest.mark.parametrize("address", sorted(set(SHOWN.values())))
+def test_what_shows_it_is_in_make_test(address: str) -> None:
+    file, _, test = address.partition("::")
+    assert runs_in_make_test(ROOT / file, test), f"{address} is not there, or marked as extended"
 
 
 def test_rows_of_the_document_on_reliability_have_a_case() -> None:
@@ -153,8 +153,8 @@ def test_extended_tests_are_recognized(tmp_path: Path) -> None:
         "@pytest.mark.extended('long')\ndef test_b(): ...\n"
         "@pytest.mark.timeout(9)\ndef test_c(): ...\n"
     )
-    places = ["test_a", "test_b", "test_c", "test_d", ""]
-    assert [runs_in_make_test(file, test) for test in places] == [False, False, True, False, True]
+    names = ["test_a", "test_b", "test_c", "test_d", ""]
+    assert [runs_in_make_test(file, test) for test in names] == [False, False, True, False, True]
     file.write_text("pytestmark = [pytest.mark.extended('long')]\ndef test_a(): ...\n")
     assert not runs_in_make_test(file)
 

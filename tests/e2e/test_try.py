@@ -101,7 +101,7 @@ def measure_by_hand(directory: Path, pair_count: int) -> MedianEstimate:
 
 @pytest.fixture(scope="module")
 def outcome(job: Path) -> dict[str, Any]:
-    """What a trial of two workers says."""
+    """Outcome of a trial of two workers."""
     before = read_files(job)
     done = try_change(job, "--change", "num_workers=2", "--pairs", "3", "--json")
     assert done.returncode == 0, done.stderr

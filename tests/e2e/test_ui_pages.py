@@ -20,7 +20,7 @@ from playwright.sync_api import Page, Route, expect
 
 from stepscope.quantities import duration, percent
 from stepscope.testing import RunBuilder
-from tests.support.browsed import IN_A_BROWSER, Ui, assert_drawn, settled
+from tests.support.browsed import IN_A_BROWSER, Ui, assert_drawn, cells, drawn, screen, settled
 from tests.support.kineto_files import kernel, launch, op, trace
 from tests.support.tiers import extend_all_but
 from tests.support.ui_runs import (
@@ -42,20 +42,9 @@ in_detail = pytest.mark.extended("a screen in detail; the ways through the page 
 TRACES, JOB, HOSTILE = "training/fixed", "training/job", "hostile"
 
 
-def screen(name: str, run: str, **values: str) -> str:
-    """Return the path of a screen."""
-    more = "".join(f"&{key}={quote(value)}" for key, value in values.items())
-    return f"/{name}?run={quote(run)}{more}"
-
-
 @pytest.fixture(scope="module")
 def served(serve: Callable[..., Ui], tmp_path_factory: pytest.TempPathFactory) -> Ui:
     return serve(runs_below(tmp_path_factory.mktemp("runs")))
-
-
-def drawn(page: Page) -> None:
-    """Wait until the timeline shows its slices."""
-    page.wait_for_function("() => window.__stepscopeTimeline?.ready")
 
 
 @pytest.mark.seed("DBI-01")
@@ -95,16 +84,6 @@ def shown(ui: Ui, run: str, view: str, **options: object) -> Any:
 def share(ratio: float) -> str:
     """Return a share as tables of the page write it."""
     return percent(ratio, 1)
-
-
-def cells(page: Page, testid: str) -> tuple[list[str], list[list[str]]]:
-    """Return headings and rows of a table as they read."""
-    table = page.locator(f'[data-testid="{testid}"] table').first
-    headings = table.locator("thead th").all_inner_texts()
-    rows = table.locator("tbody tr:not([aria-hidden])").evaluate_all(
-        "all => all.map(row => [...row.cells].map(cell => cell.innerText))"
-    )
-    return [text.rstrip(" ▼▲").lower() for text in headings], rows
 
 
 @pytest.mark.seed("SMP-15", "PTP-04", "PTP-05")

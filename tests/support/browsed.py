@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -108,3 +109,24 @@ def assert_accessible(page: Page, *, only_colors: bool = False) -> None:
         if opened["impact"] in {"serious", "critical"}
     ]
     assert serious == []
+
+
+def screen(name: str, run: str, **values: str) -> str:
+    """Return the path of a screen."""
+    more = "".join(f"&{key}={quote(value)}" for key, value in values.items())
+    return f"/{name}?run={quote(run)}{more}"
+
+
+def drawn(page: Page) -> None:
+    """Wait until the timeline shows its slices."""
+    page.wait_for_function("() => window.__stepscopeTimeline?.ready")
+
+
+def cells(page: Page, testid: str) -> tuple[list[str], list[list[str]]]:
+    """Return headings and rows of a table as they read."""
+    table = page.locator(f'[data-testid="{testid}"] table').first
+    headings = table.locator("thead th").all_inner_texts()
+    rows = table.locator("tbody tr:not([aria-hidden])").evaluate_all(
+        "all => all.map(row => [...row.cells].map(cell => cell.innerText))"
+    )
+    return [text.rstrip(" ▼▲").lower() for text in headings], rows

@@ -117,7 +117,7 @@ class DebuggerOutput:
         return path
 
     def imported(self, run: Path | None = None) -> Run:
-        """Import the directory like a user, by default into `run` beside it."""
+        """Import the directory like a user, by default into `run` next to it."""
         return import_into(run or self.path.parent / "run", self.path)
 
 

@@ -10,13 +10,13 @@ from _pytest.mark.structures import ParameterSet
 
 
 def extend_all_but(
-    chosen: Collection[Any], values: Iterable[Any], reason: str
+    tested: Collection[Any], values: Iterable[Any], reason: str
 ) -> list[ParameterSet]:
-    """Mark all parameters but the chosen ones as `extended`; several of one test are a tuple."""
+    """Mark all parameters but the tested ones as `extended`; several of one test are a tuple."""
     return [
         pytest.param(
             *(value if isinstance(value, tuple) else (value,)),
-            marks=() if value in chosen else pytest.mark.extended(reason),
+            marks=() if value in tested else pytest.mark.extended(reason),
         )
         for value in values
     ]

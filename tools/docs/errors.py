@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "stepscope"
+FLOORS = {path.stem for path in PACKAGE.iterdir()}
+"""Names of the packages, which are imported whole."""
 KINDS = ("StepscopeError", "Refusal", "ActionError")
 """Classes of errors of users; their subclasses are, too."""
 INVALID_VALUE = "BadParameter"
@@ -242,7 +244,7 @@ def _find_kinds(modules: Sequence[_Module]) -> dict[str, str]:
             for module in modules
             if module.mentions(names)
             for node in module.classes
-            if node.name in KINDS or any(getattr(base, "id", "") in kinds for base in node.bases)
+            if node.name in KINDS or any(_last_word(base) in kinds for base in node.bases)
         }
         if len(more) == len(kinds):
             return more
@@ -257,7 +259,20 @@ def _is_text(value: ast.expr) -> bool:
 
 
 def _called_name(call: ast.Call) -> str:
-    return getattr(call.func, "id", getattr(call.func, "attr", ""))
+    return _last_word(call.func)
+
+
+def _last_word(expression: ast.expr) -> str:
+    return getattr(expression, "id", getattr(expression, "attr", ""))
+
+
+def _is_function(called: ast.expr) -> bool:
+    """Tell a function, by its name or of a package, from a method."""
+    return isinstance(called, ast.Name) or (
+        isinstance(called, ast.Attribute)
+        and isinstance(called.value, ast.Name)
+        and called.value.id in FLOORS
+    )
 
 
 def _name_of(value: ast.AST) -> str:
@@ -268,7 +283,7 @@ def _name_of(value: ast.AST) -> str:
             return name.lower().replace("_", " ")
         case ast.Call(func=ast.Attribute(attr="join"), args=[argument]):
             return _name_of(argument)
-        case ast.Call(func=ast.Name(), args=[argument, *_]):
+        case ast.Call(func=function, args=[argument, *_]) if _is_function(function):
             return _name_of(argument)
         case ast.Call(func=function):
             return _name_of(function)

@@ -3,17 +3,12 @@
 Belongs here: figures of a run for notebooks, as frames and plain numbers. Does not: reading of
 tables (`run`), formulas (`analysis`), drawing, anything that writes into a run.
 
-    recorded       state of a run, waiting for a growing one, selection
-    run_frames     data as frames
-    run            `OpenRun`: all methods
-    run_html       a run in a notebook
-    selection      names and times as callers pass them
-    distributions  histograms of metrics and of step times
-    timelines      steps one after the other
-    timeline_chart metrics over time in a notebook, with a selected range
-    phase_tables   times of phases, and use of the machines in them
-    tables         statistics of phases and spans, use of devices
-    profiles       Python functions
+    run             `OpenRun`: all methods
+    recorded        state of a run, waiting for a growing one, selection
+    run_frames      data as frames
+    tables          statistics of phases, spans, devices and metrics
+    profiles        Python functions; a run in a notebook
+    timeline_chart  metrics over time in a notebook, with a selected range
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Python functions by time: a table, and a page with it and the tree of calls.
-
-An open run as an HTML fragment, for notebooks: its overview and its verdict.
-"""
+"""Python functions by time: a table, and a page with the tree of calls; a run as HTML."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A run, finished or still growing: its state, waiting for its data, and the selection of it.
-
-Names and times as callers give them, checked: a wrong one is an error that lists the right.
-"""
+"""A run, finished or still growing: state, waiting for data, selections by name and time."""
 
 from __future__ import annotations
 

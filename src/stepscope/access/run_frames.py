@@ -1,7 +1,4 @@
-"""Data of a run as frames: samples, spans, events of traces, tables.
-
-Tensors of a run: which were recorded, at which steps, with which values.
-"""
+"""Data of a run as frames: samples, spans, events of traces, tables, values of tensors."""
 
 from __future__ import annotations
 
@@ -63,7 +60,7 @@ class RunFrames(RecordedRun):
 
         Columns: rank, step, mode, phase, kind, name, start_ns, end_ns, duration_ns, depth, flags,
         value, labels, node, process, role, thread. Kinds, flags and values are those of the table
-        `spans`; `run.job_spans` defines phase, step and mode. The duration of an aggregate, such as
+        `spans`; `run.job.spans` defines phase, step and mode. The duration of an aggregate, such as
         all calls of a transform for a batch, is the sum of their times.
 
         Args:

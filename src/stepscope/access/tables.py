@@ -1,9 +1,4 @@
-"""Small tables of statistics: phases of steps, spans by group, use of devices.
-
-Tables by phase of a job: when each phase was, and how the machines were used in it.
-
-Histograms of metrics and of step times.
-"""
+"""Small tables: statistics of phases, spans and devices, times of phases, histograms."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Metrics over time in a notebook, where dragging selects a range and lists its events.
+"""Metrics over time in a notebook, where dragging selects a range and lists its events; steps.
 
 The chart is a widget of anywidget, which works in JupyterLab, Notebook, VS Code and Colab; its
 script is built from `web/src/notebook`. Without anywidget, ranges are selected by `select`.
-
-Steps one after the other.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
-"""Samples of one metric of one device, in order of time.
+"""Samples of the metrics of a node: series, ticks, statistics, contention for cores.
 
-Sampling ticks: groups of samples that a sampler took together.
-
-Statistics of the sampled metrics of a node, and CPU contention.
-
-Time without a core of a training thread, by phase.
-
-The kernel counts how long a thread was runnable without a core; the stack sampler reads that at
-each sample. The delay between two samples is divided between the phases in proportion to the time
-in which the thread wanted a core: not while it waits for a batch that is not ready, unless it did
-nothing else between the samples. The delay of a host that runs ahead of its device costs nothing.
+Time without a core of a training thread, by phase. The kernel counts how long a thread was runnable
+without a core; the stack sampler reads that at each sample. The delay between two samples is
+divided between the phases in proportion to the time in which the thread wanted a core: not while it
+waits for a batch that is not ready, unless it did nothing else between the samples. The delay of a
+host that runs ahead of its device costs nothing.
 
 An operator that runs in several threads ends with the last of them, so the compute phases are also
 delayed by the other threads. Only the mean number of those without a core is recorded. If delays of

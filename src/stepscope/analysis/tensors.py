@@ -1,9 +1,8 @@
-"""Numbers over the steps of a job: statistics and values of tensors, and what the script logs.
+"""Numbers over the steps of a job: tensors, what the script logs, scores of a classifier.
 
-Scores of a classifier from its confusion matrix.
-
-Definitions are those of Sokolova and Lapalme, https://doi.org/10.1016/j.ipm.2009.03.002, as
-scikit-learn uses them: https://scikit-learn.org/stable/modules/model_evaluation.html
+Scores of a classifier from its confusion matrix. Definitions are those of Sokolova and Lapalme,
+https://doi.org/10.1016/j.ipm.2009.03.002, as scikit-learn uses them:
+https://scikit-learn.org/stable/modules/model_evaluation.html
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Events within a range of time, summed by name and by path of names.
+"""Events within a range of time: summed by name and by path, or as slices of a picture.
 
-clipped   an event counts with its portion inside the range
+    clipped   an event counts with its portion inside the range
     total     time with at least one event of a name, where events nest: a function that calls
               itself counts once
     self      its clipped duration minus those of the events directly inside it, at least 0: an
@@ -11,7 +11,7 @@ A range is processed in chunks; sums over chunks are those of the range.
 
 Timeline slices: events that are too short to be visible are summarized.
 
-width   minimum duration of an event that is drawn individually; also the length of buckets,
+    width   minimum duration of an event that is drawn individually; also the length of buckets,
             which start at time 0
     slice   one event of at least a width, or all shorter events of a row that start in one bucket
 

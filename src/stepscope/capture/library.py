@@ -1,15 +1,12 @@
-"""Library mode: `start_profiling` and `stop_profiling` in a script.
+"""Library mode: `start_profiling` and `stop_profiling` in a script or a notebook.
 
 Under `stepscope run` they resume and pause the recording. Otherwise they do the work of
 `stepscope run`: create a spool, load the adapters into this process and its children, start a
 monitor process, and notify the monitor at the end.
 
-Location of the run of a script that profiles itself.
-
-The processes of one distributed job record into one run, as its launchers do under `stepscope run`:
-without a directory, its name follows from the identity of the job, so that all nodes agree on it.
-
-Verdict of a run under the cell of a notebook that ends it.
+Location of the run of a script that profiles itself. The processes of one distributed job record
+into one run, as its launchers do under `stepscope run`: without a directory, its name follows from
+the identity of the job, so that all nodes agree on it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Low-rate stack sampler: attributes time to code without annotations.
+"""Low-rate stack sampler for code without annotations, waits for a core, garbage collections.
 
 A daemon thread wakes at a fixed period, walks the frames of the sampled thread and writes one
 record. Frames and stacks are interned, so a sample costs tens of microseconds. The sampler stops
@@ -11,14 +11,11 @@ reads, and hardly ever inside a pure-Python function that takes less than 5 ms: 
 biased towards the wrong lines. So while a sampler runs, the switch interval is `SWITCH_INTERVAL_S`,
 unless the job has set its own interval. Only threads that compete for the lock are affected.
 
-Time in which one thread of this process was runnable without a core, as the kernel counts it.
-
-Probe for Python's garbage collector, through `gc.callbacks`.
-
-A collection interrupts its thread at any point: in a forward pass, between steps, or in the
-middle of a write to a span log, which the logs are designed for. Training processes are watched
-from their first step on; forked children are not, unless they train too. Most collections visit
-a few hundred new objects and take microseconds: they are not timed.
+Probe for Python's garbage collector, through `gc.callbacks`. A collection interrupts its thread at
+any point: in a forward pass, between steps, or in the middle of a write to a span log, which the
+logs are designed for. Training processes are watched from their first step on; forked children are
+not, unless they train too. Most collections visit a few hundred new objects and take microseconds:
+they are not timed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,16 @@
-"""The command line: `commands` has a file per command, `writers` their text.
+"""The command line.
 
 Belongs here: options, wiring, text for people, exit codes. Does not belong here: numbers; they
 come from `views` and `diagnosis`. This file only wires, and turns errors into exit codes.
+
+    commands/   one file per command
+    options/    options that several commands share
+    job/        start of a job
+    writers/    payloads as text
+    opening     a run, or a trace file, by its path
+    output      files that commands write, suggestions
+    startup     streams, defaults and threads of the process
+    text        tables and quantities in a terminal
 """
 
 from __future__ import annotations

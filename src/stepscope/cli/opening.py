@@ -1,8 +1,6 @@
 """Opening of RUN, which may be a trace: it is imported into a cache once, and used from there.
 
 Runs are opened often: what only other directories and traces need is imported where it is used.
-
-Import of files into a new run: the common part of `import` and of commands on traces.
 """
 
 from __future__ import annotations

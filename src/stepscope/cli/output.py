@@ -1,9 +1,4 @@
-"""Output of commands without a console: JSON on stdout, messages on stderr.
-
-Commands that messages suggest: they work when pasted, from any directory.
-
-Working directory of this process.
-"""
+"""Output of commands without a console, and commands that messages suggest."""
 
 from __future__ import annotations
 

@@ -1,13 +1,11 @@
-"""Standard streams of a command: present, and able to write every character in some form.
+"""Start of a command: standard streams, threads of NumPy, defaults of options.
 
 All text goes through here, that of click included. Documents for programs (JSON, CSV, Markdown,
 XML) are written as bytes of UTF-8 whatever the terminal is.
 
-Threads of NumPy's linear algebra, which the commands do not use.
+Defaults of options, from the environment and from the nearest pyproject.toml that has any:
 
-Defaults of options, from the environment and from the nearest pyproject.toml that has any.
-
-STEPSCOPE_RUN_INTERVAL=100    the option --interval of `stepscope run`
+    STEPSCOPE_RUN_INTERVAL=100    the option --interval of `stepscope run`
 
     [tool.stepscope.run]          the same in the file
     interval = 100

@@ -1,7 +1,4 @@
-"""Comparison of two programs: changes, their contributions, and their noise.
-
-Headline of a comparison: different work first, then the strongest evidence of a change.
-"""
+"""Comparison of two programs: changes, their contributions and noise, and the headline."""
 
 from __future__ import annotations
 

@@ -9,10 +9,6 @@ METRIC OP [+|-]VALUE[UNIT]
     gpu_busy<60%         GPUs are busy for less than 60% of the time
 
 A value with a sign is compared with the change, a value without one with the run itself.
-
-Figures of whole jobs, and their change between two runs.
-
-Targets of a fix of the data pipeline: whether a run with the fix reaches them.
 """
 
 from __future__ import annotations

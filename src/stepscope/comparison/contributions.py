@@ -6,17 +6,14 @@ the part, both exactly: they are whole nanoseconds. The rows depend on the part:
     data_wait   stages of the input pipeline, in proportion to their time
     other       work of the training thread between its phases, by stack samples
     any other   calls of operators and kernels in recorded steps, aligned between the runs, by
-                exposed time (`analysis.exposed_time`, `tree_alignment`)
+                exposed time (`analysis.trace_steps.exposed_time`, `tree_alignment`)
 
 Traces of a monitored job cover a few of its steps, under a profiler that makes them longer. So
 their times are scaled, part by part, to the part's time in the measured steps of the ranks that
 were traced. The difference of the mean of all ranks is a row of its own.
 
-Parts of the waiting for data and of the time between phases, in nanoseconds of the whole run.
-
-Only the proportions count: callers scale them to the part's time per step.
-
-Rounding of the parts of a sum to whole numbers that still add up to it.
+Parts of the waiting for data and of the time between phases, in nanoseconds of the whole run. Only
+the proportions count: callers scale them to the part's time per step.
 """
 
 from __future__ import annotations

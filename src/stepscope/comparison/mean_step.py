@@ -1,12 +1,11 @@
 """Mean step of a run's traces as a tree of calls with their exposed time.
 
-Calls of the mean step: one tree for all steps of a run.
-
-A call is identified by its path: the path of its caller, its name, and the number of earlier calls
-of this name by the same caller. Calls of several steps with one path are one node, whose times are
-means over all steps. So the times of all nodes sum to those of the mean step, even where steps make
-different calls. Nodes of one caller are ordered by their mean distance from the start of the step:
-in the order of the calls, where every step makes the same ones.
+Calls of the mean step: one tree for all steps of a run. A call is identified by its path: the path
+of its caller, its name, and the number of earlier calls of this name by the same caller. Calls of
+several steps with one path are one node, whose times are means over all steps. So the times of all
+nodes sum to those of the mean step, even where steps make different calls. Nodes of one caller are
+ordered by their mean distance from the start of the step: in the order of the calls, where every
+step makes the same ones.
 """
 
 from __future__ import annotations

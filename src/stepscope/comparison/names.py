@@ -1,7 +1,4 @@
-"""Time by name of kernel or operator in the mean step, and its change between two runs.
-
-Configuration of a job, name by name, for the comparison of two jobs.
-"""
+"""Time by name of kernel or operator, and settings by name, in two runs."""
 
 from __future__ import annotations
 

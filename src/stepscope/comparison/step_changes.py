@@ -25,7 +25,7 @@ consecutive steps in both runs, the 95th percentile so many that two are above i
 
 No single run can tell how much the next run of the same program will differ: a machine may be in
 another state for all of it. That takes several runs of each program. Noise is then the difference
-between runs of one program: the interval is that of Hodges and Lehmann (see `location_shift`), and
+between runs of one program: the interval is that of Hodges and Lehmann (below), and
 the noise floor is half of its width. One complete run represents its program, so that parts still
 sum; the estimate of a change from all runs is the median of the differences behind the interval.
 With normal noise that needs two thirds of the runs for the same certainty as a difference of
@@ -37,13 +37,12 @@ medians (their asymptotic efficiencies are 3 / pi and 2 / pi).
              each is compared with its neighbour only, and the pair whose change is nearest to the
              median of all Walsh averages represents the programs.
 
-Shift between two samples: the intervals of Hodges and Lehmann.
-
-Their bounds are order statistics of differences, and they are exact for any distribution
-(Hollander, Wolfe, Chicken 2014). For independent samples these are the differences of every pair of
-values; the interval excludes 0 if and only if the rank-sum test of Mann and Whitney tells the
-samples apart (section 4.3). For paired values these are the means of every two differences, each
-with itself as well (Walsh averages), with the signed-rank test of Wilcoxon (section 3.3).
+Shift between two samples: the intervals of Hodges and Lehmann. Their bounds are order statistics of
+differences, and they are exact for any distribution (Hollander, Wolfe, Chicken 2014). For
+independent samples these are the differences of every pair of values; the interval excludes 0 if
+and only if the rank-sum test of Mann and Whitney tells the samples apart (section 4.3). For paired
+values these are the means of every two differences, each with itself as well (Walsh averages), with
+the signed-rank test of Wilcoxon (section 3.3).
 """
 
 from __future__ import annotations

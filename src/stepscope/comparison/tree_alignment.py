@@ -3,7 +3,7 @@
 From the roots down, the calls of one caller in the base run are aligned with those of its
 counterpart in the other run:
 
-1. A longest common subsequence of the names is matched (`sequences`).
+1. A longest common subsequence of the names is matched (below).
 2. Remaining calls with one name are matched in their order: they were reordered.
 3. Calls that still remain were added or removed, with all calls inside them.
 4. The calls inside of matched calls are aligned in the same way.
@@ -12,9 +12,9 @@ With n and m calls below one caller this takes O(n m / 64) time, after the commo
 both lists; over all callers, for two steps of 5,000 operators in one flat list, about ten
 milliseconds. A call that moved to another caller was removed there and added here.
 
-Rows aggregate calls with one path of names: twelve layers of a model are one row. A row contributes
-the change of its exposed time (`analysis.exposed_time`) to the change of the step, so rows sum to
-the whole. The status of a row follows from it:
+Rows aggregate calls with one path of names: twelve layers of a model are one row. A row
+contributes the change of its exposed time to the change of the step, so rows sum to the whole. The
+status of a row follows from it:
 
     added, removed     it is in only one of the runs
     reordered          it moved among the calls of its caller
@@ -23,13 +23,11 @@ the whole. The status of a row follows from it:
     more_overlapped    it is exposed shorter, and at most half of that because it takes shorter
     slower, faster     any other
 
-Longest common subsequence of two sequences.
-
-The common start and end are matched first. For the rest, each row of the table of lengths L[i][j]
-(of the first i elements of one and the first j of the other sequence) is stored as one bit per j: 1
-where L[i][j] = L[i][j-1], 0 where it is one more. With rows as integers, a row follows from the one
-before in a few operations on whole machine words (the bit-parallel formulation of Hyyrö,
-"Bit-parallel LCS-length computation revisited", 2004):
+Longest common subsequence of two sequences. The common start and end are matched first. For the
+rest, each row of the table of lengths L[i][j] (of the first i elements of one and the first j of
+the other sequence) is stored as one bit per j: 1 where L[i][j] = L[i][j-1], 0 where it is one more.
+With rows as integers, a row follows from the one before in a few operations on whole machine words
+(the bit-parallel formulation of Hyyrö, "Bit-parallel LCS-length computation revisited", 2004):
 
     next = (row + (row & matches)) | (row & ~matches)
 

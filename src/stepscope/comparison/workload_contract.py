@@ -13,15 +13,14 @@ runs with equal digests may be compared.
 The module with the most parameters counts: the way in which a script calls its parts, and the
 classes that wrap them, may be the subject of a change. The shapes of its inputs are those of the
 first forward passes; a dimension that varied among them is "*", because it depends on the order of
-the data. A run without a monitored job has the layers of its first trace instead (see
-`trace_work`). The version of stepscope is not part of the contract. A property that only one run
-recorded is unknown, which is neither equal nor different.
+the data. A run without a monitored job has the layers of its first trace instead. The version of
+stepscope is not part of the contract. A property that only one run recorded is unknown, which is
+neither equal nor different.
 
-Work of a trace for the contract: shapes of the layers that its operators carry out.
-
-A trace of a profiler names neither the model nor its DataLoader. Where it was recorded with shapes,
-the inputs of layer operators show both: one input is the layer's weight, and the leading dimension
-of the other is the number of samples.
+Work of a trace for the contract: shapes of the layers that its operators carry out. A trace of a
+profiler names neither the model nor its DataLoader. Where it was recorded with shapes, the inputs
+of layer operators show both: one input is the layer's weight, and the leading dimension of the
+other is the number of samples.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Cost of runs and potential savings.
 
-    prices         price table of machine types, and custom price files
-    job_cost       instances x hourly price x duration
+    prices         price table of machine types, custom price files; cost of a job
     pricing        price of a run's machines; `price_job` makes the priced figures
-    usage          utilization of the machines
-    right_sizing   fewer or smaller machines that hold the utilization
+    right_sizing   utilization, and fewer or smaller machines that hold it
     cost_report    cost per step, epoch and hour, and potential savings
 
 The verdict and its predictions belong to `diagnosis`, text and screens to `cli` and `views`.

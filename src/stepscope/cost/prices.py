@@ -1,10 +1,8 @@
-"""Prices of machines: a table of published prices, and custom price files.
+"""Prices of machines: a table of published prices, and custom price files; cost of a job.
 
 The table is `prices.toml` next to this file; docs/cost.md describes its format, which custom files
 share. Prices are on demand, in US dollars per hour of one machine, as of the date in the file;
 nothing is fetched.
-
-Cost of a job: instances x hourly price x duration.
 """
 
 from __future__ import annotations

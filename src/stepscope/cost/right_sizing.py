@@ -5,8 +5,6 @@ thresholds of the rule BatchSize. The utilization of all machines together is th
 or smaller machines of the same provider, region and GPU model, filling at most `MAX_FILL_RATIO` of
 them. The run's own machine type costs what the run is priced at, other types what the price table
 says. Utilization of another GPU model cannot be predicted from the run.
-
-Utilization of a job's machines: means, 95th percentiles and peaks.
 """
 
 from __future__ import annotations

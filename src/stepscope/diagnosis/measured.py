@@ -1,16 +1,11 @@
-"""Accuracy of verdicts on public programs, whose authors did not know the rules.
+"""Measured reliability: verdicts on public programs, outcomes of fixes, tried changes.
 
 `accuracy.json` counts first verdicts: given before anyone had read the program's truth, with rules
 that did not change afterwards. `python -m benchmarks.foreign` writes it from the results in
 `benchmarks/results/foreign.json`; docs/diagnosis-benchmark.md describes them.
 
-Outcomes of tried fixes, by kind: the first change that a fix makes.
-
-`python -m benchmarks.fix_outcomes` writes `fix_outcomes.json` from the outcomes of `stepscope try`.
-
-Measured effects of changes that were tried with `stepscope try`.
-
-Targets of a fix of the data pipeline in a GPU job, which a run with the fix is compared with.
+Outcomes of tried fixes, by kind: the first change that a fix makes. `python -m
+benchmarks.fix_outcomes` writes `fix_outcomes.json` from the outcomes of `stepscope try`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Records of a job that are missing, each cause with a sentence of its own.
+"""Records of a job that are missing, and settings that may slow it down.
 
-Settings by which operators may be slower than they need to be.
-
-They are no debug switches: each has its purpose. A run with a setting does not tell what the job
-would take without it, so a note states it, with the trial that would tell.
+Settings by which operators may be slower than they need to be. They are no debug switches: each has
+its purpose. A run with a setting does not tell what the job would take without it, so a note states
+it, with the trial that would tell.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""First sentence of a verdict.
-
-Parts of a suspect's share in words: why it differs from the phases, which rules check.
-"""
+"""Sentences of a verdict: the first one, and why a share differs from the phases."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Account of a job that is stuck, or that failed because its ranks did not meet in a collective.
+"""Account of a job that is stuck, or whose ranks did not meet in a collective or a transfer.
 
-The monitor of each node stores what its ranks told it (`schema.stuck`). This module joins the
+The monitor of each node stores what its ranks told it (`schema.documents`). This module joins the
 nodes, finds the collective and the ranks that the others wait for, and writes sentences.
-
-Account of a job that is stuck in transfers between two ranks, as pipelines have.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Account of a job that is stuck: its form, and the sentences on a rank and a call.
 
-`stuck` and `stuck_in_transfers` make them.
+`stuck` and `stuck` make them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Verdict: the result of a diagnosis.
+"""Verdict: the result of a diagnosis, the verdict on learning, and HTML for notebooks.
 
-Second verdict: does the model learn?
-
-Parts of an HTML fragment for notebooks.
-
-Its colors are those of the text around it, so it is readable on a light and on a dark page.
+Parts of an HTML fragment for notebooks. Its colors are those of the text around it, so it is
+readable on a light and on a dark page.
 """
 
 from __future__ import annotations

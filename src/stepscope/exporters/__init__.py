@@ -4,13 +4,12 @@ Belongs here: one file per format, from the tables of `schema` or the payloads o
 traces in pieces of bounded size. Does not belong here: computing (`analysis`), choosing traces or
 talking (`cli`).
 
-    chrome, timeline   traces and whole runs as Chrome JSON
+    chrome             traces as Chrome JSON; `chrome_events` and `chrome_header` are its parts
+    timeline           whole runs as Chrome JSON, with marks of bottlenecks
     timeline_content   selection of what a timeline has
-    timeline_marks     marks of bottlenecks in it
     python_profile     Python functions and trees of calls as HTML
-    tensorboard        scalars and tensors as event files, whose format is in `event_file`
-    view_tables        payloads of views as flat tables
-    csv_file, workbook those tables as CSV and XLSX
+    tensorboard        scalars and tensors as event files
+    view_tables        payloads of views as flat tables, CSV and XLSX
 """
 
 from __future__ import annotations

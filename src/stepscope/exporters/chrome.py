@@ -3,8 +3,6 @@
 A file is written in slices of the trace, one query each, so that memory is bounded by the slice
 and not by the trace. While DuckDB builds the next slice, another thread compresses and writes the
 previous one. The keys of an event are in `chrome_events`.
-
-Counters of a trace for its export: queue depth of each stream, and bandwidth of copies.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 DuckDB builds the text of an event column by column, which costs about a microsecond where a dict
 per event and `json.dumps` cost ten. Every query has one row per event, with its id and its text.
-The categories and keys of each kind of event are declared in `schema.EVENT_KINDS`; parameters and
-pieces of SQL are in `chrome_sql`.
+The categories and keys of each kind of event are declared in `schema.EVENT_KINDS`.
 
 Links are written as numbers that the recorder's own tools know:
 
@@ -13,9 +12,8 @@ Links are written as numbers that the recorder's own tools know:
 - `Python id` and `Python parent id` likewise. `Ev Idx` is the id itself.
 - `correlation` is the recorder's. It numbers the arrow from a launch to its work, too.
 
-Pieces of SQL that write columns as members of Chrome events.
-
-A key whose value is null is left out: `||` with a null is null, and `concat` skips nulls.
+Pieces of SQL that write columns as members of Chrome events. A key whose value is null is left out:
+`||` with a null is null, and `concat` skips nulls.
 
 Parameters: $1 number of the trace, $2 and $3 first id and the one after the last, $4 base of the
 times in the file, $5 offset of the numbers of arrows, $6 position of each track as

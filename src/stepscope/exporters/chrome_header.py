@@ -1,10 +1,7 @@
-"""Header of a Chrome file, and the positions of tracks in it.
+"""Header of a Chrome file, spans of the job as additional tracks, and the writing of the file.
 
-Spans of the job during a trace, as additional tracks of the exported trace.
-
-Both clocks count nanoseconds since 1970, so the spans need no alignment.
-
-Text file that a separate thread writes and that appears when it is complete.
+Spans of the job during a trace, as additional tracks of the exported trace. Both clocks count
+nanoseconds since 1970, so the spans need no alignment.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Scalars, losses, and statistics and histograms of tensors as TensorBoard's event files.
 
-Format of TensorBoard's event files, as far as it is written here.
-
-A file is a sequence of records: the length of the payload (8 bytes, little endian), its checksum,
-the payload, its checksum. A payload is the protobuf message `Event` of
+Format of TensorBoard's event files, as far as it is written here. A file is a sequence of records:
+the length of the payload (8 bytes, little endian), its checksum, the payload, its checksum. A
+payload is the protobuf message `Event` of
 https://github.com/tensorflow/tensorboard/blob/master/tensorboard/compat/proto/event.proto, encoded
 by hand (https://protobuf.dev/programming-guides/encoding).
 """

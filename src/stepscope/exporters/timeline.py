@@ -1,15 +1,13 @@
-"""Export of a whole run on one time axis, as a Chrome trace.
+"""Export of a whole run on one time axis, as a Chrome trace, with marks of bottlenecks.
 
 Samples of the machines become counters, spans of the job's processes become tracks, and the traces
-of the framework's profiler are drawn in parallel. `timeline_content` selects among them, and
-`timeline_marks` adds marks of bottlenecks.
+of the framework's profiler are drawn in parallel. `timeline_content` selects among them.
 
 All clocks count nanoseconds since 1970. Rows are written in slices of time, one query each, so
 that memory is bounded by the slice and not by the run.
 
-Marks of bottlenecks in an exported timeline: GPUs that are hardly used, and findings of rules.
-
-A mark of a GPU covers consecutive samples below a limit. A sample covers the time since the sample
+Marks of bottlenecks in an exported timeline: GPUs that are hardly used, and findings of rules. A
+mark of a GPU covers consecutive samples below a limit. A sample covers the time since the sample
 before, so the mark starts there.
 """
 

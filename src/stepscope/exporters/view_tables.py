@@ -1,4 +1,4 @@
-"""Payloads as flat tables, for spreadsheets and data frames.
+"""Payloads as flat tables, for spreadsheets (CSV, XLSX) and data frames.
 
 scalars of the payload              one row of the table `summary`
 a list of structs                   a table, named by its path without a leading `traces.`
@@ -9,11 +9,8 @@ a list of numbers or texts          a cell of JSON
 Rows repeat what identifies the rows around them: rank, trace, device, name. Columns are named by
 fields, which end in their units.
 
-Tables of views as CSV (RFC 4180), with the columns of the page's downloads.
-
-Tables of views as worksheets of an XLSX workbook, by XlsxWriter.
-
-A worksheet holds one table; the last one, `columns`, explains the columns of all.
+Tables of views as worksheets of an XLSX workbook, by XlsxWriter. A worksheet holds one table; the
+last one, `columns`, explains the columns of all.
 """
 
 from __future__ import annotations

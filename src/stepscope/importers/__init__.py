@@ -1,7 +1,16 @@
 """Importers of other tools' files: traces and samples become the tables of `schema`.
 
-Belongs here: one package per format, and the registry that selects the importer of a file. Does
-not belong here: the command line (`cli`), analysis of the imported data (`analysis`).
+Belongs here: one package or file per format. Does not belong here: the command line (`cli`),
+analysis of the imported data (`analysis`).
+
+    registry           selects the importer of a file
+    content, workers   what an import has found; its processes
+    kineto/            traces of PyTorch and Chrome
+    xplane/            traces of TensorFlow, JAX and TPUs
+    smdebug/           output of SageMaker Debugger's profiler
+    event_files/       tensors and scalars of TensorBoard and Debugger
+    flight_recorder/, nccl_inspector, memory_timeline, stage_operations
+                       collectives, memory by category, operations of pipeline stages
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Content of files, compressed with gzip or not.
+"""Content of files, compressed or not, their times, and the results of an import.
 
-Decimal microseconds as integer nanoseconds.
-
-A double that holds microseconds since 1970 has lost the nanoseconds, so numbers are read as text.
-Digits below a nanosecond are rounded half up in magnitude.
-
-Results of an import, one per file.
+Decimal microseconds as integer nanoseconds. A double that holds microseconds since 1970 has lost
+the nanoseconds, so numbers are read as text. Digits below a nanosecond are rounded half up in
+magnitude.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Intervals are two int64 arrays of equal length, half-open, in nanoseconds.
 
     sets       unions, gaps, overlaps
-    nesting    which interval contains which; in compiled code (`_nesting`) where it was built
-    rows       rows of a picture
+    nesting    which interval contains which, in compiled code (`_nesting`) where it was built;
+               rows of a picture
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Intervals that contain each other: order, parents, depths, what is innermost at a time.
-
-Rows of a picture: a nested range is below its parent, and ranges never overlap.
-"""
+"""Intervals that contain each other: order, parents, depths, innermost; rows of a picture."""
 
 from __future__ import annotations
 

@@ -4,18 +4,20 @@ of the job.
 Belongs here: reading /proc, drivers and the spool while a job runs, and writing segments of the
 run. Does not belong here: the interpretation of the figures.
 
-    launch       starts a monitor
-    loop         sampling and flushing, until the job has ended
-    samplers     samples of the node
-    sample_log   the samples in the spool
-    spool_lock   one process at a time stores a spool
-    process_logs the files of one process in the spool
-    drain        records of the spool as rows of tables
-    node_writer  a node's part of the run, for the monitor and for `stepscope recover`
-    windows      detailed windows
-    attached     processes of a job that was running already, from outside
-    registration launchers of one job in a run that they share
-    handshake    files through which launcher and monitor exchange the state of the job
+    samplers/     samples of the node
+    windows/      detailed windows
+    attached/     processes of a job that was running already, from outside
+    config        start of a monitor, and the state that launcher and monitor exchange
+    loop          sampling and flushing, until the job has ended
+    sampling      samples within the budget of the monitor
+    control       ends of processes, stop requests, changes of the configuration
+    spool_files   lock and size of a spool, samples in it
+    process_logs  the files of one process in the spool
+    drain         records of the spool as rows of tables
+    node_writer   a node's part of the run, for the monitor and for `stepscope recover`
+    registration  launchers of one job in a run that they share; leases
+    stuck_watch   ranks that make no progress, and their stacks
+    host          description of the node
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Configuration of a monitor.
+"""Configuration, start and handshake of a monitor, and of stepscope's other processes.
 
-Handshake between launcher and monitor, through small files in the spool.
-
-Files survive the process that wrote them: either process may be killed at any time.
-
-Start of stepscope's own processes next to a job.
+Handshake between launcher and monitor, through small files in the spool. Files survive the process
+that wrote them: either process may be killed at any time.
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
-"""Search for processes of the job that are no children of its command.
+"""Control of a job: processes that are no children, ends, stops, changes of configuration.
 
-End of a process that need not be a child: when it ends, and how.
-
-Stops of a job on all of its nodes: the node that is asked to stop the job tells the others.
-
-The launcher of a node looks for requests in its spool only, so that a slow run never makes it wait.
-The monitors pass them on through the run; where that is in an object store, the uploads of the
-nodes exchange them.
-
-Changes of the configuration while the job runs: the monitors decide on them, and apply them.
+Stops of a job on all of its nodes: the node that is asked to stop the job tells the others. The
+launcher of a node looks for requests in its spool only, so that a slow run never makes it wait. The
+monitors pass them on through the run; where that is in an object store, the uploads of the nodes
+exchange them.
 """
 
 from __future__ import annotations

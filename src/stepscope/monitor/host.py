@@ -1,10 +1,9 @@
-"""Description of the machine.
+"""Description of the machine, and its instance type from local sources.
 
-Cloud instance type of this machine, from local sources.
-
-The network is not used: a profiler sends no requests without being told to, and a metadata service
-may be closed to a job, or limit its requests. The remaining sources are the firmware, and the
-environment of a training service's containers.
+Cloud instance type of this machine, from local sources. The network is not used: a profiler sends
+no requests without being told to, and a metadata service may be closed to a job, or limit its
+requests. The remaining sources are the firmware, and the environment of a training service's
+containers.
 """
 
 from __future__ import annotations

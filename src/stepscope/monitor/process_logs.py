@@ -1,7 +1,6 @@
-"""The directory of one process in the spool, as the drain of the spool sees it.
+"""The directory of one process in the spool, with its dumps of collectives.
 
 Dumps of the recorder of collectives in the directory of a process become rows, exactly once.
-
 Successive dumps overlap. A call becomes a row when it has ended; if it has not when its process
 ends, or when the recorder has overwritten it, it becomes one in the last state that was seen. The
 number that the recorder gives to a call is the sequence number of the row, so that a monitor that

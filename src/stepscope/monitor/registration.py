@@ -1,10 +1,7 @@
-"""Registration of a launcher in the run of its job: whether it may join, as which node, and in
-which incarnation of the job.
+"""Registration of a launcher in the run of its job, and the lease of that run.
 
 A launcher is a `stepscope run`, or a script that profiles itself. The first of a job creates the
 run, the others join it.
-
-Lease of a run that several nodes write: its holder evaluates rules and writes the verdict.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Sampling of one node, as much of it as the budget of the monitor allows.
 
-Reduction of the monitor's work to its CPU budget.
+Reduction of the monitor's work to its CPU budget:
 
-above the budget for two periods       next level, and another one for each further period
+    above the budget for two periods       next level, and another one for each further period
     well below it for several periods      previous level, which is tried again later and later if
                                            it turns out to cost too much
 

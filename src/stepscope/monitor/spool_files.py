@@ -1,12 +1,9 @@
-"""Lock on a spool: one process at a time stores its records.
+"""Lock, size and samples of a spool.
 
 Two would store the records that neither finds in the run yet, and each record would be there twice.
 
-Size of a spool, which the monitor looks at in every tick.
-
-Samples of the monitor in the spool, like spans of the job.
-
-So a monitor that is killed loses no sample: the next one drains the log of this one.
+Samples of the monitor in the spool, like spans of the job. So a monitor that is killed loses no
+sample: the next one drains the log of this one.
 """
 
 from __future__ import annotations

@@ -3,14 +3,12 @@
 A rank makes progress when a step or a collective ends, or when it starts a transfer to or from
 another rank. If no rank of the node has made any for some time, while one waits in a collective,
 has transfers or has died, every rank is asked for the state of its recorder and its stack
-(`spool.collective_page`), and the answers are written into the run. The ranks of other nodes are
+(`spool.page`), and the answers are written into the run. The ranks of other nodes are
 asked by their monitors, and readers join the accounts. A rank for which those of another node wait
 does not wait itself, so a node asks, too, where the run has an account of another one.
 
 Before the first step, jobs wait for long: for one rank that downloads, loads or compiles. The ranks
 are asked as early as later on, but the limit from which the job counts as stuck is much longer.
-
-Stack of a process that does not answer, by py-spy, which needs no cooperation.
 """
 
 from __future__ import annotations

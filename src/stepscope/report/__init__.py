@@ -1,14 +1,12 @@
 """Report as files and in notebooks.
 
 Belongs here: HTML, notebooks, the look of charts outside of the page. Does not belong here: numbers
-and sentences; they are in `views.report`.
+and sentences; they are in `views.profiling_report`.
 
-    html         one page that needs no network
-    notebook     notebook with one cell per section
-    display      output of those cells
-    drawing      charts by Matplotlib, where it is installed
-    chart_tables the same charts as tables, where it is not
-    directory    the files that SageMaker Debugger writes
+    html       one page that needs no network; the files that SageMaker Debugger writes
+    notebook   notebook with one cell per section
+    display    output of those cells; charts as tables where Matplotlib is missing
+    drawing    charts by Matplotlib, where it is installed
 """
 
 from __future__ import annotations

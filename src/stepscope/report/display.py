@@ -1,7 +1,4 @@
-"""Sections of a report in a notebook: HTML, with charts by Matplotlib if it is installed.
-
-Charts as tables, for environments that cannot draw them.
-"""
+"""Sections of a report in a notebook: HTML, with charts by Matplotlib or as tables."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Report as one HTML page that opens from disk and needs no network.
+"""Report as one HTML page that needs no network, and as the files of SageMaker Debugger.
 
-Report as a directory of the files that SageMaker Debugger writes.
+The files of SageMaker Debugger, in a directory:
 
-profiler-report.html
-profiler-report.ipynb
-profiler-reports/RULE.json   one for each rule
+    profiler-report.html
+    profiler-report.ipynb
+    profiler-reports/RULE.json   one for each rule
 """
 
 from __future__ import annotations

@@ -1,3 +1,13 @@
+"""Inputs of rules from the files of a run, read incrementally while it grows.
+
+feed       inputs of rules over ranges of a growing run
+steps      steps, and rows of tensors, each returned once
+traces     traces as rules see them
+selection  rules that are evaluated
+check      evaluation on a run; files that cannot be read
+learning   the verdict "is the model learning?", and recorded findings
+"""
+
 from __future__ import annotations
 
 import lazy_loader

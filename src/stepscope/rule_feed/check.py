@@ -1,7 +1,4 @@
-"""Evaluation of rules on a run and descriptions of rules, for commands and reports.
-
-Findings on a run of which some files cannot be read.
-"""
+"""Evaluation of rules on a run, also where files cannot be read; descriptions of rules."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Second verdict, "is the model learning?", from the findings of rules about tensors and losses.
+"""The verdict "is the model learning?", and findings that the watch process stored.
 
-Findings that the watch process stored in a run while its job ran under `stepscope run`.
-
-Reading them evaluates nothing and imports no rule.
+Findings that the watch process stored in a run while its job ran under `stepscope run`. Reading
+them evaluates nothing and imports no rule.
 """
 
 from __future__ import annotations

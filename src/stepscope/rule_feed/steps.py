@@ -1,11 +1,7 @@
-"""Steps of a growing run, each found once; only rows since the last step are read.
+"""Steps, their exposed exchange, and rows of tensors of a growing run, each returned once.
 
-Steps of a growing run until their exposed exchange is known.
-
-Collectives are written some seconds later than spans: a process dumps its recorder every few
-seconds.
-
-Rows of tensors and scalars that were not returned before, of a run that may be growing.
+Steps of a growing run until their exposed exchange is known. Collectives are written some seconds
+later than spans: a process dumps its recorder every few seconds.
 """
 
 from __future__ import annotations

@@ -4,25 +4,17 @@ Belongs here: conditions, their parameters, details and pages, and the state tha
 growing run cheap. Does not belong here: reading a run (`rule_feed`), general formulas
 (`analysis`), actions on a finding (`watch`).
 
-    base            Rule, IncrementalRule
+    profiler/       built-in rules about time and resources, one file per kind of rule
+    tensor/         built-in rules about what a model learns, one file per kind of rule
+    base            Rule, IncrementalRule, details of findings, when a condition holds
     templates       rules with a statistic per device or rank, results per trace
-    parameters      accepted values of parameters, conversion from text
-    settings        parameters of several rules: configuration, `Name.parameter=value`
-    inputs          protocol of the inputs of a rule
-    traces          protocol of a trace
-    samples         sorted samples, snapshots
-    details         details of findings
-    quantile_sketch quantiles of a whole run in little memory
-    rolling_window  latest samples across the borders of ranges
-    usage           latest utilization samples and a sketch of all of them
-    step_phases     phases of the steps that contain given times
-    threshold_text  values in sentences beside a threshold
-    trigger         scans in which a condition held
-    registry        rules by name
-    pages           documentation pages
     evaluate        evaluation of several rules
-    profiler/       built-in rules about time and resources, one per file
-    tensor/         built-in rules about what a model learns, one per file
+    inputs          protocols of the inputs of a rule and of a trace
+    samples         sorted samples, latest ones across the borders of ranges, utilization
+    parameters      accepted values of parameters, conversion from text
+    registry        rules by name, their settings, their documentation pages
+    quantile_sketch quantiles of a whole run in little memory
+    threshold_text  values in sentences beside a threshold
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
-"""Base classes of rules.
+"""Base classes of rules, of the details of findings, and of the time when a condition holds.
 
 A rule is a class whose docstring is its documentation page, with a frozen dataclass of parameters
 and a struct of details. `Rule` evaluates the whole run each time; `IncrementalRule` has a state, so
 the cost of a scan of a growing run is proportional to its new data.
 
-Details of findings: one struct per rule, defined in the file of the rule.
-
-A finding holds them as plain data. Every field has a default: a run that an older version wrote
-may lack some, and fields that this version does not know are ignored.
-
-Scans in which a rule's condition held, and the time of the data that violated it.
+Details of findings: one struct per rule, defined in the file of the rule. A finding holds them as
+plain data. Every field has a default: a run that an older version wrote may lack some, and fields
+that this version does not know are ignored.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""Inputs of a rule, as protocols: `rule_feed` implements them over a run directory, tests over
-arrays.
+"""Inputs of a rule as protocols: `rule_feed` implements them over runs, tests over arrays.
 
 Inputs cover the time range from `start_ns` to `end_ns`. An evaluation hands an incremental rule
 one range after another, in order and without overlap; any other rule gets the whole run.
 
 Time is divided into scans of `scan_ns`, starting at `origin_ns`. A rule decides at the end of each
 scan that holds data, so its decisions do not depend on the way the run was cut into ranges.
-
-A trace as rules see it, as a protocol: what a framework's profiler captured in one window.
 """
 
 from __future__ import annotations
@@ -37,8 +34,8 @@ class StepTimes:
     wall_ns: intervals.Int
     """End minus start minus evaluation inside the step."""
     phase_ns: Mapping[str, intervals.Int]
-    """By phase of `analysis.steps`, of a trace by part of `analysis.step_parts`; sums to
-    `wall_ns`."""
+    """By phase of `analysis.steps.phases`, of a trace by part of `analysis.trace_steps.step_parts`;
+    sums to `wall_ns`."""
     profiled: NDArray[np.bool_]
     """True where the framework's own profiler recorded the step of a watched job."""
 

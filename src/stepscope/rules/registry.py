@@ -1,12 +1,8 @@
-"""Registry of rules: built-in ones, those of installed packages, and a user's own.
+"""Registry of rules: built-in, installed and the user's own; settings and documentation pages.
 
 A package offers rules through entry points of the group `stepscope.rules`, each naming a class. A
 file offers one as `path.py:MyRule`. Names ignore case and underscores: `dataloader_bottleneck` is
 `DataloaderBottleneck`. `ProfilerReport` stands for all rules of the report of SageMaker Debugger.
-
-Settings: parameters of several rules, from a configuration or `Name.parameter=value`.
-
-Documentation page of a rule: its docstring, with its parameters as declared.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Samples prepared for rules: in time order, without failed readings, as ratios.
-
-Rolling window: the latest samples of a series, across the borders of ranges.
-
-Utilization samples of one device or node: the latest ones and a sketch of all of them.
-"""
+"""Samples prepared for rules: in time order, without failed readings; rolling windows, sketches."""
 
 from __future__ import annotations
 

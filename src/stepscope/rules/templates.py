@@ -3,8 +3,6 @@
 A rule supplies the state of one device or rank, its update by new data, and the details and
 sentences; `PerDeviceRule` and `PerRankRule` supply everything that such rules have in common.
 `TraceResults` is for rules that evaluate traces, alone or in addition to steps.
-
-Phases of the steps that contain given times.
 """
 
 from __future__ import annotations

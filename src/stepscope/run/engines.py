@@ -1,10 +1,7 @@
-"""Choice of the engine for the parts of a run.
+"""Engines for the parts of a run: this process, executors, workers of a Dask scheduler.
 
-Engines on executors of `concurrent.futures`.
-
-A worker opens the run itself, at its directory or URL, and reads only its part.
-
-Engine on the workers of a Dask scheduler.
+Engines on executors of `concurrent.futures`. A worker opens the run itself, at its directory or
+URL, and reads only its part.
 """
 
 from __future__ import annotations

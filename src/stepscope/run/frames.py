@@ -1,9 +1,4 @@
-"""Tables whose columns convert to the library that the caller works with.
-
-Errors of queries that users write.
-
-Names of `store` for the packages above `run`, which do not import `store` themselves.
-"""
+"""Tables whose columns convert to the caller's library, and errors of queries."""
 
 from __future__ import annotations
 

@@ -1,13 +1,8 @@
-"""Documents by which the launchers of one job share a run.
+"""Documents of a run: launchers, trials, configuration, ranks that make no progress.
 
-Documents about changes of a job that were tried: `tries/<name>.json`.
-
-Configuration of a job's recording, and its changes while the job runs.
-
-A change is one document: the complete new configuration. The monitors agree on one decision for
-each, in the order of their numbers.
-
-State of the ranks of a job that makes no progress, as the monitor of each node finds it.
+Configuration of a job's recording, and its changes while the job runs. A change is one document:
+the complete new configuration. The monitors agree on one decision for each, in the order of their
+numbers.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
-"""Labels of the fields of payloads: title, unit, explanation and display hint.
+"""Labels of the fields of payloads, units, JSON schemas, and the base of payloads.
 
 A title and a unit follow from a field's name (`exposed_comm_ns`: "exposed communication", ns), an
 explanation is the string below the field. Where the name is not enough, the annotation says more:
 
     mean_depth: Annotated[float, field_label("mean queue depth", unit="count")]
-
-Units of columns, metrics and payload fields.
-
-JSON schemas of payloads, with the labels of their fields.
-
-Base of the payloads of views.
 """
 
 from __future__ import annotations

@@ -1,11 +1,4 @@
-"""Parts of the names of runtime functions (CUDA, HIP) that launch work or capture graphs.
-
-Names of source files, of whichever machine and interpreter.
-
-Names of trace files: the worker, host, process, rank and time in them.
-
-Errors of decoding JSON that somebody else may have written.
-"""
+"""Names of runtime functions, source files and trace files, and errors of decoding JSON."""
 
 from __future__ import annotations
 

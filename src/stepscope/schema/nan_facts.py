@@ -1,7 +1,4 @@
-"""Facts about the search for the origin of non-finite numbers.
-
-Base class of the facts that a process records.
-"""
+"""Facts about the search for the origin of non-finite numbers, and the base of facts."""
 
 from __future__ import annotations
 

@@ -4,24 +4,21 @@ Belongs here: HTTP, access control, and the processes that compute responses. Do
 the runs below a directory or URL (`run.catalog`), figures and payloads of screens (`views`),
 drawing (`web`).
 
-    settings            settings of the server
-    security            tokens, hosts, origins, headers
-    app                 routes and errors
-    static              files of the front end
-    compression         compressed responses
-    live                changes as server-sent events
+    settings            settings of the server; fork server of the workers
+    security            tokens, hosts, origins, headers, login page
+    app                 routes, errors, files of the front end
+    requests            parameters, cancellation, compressed responses
+    live                changes as server-sent events; summaries of runs
     process             one server from its start to Ctrl-C
 
 The process that listens opens no run. Every payload is computed in a worker: a process that can be
 killed if its client has disconnected or it takes too long, and whose crash affects nothing else.
 
-    forking             fork server of the workers
     workers             workers from the server's side: three queues, each with one process
-    worker              main loop of a worker
+    worker              main loop of a worker, and its cache of open runs
     tasks               tasks of a worker
-    open_runs           cache of open runs in a worker
     payloads            payloads that are not views
-    source, capture, stopping, summaries, openapi    some of the tasks
+    source, capture, imports, openapi    some of the tasks
 """
 
 from __future__ import annotations

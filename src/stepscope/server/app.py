@@ -1,7 +1,4 @@
-"""Server as one ASGI application: guard, routes, errors.
-
-Files of the front end, from the package.
-"""
+"""Server as one ASGI application: guard, routes, errors, files of the front end."""
 
 from __future__ import annotations
 

@@ -1,11 +1,7 @@
-"""Requests for a detailed window, as of `stepscope capture`, and their progress.
+"""Requests for a window, for a change of the configuration, and for the stop of a job.
 
-Changes of the configuration of a running job, as of `stepscope configure`.
-
-Stopping a job, if its launcher allows that, and only on the launcher's machine.
-
-The launcher looks for stop requests in its own local directory, so that looking never makes it
-wait.
+Stopping a job, if its launcher allows that, and only on the launcher's machine. The launcher looks
+for stop requests in its own local directory, so that looking never makes it wait.
 """
 
 from __future__ import annotations

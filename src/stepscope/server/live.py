@@ -1,10 +1,9 @@
-"""Server-sent events: changes of runs and of the list of runs.
+"""Server-sent events about changes of runs, and summaries for the list of jobs.
 
 One task per feed with listeners, which ends with the last listener.
 
-Summaries of runs for the list of jobs, computed one by one in the background and cached on disk.
-
-To the server a summary is opaque bytes, which workers write and read.
+Summaries of runs for the list of jobs, computed one by one in the background and cached on disk. To
+the server a summary is opaque bytes, which workers write and read.
 """
 
 from __future__ import annotations

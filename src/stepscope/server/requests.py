@@ -1,12 +1,11 @@
-"""Parameters and bodies of requests, within limits, and cancellation when a client disconnects.
+"""Parameters and bodies of requests, cancellation, and compression of responses.
 
-Compression of responses, for clients that accept it and are far enough away to gain by it.
-
-The scripts of the front end are compressed by the build; see `static`. Payloads are compressed at
-the fastest level, only for other machines, and only above the size of a few packets: on this
-machine the browser would wait 45 ms per megabyte for the compressor, longer than for the bytes.
-Starlette's GZipMiddleware does not fit: it compresses in the event loop, for every client. Event
-streams are not compressed, because an event must leave at once.
+Compression of responses, for clients that accept it and are far enough away to gain by it. The
+scripts of the front end are compressed by the build. Payloads are compressed at the fastest level,
+only for other machines, and only above the size of a few packets: on this machine the browser would
+wait 45 ms per megabyte for the compressor, longer than for the bytes. Starlette's GZipMiddleware
+does not fit: it compresses in the event loop, for every client. Event streams are not compressed,
+because an event must leave at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Access control: tokens, hosts, origins, and the headers that restrict pages in a browser.
+"""Access control: tokens, hosts, origins, headers, and the login page.
 
 There are three threats. Another user of the network or of this machine: every request needs the
 token, on loopback too, because all users of a login node share it. A page of another origin in the
@@ -8,8 +8,6 @@ of the machine's own names.
 
 Starlette's TrustedHostMiddleware does not fit: it has no rule for all addresses of the loopback
 network, or for any address on a server of all interfaces, and does not parse IPv6 hosts.
-
-Login page. It needs no script and no other file.
 """
 
 from __future__ import annotations

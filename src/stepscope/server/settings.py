@@ -1,9 +1,8 @@
-"""Settings of the server.
+"""Settings of the server, and the fork server of its workers.
 
-Fork server of the workers: a process that has imported all modules and opened nothing.
-
-The imports take half a second, so that the process is started before anything else; hence this
-module imports nothing of the project.
+Fork server of the workers: a process that has imported all modules and opened nothing. The imports
+take half a second, so that the process is started before anything else; hence this module imports
+nothing of the project.
 """
 
 from __future__ import annotations

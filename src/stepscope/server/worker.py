@@ -1,8 +1,6 @@
-"""Main loop of a worker: reads tasks from a pipe and writes replies until the pipe is closed.
+"""Main loop of a worker, and its cache of open runs.
 
 A worker runs one task at a time, in its main thread, and keeps runs open from one to the next.
-
-Cache of open runs in a worker, which makes the next request for one of them fast.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Dumps of the recorder of collectives of a process, in files named `collectives-<number>.dump`.
+"""Dumps of the recorder of collectives of a process, and the journal of a process.
 
 The first line is a JSON object, the content of the recorder follows as the framework wrote it. The
 training process does not parse it, because that would hold the interpreter lock:
@@ -7,9 +7,8 @@ training process does not parse it, because that would hold the interpreter lock
 
 A file is written under another name and renamed, so a reader sees all of it or nothing.
 
-The journal of a process: infrequent, self-describing lines next to the binary logs.
-
-Each line is one JSON object with a `k` key:
+The journal of a process: infrequent, self-describing lines next to the binary logs. Each line is
+one JSON object with a `k` key:
 
     process   description of the process: pid, parent, role, rank, command, versions
     name      an interned name: id, text

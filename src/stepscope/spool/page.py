@@ -1,8 +1,8 @@
-"""A page that a process of the job and its monitor share.
+"""Pages that a process of the job and its monitor share: heartbeat, drops, collectives.
 
 The heartbeat of a training process: one page shared with its monitor.
 
-word 0   magic                                   written by the process, last
+    word 0   magic                                   written by the process, last
     word 1   number of steps that have ended
     word 2   monotonic ns of the last step boundary, or of the last sign of work
     word 3   ns that the training thread has waited for data
@@ -12,12 +12,12 @@ word 0   magic                                   written by the process, last
 
 Each word has one writer and is stored atomically, so neither side waits for the other. The
 contents of a plan are in a separate file (`plan`), those of the schedules in another
-(`step_schedule`); the page only announces them. The process does not announce the plans that it
+(`plan`); the page only announces them. The process does not announce the plans that it
 writes itself: word 4 shows the last one.
 
 Count of the records that a process could not keep, by cause: a page shared with the monitor.
 
-word 0     magic                    written last
+    word 0     magic                    written last
     word n     records dropped because of error n of errno(3)
     word 511   records dropped because the spool has reached its limit
 
@@ -26,9 +26,9 @@ more. If even the page has no room, a link says so by its name, which needs none
 that cannot even create its directory notes the error in a page of the spool, which is allocated
 before the job starts; there word n is 1 if error n kept a process from being recorded.
 
-Page on which a training process and its monitor share the progress of its collectives.
+Page on which a training process and its monitor share the progress of its collectives:
 
-word 0   magic                                        written by the process, last
+    word 0   magic                                        written by the process, last
     word 1   collectives that the process has started, over all groups
     word 2   collectives that have ended
     word 3   monotonic ns at which word 1 or 2 changed last

@@ -1,11 +1,11 @@
-"""Window plans: requests of the monitor to a process, in files named `plan-<number>.json`.
+"""Window plans: requests of the monitor to a process, and the schedules of windows.
 
 A process writes the plans of scheduled windows itself, unless the monitor has assigned them in
 time. The first to write the file of a number has it.
 
-Schedule of windows in cycles of steps, with the semantics of `torch.profiler.schedule`.
+Schedule of windows in cycles of steps, with the semantics of `torch.profiler.schedule`:
 
-skip_first | wait  warmup  active | wait  warmup  active | …        `repeat` cycles
+    skip_first | wait  warmup  active | wait  warmup  active | …        `repeat` cycles
 
 https://docs.pytorch.org/docs/stable/profiler.html#torch.profiler.schedule
 

@@ -1,12 +1,9 @@
-"""Plan of the recording of tensors: which ones, at which steps, on which ranks.
+"""Plan of the recording of tensors, the limit of their elements, and the search for NaN.
 
 `stepscope run` passes it to the processes of the job in an environment variable.
 
-Limit of the recorded elements of tensors, which the processes of a job share.
-
-Request for the search for the origin of non-finite numbers.
-
-`stepscope run` passes it to the processes of the job in an environment variable.
+Request for the search for the origin of non-finite numbers. `stepscope run` passes it to the
+processes of the job in an environment variable.
 """
 
 from __future__ import annotations

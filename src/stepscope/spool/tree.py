@@ -1,9 +1,8 @@
-"""Names of spool files, and the size limit of a spool.
+"""Names of spool files, the size limit of a spool, and the end of its recording.
 
-Time at which the recording of the job's processes ends, in a file of the spool.
-
-It is written before the job starts. The processes stop recording at about that time, and the reader
-of the spool drops what they record later, so that all processes have the same end.
+Time at which the recording of the job's processes ends, in a file of the spool. It is written
+before the job starts. The processes stop recording at about that time, and the reader of the spool
+drops what they record later, so that all processes have the same end.
 """
 
 from __future__ import annotations

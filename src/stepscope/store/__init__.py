@@ -5,7 +5,8 @@ damage, older schema versions, local copies of remote objects. Does not: the mea
 (`schema`), conclusions from them (`analysis`), the source of the numbers (`monitor`, `importers`).
 
 Layers: `objectstore` (protocol) < `local`, `remote` (implementations) < `location` (factory) <
-`queries` < `reader`, `writer` < `opening`.
+`engine`, `queries` < `reader`, `writer`. `documents` and `launchers` are the small JSON files of a
+run, `mirror` and its journal the upload of a growing one.
 """
 
 from __future__ import annotations

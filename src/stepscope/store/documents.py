@@ -1,18 +1,18 @@
-"""Documents of a run: their encoding, and the first one, which makes a directory a run.
+"""Documents of a run: their encoding, configuration changes, window requests.
 
 Changes of the configuration of a running job: requests, and the decisions on them.
 
-configuration-requests/<number>.json      written by a command or the web UI
+    configuration-requests/<number>.json      written by a command or the web UI
     configuration-decisions/<number>.json     written by the first monitor that decides
 
 The numbers order the changes, and the first to write a number has it. A request contains the
 complete new configuration, so that it cannot be applied in part.
 
-Window requests as small documents of the run, through which they reach all nodes.
+Window requests as small documents of the run, through which they reach all nodes:
 
-windows/<name>.json                  the request, written by `stepscope capture` or a monitor
-window-agreements/<name>.json        start of the window; the first monitor decides
-window-answers/<name>@<node>.json    status of the request on one node
+    windows/<name>.json                  the request, written by `stepscope capture` or a monitor
+    window-agreements/<name>.json        start of the window; the first monitor decides
+    window-answers/<name>@<node>.json    status of the request on one node
 """
 
 from __future__ import annotations

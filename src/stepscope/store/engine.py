@@ -1,19 +1,14 @@
-"""DuckDB connections and the quoting of text in queries.
+"""DuckDB: connections, columns as rows, results as declared columns, older schema versions.
 
 Loading DuckDB takes 0.1 s, a third of the start time of a command. It is therefore imported where
 it is used, so that callers can do other work first.
 
-Columns in memory, and their conversion to rows of a SQL query.
+Columns in memory, and their conversion to rows of a SQL query. Strings are dictionary-encoded:
+recorders intern them anyway, and neither Python nor DuckDB then handles one string per row. Missing
+numbers are numpy masked arrays.
 
-Strings are dictionary-encoded: recorders intern them anyway, and neither Python nor DuckDB then
-handles one string per row. Missing numbers are numpy masked arrays.
-
-Conversion of query results to columns as the schema declares them.
-
-Conversion of older schema versions while a run is read.
-
-A recorded run is never rewritten: `run.json` is converted after it is read, and the rows of a
-table by the query that reads them.
+Conversion of older schema versions while a run is read. A recorded run is never rewritten:
+`run.json` is converted after it is read, and the rows of a table by the query that reads them.
 """
 
 from __future__ import annotations

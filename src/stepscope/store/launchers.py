@@ -1,4 +1,4 @@
-"""Agreement of the launchers of one job on a run that they share, by put-if-absent.
+"""Agreement of the launchers of one job on a run that they share, and age of heartbeats.
 
 launchers/<node>.json                   a launcher, whose node has this name in the run
 incarnations/<number>.json              a start of the training processes
@@ -6,8 +6,8 @@ rank-claims/<incarnation>-<rank>.json   the process that is this rank
 leases/<number>.json                    the node that evaluates rules and writes the verdict
 stops/<number>.json                     a stop of the job on one node, for the others
 
-Age of heartbeats by the clock of the observer, or of the file system: the clocks of nodes may
-differ by years.
+The age of a heartbeat is by the clock of the observer, or of the file system: the clocks of nodes
+may differ by years.
 """
 
 from __future__ import annotations

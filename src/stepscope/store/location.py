@@ -1,11 +1,4 @@
-"""Choice of the object store for a path or URL.
-
-Download of files from a bucket, for importers, which read local files.
-
-Upload of a run directory to a bucket, completely or not at all.
-
-Repeated runs of one program: the runs in a directory.
-"""
+"""Choice of the object store for a path or URL; downloads, uploads, repeated runs."""
 
 from __future__ import annotations
 

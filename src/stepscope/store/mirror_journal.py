@@ -1,13 +1,12 @@
-"""Journal of a staging directory: the objects of its run that are in the object store.
+"""Journal of a staging directory, and lists of the segments that a node has uploaded.
 
 `.upload.jsonl` makes a run directory a staging directory. Its first line names the URL; each of the
 others says that an object was written, with its version there, or removed. An object whose line was
 lost in a crash is written again, which changes nothing.
 
-Lists of the segments that one node has uploaded of one table: `segments/<table>/<node>.json`.
-
-A job of many machines leaves a million segments in an object store. With these lists, a reader
-finds those of a table by one small object per node.
+Lists of the segments that one node has uploaded of one table: `segments/<table>/<node>.json`. A job
+of many machines leaves a million segments in an object store. With these lists, a reader finds
+those of a table by one small object per node.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Read access to a run, finished or still growing.
-
-Opening of a run: its `run.json`, the schema version, and errors for anything else.
-"""
+"""Opening of a run, finished or still growing, and read access to it."""
 
 from __future__ import annotations
 

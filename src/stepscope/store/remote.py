@@ -6,11 +6,10 @@ thousand objects; a listing is reused for a second, because one view lists sever
 large run, only the requested prefix is listed; the segments of its tables are found through lists
 that the recording machines have written (`stepscope.store.mirror_journal`), where there are any.
 
-Local copies of immutable objects: the files that queries open.
-
-The name of a copy is a hash of its content's tag, so an existing copy is correct. Several processes
-share the files. Removing one is safe: a process that has it open keeps reading it, and a process
-that does not find it downloads it again.
+Local copies of immutable objects: the files that queries open. The name of a copy is a hash of its
+content's tag, so an existing copy is correct. Several processes share the files. Removing one is
+safe: a process that has it open keeps reading it, and a process that does not find it downloads it
+again.
 """
 
 from __future__ import annotations

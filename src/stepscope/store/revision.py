@@ -1,8 +1,7 @@
-"""Revision and size of a run, without opening any of its files.
+"""Revision and size of a run, and the cache of runs that were imported from trace files.
 
-Cache of runs that were imported from trace files, so that a command can work on a trace.
-
-A cached run is complete and never changes. Several processes share it.
+Cache of runs that were imported from trace files, so that a command can work on a trace. A cached
+run is complete and never changes. Several processes share it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Blocks of trace events: read from the store by time range, with the row of each event.
-
-Levels of detail of a trace, stored by the importer and cached in memory.
-"""
+"""Blocks of trace events, read by time range, and the levels of detail of a trace."""
 
 from __future__ import annotations
 

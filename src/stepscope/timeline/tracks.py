@@ -1,4 +1,4 @@
-"""Tracks of the timeline and their ids.
+"""Tracks of the timeline and their ids, and steps of the processes of a run.
 
 An id consists of words joined by colons; other characters are quoted as in a URL:
 
@@ -9,8 +9,6 @@ An id consists of words joined by colons; other characters are quoted as in a UR
     counter:NUMBER:TRACK:NAME:SERIES    a counter of a trace
     memory:NUMBER:TYPE:DEVICE:MEASURE   memory held by the allocator of the framework
     estimate:NUMBER:DEVICE:MEASURE    load of a device, computed from the kernels of a trace
-
-Steps of the processes of a run, within a limit on the spans that are read.
 """
 
 from __future__ import annotations

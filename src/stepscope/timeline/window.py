@@ -1,7 +1,4 @@
-"""Windows of the timeline over tracks of any kind; times count from the run's origin.
-
-Sums over every event of tracks within a range: per name, and per path of names.
-"""
+"""Windows of the timeline over tracks of any kind, and sums; times count from the run's origin."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Trials of changes: the job's own command, run alternately with and without a change.
 
-    source       command, directory and environment of a recorded job, and reasons not to repeat it
     candidates   changes to try: those of fixes, or named by the user
-    schedule     warm-up and measured steps
+    schedule     command of a recorded job, reasons not to repeat it; warm-up and measured steps
     processes    start of one trial, and its report
     sandbox      supervisor of one trial: discards its writes, ends its processes
     session      pairs of trials, and their result

@@ -1,7 +1,4 @@
-"""Warm-up and measured steps of the trials of one job.
-
-Command, directory and environment of a recorded job, for running it again.
-"""
+"""Steps of the trials of one job, and how the recorded job is run again."""
 
 from __future__ import annotations
 

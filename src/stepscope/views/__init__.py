@@ -11,8 +11,8 @@ A new view is one file with a function `show_NAME(run, options) -> payload` and 
 `registry`. Fields whose names end in a unit (`_ns`, `_ratio`, `_bytes`, `_count`) need nothing else
 to be printed: their title is the name, their unit its ending and their description the string below
 the field; `field_label` in the annotation gives another title, unit or display. `missing` and
-`notes` are sentences, `quality` the notes of `views.quality`. If a row has more fields than fit in
-a line, `text_fields` names those that text shows. The annotation of the return value names the
+`notes` are sentences, `quality` the notes of `views.trace_data`. If a row has more fields than fit
+in a line, `text_fields` names those that text shows. The annotation of the return value names the
 payload, from which the types of the page and of the API are generated. A `Ranged` payload can be
 restricted to a range of time without further code.
 """

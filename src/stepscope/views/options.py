@@ -1,12 +1,8 @@
-"""Options of views, and the options that each view accepts.
+"""Options of views, and payloads of damaged runs and of ranges of time.
 
-Payloads of damaged runs: the damage comes first, and figures that depend on all data do not
-come at all.
-
-Views of a range of time.
-
-A view whose payload is `Ranged` receives `run.within(…)` and applies the same formulas to events
-that start in the range. A view that defines its range differently fills `range` itself.
+Views of a range of time. A view whose payload is `Ranged` receives `run.within(…)` and applies the
+same formulas to events that start in the range. A view that defines its range differently fills
+`range` itself.
 """
 
 from __future__ import annotations

@@ -1,11 +1,4 @@
-"""`system`: load of every node.
-
-`system-heat`: all sampled metrics of nodes, as one heat map per node.
-
-`system-series`: metrics of nodes over time, by metric and device.
-
-Names of the rows of heat maps.
-"""
+"""`system`, `system-heat` and `system-series`: load of every node."""
 
 from __future__ import annotations
 

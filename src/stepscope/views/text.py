@@ -1,7 +1,4 @@
-"""Names at a length that a picture or a sentence has room for.
-
-Moments as text.
-"""
+"""Names at a length that a picture or a sentence has room for, and moments as text."""
 
 from __future__ import annotations
 

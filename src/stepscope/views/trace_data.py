@@ -1,11 +1,4 @@
-"""Choice of the traces that a view is about.
-
-Quality issues of traces that affect the figures of a view.
-
-Data that a trace does not have, and how to record it. An imported trace has what it has.
-
-Buckets of curves over a trace.
-"""
+"""Traces that a view is about: choice, quality, missing data, buckets of curves."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Actions on findings. An action may block, and fails with ActionError.
 
-HTTP for webhooks: limits on the addresses and redirects that they may lead to.
-
-Services of clouds that hand out the credentials of a machine have link-local addresses. Neither the
-owner of a name nor the receiver of a webhook, by a redirect, may direct a request there.
+HTTP for webhooks: limits on the addresses and redirects that they may lead to. Services of clouds
+that hand out the credentials of a machine have link-local addresses. Neither the owner of a name
+nor the receiver of a webhook, by a redirect, may direct a request there.
 """
 
 from __future__ import annotations

@@ -1,15 +1,8 @@
-"""Configuration of the watch process.
+"""Configuration of the watch process, its lease and limits, and requests to stop the job.
 
-Name of the user whose request a run records.
-
-Wait of a watch process for the lease of a run that several nodes write.
-
-Limit of the time that reading a growing run takes.
-
-Stop requests to a job's launcher: a small file next to the span logs.
-
-A file survives the process that wrote it: the launcher sees the request of a watch process that has
-been killed since. It is local, so that looking for it never makes the launcher wait.
+Stop requests to a job's launcher: a small file next to the span logs. A file survives the process
+that wrote it: the launcher sees the request of a watch process that has been killed since. It is
+local, so that looking for it never makes the launcher wait.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""State of a running job: its status, its speed and the findings of its rules.
-
-Alert that a job is stuck, for the same actions as the findings of rules.
-"""
+"""State of a running job: status, speed, findings of its rules, alert that it is stuck."""
 
 from __future__ import annotations
 

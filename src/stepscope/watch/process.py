@@ -1,7 +1,4 @@
-"""Watch process of a job: evaluates its rules, records their findings and delivers them.
-
-Report of a running job in a file, written again while the job runs.
-"""
+"""Watch process of a job: evaluates rules, records and delivers findings, writes the report."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def list_reasons(value: Any) -> Iterator[str]:
             yield from list_reasons(item)
 
 
-MOST_READ = {"kernels", "operators", "traces"}
+TABLES_OF_MANY_VIEWS = {"kernels", "operators", "traces"}
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,9 @@ MOST_READ = {"kernels", "operators", "traces"}
     [
         pytest.param(
             table.name,
-            marks=[pytest.mark.extended("other tables")] if table.name not in MOST_READ else (),
+            marks=[pytest.mark.extended("other tables")]
+            if table.name not in TABLES_OF_MANY_VIEWS
+            else (),
         )
         for table in TRACE_TABLES
     ],

@@ -60,7 +60,7 @@ def test_the_overview_says_what_a_window_is(tmp_path: Path) -> None:
 
 
 def test_advice_names_the_tool_that_made_the_recording(tmp_path: Path, imported: Imported) -> None:
-    own = watched(tmp_path / "watched")
+    monitored = watched(tmp_path / "watched")
     foreign = imported(a=[step(1, 0, 9), event("cpu_op", "mm", 1, 5)])
     for view, options, ours, theirs in (
         ("roofline", {}, "capture RUN --shapes", "record_shapes=True"),
@@ -70,7 +70,7 @@ def test_advice_names_the_tool_that_made_the_recording(tmp_path: Path, imported:
         ("modules", {}, "capture RUN --modules", "with_modules=True"),
         ("gpu-time", {}, "when the job uses a GPU", "ProfilerActivity.CUDA"),
     ):
-        of_stepscope, of_another = (sentences(run, view, **options) for run in (own, foreign))
+        of_stepscope, of_another = (sentences(run, view, **options) for run in (monitored, foreign))
         assert ours in of_stepscope
         assert theirs not in of_stepscope
         assert theirs in of_another

@@ -1,10 +1,10 @@
-"""Input format of analyses: numeric columns as arrays, strings as codes into a list.
+"""Input format of analyses: numeric columns, strings as codes into a list, rows grouped by key.
 
-Rows grouped by key columns, with sums over each group.
+Rows grouped by key columns, with sums over each group:
 
-group        index of each row's group
-sums(v)[g]   sum of v over the rows of group g, exact: every partial sum is an integer below
-             2**53, in any unit (104 days in nanoseconds, 9 PB in bytes)
+    group        index of each row's group
+    sums(v)[g]   sum of v over the rows of group g, exact: every partial sum is an integer below
+                 2**53, in any unit (104 days in nanoseconds, 9 PB in bytes)
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Histograms that count every value: those outside the bins are counted separately.
-
-Equal time buckets, for curves.
-"""
+"""Values in bins, those outside counted separately, and equal time buckets for curves."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Summary statistics of samples: distributions, means with missing values, certainty of a lead.
-
-Growth of a series from its first values to its last, and how steady that growth is.
-
-Comparison of repeated trials: an interval of the median, and differences of losses.
-"""
+"""Statistics of samples: distributions, means with missing values, growth, repeated trials."""
 
 from __future__ import annotations
 

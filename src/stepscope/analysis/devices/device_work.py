@@ -1,9 +1,8 @@
-"""Device work of one trace (kernels, copies, sets) and the runtime calls that launched it.
+"""Device work of a trace, the runtime calls that launched it, and activity by kind.
 
-Activity by kind: kernels, memory operations, and synchronization calls of the host.
-
-Durations are summed without removing overlap: simultaneous work on several streams counts several
-times, which is what a share of activity means. `gpu_time` has times without overlap.
+Activity by kind: kernels, memory operations, and synchronization calls of the host. Durations are
+summed without removing overlap: simultaneous work on several streams counts several times, which is
+what a share of activity means. `gpu_time` has times without overlap.
 
     bandwidth of a copy kind = bytes / durations, both summed over the copies whose size is known
 """

@@ -1,4 +1,4 @@
-"""Utilization of a device's multiprocessors.
+"""Utilization of a device's multiprocessors, as a whole and over time.
 
 For one device over a range T, the steps of the trace from the first start to the last end:
 
@@ -21,9 +21,8 @@ that is below half a percent, else it is unknown.
 A figure without data is None, and so is a share of an empty range. Efficiency and occupancy are
 estimates: they come from the launch configuration, not from hardware counters.
 
-Utilization of devices over time, from the kernels of several traces.
-
-Of each bucket, over the devices d of one group,
+Utilization of devices over time, from the kernels of several traces. Of each bucket, over the
+devices d of one group,
 
     utilization = sum |U(kernels of d) in the recorded time of d| / sum |recorded time of d|
 

@@ -1,4 +1,4 @@
-"""Breakdown of device time into compute, exposed communication, exposed copies and idle.
+"""Device time divided into compute, exposed communication, exposed copies and idle, with reasons.
 
 Over the kernels, copies and sets of one rank, or of one of its devices, with U(x) for the time
 covered by any of x, in integer nanoseconds:
@@ -17,11 +17,9 @@ so that compute + exposed_comm + exposed_memcpy + idle = total.
 Nothing is rounded. Work on one stream may overlap; it counts once. Work launched before the
 window counts unless the caller has removed it.
 
-Idle time of streams, by reason.
-
-A gap is the time from the end of all earlier work of a stream to the start of its next work.
-Work that starts before earlier work has ended makes no gap, so the gaps of a stream and the union
-of its work sum to its span. A gap is a
+Idle time of streams, by reason. A gap is the time from the end of all earlier work of a stream to
+the start of its next work. Work that starts before earlier work has ended makes no gap, so the gaps
+of a stream and the union of its work sum to its span. A gap is a
 
     host wait     if the runtime call that launched the next work started after the gap did: the
                   device had nothing to do;

@@ -1,4 +1,4 @@
-"""Kernels of a trace, grouped by name or by name and launch properties.
+"""Kernels of a trace, grouped by name, by launch properties or by class of duration.
 
 For the kernels in one group:
 
@@ -8,10 +8,9 @@ For the kernels in one group:
     mean of a property      sum(value x duration) / sum(duration), over the kernels that have the
                             property; a kernel without duration has no weight
 
-Kernels by classes of duration: what short kernels are, and how much time they take.
-
-A kernel of a few microseconds is hardly longer than its launch, so many of them leave a device
-waiting for the host: fusion, larger batches or CUDA graphs help. Classes are half-open.
+Kernels by classes of duration: what short kernels are, and how much time they take. A kernel of a
+few microseconds is hardly longer than its launch, so many of them leave a device waiting for the
+host: fusion, larger batches or CUDA graphs help. Classes are half-open.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kernel launches: cost of the calls, delay on the device, and queue depth.
+"""Kernel launches: cost of the calls, delay, queue depth, and sequences that repeat.
 
 A launch is a runtime call with the device work that it launched: one kernel, copy or set, or
 the work of a whole replayed graph.
@@ -11,12 +11,11 @@ the work of a whole replayed graph.
                    work of that launch starts there
     blocked        the depth is 1024 or more: the driver blocks the next launch
 
-Sequences of kernels that operators launch again and again: candidates for fusion.
-
-A call is an outermost operator; its sequence is the names of the kernels that it and the operators
-inside it launch, by start. Calls of one operator with the same sequence form a row. Fusing the
-sequence into one kernel saves at most the gaps between its kernels, and the memory traffic of
-intermediate results, which a trace does not show.
+Sequences of kernels that operators launch again and again: candidates for fusion. A call is an
+outermost operator; its sequence is the names of the kernels that it and the operators inside it
+launch, by start. Calls of one operator with the same sequence form a row. Fusing the sequence into
+one kernel saves at most the gaps between its kernels, and the memory traffic of intermediate
+results, which a trace does not show.
 """
 
 from __future__ import annotations

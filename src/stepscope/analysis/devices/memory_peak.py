@@ -1,6 +1,6 @@
-"""Memory at the peak, by operator and by purpose.
+"""Memory blocks, and memory at the peak by operator and by purpose.
 
-held(o)   sum of the sizes of the blocks that operator o allocated, at or before the event
+    held(o)   sum of the sizes of the blocks that operator o allocated, at or before the event
               that reached the peak, and that were not yet released after it
     before    peak - sum of held: allocated before the start of the trace
 
@@ -18,12 +18,11 @@ is neither a gradient's nor inside one.
 
 Without backward operators in the trace, purposes are unknown.
 
-Memory blocks: allocations paired with their releases.
-
-An allocation and the next event at the same address of the same device form a pair if that event
-is a release. An allocation without one was not released within the trace; a release without an
-allocation freed a block from before the trace. If an address is allocated again, its earlier block
-had been released: the profiler lost that event, and the block is no longer alive.
+Memory blocks: allocations paired with their releases. An allocation and the next event at the same
+address of the same device form a pair if that event is a release. An allocation without one was not
+released within the trace; a release without an allocation freed a block from before the trace. If
+an address is allocated again, its earlier block had been released: the profiler lost that event,
+and the block is no longer alive.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Memory of each device in use over time.
+"""Memory of a device over time, by category, and as operators allocate it.
 
-allocated(t)   bytes in use after the latest event at or before t, as the profiler reports;
+    allocated(t)   bytes in use after the latest event at or before t, as the profiler reports;
                    without such totals: the sum of the signed sizes since the start of the trace,
                    a change instead of a level (`absolute` is false)
     at the start   allocated after the first event - the size of that event
@@ -8,9 +8,9 @@ allocated(t)   bytes in use after the latest event at or before t, as the profil
 
 The curve is a step function: a value holds until the next point.
 
-Memory of one device by category, from a memory timeline of torch's memory profiler.
+Memory of one device by category, from a memory timeline of torch's memory profiler:
 
-level of a category at t   sum of its changes up to t, all changes at t included
+    level of a category at t   sum of its changes up to t, all changes at t included
     total at t                 sum of the levels of all categories
     peak                       the maximum of the total, at the first time it is reached
     share                      level of a category at the peak / total at the peak
@@ -18,9 +18,8 @@ level of a category at t   sum of its changes up to t, all changes at t included
 Only memory that the profiler saw counts: memory from before the profile as far as it was used in
 it, not what the allocator reserves.
 
-Memory allocated by operators, by name.
-
-For the calls of one operator (chains merged, see `operator_tree`), on one device:
+Memory allocated by operators, by name. For the calls of one operator (chains merged, see
+`operator_tree`), on one device:
 
     size increase      sum of signed bytes: the bytes that the calls left allocated
     allocation bytes   sum of the positive ones

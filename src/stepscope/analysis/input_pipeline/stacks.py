@@ -1,7 +1,4 @@
-"""Python time by function, from stack samples.
-
-Activity of processes that were sampled from outside: without spans, only their stacks tell.
-"""
+"""Stack samples: Python time by function, and activity of processes sampled from outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules of the model: call counts, host and device times.
+"""Modules of the model: call counts, host and device times, and their tree for a flame graph.
 
 A module is one instance called along one path: calls of an instance below the same module form
 one row. For its calls:
@@ -16,14 +16,12 @@ A backward operator belongs to the module of the forward operator that it names,
 everything inside the outermost operator around it. Operators outside every module, such as the
 loss or the optimizer, are in no row.
 
-Modules and their operators as one tree of calls, for a flame graph.
-
-The parent of a call is
+Modules and their operators as one tree of calls, for a flame graph. The parent of a call is
 
     of an operator          the operator that called it or the module call around it, whichever is
                             closer
     of a module call        likewise: checkpointing calls modules from an operator
-    of a backward operator  the module call whose gradients it computes, by the rule of `modules`,
+    of a backward operator  the module call whose gradients it computes, by the rule above,
                             regardless of when it ran
 
 A node is a path of modules and operators. Each instant belongs to one node: host self time is the

@@ -1,4 +1,4 @@
-"""Tree of the operators of a trace, over the rows of its table.
+"""Tree of the operators of a trace, call paths in it, and activation checkpointing.
 
 A call whose only child operator has the same name is one call recorded twice (a dispatcher and
 the operator it dispatches to): the child is merged into it. The caller's duration and totals
@@ -9,17 +9,15 @@ In a trace with microseconds, a call of length zero at the start or end of anoth
 the one before or after it (`aten::as_strided`, thousands of times in a row). It is merged only if
 longer calls of that name show that the operator dispatches to its own name.
 
-Call paths: calls grouped by their own key and the keys of all their callers.
+Call paths: calls grouped by their own key and the keys of all their callers. A path is a key and
+the path of the caller, so two calls share a path if their keys agree and those of all their callers
+do.
 
-A path is a key and the path of the caller, so two calls share a path if their keys agree and
-those of all their callers do.
-
-Activation checkpointing: forward operators that run again inside a backward pass.
-
-The autograd engine runs backward nodes (`MulBackward0`) with gradients off, so the operators that a
-node calls have no sequence number. Checkpointing runs the forward pass of a segment again with
-gradients on: inside `CheckpointFunctionBackward`, or inside the node that first needs an activation
-of the segment (https://docs.pytorch.org/docs/stable/checkpoint.html). So
+Activation checkpointing: forward operators that run again inside a backward pass. The autograd
+engine runs backward nodes (`MulBackward0`) with gradients off, so the operators that a node calls
+have no sequence number. Checkpointing runs the forward pass of a segment again with gradients on:
+inside `CheckpointFunctionBackward`, or inside the node that first needs an activation of the
+segment (https://docs.pytorch.org/docs/stable/checkpoint.html). So
 
     recomputed   an operator with a sequence number, called by a backward node that also calls
                  operators without one, or that is named after checkpointing

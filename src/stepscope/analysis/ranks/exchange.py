@@ -1,9 +1,8 @@
-"""Gradient exchange that backward passes do not hide.
+"""Gradient exchange that backward passes do not hide, and lateness of ranks at collectives.
 
-Lateness of ranks at collectives, from the times at which they called them.
-
-Calls of several ranks with the same group and number are one collective, which cannot end before
-its last rank has called it:
+Lateness of ranks at collectives, from the times at which they called them. Calls of several ranks
+with the same group and number are one collective, which cannot end before its last rank has called
+it:
 
     lateness of a rank at a collective = its call - the first call of any rank
     wait that a rank causes            = its call - the call before it, where it was last

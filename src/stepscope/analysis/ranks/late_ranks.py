@@ -1,4 +1,4 @@
-"""Late ranks: own lateness, waiting and transfer by rank and step, and episodes of lateness.
+"""Late ranks: lateness, waiting, transfer, episodes, chains of groups, slow links.
 
 All ranks of a synchronized step leave their exchange together, so the rank that starts it last has
 the shortest exposed communication. All times are durations on a rank's own clock, so clocks of
@@ -17,11 +17,9 @@ the likelihood of that exceeds that of a coin toss by m (1 - H(p)) bits, where H
 entropy (https://en.wikipedia.org/wiki/Binary_entropy_function). An episode has at least
 log2(n) + 10 bits in a run of n steps.
 
-First late rank of a chain of groups: the one that made the others late.
-
-With tensor, pipeline and data groups, a rank may arrive late at a collective only because another
-rank was late at its previous one, in another group. No rank leaves a collective before its last
-rank has arrived:
+First late rank of a chain of groups: the one that made the others late. With tensor, pipeline and
+data groups, a rank may arrive late at a collective only because another rank was late at its
+previous one, in another group. No rank leaves a collective before its last rank has arrived:
 
     release of a rank at a collective   latest arrival at the previous collective of the rank
     lateness of the last rank           its arrival - median arrival of the other ranks
@@ -31,8 +29,6 @@ If at least half of the lateness is inherited, the last rank of that previous co
 in its place, and so on. Where the lateness is the rank's own, the chain starts; also where the rank
 arrived at the previous collective almost as late as the last one did. Arrivals are times
 of one clock: those of several nodes need `clock_alignment`.
-
-Link out of one node that is slower than those of the others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Time of one rank: computation, communication, and the collectives of one name and group.
+"""Time of one rank: computation, communication, collectives by name and group, steps.
 
 Over a range of time, with U(x) for the time covered by any of x:
 
@@ -13,8 +13,6 @@ call is waiting:
     transfer       |U(transfers of the matched calls)|
     waiting        |U(matched calls)| - transfer
     unmatched      |U(all calls)| - |U(matched calls)|
-
-Step durations by rank: stragglers and their excess.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Collective at which a job is stuck: the ranks that wait, and those that have not arrived.
+"""Collective or transfer at which a job is stuck: the ranks that wait, and those they wait for.
 
 Every rank numbers the collectives of a process group. The job is stuck at the first one that some
 rank has called and that has not ended:
@@ -12,11 +12,10 @@ Of two groups the one counts whose missing ranks wait nowhere themselves: a rank
 another group is held up by somebody else. If half of the ranks have called one thing and half
 another, the calls before decide: the rank differs whose call does not follow them as it did before.
 
-Transfer between two ranks at which a job is stuck, and the ranks that others wait for.
-
-A rank that waits for a transfer waits for the other rank of it, which may wait itself, as the
-stages of a pipeline do. So the ranks form a graph, whose ends do not wait: they hold up the others.
-A graph without an end has a cycle, of ranks that wait for each other.
+Transfer between two ranks at which a job is stuck, and the ranks that others wait for. A rank that
+waits for a transfer waits for the other rank of it, which may wait itself, as the stages of a
+pipeline do. So the ranks form a graph, whose ends do not wait: they hold up the others. A graph
+without an end has a cycle, of ranks that wait for each other.
 """
 
 from __future__ import annotations

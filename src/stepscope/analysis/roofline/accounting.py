@@ -1,4 +1,4 @@
-"""Attribution of device time to operator calls: every kernel counts once.
+"""Attribution of device time to operator calls, and lengths of sequences in inference batches.
 
 A kernel belongs to the operator that launched it, and is attributed to the outermost enclosing
 operator with a model: `_scaled_dot_product_flash_attention` rather than the
@@ -9,10 +9,9 @@ no parent counts in addition to its children, and no kernel counts twice. Per ca
 
 In a trace without devices, host self times are used instead.
 
-Lengths of the sequences in the batches of inference servers, from the names of annotations.
-
-Servers name each step after its batch. Where they sum the lengths of its sequences, with q new
-tokens and k tokens each, the work of attention is known:
+Lengths of the sequences in the batches of inference servers, from the names of annotations. Servers
+name each step after its batch. Where they sum the lengths of its sequences, with q new tokens and k
+tokens each, the work of attention is known:
 
     vLLM    execute_…_context_n(sq…sk…sqsq…sqsk…)_generation_n(sq…sk…sqsq…sqsk…)
     SGLang  step[… c_sq=… c_sk=… c_sqsq=… c_sqsk=… g_sq=… …]

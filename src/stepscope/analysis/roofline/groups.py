@@ -1,14 +1,12 @@
-"""Calls with the same arguments, compared with the roofline of the device.
+"""Calls with the same arguments, compared with the roofline of the device, and sums by family.
 
-roofline time = max(F / peak of the unit and precision, bytes / bandwidth)
+    roofline time = max(F / peak of the unit and precision, bytes / bandwidth)
     bound         = the larger of the two
     share of the roofline = roofline time / device time
 
 The roofline model: Williams, Waterman, Patterson, 2009 (https://doi.org/10.1145/1498765.1498785).
 A share of more than 1.1 is impossible: the data came from a cache, or the model, the peak or the
 clock is wrong. Such groups are flagged, not dropped.
-
-Groups of calls, summed by family and sorted by the time above the roofline.
 """
 
 from __future__ import annotations

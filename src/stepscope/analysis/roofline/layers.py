@@ -1,13 +1,12 @@
-"""Models of convolutions and their gradients.
+"""Models of convolutions, of normalizations and of their gradients.
 
 Source: `torch.utils.flop_counter` of PyTorch
 (https://github.com/pytorch/pytorch/blob/main/torch/utils/flop_counter.py), which the tests compare
 with; here a bias counts in addition. Bytes are those of a kernel that reads each operand and writes
 each result once.
 
-Models of batch, layer, group and RMS normalization.
-
-With n elements and C channels (the normalized size of a layer norm), forward:
+Models of batch, layer, group and RMS normalization. With n elements and C channels (the normalized
+size of a layer norm), forward:
 
     F = 5 n + 6 C in training (sum, subtract, square and add for the statistics; scale and shift),
         2 n + 6 C with given statistics;  the 6 C make scale and shift of the statistics

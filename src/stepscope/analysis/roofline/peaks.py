@@ -3,11 +3,10 @@
 Documents assume boost clocks that a loaded device does not sustain: a kernel at 90 % of the peak
 is very good.
 
-Peaks of devices, from their vendors' own documents. Checked 2026-11-20.
-
-Figures are DENSE: figures that a document only gives with 2:4 sparsity are halved, as its footnote
-says. A device is the unit that a process sees: one die of the MI250 series. Figures of GeForce
-cards are those with accumulation in FP32, as in PyTorch.
+Peaks of devices, from their vendors' own documents. Checked 2026-11-20. Figures are DENSE: figures
+that a document only gives with 2:4 sparsity are halved, as its footnote says. A device is the unit
+that a process sees: one die of the MI250 series. Figures of GeForce cards are those with
+accumulation in FP32, as in PyTorch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Models of operators with one pass over their operands: elementwise, reductions, softmax, copies.
+"""Models of operators with one pass over their operands: elementwise, reductions, updates, copies.
 
 One operation counts for each element of the result (elementwise) or of the input (reduction),
 regardless of the cost of the function; such operators are bound by memory, so the difference is
@@ -7,14 +7,12 @@ once. Copies do no arithmetic; TraceLens (https://github.com/AMD-AGI/TraceLens) 
 per element for them, and one element as the result of a reduction, because it does not read the
 dimensions.
 
-Models of updates of many parameters in one call.
+Models of updates of many parameters in one call. All of them stream over their lists once, so they
+are bound by bytes. Profilers do not record the element type of a list; it is inferred from the
+kernel.
 
-All of them stream over their lists once, so they are bound by bytes. Profilers do not record the
-element type of a list; it is inferred from the kernel.
-
-Model of the Triton kernels of torch.compile, by their names.
-
-Inductor names a kernel after the operators that it fuses, each once and in order of the alphabet:
+Model of the Triton kernels of torch.compile, by their names. Inductor names a kernel after the
+operators that it fuses, each once and in order of the alphabet:
 `triton_poi_fused__unsafe_view_mul_silu_2` (`get_fused_kernel_name`,
 https://github.com/pytorch/pytorch/blob/main/torch/_inductor/utils.py). A pointwise kernel (`poi`)
 runs each of them at least once per element. In a reduction (`red`, `per`), the name does not tell

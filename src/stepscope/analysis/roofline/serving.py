@@ -1,4 +1,4 @@
-"""Models of pointwise operators of inference servers, which write into tensors among the arguments.
+"""Models of operators of inference servers (vLLM, SGLang, AITER), and of layers of experts.
 
 As in `pointwise`, one operation counts for each step on each element, and every tensor is read or
 written once. Signatures: vLLM
@@ -6,10 +6,9 @@ written once. Signatures: vLLM
 (https://github.com/sgl-project/sglang/blob/main/sgl-kernel/csrc/common_extension.cc), AITER
 (https://github.com/ROCm/aiter/tree/main/aiter/ops).
 
-Models of layers of experts (mixture of experts, MoE), of which each token visits k.
-
-A token visits k experts whichever these are, so the operations follow from the number of tokens T
-alone, and not from the routing. With weights w1[E,R,K] (R = 2 N if gated, else N) and w2[E,K,N],
+Models of layers of experts (mixture of experts, MoE), of which each token visits k. A token visits
+k experts whichever these are, so the operations follow from the number of tokens T alone, and not
+from the routing. With weights w1[E,R,K] (R = 2 N if gated, else N) and w2[E,K,N],
 
     F = T k (2 K R + 2 N K);  bytes = T K (in + out) + experts read (R K + K N) b + routing
 
@@ -26,9 +25,8 @@ Packed weights: an element of the last dimension is K / w1.dims[2] numbers.
 With experts on several devices (expert parallelism), the tokens of the local ones are unknown, and
 so is the work.
 
-Models of operators of inference servers (vLLM, SGLang, AITER), by name.
-
-Positions of arguments follow the signatures linked in `serving`, and those of attention
+Models of operators of inference servers (vLLM, SGLang, AITER), by name. Positions of arguments
+follow the signatures linked in `serving`, and those of attention
 https://github.com/vllm-project/flash-attention/tree/main (FlashAttention 2 and 3 of vLLM).
 Signatures change between versions; arguments of another type than expected leave the work unknown.
 """

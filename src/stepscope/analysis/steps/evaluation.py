@@ -1,4 +1,4 @@
-"""Evaluation within a training job: marked by the script, or inferred from forward passes.
+"""Evaluation within a training job, and steps of a process that calls functions compiled by JAX.
 
 A prediction is a forward pass without gradients; or one with gradients and no backward pass, of a
 module in evaluation mode that trains in training mode, or between the training on a batch of the
@@ -25,13 +25,12 @@ DataLoader.
 Of the functions that JAX compiles only those that return state train. Calls of others are
 predictions where their batch is fetched for them alone; elsewhere they may be anything.
 
-Step boundaries of a process that calls functions compiled by JAX.
-
-A compiled function may be anything, a whole training step or the preparation of a batch. The one
-that trains is inferred: it returns parameters, their gradients or the state of an optimizer, that
-is, arrays of the shapes and types of its arguments. Of the functions that do so and are called
-regularly it is the one that returns most, and of several the one called most often. So a
-micro-batch is no step if a function that is called less often updates more.
+Step boundaries of a process that calls functions compiled by JAX. A compiled function may be
+anything, a whole training step or the preparation of a batch. The one that trains is inferred: it
+returns parameters, their gradients or the state of an optimizer, that is, arrays of the shapes and
+types of its arguments. Of the functions that do so and are called regularly it is the one that
+returns most, and of several the one called most often. So a micro-batch is no step if a function
+that is called less often updates more.
 
 Each of its calls ends a step, together with the waits for results that follow before any other
 work: reading the loss of a step belongs to it.

@@ -1,14 +1,12 @@
-"""Statistics of the measured steps of one rank: time by phase, and the slowest steps.
+"""Statistics of the measured steps of one rank: time by phase, slowest steps, recorded work.
 
-Work of each step, as far as it is recorded; some jobs do more in later steps than in earlier.
+Work of each step, as far as it is recorded; some jobs do more in later steps than in earlier. An
+agent whose episodes get longer, or a curriculum of longer sequences, takes longer steps and keeps
+more in memory, and nothing is wrong.
 
-An agent whose episodes get longer, or a curriculum of longer sequences, takes longer steps and
-keeps more in memory, and nothing is wrong.
-
-Steps in a quarter of their memory, for thousands of ranks and for other processes.
-
-Each array is stored with the narrowest unsigned integers that hold it, one value where all are
-alike. Starts are differences, and ends and wall times are relative to the starts.
+Steps in a quarter of their memory, for thousands of ranks and for other processes. Each array is
+stored with the narrowest unsigned integers that hold it, one value where all are alike. Starts are
+differences, and ends and wall times are relative to the starts.
 """
 
 from __future__ import annotations

@@ -1,23 +1,21 @@
-"""Training steps: their boundaries, and the time of each by phase.
+"""Training steps: their boundaries, with and without optimizer steps, and the time by phase.
 
 A step is the time between two boundaries. If the script marks steps, the marks are the
 boundaries. Otherwise a boundary is the end of an optimizer step that is followed by new work: a
 fetch of training data, or another step of the same optimizer (so that two optimizers stepping in
 turn make one step, as in a GAN). In a process without optimizer steps it is the end of the last
-backward pass of an iteration (`analysis.backward_steps`), in one that uses JAX the end of each call
-of one compiled function (`analysis.compiled_steps`). The first step starts with the first
+backward pass of an iteration (below), in one that uses JAX the end of each call
+of one compiled function (`steps.evaluation`). The first step starts with the first
 recorded work, and the first of a further model of XGBoost with its first round: the time between
 two trainings is in no step.
 
-Evaluation inside a step (`analysis.evaluation`) is excluded. The remaining time is the wall time of
-the step, and the phases (`analysis.phases`) including `other` sum to it.
+Evaluation inside a step (`steps.evaluation`) is excluded. The remaining time is the wall time of
+the step, and the phases (`steps.phases`) including `other` sum to it.
 
-Ends of training steps in a process without optimizer steps: updates by hand, own optimizer
-classes, functional training.
-
-Every iteration has a backward pass, and ends with its last one; the update is then the first work
-of the next step. Several passes of one iteration (gradient accumulation, two losses) are told from
-iterations by what was recorded before each pass:
+Ends of training steps in a process without optimizer steps: updates by hand, own optimizer classes,
+functional training. Every iteration has a backward pass, and ends with its last one; the update is
+then the first work of the next step. Several passes of one iteration (gradient accumulation, two
+losses) are told from iterations by what was recorded before each pass:
 
     if parameters were seen to be updated between passes, an iteration ends before each update,
     else if gradients were seen to be cleared, likewise,

@@ -1,4 +1,4 @@
-"""Work and framework overhead of compute phases, from the operators of a profiler window.
+"""Host in compute phases: work, framework overhead, waits for copies and for requests.
 
 Over the compute phases (forward, loss, backward, optimizer) inside the window:
 
@@ -12,19 +12,17 @@ An operator that computes has a self time that matches its work; the many operat
 dispatch, reshape or allocate have self times of a few microseconds. The profiler adds about a
 microsecond to every operator, so the overhead of very small ones is somewhat overestimated.
 
-Waits of the host for copies between host and device memory.
-
-Of the calls of one thread that launch work or wait for the device, a copy's wait is the next one
-after its own call, if it is a wait: nothing else was launched in between. The host waits for the
-copy if the call that started it, or that wait, lasts until the copy is done.
+Waits of the host for copies between host and device memory. Of the calls of one thread that launch
+work or wait for the device, a copy's wait is the next one after its own call, if it is a wait:
+nothing else was launched in between. The host waits for the copy if the call that started it, or
+that wait, lasts until the copy is done.
 
 The wait belongs to the copy if one operator makes both calls, as `aten::copy_` does for memory
 that is not pinned, or without `non_blocking`.
 
-Waits of a process for requests: times in which it gives its device, or itself, no work.
-
-A trace trains if it has a backward pass, an optimizer step or a fetch of a DataLoader. In one that
-does not, the host has no work while it runs no operator and makes no runtime call, and
+Waits of a process for requests: times in which it gives its device, or itself, no work. A trace
+trains if it has a backward pass, an optimizer step or a fetch of a DataLoader. In one that does
+not, the host has no work while it runs no operator and makes no runtime call, and
 
     with Python functions       every thread that runs operators is in a function that waits: for
                                 a queue, a lock, a socket, a poll, or asleep

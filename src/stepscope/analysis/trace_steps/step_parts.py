@@ -9,13 +9,13 @@ Each instant of a step belongs to one part, the first in this order that is acti
     copy_to_host     copies to host memory for which the host waits
     copy_out         copies to host memory for which it does not wait
     copy_to_device   the runtime calls that start copies from host memory, and those in which the
-                     host waits for them (`copy_waits`)
+                     host waits for them (`host_time`)
     queued           idle time of the device that ends with work whose launch had ended before the
                      idle time began: from one kernel to the next, or a wait for another stream
     data_loader      fetches of batches
     compilation      torch.compile compiles
     allocation       runtime calls that allocate or release memory
-    waiting          a process that does not train has no work (`request_waits`)
+    waiting          a process that does not train has no work (`host_time`)
     python           the host calls no operator and no runtime for at least `LONG_PYTHON_NS`
     synchronization  idle time of the device that began while the host waited for it, until the
                      device has more than `SHORT_WORK_NS` of work again: the host had nothing

@@ -1,10 +1,8 @@
 """Labels, predictions and inputs that the script hands over with `stepscope.record`.
 
-    counting   counts of classes and tokens, as small matrices
-    arrays     batches of NumPy arrays and of sequences
-
-Tensors of PyTorch are read in `frameworks.pytorch.tensors.batches`. Of a batch only counts and
-means are recorded, on request: collections `labels`, `predictions` and `inputs` of `--tensors`.
+`arrays` counts classes and tokens of NumPy arrays and of sequences. Tensors of PyTorch are read in
+`frameworks.pytorch.tensors.batches`. Of a batch only counts and means are recorded, on request:
+collections `labels`, `predictions` and `inputs` of `--tensors`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Batches of NumPy arrays and of sequences; NumPy is used where the job has imported it.
+"""Batches of NumPy arrays and of sequences, counted as small matrices; NumPy only if imported.
 
-Counts of the classes and tokens of a batch, as small matrices.
-
-Numbers are counted one by one: a batch has at most `MAX_ELEMENTS`, and a call costs milliseconds
-at most.
+Counts of the classes and tokens of a batch, as small matrices. Numbers are counted one by one: a
+batch has at most `MAX_ELEMENTS`, and a call costs milliseconds at most.
 """
 
 from __future__ import annotations

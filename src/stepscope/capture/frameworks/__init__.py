@@ -1,12 +1,11 @@
 """Adapters: one package per framework, each importing its framework only when installed.
 
 registry    which adapter is installed after which import
-progress    step boundaries, for code that acts on them
+progress    step boundaries, for code that acts on them; versions of frameworks
 sampling    started by adapters with the first step
 windows     detailed windows, as planned by the monitor
 profilers   what windows need of the profiler of a framework
 xplane      recorders of windows that write XPlane files
 waits       waits for batches
-versions    versions of frameworks
-trainers    shared by the adapters of trainers: callbacks by class, modes, logged numbers
+trainers    Accelerate, Lightning, Transformers and Ray Train
 """

@@ -1,4 +1,4 @@
-"""Detection of step boundaries while the job runs.
+"""Detection of step boundaries while the job runs, and versions of frameworks.
 
 After an optimizer step, the next piece of work starts a new step. In a process without optimizers
 backward passes end steps; see `updates` for micro-batches.
@@ -6,8 +6,6 @@ backward passes end steps; see `updates` for micro-batches.
 It serves code that acts at step boundaries inside the job (windows, samplers, device events). The
 steps that a run reports are derived later from the recorded spans, with knowledge of the spans
 that follow; see `analysis.steps`.
-
-Versions of frameworks, recorded at the first step, when the process is known to train.
 """
 
 from __future__ import annotations

@@ -1,22 +1,18 @@
-"""Shared parts of adapters of trainers: callbacks by class, modes, logged numbers.
+"""Adapters of trainers: Accelerate, Lightning, Transformers and Ray Train.
 
-Hugging Face Accelerate: numbers that the script logs, and saved states.
+Hugging Face Accelerate: numbers that the script logs, and saved states. Steps and phases, with
+gradient accumulation, are those of PyTorch.
 
-Steps and phases, with gradient accumulation, are those of PyTorch.
-
-Trainer of Lightning: modes, epochs, callbacks, loggers, checkpoints and logged numbers.
-
-Steps and phases are those of PyTorch. Arguments of the script, callbacks and their order stay as
-they are: classes are patched, and no callback is added.
+Trainer of Lightning: modes, epochs, callbacks, loggers, checkpoints and logged numbers. Steps and
+phases are those of PyTorch. Arguments of the script, callbacks and their order stay as they are:
+classes are patched, and no callback is added.
 
 Trainer of Hugging Face Transformers: modes, epochs, callbacks, checkpoints and logged numbers.
-
 Steps and phases are those of PyTorch. Callbacks and arguments of the script stay as they are.
 
-Workers of Ray Train: their ranks, which the environment does not state.
-
-Ray starts its workers before it knows their ranks, and runs the training function in a thread. So
-the rank is recorded at the first steps, whatever framework trains.
+Workers of Ray Train: their ranks, which the environment does not state. Ray starts its workers
+before it knows their ranks, and runs the training function in a thread. So the rank is recorded at
+the first steps, whatever framework trains.
 """
 
 from __future__ import annotations

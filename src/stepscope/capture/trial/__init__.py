@@ -1,12 +1,8 @@
 """Trial of a change in an unmodified job: the job runs for some steps, is measured, and ends.
 
-    plan         plan of one trial, passed in the environment
-    changes      table of the changes that can be made without editing the script
-    measurement  time and losses of the steps
-    loaders      changes of DataLoaders (this and the following import torch)
-    samples      samples from memory, batches made ahead by a thread
-    settings     changes of settings of torch and of the environment
-    models       changes of models and optimizers
+    measurement  plan of one trial, passed in the environment; time and losses of the steps
+    changes      changes that can be made without editing the script: torch, environment
+    loaders      changes of DataLoaders, samples, models and optimizers (imports torch)
 
 `activate` runs right after `import torch`. All ranks of a job make the change; rank 0 reports and
 waits until it is killed, so that neither the script's next lines nor its clean-up run.

@@ -2,8 +2,6 @@
 
 A change is made inside the job, right after `import torch`. Only `make_change` imports torch: the
 command line reads the table too.
-
-Changes of settings of torch and of the environment.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Changes of DataLoaders, made where they are created.
-
-Changes of the work of DataLoaders: samples from memory, and batches made ahead by a thread.
-
-Changes of models and optimizers.
-"""
+"""Changes of DataLoaders, of their samples, and of models and optimizers."""
 
 from __future__ import annotations
 

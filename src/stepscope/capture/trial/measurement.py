@@ -1,8 +1,6 @@
-"""Measurement of a trial: the time of some steps, and the first losses.
+"""Plan and measurement of a trial: the time of some steps, and the first losses.
 
 Nothing is written before the last measured step, and losses are read from the device only then.
-
-Plan of one trial, passed to the processes of the job in a variable of the environment.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """`stepscope doctor`: data that can be captured on this machine, and faults that cost data.
 
 Faults of the environment of a job: file systems, limits, and settings of the kernel and of login
-sessions that cost data.
-
-Each check yields a fault only if it sees one; what cannot be examined here is not reported.
+sessions that cost data. Each check yields a fault only if it sees one; what cannot be examined here
+is not reported.
 """
 
 from __future__ import annotations

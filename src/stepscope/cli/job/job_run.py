@@ -1,10 +1,7 @@
-"""Run of one job, as its launcher sees it: where it is recorded, and where its user finds it.
+"""Run of one job, as its launcher sees it: its command, its place, and who shares it.
 
-Check of the command of a job before anything is created for it.
-
-Sharing of one run by the launchers of a job: who joins, as which node, who writes the verdict.
-
-A job of several launchers has an identity that is the same on all of its nodes
+Sharing of one run by the launchers of a job: who joins, as which node, who writes the verdict. A
+job of several launchers has an identity that is the same on all of its nodes
 (`stepscope.job_environment`). The first launcher creates the run, the others join it. Each has a
 node of its own in the run. The node that holds the lease evaluates rules and writes the verdict.
 """

@@ -1,11 +1,9 @@
-"""Launcher of the job's command: forwards signals and ends with the exit status of the job.
+"""Launcher of the job's command, and the end of its monitor.
 
 The job stays in our process group, so a terminal's Ctrl-C reaches it without us; we only
 forward signals that another process sent to us. A rule that fires, or a user of the web UI,
 can stop it: with SIGTERM, as if another process had sent that, and after a grace period with
 SIGKILL to all its processes. Companion processes are restarted if they die.
-
-End of the monitor of a job: wait until it has stored the last records, or say where they are.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Options of `stepscope run` for the recording of tensors.
-
-Options of `stepscope run` for the search for the origin of NaN.
-
-Options for the processes beside a job, which `run` and `attach` share.
-"""
+"""Options for recording: tensors, the search for NaN, processes beside a job."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""A comparison as JUnit XML: what CI systems show as tests.
+"""A comparison as JUnit XML, for CI systems, and as Markdown, for a pull request.
 
 The layout is the one that they have in common: `testsuites` holds a `testsuite` with its counts,
 that a `testcase` for the contract and for each condition, with a `failure` where it failed and an
 `error` where it could not be judged.
-
-A comparison as Markdown, for a comment on a pull request.
 """
 
 from __future__ import annotations

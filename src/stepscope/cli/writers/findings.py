@@ -1,7 +1,4 @@
-"""Findings of rules as text.
-
-The text of `insights`.
-"""
+"""Findings of rules and `insights` as text."""
 
 from __future__ import annotations
 

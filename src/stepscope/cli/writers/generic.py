@@ -6,8 +6,6 @@ a list of structs of scalars                  a table
 a struct, or a list of other structs          the same again, below its title
 a list of numbers displayed as a curve        a curve
 missing, notes, share_of, quality, range, …   sentences
-
-Values of payload fields as text, by their labels.
 """
 
 from __future__ import annotations

@@ -1,11 +1,4 @@
-"""The text of `overview`.
-
-The text of `configuration`.
-
-The text of `usage`.
-
-The text of `system`.
-"""
+"""The text of `overview`, `configuration`, `usage` and `system`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""A running job, as text.
+"""A running job as text, and as a status line on stderr.
 
-Status line on stderr while the job runs: step, speed, data wait, utilization.
-
-It is shown only on a terminal: in a log file it would be noise, and reading the growing run costs
-CPU time.
+Status line on stderr while the job runs: step, speed, data wait, utilization. It is shown only on a
+terminal: in a log file it would be noise, and reading the growing run costs CPU time.
 """
 
 from __future__ import annotations

@@ -1,11 +1,4 @@
-"""The text of `steps`.
-
-The text of `input-pipeline`.
-
-The text of `ranks` and `nodes`: a sentence first, then who is late and when.
-
-The text of `distributed`.
-"""
+"""The text of `steps`, `input-pipeline`, `ranks`, `nodes` and `distributed`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Inputs and result of the search for a cause.
-
-Causes that were not found: available evidence, and the recording that would show them.
-"""
+"""Inputs and result of the search for a cause, also where none was found."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Ranks that make the others wait: when, by how much, and what they do meanwhile.
-
-Ranks that are late only because another rank made them late, in a chain of process groups.
-
-A link of one node that is slower than those of the others.
-"""
+"""Ranks that make the others wait: when, by how much, why, in chains or by a slow link."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Evidence of stalls of the training thread: checkpoints, compilations, calls of compiled
-functions, garbage collections.
-
-Lines of the script with their share of the step, from stack samples of the training thread, and
-callbacks of a trainer, which are timed.
-"""
+"""Evidence of stalls of the training thread, and lines of the script with their share."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Fixes whose text depends on what the job uses: title and instructions, most promising first.
-
-Titles of fixes that are known elsewhere by their title.
-"""
+"""Fixes whose text depends on what the job uses, most promising first, and titles of fixes."""
 
 from __future__ import annotations
 

@@ -1,11 +1,8 @@
-"""Fixes of causes in jobs whose functions JAX compiles, where those for torch do not apply.
+"""Fixes for jobs of JAX and TensorFlow, and the changes by which `stepscope try` measures fixes.
 
-Fixes of causes in jobs that trace `tf.function`, where those for torch do not apply.
-
-Changes that `stepscope try` makes to measure a fix, by the title of the fix.
-
-A fix is here where a change of a setting does what it recommends, or bounds it: samples from memory
-take as long as samples that were prepared before training.
+Changes that `stepscope try` makes to measure a fix, by the title of the fix. A fix is here where a
+change of a setting does what it recommends, or bounds it: samples from memory take as long as
+samples that were prepared before training.
 """
 
 from __future__ import annotations

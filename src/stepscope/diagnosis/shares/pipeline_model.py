@@ -1,10 +1,9 @@
 """Model of the input pipeline, and the step time that it predicts for changes.
 
-CPU budget of a training step: the cores that the intra-op threads of the training process and
-the loader's workers share.
-
-The training thread computes for B without batch creation, a fraction f of it in parallel regions
-with p threads; workers want cores for G of CPU time in total. While a workers are busy on C cores,
+CPU budget of a training step: the cores that the intra-op threads of the training process and the
+loader's workers share. The training thread computes for B without batch creation, a fraction f of
+it in parallel regions with p threads; workers want cores for G of CPU time in total. While a
+workers are busy on C cores,
 
     serial code       takes max(1, (1 + a) / C) times as long: the scheduler is fair
     parallel regions  take 1.5 * ceil((p + a) / C) times as long if p + a > C: a region ends with

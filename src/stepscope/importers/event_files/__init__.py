@@ -4,11 +4,9 @@ Belongs here: event files of TensorBoard, and those of SageMaker Debugger's tens
 here: the format of records (`event_records`), traces.
 
     tensorboard  importer of TensorBoard's files
-    debugger     importer of Debugger's tensors
-    debugger_files  names of its files, and their JSON
+    debugger     importer of Debugger's tensors: names of its files, and their JSON
     values       messages of an event: scalars, histograms, tensors
-    statistics   numbers that describe a tensor
-    rows         rows of the tables
+    rows         rows of the tables, with numbers that describe a tensor
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ and PREDICT have the prefix `eval/` or `predict/`.
 
 Files of SageMaker Debugger's tensors below the output directory of a job: names and JSON.
 
-collections/<9 digits>/worker_0_collections.json    tensors of each collection
-index/<9 digits>/<12-digit step>_<worker>.json      shapes of the tensors of a step
-events/<12-digit step>/<step>_<worker>.tfevents     the tensors of a step
+    collections/<9 digits>/worker_0_collections.json    tensors of each collection
+    index/<9 digits>/<12-digit step>_<worker>.json      shapes of the tensors of a step
+    events/<12-digit step>/<step>_<worker>.tfevents     the tensors of a step
 """
 
 from __future__ import annotations

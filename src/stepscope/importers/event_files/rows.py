@@ -1,7 +1,4 @@
-"""Rows of scalars, statistics and histograms, stored many at once.
-
-Numbers that describe a tensor, defined as in docs/tensors.md.
-"""
+"""Rows of scalars, statistics and histograms, and the numbers that describe a tensor."""
 
 from __future__ import annotations
 

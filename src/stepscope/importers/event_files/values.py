@@ -3,8 +3,6 @@
 Numbers of fields are those of event.proto, summary.proto, tensor.proto and types.proto in
 https://github.com/tensorflow/tensorflow/tree/master/tensorflow/core. A message within a message is
 read only where its meaning is known, so that the depth of others does not matter.
-
-Events of a file up to the first damage.
 """
 
 from __future__ import annotations

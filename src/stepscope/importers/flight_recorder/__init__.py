@@ -1,8 +1,6 @@
 """Dumps of PyTorch's flight recorder: the collectives that a process has called.
 
-plain_pickle   pickles of plain data, without running them
-dump           content of a dump as structs
-call_columns   rows of the table `collective_calls`
+dump           pickle of a dump, read without running it, as rows of `collective_calls`
 importer       dumps that the watchdog of NCCL has written (TORCH_NCCL_DUMP_ON_TIMEOUT)
 """
 

@@ -3,13 +3,10 @@
 Format: `FlightRecorder::dump` of PyTorch
 (https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/FlightRecorder.hpp).
 
-Rows of the table `collective_calls`, and calls as the account of a stuck job has them.
-
-Pickles of plain data: numbers, texts, lists, tuples and dictionaries, and nothing else.
-
-A pickle is a program, and one that builds objects can run any code
-(https://docs.python.org/3/library/pickle.html). PyTorch's recorders write pickles of plain data,
-so everything that only objects need is refused.
+Pickles of plain data: numbers, texts, lists, tuples and dictionaries, and nothing else. A pickle is
+a program, and one that builds objects can run any code
+(https://docs.python.org/3/library/pickle.html). PyTorch's recorders write pickles of plain data, so
+everything that only objects need is refused.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 NCCL's watchdog writes one pickle per rank when a collective has timed out
 (TORCH_NCCL_DUMP_ON_TIMEOUT). Its opcodes are examined before anything of it is read: see
-`plain_pickle`. The calls become rows of `collective_calls`, and the last ones an account of the
+`dump`. The calls become rows of `collective_calls`, and the last ones an account of the
 ranks, from which `stepscope diagnose` names those that have not arrived.
 """
 

@@ -4,20 +4,13 @@ The fields of a struct are in the order in which Kineto writes the keys, so each
 first look. Keys without a field make the arguments of that event take the slow path, and are kept
 in the column `args`.
 
-Values of JSON as cells of tables.
+Limit of the nesting of values that are decoded, kept and encoded again. Decoders and encoders
+recurse, and fail with the depth that the stack happens to leave them: a value that could be read
+might not be written. Far below that depth, either is certain.
 
-Collectives: their description in the arguments of operators and kernels, and their table.
-
-Limit of the nesting of values that are decoded, kept and encoded again.
-
-Decoders and encoders recurse, and fail with the depth that the stack happens to leave them: a value
-that could be read might not be written. Far below that depth, either is certain.
-
-Kind of an event, by its phase, category and name.
-
-An event is device work by its category, never by having a stream; a `gpu_user_annotation` is the
-shadow of a host range. Categories differ between recorder versions in case and in spelling; the
-known spellings are in `schema.EVENT_KINDS`.
+Kind of an event, by its phase, category and name. An event is device work by its category, never by
+having a stream; a `gpu_user_annotation` is the shadow of a host range. Categories differ between
+recorder versions in case and in spelling; the known spellings are in `schema.EVENT_KINDS`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Decode one block of text into columns, kind by kind.
 
-text of a block
-      │ compiled scanner: usual events as rows of numbers (`_scan`, `scanning`), others one by one;
+    text of a block
+      │ compiled scanner: usual events as rows of numbers (`_scan`), others one by one;
       │ falls through where it is not built, or does not understand the block
       │ known categories: every event into the struct of its category, arguments included
       │ (`categories`); falls through when an event does not fit
@@ -16,8 +16,6 @@ text of a block
 
 Decoding arguments as text first costs less than building a dict per event, and unknown arguments
 are noticed instead of lost.
-
-Columns of a block by the compiled scanner, completed by the events that it leaves to Python.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Several files are imported one per core, each in a process of its own; a single large file is
 decoded by all cores together.
-
-Origins of the files of one import: a unique name each, and the windows of their workers.
 """
 
 from __future__ import annotations

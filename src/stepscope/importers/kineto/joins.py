@@ -3,12 +3,11 @@
 Launches and the work they launched, forward and backward operators, host ranges and their shadows,
 arrows; and overlaps within a stream, which need all work of a stream at once.
 
-Kernels of replayed CUDA graphs and the operators that were captured.
-
-A replay is one launch: its kernels belong to the call of cudaGraphLaunch, which no operator but
-the replaying one encloses. While a graph is captured, every operator makes its launches as usual,
-but nothing runs. The nodes of a graph are numbered in the order in which they were captured, so
-where the capture is in the same trace, the n-th node is the n-th launch.
+Kernels of replayed CUDA graphs and the operators that were captured. A replay is one launch: its
+kernels belong to the call of cudaGraphLaunch, which no operator but the replaying one encloses.
+While a graph is captured, every operator makes its launches as usual, but nothing runs. The nodes
+of a graph are numbered in the order in which they were captured, so where the capture is in the
+same trace, the n-th node is the n-th launch.
 
 No file says which capture became which graph. They match if the launches of the one are of the
 kinds of the nodes of the other, one by one; several that are alike match in their order, if there

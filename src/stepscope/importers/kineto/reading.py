@@ -1,9 +1,7 @@
-"""Reading of a whole trace file: all events are gathered, and the header around them is parsed.
+"""Reading of a whole trace file: events, header, and ranges of begin and end events.
 
-Ranges made of begin and end events.
-
-Kineto writes whole ranges; other writers of the same format write a `B` and an `E` event for each,
-which match like brackets, thread by thread.
+Ranges made of begin and end events. Kineto writes whole ranges; other writers of the same format
+write a `B` and an `E` event for each, which match like brackets, thread by thread.
 """
 
 from __future__ import annotations

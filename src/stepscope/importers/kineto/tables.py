@@ -1,13 +1,12 @@
-"""Rows of the trace tables, made from a linked slice.
+"""Rows of the trace tables, made from a linked slice, and their storage.
 
 The columns of a table are those of its declaration in `schema`. Each comes from the event itself
 (place, name, times), from an argument, from a link or from a constant of the kind.
 
-Storage of the rows of traces, in background threads.
-
-A segment costs as much time as ten thousand rows, however few it has. So the traces of a group
-share segments: when too many rows are in memory, the table with the most is stored, and the others
-when the group is complete, in the order of the traces, the rows of `traces` last.
+Storage of the rows of traces, in background threads. A segment costs as much time as ten thousand
+rows, however few it has. So the traces of a group share segments: when too many rows are in memory,
+the table with the most is stored, and the others when the group is complete, in the order of the
+traces, the rows of `traces` last.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Import of one trace file into a run.
+"""Import of one trace file into a run, with its quality issues.
 
 Read in blocks → gathered → joined over the whole file → linked and stored slice by slice. The row
 in `traces` comes last: a trace without it is incomplete, and readers ignore it.
-
-Quality issues of a trace, as rows of the table `quality`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Files of framework events: arrays of Chrome events with a base and names of their own.
+"""Files of framework events: arrays of Chrome events; form of a file of SageMaker Debugger.
 
 Metadata is among the events: the base of the times, and the phase that each `pid` stands for. Both
 are valid for the following events of this file only. Times are integer nanoseconds throughout.
-
-Form of a file of SageMaker Debugger, by its content, or by its name if it has none.
 """
 
 from __future__ import annotations

@@ -4,11 +4,8 @@ Samples come first, because they bound the time of the job; then framework event
 process by process; then traces of TensorFlow's profiler and Python profiles; last the traces of
 operators, because they are cut by the steps of their process.
 
-Traces of TensorFlow's own profiler, started by Debugger.
-
-They are Chrome traces whose times count from a moment in the name of another file.
-
-Importer of SageMaker Debugger's files.
+Traces of TensorFlow's own profiler, started by Debugger. They are Chrome traces whose times count
+from a moment in the name of another file.
 """
 
 from __future__ import annotations

@@ -3,11 +3,10 @@
 A profile covers the time in the name of its folder, and is a file of cProfile (`python_stats`, the
 format of `pstats`) or of pyinstrument (`python_stats.json`, a tree of calls).
 
-Reader of plain data in Python's marshal format, which files of cProfile have.
-
-The `marshal` module of Python may crash on hostile bytes, and it builds code objects. This reader
-builds numbers, strings, tuples, lists and dicts only, never runs code, and raises ValueError for
-everything else. The format is that of versions 0 to 4 (Python/marshal.c of CPython).
+Reader of plain data in Python's marshal format, which files of cProfile have. The `marshal` module
+of Python may crash on hostile bytes, and it builds code objects. This reader builds numbers,
+strings, tuples, lists and dicts only, never runs code, and raises ValueError for everything else.
+The format is that of versions 0 to 4 (Python/marshal.c of CPython).
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Recorder of the processes of a job from outside: stack samples, and windows on request.
 
-Stack samples by py-spy, which reads the memory of other processes without stopping them.
-
-py-spy runs for a few seconds at a time and starts again, so that samples reach the run while the
-job goes on. Between two runs it pauses for as long as its CPU time needs to stay within a budget:
-a run costs more where the job has more processes. https://github.com/benfred/py-spy
+Stack samples by py-spy, which reads the memory of other processes without stopping them. py-spy
+runs for a few seconds at a time and starts again, so that samples reach the run while the job goes
+on. Between two runs it pauses for as long as its CPU time needs to stay within a budget: a run
+costs more where the job has more processes. https://github.com/benfred/py-spy
 """
 
 from __future__ import annotations

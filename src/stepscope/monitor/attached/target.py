@@ -1,7 +1,4 @@
-"""The process to attach to: whether it can be recorded, and what can be seen of it from outside.
-
-A process of the job, described in the spool on its behalf.
-"""
+"""The process to attach to: whether it can be recorded, and its description in the spool."""
 
 from __future__ import annotations
 

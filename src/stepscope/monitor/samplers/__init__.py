@@ -1,11 +1,11 @@
 """Samplers of one node: a sampler reads one source (`/proc/stat`, NVML, cgroups).
 
-base        protocol of a sampler, rates from counters
-guarded     a sampler that may fail or hang
-failures    when samplers failed, and why
-perf_event  counters of the processor
-tcp_diag    TCP connections, by netlink
-cpu, memory, disk, network, send_queue, processes, threads, counters, cgroup, gpu
+base        protocol of a sampler, rates from counters, samplers that fail or hang
+machine     cores, disks, memory, network
+processes   processes and threads of the job
+send_queue  bytes that wait to be sent
+counters    counters of the processor
+cgroup, gpu limits of the job; GPUs
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Sampler protocol and shared code of samplers.
+"""Sampler protocol and shared code of samplers, and their failures.
 
 A sampler reads one source of the node (`/proc/stat`, NVML, …) and yields plain samples. It stores
 its own state of the last sampling tick, so that the sampling loop only has to call `sample` and to
 record the result.
-
-Samplers that may fail: an error, a hang or a wrong value costs one source its samples only.
-
-Failures of samplers, as the run describes them: since when, until when, and why.
 """
 
 from __future__ import annotations

@@ -8,11 +8,9 @@ per event, however many threads it starts. The values of a process are the sums 
     CPU time, but the event was never counted in it     missing
     counted for a part of the CPU time                  scaled to all of it
 
-Counters of the processor for single threads, through `perf_event_open(2)`.
-
-Only user space is counted, which the kernel allows every user by default
-(`kernel.perf_event_paranoid` up to 2). A counter includes all threads that its thread starts later,
-and no processes that it forks.
+Counters of the processor for single threads, through `perf_event_open(2)`. Only user space is
+counted, which the kernel allows every user by default (`kernel.perf_event_paranoid` up to 2). A
+counter includes all threads that its thread starts later, and no processes that it forks.
 """
 
 from __future__ import annotations

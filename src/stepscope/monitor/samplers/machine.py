@@ -1,11 +1,4 @@
-"""Utilization of the cores, split into the job, stepscope itself and other processes.
-
-Reads and writes of the physical disks.
-
-Memory and swap of the node.
-
-Traffic of the network interfaces.
-"""
+"""Utilization of cores, disks, memory and network interfaces of the node."""
 
 from __future__ import annotations
 

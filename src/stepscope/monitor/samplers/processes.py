@@ -1,6 +1,6 @@
-"""Processes of the job, and their use of resources.
+"""Processes and threads of the job, and their use of resources.
 
-root ── child ── grandchild          found through the parents' lists of children (every tick)
+    root ── child ── grandchild          found through the parents' lists of children (every tick)
      │        └── forked by a thread     found by reading the parent of every new pid (every 2 s)
      └── stepscope's own process         excluded with its children
     registered ── child                  daemonised: named by the caller, then treated as a root
@@ -9,9 +9,8 @@ CPU time is one counter of the job that never decreases. The difficulty is the e
 time is added to its parent's "waited-for children" when the parent waits for it, and is lost when
 no process does. `JobTree._account` has the arithmetic.
 
-Threads of a process that compute beside its main thread, such as those of one operator.
-
-Torch divides an operator between several threads, and the main thread goes on when the last one has
+Threads of a process that compute beside its main thread, such as those of one operator. Torch
+divides an operator between several threads, and the main thread goes on when the last one has
 finished. A thread that has no core delays the main thread as if it had none itself.
 """
 

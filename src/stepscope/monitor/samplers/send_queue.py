@@ -1,8 +1,8 @@
-"""Bytes of the job that wait to be sent to other hosts.
+"""Bytes of the job that wait to be sent to other hosts, from TCP connections.
 
-Established TCP connections, asked of the kernel by netlink, see sock_diag(7).
+Established TCP connections, asked of the kernel by netlink, see sock_diag(7):
 
-request  nlmsghdr | inet_diag_req_v2                 all connections of a family, or one
+    request  nlmsghdr | inet_diag_req_v2                 all connections of a family, or one
     answer   nlmsghdr | inet_diag_msg | nlattr tcp_info  one message per connection
 
 Structures are those of linux/netlink.h, linux/inet_diag.h and linux/tcp.h.

@@ -6,8 +6,6 @@ step time has increased). A `WindowSpec` describes the window; `assign` turns it
 start at the same step on all ranks, far enough ahead for each rank's libkineto to poll for its
 configuration. A window scheduled by steps starts at its step in any case: its processes know the
 schedule, and open it themselves if it has not been assigned for libkineto.
-
-Training processes of the job, as their heartbeats show them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Scheduled windows of one node, and changes of the schedules while the job runs.
-
-Sentences about scheduled windows that are missing, or have other steps than planned.
-"""
+"""Scheduled windows of one node, their changes, and sentences about missing ones."""
 
 from __future__ import annotations
 

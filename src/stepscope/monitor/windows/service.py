@@ -1,19 +1,8 @@
 """Detailed windows of one node: a thread that plans, follows and stores them.
 
-kineto_peer          daemon of libkineto, in a thread of its own
-training_processes   the training processes, as their heartbeats show them
-planner              start of a window, and its plans
-change_point         detector of slowdowns
-scheduled            names of scheduled windows, and sentences about them
-schedules            changes of the schedules while the job runs
-requests             window requests and their progress
-imports              import of finished files into tables
-
-Online detector of a lasting slowdown, from step times.
-
-It compares two robust statistics of the step time: the median of the latest observations, and the
-median and median absolute deviation (MAD) of those before, the baseline. It reports a change when
-nearly all of the latest observations exceed
+Online detector of a lasting slowdown, from step times. It compares two robust statistics of the
+step time: the median of the latest observations, and the median and median absolute deviation (MAD)
+of those before, the baseline. It reports a change when nearly all of the latest observations exceed
 
     median + max(0.3 · median, 6 · 1.4826 · MAD)
 

@@ -1,7 +1,17 @@
-"""The built-in rules about time and resources, one per file.
+"""The built-in rules about time and resources, one file per kind of rule.
 
 Belongs here: rules, and base classes of several of them (`bottleneck`, `step_share`). A new rule is
-one file and one entry in `RULES`; its docstring is its page.
+one class, in the file of its kind, and one entry in `RULES`; its docstring is its page.
+
+    bottleneck             CPUBottleneck, IOBottleneck
+    dataloader             Dataloader, DataloaderBottleneck
+    gpu_memory             GPUMemoryIncrease, GPUMemoryLeak
+    gpu_utilization        LowGPUUtilization, LoadBalancing
+    overall                OverallFrameworkMetrics, OverallSystemUsage
+    step_share             CheckpointStall, CommunicationBound
+    trace_recommendations  TraceRecommendations, PageableCopies
+
+Each of the other files holds the rule of its name: `step_outlier` is StepOutlier.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Base of CPUBottleneck and IOBottleneck: a core is busy while a GPU is not.
-
-Busy CPU cores while GPUs are idle.
-
-CPU cores in I/O wait while GPUs are idle.
-"""
+"""CPUBottleneck and IOBottleneck: a core is busy, or waits for I/O, while a GPU is idle."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Too few or too many processes that load batches.
-
-Steps wait for batches.
-"""
+"""Dataloader and DataloaderBottleneck: processes that load batches, and waits for batches."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Sudden increases of GPU memory.
-
-Slow, steady growth of GPU memory.
-"""
+"""GPUMemoryIncrease and GPUMemoryLeak: sudden increases and slow growth of GPU memory."""
 
 from __future__ import annotations
 

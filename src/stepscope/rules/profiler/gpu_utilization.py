@@ -1,7 +1,4 @@
-"""Low or fluctuating GPU utilization.
-
-GPUs with different utilization.
-"""
+"""LowGPUUtilization and LoadBalancing: GPUs with low, fluctuating or different utilization."""
 
 from __future__ import annotations
 

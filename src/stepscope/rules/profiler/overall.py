@@ -1,7 +1,4 @@
-"""Statistics of phases, operators and kernels; never fires.
-
-Statistics of the resource usage of nodes; never fires.
-"""
+"""Statistics of phases, operators, kernels and nodes; these rules never fire."""
 
 from __future__ import annotations
 

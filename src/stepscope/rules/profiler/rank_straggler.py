@@ -1,7 +1,4 @@
-"""A rank that makes the others wait.
-
-Evidence of a slow link between nodes, collected while a job runs.
-"""
+"""A rank that makes the others wait, with evidence of a slow link between nodes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Base of rules about the share of one part of the step, such as waits for batches.
-
-Training stalls while checkpoints are written.
-
-Exposed communication.
-"""
+"""Rules about the share of one part of the step: checkpoints, exposed communication."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Recommendations of the TensorBoard plugin of PyTorch's profiler.
-
-Copies between host and device through pageable memory.
-"""
+"""Recommendations of the TensorBoard plugin of PyTorch's profiler, and pageable copies."""
 
 from __future__ import annotations
 

@@ -1,7 +1,20 @@
-"""The built-in rules about tensors and losses, one per file.
+"""The built-in rules about tensors and losses, one file per kind of rule.
 
-Belongs here: rules, and base classes of several of them (`base`, `matrices`, `stopped_units`,
-`boosted_models`). A new rule is one file and one entry in `RULES`; its docstring is its page.
+Belongs here: rules, and base classes of several of them (`base`, `matrices`, `units`,
+`boosted_models`). A new rule is one class, in the file of its kind, and one entry in `RULES`; its
+docstring is its page.
+
+    batches         CheckInputImages, NLPSequenceRatio, ClassImbalance
+    boosted_models  FeatureImportanceOverweight, TreeDepth
+    losses          LossNotDecreasing
+    matrices        Confusion
+    precision       LossScaleCollapse, GradientClippingSaturation
+    units           DeadRelu, SaturatedActivation
+    updates         LearningRateTooHigh, LearningRateTooLow, WeightUpdateRatio, UnchangedTensor
+    validation      Overfit, Overtraining
+    values          AllZero, ExplodingTensor, TensorVariance, VanishingGradient, SimilarAcrossRuns
+
+Each of the other files holds the rule of its name: `loss_spike` is LossSpike.
 """
 
 from __future__ import annotations

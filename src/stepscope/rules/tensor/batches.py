@@ -1,9 +1,4 @@
-"""Images whose channels are not centered.
-
-Tokens that fill too much of the sequences, such as padding.
-
-Classes with far fewer labels than others, or that the model does not recognize.
-"""
+"""Batches: images that are not centered, padding in sequences, classes with few labels."""
 
 from __future__ import annotations
 

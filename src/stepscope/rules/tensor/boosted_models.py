@@ -1,9 +1,4 @@
-"""Base of the rules that judge each recorded round of each model of XGBoost.
-
-Models of XGBoost that depend on few features.
-
-Trees of XGBoost that are deep.
-"""
+"""Models of XGBoost that depend on few features, or have deep trees."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Single losses far above the ones before.
-
-Gradients that have grown by the time of a loss, against their own records before.
-"""
+"""Single losses far above the ones before, with gradients that have grown by then."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Losses among the logged values, and base of the rules that judge each of them by itself.
-
-Losses that no longer decrease.
-"""
+"""Losses among the logged values, and those that no longer decrease."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Base of the rules that judge small matrices, such as counts of classes, at each recorded step.
-
-Classes that the model confuses.
-"""
+"""Small matrices, such as counts of classes, at each recorded step; classes that are confused."""
 
 from __future__ import annotations
 

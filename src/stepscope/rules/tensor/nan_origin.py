@@ -1,7 +1,4 @@
-"""Origin of the first NaN or infinite number of a training.
-
-Reasons for the first NaN or infinite number, as far as operator and inputs show them.
-"""
+"""Origin of the first NaN or infinite number of a training, and its reasons."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Initial weights with which a model does not start to learn.
-
-Tensors that findings name, with the step at which they violated the condition.
-"""
+"""Initial weights with which a model does not start to learn; tensors that findings name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Scales of a GradScaler that have fallen so far that half precision no longer works.
-
-Gradients that are clipped in nearly all steps.
-"""
+"""Scales of a GradScaler that have collapsed, and gradients clipped in nearly all steps."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Base of the rules on units of activation functions that have stopped to respond.
-
-Rectified units that are never active.
-
-Units of tanh and sigmoid layers in the flat part of the function.
-"""
+"""Units of activation functions that have stopped to respond: never active, or saturated."""
 
 from __future__ import annotations
 

@@ -1,13 +1,4 @@
-"""Base of LearningRateTooHigh and LearningRateTooLow: updates of most weights, for long.
-
-Updates that replace much of the weights at each step.
-
-Updates that hardly change the weights.
-
-Updates of weights that are too large or too small.
-
-Tensors that do not change from one recorded step to the next.
-"""
+"""Updates of weights that are too large or too small, and tensors that do not change."""
 
 from __future__ import annotations
 

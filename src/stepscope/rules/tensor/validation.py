@@ -1,9 +1,4 @@
-"""Training and validation losses of one kind, pass by pass: base of Overfit and Overtraining.
-
-Validation losses far above the training loss.
-
-Losses that have not become better for several validation passes.
-"""
+"""Training and validation losses, pass by pass: Overfit and Overtraining."""
 
 from __future__ import annotations
 

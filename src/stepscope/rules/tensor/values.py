@@ -1,13 +1,4 @@
-"""Tensors whose elements are all zero.
-
-Tensors with elements that are NaN or infinite.
-
-Tensors whose variance is outside of given limits.
-
-Gradients that are almost zero.
-
-Tensors that differ from those of another run.
-"""
+"""Tensors that are zero, not finite, of an unusual variance, vanishing, or unlike another run's."""
 
 from __future__ import annotations
 

@@ -1,13 +1,8 @@
 """Catalogs: the runs below a directory or URL.
 
 base        protocol of catalogs, and errors
-directory   runs below a directory
-walk        directories below a directory
-trace_files trace files below a directory
+directory   runs and trace files below a directory
 bucket      runs below a URL of an object store
-opening     the catalog of a directory or URL
-
-Catalog of a directory or URL, and functions that depend on which of them it is.
 
 Modules for buckets are imported where a URL is given: they take 10 ms.
 """

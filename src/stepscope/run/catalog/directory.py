@@ -1,9 +1,4 @@
-"""Runs below a directory.
-
-Walk through the directories below a root, which never leaves it.
-
-Trace and event files below a directory, told by their names and first bytes.
-"""
+"""Runs, trace files and event files below a directory, by a walk that never leaves it."""
 
 from __future__ import annotations
 

@@ -1,13 +1,4 @@
-"""Opening of runs.
-
-Damage of the files behind a figure of a run.
-
-Runs whose oldest records were rounded to keep the run within its size limit.
-
-Runs whose last records are still in a spool.
-
-Search for the next record of a run: a clock that jumps leaves years without any.
-"""
+"""Opening of runs, and what they lack: damaged, rounded and unread records."""
 
 from __future__ import annotations
 

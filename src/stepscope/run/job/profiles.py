@@ -1,10 +1,9 @@
-"""Python profiles that other tools summed up by function.
+"""Python profiles and stack samples, selected by the modes and periods of a job.
 
-Selection of Python profiles and stack samples by the modes and periods of a job.
-
-A moment of a rank is in a mode, or on the way from one to the next: after the last work of the
-training before an evaluation, say, the job goes from `train` to `eval` until the evaluation starts.
-Before the first work it comes from `pre_step_zero`, after the last it goes to `post_close`.
+Selection of Python profiles and stack samples by the modes and periods of a job. A moment of a rank
+is in a mode, or on the way from one to the next: after the last work of the training before an
+evaluation, say, the job goes from `train` to `eval` until the evaluation starts. Before the first
+work it comes from `pre_step_zero`, after the last it goes to `post_close`.
 """
 
 from __future__ import annotations
@@ -109,7 +108,7 @@ class ProfileSelection:
     """Conditions on profiles and samples; None accepts all."""
 
     period: str | None = None
-    """One of `phase_times.PERIODS`: before the first work, between, and after the last."""
+    """One of `PERIODS`: before the first work, between, and after the last."""
     modes: ModePair | None = None
     """Modes at the start and at the end."""
     borders: tuple[str, str] | None = None

@@ -1,12 +1,9 @@
-"""Requests for a window from outside the job: contents, progress.
+"""Requests from outside the job, for windows and for changes of its configuration.
 
 Used by `stepscope capture` and by the web UI.
 
-Monitors that look for requests in the run of a running job.
-
-Configuration of a job's recording, and its history.
-
-Used by `stepscope configure`, by the web UI and by views.
+Configuration of a job's recording, and its history. Used by `stepscope configure`, by the web UI
+and by views.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Samples of nodes, aggregated by the store into bins of time: a day draws as fast as a minute.
-
-Heat maps of nodes, aggregated by the store: one of days is as small as one of minutes.
-
-Samples of the machines, as columns.
-"""
+"""Samples of the machines, as columns, or aggregated by the store into bins and heat maps."""
 
 from __future__ import annotations
 

@@ -1,21 +1,19 @@
-"""Spans of the job's processes as columns, with their rank, phase, step and mode.
+"""Spans of the job's processes as columns, and times of its phases.
 
 A span's phase is the phase of the step that its kind is one of (`annotation` is none); of a span
 that the device executed it is its name; of an imported one that is neither, what the other tool
 called it. A span's step is the one of its rank in which it began, counted from 0; a worker's is
 that of the process it works for. Outside steps and in evaluation there is none. Its mode is the
-one of its rank at its start (`phase_times.MODES`).
+one of its rank at its start (`MODES`).
 
-Times of the phases of a job.
+Times of the phases of a job:
 
-periods   initialization, training, finalization: they divide the job, for all ranks together
+    periods   initialization, training, finalization: they divide the job, for all ranks together
     modes     train, eval, predict of one rank; time before its first and after its last step, and
               what evaluation leaves outside of steps, has none
     phases    the phases of the steps of one rank (`analysis.PHASES`); they divide its mode train
 
-Where a device computes, time belongs to the phase of the device; see `analysis.phases`.
-
-Calls of a trainer's callbacks and loggers in the steps of a training process.
+Where a device computes, time belongs to the phase of the device; see `analysis.steps.phases`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,4 @@
-"""Start, training period and end of a job.
-
-Epochs: duration and step count of passes over the training data.
-
-Incarnations of a job that was restarted, each with its own steps.
-
-Last records of the ranks of a job that has ended.
-"""
+"""Times of a job: training period, epochs, incarnations, last records of its ranks."""
 
 from __future__ import annotations
 

@@ -1,12 +1,10 @@
-"""Origin of a run's time axis.
+"""Origin of a run's time axis, and ranges of time that a run can be restricted to.
 
 Epoch nanoseconds do not fit the doubles of a browser and are tedious to type. Times are given and
 shown as nanoseconds after the run's origin: the earliest recorded time.
 
 A trace whose file states no clock base counts from another origin, often the start of the machine.
 In a run with other records it is shifted so that it starts at the run's origin.
-
-Ranges of time that a run can be restricted to.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     reduce    the caller combines the tables in the order of the parts
 
 So a figure is the same bit for bit, whichever engine computes it and in whatever order parts are
-done. The other engines are in `executors` and `dask_engine`.
+done. The other engines are in `run.engines`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Samples of one node, loaded from the store on first use.
+"""Samples of one node, loaded from the store on first use, and series by device.
 
 A day of a large machine is tens of millions of samples: the store computes means, and only
 requested metrics are loaded. Means are those of time: where the sampling interval changed while the
 job ran, a sample weighs as much as the interval that it stands for.
-
-Samples of metrics by device, as rules and views take them.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""Numbers of ranks, by which users select processes and traces.
+"""Numbers of ranks, and their coordinates in a mesh or by process groups.
 
-Coordinates of ranks in a mesh of parallel dimensions, such as dp=4,pp=2,tp=2.
+Coordinates of ranks in a mesh of parallel dimensions, such as dp=4,pp=2,tp=2. As in torch's
+DeviceMesh (https://docs.pytorch.org/docs/stable/distributed.html#devicemesh), ranks are in
+row-major order: the last dimension varies fastest.
 
-As in torch's DeviceMesh (https://docs.pytorch.org/docs/stable/distributed.html#devicemesh), ranks
-are in row-major order: the last dimension varies fastest.
-
-Coordinates of ranks in parallel dimensions, from the process groups of the job.
-
-The recorder of collectives has the purpose of a group, such as `mesh_tp` of a DeviceMesh or
+Coordinates of ranks in parallel dimensions, from the process groups of the job. The recorder of
+collectives has the purpose of a group, such as `mesh_tp` of a DeviceMesh or
 `TENSOR_MODEL_PARALLEL_GROUP` of Megatron, and its ranks. The groups of one dimension divide the
 ranks of the job; the coordinate of a rank is its position in its group.
 """

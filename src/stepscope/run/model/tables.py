@@ -1,11 +1,4 @@
-"""Spans of processes as typed arrays.
-
-Stack samples of processes as typed arrays.
-
-Compute phases of a process as seen in its profiler windows.
-
-Cache of values up to a total size.
-"""
+"""Spans, stack samples and profiled compute phases of processes as typed arrays."""
 
 from __future__ import annotations
 

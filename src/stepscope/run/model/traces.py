@@ -1,9 +1,4 @@
-"""Traces of a run, loaded on first use.
-
-Kernels of collectives in the traces of a run, by two definitions.
-
-Detailed windows of processes: reported facts, and the steps in them.
-"""
+"""Traces and detailed windows of a run, loaded on first use."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""Collectives of a run as the framework's recorder has numbered them.
-
-Exposed gradient exchange of ranks, from the recorder of collectives.
-
-Steps that all ranks of a job have, side by side.
-
-Clocks of the nodes of a run, aligned by the collectives that their ranks called together.
-"""
+"""Collectives of all ranks: exposed exchange, shared steps, alignment of clocks."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Functions of ranks, called where the ranks are read.
-
-Figures of ranks that need their spans and samples, measured where these are read.
-
-Facts of a rank's model and its inputs.
-"""
+"""Figures of ranks, measured where the ranks are read."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Communication of the traces of a run, measured where the traces are read.
+"""Communication of the traces of several ranks, measured where the traces are read.
 
 A trace of a hundred thousand events becomes a table of its totals, of its steps and of its calls of
 collectives, a few kilobytes, with which those of the other ranks are matched.
-
-Collective calls of the traces of several ranks.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Statistics of tensors over the steps, as series.
-
-Small matrices with named rows and columns: importance of features, counts of classes.
-
-Numbers that the script logs with `stepscope.scalar`, or that were imported, as series.
-"""
+"""Tensors, small matrices and logged numbers over the steps, as series."""
 
 from __future__ import annotations
 

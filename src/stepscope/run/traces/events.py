@@ -1,11 +1,4 @@
-"""Events of the traces of a run as columns, on the clock of the run.
-
-Memory timelines of a run: memory of a device by category.
-
-Operations of a job with pipeline stages, of an imported trace.
-
-Devices of one trace, as its profiler describes them.
-"""
+"""Events of traces as columns, on the clock of the run; devices, memory, stage operations."""
 
 from __future__ import annotations
 

@@ -1,13 +1,4 @@
-"""Hardware counters of the kernels of a trace, with the operators that launched them.
-
-Work of replayed graphs in a trace, and the captures of graphs in all traces of its run.
-
-Annotations (named ranges) of traces, and those that the script itself marked.
-
-Counts and durations of events by name, summed by the store over several traces.
-
-Stages of tf.data in one trace, such as Map, Batch and Prefetch.
-"""
+"""Kernels of traces: counters, graphs, annotations, sums by name, stages of tf.data."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Activity of one trace by which its steps are divided into parts.
-
-Waits for requests in one trace.
-"""
+"""Activity of one trace by which its steps are divided into parts, with waits for requests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Steps of a trace and host activity, for every view that divides time by steps.
-
-Fetches of batches in one trace.
-"""
+"""Steps of a trace, fetches of batches and host activity."""
 
 from __future__ import annotations
 

@@ -1,17 +1,4 @@
-"""Table of spans in the job: phases of a step, input-pipeline work, annotations.
-
-Table of stack samples of job threads.
-
-Table of numbers that the user logs.
-
-Table of the collectives that the framework's recorder numbers.
-
-Table of Python profiles that other tools summed up by function.
-
-Table of the operations of jobs with pipeline stages.
-
-Tables of the values of tensors.
-"""
+"""Tables of a job: spans, stacks, scalars, collectives, profiles, stage operations, tensors."""
 
 from __future__ import annotations
 

@@ -1,27 +1,4 @@
-"""Columns that the tables of trace events share.
-
-Table of named ranges on host and device.
-
-Table of memory operations of the devices.
-
-Table of kernels.
-
-Table of allocations by the framework.
-
-Table of framework operators on the host.
-
-Table of events of all other kinds.
-
-Table of Python frames and modules.
-
-Table of calls of CUDA, HIP or another runtime.
-
-Table of communication between ranks.
-
-Table of counters in traces.
-
-Table of arrows between events.
-"""
+"""Tables of the events of traces, and the columns that they share."""
 
 from __future__ import annotations
 

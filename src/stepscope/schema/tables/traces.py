@@ -1,17 +1,4 @@
-"""Table of the traces whose events the other trace tables hold.
-
-Table of the devices of each trace.
-
-Table of the groups of ranks that communicate.
-
-Table of quality issues of each trace.
-
-Table of the threads and streams on which events happened.
-
-Table of the timeline's levels of detail.
-
-Table of memory by category, as torch's memory profiler tells it.
-"""
+"""Tables of traces: devices, process groups, quality, tracks, levels of detail, memory."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`gpu-metrics`: utilization of the multiprocessors of each device.
-
-Utilization over time: of the samples of a job, else of the kernels in traces.
-"""
+"""`gpu-metrics`: utilization of the multiprocessors of each device, as a whole and over time."""
 
 from __future__ import annotations
 

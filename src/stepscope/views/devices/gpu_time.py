@@ -1,9 +1,4 @@
-"""`gpu-time`: breakdown of device time, by trace and by device.
-
-`idle`: idle time of the streams of the devices, by reason.
-
-`activity`: kernels, memory operations and synchronization, and the bandwidth of copies.
-"""
+"""`gpu-time`, `idle` and `activity`: time of devices by kind, by reason and by operation."""
 
 from __future__ import annotations
 

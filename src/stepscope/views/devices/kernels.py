@@ -1,9 +1,4 @@
-"""`kernels`: kernels that ran on the devices, by name or by launch properties.
-
-`kernel-counters`: hardware counters of kernels and of the operators that launched them.
-
-`launches`: cost of kernel launches, their delay on the device, and queue depth.
-"""
+"""`kernels`, `kernel-counters` and `launches`: work of devices and its start."""
 
 from __future__ import annotations
 

@@ -3,10 +3,6 @@
 A range of time selects among the findings of the whole run. Rules are not evaluated on the range
 alone: they compare an interval with earlier ones, and a finding must not depend on the selected
 range.
-
-Payload of `insights`.
-
-Measurements around the time of a finding, for charts.
 """
 
 from __future__ import annotations

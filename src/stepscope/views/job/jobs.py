@@ -1,12 +1,11 @@
-"""List of jobs: the facts of each run, and its verdict in a few words.
+"""List of jobs, and `recordings`: traces of a run, to choose from.
 
 A row is made of small documents. Figures that take longer, such as the verdict, are a `JobSummary`,
 which is computed separately and passed in once it is available.
 
-`recordings`: traces of a run, to choose from.
-
-A range of time does not restrict the list: a choice must not vanish because of a range selected
-elsewhere. A view of a trace outside the range explains that itself.
+`recordings`: traces of a run, to choose from. A range of time does not restrict the list: a choice
+must not vanish because of a range selected elsewhere. A view of a trace outside the range explains
+that itself.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""`overview`: the job, its status, and the verdict.
+"""`overview`: the job, its status and verdict; `configuration`: settings and their changes.
 
-`configuration`: settings of a job's recording that can change while it runs, and their changes.
-
-A range of time does not restrict it: a setting holds until its next change.
+`configuration`: settings of a job's recording that can change while it runs, and their changes. A
+range of time does not restrict it: a setting holds until its next change.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""`modules`: time of the modules of the model.
-
-`modules-flame`: time of modules, nested modules and their operators, as a tree.
-"""
+"""`modules` and `modules-flame`: time of modules and their operators, as table and tree."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`operators`: calls of each operator, and their time on host and device.
-
-`annotations`: named ranges and the distribution of their durations.
-"""
+"""`operators` and `annotations`: calls, ranges and their times by name."""
 
 from __future__ import annotations
 

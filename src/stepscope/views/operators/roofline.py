@@ -1,7 +1,4 @@
-"""`roofline`: work of operators, their achieved rates, and the peak rates of the device.
-
-Payload of `roofline`.
-"""
+"""`roofline`: work of operators, their achieved rates, and the peak rates of the device."""
 
 from __future__ import annotations
 

@@ -4,15 +4,12 @@ Belongs here: the sections of a report, their sentences and numbers. Does not be
 (`analysis`, `rules`), HTML, colours and layout (`report`, the web).
 
     blocks             parts of sections: texts, tables, charts
-    building           limits, texts and charts that sections share
-    rule_results       input of sections: the run and the findings of its rules
-    job                start, training and end of the job
-    system             utilization of every node
-    framework          time by phase, operator and kernel
-    rule_summary       all rules in a table
+    building           limits, texts and charts that sections share, and their input
+    job                start, training and end of the job; time by phase, operator and kernel
+    system, usage      utilization of every node
     boosting           models of XGBoost
-    training           the training loop rule by rule: steps, gpus, loading
-    report             the report
+    training, gpus     the training loop rule by rule
+    report             the report, with all rules in a table
 
 Every list, chart and name has a limit, and the report states how many items it omits. Figures in
 tables and sentences cover the whole run.

@@ -1,7 +1,4 @@
-"""Limits, texts and charts that all sections of a report share.
-
-Input of all sections: a run and the findings of its rules.
-"""
+"""Limits, texts, charts and input that all sections of a report share."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Section on the job: start, training and end.
-
-Framework time by phase, operator and kernel.
-"""
+"""Sections on the job, and on its time by phase, operator and kernel."""
 
 from __future__ import annotations
 

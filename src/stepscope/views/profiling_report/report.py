@@ -1,7 +1,4 @@
-"""Reports: sections for people, and the facts for programs.
-
-All rules in one table.
-"""
+"""Reports: sections for people, facts for programs, all rules in one table."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Sections on the training loop, rule by rule.
-
-Section on durations of steps and phases of outliers.
-
-Section on the creation of batches.
-"""
+"""Sections on the training loop: durations of steps, outliers, creation of batches."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Payload of `distributed`.
-
-Arrival of ranks at every collective of the job.
-"""
+"""Payload of `distributed`, with arrivals of ranks at every collective."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`ranks`: which ranks are late, when, by how much and why.
-
-`nodes`: nodes of a job, and how late their ranks are.
-"""
+"""`ranks` and `nodes`: which are late, when, by how much and why."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`steps`: duration of steps and its breakdown, by rank and by trace.
-
-Part of `steps` that comes from traces.
-"""
+"""`steps`: duration of steps and its breakdown, by rank and by trace."""
 
 from __future__ import annotations
 

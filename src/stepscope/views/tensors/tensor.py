@@ -1,9 +1,4 @@
-"""`tensor`: the statistics of one tensor over the steps, and its histograms.
-
-`tensor-heat`: one number of many tensors over the steps, such as the norms of gradients.
-
-Choice of the rank and the mode whose tensors a view shows.
-"""
+"""`tensor` and `tensor-heat`: statistics of tensors over the steps, of a chosen rank and mode."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`tensors`: numbers that the script logs, and statistics of tensors.
-
-Findings about tensors and losses, for the screen of the tensors.
-"""
+"""`tensors`: numbers that the script logs, statistics of tensors, and findings about them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Payloads of the timeline. Times are nanoseconds after the run's origin (`after_ns`).
-
-Flame graphs of call trees, without nodes that are too small to be seen.
-"""
+"""Payloads of the timeline. Times are nanoseconds after the run's origin (`after_ns`)."""
 
 from __future__ import annotations
 

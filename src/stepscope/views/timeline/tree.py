@@ -1,13 +1,4 @@
-"""`timeline`: the tree of tracks, steps to jump to, and findings of rules in time.
-
-Tree of nodes, processes, traces and devices, with their tracks.
-
-Tracks of the spans of the job: one per thread.
-
-Tracks of counters: samples of the monitor and counters of traces.
-
-Steps of ranks and of traces, to jump to.
-"""
+"""`timeline`: the tree of tracks, steps to jump to, and findings of rules in time."""
 
 from __future__ import annotations
 

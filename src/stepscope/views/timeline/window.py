@@ -1,17 +1,4 @@
-"""`timeline-slices`: a window of tracks at the detail that the requested pixels can show.
-
-`timeline-counters`: counters within a window.
-
-`timeline-summary`: a range of tracks in numbers.
-
-`timeline-flame`: a range of tracks by path of names.
-
-`timeline-search`: events by part of their name.
-
-`timeline-slice`: details of one event.
-
-Requested range and tracks.
-"""
+"""Views of a window of the timeline: slices, counters, sums, flame graph, search, details."""
 
 from __future__ import annotations
 

@@ -5,11 +5,8 @@ behave like those of the original and record their calls; and methods of arrays 
 device. Functions that JAX itself compiles, such as those of `jax.numpy`, are left alone, and under
 a transformation (`jit`, `grad`, `vmap`, `scan`) the originals run.
 
-    calls           calls of compiled functions; the one that trains ends steps
-    call_shape      what one call of a function tells of it: its state, its smallest result
-    waits           waits of the host for results
-    device_times    when the device is busy, as a thread sees that waits for results
-    compilations    compilations, from the events of `jax.monitoring`
+    calls           calls of compiled functions, of which one ends steps; compilations
+    device_times    when the device is busy, and waits of the host for results
     profiler        recorder of windows: `jax.profiler`
 """
 

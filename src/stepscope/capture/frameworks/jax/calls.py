@@ -1,16 +1,13 @@
-"""Calls of functions that the script compiles with `jax.jit`, and the steps that they end.
+"""Calls of functions that the script compiles with `jax.jit`, their compilations, and steps.
 
 A call returns before the device has computed: its duration is that of dispatching the computation,
 and of compiling it if it is new. Steps are those that the script marks. Without marks, each call of
 one function ends a step: the one that returns the most state, of those that are called regularly.
-`analysis.compiled_steps` finds that function again, with knowledge of the whole run.
+`analysis.steps.evaluation` finds that function again, with knowledge of the whole run.
 
-State and smallest result of a compiled function, from the shapes and types of one call.
-
-Compilations, from the events that JAX reports through `jax.monitoring`.
-
-A new function, or an old one for new shapes, types or static arguments, is traced, lowered and
-compiled, one after the other; each reports its duration when it ends. The three are one interval.
+Compilations, from the events that JAX reports through `jax.monitoring`. A new function, or an old
+one for new shapes, types or static arguments, is traced, lowered and compiled, one after the other;
+each reports its duration when it ends. The three are one interval.
 """
 
 from __future__ import annotations

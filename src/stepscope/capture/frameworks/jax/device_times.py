@@ -1,4 +1,4 @@
-"""Times in which the device executes compiled functions, seen by the threads that wait for results.
+"""Times in which the device executes compiled functions, and waits of the host for results.
 
 A call of a compiled function returns before the device has computed. So a wait for the next batch
 is hidden while the device is busy, and reading a number waits for work that was started long
@@ -10,8 +10,6 @@ It rests after each: the results that are there when it turns to them kept the d
 until the last call that found one of them missing.
 
 The intervals are written by the thread that makes the calls: they belong to its steps.
-
-Waits of the host for results: `block_until_ready`, and values of arrays that are read.
 """
 
 from __future__ import annotations

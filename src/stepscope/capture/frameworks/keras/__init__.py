@@ -2,10 +2,8 @@
 
 `install` runs once, right after `import keras`. Phases within a step are those of the backend.
 
-    training   modes, epochs, callbacks, checkpoints and logged numbers, on every backend
-    steps      optimizer steps, and the compiled steps of JAX
-    passes     forward passes on TensorFlow
-    datasets   batches of a PyDataset, in its workers; the wait for batches on JAX
+    training   modes, epochs, callbacks, checkpoints, logged numbers; batches and waits for them
+    steps      optimizer steps, compiled steps of JAX, forward passes on TensorFlow
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Optimizer steps of Keras, and the compiled steps of JAX.
+"""Optimizer steps of Keras, the compiled steps of JAX, and forward passes on TensorFlow.
 
 On PyTorch, and where the script runs eagerly, `Optimizer.apply` updates the weights. On TensorFlow
 a compiled step is a call of a `tf.function`, which the adapter of TensorFlow records. On JAX it is
 a call of the model's `train_function`, which only starts the work of the device; Keras waits for it
 where it reads the numbers that it logs.
 
-Forward passes of Keras on TensorFlow: the outermost call of a layer or model.
-
-On PyTorch a layer is a module, whose calls the adapter of PyTorch records.
+Forward passes of Keras on TensorFlow: the outermost call of a layer or model. On PyTorch a layer is
+a module, whose calls the adapter of PyTorch records.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Modes, epochs, callbacks, checkpoints and logged numbers of Keras.
+"""Modes, epochs, callbacks, checkpoints, logged numbers and input of Keras.
 
 Classes are patched: no callback is added, and the callbacks of the script stay as they are.
 
-Input of Keras: batches of a PyDataset, and the wait for batches on JAX.
-
-On PyTorch the wait is that for the DataLoader that Keras makes, and on TensorFlow that for tf.data.
+Input of Keras: batches of a PyDataset, and the wait for batches on JAX. On PyTorch the wait is that
+for the DataLoader that Keras makes, and on TensorFlow that for tf.data.
 """
 
 from __future__ import annotations

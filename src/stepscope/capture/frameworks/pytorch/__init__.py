@@ -4,26 +4,19 @@
 of torch that training scripts call once per batch or step; it changes no model, optimizer or
 pickled object, and torch.compile traces the original functions.
 
-    modules       forward: the outermost module call
+    modules       forward, backward, and updates without an optimizer
     models        description of the models and their inputs
-    autograd      backward
     optimizers    optimizer steps, GradScaler
     loading       DataLoader: waiting, fetching, samples, collating, pinning
     transforms    the members of a Compose-like chain
-    copies        host to device
     checkpoints   torch.save, safetensors
     collectives   torch.distributed calls of the script, and overlap statistics of DDP
-    transfers     latest sends and receives between two ranks
-    flight_recorder  every collective, from PyTorch's recorder
-    compiling     compilations of torch.compile
-    ranks         rank of the process
-    settings      settings that change how fast the job runs
-    tensors       statistics of weights, gradients and losses, on request
-    nan_search    origin of NaN and infinite numbers, on request
-    device_clock  phase times on the device
-    window        detailed windows with PyTorch's profilers
-    libkineto     recorder of windows: threads of libkineto
-    profiler      recorder of windows: the framework's profiler
+    flight_recorder/  every collective, from PyTorch's recorder; sends and receives
+    settings      settings that change how fast the job runs, compilations, rank of the process
+    tensors/      statistics of weights, gradients and losses, on request
+    nan_search/   origin of NaN and infinite numbers, on request
+    device_clock  phase times on the device, copies from the host
+    window        detailed windows, and their recorders: libkineto, the framework's profiler
     patching      replacement of functions, transparent to pickle, inspect and torch.compile
 """
 

@@ -1,4 +1,4 @@
-"""Phase times on the device, from events that are polled without synchronization.
+"""Phase times on the device, polled without synchronization, and copies from the host.
 
 Each phase records a timing event at its start and at its end, on the current stream. At step
 boundaries the completed events are read; the rest stay queued. Device times are converted to the
@@ -6,8 +6,6 @@ host clock through an anchor event. Device work never starts before the host lau
 launch is a lower bound of the anchor's host time, and the bound is tight whenever the device was
 idle at a launch. If the device clock runs fast, that bound drifts over hours, so an upper bound
 limits it: a phase that was observed to be complete ended before the observation.
-
-Host-to-device copies: `Tensor.to` and `Tensor.cuda`, only on a machine with a device.
 """
 
 from __future__ import annotations

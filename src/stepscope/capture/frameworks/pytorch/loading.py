@@ -6,12 +6,10 @@ the fetch, its samples, the transforms of a Compose-like chain, collating, pinni
 sampler attributes the remaining time. If batches are so quick that these details would cost too
 much, they are recorded for one batch in N.
 
-Thinning of details, where recording all of them would slow the job down.
-
-Steps and phases are always recorded. The details of an activity that repeats, such as the samples
-of a batch, are recorded for one activity in N, so that they cost at most `SHARE` of the time.
-Which ones are recorded follows from their number only, not from their duration: that would bias
-the recorded ones.
+Thinning of details, where recording all of them would slow the job down. Steps and phases are
+always recorded. The details of an activity that repeats, such as the samples of a batch, are
+recorded for one activity in N, so that they cost at most `SHARE` of the time. Which ones are
+recorded follows from their number only, not from their duration: that would bias the recorded ones.
 """
 
 from __future__ import annotations

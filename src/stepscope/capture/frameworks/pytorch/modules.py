@@ -1,18 +1,16 @@
-"""Forward passes: the outermost module call of a thread of execution.
+"""Forward and backward passes, and updates of parameters without a torch optimizer.
 
 Only `torch.nn.Module.__call__` is patched. Inner calls cost one attribute test; the outermost
 one is recorded. Loss modules and modules used as data transforms are not forward passes.
 
-Backward passes: the common entry of `Tensor.backward`, `torch.autograd.backward` and `grad`.
+Backward passes: the common entry of `Tensor.backward`, `torch.autograd.backward` and `grad`. The
+public functions are not patched: torch.compile recognizes them by identity.
 
-The public functions are not patched: torch.compile recognizes them by identity.
-
-Updates of parameters without a torch optimizer, to tell training steps from micro-batches.
-
-Before each backward pass a few parameters of the modules that are trained are compared with their
-state after the backward pass before: an update in place (`with torch.no_grad(): p -= lr * p.grad`)
-raises their version counter. An update through `p.data` does not, but clearing or zeroing the
-gradients shows. Only metadata of tensors is read, and nothing at all once an optimizer has stepped.
+Updates of parameters without a torch optimizer, to tell training steps from micro-batches. Before
+each backward pass a few parameters of the modules that are trained are compared with their state
+after the backward pass before: an update in place (`with torch.no_grad(): p -= lr * p.grad`) raises
+their version counter. An update through `p.data` does not, but clearing or zeroing the gradients
+shows. Only metadata of tensors is read, and nothing at all once an optimizer has stepped.
 """
 
 from __future__ import annotations

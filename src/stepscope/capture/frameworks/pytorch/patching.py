@@ -1,14 +1,12 @@
-"""Wrappers that are invisible to torch.compile.
+"""Wrappers that are invisible to torch.compile, and reading of the job's objects.
 
 If the compiler traces a call of a wrapper, it inlines the original; if it would compile a frame of
 stepscope (under a compiled function that calls back into Python), it skips that frame and continues
 with the functions that the frame calls.
 
-Reading of the job's objects without running their code.
-
-A property, `__getattr__`, `__len__`, `__bool__` or `__fspath__` of a class of the job may raise,
-take memory, download a file or hang, and in the thread of the job nothing can interrupt it. So what
-such code would tell stays unknown.
+Reading of the job's objects without running their code. A property, `__getattr__`, `__len__`,
+`__bool__` or `__fspath__` of a class of the job may raise, take memory, download a file or hang,
+and in the thread of the job nothing can interrupt it. So what such code would tell stays unknown.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""Settings of torch and of the interpreter that change how fast the job runs.
+"""Settings that change how fast the job runs, compilations of torch.compile, rank of the process.
 
-Compilations of torch.compile, through the compiler's callbacks.
-
-The callbacks surround every compilation, including recompilations for new shapes and the deferred
-compilation of a backward pass at its first call. The compiler merges overlapping compilations of
-several threads into one, so that a start is always followed by its end.
-
-Rank of the process, which a script may set after the import of torch.
+Compilations of torch.compile, through the compiler's callbacks. The callbacks surround every
+compilation, including recompilations for new shapes and the deferred compilation of a backward pass
+at its first call. The compiler merges overlapping compilations of several threads into one, so that
+a start is always followed by its end.
 """
 
 from __future__ import annotations

@@ -1,19 +1,17 @@
-"""Detailed windows with PyTorch's profilers.
+"""Detailed windows with PyTorch's profilers, in-process or in libkineto's threads.
 
 A process can have only one active profiler. While the job uses one, a window waits; when the job
 starts one during a window, the window is closed first.
 
-Recorder of windows with the framework's profiler, in-process.
+Recorder of windows with the framework's profiler, in-process. Used if libkineto has no connection
+to the monitor, and for memory events, which windows recorded by libkineto do not contain. The
+profiler is started and stopped in the training thread; another thread writes the file, without
+holding the GIL.
 
-Used if libkineto has no connection to the monitor, and for memory events, which windows recorded
-by libkineto do not contain. The profiler is started and stopped in the training thread; another
-thread writes the file, without holding the GIL.
-
-Recorder of windows with PyTorch's libkineto, in its threads, configured by the monitor.
-
-libkineto polls the monitor for a configuration once a second. The
-configuration never names an iteration: recording starts and ends with the calls made here, so a
-window covers exactly the steps that stepscope reports, regardless of the job's optimizers.
+Recorder of windows with PyTorch's libkineto, in its threads, configured by the monitor. libkineto
+polls the monitor for a configuration once a second. The configuration never names an iteration:
+recording starts and ends with the calls made here, so a window covers exactly the steps that
+stepscope reports, regardless of the job's optimizers.
 
     prepare   the first call after libkineto has its configuration: device tracing warms up
     start     the second call: recording

@@ -3,10 +3,8 @@
 `install` runs once, right after `import tensorflow`. It patches methods that every training loop
 calls once per batch or step; models, optimizers and datasets are not changed.
 
-    functions   calls of `tf.function`, by what was found when they were traced; tracing
-    gradients   gradients and updates that run eagerly
-    iterators   the wait for tf.data, in Python and in compiled functions
-    strategies  replicas of `tf.distribute`, and the wait for their batches
+    functions   calls of `tf.function` by what was found in tracing; eager gradients and updates
+    iterators   the wait for tf.data, in Python and in compiled functions; strategies
     profiler    recorder of windows: `tf.profiler.experimental`
 """
 

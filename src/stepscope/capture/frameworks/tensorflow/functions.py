@@ -1,4 +1,4 @@
-"""Calls of `tf.function`: training steps, gradients and predictions.
+"""Training steps, gradients and predictions, in calls of `tf.function` or eagerly.
 
 While a function is traced, its Python code runs. What it calls then is what its graph does in every
 call: `Contents` of the functions that are being traced. An outermost call is recorded by them:
@@ -8,9 +8,8 @@ call: `Contents` of the functions that are being traced. An outermost call is re
     it calls a model        forward pass without gradients
     anything else           not recorded
 
-Gradients and updates of a loop with `tf.GradientTape`.
-
-Optimizers are those of Keras, which its adapter records, and those of TensorFlow 1.
+Gradients and updates of a loop with `tf.GradientTape`. Optimizers are those of Keras, which its
+adapter records, and those of TensorFlow 1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The wait for tf.data: in Python, and in compiled functions that take batches themselves.
+"""The wait for tf.data and for strategies, in Python and in compiled functions.
 
 A compiled function, such as that of `Model.fit`, waits inside its graph. Where it takes a batch
 from an iterator, two operations that read the clock are added to the graph, and their difference is
@@ -7,9 +7,8 @@ added to a variable that no model has. It is read after each call. The batches s
 When an iterator is destroyed, at the end of an epoch, the thread that drops it waits for the
 threads of the pipeline: for seconds on a busy machine. It is recorded as a wait without a batch.
 
-Strategies of `tf.distribute`: their number of replicas, and waits for their batches.
-
-What replicas wait for each other is not recorded: they exchange data inside compiled functions.
+Strategies of `tf.distribute`: their number of replicas, and waits for their batches. What replicas
+wait for each other is not recorded: they exchange data inside compiled functions.
 """
 
 from __future__ import annotations

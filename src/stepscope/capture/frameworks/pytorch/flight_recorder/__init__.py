@@ -1,8 +1,7 @@
 """Every collective of the process, from PyTorch's flight recorder, off the training thread.
 
-    recorders    access to the recorders of this version of PyTorch
+    recorders    the recorders of this version of PyTorch, transfers, stacks of all threads
     reader       thread that reads them as often as their rings need
-    stacks       Python stacks of all threads, when the monitor asks
 
 The recorder numbers the collectives of every process group, with those that DistributedDataParallel
 and other C++ code start (https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html).

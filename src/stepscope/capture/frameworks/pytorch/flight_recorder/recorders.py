@@ -1,4 +1,4 @@
-"""Access to the flight recorders of the running PyTorch.
+"""Flight recorders of the running PyTorch, transfers between two ranks, stacks of all threads.
 
 The functions that PyTorch offers to Python hold the interpreter lock while they write a dump: 13 ms
 for 2,000 collectives, in which no other thread of the job continues. The C++ function behind them
@@ -12,13 +12,10 @@ it returns a std::string of libstdc++: pointer, size and 16 further bytes, retur
 pointer (https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling-type). Where there is no such
 symbol, the functions for Python are used, and read rarely enough to stay within the budget.
 
-Python stacks of the threads of this process, for the account of a job that is stuck.
-
-Latest transfers between two ranks (`isend`, `irecv`, and `send` and `recv`, which call them).
-
-The recorder of PyTorch has them for NCCL only. They are counted and kept here, so that a job that
-has nothing else can be found stuck. A transfer has ended once the job has waited for it or has
-dropped its handle.
+Latest transfers between two ranks (`isend`, `irecv`, and `send` and `recv`, which call them). The
+recorder of PyTorch has them for NCCL only. They are counted and kept here, so that a job that has
+nothing else can be found stuck. A transfer has ended once the job has waited for it or has dropped
+its handle.
 """
 
 from __future__ import annotations

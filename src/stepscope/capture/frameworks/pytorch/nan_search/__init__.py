@@ -1,13 +1,9 @@
 """Search for the operator that produces the first NaN or infinite number, on request: options
 `--find-nan` and `--on-nan find`.
 
-    search       what starts and ends the search, and what counts as a failure
-    dispatch     check of each operator while the search is on
-    origins      where the non-finite numbers of each tensor come from
-    operators    which arguments an operator writes, and which operators are checked
-    call_sites   line of the script, module and phase of an operator
-    values       ranges and counts of tensors
-    loss_watch   check of the losses that never waits for a device
+    search       start and end of the search, failures, check of each operator and of losses
+    origins      where the non-finite numbers of each tensor come from; line, module and phase
+    values       ranges and counts of tensors, and which arguments an operator writes
 
 While the search is on, a dispatch mode of torch sees each operator of the forward pass, the loss,
 the backward pass and the optimizer. It reads tensors and changes none; random numbers are not used.

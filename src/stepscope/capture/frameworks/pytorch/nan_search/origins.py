@@ -1,4 +1,4 @@
-"""Origins of non-finite numbers: where those of each tensor come from.
+"""Origins of the non-finite numbers of each tensor, with line, module and phase.
 
 A result with NaN or infinite elements has the origin of the arguments that have such elements. If
 none has, the operator is the origin. An infinite number is no failure by itself: scripts fill
@@ -6,8 +6,6 @@ masks with it. So NaN from arguments that are infinite only by such a constant h
 the NaN appears, and NaN from other infinite arguments has it where they became infinite.
 
 Origins belong to memory, not to tensors: views, and gradients that autograd moves, share it.
-
-Line of the script, module and phase of an operator, from the stack of Python.
 """
 
 from __future__ import annotations

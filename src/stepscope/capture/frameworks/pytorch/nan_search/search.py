@@ -1,12 +1,8 @@
-"""Start and end of the search, and what counts as a failure.
+"""Start and end of the search, checks of operators and losses, and what counts as a failure.
 
 A failure is a loss on which the script calls `backward()`, a gradient that an optimizer uses, or a
 parameter after its step, that is not finite. Other NaN, such as that of a metric, is none, and
 neither are gradients for which a GradScaler skips the step, until its scale is below one.
-
-Check of losses that never waits for a device.
-
-Dispatch mode that hands each operator of a thread to a check.
 """
 
 from __future__ import annotations

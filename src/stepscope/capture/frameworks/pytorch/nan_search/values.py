@@ -1,7 +1,4 @@
-"""Ranges and counts of tensors, read when they are needed: a device is waited for.
-
-Traits of operators from their schemas: the arguments that they write, and names.
-"""
+"""Ranges and counts of tensors, which wait for the device, and traits of operators."""
 
 from __future__ import annotations
 

@@ -1,21 +1,15 @@
 """Statistics of weights, gradients, activations and losses, on request: option `--tensors`, or
 `stepscope.watch` in the script.
 
-    recorder          what is recorded at an optimizer step
-    calls             what is recorded in a call of a model
-    units             units of activation functions that have stopped to respond
-    batches           classes, tokens and images that the script hands over
-    losses            the tensors on which the script calls `backward()`
-    gradient_scalars  scale of a GradScaler, and clipping of gradients
-    naming            names of parameters
-    selection         which names and ranks are recorded
-    statistics        reductions of tensors, on the host and on devices
-    shard_groups, shard_group, shard_layout
-                      statistics of whole tensors whose parts are on several ranks
-    elements          elements of tensors
-    rows              their way to the spool
-    device_scalars    single numbers and their way to the spool
-    host_copies       copies from a device to the host
+    recorder     what is recorded at an optimizer step
+    calls        activations, inputs and outputs of calls; units that have stopped to respond
+    batches      classes, tokens and images that the script hands over
+    scalars      losses, scale of a GradScaler, clipping of gradients
+    selection    which names and ranks are recorded
+    statistics   reductions of tensors, on the host and on devices
+    shards       statistics of whole tensors whose parts are on several ranks
+    rows         rows and elements on their way to the spool
+    host_copies  copies from a device to the host
 
 Without the request nothing is installed, and the hooks of the other adapters find None. Statistics
 read tensors and change none; random numbers are not used.

@@ -1,12 +1,11 @@
-"""Recording of activations, inputs and outputs in the module calls of an unmodified script.
+"""Activations, inputs and outputs in module calls, and units that have stopped to respond.
 
 Hooks are on selected modules, and only during a recorded outermost call: other calls cost nothing,
 a model that is copied or saved between calls has no hook, and modules that are added or replaced
 need no care. What activation checkpointing computes once more in the backward pass is not recorded.
 
-Units (features or channels) of activation functions that have stopped to respond.
-
-They are recorded as tensors of zeros and ones, one element per unit: the mean is their share.
+Units (features or channels) of activation functions that have stopped to respond. They are recorded
+as tensors of zeros and ones, one element per unit: the mean is their share.
 """
 
 from __future__ import annotations

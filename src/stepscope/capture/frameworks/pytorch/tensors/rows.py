@@ -1,12 +1,11 @@
-"""Rows of statistics on their way from the device to the spool.
+"""Statistics and elements of tensors on their way from the device to the spool.
 
 Statistics of host tensors are known at once. Those of device tensors are copied to pinned memory
 without waiting, and written at a later step, when the device has got so far.
 
-Elements of tensors, on request: option `--tensors-raw`.
-
-A tensor of the host is written at once, one of a device when its copy has arrived. The processes of
-a job share a limit; a tensor that exceeds it is left out from then on, and named in the run.
+Elements of tensors, on request: option `--tensors-raw`. A tensor of the host is written at once,
+one of a device when its copy has arrived. The processes of a job share a limit; a tensor that
+exceeds it is left out from then on, and named in the run.
 """
 
 from __future__ import annotations

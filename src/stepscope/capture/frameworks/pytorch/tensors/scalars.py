@@ -1,11 +1,11 @@
-"""Single numbers of a script, such as losses, as scalars of the run.
+"""Single numbers as scalars of the run: losses, scale of a GradScaler, clipping of gradients.
 
 A number on a device is copied into a buffer there; the buffer is copied to pinned memory when it is
 full, or older than a second, and read when that copy has ended.
 
-Scale of a GradScaler and clipping of gradients, as scalars of the run.
+Scale of a GradScaler and clipping of gradients, as scalars of the run:
 
-grad_scaler/scale                  scale after an update of the scaler
+    grad_scaler/scale                  scale after an update of the scaler
     gradient_clipping/norm             total norm of the gradients before `clip_grad_norm_`
     gradient_clipping/norm_ratio       that divided by its `max_norm`: above 1, it is clipped
     gradient_clipping/clipped_ratio    share of the elements that `clip_grad_value_` has left at its
@@ -14,9 +14,8 @@ grad_scaler/scale                  scale after an update of the scaler
 Names of a second scaler, or of a second list of parameters that is clipped by itself, end in `#2`.
 The script computes the scale and the norm anyway. They are read without waiting for a device.
 
-Losses: the values of the tensors on which the script calls `backward()`.
-
-They are written as scalars, at every backward pass.
+Losses: the values of the tensors on which the script calls `backward()`. They are written as
+scalars, at every backward pass.
 """
 
 from __future__ import annotations

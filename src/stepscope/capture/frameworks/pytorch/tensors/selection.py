@@ -1,9 +1,4 @@
-"""Selection of tensors by name and of ranks, as the plan asks for.
-
-Names of the parameters of a script's models.
-
-Check that operators compute numbers now.
-"""
+"""Selection of tensors by name and of ranks, as the plan asks for; names of parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exchange of the statistics of shards between ranks, to record those of whole tensors.
+"""Sharded tensors: their layout, and statistics of whole ones, exchanged between ranks.
 
 The training thread hands over its rows and goes on. A thread of its own meets the other ranks in a
 process group that the job does not know: it is no member of `torch.distributed`'s list of groups,
@@ -10,10 +10,6 @@ are, those of each rank's shard.
     submit(moment)    ->     headers of all ranks: are these the same tensors at the same step?
                              rows of all ranks, and sum of the histograms
     take()            <-     rows of the whole tensors, on the first rank
-
-Groups of ranks that share sharded tensors, and facts about what is recorded of these.
-
-Layout of sharded tensors (DTensor): ranks that hold the parts, and the join of statistics.
 """
 
 from __future__ import annotations

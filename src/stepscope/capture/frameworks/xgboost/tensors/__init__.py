@@ -1,8 +1,7 @@
 """Importance of features, trees, labels and predictions, on request: option `--tensors`.
 
-    recorder   what is recorded after a round and after an evaluation
+    recorder   what is recorded after a round and after an evaluation, and its way to the spool
     figures    counts, shares and errors of labels and predictions
-    rows       their way to the spool
 
 Labels and predictions themselves are not recorded: only figures of all rows. Without the request
 nothing is computed.

@@ -1,7 +1,4 @@
-"""Recording of models and predictions of an unmodified script.
-
-Figures and statistics on their way to the spool.
-"""
+"""Recording of models and predictions of an unmodified script, down to the spool."""
 
 from __future__ import annotations
 
