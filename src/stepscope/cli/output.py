@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 import sys
@@ -66,11 +65,3 @@ def _own_command() -> list[str]:
     if is_script and not (on_path and Path(on_path).samefile(started)):
         return [str(started.absolute())]
     return [NAME]
-
-
-def working_directory() -> Path:
-    """Return the working directory; if it was deleted, the path that it had."""
-    try:
-        return Path.cwd()
-    except FileNotFoundError:
-        return Path(os.environ.get("PWD", "/"))

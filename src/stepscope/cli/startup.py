@@ -27,7 +27,6 @@ from typing import Any
 import click
 
 from stepscope import errors
-from stepscope.cli.output import working_directory
 
 _ERRORS = "stepscope.transliterate"
 _ASCII = "stepscope_ascii"
@@ -230,3 +229,11 @@ def _value(option: click.Option, value: Any, table_name: str) -> Any:
         raise errors.UsageError(f"{table_name} must be {form}.")
     texts = [str(item) for item in items]
     return texts if option.multiple else texts[0]
+
+
+def working_directory() -> Path:
+    """Return the working directory; if it was deleted, the path that it had."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path(os.environ.get("PWD", "/"))

@@ -6,6 +6,7 @@ from .bucket import (
     is_path as is_path,
     map_parallel as map_parallel,
 )
+from .cache import cache_home as cache_home
 from .documents import (
     CONFIGURATION_DECISIONS as CONFIGURATION_DECISIONS,
     CONFIGURATION_REQUESTS as CONFIGURATION_REQUESTS,
@@ -58,7 +59,6 @@ from .parquet_file import (
     read_parquet_columns as read_parquet_columns,
 )
 from .reader import RunReader as RunReader, open_run as open_run
-from .remote import cache_home as cache_home
 from .revision import (
     CachedRun as CachedRun,
     describe_source as describe_source,

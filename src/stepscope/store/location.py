@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from stepscope import errors, schema
 from stepscope.store import layout
-from stepscope.store.bucket import Bucket, BucketLocation, map_parallel
 from stepscope.store.local import LocalStore
 from stepscope.store.objectstore import ObjectStore, is_hidden
 
@@ -76,6 +75,12 @@ def download_files(url: str, directory: Path) -> Download:
         UsageError: there is neither at the URL, or it is the URL of a run.
         OSError: the bucket cannot be reached, or the directory cannot be written.
     """
+    from stepscope.store.bucket import (  # most runs are in no bucket
+        Bucket,
+        BucketLocation,
+        map_parallel,
+    )
+
     location = BucketLocation.parse(url)
     parent, _, name = location.prefix.rpartition("/")
     single = Bucket(location._replace(prefix=parent))
@@ -121,6 +126,8 @@ def check_free(url: str) -> None:
         UsageError: other objects exist there.
         OSError: the bucket cannot be reached.
     """
+    from stepscope.store.bucket import Bucket, BucketLocation  # most runs are in no bucket
+
     bucket = Bucket(BucketLocation.parse(url))
     if bucket.has(layout.RUN_KEY):
         raise errors.RunExistsError(f"{url} already holds a run. Use a new URL.")
@@ -141,6 +148,12 @@ def upload_run(directory: Path, url: str) -> None:
         RunExistsError: another process created a run there in the meantime.
         OSError: the bucket cannot be reached or written.
     """
+    from stepscope.store.bucket import (  # most runs are in no bucket
+        Bucket,
+        BucketLocation,
+        map_parallel,
+    )
+
     source, bucket = LocalStore(directory), Bucket(BucketLocation.parse(url))
     keys = [key for key in source.list("") if key != layout.RUN_KEY]
     created: list[str] = []

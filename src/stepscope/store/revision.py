@@ -1,7 +1,7 @@
 """Revision and size of a run, and the cache of runs that were imported from trace files.
 
-Cache of runs that were imported from trace files, so that a command can work on a trace. A cached
-run is complete and never changes. Several processes share it.
+With a cached run a command can work on a trace. It is complete and never changes, and several
+processes share it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,22 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stepscope import errors, schema
-from stepscope.store import layout, remote
-from stepscope.store.bucket import Entry
+from stepscope.store import layout
+from stepscope.store.cache import (
+    RECENT_S,
+    cache_home,
+    cache_limit_bytes,
+    make_private_directory,
+    write_errors,
+)
 from stepscope.store.local import LocalStore, check_link
 from stepscope.store.location import is_remote
+
+if TYPE_CHECKING:
+    from stepscope.store.bucket import Entry
 
 QUIET_NS = 31_000_000_000
 """Time without a change after which the revision changes once more: a job whose monitor has sent no
@@ -41,7 +51,9 @@ def revision_of(location: str | Path) -> int:
         OSError: a bucket cannot be reached.
     """
     if is_remote(location):
-        entries = remote.RemoteStore(str(location)).entries()
+        from stepscope.store.remote import RemoteStore  # 10 ms, for buckets alone
+
+        entries = RemoteStore(str(location)).entries()
         if not any(entry.key == layout.RUN_KEY for entry in entries):
             raise _no_run(location)
         return revision_of_entries(entries)
@@ -75,7 +87,9 @@ def size_of(location: str | Path) -> int:
         OSError: a bucket cannot be reached.
     """
     if is_remote(location):
-        return sum(entry.size_bytes for entry in remote.RemoteStore(str(location)).entries())
+        from stepscope.store.remote import RemoteStore
+
+        return sum(entry.size_bytes for entry in RemoteStore(str(location)).entries())
     store = LocalStore(Path(location))
     return sum(_file_bytes(path) for path in store.local_paths(list(store.list(""))))
 
@@ -144,7 +158,7 @@ class CachedRun:
     def __init__(self, sources: Iterable[schema.SourceFile], version: str) -> None:
         key = [version, *(f"{s.path}\0{s.size_bytes}\0{s.changed_ns}" for s in sources)]
         digest = hashlib.sha256("\n".join(key).encode("utf-8", "surrogateescape")).hexdigest()
-        self._root = remote.cache_home() / "runs"
+        self._root = cache_home() / "runs"
         self.path = self._root / digest[:32]
 
     def use(self) -> bool:
@@ -160,8 +174,8 @@ class CachedRun:
         Raises:
             OSError: the cache cannot be written, or an error of the block.
         """
-        with remote.write_errors(self._root, "imports"):
-            remote.make_private_directory(self._root)
+        with write_errors(self._root, "imports"):
+            make_private_directory(self._root)
             scratch_directory = tempfile.TemporaryDirectory(prefix=".", dir=self._root)
         with scratch_directory as scratch:
             staged = Path(scratch, self.path.name)
@@ -175,13 +189,13 @@ class CachedRun:
 
     def _evict_others(self) -> None:
         """Remove the least recently used runs, down to the limit of the cache."""
-        now, limit = time.time(), remote.cache_limit_bytes()
+        now, limit = time.time(), cache_limit_bytes()
         runs = sorted((path.stat().st_mtime, path) for path in self._root.iterdir())
         sizes = {path: size_of(path) for _, path in runs}
         total = sum(sizes.values())
         for used_s, path in runs:
             is_part = path.name.startswith(".")
-            if path == self.path or now - used_s < (_ABANDONED_S if is_part else remote.RECENT_S):
+            if path == self.path or now - used_s < (_ABANDONED_S if is_part else RECENT_S):
                 continue
             if is_part or total > limit:
                 shutil.rmtree(path, ignore_errors=True)

@@ -54,7 +54,7 @@ def test_help_imports_no_command_and_a_job_starts_before_its_end_is_prepared(
 ) -> None:
     run = f"run --out {tmp_path / 'run'} --spool {tmp_path} -- true"
     version, general_help, views, job = list_imported("--version", "--help", "show --help", run)
-    modules = {f"stepscope.cli.{command.module}" for command in COMMANDS.values()}
+    modules = {f"stepscope.cli.commands.{command.module}" for command in COMMANDS.values()}
     assert "stepscope.cli" in version
     assert not (HEAVY | modules) & (version | general_help)
     assert not {"duckdb", "importlib.metadata"} & views, "the metadata of all packages"
@@ -69,7 +69,13 @@ def test_a_view_imports_what_it_shows(tmp_path: Path) -> None:
     show = f"show {tmp_path / 'run'}"
     gpu_time, overview = list_imported(f"{show} gpu-time --json", show)
     assert "stepscope.views.devices.gpu_time" in gpu_time
-    unused = {"store.bucket", "run.catalog", "exporters", "diagnosis", "analysis.host_work"}
+    unused = {
+        "store.bucket",
+        "run.catalog",
+        "exporters",
+        "diagnosis",
+        "analysis.input_pipeline.host_work",
+    }
     assert not ({"rich"} | {f"stepscope.{module}" for module in unused}) & gpu_time
     assert "stepscope.cli.writers.job" in overview
     unused = {"rules.registry", "rule_feed.feed", "diagnosis.traces", "comparison.payload"}

@@ -26,8 +26,8 @@ from stepscope.store import (
     revision_of,
     size_of,
 )
+from stepscope.store.cache import LIMIT_VARIABLE, RECENT_S, cache_home
 from stepscope.store.location import check_free, upload_run
-from stepscope.store.remote import LIMIT_VARIABLE, RECENT_S, cache_home
 from tests.support.azure_storage import Storage
 from tests.support.buckets import TestBucket
 from tests.support.store_rows import INFO, samples, spans

@@ -11,7 +11,7 @@ import pytest
 from stepscope.errors import UnreadableTraceError
 from stepscope.schema import SourceFile
 from stepscope.store import CachedRun
-from stepscope.store.remote import LIMIT_VARIABLE, RECENT_S
+from stepscope.store.cache import LIMIT_VARIABLE, RECENT_S
 
 
 @pytest.fixture(autouse=True)

@@ -1,8 +1,7 @@
 """Adapters: one package per framework, each importing its framework only when installed.
 
 registry    which adapter is installed after which import
-progress    step boundaries, for code that acts on them; versions of frameworks
-sampling    started by adapters with the first step
+progress    step boundaries, for code that acts on them; samplers; versions of frameworks
 windows     detailed windows, as planned by the monitor
 profilers   what windows need of the profiler of a framework
 xplane      recorders of windows that write XPlane files

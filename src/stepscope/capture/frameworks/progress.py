@@ -1,4 +1,4 @@
-"""Detection of step boundaries while the job runs, and versions of frameworks.
+"""Step boundaries while the job runs, samplers that start with them, and versions of frameworks.
 
 After an optimizer step, the next piece of work starts a new step. In a process without optimizers
 backward passes end steps; see `updates` for micro-batches.
@@ -10,16 +10,12 @@ that follow; see `analysis.steps`.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 
-from stepscope.capture import marks
+from stepscope.capture import marks, stacks
 from stepscope.capture.guard import Probe
-
-TYPE_CHECKING = False
-
-if TYPE_CHECKING:
-    pass
 
 RARE_PERIOD = 20
 """Steps between two calls of the listeners to some boundaries, and number of first steps."""
@@ -124,3 +120,24 @@ def record_versions(find: Callable[[], dict[str, str]]) -> None:
             probe.fact("versions", versions=find())
 
     progress.on_some_boundaries(probe.protect(record))
+
+
+_sampling_probe = Probe("stack samples and garbage collections")
+_is_watching = False
+
+
+def watch_steps() -> None:
+    """Do the same as `watch_training` at every step boundary from now on. Idempotent."""
+    global _is_watching
+    if not _is_watching:
+        _is_watching = True
+        progress.on_boundary(functools.partial(stacks.watch_this_thread, stacks.MAIN_PERIOD_S))
+        progress.on_some_boundaries(_sampling_probe.protect(stacks.watch_this_process))
+
+
+@_sampling_probe.protect
+def watch_training() -> None:
+    """Sample the stacks of this thread, and record garbage collections. To call after every step,
+    because a fork of the job stops the sampler."""
+    stacks.watch_this_thread(stacks.MAIN_PERIOD_S)
+    stacks.watch_this_process()

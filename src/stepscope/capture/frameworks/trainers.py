@@ -24,8 +24,7 @@ import types
 from typing import Any
 
 from stepscope.capture import session
-from stepscope.capture.frameworks.progress import progress
-from stepscope.capture.frameworks.sampling import watch_steps
+from stepscope.capture.frameworks.progress import progress, watch_steps
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
 from stepscope.spool import CALLBACK_PREFIX, Kind

@@ -30,7 +30,8 @@ from stepscope.capture.kineto_daemon import make_directory
 from stepscope.cli.job import places
 from stepscope.cli.job.places import SHARED_MEMORY
 from stepscope.cli.options.common import json_option
-from stepscope.cli.output import print_json, working_directory
+from stepscope.cli.output import print_json
+from stepscope.cli.startup import working_directory
 from stepscope.cli.text import console
 from stepscope.monitor.samplers import JobTree, build_samplers, most_used_memory_limit
 from stepscope.monitor.windows import open_peer

@@ -33,12 +33,12 @@ from stepscope.cli.job.launcher import (
 from stepscope.cli.job.places import git_revision, make_run, make_spool, new_run_id, prepare_spool
 from stepscope.cli.job.rule_options import RulePlan, rule_options
 from stepscope.cli.job.staging import plan_staging, staging_option
-from stepscope.cli.job.watching import Watching
+from stepscope.cli.job.watching import StatusLine, Watching
 from stepscope.cli.options import common, recording
 from stepscope.cli.options.prices import price_options, recorded_prices
 from stepscope.cli.options.windows import ScheduleOptions, depth_options, schedule_options
-from stepscope.cli.output import say, working_directory
-from stepscope.cli.writers.live import StatusLine
+from stepscope.cli.output import say
+from stepscope.cli.startup import working_directory
 from stepscope.monitor import (
     DEFAULT_FLUSH_S,
     DEFAULT_STUCK_AFTER_S,

@@ -21,7 +21,8 @@ from stepscope import errors, job_environment, monitor, schema, store
 from stepscope.cli.job.launcher import stop_is_pending
 from stepscope.cli.job.places import RunDirectory, remove_if_empty
 from stepscope.cli.job.staging import Staging, finish_upload, remove_staging
-from stepscope.cli.output import locate, say, suggest, working_directory
+from stepscope.cli.output import locate, say, suggest
+from stepscope.cli.startup import working_directory
 
 if TYPE_CHECKING:
     from stepscope.monitor import UploadEnd

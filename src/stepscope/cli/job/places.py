@@ -17,7 +17,7 @@ from typing import NamedTuple
 from stepscope import errors, job_environment, monitor, schema, store
 from stepscope.capture.kineto_daemon import make_directory
 from stepscope.cli.job.staging import Staging, state_home
-from stepscope.cli.output import working_directory
+from stepscope.cli.startup import working_directory
 from stepscope.spool import (
     SHARED_MEMORY_FACTOR,
     ScheduledWindows,

@@ -1,4 +1,8 @@
-"""Start the watch process of `stepscope run`, wait for it, and report its findings."""
+"""Watch process and status line of `stepscope run`.
+
+The status line is shown only on a terminal: in a log file it would be noise, and reading the
+growing run costs CPU time.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,19 @@ import os
 import subprocess
 import time
 from pathlib import Path
+from typing import TextIO
 
 import msgspec
 
-from stepscope import monitor, schema
+from stepscope import errors, monitor, schema
 from stepscope.budget import Budget
 from stepscope.cli.job.job_run import JobRun
 from stepscope.cli.job.launcher import Companion, stop_is_pending
 from stepscope.cli.job.rule_options import RulePlan
 from stepscope.cli.options.common import FIRED
 from stepscope.cli.output import locate, say, suggest
-from stepscope.watch import ActionConfig, WatchConfig
+from stepscope.cli.startup import one_thread_in_numpy
+from stepscope.watch import ActionConfig, ReadingBudget, WatchConfig
 
 RULES_TIMEOUT_S = 60.0
 """Time that the last evaluation and deliveries get before they are left running."""
@@ -165,3 +171,52 @@ class Watching:
         return monitor.start_beside(
             "stepscope.watch", log=self._log, message=msgspec.json.encode(config)
         )
+
+
+class StatusLine:
+    """Line that is rewritten from the growing run.
+
+    Args:
+        stream: output; nothing is written to None or a stream that is no terminal.
+    """
+
+    def __init__(self, location: Path, stream: TextIO | None) -> None:
+        self._location = location
+        self._stream = stream if stream is not None and stream.isatty() else None
+        self._budget = ReadingBudget()
+        self._shown = False
+
+    def tick(self) -> None:
+        """Refresh the line when it is time."""
+        if self._stream is None or not self._budget.allows:
+            return
+        with self._budget.spending():
+            text = self._text()
+        if text:
+            self._stream.write(f"\r\x1b[2K{text}")
+            self._stream.flush()
+            self._shown = True
+
+    def clear(self) -> None:
+        """Erase the line."""
+        if self._shown and self._stream is not None:
+            try:
+                self._stream.write("\r\x1b[2K")
+                self._stream.flush()
+            except OSError:  # the terminal is gone
+                pass
+
+    def _text(self) -> str:
+        with one_thread_in_numpy():
+            import duckdb
+
+            from stepscope.cli.writers.live import pace_text
+            from stepscope.run import Run
+            from stepscope.store import open_run
+            from stepscope.watch import measure_pace
+
+        try:
+            pace = measure_pace(Run(open_run(self._location)))
+        except (errors.StepscopeError, OSError, duckdb.Error):
+            return ""
+        return f"stepscope  {pace_text(pace)}"

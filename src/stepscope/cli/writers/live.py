@@ -1,23 +1,17 @@
-"""A running job as text, and as a status line on stderr.
-
-Status line on stderr while the job runs: step, speed, data wait, utilization. It is shown only on a
-terminal: in a log file it would be noise, and reading the growing run costs CPU time.
-"""
+"""A running job as text."""
 
 from __future__ import annotations
 
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.text import Text
 
-from stepscope import errors, quantities, schema
-from stepscope.cli.startup import one_thread_in_numpy
+from stepscope import quantities, schema
 from stepscope.cli.text import clock_time
 from stepscope.cli.writers.findings import delivery_lines, finding_line
-from stepscope.watch import LiveView, ReadingBudget
+from stepscope.watch import LiveView
 
 if TYPE_CHECKING:
     from stepscope.watch import Pace
@@ -95,54 +89,6 @@ def _rough(ns: int) -> str:
     ('1 h 2 min', '75 s', '2 s')
     """
     return quantities.duration(1e9 * max(0, round(ns / 1e9)))
-
-
-class StatusLine:
-    """Line that is rewritten from the growing run.
-
-    Args:
-        stream: output; nothing is written to None or a stream that is no terminal.
-    """
-
-    def __init__(self, location: Path, stream: TextIO | None) -> None:
-        self._location = location
-        self._stream = stream if stream is not None and stream.isatty() else None
-        self._budget = ReadingBudget()
-        self._shown = False
-
-    def tick(self) -> None:
-        """Refresh the line when it is time."""
-        if self._stream is None or not self._budget.allows:
-            return
-        with self._budget.spending():
-            text = self._text()
-        if text:
-            self._stream.write(f"\r\x1b[2K{text}")
-            self._stream.flush()
-            self._shown = True
-
-    def clear(self) -> None:
-        """Erase the line."""
-        if self._shown and self._stream is not None:
-            try:
-                self._stream.write("\r\x1b[2K")
-                self._stream.flush()
-            except OSError:  # the terminal is gone
-                pass
-
-    def _text(self) -> str:
-        with one_thread_in_numpy():
-            import duckdb
-
-            from stepscope.run import Run
-            from stepscope.store import open_run
-            from stepscope.watch import measure_pace
-
-        try:
-            pace = measure_pace(Run(open_run(self._location)))
-        except (errors.StepscopeError, OSError, duckdb.Error):
-            return ""
-        return f"stepscope  {pace_text(pace)}"
 
 
 def pace_text(pace: Pace) -> str:

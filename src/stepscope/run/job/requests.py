@@ -14,16 +14,12 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from stepscope import errors, quantities, schema, spool, store
 from stepscope.quantities import duration
-from stepscope.run.job.times import is_lost
-
-if TYPE_CHECKING:
-    pass
 
 MAX_REQUESTED_STEPS = 10_000
 
@@ -106,6 +102,8 @@ def find_listening_nodes(run: str, reader: store.RunReader) -> list[str]:
     running = {node: status for node, status in statuses.items() if not status.state.is_final}
     if not running:
         raise errors.UsageError(f"the job of {run} is over")
+    from stepscope.run.job.times import is_lost  # NumPy, which a start of a job does without
+
     listening = [node for node, status in running.items() if not is_lost(status)]
     if not listening:
         age = min((time.time_ns() - status.heartbeat_ns) / 1e9 for status in running.values())

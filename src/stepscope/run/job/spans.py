@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,9 +42,6 @@ from stepscope.run.job.times import JobStatistics
 from stepscope.run.model.rank_numbers import number_ranks
 from stepscope.run.model.run import Rank, Run
 from stepscope.run.model.tables import read_spans, spans_of
-
-if TYPE_CHECKING:
-    pass
 
 _STORED = (
     "node", "process", "log", "kind", "name", "labels", "start_ns", "end_ns", "depth", "flags",

@@ -16,8 +16,7 @@ import jax
 
 from stepscope.capture import session
 from stepscope.capture.frameworks.jax import calls, device_times, profiler
-from stepscope.capture.frameworks.progress import progress, record_versions
-from stepscope.capture.frameworks.sampling import watch_steps
+from stepscope.capture.frameworks.progress import progress, record_versions, watch_steps
 from stepscope.capture.guard import Probe
 from stepscope.job_environment import read_ranks
 

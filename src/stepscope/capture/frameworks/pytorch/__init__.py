@@ -23,7 +23,7 @@ pickled object, and torch.compile traces the original functions.
 from __future__ import annotations
 
 from stepscope.capture import session
-from stepscope.capture.frameworks.progress import progress, record_versions
+from stepscope.capture.frameworks.progress import progress, record_versions, watch_steps
 from stepscope.capture.frameworks.pytorch import (
     checkpoints,
     collectives,
@@ -37,7 +37,6 @@ from stepscope.capture.frameworks.pytorch import (
     window,
 )
 from stepscope.capture.frameworks.pytorch.patching import hide_from_compiler
-from stepscope.capture.frameworks.sampling import watch_steps
 from stepscope.capture.guard import Probe
 from stepscope.capture.import_hooks import after_import
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import sys
 
-from stepscope.capture.frameworks.progress import record_versions
-from stepscope.capture.frameworks.sampling import watch_steps
+from stepscope.capture.frameworks.progress import record_versions, watch_steps
 from stepscope.capture.frameworks.tensorflow import functions, iterators, profiler
 from stepscope.capture.guard import Probe
 

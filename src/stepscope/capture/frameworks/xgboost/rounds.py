@@ -10,7 +10,7 @@ from typing import Any
 from xgboost import Booster, training
 
 from stepscope.capture import session
-from stepscope.capture.frameworks.sampling import watch_training
+from stepscope.capture.frameworks.progress import watch_training
 from stepscope.capture.frameworks.xgboost import tensors
 from stepscope.capture.frameworks.xgboost.models import SPAN_NAME, Model, describe, find_model
 from stepscope.capture.guard import Probe
