@@ -23,7 +23,11 @@ def run_command(
 
     A new process takes most of a second to import what a command needs. Use one where the subject
     is a process: signals, closed streams, jobs that a command starts, variables of the environment.
+    An import from or into an object store gets one: it forks, and the client of the store that
+    other tests have started here has threads.
     """
+    if arguments[0] == "import" and any("://" in argument for argument in arguments):
+        return run_process(directory, *arguments)
     out, err = io.BytesIO(), io.BytesIO()
     code: object = None
     with (

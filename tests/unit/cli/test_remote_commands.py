@@ -18,15 +18,13 @@ from stepscope.store import Bucket, BucketLocation
 from stepscope.testing import RunBuilder
 from tests.support.azure_storage import Storage
 from tests.support.buckets import TestBucket
-from tests.support.command import run_command, run_process
+from tests.support.command import run_command
 from tests.support.google_storage import google_storage
 from tests.support.kineto_files import kernel, launch, op, trace
 
 
 def stepscope(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command; an import forks, which threads of an object store in this process block."""
-    run = run_process if arguments[0] == "import" else run_command
-    return run(Path.cwd(), *arguments)
+    return run_command(Path.cwd(), *arguments)
 
 
 def answered(*arguments: str) -> str:
