@@ -99,9 +99,13 @@ class CpuBudget:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add up what workers measured."""
-        self.spent[report.nodeid.partition("::")[0]] += report.cpu_s
+        self.spent[report.nodeid.partition("::")[0]] += getattr(
+            report, "cpu_s", 0.0
+        )  # a worker that died reports none
         if not report.has_reason:
-            self.tests[report.nodeid] += report.cpu_s
+            self.tests[report.nodeid] += getattr(
+                report, "cpu_s", 0.0
+            )  # a worker that died reports none
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
