@@ -99,13 +99,11 @@ class CpuBudget:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add up what workers measured."""
-        self.spent[report.nodeid.partition("::")[0]] += getattr(
-            report, "cpu_s", 0.0
-        )  # a worker that died reports none
+        if not hasattr(report, "cpu_s"):  # the worker died
+            return
+        self.spent[report.nodeid.partition("::")[0]] += report.cpu_s
         if not report.has_reason:
-            self.tests[report.nodeid] += getattr(
-                report, "cpu_s", 0.0
-            )  # a worker that died reports none
+            self.tests[report.nodeid] += report.cpu_s
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
