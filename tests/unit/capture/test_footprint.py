@@ -45,3 +45,7 @@ def test_importing_loads_only_the_marks_of_stepscope() -> None:
 def test_watching_for_frameworks_loads_few_modules() -> None:
     statement = "from stepscope.capture.bootstrap import activate; activate()"
     assert not loaded_by(statement) & (HEAVY | {"importlib.abc", "tempfile", "random", "shutil"})
+
+
+def test_the_table_of_changes_is_read_without_torch() -> None:
+    assert "torch" not in loaded_by("import stepscope.capture.trial")

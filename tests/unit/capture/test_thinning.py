@@ -18,9 +18,9 @@ from stepscope.capture.frameworks.pytorch.loading import (
 SCRIPT = """
 import time, types, torch
 from torch.utils.data import DataLoader, Dataset
-from stepscope.capture import thinning
+from stepscope.capture.frameworks.pytorch import loading
 
-thinning.time = types.SimpleNamespace(monotonic_ns=time.{clock})
+loading.time = types.SimpleNamespace(monotonic_ns=time.{clock})
 
 class Numbers(Dataset):
     def __len__(self):
