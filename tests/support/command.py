@@ -26,7 +26,7 @@ def run_command(
     An import from or into an object store gets one: it forks, and the client of the store that
     other tests have started here has threads.
     """
-    if arguments[0] == "import" and any("://" in argument for argument in arguments):
+    if arguments[:1] == ("import",) and any("://" in argument for argument in arguments):
         return run_process(directory, *arguments)
     out, err = io.BytesIO(), io.BytesIO()
     code: object = None

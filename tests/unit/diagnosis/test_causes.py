@@ -15,7 +15,7 @@ from stepscope.analysis.input_pipeline.code_stages import STAGE_LABELS
 from stepscope.analysis.input_pipeline.host_work import HostCause
 from stepscope.diagnosis import Verdict, diagnose
 from stepscope.diagnosis.causes.data_causes import STAGE_CAUSES
-from stepscope.diagnosis.fixes import advice
+from stepscope.diagnosis.fixes import advice, fact_fixes
 from stepscope.diagnosis.fixes.fact_fixes import FACT_FIXES
 from stepscope.diagnosis.verdict import CAUSES
 from stepscope.testing import RunBuilder
@@ -70,7 +70,7 @@ def test_every_cause_is_drawn_documented_and_has_advice() -> None:
     assert not set(advice.CAUSE_FIXES) & set(FACT_FIXES)
     assert set(CAUSE_RUNS) >= advice._PIPELINE_CAUSES
     titles = {title for fixes in advice.CAUSE_FIXES.values() for title, _ in fixes}
-    assert advice.OVERLAP in titles
+    assert fact_fixes.OVERLAP in titles
 
 
 # --- fixes -------------------------------------------------------------------------------------

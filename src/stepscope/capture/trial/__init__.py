@@ -11,8 +11,13 @@ waits until it is killed, so that neither the script's next lines nor its clean-
 from __future__ import annotations
 
 from stepscope.capture.debug_variables import DEBUG_VARIABLES
-from stepscope.capture.trial.changes import CHANGES, InjectableChange, Results, make_change
-from stepscope.capture.trial.measurement import TrialPlan
+from stepscope.capture.trial.changes import (
+    CHANGES,
+    InjectableChange,
+    Results,
+    TrialPlan,
+    make_change,
+)
 
 __all__ = ["CHANGES", "DEBUG_VARIABLES", "InjectableChange", "Results", "TrialPlan", "activate"]
 
