@@ -102,14 +102,15 @@ class CpuBudget:
         if not hasattr(report, "cpu_s"):  # the worker died
             return
         self.spent[report.nodeid.partition("::")[0]] += report.cpu_s
-        if not report.has_reason:
+        # The first test sets up what many share, so that only the test itself counts here.
+        if report.when == "call" and not report.has_reason:
             self.tests[report.nodeid] += report.cpu_s
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if hasattr(session.config, "workerinput"):
             return
-        self.problems = [*self._find_excesses(), *self._find_unexplained()]
+        self.problems = self._find_excesses()
         if self.problems and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -119,6 +120,8 @@ class CpuBudget:
             terminalreporter.write_line(f"{name:28}{spent_s:8.1f}{given_s:8.0f}")
         for problem in self.problems:
             terminalreporter.write_line(problem, red=True)
+        for note in self._find_unexplained():
+            terminalreporter.write_line(note, yellow=True)
 
     def _rows(self) -> Iterable[tuple[str, float, float]]:
         sums = self.budget.sum_folders(self.spent)
