@@ -21,7 +21,7 @@ from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.guard import Probe
 from stepscope.capture.import_hooks import after_import
-from stepscope.capture.trial.changes import TrialPlan
+from stepscope.capture.trial import TrialPlan
 from stepscope.job_environment import read_ranks
 
 MAX_LOSSES = 50
