@@ -1,7 +1,8 @@
 """Engines for the parts of a run: this process, executors, workers of a Dask scheduler.
 
 Engines on executors of `concurrent.futures`. A worker opens the run itself, at its directory or
-URL, and reads only its part.
+URL, and reads only its part. Executors are imported where they are used, which takes 30 ms: most
+runs have few parts.
 """
 
 from __future__ import annotations
@@ -11,23 +12,16 @@ import signal
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    CancelledError,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    wait,
-)
-from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
-from multiprocessing import get_context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stepscope import cores, errors, store
 from stepscope._optional import require
 from stepscope.run.model.engine import Engine, Part, RunT, Table, Task
 from stepscope.store import RunReader
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future, ProcessPoolExecutor
 
 MIN_POOL_PARTS = 8
 """Parts from which processes are worth their start."""
@@ -64,7 +58,6 @@ def choose_engine(scheduler: str | None) -> Engine:
     """
     if scheduler is None:
         return LocalEngine()
-
     return DaskEngine(scheduler)
 
 
@@ -82,6 +75,10 @@ class ProcessEngine(Engine):
 
     def compute(self, task: Task[RunT, Part, Table]) -> list[Table]:
         """See `Engine.compute`."""
+        from concurrent.futures import ProcessPoolExecutor
+        from concurrent.futures.process import BrokenProcessPool
+        from multiprocessing import get_context
+
         if self._executor is None:
             # A fork would inherit the locks of DuckDB, but not its threads.
             self._executor = ProcessPoolExecutor(
@@ -113,6 +110,8 @@ def compute_on(
         executor: its workers can import stepscope and open the run.
         check: raises an error if the executor has failed; called while there are no results.
     """
+    from concurrent.futures import FIRST_COMPLETED, wait
+
     reader = task.run.reader
     for table in task.tables:
         reader.has(table)  # the listing shows whether files are missing
@@ -175,6 +174,8 @@ class DaskEngine(Engine):
     """
 
     def __init__(self, address: str) -> None:
+        from concurrent.futures import CancelledError
+
         distributed = require("distributed", extra="dask")
         logging.getLogger("distributed").setLevel(logging.CRITICAL)  # its errors are raised, too
         self._address = address
