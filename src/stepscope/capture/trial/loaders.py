@@ -1,4 +1,4 @@
-"""Changes of DataLoaders, of their samples, and of models and optimizers."""
+"""Changes of DataLoaders, their samples, models, optimizers, and settings of torch."""
 
 from __future__ import annotations
 
