@@ -18,6 +18,9 @@ from tests.support.chrome_files import (
 )
 
 SHARED = Path(__file__).parents[3] / "shared"
+_LARGE = pytest.mark.extended(
+    "has as much of each kind as a smaller one, and five times the events"
+)
 FILES = (
     "samples/ddp0.json",
     "samples/ddp1.json",
@@ -25,14 +28,14 @@ FILES = (
     "traces/alexnet_critical_path.a100.json.gz",
     "traces/bert_small.h100.json.gz",
     "traces/cpu_only.json.gz",
-    "traces/ddp_2ranks_memory.v100.json.gz",
-    "traces/ddp_2ranks_nccl.a100.json.gz",
+    pytest.param("traces/ddp_2ranks_memory.v100.json.gz", marks=_LARGE),
+    pytest.param("traces/ddp_2ranks_nccl.a100.json.gz", marks=_LARGE),
     "traces/event_sync_multi_stream.a100.json.gz",
     "traces/minitoy.mi250.json.gz",
     "traces/qwen_0_5b.h100.json.gz",
-    "traces/resnet50_num_workers_0.v100.json.gz",
-    "traces/resnet50_num_workers_4.v100.json.gz",
-    "traces/resnet_checkpointing_8ranks.mi300x.json.gz",
+    pytest.param("traces/resnet50_num_workers_0.v100.json.gz", marks=_LARGE),
+    pytest.param("traces/resnet50_num_workers_4.v100.json.gz", marks=_LARGE),
+    pytest.param("traces/resnet_checkpointing_8ranks.mi300x.json.gz", marks=_LARGE),
     "traces/sampled_128ranks_rank0.json.gz",
     "traces/sampled_128ranks_rank1.json.gz",
     "traces/torch_compile_triton.mi300x.json.gz",
