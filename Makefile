@@ -23,7 +23,8 @@
 SHELL := /bin/sh
 VENV ?= .venv
 PY := $(VENV)/bin/python
-PIP := $(PY) -m pip install --quiet --disable-pip-version-check
+# Bytecode is made by the first import, of what is imported: that of all files would take two minutes.
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-compile
 RUFF_PATHS := src tests examples benchmarks tools web/build.py web/api_types.py hatch_build.py
 PURE_TESTS := tests/unit tests/properties tests/contract tests/fuzz
 JOB_TESTS := tests/golden tests/gpu tests/faults tests/frameworks tests/e2e
@@ -82,14 +83,14 @@ web-check:
 $(AZURITE)/node_modules/ready: $(AZURITE)/package-lock.json
 	@PATH="$(abspath $(VENV))/bin:$$PATH" npm ci --prefix $(AZURITE) --no-fund --no-audit --loglevel=error
 	@touch $@
-# Tests of a tier (CONTRIBUTING.md). Jobs mostly wait for timers and other processes, so that more of them
+# Tests of a tier (CONTRIBUTING.md). Some tests wait, and jobs mostly wait for timers and other processes, so that more of them
 # than cores run side by side, the tests of a module with one worker; where the result is what a job waits
 # for (`quiet`), jobs run alone. OPTIONS=--record-costs writes tests/costs.json.
 PYTEST = $(PY) -m pytest --tier $(TIER) $(if $(filter test-all,$(TIER)),--part $(PART)) $(OPTIONS)
 MARKS = $(if $(filter test,$(TIER)),and not extended)
 tier: web native $(AZURITE)/node_modules/ready
-	$(PYTEST) -n 2 --dist worksteal -m "not quiet $(MARKS)" $(PURE_TESTS)
-	$(PYTEST) -n 4 --dist loadscope -m "not quiet $(MARKS)" $(JOB_TESTS)
+	$(PYTEST) -n 3 --dist worksteal -m "not quiet $(MARKS)" $(PURE_TESTS)
+	$(PYTEST) -n 6 --dist loadscope -m "not quiet $(MARKS)" $(JOB_TESTS)
 	$(PYTEST) -m "quiet $(MARKS)" $(JOB_TESTS)
 
 # What cannot be installed is skipped, with a sentence. With FRAMEWORKS_REQUIRED=1 that is an error, unless
@@ -98,7 +99,7 @@ frameworks: $(VENV)/test.ready
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(FRAMEWORKS)
 .venv-frameworks/%.ready: requirements/frameworks/%.txt requirements/torch.txt
 	@mkdir -p $(@D) && python3 -m venv $(basename $@)
-	@if $(basename $@)/bin/python -m pip install --quiet --disable-pip-version-check -r $<; \
+	@if $(basename $@)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r $<; \
 	  then touch $@; \
 	  else rm -rf $(basename $@); \
 	    if [ -n "$(FRAMEWORKS_REQUIRED)" ] && $(INDEX_ANSWERS); then echo "$* cannot be installed"; exit 1; fi; \

@@ -94,6 +94,7 @@ def test_a_store_ends_at_its_prefix(bucket: TestBucket) -> None:
     assert list(open_store(bucket.url("run/")).list("")) == ["a", "b/c"]
 
 
+@pytest.mark.extended("writes a thousand objects")
 def test_more_objects_than_one_response_holds(bucket: TestBucket) -> None:
     store = open_store(bucket.url("run"))
     with ThreadPoolExecutor(8) as pool:

@@ -151,6 +151,7 @@ def test_torchrun_restarts_its_ranks(tmp_path: Path, job: str | None) -> None:
     assert any("figures are of incarnation 2" in note for note in overview["verdict"]["notes"])
 
 
+@pytest.mark.extended("waits until a host counts as lost")
 def test_a_host_that_is_killed_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, port, ready = tmp_path / "run", free_port(), tmp_path / "ready"
     hosts = [f"host{node}-{os.getpid()}" for node in range(2)]

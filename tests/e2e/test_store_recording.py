@@ -106,6 +106,7 @@ def test_the_library_is_neither_in_the_launcher_nor_in_the_job(
     assert json.loads(done.stdout) == {"launcher": False, "job": False}
 
 
+@pytest.mark.extended("a minute without a store; a store that comes back is in tests/unit/monitor")
 @pytest.mark.parametrize("code", extend_all_but({7}, [0, 7], "another exit status"))
 def test_a_store_that_is_away_costs_the_job_nothing(
     bucket: TestBucket, tmp_path: Path, code: int

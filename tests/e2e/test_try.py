@@ -190,6 +190,7 @@ def has_written(pid: int, job: Path, before: dict[str, tuple[bytes, int]]) -> bo
     return any(text not in {b"", before["started"][0]} for text in texts)
 
 
+@pytest.mark.extended("one more trial")
 def test_a_change_without_effect_is_refused(job: Path) -> None:
     done = try_change(job, "--change", "anomaly_detection=off")
     assert done.returncode == 2

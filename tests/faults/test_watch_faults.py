@@ -113,6 +113,7 @@ def test_the_watch_ends_after_its_launcher(start: Start, rule_file: str) -> None
     assert record(job.run).progress == "ended"
 
 
+@pytest.mark.extended("tests/unit/watch has receivers that fail")
 def test_receivers_that_fail_in_every_way(start: Start, rule_file: str) -> None:
     with receiving(0) as hanging, receiving(500) as broken, receiving(500, 204) as late:
         hooks = [hanging.url, broken.url, late.url, "http://127.0.0.1:9/"]

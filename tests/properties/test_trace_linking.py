@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from unittest import mock
 
+import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 from stepscope.importers.kineto import gather, trace_file
@@ -33,12 +34,14 @@ def assert_linked(tables: Tables, program: Program) -> None:
             assert row == expected[number]
 
 
+@pytest.mark.slow("imports drawn traces")
 @given(events=programs() | programs(untidy=True))
 @settings(max_examples=80)
 def test_links_are_those_found_by_looking_at_every_pair(events: list[Event]) -> None:
     assert_linked(imported(trace(*events)), Program(events))
 
 
+@pytest.mark.slow("imports drawn traces")
 @given(
     events=programs() | programs(untidy=True),
     rows=st.integers(1, 12),

@@ -112,6 +112,7 @@ def read_share(text: str) -> float:
     return 0.0 if text.startswith("<") else float(text) / 100
 
 
+@pytest.mark.slow("diagnoses dozens of drawn runs")
 @given(job=jobs)
 @example(Job(wait=(30,), delay=50, step_count=60))
 @example(Job(wait=(30,), preparation=40, step_count=120))
@@ -179,6 +180,7 @@ TRACE_RULES: dict[str, Suspect] = {
 }
 
 
+@pytest.mark.slow("diagnoses dozens of drawn traces")
 @given(
     fetch=st.integers(10, 40_000), script=st.integers(0, 30_000), kernels=st.integers(2_000, 30_000)
 )

@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.support.command import run_command
 from tools.docs.errors import Message, read_catalogue
 
@@ -53,6 +55,7 @@ def test_messages_are_in_the_document(tmp_path: Path) -> None:
         assert all(part.strip() in error for part in parts), error
 
 
+@pytest.mark.slow("provokes every message")
 def test_every_message_is_provoked() -> None:
     """A test that provokes an error quotes a part of its message."""
     catalogue = read_catalogue()

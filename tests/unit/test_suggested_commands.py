@@ -138,6 +138,7 @@ def check_accepted(suggestion: Suggestion) -> None:
         _ = options.planned  # refuses windows without a start
 
 
+@pytest.mark.extended("runs a dozen commands; that each is accepted is shown above")
 def test_what_a_recorded_run_suffices_for_works(
     suggestions: list[Suggestion], directory: Path, tmp_path: Path
 ) -> None:

@@ -157,7 +157,14 @@ np.savez(out, losses=losses, noise=torch.rand(3).numpy(), **{
 """
 
 
-@pytest.mark.parametrize("way", ["autocast", "compile", "checkpoint"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "autocast",
+        pytest.param("compile", marks=pytest.mark.extended("compiles twice")),
+        "checkpoint",
+    ],
+)
 def test_the_training_is_the_same_bit_for_bit(spool: Spool, tmp_path: Path, way: str) -> None:
     """Losses, weights and the state of the random generator, with dropout."""
     collections = (*COLLECTIONS, "optimizer", "losses")

@@ -107,6 +107,7 @@ def test_tiny_steps_are_exact_and_their_details_thinned(spool: Any, workers: int
     assert len(values) == (steps if workers else counts["samples"])
 
 
+@pytest.mark.slow("records long steps")
 def test_long_steps_are_recorded_in_detail(spool: Any) -> None:
     steps = 2 * ADJUSTMENT_COUNT + 2
     drained, counts = run_job(spool, steps=steps, seconds=0.025)

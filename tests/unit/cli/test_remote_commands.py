@@ -215,7 +215,9 @@ SAYS = {
     ("words", "trouble"),
     [
         *((COMMANDS["show"], trouble) for trouble in SAYS if trouble != "silent"),
-        pytest.param(COMMANDS["show"], "silent", marks=pytest.mark.slow("until it times out")),
+        pytest.param(
+            COMMANDS["show"], "silent", marks=pytest.mark.extended("waits until it times out")
+        ),
         *((COMMANDS[name], "dead") for name in ("ui", "import")),
     ],
 )

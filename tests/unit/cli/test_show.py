@@ -230,6 +230,7 @@ def test_an_output_follows_its_schema(directory: Path, output: str) -> None:
     assert not jsonschema.Draft202012Validator(schema).is_valid("nothing")
 
 
+@pytest.mark.slow("evaluates every view")
 def test_every_name_has_a_schema(tmp_path: Path) -> None:
     names = run_command(tmp_path, "schema").stdout.splitlines()
     assert {"overview", "diagnose", "rules check", "watch", "import", "export"} <= set(names)

@@ -44,6 +44,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.slow("evaluates every view")
 def test_every_text_can_be_written_in_ascii(directory: Path) -> None:
     for arguments in TEXTS:
         done = run_command(directory, *arguments, encoding="ascii")

@@ -217,6 +217,7 @@ def test_the_time_between_two_monitors_counts_as_missed_samples(
     assert first >= 39
 
 
+@pytest.mark.extended("samples a thousand processes")
 def test_a_large_node_is_sampled_within_the_budget(
     start: Start, tmp_path: Path, nvml_directory: Path
 ) -> None:

@@ -96,6 +96,7 @@ def chart_form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     return request.param
 
 
+@pytest.mark.slow("draws every chart")
 def test_sections_are_shown(report: Report, chart_form: str) -> None:
     for section in report.sections:
         fragment = show(report, section.id)._repr_html_()
@@ -129,6 +130,7 @@ def errors_of(outputs: list[list[Any]]) -> list[Any]:
     return [out for cell in outputs for out in cell if out.output_type in {"error", "stream"}]
 
 
+@pytest.mark.slow("starts a kernel")
 @pytest.mark.filterwarnings("ignore")  # of the kernel's libraries
 def test_the_notebook_executes(
     run: Path, executed: Callable[[bytes], list], tmp_path: Path

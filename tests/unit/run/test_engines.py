@@ -96,6 +96,7 @@ def show(run: Path | str, engine: Engine | None, view: str, options: ViewOptions
     return msgspec.json.encode(VIEWS[view](Run(open_run(run), engine=engine), options))
 
 
+@pytest.mark.slow("reads 16 ranks in other processes")
 def test_a_job_is_the_same_by_every_engine(
     job: Path, engine: Engine, expected: dict[tuple[str, ViewOptions], bytes]
 ) -> None:
@@ -133,6 +134,7 @@ def test_figures_of_ranks_are_measured_by_the_engine(job: Path, processes: Engin
     assert run.ranks[3].core_delays
 
 
+@pytest.mark.extended("damage is noted where the parts are read")
 def test_damage_in_a_part_is_noted(job: Path, engine: Engine, tmp_path: Path) -> None:
     copy = tmp_path / "run"
     shutil.copytree(job, copy)
@@ -143,6 +145,7 @@ def test_damage_in_a_part_is_noted(job: Path, engine: Engine, tmp_path: Path) ->
     assert b"spans/n3/" in shown
 
 
+@pytest.mark.extended("readers of buckets are tested in tests/unit/store")
 def test_a_run_in_a_bucket_is_the_same(
     job: Path, bucket: TestBucket, expected: dict[tuple[str, ViewOptions], bytes]
 ) -> None:
@@ -214,6 +217,7 @@ def test_a_scheduler_that_is_absent(absent: str, monkeypatch: pytest.MonkeyPatch
         choose_engine(absent)
 
 
+@pytest.mark.extended("waits for workers that do not come")
 def test_a_scheduler_whose_workers_left(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
     monkeypatch.setattr("stepscope.run.engines.REPLACEMENT_TIMEOUT_S", 0)

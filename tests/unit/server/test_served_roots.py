@@ -133,6 +133,7 @@ UNUSUAL_NAMES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow("starts a server, and watches its files")
 @in_bucket
 def test_names_with_special_characters(job: Path, bucket: TestBucket) -> None:
     for name in UNUSUAL_NAMES:

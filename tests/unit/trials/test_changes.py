@@ -37,6 +37,7 @@ def base() -> TrialReport:
     return run_job({})
 
 
+@pytest.mark.slow("trains")
 def test_a_trial_reports_its_steps_and_losses(base: TrialReport) -> None:
     """Losses are the same without namespaces, and with changes of what the job does not have."""
     assert base.step_count == STEPS
@@ -49,12 +50,14 @@ def test_a_trial_reports_its_steps_and_losses(base: TrialReport) -> None:
     assert again.applied == {}
 
 
+@pytest.mark.extended("one more job; one that ends early is shown below")
 def test_a_job_that_crashes_after_some_measured_steps_is_no_measurement() -> None:
     step = str(WARMUP_STEPS + STEPS - 2)
     with pytest.raises(TrialError, match=r"The job failed in the trial with status 1: MemoryError"):
         run_job({}, "--crash-at", step)
 
 
+@pytest.mark.slow("trains")
 def test_a_job_that_ends_early_says_so(base: TrialReport) -> None:
     report = run_job({}, "--end-at", str(WARMUP_STEPS + STEPS - 2))
     assert base.early_end is None
@@ -64,6 +67,7 @@ def test_a_job_that_ends_early_says_so(base: TrialReport) -> None:
     )
 
 
+@pytest.mark.slow("trains")
 @pytest.mark.parametrize(
     "changes",
     [
@@ -86,6 +90,7 @@ def test_changes_that_keep_the_losses(
     assert report.losses == pytest.approx(base.losses, rel=1e-5)
 
 
+@pytest.mark.extended("two more jobs")
 @pytest.mark.parametrize(
     "value",
     ["fused", pytest.param("foreach", marks=pytest.mark.extended("fused takes the same way"))],
@@ -96,6 +101,7 @@ def test_kernels_of_the_optimizer_change_the_rounding(base: TrialReport, value: 
     assert report.losses == pytest.approx(base.losses, rel=1e-3)
 
 
+@pytest.mark.extended("two more jobs; a kernel that rounds otherwise is tried, too")
 def test_precision_and_order_in_memory_change_the_rounding() -> None:
     """Without dropout, which would draw in the order of memory."""
     report = run_job({"channels_last": "True", "matmul_precision": "medium"}, "--dropout", "0")
@@ -104,6 +110,7 @@ def test_precision_and_order_in_memory_change_the_rounding() -> None:
     assert report.losses == pytest.approx(run_job({}, "--dropout", "0").losses, rel=1e-3)
 
 
+@pytest.mark.extended("one more job")
 def test_arguments_of_workers_and_debug_switches() -> None:
     """Workers that the job has take arguments; switches of the script are turned off."""
     changes = {"prefetch_factor": "4", "persistent_workers": "True"}
@@ -113,6 +120,7 @@ def test_arguments_of_workers_and_debug_switches() -> None:
     assert {name: report.applied[name].before for name in switches} == switches
 
 
+@pytest.mark.extended("one more job")
 def test_the_batch_size_changes_the_losses(base: TrialReport) -> None:
     report = run_job({"batch_size": "8"})
     assert (report.applied["batch_size"].before, report.applied["batch_size"].after) == ("4", "8")
@@ -129,6 +137,7 @@ def test_cached_samples_keep_their_augmentation(base: TrialReport) -> None:
     assert workers.losses == pytest.approx(base.losses, rel=1e-5)
 
 
+@pytest.mark.slow("trains")
 def test_an_impossible_change_is_an_error() -> None:
     with pytest.raises(TrialError, match=r"The trial failed: RuntimeError: .*no-such-mode"):
         run_job({"compile": "no-such-mode"})

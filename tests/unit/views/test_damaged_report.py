@@ -160,6 +160,7 @@ def test_rules_that_read_a_truncated_table_have_no_figures(run: Path, facts: Rep
             assert finding == before[name]
 
 
+@pytest.mark.extended("makes two reports; other pages withhold theirs alike")
 def test_the_page_of_the_rules_withholds_the_same_figures(
     without_samples: Path, facts: ReportFacts
 ) -> None:

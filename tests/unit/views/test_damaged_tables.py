@@ -84,7 +84,7 @@ def list_reasons(value: Any) -> Iterator[str]:
             yield from list_reasons(item)
 
 
-TABLES_OF_MANY_VIEWS = {"kernels", "operators", "traces"}
+TABLES_OF_MANY_VIEWS = {"kernels", "traces"}
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,7 @@ def test_clocks_without_a_base_are_moved(imported: Imported) -> None:
     assert [trace.call_count for trace in payload.traces] == [2, 2]
 
 
+@pytest.mark.slow("evaluates every view twice")
 def test_every_view_takes_a_range(imported: Imported) -> None:
     run = imported(a=drawn(1), b=training())
     for view in RANGED:

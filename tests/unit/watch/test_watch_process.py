@@ -154,6 +154,7 @@ def test_it_ends_when_its_launcher_has_exited_and_there_are_no_heartbeats(
     assert result.findings[0].status is RuleStatus.STOPPED
 
 
+@pytest.mark.extended("starts two processes")
 @pytest.mark.seed("DBP-10")
 def test_changed_rules_are_evaluated_from_the_start_of_the_run(loading: RunBuilder) -> None:
     loading.status(JobState.IN_PROGRESS, heartbeat_ns=loading.end_ns)
@@ -237,6 +238,7 @@ def read_time(path: Path) -> int:
     return int(json.loads(path.read_text())["made_ns"]) if path.exists() else 0
 
 
+@pytest.mark.extended("makes several reports")
 @pytest.mark.seed("DBR-01")
 def test_a_report_is_refreshed_only_as_often_as_its_share_of_the_time_allows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -86,12 +86,14 @@ def value_field(statistic: Any) -> str:
     return str(fields[0]) if fields else "int64_value"
 
 
+@pytest.mark.slow("reads drawn files, with a twin")
 @settings(max_examples=150)
 @given(spaces())
 def test_files_are_read_as_protobuf_reads_them(space: Any) -> None:
     check_equal(space.SerializeToString(), space)
 
 
+@pytest.mark.extended("the twin reads drawn files above")
 @pytest.mark.parametrize("name", ["jax0102_cpu.xplane.pb", "tf221_cpu.xplane.pb"])
 def test_recorded_files_are_read_as_protobuf_reads_them(name: str) -> None:
     path = SAMPLES / name
@@ -101,6 +103,7 @@ def test_recorded_files_are_read_as_protobuf_reads_them(name: str) -> None:
     check_equal(content, XSpace.FromString(content))
 
 
+@pytest.mark.slow("reads drawn files, with a twin")
 @settings(max_examples=100)
 @given(spaces(), st.data())
 def test_a_cut_file_is_read_up_to_the_cut(space: Any, data: st.DataObject) -> None:
