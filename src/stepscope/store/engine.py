@@ -56,8 +56,9 @@ def connect(
     if memory_limit is not None:
         config["memory_limit"] = memory_limit
     connection = duckdb.connect(":memory:", config=config)
-    # Segments are immutable, so their footers can be cached between queries.
-    connection.execute("SET parquet_metadata_cache = true")
+    # Segments are immutable, so their footers can be cached between queries. The bar that DuckDB
+    # prints on standard output, in notebooks and under `python -c`, would end up among figures.
+    connection.execute("SET parquet_metadata_cache = true; SET enable_progress_bar = false")
     return connection
 
 
@@ -142,6 +143,15 @@ class DictColumn:
         index: dict[str | None, int] = {}
         codes = [-1 if s is None else index.setdefault(s, len(index)) for s in strings]
         return cls(np.array(codes, dtype=np.int32), list(index))
+
+    @classmethod
+    def encode_sorted(cls, strings: Iterable[str | None]) -> DictColumn:
+        """Encode strings that are not interned; values are sorted as by DuckDB: by code point."""
+        column = cls.encode(strings)
+        values = [value for value in column.values if value is not None]
+        order = np.array(sorted(range(len(values)), key=values.__getitem__), dtype=np.int32)
+        ranks = np.append(np.argsort(order), -1).astype(np.int32)
+        return cls(ranks[column.codes], [values[code] for code in order.tolist()])
 
     def drop_unused(self) -> DictColumn:
         """Drop the values that no row has."""

@@ -215,6 +215,10 @@ class TableQueries:
                 queries[name] = self._view(table, matching)
         return queries
 
+    def count_bytes(self, table: str) -> int:
+        """Return the size of the files of the current segments of a table."""
+        return sum(path.stat().st_size for path in self._paths(self._views[table]))
+
     def segment_extents(self, table: str) -> dict[Segment, Extents]:
         """Return the extents of each segment of a table; only new footers are read."""
         segments = self._views[table]

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     import duckdb
 
 T = TypeVar("T")
+_SMALL_BYTES = 1 << 16
+"""Size of the files of a table up to which its strings are encoded in Python."""
 
 
 class RunReader:
@@ -265,19 +267,25 @@ class RunReader:
         def fetch(engine: duckdb.DuckDBPyConnection) -> dict[str, Any]:
             filtered = self._queries.filtered_tables([name], segments)
             source = f"({filtered[name]}) AS {name}" if filtered else name
-            dictionaries = create_dictionaries(engine, f"{source}{filtering}", parameters, encoded)
+            # Types take milliseconds to create, and strings of a small table are soon encoded.
+            is_small = self._queries.count_bytes(name) <= _SMALL_BYTES
+            typed = () if is_small else encoded
+            dictionaries = create_dictionaries(engine, f"{source}{filtering}", parameters, typed)
             expressions = ", ".join(
                 code_expression(column) if column in dictionaries else identifier(column)
                 for column in selected
             )
             query = select(expressions, source, f"{filtering}{order}")
             result = engine.execute(query, list(parameters)).fetchnumpy()
-            return {
-                column: DictColumn(result[column], dictionaries[column])
-                if column in dictionaries
-                else to_declared_array(table, column, result[column])
-                for column in selected
-            }
+            arrays: dict[str, Any] = {}
+            for column in selected:
+                if column in dictionaries:
+                    arrays[column] = DictColumn(result[column], dictionaries[column])
+                else:
+                    arrays[column] = to_declared_array(table, column, result[column])
+                    if column in encoded:
+                        arrays[column] = DictColumn.encode_sorted(arrays[column])
+            return arrays
 
         return self._run([name], fetch)
 
