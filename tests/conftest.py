@@ -30,8 +30,8 @@ from tests.support.parts import CostRecorder, Part
 from tests.support.recorded_facts import check_facts
 
 # A busy machine takes longer than the usual 200 ms for an example.
-hypothesis.settings.register_profile("stepscope", deadline=None)
-hypothesis.settings.load_profile("stepscope")
+hypothesis.settings.register_profile("test", deadline=None, max_examples=30)
+hypothesis.settings.register_profile("test-all", deadline=None)
 LIMIT_BYTES = 64 * 1024 * 1024
 
 
@@ -196,6 +196,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     tier, part = config.getoption("--tier"), config.getoption("--part")
+    hypothesis.settings.load_profile(tier or "test-all")
     if tier:
         budgets = read_budgets()
         plugin = CpuBudget(budgets.tiers[tier], part, slow_folders=budgets.reasons)

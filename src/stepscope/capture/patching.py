@@ -58,7 +58,7 @@ def patch_in_place(function: Any, make_wrapper: WrapperFactory) -> None:
     wrapper._torchdynamo_inline = original
     call = _call_wrapper.__code__.replace(
         co_name=code.co_name,
-        co_qualname=code.co_qualname,
+        **({"co_qualname": code.co_qualname} if hasattr(code, "co_qualname") else {}),
         co_filename=code.co_filename,
         co_firstlineno=code.co_firstlineno,
     )

@@ -58,7 +58,7 @@ _opening = False
 _lock = threading.RLock()
 
 
-Key = tuple[int, str, str | None]
+Key = tuple[int, str, "str | None"]
 """Kind, name, and labels as a JSON object."""
 
 

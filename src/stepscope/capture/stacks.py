@@ -81,6 +81,11 @@ def library_of(path: str) -> str:
     return ""
 
 
+def qualified_name(code: CodeType) -> str:
+    """Return the name of a function with that of its class; before Python 3.11 without."""
+    return getattr(code, "co_qualname", code.co_name)
+
+
 class _Sampler:
     def __init__(self, target: int, period_s: float) -> None:
         self.period_s = period_s
@@ -161,12 +166,12 @@ class _Sampler:
         if library == "stepscope":  # frames of the adapters are not work of the job
             return self._frames.setdefault(id(code), ("", False, code))
         suffix = "<generator>" if code.co_flags & _GENERATOR and code.co_name[0] != "<" else ""
-        text = f"{code.co_qualname}{suffix}|{code.co_filename}|{library}".replace(";", ",")
+        text = f"{qualified_name(code)}{suffix}|{code.co_filename}|{library}".replace(";", ",")
         description = self._frames[id(code)] = (text, not library, code)
         if not library and self._functions_left:
             # A function is told by what it uses: it opens files, or makes tensors.
             self._functions_left -= 1
-            name, uses = code.co_qualname, list(code.co_names[:MAX_NAMES])
+            name, uses = qualified_name(code), list(code.co_names[:MAX_NAMES])
             current.fact("function", file=code.co_filename, name=name, uses=uses)
         return description
 

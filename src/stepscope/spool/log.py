@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     Cursor = tuple[Callable[[], int], memoryview]
 
+_MAP_POPULATE = getattr(mmap, "MAP_POPULATE", 0x8000)  # Linux; unnamed before Python 3.10
 RETRY_NS = 100_000_000
 """Delay before a log that found the spool full tries again."""
 
@@ -200,7 +201,7 @@ def _map_new_file(path: str) -> memoryview:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         os.posix_fallocate(descriptor, 0, SEGMENT_BYTES)
-        flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+        flags = mmap.MAP_SHARED | _MAP_POPULATE
         return memoryview(mmap.mmap(descriptor, SEGMENT_BYTES, flags=flags)).cast("Q")
     except OSError:
         os.unlink(path)

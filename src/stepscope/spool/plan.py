@@ -193,7 +193,7 @@ class StepSchedule:
         skip_first_wait: int = 0,
     ) -> None:
         values = (wait, warmup, active, repeat, skip_first, skip_first_wait)
-        for name, value in zip(FIELDS, values, strict=True):
+        for name, value in zip(FIELDS, values):
             minimum = 1 if name == "active" else 0
             if value != int(value) or value < minimum:
                 raise ValueError(f"{name}={value} must be a whole number of at least {minimum}")

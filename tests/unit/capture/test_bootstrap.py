@@ -252,4 +252,4 @@ def test_an_unsupported_python_version_is_reported(spool: Any) -> None:
         """
     )
     assert done.stdout == "goes on\n"
-    assert "stepscope requires Python 3.11 or later" in done.stderr
+    assert "stepscope records Python 3.9 or later" in done.stderr

@@ -139,7 +139,7 @@ def measure_channels(name: str, inputs: Any) -> list[Matrix]:
 
 
 def _is_sequence(value: Any) -> bool:
-    return isinstance(value, list | tuple)
+    return isinstance(value, (list, tuple))
 
 
 def _flatten(values: Any) -> Iterator[Any]:
@@ -232,7 +232,7 @@ class ClassCounter:
             true_counts = Counter(int(label) for label in labels if is_class(label))
             return [_list_labels(name, true_counts, None)] if has_labels and true_counts else []
         pairs: Counter[tuple[int, int]] = Counter()
-        for (label, prediction), number in Counter(zip(labels, predicted, strict=True)).items():
+        for (label, prediction), number in Counter(zip(labels, predicted)).items():
             if is_class(label):
                 if not is_class(prediction):
                     raise NoClassesError(f"{prediction:g} is not the number of a class")

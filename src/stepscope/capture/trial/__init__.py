@@ -19,7 +19,7 @@ from stepscope.capture.trial.changes import CHANGES, InjectableChange, Results, 
 __all__ = ["CHANGES", "DEBUG_VARIABLES", "InjectableChange", "Results", "TrialPlan", "activate"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class TrialPlan:
     """Plan of one trial."""
 

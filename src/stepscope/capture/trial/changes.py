@@ -12,6 +12,7 @@ from stepscope.quantities import count_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Literal
 
     from stepscope.capture.trial.measurement import Measurement
@@ -23,24 +24,24 @@ else:
     Results = str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class InjectableChange:
     """A change that can be made without editing the script."""
 
     name: str
     title: str
     """The change in words, `{}` for the value and its noun."""
+    results: Results
+    line: str
+    """Line of the script that makes the change, `{}` for the value."""
+    scope: str
+    """Place in which the change takes effect, for the message that it did not."""
     nouns: tuple[str, str] | None = None
     """Singular and plural of the noun after the value; None for none."""
     values: tuple[str, ...] = ()
     """Accepted values; empty for whole numbers."""
     min_value: int = 0
     """Smallest accepted number."""
-    results: Results
-    line: str
-    """Line of the script that makes the change, `{}` for the value."""
-    scope: str
-    """Place in which the change takes effect, for the message that it did not."""
 
     def check(self, text: str) -> str | None:
         """Return the value in its usual form; None if it is not accepted."""
@@ -199,32 +200,28 @@ CHANGES: dict[str, InjectableChange] = {
 """Changes by name."""
 
 
+_ARGUMENTS = {
+    "num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "batch_size",
+}  # fmt: skip
+"""Changes of an argument of the DataLoader."""
+
+
 def make_change(name: str, value: str, measurement: Measurement) -> None:
     """Make a change in this process, which has imported torch."""
     from stepscope.capture.trial import loaders
 
-    match name:
-        case "intra_op_threads":
-            loaders.set_threads(int(value), measurement)
-        case "anomaly_detection":
-            loaders.turn_off_anomaly_detection(measurement)
-        case "debug_variables":
-            loaders.unset_debug_variables(measurement)
-        case "matmul_precision":
-            loaders.set_matmul_precision(value, measurement)
-        case "cudnn_benchmark":
-            loaders.set_cudnn_benchmark(measurement, is_on=value == "True")
-        case "channels_last":
-            loaders.use_channels_last(measurement)
-        case "compile":
-            loaders.compile_models(value, measurement)
-        case "optimizer":
-            loaders.set_optimizer_kernels(value, measurement)
-        case "thread_prefetch":
-            loaders.prefetch_in_thread(int(value), measurement)
-        case "cached_samples":
-            loaders.cache_samples(measurement)
-        case "num_workers" | "prefetch_factor" | "persistent_workers" | "pin_memory" | "batch_size":
-            loaders.set_argument(name, value, measurement)
-        case _:
-            raise ValueError(f"there is no change {name}")
+    if name in _ARGUMENTS:
+        return loaders.set_argument(name, value, measurement)
+    make: dict[str, Callable[[], None]] = {
+        "intra_op_threads": lambda: loaders.set_threads(int(value), measurement),
+        "anomaly_detection": lambda: loaders.turn_off_anomaly_detection(measurement),
+        "debug_variables": lambda: loaders.unset_debug_variables(measurement),
+        "matmul_precision": lambda: loaders.set_matmul_precision(value, measurement),
+        "cudnn_benchmark": lambda: loaders.set_cudnn_benchmark(measurement, is_on=value == "True"),
+        "channels_last": lambda: loaders.use_channels_last(measurement),
+        "compile": lambda: loaders.compile_models(value, measurement),
+        "optimizer": lambda: loaders.set_optimizer_kernels(value, measurement),
+        "thread_prefetch": lambda: loaders.prefetch_in_thread(int(value), measurement),
+        "cached_samples": lambda: loaders.cache_samples(measurement),
+    }
+    return make[name]()

@@ -107,7 +107,7 @@ def _make_samples(loader: Any, batch_count: int) -> dict[Any, Any]:
     torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
     batches = itertools.islice(iter(loader._index_sampler), batch_count)
     indices = list(dict.fromkeys(index for batch in batches for index in batch))
-    return dict(zip(indices, _get_samples(loader.dataset, indices), strict=True))
+    return dict(zip(indices, _get_samples(loader.dataset, indices)))
 
 
 def _get_samples(dataset: Any, indices: list[Any]) -> Iterable[Any]:
@@ -130,7 +130,7 @@ def _restored_generators(loader: Any) -> Iterator[None]:
         numpy.random.set_state(numpy_state)
     random.setstate(python_state)
     torch.set_rng_state(torch_state)
-    for generator, state in zip(generators, states, strict=True):
+    for generator, state in zip(generators, states):
         generator.set_state(state)
 
 
@@ -170,7 +170,7 @@ class _CachedBatches(_Cached):
         missing = [index for index in indices if index not in self._samples]
         if missing:
             new = self._dataset.__getitems__(missing)
-            self._samples.update(zip(missing, new, strict=True))
+            self._samples.update(zip(missing, new))
         return [self._samples[index] for index in indices]
 
 

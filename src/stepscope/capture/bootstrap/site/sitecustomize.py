@@ -40,8 +40,8 @@ def _boot():
     package = os.environ.get("STEPSCOPE_PACKAGE")
     if package and (os.environ.get("STEPSCOPE_SPOOL") or os.environ.get("STEPSCOPE_TRIAL")):
         try:
-            if sys.version_info < (3, 11):
-                raise ImportError("stepscope requires Python 3.11 or later")
+            if sys.version_info < (3, 9):
+                raise ImportError("stepscope records Python 3.9 or later")
             _make_importable(package)
             from stepscope.capture.bootstrap import activate
 

@@ -276,15 +276,13 @@ def _key(array: Array) -> tuple[tuple[int, ...], str]:
 
 
 def _make_step(key: object) -> Callable[[Any], Any] | None:
-    match key:
-        case SequenceKey():
-            return operator.itemgetter(key.idx)
-        case DictKey():
-            return operator.itemgetter(key.key)
-        case GetAttrKey():
-            return operator.attrgetter(key.name)
-        case _:  # a container that only its own functions open
-            return None
+    if isinstance(key, SequenceKey):
+        return operator.itemgetter(key.idx)
+    if isinstance(key, DictKey):
+        return operator.itemgetter(key.key)
+    if isinstance(key, GetAttrKey):
+        return operator.attrgetter(key.name)
+    return None  # a container that only its own functions open
 
 
 PREPARING = (

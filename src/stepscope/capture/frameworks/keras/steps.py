@@ -182,6 +182,6 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _is_symbolic(value: Any, symbol: type) -> bool:
     """Return True for a symbol, or a list or dictionary that begins with one."""
-    while isinstance(value, list | tuple | dict) and value:
+    while isinstance(value, (list, tuple, dict)) and value:
         value = next(iter(value.values() if isinstance(value, dict) else value))
     return isinstance(value, symbol)

@@ -160,7 +160,7 @@ def _count_dense_embedding_parameters(module: torch.nn.Module) -> int:
     tables, non_tables = {}, set()
     for layer in module.modules():
         for parameter in layer.parameters(recurse=False):
-            if isinstance(layer, torch.nn.Embedding | torch.nn.EmbeddingBag) and not layer.sparse:
+            if isinstance(layer, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and not layer.sparse:
                 tables[id(parameter)] = parameter.numel()
             else:
                 non_tables.add(id(parameter))

@@ -124,7 +124,7 @@ class _Reader:
             reason = ring.find_reason(self._size, time.monotonic())
             if reason is not None:
                 self._dump(ring, reason)
-        rings = zip(self._rings, before, strict=True)
+        rings = zip(self._rings, before)
         self._set_wait([ring.progress[0] - count for ring, count in rings], now_s)
 
     def _set_wait(self, counts: list[int], now_s: float) -> None:

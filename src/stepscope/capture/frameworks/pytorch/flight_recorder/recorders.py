@@ -35,7 +35,7 @@ import torch
 
 from stepscope.capture.frameworks.pytorch.patching import patch_in_place
 from stepscope.capture.guard import Probe
-from stepscope.capture.stacks import library_of
+from stepscope.capture.stacks import library_of, qualified_name
 
 SIZE_VARIABLES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 DEFAULT_SIZE = 2000
@@ -193,7 +193,7 @@ def _walk(innermost: Any) -> list[tuple[str, int, str]]:
     while frame is not None and len(frames) < MAX_FRAMES:
         code = frame.f_code
         if library_of(code.co_filename) != "stepscope":  # a wrapper is no code of the job
-            frames.append((code.co_filename, frame.f_lineno or 0, code.co_qualname))
+            frames.append((code.co_filename, frame.f_lineno or 0, qualified_name(code)))
         frame = frame.f_back
     return frames
 

@@ -110,7 +110,7 @@ class NanSearch:
 
     def before_backward(self, outputs: Any) -> None:
         """Check the tensors on which the script calls `backward()`."""
-        if not isinstance(outputs, tuple | list):
+        if not isinstance(outputs, (tuple, list)):
             return
         losses = [self._scaled.unscale(loss) for loss in outputs]
         if self.is_active:
@@ -160,7 +160,7 @@ class NanSearch:
 
     def _after(self, operator: Any, args: Any, kwargs: Any, result: Any) -> None:
         traits = traits_of(operator)
-        results = result if isinstance(result, list | tuple) else (result,)
+        results = result if isinstance(result, (list, tuple)) else (result,)
         if not traits.is_checked or is_capturing():
             return
         outputs = {id(entry[0]): entry for entry in tensors_in(results)}

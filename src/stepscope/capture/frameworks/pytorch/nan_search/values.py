@@ -185,7 +185,7 @@ def tensors_in(values: Any) -> Iterator[tuple[torch.Tensor, int, int]]:
     for value in values:
         if _is_readable(value):
             yield value, -1, -1
-        elif isinstance(value, list | tuple):
+        elif isinstance(value, (list, tuple)):
             for index, part in enumerate(value):
                 if _is_readable(part):
                     yield part, index, len(value)

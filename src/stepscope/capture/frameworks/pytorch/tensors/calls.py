@@ -270,7 +270,7 @@ def _find(items: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _as_tuple(result: Any) -> tuple[Any, ...]:
-    return tuple(result) if isinstance(result, tuple | list) else (result,)
+    return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
 
 DEAD_PREFIX, SATURATED_PREFIX = "dead_units/", "saturated_units/"

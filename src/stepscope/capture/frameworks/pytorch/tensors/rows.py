@@ -157,7 +157,7 @@ class RowWriter:
             tensors = moment.tensors[first : first + count]
             parts = [
                 content[first * size : (first + count) * size]
-                for content, size in zip((values, *powers), sizes[1:], strict=True)
+                for content, size in zip((values, *powers), sizes[1:])
             ]
             columns = [
                 ("tensor", "q", 1, array("q", tensors).tobytes()),

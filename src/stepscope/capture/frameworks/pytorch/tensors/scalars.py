@@ -80,7 +80,7 @@ class DeviceScalars:
 
     def _write_all(self, copies: Iterable[tuple[list[_Label], list[torch.Tensor]]]) -> None:
         for labels, (values,) in copies:
-            for (name, t_ns), value in zip(labels, values.tolist(), strict=False):
+            for (name, t_ns), value in zip(labels, values.tolist()):
                 self._probe.scalar(name, value, t_ns)
 
 
@@ -255,7 +255,7 @@ def _find_first(parameters: Any) -> Any:
     """Return the first parameter of a list; None for an iterator, which must not be read."""
     if isinstance(parameters, torch.Tensor):
         return parameters
-    return parameters[0] if isinstance(parameters, list | tuple) and parameters else None
+    return parameters[0] if isinstance(parameters, (list, tuple)) and parameters else None
 
 
 LOSS_PREFIX = "loss/"
@@ -307,7 +307,7 @@ class LossRecorder:
         Args:
             outputs: the tensors on which the script calls `backward()`.
         """
-        if not isinstance(outputs, tuple | list) or len(outputs) != 1:
+        if not isinstance(outputs, (tuple, list)) or len(outputs) != 1:
             return
         if not is_recorded_rank(self._plan):
             return

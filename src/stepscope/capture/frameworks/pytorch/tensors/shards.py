@@ -340,8 +340,7 @@ def find_layout(tensor: Any) -> ShardLayout | None:
     if coordinate is None:
         return None
     index = tuple(
-        slice(None) if kind in _SHARDS else position
-        for kind, position in zip(kinds, coordinate, strict=True)
+        slice(None) if kind in _SHARDS else position for kind, position in zip(kinds, coordinate)
     )
     ranks = sorted(torch.atleast_1d(mesh.mesh[index]).flatten().tolist())
     return ShardLayout(tuple(ranks)) if len(ranks) > 1 else None
@@ -374,7 +373,7 @@ def join_parts(parts: torch.Tensor) -> torch.Tensor:
     Returns:
         (tensor, one of `COLUMNS`); NaN where one is not known.
     """
-    part = dict(zip(COLUMNS, parts.unbind(-1), strict=True))
+    part = dict(zip(COLUMNS, parts.unbind(-1)))
     joined = {name: part[name].sum(0) for name in _COUNTS}
     finite = part["element_count"] - part["nan_count"] - part["infinite_count"]
     has_finite = finite > 0

@@ -160,7 +160,7 @@ class HostSummary:
         if values.dtype not in {torch.float32, torch.float64}:
             values, before = values.float(), before.float()
         square_sum = 0.0
-        for part, part_before in zip(_split(values), _split(before), strict=True):
+        for part, part_before in zip(_split(values), _split(before)):
             block = self._block[: part.numel()].copy_(part_before.sub_(part))
             square_sum += torch.dot(block, block).item()
         return square_sum
