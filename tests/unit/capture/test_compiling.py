@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.conftest import Spool
 
 SCRIPT = """
@@ -16,6 +18,7 @@ for rows in (2, 2, 3, 3, 2):
 """
 
 
+@pytest.mark.extended("compiles for seconds")
 def test_every_new_shape_is_a_compilation_inside_its_forward_pass(spool: Spool) -> None:
     spool.run_torch(SCRIPT)
     recorded = spool.drain()

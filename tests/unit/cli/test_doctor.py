@@ -310,6 +310,7 @@ def test_a_working_directory_that_was_deleted(deleted_directory: Path) -> None:
     assert fault.finding == expected
 
 
+@pytest.mark.extended("starts a job")
 def test_a_job_in_a_directory_that_was_deleted(deleted_directory: Path) -> None:
     state = deleted_directory.parent / "state"
     done = subprocess.run(

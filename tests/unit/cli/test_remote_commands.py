@@ -118,6 +118,7 @@ def test_prefixes_without_traces(tmp_path: Path, storage: Storage, key: str, say
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.extended("traces in a bucket are imported above")
 @pytest.mark.seed("PTP-12")
 def test_a_trace_in_google_storage(
     traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

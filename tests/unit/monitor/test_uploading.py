@@ -155,6 +155,7 @@ def test_a_run_of_another_job_is_named(staged: Staged, bucket: TestBucket) -> No
     assert bucket.keys() == ["runs/a/run.json"]
 
 
+@pytest.mark.extended("waits for a lease")
 def test_another_process_that_uploads(staged: Staged) -> None:
     with staged.mirror.journal as journal:
         assert journal.take()

@@ -347,7 +347,7 @@ def test_resnet_with_and_without_workers(tmp_path: Path) -> None:
         assert eligible is None or f"{eligible} of kernel time" in advice
 
 
-@pytest.mark.slow("trains")
+@pytest.mark.extended("trains; tests/unit/analysis reads such memory events")
 @pytest.mark.skipif(not REAL_TRACES.exists(), reason="no real traces")
 def test_memory_of_a_real_job(tmp_path: Path) -> None:
     """Peaks of the five steps, counted from the events of the file."""

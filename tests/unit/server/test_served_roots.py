@@ -156,6 +156,7 @@ def served_bucket(
         yield server
 
 
+@pytest.mark.extended("tests/unit/store reads buckets; test_remote_commands.py shows a run of one")
 @in_bucket
 def test_a_bucket_is_served_like_a_directory(
     served_bucket: Served, job: Path, bucket: TestBucket

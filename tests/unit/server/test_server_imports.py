@@ -96,6 +96,7 @@ def test_an_import_of_one_trace(served: Served, root: Path) -> None:
     assert set(traces(served)) == {f"log/{WORKER}", "log/other.json"}
 
 
+@pytest.mark.extended("one more server")
 def test_several_traces_are_one_run_named_after_their_directory(served: Served) -> None:
     for name in ("runs/log", "runs/log-2"):
         response = served.post("/api/import", {"traces": [f"log/{WORKER}", "log/other.json"]})

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from stepscope.server.process import listen
 from stepscope.server.settings import Limits
 from tests.support.served import Served, serving
@@ -122,6 +124,7 @@ def test_an_internal_error_is_one_sentence(misbehaving: Served) -> None:
     assert misbehaving.view("pid", RUN).json == worker
 
 
+@pytest.mark.extended("one more server")
 def test_no_worker_outlives_the_server(runs: Path, tmp_path: Path) -> None:
     with serving(runs, tasks=TASKS) as served:
         workers = [served.view("pid", RUN).json, served.view("timeline-pid", RUN).json]

@@ -95,6 +95,7 @@ def test_acknowledged_rows_exist_once_and_complete(run: Path) -> None:
         assert reader.damage == []
 
 
+@pytest.mark.extended("kills a process at each of its steps")
 def test_a_killed_rounding_loses_nothing(run: Path, writer: RunWriter) -> None:
     chance = random.Random(7)
     for number in range(16):

@@ -205,7 +205,7 @@ def sections_in(sections: list[Section]) -> list[Section]:
     return [one for section in sections for one in (section, *sections_in(section.sections))]
 
 
-@pytest.mark.slow("makes a report")
+@pytest.mark.extended("a report of another kind of run")
 @pytest.mark.seed("DBR-16")
 def test_report_has_all_sections(boosted: Boosted) -> None:
     report = make_report(Run(open_run(boosted.path)), choose_report_rules())

@@ -84,18 +84,12 @@ def list_reasons(value: Any) -> Iterator[str]:
             yield from list_reasons(item)
 
 
-TABLES_OF_MANY_VIEWS = {"kernels", "traces"}
-
-
 @pytest.mark.parametrize(
     "table",
     [
-        pytest.param(
-            table.name,
-            marks=[pytest.mark.extended("other tables")]
-            if table.name not in TABLES_OF_MANY_VIEWS
-            else (),
-        )
+        pytest.param(table.name, marks=pytest.mark.extended("other tables"))
+        if table.name != "traces"
+        else table.name
         for table in TRACE_TABLES
     ],
 )

@@ -194,6 +194,7 @@ def test_changed_rules_are_evaluated_from_the_start_of_the_run(loading: RunBuild
     assert successor.wait(120) == 0
 
 
+@pytest.mark.extended("such rules are in tests/unit/rule_feed")
 def test_a_custom_rule_that_fails(loading: RunBuilder, tmp_path: Path) -> None:
     module = tmp_path / "custom.py"
     module.write_text(
@@ -212,6 +213,7 @@ def test_a_custom_rule_that_fails(loading: RunBuilder, tmp_path: Path) -> None:
     assert loader.fired
 
 
+@pytest.mark.extended("waits until it is tried again")
 def test_a_run_that_cannot_be_written_temporarily(loading: RunBuilder) -> None:
     loading.status(JobState.IN_PROGRESS, heartbeat_ns=loading.end_ns)
     run = loading.write()

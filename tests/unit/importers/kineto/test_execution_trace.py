@@ -119,6 +119,7 @@ def test_each_rank_has_its_own(tmp_path: Path) -> None:
     assert [column.decode().tolist() for column in shapes] == [["[[0]]"], ["[[1]]"]]
 
 
+@pytest.mark.extended("records with PyTorch; files by hand are read above")
 def test_files_of_torch(tmp_path: Path) -> None:
     """A trace with shapes, and the same trace without them beside its execution trace."""
     torch = pytest.importorskip("torch")
