@@ -1,8 +1,8 @@
 """Configuration of PyTorch's libkineto with the monitor as its daemon, for detailed windows.
 
-libkineto reads the address of its daemon from the environment when torch is imported. The sockets
-are in a private directory with a short name: a path with the longest socket name must fit into the
-108 bytes of a socket address.
+libkineto reads the address of its daemon from the environment when its thread starts
+(`frameworks.pytorch.window`). The sockets are in a private directory with a short name: a path with
+the longest socket name must fit into the 108 bytes of a socket address.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 
 DIRECTORY_VARIABLE = "STEPSCOPE_KINETO"
-"""A second variable with the directory, to distinguish the monitor from a daemon of the user."""
+"""Variable of the job with the directory."""
+USE_DAEMON_VARIABLE = "KINETO_USE_DAEMON"
+"""Variable with which libkineto looks for a daemon, set by a user who has another one."""
 PREFIX = "stepscope-k"
 MAX_DIRECTORY_LENGTH = 108 - 1 - len("/dynoconfigclient") - 36
 POLL_S = 1
@@ -30,7 +32,7 @@ def make_directory() -> str | None:
     """
     import tempfile
 
-    if "KINETO_USE_DAEMON" in os.environ or "KINETO_IPC_SOCKET_DIR" in os.environ:
+    if USE_DAEMON_VARIABLE in os.environ or "KINETO_IPC_SOCKET_DIR" in os.environ:
         return None
     for base in (tempfile.gettempdir(), "/tmp", "/dev/shm"):  # noqa: S108 - mkdtemp is safe there
         if len(base) + 1 + len(PREFIX) + 8 > MAX_DIRECTORY_LENGTH:
@@ -44,13 +46,9 @@ def make_directory() -> str | None:
     return None
 
 
-def variables(directory: str) -> dict[str, str]:
-    """Return the environment of a job whose libkineto polls the socket in *directory*."""
-    environment = {
-        "KINETO_USE_DAEMON": "1",
-        "KINETO_IPC_SOCKET_DIR": directory,
-        DIRECTORY_VARIABLE: directory,
-    }
+def libkineto_variables(directory: str) -> dict[str, str]:
+    """Return the environment in which libkineto polls the socket in *directory*."""
+    environment = {"KINETO_IPC_SOCKET_DIR": directory}
     if "KINETO_CONFIG" not in os.environ:
         environment["KINETO_CONFIG"] = os.path.join(directory, CONFIGURATION)
     return environment

@@ -36,7 +36,7 @@ def environment(
         encode_adapters,
         find_other_adapters,
     )
-    from stepscope.capture.kineto_daemon import variables
+    from stepscope.capture.kineto_daemon import DIRECTORY_VARIABLE
     from stepscope.capture.session import LIMIT_VARIABLE
     from stepscope.spool import SPOOL_VARIABLE
 
@@ -47,7 +47,7 @@ def environment(
         ADAPTERS_VARIABLE: encode_adapters(find_other_adapters()),
         # By default Kineto prints two lines to stderr whenever a profiler starts and stops.
         "KINETO_LOG_LEVEL": os.environ.get("KINETO_LOG_LEVEL", "99"),
-        **(variables(kineto_directory) if kineto_directory is not None else {}),
+        **({DIRECTORY_VARIABLE: kineto_directory} if kineto_directory is not None else {}),
     }
 
 

@@ -23,7 +23,7 @@ Properties of libkineto (torch 2.13) that this module depends on:
   window therefore disables operator callbacks in the training thread.
 - A process that exits, or starts another profiler, while a window is recorded or written crashes
   with a segmentation fault. Both wait until the file is complete.
-- A child forked after the import of torch hangs at exit: it waits for libkineto's thread, which
+- A child forked after the start of that thread hangs at exit: it waits for libkineto's thread, which
   fork does not copy.
 - A job in which a window was recorded exits up to two seconds later: libkineto's thread sleeps for
   a second at a time, and the exit joins it.
@@ -31,6 +31,7 @@ Properties of libkineto (torch 2.13) that this module depends on:
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import threading
@@ -40,7 +41,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.optim.optimizer import _global_optimizer_post_hooks
 from torch.utils.data import get_worker_info
 
 from stepscope.capture.frameworks import windows
@@ -49,14 +49,17 @@ from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch import models
 from stepscope.capture.frameworks.pytorch.device_clock import device_driver_present
 from stepscope.capture.frameworks.pytorch.patching import patch
-from stepscope.capture.kineto_daemon import DIRECTORY_VARIABLE
+from stepscope.capture.kineto_daemon import (
+    DIRECTORY_VARIABLE,
+    USE_DAEMON_VARIABLE,
+    libkineto_variables,
+)
 from stepscope.spool import Depth, Recorder, WindowPlan, finished_file
 
 
 def install() -> None:
     """Follow the monitor's plans, unless windows are disabled."""
     if windows.is_enabled():
-        install_libkineto()
         windows.install(TorchProfiler())
         patch(torch.autograd.profiler.profile, "_prepare_trace", _guarded)
 
@@ -91,8 +94,8 @@ class TorchProfiler:
         return models.has_calls()
 
     def start_process(self) -> None:
-        """Let libkineto count steps."""
-        start_counting()
+        """Let libkineto ask for configurations."""
+        start_libkineto()
 
     def exit_without_cleanup(self) -> None:
         """Skip libkineto's cleanup, which would crash."""
@@ -189,26 +192,74 @@ NICENESS = 10
 SETTLE_S = 0.1
 """Delay between the last byte of the file and libkineto's readiness for another profiler."""
 
-_uses_monitor = False
+FIRST_SAFE_RELEASE = (2, 10)
+"""First release in which the start of libkineto's thread is no race, after which some jobs crashed
+(https://github.com/pytorch/kineto/pull/1157), and whose thread reads no closed socket at exit."""
+_LIBRARY = "libtorch_cpu.so"
+_START = "_ZN5torch18global_kineto_initEv"
+"""torch::global_kineto_init(), which starts the thread if KINETO_USE_DAEMON is set."""
+_LOADER = "_ZN9libkineto12ConfigLoader8instanceEv"
+_STOP = "_ZN9libkineto12ConfigLoader10stopThreadEv"
+"""libkineto::ConfigLoader: `instance()`, and its `stopThread()`, which joins the thread."""
+
+_has_started = False
 
 
-def install_libkineto() -> None:
-    """Take over libkineto's step counting, and let forked children exit."""
-    global _uses_monitor
-    hook = _find_counting_hook()
-    if hook is None or not _is_monitor_the_daemon():
+def start_libkineto() -> None:
+    """Let libkineto ask the monitor for configurations, from a thread of its own.
+
+    It starts in a process that trains rather than at the import of torch, as KINETO_USE_DAEMON
+    would have it: workers, and processes that are forked before, have no such thread.
+    """
+    global _has_started
+    directory = os.environ.get(DIRECTORY_VARIABLE)
+    is_possible = not _has_started and USE_DAEMON_VARIABLE not in os.environ
+    if directory is None or not is_possible or release_of(torch.__version__) < FIRST_SAFE_RELEASE:
         return
-    _uses_monitor = True
-    del _global_optimizer_post_hooks[hook]  # without a daemon there is none
-    profiler: Any = torch.autograd.profiler
-    profiler._kineto_step = _skip_step
+    functions = _find_functions()
+    if functions is None:
+        return
+    start, loader, stop = functions
+    _has_started = True
+    os.environ.update(libkineto_variables(directory))
+    os.environ[USE_DAEMON_VARIABLE] = "1"
+    try:
+        start()
+    finally:
+        del os.environ[USE_DAEMON_VARIABLE]  # child processes must not start it at an import
+    process = os.getpid()
+
+    def stop_in_parent() -> None:
+        if os.getpid() == process:
+            stop(loader())
+
+    atexit.register(stop_in_parent)
     os.register_at_fork(after_in_child=exit_without_cleanup)
+    torch._C._autograd._kineto_step()  # before it, a window is assumed to be limited by duration
 
 
-def start_counting() -> None:
-    """Count the first step: before it, libkineto assumes that a window is limited by duration."""
-    if _uses_monitor:
-        torch._C._autograd._kineto_step()
+def release_of(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version; (0, 0) if it does not start with them.
+
+    >>> release_of("2.10.0a0+git1234")
+    (2, 10)
+    """
+    numbers = str(version).split(".")[:2]
+    return tuple(map(int, numbers)) if all(n.isdecimal() for n in numbers) else (0, 0)
+
+
+def _find_functions() -> tuple[Callable[..., Any], ...] | None:
+    """Find the functions that start libkineto's thread, return its owner, and stop it."""
+    path = os.path.join(os.path.dirname(torch.__file__), "lib", _LIBRARY)
+    try:
+        library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_NOLOAD)
+        start, loader, stop = library[_START], library[_LOADER], library[_STOP]
+    except (OSError, AttributeError):  # another build
+        return None
+    start.restype, start.argtypes = None, []
+    loader.restype, loader.argtypes = ctypes.c_void_p, []
+    stop.restype, stop.argtypes = None, [ctypes.c_void_p]
+    return start, loader, stop
 
 
 class LibkinetoRecorder:
@@ -290,22 +341,3 @@ def exit_without_cleanup() -> None:
     on_exit, at_exit = libc.on_exit, libc.__cxa_atexit
     on_exit(ctypes.cast(libc._exit, ctypes.c_void_p), None)
     at_exit(ctypes.cast(libc.fflush, ctypes.c_void_p), None, None)  # runs before `_exit`
-
-
-def _is_monitor_the_daemon() -> bool:
-    """Return True if the monitor is the daemon of this process."""
-    directory = os.environ.get(DIRECTORY_VARIABLE)
-    return bool(directory) and os.environ.get("KINETO_IPC_SOCKET_DIR") == directory
-
-
-def _find_counting_hook() -> int | None:
-    """Find the hook with which torch counts optimizer steps for a daemon; None if torch was
-    imported without one."""
-    for key, hook in _global_optimizer_post_hooks.items():
-        if getattr(hook, "__name__", "") == "_optimizer_post_hook":
-            return key
-    return None
-
-
-def _skip_step() -> None:
-    """Replace the step counting of the job's profilers by a no-op."""
