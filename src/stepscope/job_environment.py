@@ -1,4 +1,5 @@
-"""Variables by which launchers of distributed jobs name the job and the rank of a process.
+"""Variables by which launchers of distributed jobs name the job and the rank of a process, and
+variables that slow a job down.
 
 `LAUNCHERS` is the only place that knows the variables of torchrun, Slurm, MPI and Kubernetes. The
 training process, the monitor of a running job and `stepscope run` read it. Standard library only,
@@ -17,6 +18,19 @@ TYPE_CHECKING = False  # importing `typing` would slow down the start of a scrip
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+DEBUG_VARIABLES = (
+    "CUDA_LAUNCH_BLOCKING",
+    "NCCL_BLOCKING_WAIT",
+    "NCCL_DEBUG",
+    "PYTHONDEVMODE",
+    "PYTHONMALLOC",
+    "PYTHONTRACEMALLOC",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    "TORCH_DISTRIBUTED_DEBUG",
+    "TORCH_NCCL_BLOCKING_WAIT",
+)
+"""Variables that are meant for debugging and slow a job down; `diagnosis.debug_switches` says what
+each of them does."""
 NO_RENDEZVOUS_ID = frozenset({"", "none"})
 """Values of `TORCHELASTIC_RUN_ID` where torchrun was given no `--rdzv-id`."""
 _LOOPBACK = ("localhost", "127.", "::1", "[::1]")

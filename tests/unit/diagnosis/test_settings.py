@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from stepscope.capture.debug_variables import DEBUG_VARIABLES
 from stepscope.diagnosis import diagnose
 from stepscope.diagnosis.shares.debug_switches import VARIABLES
+from stepscope.job_environment import DEBUG_VARIABLES
 from stepscope.testing import RunBuilder
 from tests.support.cause_runs import SETTINGS, draw_anomaly_detection
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 
-from stepscope.capture.debug_variables import DEBUG_VARIABLES
 from stepscope.capture.trial.changes import CHANGES, InjectableChange, Results, make_change
+from stepscope.job_environment import DEBUG_VARIABLES
 
 __all__ = ["CHANGES", "DEBUG_VARIABLES", "InjectableChange", "Results", "TrialPlan", "activate"]
 

@@ -20,9 +20,9 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data._utils import fetch as fetching
 
-from stepscope.capture.debug_variables import DEBUG_VARIABLES
 from stepscope.capture.frameworks.pytorch.patching import patch
 from stepscope.capture.trial.measurement import Measurement
+from stepscope.job_environment import DEBUG_VARIABLES
 
 _WORKER_DEFAULTS: dict[str, Any] = {"prefetch_factor": None, "persistent_workers": False}
 """Arguments that a loader without workers does not accept otherwise."""

@@ -19,7 +19,12 @@ import torch
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch import flight_recorder
 from stepscope.capture.frameworks.pytorch.flight_recorder import recorders
-from stepscope.capture.frameworks.pytorch.patching import hide_from_compiler, patch, read_attribute
+from stepscope.capture.frameworks.pytorch.patching import (
+    hide_from_compiler,
+    is_compiling,
+    patch,
+    read_attribute,
+)
 from stepscope.capture.guard import Probe
 from stepscope.spool import Flag, Kind
 
@@ -131,8 +136,6 @@ def _read_statistics() -> None:
 
 
 def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
-    is_compiling = torch.compiler.is_compiling
-
     def timed(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return original(*args, **kwargs)

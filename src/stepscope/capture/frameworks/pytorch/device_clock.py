@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from stepscope.capture.frameworks.progress import progress
-from stepscope.capture.frameworks.pytorch.patching import patch
+from stepscope.capture.frameworks.pytorch.patching import is_compiling, patch
 from stepscope.capture.guard import Probe
 from stepscope.spool import Kind
 
@@ -169,8 +169,6 @@ def _timed_cuda(original: Callable[..., Any]) -> Callable[..., Any]:
 def _timed(
     original: Callable[..., Any], is_copy: Callable[[tuple[Any, ...], dict[str, Any]], bool]
 ) -> Callable[..., Any]:
-    is_compiling = torch.compiler.is_compiling
-
     def timed(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if is_compiling() or not self.is_cpu or not is_copy(args, kwargs):
             return original(self, *args, **kwargs)

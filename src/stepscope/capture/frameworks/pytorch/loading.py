@@ -20,13 +20,17 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import _utils, dataloader, get_worker_info
-from torch.utils.data._utils import fetch as fetching
+from torch.utils.data import get_worker_info
 
 from stepscope.capture import stacks
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.modules import ReentryGuard, module_call
-from stepscope.capture.frameworks.pytorch.patching import name_of, patch, read_attribute
+from stepscope.capture.frameworks.pytorch.patching import (
+    name_of,
+    patch,
+    patch_internal,
+    read_attribute,
+)
 from stepscope.capture.frameworks.pytorch.transforms import ChainTimes, watch_chains
 from stepscope.capture.frameworks.waits import UNKNOWN_COUNT
 from stepscope.capture.guard import Probe
@@ -119,11 +123,11 @@ _thread_time = time.thread_time_ns
 
 def install() -> None:
     """Patch the iterator's `__next__`, the loader's `__iter__`, and the fetchers' `fetch`."""
-    patch(dataloader._BaseDataLoaderIter, "__next__", _timed_next)
+    patch_internal("loader_next", _timed_next)
     patch(torch.utils.data.DataLoader, "__iter__", _timed_iter)
-    for fetcher_class in (fetching._MapDatasetFetcher, fetching._IterableDatasetFetcher):
-        patch(fetcher_class, "fetch", _timed_fetch)
-    patch(_utils.pin_memory, "pin_memory", _timed_pinning)
+    patch_internal("map_fetch", _timed_fetch)
+    patch_internal("iterable_fetch", _timed_fetch)
+    patch_internal("pin_memory", _timed_pinning)
 
 
 def _timed_next(original: Callable[..., Any]) -> Callable[..., Any]:

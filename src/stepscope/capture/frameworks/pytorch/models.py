@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from stepscope.capture.frameworks.internals import PYTORCH
+from stepscope.capture.frameworks.pytorch.patching import without_functions
 from stepscope.capture.guard import Probe
 
 MAX_MODELS = 8
@@ -31,9 +33,9 @@ _PLAIN_TYPES = {torch.Tensor, torch.nn.Parameter}
 _probe = Probe("model descriptions")
 
 
-_is_mode_active = torch._C._len_torch_function_stack
-_tracing_state = torch._C._get_tracing_state
-_numel = torch._C.TensorBase.numel
+_is_mode_active, _tracing_state, _numel = PYTORCH.find_all(
+    "function_modes", "tracing_state", "numel"
+) or (None, None, None)
 
 
 class _ModelState:
@@ -74,8 +76,8 @@ def _describe(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
     is_done = _is_full if state is None else not state.calls_left
     # A tracer would record access to a shape as part of the model, and a torch function mode of the
     # script would intercept it.
-    if not is_done and torch._C._get_tracing_state() is None:
-        with torch._C.DisableTorchFunction():
+    if not is_done and _tracing_state is not None and _tracing_state() is None:
+        with without_functions():
             _record(module, state, args, kwargs)
 
 
@@ -84,14 +86,16 @@ def count_elements(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
 
     A tracer would record the access as part of the model: there it is 0 as well.
     """
+    if _numel is None:
+        return 0
     for value in args or kwargs.values():
         if type(value) is torch.Tensor:
             if _tracing_state() is not None:
                 return 0
             if not _is_mode_active():
-                return _numel(value)
-            with torch._C.DisableTorchFunction():  # a mode of the script would intercept it
-                return _numel(value)
+                return int(_numel(value))
+            with without_functions():  # a mode of the script would intercept it
+                return int(_numel(value))
     return 0
 
 

@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from stepscope.capture.frameworks.internals import PYTORCH
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch import (
     collectives,
@@ -32,7 +33,12 @@ from stepscope.capture.frameworks.pytorch import (
     nan_search,
     tensors,
 )
-from stepscope.capture.frameworks.pytorch.patching import patch
+from stepscope.capture.frameworks.pytorch.patching import (
+    is_compiling,
+    patch,
+    patch_internal,
+    without_functions,
+)
 from stepscope.capture.guard import Probe
 from stepscope.spool import Flag, Kind, pack_forward
 
@@ -68,9 +74,8 @@ def install() -> None:
 
 
 def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
-    is_compiling = torch.compiler.is_compiling
     is_grad_enabled = torch.is_grad_enabled
-    loss_class = torch.nn.modules.loss._Loss
+    loss_class = PYTORCH.find("loss") or ()
 
     # The original only selects one of two implementations. The wrapper does the same instead of
     # calling it, because a frame more per nested module costs time, most of all where the job
@@ -135,15 +140,30 @@ backward_pass = ReentryGuard()
 
 
 def install_autograd() -> None:
-    """Patch the function that enters the autograd engine."""
+    """Patch the function that enters the autograd engine; before PyTorch 2.3 the engine itself."""
     autograd: Any = torch.autograd
-    patch(autograd.graph, "_engine_run_backward", _timed_backward)
-    autograd._engine_run_backward = autograd.graph._engine_run_backward
+    if PYTORCH.find("run_backward") is not None:
+        patch_internal("run_backward", _timed_backward)
+        autograd._engine_run_backward = autograd.graph._engine_run_backward
+    elif (engine := PYTORCH.find("engine")) is not None:
+        autograd.Variable._execution_engine = _Engine(engine)
+
+
+class _Engine:
+    """The autograd engine, with passes that are recorded."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self._run = _timed_backward(engine.run_backward)
+
+    def run_backward(self, *args: Any, **kwargs: Any) -> Any:
+        return self._run(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
 
 
 def _timed_backward(original: Callable[..., Any]) -> Callable[..., Any]:
-    is_compiling = torch.compiler.is_compiling
-
     def timed(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return original(*args, **kwargs)
@@ -235,7 +255,7 @@ class UpdateWatch:
         self.changes = 0
         if not progress.has_optimizer:
             progress.notify_backward_start()
-        with torch._C.DisableTorchFunction():
+        with without_functions():
             for watched in self._parameters:
                 parameter = watched.reference()
                 if parameter is not None:
@@ -245,7 +265,7 @@ class UpdateWatch:
 
     def after_backward(self) -> None:
         """Remember the state of the parameters."""
-        with torch._C.DisableTorchFunction():
+        with without_functions():
             for watched in self._parameters:
                 parameter = watched.reference()
                 if parameter is not None:

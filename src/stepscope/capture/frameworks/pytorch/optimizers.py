@@ -9,14 +9,11 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
 
+from stepscope.capture.frameworks.internals import PYTORCH
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch import device_clock, tensors
-from stepscope.capture.frameworks.pytorch.patching import patch
+from stepscope.capture.frameworks.pytorch.patching import is_compiling, patch, patch_internal
 from stepscope.capture.guard import OpenSpan, Probe
 from stepscope.spool import Kind
 
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
 
 _probe = Probe("optimizer steps", coarse=True)
 _describe_probe = Probe("optimizer descriptions")
-_is_compiling = torch.compiler.is_compiling
 _states: dict[int, _OptimizerState] = {}
 """By identity: a `WeakKeyDictionary` takes ten times as long, at every step."""
 
@@ -52,10 +48,13 @@ class _OptimizerState:
 
 def install() -> None:
     """Register the hooks and patch `GradScaler.step`."""
-    register_optimizer_step_pre_hook(_before)
-    register_optimizer_step_post_hook(_after)
-    patch(torch.optim.Optimizer, "__init__", _noticed)
-    patch(torch.amp.GradScaler, "step", _timed_scaler)
+    hooks = PYTORCH.find_all("step_pre_hook", "step_post_hook")
+    if hooks is not None:
+        register_pre_hook, register_post_hook = hooks
+        register_pre_hook(_before)
+        register_post_hook(_after)
+    patch(torch.optim.Optimizer, "__init__", _noticed if hooks is not None else _noticed_and_timed)
+    patch_internal("grad_scaler_step", _timed_scaler)
 
 
 def _noticed(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,8 +65,40 @@ def _noticed(original: Callable[..., Any]) -> Callable[..., Any]:
     return __init__
 
 
+def _noticed_and_timed(original: Callable[..., Any]) -> Callable[..., Any]:
+    """For releases without hooks (before 2.0): patch the step of the classes that have one."""
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        progress.has_optimizer = True
+        original(self, *args, **kwargs)
+        _time_steps(type(self))
+
+    return __init__
+
+
+def _time_steps_or_fail(optimizer_class: type) -> None:
+    for base in optimizer_class.__mro__:
+        if "step" in vars(base) and base not in _timed_classes:
+            _timed_classes.add(base)
+            patch(base, "step", _timed_step)
+
+
+_timed_classes: set[type] = {torch.optim.Optimizer}
+_time_steps = _probe.protect(_time_steps_or_fail)
+
+
+def _timed_step(original: Callable[..., Any]) -> Callable[..., Any]:
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _before(self, (self, *args), kwargs)
+        result = original(self, *args, **kwargs)
+        _after(self, (self, *args), kwargs)
+        return result
+
+    return step
+
+
 def _before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    if _is_compiling():  # hooks are traced; the code below must not become part of a graph
+    if is_compiling():  # hooks are traced; the code below must not become part of a graph
         return
     key = id(optimizer)
     state = _states.get(key)
@@ -90,7 +121,7 @@ def _before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
 
 
 def _after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    if _is_compiling():
+    if is_compiling():
         return
     state = _states.get(id(optimizer))
     if state is None or not state.is_stepping:

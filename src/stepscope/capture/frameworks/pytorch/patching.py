@@ -11,18 +11,42 @@ and in the thread of the job nothing can interrupt it. So what such code would t
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import types
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import PosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
+from stepscope.capture.frameworks.internals import PYTORCH
 from stepscope.capture.patching import patch, patch_in_place
 
+if TYPE_CHECKING:
+    from stepscope.capture.patching import WrapperFactory
+
 STEPSCOPE_PACKAGES = ("stepscope.capture.", "stepscope.spool.")
+
+is_compiling: Callable[[], bool] = PYTORCH.find("is_compiling") or (lambda: False)
+"""Tells whether torch.compile traces the caller. A release that cannot tell (before 2.1) traces the
+originals of patched functions all the same."""
+without_functions: Callable[[], AbstractContextManager[None]] = (
+    PYTORCH.find("no_functions") or contextlib.nullcontext
+)
+"""Context in which the script's overrides of functions of torch are not called."""
+
+
+def patch_internal(name: str, make_wrapper: WrapperFactory) -> None:
+    """Replace a function or method by `make_wrapper(original)`, if this release has it.
+
+    Args:
+        name: its name in the table of PyTorch.
+        make_wrapper: returns the wrapper of the original.
+    """
+    found = PYTORCH.owner(name)
+    if found is not None:
+        patch(*found, make_wrapper)
 
 
 def hide_from_compiler() -> None:
@@ -38,13 +62,16 @@ def hide_from_compiler() -> None:
 
 def _find_skip_code() -> Callable[[types.CodeType], None] | None:
     """Return the compiler's function to skip a frame, without importing its Python part."""
-    compiler: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+    found = PYTORCH.owner("skip_code")
+    if found is None:
+        return None
+    compiler: Any = found[0]
     if hasattr(compiler, "set_code_exec_strategy"):
         skip, proceed = compiler._FrameAction.SKIP, compiler._FrameAction.DEFAULT
         strategy = compiler._FrameExecStrategy(skip, proceed)
         return functools.partial(_set_strategy, compiler.set_code_exec_strategy, strategy)
-    skip_code: Callable[[types.CodeType], None] | None = getattr(compiler, "skip_code", None)
-    return skip_code  # older versions
+    skip_code: Callable[[types.CodeType], None] = compiler.skip_code
+    return skip_code  # older releases
 
 
 def _set_strategy(set_strategy: Callable[..., None], strategy: Any, code: types.CodeType) -> None:
@@ -108,4 +135,7 @@ def _attributes_of(owner: object) -> dict[str, Any]:
     return attributes if type(attributes) is dict else {}
 
 
-__all__ = ["hide_from_compiler", "patch", "patch_in_place"]
+__all__ = [
+    "hide_from_compiler", "is_compiling", "patch", "patch_in_place", "patch_internal",
+    "without_functions",
+]  # fmt: skip

@@ -16,11 +16,10 @@ from typing import Any
 
 import torch
 
-from stepscope.capture.debug_variables import DEBUG_VARIABLES
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.window import is_job_profiling
 from stepscope.capture.guard import OpenSpan, Probe
-from stepscope.job_environment import read_ranks
+from stepscope.job_environment import DEBUG_VARIABLES, read_ranks
 from stepscope.spool import Kind
 
 RECORDED_STEPS = (1, 10, 100)

@@ -23,8 +23,8 @@ Properties of libkineto (torch 2.13) that this module depends on:
   window therefore disables operator callbacks in the training thread.
 - A process that exits, or starts another profiler, while a window is recorded or written crashes
   with a segmentation fault. Both wait until the file is complete.
-- A child forked after the start of that thread hangs at exit: it waits for libkineto's thread, which
-  fork does not copy.
+- A child forked after the start of its thread hangs at exit: it waits for that thread, which fork
+  does not copy.
 - A job in which a window was recorded exits up to two seconds later: libkineto's thread sleeps for
   a second at a time, and the exit joins it.
 """
@@ -44,11 +44,12 @@ import torch
 from torch.utils.data import get_worker_info
 
 from stepscope.capture.frameworks import windows
+from stepscope.capture.frameworks.internals import PYTORCH
 from stepscope.capture.frameworks.profilers import WindowRecorder
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch import models
 from stepscope.capture.frameworks.pytorch.device_clock import device_driver_present
-from stepscope.capture.frameworks.pytorch.patching import patch
+from stepscope.capture.frameworks.pytorch.patching import patch_internal
 from stepscope.capture.kineto_daemon import (
     DIRECTORY_VARIABLE,
     USE_DAEMON_VARIABLE,
@@ -59,14 +60,19 @@ from stepscope.spool import Depth, Recorder, WindowPlan, finished_file
 
 def install() -> None:
     """Follow the monitor's plans, unless windows are disabled."""
-    if windows.is_enabled():
+    found = PYTORCH.find_all(
+        "enable_record_function", "prepare_trace", "profiler_enabled",
+        loss="Detailed windows are not recorded",
+    )  # fmt: skip
+    if windows.is_enabled() and found is not None:
         windows.install(TorchProfiler())
-        patch(torch.autograd.profiler.profile, "_prepare_trace", _guarded)
+        patch_internal("prepare_trace", _guarded)
 
 
 def is_job_profiling() -> bool:
     """Return True while the framework's profiler records for the job, not for a window."""
-    return torch._C._autograd._profiler_enabled() and not windows.is_open()
+    is_enabled = PYTORCH.find("profiler_enabled")
+    return is_enabled is not None and is_enabled() and not windows.is_open()
 
 
 class TorchProfiler:
@@ -216,8 +222,8 @@ def start_libkineto() -> None:
     is_possible = not _has_started and USE_DAEMON_VARIABLE not in os.environ
     if directory is None or not is_possible or release_of(torch.__version__) < FIRST_SAFE_RELEASE:
         return
-    functions = _find_functions()
-    if functions is None:
+    functions, count_step = _find_functions(), PYTORCH.find("kineto_step")
+    if functions is None or count_step is None:
         return
     start, loader, stop = functions
     _has_started = True
@@ -235,7 +241,7 @@ def start_libkineto() -> None:
 
     atexit.register(stop_in_parent)
     os.register_at_fork(after_in_child=exit_without_cleanup)
-    torch._C._autograd._kineto_step()  # before it, a window is assumed to be limited by duration
+    count_step()  # before it, a window is assumed to be limited by duration
 
 
 def release_of(version: str) -> tuple[int, ...]:

@@ -33,7 +33,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from stepscope.capture.frameworks.pytorch.patching import patch_in_place
+from stepscope.capture.frameworks.internals import PYTORCH
+from stepscope.capture.frameworks.pytorch.patching import is_compiling, patch_in_place
 from stepscope.capture.guard import Probe
 from stepscope.capture.stacks import library_of, qualified_name
 
@@ -224,10 +225,10 @@ _count = 0
 def install_transfers() -> None:
     """Patch the transfers of `torch.distributed`, which compares those of its batches with the
     functions of one of its modules."""
-    from torch.distributed import distributed_c10d
-
     for name, peer, group_peer in (("isend", "dst", "group_dst"), ("irecv", "src", "group_src")):
-        patch_in_place(getattr(distributed_c10d, name), _noting(peer, group_peer))
+        function = PYTORCH.find(name)
+        if function is not None:
+            patch_in_place(function, _noting(peer, group_peer))
 
 
 def count_transfers() -> int:
@@ -259,8 +260,6 @@ def _has_ended(handle: Any) -> bool:
 
 def _noting(*peer_names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        is_compiling = torch.compiler.is_compiling
-
         def noted(*args: Any, **kwargs: Any) -> Any:
             handle = original(*args, **kwargs)
             if handle is not None and not is_compiling():

@@ -17,10 +17,15 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from stepscope.capture.frameworks.internals import PYTORCH
 from stepscope.capture.guard import Probe
 from stepscope.spool import NAN_SEARCH_VARIABLE
 
 _probe = Probe("the search for NaN")
+_INTERNALS = (
+    "autograd_node", "current_dispatch_mode", "dispatch_mode", "dispatch_modes", "sequence_number",
+    "step_post_hook", "step_pre_hook",
+)  # fmt: skip
 
 before_backward: Callable[[Any], None] | None = None
 """Takes the tensors of each backward pass that accumulates gradients; None without a request."""
@@ -30,7 +35,7 @@ def install() -> None:
     """Start the search if it is requested."""
     global before_backward
     start = os.environ.get(NAN_SEARCH_VARIABLE)
-    if not start:
+    if not start or PYTORCH.find_all(*_INTERNALS, loss="The origin of NaN is not searched") is None:
         return
     from stepscope.capture.frameworks.pytorch.nan_search.search import NanSearch
 

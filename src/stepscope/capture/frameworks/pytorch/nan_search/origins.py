@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from stepscope.capture.frameworks.internals import PYTORCH
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.nan_search.values import (
     Range,
@@ -49,8 +50,8 @@ _NO_ORIGIN: dict[str, Any] = {
     "follower": None,
 }  # fmt: skip
 """Fields of an origin of which nothing is known."""
-_current_node = torch._C._current_autograd_node
-_next_sequence: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
+_current_node = PYTORCH.find("autograd_node")
+_next_sequence = PYTORCH.find("sequence_number")
 
 
 class Origin:

@@ -15,12 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 import torch
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
+from stepscope.capture.frameworks.internals import PYTORCH
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
 from stepscope.capture.frameworks.pytorch.nan_search.origins import Origin, Origins, unseen_phase
@@ -34,12 +30,18 @@ from stepscope.capture.frameworks.pytorch.nan_search.values import (
     traits_of,
     written_arguments,
 )
-from stepscope.capture.frameworks.pytorch.patching import patch
+from stepscope.capture.frameworks.pytorch.patching import patch, without_functions
 from stepscope.capture.frameworks.pytorch.tensors.host_copies import HostCopies
 from stepscope.capture.frameworks.pytorch.tensors.scalars import ScaledLosses, patch_scaler
+from stepscope.capture.frameworks.pytorch.tensors.selection import is_inside_transform
 from stepscope.capture.guard import Probe
 from stepscope.spool import FROM_START
 
+_DispatchMode: Any = PYTORCH.find("dispatch_mode")
+_current_dispatch_mode: Any = PYTORCH.find("current_dispatch_mode")
+_dispatch_modes: Any = PYTORCH.find("dispatch_modes")
+_register_pre_hook: Any = PYTORCH.find("step_pre_hook")
+_register_post_hook: Any = PYTORCH.find("step_post_hook")
 MAX_SEARCHED_STEPS = 100
 """Steps after a loss that is not finite in which it may recur."""
 MAX_SEARCHES = 3
@@ -102,8 +104,8 @@ class NanSearch:
         patch(torch.amp.GradScaler, "step", make_scaler_step)
         patch_scaler(protect(self._scaled.note))
         before_step, after_step = protect(self._before_step), protect(self._after_step)
-        register_optimizer_step_pre_hook(lambda optimizer, *_: before_step(optimizer))
-        register_optimizer_step_post_hook(lambda optimizer, *_: after_step(optimizer))
+        _register_pre_hook(lambda optimizer, *_: before_step(optimizer))
+        _register_post_hook(lambda optimizer, *_: after_step(optimizer))
         progress.on_work(protect(self._enter_for_work))
         progress.on_boundary(protect(self._on_boundary))
         progress.on_some_boundaries(protect(self._record_first_step))
@@ -117,7 +119,7 @@ class NanSearch:
             self._enter()
             self._conclude_on(((loss, None) for loss in losses), "loss", unseen_phase="unknown")
         elif self._loss_watch is not None and len(losses) == 1:
-            with torch.no_grad(), torch._C.DisableTorchFunction():
+            with torch.no_grad(), without_functions():
                 self._loss_watch.add(losses[0])
 
     def finish(self) -> None:
@@ -138,7 +140,7 @@ class NanSearch:
         """Protect a check of operators."""
 
         def guarded(*args: Any) -> None:
-            with torch._C.DisableTorchFunction():
+            with without_functions():
                 function(*args)
 
         return self._probe.protect(guarded)
@@ -228,7 +230,7 @@ class NanSearch:
         self.is_active = False  # what is read here is not checked
         try:
             origins = []
-            with torch.no_grad(), torch._C.DisableTorchFunction():
+            with torch.no_grad(), without_functions():
                 for tensor, parameter in tensors:
                     part = getattr(tensor, "_local_tensor", tensor)  # of a DTensor
                     values = find_range(part)
@@ -358,8 +360,7 @@ class LossWatch:
         """Check a loss, one on a device at a later call."""
         for step, (copy,) in self._copies.take_arrived():
             self._check(step, copy.item())
-        is_inside_transform = torch._C._functorch.maybe_current_level() is not None
-        if is_inside_transform or loss.is_meta or loss.numel() != 1 or is_capturing():
+        if is_inside_transform() or loss.is_meta or loss.numel() != 1 or is_capturing():
             return
         if not loss.is_floating_point():
             return
@@ -395,7 +396,7 @@ class OperatorCheck(Protocol):
         """Look at the results."""
 
 
-class CheckMode(TorchDispatchMode):
+class CheckMode(_DispatchMode):  # type: ignore[misc]
     """Mode that checks operators on plain tensors.
 
     Those on a subclass, such as DTensor, are checked when it computes on plain ones.
@@ -422,10 +423,10 @@ class CheckMode(TorchDispatchMode):
 
     def leave(self) -> None:
         """Remove the mode from the thread, unless another one is on top of it."""
-        if _get_current_dispatch_mode() is self:
+        if _current_dispatch_mode() is self:
             self.__exit__(None, None, None)
 
 
 def has_dispatch_mode() -> bool:
     """Return True if the thread is inside a mode, which would leave ours when it is left."""
-    return bool(torch._C._len_torch_dispatch_stack())
+    return bool(_dispatch_modes())

@@ -24,6 +24,7 @@ from stepscope.capture.batches.arrays import (
     find_class_axis,
     has_extra_axis,
 )
+from stepscope.capture.frameworks.pytorch.patching import without_functions
 from stepscope.capture.frameworks.pytorch.tensors.host_copies import HostCopies, choose_device
 from stepscope.capture.frameworks.pytorch.tensors.selection import is_plain_execution
 from stepscope.capture.guard import Probe
@@ -57,7 +58,7 @@ def add_classes(
     """
     if not is_plain_execution():
         return
-    with torch.no_grad(), torch._C.DisableTorchFunction():
+    with torch.no_grad(), without_functions():
         labels = _as_tensor(labels)
         if predictions is not None:
             predictions = _as_tensor(predictions)
@@ -121,7 +122,7 @@ def add_inputs(name: str, inputs: torch.Tensor, *, step: int, mode: str) -> None
     if inputs.layout is not torch.strided or inputs.is_quantized or inputs.is_complex():
         return
     t_ns = time.monotonic_ns()
-    with torch.no_grad(), torch._C.DisableTorchFunction():
+    with torch.no_grad(), without_functions():
         values = inputs.detach()
         if values.dtype in _TOKEN_TYPES and 0 < values.dim() < 4:
             stride = choose_stride(values.numel(), values.shape[-1])

@@ -19,6 +19,7 @@ import torch
 from stepscope.capture import batches, session
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.models import MAX_DEPTH, find_tensors
+from stepscope.capture.frameworks.pytorch.patching import is_compiling, without_functions
 from stepscope.capture.frameworks.pytorch.tensors.recorder import OpenMoments, TensorRecorder
 from stepscope.capture.frameworks.pytorch.tensors.selection import (
     find_class_name,
@@ -178,7 +179,7 @@ class CallRecorder:
 
     def _output_hook(self, call: OpenCall, name: str) -> Callable[..., None]:
         def record_output(module: Any, args: Any, result: Any) -> None:
-            if torch.compiler.is_compiling():
+            if is_compiling():
                 return
             self._add_output(call, "activations", ACTIVATION_PREFIX + name, result)
             self._add_units(call, module, args, result, name)
@@ -187,7 +188,7 @@ class CallRecorder:
 
     def _input_hook(self, call: OpenCall, name: str) -> Callable[..., None]:
         def record_input(module: Any, args: Any, kwargs: Any) -> None:
-            if torch.compiler.is_compiling():
+            if is_compiling():
                 return
             self._add_output(call, "inputs", INPUT_PREFIX + name, (*args, *kwargs.values()))
 
@@ -292,7 +293,7 @@ def find_stopped_units(
         Prefix of the name, and one element per unit on the device of the call, 1 if it has stopped;
         None for other modules.
     """
-    with torch.no_grad(), torch._C.DisableTorchFunction():
+    with torch.no_grad(), without_functions():
         if isinstance(module, RECTIFIERS) and _is_usable(result):
             return DEAD_PREFIX, _find_inactive(result.detach() > 0)
         limits = _LIMITS.get(type(module))

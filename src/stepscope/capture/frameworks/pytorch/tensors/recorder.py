@@ -14,6 +14,7 @@ import torch
 from stepscope.capture import session
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
+from stepscope.capture.frameworks.pytorch.patching import without_functions
 from stepscope.capture.frameworks.pytorch.tensors.rows import ElementWriter, Moment, RowWriter
 from stepscope.capture.frameworks.pytorch.tensors.selection import (
     NamePatterns,
@@ -167,7 +168,7 @@ class TensorRecorder:
             step = OpenStep(optimizer, has_closure=has_closure)
             if self.watched is not None:
                 self._names.add_new_parameters()
-            with torch.no_grad(), torch._C.DisableTorchFunction():
+            with torch.no_grad(), without_functions():
                 if not has_closure:
                     self._add_gradients(step)
                 self._copy_weights(step)
@@ -182,7 +183,7 @@ class TensorRecorder:
             return
         with self._lock:
             span = _probe.start(Kind.ANNOTATION, _SPAN_NAME)
-            with torch.no_grad(), torch._C.DisableTorchFunction():
+            with torch.no_grad(), without_functions():
                 if step.has_closure:
                     step.number = progress.step_count  # the forward pass in it has begun the step
                     self._add_gradients(step)
@@ -206,7 +207,7 @@ class TensorRecorder:
         if self._lock.acquire(blocking=False):
             try:
                 span = _probe.start(Kind.ANNOTATION, _SPAN_NAME)
-                with torch.no_grad(), torch._C.DisableTorchFunction():
+                with torch.no_grad(), without_functions():
                     values = tensor.detach()
                     self._add(moments, name, collection, values, find_elements(values), None)
                 _probe.end(span)

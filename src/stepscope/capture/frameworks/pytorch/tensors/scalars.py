@@ -30,9 +30,10 @@ import torch
 
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
-from stepscope.capture.frameworks.pytorch.patching import patch
+from stepscope.capture.frameworks.pytorch.patching import patch, without_functions
 from stepscope.capture.frameworks.pytorch.tensors.host_copies import HostCopies, choose_device
 from stepscope.capture.frameworks.pytorch.tensors.selection import (
+    is_inside_transform,
     is_plain_execution,
     is_recorded_rank,
 )
@@ -192,14 +193,14 @@ class GradientScalars:
     def _add_scale(self, scaler: Any) -> None:
         scale = getattr(scaler, "_scale", None)  # none if it is disabled
         if type(scale) is torch.Tensor and self._records():
-            with torch.no_grad(), torch._C.DisableTorchFunction():
+            with torch.no_grad(), without_functions():
                 self._scalars.add(SCALE_NAME + self._scalers.suffix(scaler), scale)
 
     def _add_norm(self, parameters: Any, max_norm: Any, total_norm: Any) -> None:
         # The norm of sharded gradients (DTensor) is known only after communication.
         if type(total_norm) is not torch.Tensor or total_norm.is_meta or not self._records():
             return
-        with torch.no_grad(), torch._C.DisableTorchFunction():
+        with torch.no_grad(), without_functions():
             suffix = self._clipped.suffix(_find_first(parameters))
             self._scalars.add(NORM_NAME + suffix, total_norm)
             limit = _read_limit(max_norm)
@@ -214,7 +215,7 @@ class GradientScalars:
         gradients = [p.grad for p in parameters if type(p.grad) is torch.Tensor and p.grad.numel()]
         if not gradients or any(gradient.is_meta for gradient in gradients):
             return
-        with torch.no_grad(), torch._C.DisableTorchFunction():
+        with torch.no_grad(), without_functions():
             device = choose_device(gradient.device for gradient in gradients)
             counts = [(g.abs() >= limit).sum().to(device, non_blocking=True) for g in gradients]
             element_count = sum(gradient.numel() for gradient in gradients)
@@ -312,10 +313,9 @@ class LossRecorder:
         if not is_recorded_rank(self._plan):
             return
         loss, t_ns = self._scaled.unscale(outputs[0]), time.monotonic_ns()
-        # Inside `torch.func` a tensor is no number.
-        if torch._C._functorch.maybe_current_level() is not None or is_capturing():
+        if is_inside_transform() or is_capturing():
             return
-        with torch.no_grad(), torch._C.DisableTorchFunction():
+        with torch.no_grad(), without_functions():
             if loss.numel() != 1 or not loss.is_floating_point() or loss.is_meta:
                 return
             function = type(loss.grad_fn).__name__ if loss.grad_fn is not None else "loss"

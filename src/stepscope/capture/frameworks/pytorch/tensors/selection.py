@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 
+from stepscope.capture.frameworks.internals import PYTORCH
 from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
 from stepscope.capture.frameworks.pytorch.settings import find_rank
 from stepscope.spool import TensorPlan
@@ -260,6 +261,17 @@ def strip_wrappers(path: str, class_name: str) -> str:
     return ".".join(part for part in parts if part not in _TRANSPARENT_PARTS)
 
 
+_graph_task = PYTORCH.find("graph_task") or (lambda: None)
+_transform_level = PYTORCH.find("transform_level") or (lambda: None)
+_tracing_state = PYTORCH.find("tracing_state") or (lambda: True)
+_dispatch_modes = PYTORCH.find("dispatch_modes") or (lambda: 0)
+
+
+def is_inside_transform() -> bool:
+    """Return True under `torch.func`, where a tensor is no number."""
+    return _transform_level() is not None
+
+
 def is_plain_execution() -> bool:
     """Return True where operators compute numbers now, for the script itself.
 
@@ -268,9 +280,9 @@ def is_plain_execution() -> bool:
     graph is captured.
     """
     return (
-        torch._C._current_graph_task_id() == -1
-        and torch._C._functorch.maybe_current_level() is None
-        and torch._C._get_tracing_state() is None
-        and not torch._C._len_torch_dispatch_stack()
+        _graph_task() == -1
+        and not is_inside_transform()
+        and _tracing_state() is None
+        and not _dispatch_modes()
         and not is_capturing()
     )

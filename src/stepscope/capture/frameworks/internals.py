@@ -1,0 +1,256 @@
+"""What adapters use of a framework beyond the public interface of its oldest supported release.
+
+Private attributes, and public ones of later releases, change without notice. One that is missing
+costs the part of the recording that needs it, and the run says which; the adapters go on without
+it. They take such attributes from the tables below and from nowhere else.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+from stepscope.capture import session
+from stepscope.capture.frameworks.progress import progress
+from stepscope.capture.guard import Probe
+
+_probe = Probe("what the release of a framework lacks")
+
+
+class Internal(NamedTuple):
+    """One attribute of a framework."""
+
+    paths: tuple[str, ...]
+    """Its names, those of the newest releases first; the first one that exists counts."""
+    use: str
+    """What it is used for."""
+    loss: str
+    """What is not recorded without it, as the beginning of a sentence; empty where it is replaced
+    in another way, or where only newer releases do what it observes."""
+
+
+class Internals:
+    """Attributes of the imported release of a framework.
+
+    Args:
+        framework: its name in sentences.
+        package: the package whose `__version__` the sentences quote.
+        table: its attributes, by the name under which adapters look them up.
+    """
+
+    def __init__(self, framework: str, package: str, table: dict[str, Internal]) -> None:
+        self.table = table
+        self._framework = framework
+        self._package = package
+        self._losses: dict[str, list[str]] = {}
+        """Names of what this release lacks, by what is not recorded because of that."""
+        self._told_in = 0
+
+    def find(self, name: str) -> Any:
+        """Return an attribute; None if this release lacks it, which the run says."""
+        internal = self.table[name]
+        value = next((value for path in internal.paths if (value := read(path)) is not None), None)
+        if value is None:
+            self._lose(internal.loss, internal)
+        return value
+
+    def find_all(self, *names: str, loss: str = "") -> tuple[Any, ...] | None:
+        """Return several attributes that are of use only together; None if one is missing.
+
+        Args:
+            names: names in the table.
+            loss: as `Internal.loss`, of all together.
+        """
+        values = tuple(map(self.find, names))
+        missing = [self.table[name] for name, value in zip(names, values) if value is None]
+        for internal in missing:
+            self._lose(loss, internal)
+        return None if missing else values
+
+    def _lose(self, loss: str, internal: Internal) -> None:
+        if loss:
+            if not self._losses:
+                progress.on_some_boundaries(_probe.protect(self._tell))
+            paths = self._losses.setdefault(loss, [])
+            paths += {internal.paths[0]}.difference(paths)
+
+    def owner(self, name: str) -> tuple[Any, str] | None:
+        """Return what holds an attribute, and its name there, to replace it; None without it."""
+        if self.find(name) is None:
+            return None
+        path = next(path for path in self.table[name].paths if read(path) is not None)
+        parent, _, attribute = path.rpartition(".")
+        return read(parent), attribute
+
+    def _tell(self) -> None:
+        """Note what is missing, once in each session."""
+        if self._told_in == session.generation:
+            return
+        self._told_in = session.generation
+        version = getattr(sys.modules.get(self._package), "__version__", "of unknown version")
+        for loss, paths in self._losses.items():
+            _probe.note(f"{loss}: {self._framework} {version} has no {' or '.join(paths)}.")
+
+
+def read(path: str) -> Any:
+    """Return an attribute of a module that is loaded, by its dotted name; None without one."""
+    parts = path.split(".")
+    for count in range(len(parts), 0, -1):
+        value = sys.modules.get(".".join(parts[:count]))
+        if value is not None:
+            break
+    else:
+        return None
+    for part in parts[count:]:
+        try:
+            value = getattr(value, part)
+        except Exception:  # noqa: BLE001 - a module may compute its attributes
+            return None
+    return value
+
+
+def _returns_false() -> bool:
+    return False
+
+
+_BATCHES = "Waits for batches are not recorded"
+_FETCHES = "Fetches of batches, samples and transforms are not recorded"
+
+PYTORCH = Internals(
+    "PyTorch",
+    "torch",
+    {
+        "is_compiling": Internal(
+            ("torch.compiler.is_compiling", "torch._dynamo.external_utils.is_compiling"),
+            "leaves functions alone while torch.compile traces them",
+            "",  # the compiler traces the originals of patched functions
+        ),
+        "skip_code": Internal(
+            (
+                "torch._C._dynamo.eval_frame.set_code_exec_strategy",
+                "torch._C._dynamo.eval_frame.skip_code",
+            ),
+            "keeps torch.compile from compiling functions of stepscope",
+            "",  # as above
+        ),
+        "no_functions": Internal(
+            ("torch._C.DisableTorchFunction",),
+            "reads tensors without the script's overrides of functions",
+            "Models, and updates without an optimizer, are not described",
+        ),
+        "function_modes": Internal(
+            ("torch._C._len_torch_function_stack",),
+            "finds modes that would intercept the reading of a tensor",
+            "Samples are not counted",
+        ),
+        "tracing_state": Internal(
+            ("torch._C._get_tracing_state",),
+            "leaves tensors alone while torch.jit traces",
+            "Samples are not counted, and models are not described",
+        ),
+        "numel": Internal(
+            ("torch._C.TensorBase.numel", "torch._C._TensorBase.numel"),
+            "counts the elements of a batch",
+            "Samples are not counted",
+        ),
+        "loss": Internal(
+            ("torch.nn.modules.loss._Loss",),
+            "tells losses from models",
+            "Losses that are modules are recorded as forward passes",
+        ),
+        "run_backward": Internal(
+            ("torch.autograd.graph._engine_run_backward",),
+            "records backward passes",
+            "",  # the engine is replaced instead
+        ),
+        "engine": Internal(
+            ("torch.autograd.Variable._execution_engine",),
+            "records backward passes where the function that calls the engine is missing",
+            "Backward passes are not recorded",
+        ),
+        "step_pre_hook": Internal(
+            ("torch.optim.optimizer.register_optimizer_step_pre_hook",),
+            "records optimizer steps",
+            "",  # the method `step` of each class is replaced instead
+        ),
+        "step_post_hook": Internal(
+            ("torch.optim.optimizer.register_optimizer_step_post_hook",),
+            "records optimizer steps",
+            "",
+        ),
+        "grad_scaler_step": Internal(
+            ("torch.amp.GradScaler.step", "torch.cuda.amp.GradScaler.step"),
+            "records steps that a GradScaler skips",
+            "Steps that a GradScaler skips are not recorded",
+        ),
+        "loader_next": Internal(
+            ("torch.utils.data.dataloader._BaseDataLoaderIter.__next__",),
+            "records waits for batches",
+            _BATCHES,
+        ),
+        "map_fetch": Internal(
+            ("torch.utils.data._utils.fetch._MapDatasetFetcher.fetch",),
+            "records fetches of batches",
+            _FETCHES,
+        ),
+        "iterable_fetch": Internal(
+            ("torch.utils.data._utils.fetch._IterableDatasetFetcher.fetch",),
+            "records fetches of batches",
+            _FETCHES,
+        ),
+        "pin_memory": Internal(
+            ("torch.utils.data._utils.pin_memory.pin_memory",),
+            "records copies into pinned memory",
+            "Copies into pinned memory are not recorded",
+        ),
+        "profiler_enabled": Internal(
+            ("torch._C._autograd._profiler_enabled",), "leaves the job's own profiler alone", ""
+        ),
+        "prepare_trace": Internal(
+            ("torch.autograd.profiler.profile._prepare_trace",),
+            "closes a window when the job starts a profiler",
+            "",
+        ),
+        "enable_record_function": Internal(
+            ("torch._C._autograd._enable_record_function",), "stops a window in a forked child", ""
+        ),
+        "kineto_step": Internal(
+            ("torch._C._autograd._kineto_step",),
+            "counts steps for windows that libkineto records",
+            "",  # the framework's profiler records them instead
+        ),
+        "graph_task": Internal(
+            ("torch._C._current_graph_task_id",),
+            "tells activations of the forward pass from those that checkpointing computes again",
+            "Activations, batches and the scale of a GradScaler are not recorded",
+        ),
+        "transform_level": Internal(
+            ("torch._C._functorch.maybe_current_level",), "leaves torch.func alone", ""
+        ),
+        "dispatch_modes": Internal(
+            ("torch._C._len_torch_dispatch_stack",), "leaves dispatch modes of the script alone", ""
+        ),
+        "dispatch_mode": Internal(
+            ("torch.utils._python_dispatch.TorchDispatchMode",), "sees every operator", ""
+        ),
+        "current_dispatch_mode": Internal(
+            ("torch.utils._python_dispatch._get_current_dispatch_mode",),
+            "leaves dispatch modes of the script alone",
+            "",
+        ),
+        "autograd_node": Internal(
+            ("torch._C._current_autograd_node",), "names the node of a backward pass", ""
+        ),
+        "sequence_number": Internal(
+            ("torch.autograd._get_sequence_nr",), "links forward and backward passes", ""
+        ),
+        "isend": Internal(
+            ("torch.distributed.distributed_c10d.isend",),
+            "records sends between two ranks",
+            "",  # without torch.distributed there are none
+        ),
+        "irecv": Internal(
+            ("torch.distributed.distributed_c10d.irecv",), "records receives from a rank", ""
+        ),
+    },
+)
