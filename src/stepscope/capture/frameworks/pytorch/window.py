@@ -244,14 +244,14 @@ def start_libkineto() -> None:
     count_step()  # before it, a window is assumed to be limited by duration
 
 
-def release_of(version: str) -> tuple[int, ...]:
+def release_of(version: str) -> tuple[int, int]:
     """Return the first two numbers of a version; (0, 0) if it does not start with them.
 
     >>> release_of("2.10.0a0+git1234")
     (2, 10)
     """
-    numbers = str(version).split(".")[:2]
-    return tuple(map(int, numbers)) if all(n.isdecimal() for n in numbers) else (0, 0)
+    first, second, *_ = [*str(version).split("."), "", ""]
+    return (int(first), int(second)) if first.isdecimal() and second.isdecimal() else (0, 0)
 
 
 def _find_functions() -> tuple[Callable[..., Any], ...] | None:

@@ -1,0 +1,101 @@
+"""A release that lacks one of the attributes in the table costs the part that needs it, no more."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+from stepscope.capture.frameworks.internals import PYTORCH, read
+from stepscope.capture.frameworks.pytorch.window import release_of
+from stepscope.spool import FROM_START, NAN_SEARCH_VARIABLE, TENSORS_VARIABLE, TensorPlan
+from tests.conftest import Spool
+
+if importlib.util.find_spec("torch") is None:  # importing it would take seconds
+    pytest.skip("needs PyTorch", allow_module_level=True)
+
+# Imported before that of stepscope, in which the adapters look the attributes up.
+WITHOUT = """
+import os, sys
+
+from stepscope.capture.frameworks import internals
+
+missing = {
+    path for name in os.environ["MISSING"].split() for path in internals.PYTORCH.table[name].paths
+}
+read = internals.read
+internals.read = lambda path: None if path in missing else read(path)
+sys.path.remove(os.path.dirname(__file__))
+del sys.modules["sitecustomize"]
+import sitecustomize
+"""
+STEPS = 3
+SCRIPT = f"""
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+data = TensorDataset(torch.randn({4 * STEPS}, 3), torch.randn({4 * STEPS}, 1))
+model, loss = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)), nn.MSELoss()
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+for inputs, targets in DataLoader(data, batch_size=4):
+    optimizer.zero_grad()
+    value = loss(model(inputs), targets)
+    value.backward()
+    optimizer.step()
+    print(value.item().hex())
+print([parameter.detach().sum().item().hex() for parameter in model.parameters()])
+"""
+RECORDED = {"backward": STEPS, "data_wait": STEPS + 1, "forward": STEPS, "optimizer": STEPS}
+LOST = {
+    "loader_next": {"data_wait": 0},
+    "loss": {"forward": 2 * STEPS},
+    "run_backward engine": {"backward": 0},
+}
+"""Counts of records that differ without an attribute."""
+
+
+@pytest.fixture(scope="module")
+def printed(module_spool: Spool) -> str:
+    """What the script prints without stepscope."""
+    return module_spool.run_torch(SCRIPT, STEPSCOPE_PACKAGE="").stdout
+
+
+@pytest.mark.slow("thirty jobs")
+@pytest.mark.parametrize(
+    "missing", [*PYTORCH.table, "run_backward engine", "step_pre_hook step_post_hook"]
+)
+def test_without_an_attribute(spool: Spool, tmp_path: Path, printed: str, missing: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT)
+    plan = TensorPlan(collections=("weights", "gradients", "activations", "losses"), interval=1)
+    path = os.pathsep.join([str(tmp_path), spool.environment()["PYTHONPATH"]])
+    variables = {TENSORS_VARIABLE: plan.encode(), NAN_SEARCH_VARIABLE: FROM_START}
+    done = spool.run_torch(SCRIPT, PYTHONPATH=path, MISSING=missing, **variables)
+    assert done.stdout == printed
+    recorded = spool.drain()
+    counts = {kind: len(recorded.of(kind)) for kind in RECORDED}
+    assert counts == {**RECORDED, **LOST.get(missing, {})}
+    internals = [PYTORCH.table[name] for name in missing.split()]
+    told = {note.partition(": PyTorch ")[0] for note in recorded.notes}
+    # Of the engine nothing is lost while there is another way.
+    assert told >= {i.loss for i in internals if i.loss} or missing == "engine"
+    for note in recorded.notes:
+        assert any(internal.paths[0] in note for internal in internals)
+
+
+def test_every_attribute_is_in_the_release_of_the_tests() -> None:
+
+    absent = {
+        name for name, internal in PYTORCH.table.items() if not any(map(read, internal.paths))
+    }
+    assert not absent
+
+
+def test_releases() -> None:
+    assert release_of("2.13.0+cpu") == (2, 13)
+    assert release_of("1.13.1") == (1, 13)
+    assert release_of("2.10.0a0+gitabc") == (2, 10)
+    assert release_of("main") == release_of("2") == release_of("2.x.1") == (0, 0)
