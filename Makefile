@@ -83,14 +83,14 @@ web-check:
 $(AZURITE)/node_modules/ready: $(AZURITE)/package-lock.json
 	@PATH="$(abspath $(VENV))/bin:$$PATH" npm ci --prefix $(AZURITE) --no-fund --no-audit --loglevel=error
 	@touch $@
-# Tests of a tier (CONTRIBUTING.md). Some tests wait, and jobs mostly wait for timers and other processes, so that more of them
-# than cores run side by side, the tests of a module with one worker; where the result is what a job waits
-# for (`quiet`), jobs run alone. OPTIONS=--record-costs writes tests/costs.json.
+# Tests of a tier (CONTRIBUTING.md). Some of them wait, and jobs mostly do, for timers and other processes,
+# so that more than cores run side by side, the jobs of a module with one worker; where the result is what
+# a job waits for (`quiet`), jobs run alone. OPTIONS=--record-costs writes tests/costs.json.
 PYTEST = $(PY) -m pytest --tier $(TIER) $(if $(filter test-all,$(TIER)),--part $(PART)) $(OPTIONS)
 MARKS = $(if $(filter test,$(TIER)),and not extended)
 tier: web native $(AZURITE)/node_modules/ready
 	$(PYTEST) -n 3 --dist worksteal -m "not quiet $(MARKS)" $(PURE_TESTS)
-	$(PYTEST) -n 6 --dist loadscope -m "not quiet $(MARKS)" $(JOB_TESTS)
+	$(PYTEST) -n 4 --dist loadscope -m "not quiet $(MARKS)" $(JOB_TESTS)
 	$(PYTEST) -m "quiet $(MARKS)" $(JOB_TESTS)
 
 # What cannot be installed is skipped, with a sentence. With FRAMEWORKS_REQUIRED=1 that is an error, unless
