@@ -60,7 +60,7 @@ LOST = {
 
 @pytest.fixture(scope="module")
 def printed(module_spool: Spool) -> str:
-    """What the script prints without stepscope."""
+    """Output of the script without stepscope."""
     return module_spool.run_torch(SCRIPT, STEPSCOPE_PACKAGE="").stdout
 
 
@@ -79,9 +79,9 @@ def test_without_an_attribute(spool: Spool, tmp_path: Path, printed: str, missin
     counts = {kind: len(recorded.of(kind)) for kind in RECORDED}
     assert counts == {**RECORDED, **LOST.get(missing, {})}
     internals = [PYTORCH.table[name] for name in missing.split()]
-    told = {note.partition(": PyTorch ")[0] for note in recorded.notes}
+    losses = {note.partition(": PyTorch ")[0] for note in recorded.notes}
     # Of the engine nothing is lost while there is another way.
-    assert told >= {i.loss for i in internals if i.loss} or missing == "engine"
+    assert losses >= {i.loss for i in internals if i.loss} or missing == "engine"
     for note in recorded.notes:
         assert any(internal.paths[0] in note for internal in internals)
 

@@ -1,8 +1,8 @@
-"""What adapters use of a framework beyond the public interface of its oldest supported release.
+"""Attributes of frameworks beyond the public interface of the oldest supported release.
 
 Private attributes, and public ones of later releases, change without notice. One that is missing
 costs the part of the recording that needs it, and the run says which; the adapters go on without
-it. They take such attributes from the tables below and from nowhere else.
+it. Adapters take such attributes from the tables below and from nowhere else.
 """
 
 from __future__ import annotations
@@ -178,10 +178,10 @@ PYTORCH = Internals(
             "records optimizer steps",
             "",
         ),
-        "grad_scaler_step": Internal(
-            ("torch.amp.GradScaler.step", "torch.cuda.amp.GradScaler.step"),
-            "records steps that a GradScaler skips",
-            "Steps that a GradScaler skips are not recorded",
+        "grad_scaler": Internal(
+            ("torch.amp.GradScaler", "torch.cuda.amp.GradScaler"),
+            "records steps that a GradScaler skips, its scale, and losses without it",
+            "Steps that a GradScaler skips, and its scale, are not recorded",
         ),
         "loader_next": Internal(
             ("torch.utils.data.dataloader._BaseDataLoaderIter.__next__",),

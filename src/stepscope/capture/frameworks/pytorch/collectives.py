@@ -20,6 +20,7 @@ from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch import flight_recorder
 from stepscope.capture.frameworks.pytorch.flight_recorder import recorders
 from stepscope.capture.frameworks.pytorch.patching import (
+    count_bytes,
     hide_from_compiler,
     is_compiling,
     patch,
@@ -158,4 +159,4 @@ def _count_bytes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     tensor = args[0] if args else next(iter(kwargs.values()), None)
     if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
         return 0
-    return tensor.nbytes
+    return count_bytes(tensor)

@@ -37,6 +37,11 @@ without_functions: Callable[[], AbstractContextManager[None]] = (
 """Context in which the script's overrides of functions of torch are not called."""
 
 
+def count_bytes(tensor: Any) -> int:
+    """Return the size of the elements of a tensor; its `nbytes` is missing before PyTorch 2.0."""
+    return int(tensor.numel() * tensor.element_size())
+
+
 def patch_internal(name: str, make_wrapper: WrapperFactory) -> None:
     """Replace a function or method by `make_wrapper(original)`, if this release has it.
 
@@ -44,9 +49,9 @@ def patch_internal(name: str, make_wrapper: WrapperFactory) -> None:
         name: its name in the table of PyTorch.
         make_wrapper: returns the wrapper of the original.
     """
-    found = PYTORCH.owner(name)
-    if found is not None:
-        patch(*found, make_wrapper)
+    owner = PYTORCH.owner(name)
+    if owner is not None:
+        patch(*owner, make_wrapper)
 
 
 def hide_from_compiler() -> None:
@@ -62,10 +67,10 @@ def hide_from_compiler() -> None:
 
 def _find_skip_code() -> Callable[[types.CodeType], None] | None:
     """Return the compiler's function to skip a frame, without importing its Python part."""
-    found = PYTORCH.owner("skip_code")
-    if found is None:
+    owner = PYTORCH.owner("skip_code")
+    if owner is None:
         return None
-    compiler: Any = found[0]
+    compiler: Any = owner[0]
     if hasattr(compiler, "set_code_exec_strategy"):
         skip, proceed = compiler._FrameAction.SKIP, compiler._FrameAction.DEFAULT
         strategy = compiler._FrameExecStrategy(skip, proceed)
@@ -136,6 +141,6 @@ def _attributes_of(owner: object) -> dict[str, Any]:
 
 
 __all__ = [
-    "hide_from_compiler", "is_compiling", "patch", "patch_in_place", "patch_internal",
-    "without_functions",
+    "count_bytes", "hide_from_compiler", "is_compiling", "patch", "patch_in_place",
+    "patch_internal", "without_functions",
 ]  # fmt: skip

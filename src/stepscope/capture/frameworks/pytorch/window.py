@@ -60,11 +60,11 @@ from stepscope.spool import Depth, Recorder, WindowPlan, finished_file
 
 def install() -> None:
     """Follow the monitor's plans, unless windows are disabled."""
-    found = PYTORCH.find_all(
+    internals = PYTORCH.find_all(
         "enable_record_function", "prepare_trace", "profiler_enabled",
         loss="Detailed windows are not recorded",
     )  # fmt: skip
-    if windows.is_enabled() and found is not None:
+    if windows.is_enabled() and internals is not None:
         windows.install(TorchProfiler())
         patch_internal("prepare_trace", _guarded)
 

@@ -101,7 +101,9 @@ class NanSearch:
             return step
 
         patch(torch.optim.Optimizer, "__init__", make_init)
-        patch(torch.amp.GradScaler, "step", make_scaler_step)
+        scaler = PYTORCH.find("grad_scaler")
+        if scaler is not None:
+            patch(scaler, "step", make_scaler_step)
         patch_scaler(protect(self._scaled.note))
         before_step, after_step = protect(self._before_step), protect(self._after_step)
         _register_pre_hook(lambda optimizer, *_: before_step(optimizer))

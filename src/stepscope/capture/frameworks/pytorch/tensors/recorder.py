@@ -14,7 +14,7 @@ import torch
 from stepscope.capture import session
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
-from stepscope.capture.frameworks.pytorch.patching import without_functions
+from stepscope.capture.frameworks.pytorch.patching import count_bytes, without_functions
 from stepscope.capture.frameworks.pytorch.tensors.rows import ElementWriter, Moment, RowWriter
 from stepscope.capture.frameworks.pytorch.tensors.selection import (
     NamePatterns,
@@ -309,7 +309,7 @@ class TensorRecorder:
         ]
         needed_bytes: dict[torch.device, int] = {}
         for _, (values, _) in copied:
-            needed_bytes[values.device] = needed_bytes.get(values.device, 0) + values.nbytes
+            needed_bytes[values.device] = needed_bytes.get(values.device, 0) + count_bytes(values)
         has_room = {device: _has_room(device, size) for device, size in needed_bytes.items()}
         for parameter, (values, _) in copied:
             if has_room[values.device]:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import torch
 
 from stepscope.capture import session
+from stepscope.capture.frameworks.pytorch.patching import count_bytes
 from stepscope.capture.frameworks.pytorch.tensors.host_copies import HostCopies
 from stepscope.capture.frameworks.pytorch.tensors.shards import Joined, Part, ShardGroup
 from stepscope.capture.frameworks.pytorch.tensors.statistics import COLUMNS, describe
@@ -187,7 +188,7 @@ def read_bytes(tensor: torch.Tensor) -> bytes:
     """Return the elements of a host tensor as they are in memory, in the order of the last
     dimension."""
     tensor = tensor.contiguous()
-    return ctypes.string_at(tensor.data_ptr(), tensor.nbytes)
+    return ctypes.string_at(tensor.data_ptr(), count_bytes(tensor))
 
 
 MAX_NOTES = 50
@@ -236,7 +237,7 @@ class ElementWriter:
             return
         node_count = _count_nodes()
         budget = ElementBudget(current.tree.root, self._limit_bytes // node_count)
-        if not budget.reserve(values.nbytes):
+        if not budget.reserve(count_bytes(values)):
             limit = f"{self._limit_bytes / _MEGABYTE:g} MB (--tensors-raw-limit)"
             share = (
                 "the limit" if node_count == 1 else f"this node's part, 1/{node_count} of the limit"
@@ -270,7 +271,7 @@ class ElementWriter:
             return
         columns = [
             ("tensor", "q", 1, array("q", [row.number]).tobytes()),
-            ("elements", "B", values.nbytes, read_bytes(values)),
+            ("elements", "B", count_bytes(values), read_bytes(values)),
         ]
         fields = {"t_ns": row.t_ns, "step": row.step, "mode": row.mode}
         if not current.row_log.write(1, columns, table=TENSOR_ELEMENTS, **fields):

@@ -28,6 +28,7 @@ from typing import Any
 
 import torch
 
+from stepscope.capture.frameworks.internals import PYTORCH
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
 from stepscope.capture.frameworks.pytorch.patching import patch, without_functions
@@ -142,7 +143,9 @@ class GradientScalars:
 
     def install(self) -> None:
         """Patch the functions that scripts call."""
-        patch(torch.amp.GradScaler, "update", self._patched_update)
+        scaler = PYTORCH.find("grad_scaler")
+        if scaler is not None:
+            patch(scaler, "update", self._patched_update)
         clipping: Any = torch.nn.utils.clip_grad
         if hasattr(clipping, "_clip_grads_with_norm_"):  # torch >= 2.6
             # Both public functions call it. The first one warns with the line of its caller, which
@@ -346,4 +349,6 @@ def patch_scaler(note_scaled: Callable[[Any, Any], None]) -> None:
 
         return scale
 
-    patch(torch.amp.GradScaler, "scale", make_wrapper)
+    scaler = PYTORCH.find("grad_scaler")
+    if scaler is not None:
+        patch(scaler, "scale", make_wrapper)
