@@ -21,6 +21,8 @@ RELEASES = (
     "1.13.1", "2.0.1", "2.1.2", "2.2.2", "2.4.1", "2.5.1", "2.6.0", "2.8.0", "2.10.0", "2.12.1",
     "2.13.0", "2.14.1", "newest",
 )  # fmt: skip
+PYTHONS = {"1.13.1": "3.10"}
+"""Versions of Python of releases whose torchrun does not start on that of the others."""
 JOBS = Path(__file__).with_name("jobs.py")
 RESULTS = Path(__file__).parents[1] / "results" / "versions.json"
 STEPS, RANKS = 40, 2
@@ -175,7 +177,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.versions")
     parser.add_argument("releases", nargs="*", help="releases of PyTorch; by default those left")
     parser.add_argument("--only", action="append", choices=list(CELLS), default=[])
-    parser.add_argument("--python", default="3.11", help="version of Python of the jobs")
+    parser.add_argument("--python", help="version of Python of the jobs, by default 3.11")
     parser.add_argument("--interpreter", type=Path, help="use it, which has PyTorch, and no other")
     options = parser.parse_args()
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
@@ -186,7 +188,8 @@ def main() -> None:
         print(release, flush=True)
         directory = Path(tempfile.mkdtemp(prefix="stepscope-versions-"))
         try:
-            python = make_environment(release, options.python, directory / "environment")
+            version = options.python or PYTHONS.get(release, "3.11")
+            python = make_environment(release, version, directory / "environment")
             _check_and_store(results, python, options.only)
         finally:
             shutil.rmtree(directory)

@@ -121,7 +121,7 @@ PYTORCH = Internals(
     "torch",
     {
         "is_compiling": Internal(
-            ("torch.compiler.is_compiling", "torch._dynamo.external_utils.is_compiling"),
+            ("torch.compiler.is_compiling",),
             "leaves functions alone while torch.compile traces them",
             "",  # the compiler traces the originals of patched functions
         ),

@@ -163,9 +163,15 @@ class _Engine:
         return getattr(self._engine, name)
 
 
+_is_tracing_gradients = (
+    (lambda: 0) if PYTORCH.find("is_compiling") else PYTORCH.find("dispatch_modes") or (lambda: 0)
+)
+"""Tells, before PyTorch 2.3, whether torch.compile traces a backward pass, in a dispatch mode."""
+
+
 def _timed_backward(original: Callable[..., Any]) -> Callable[..., Any]:
     def timed(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling():
+        if is_compiling() or (not kwargs.get("accumulate_grad") and _is_tracing_gradients()):
             return original(*args, **kwargs)
         if progress.reports_work:
             progress.notify_work()

@@ -48,9 +48,10 @@ class _OptimizerState:
 
 def install() -> None:
     """Register the hooks and patch `GradScaler.step`."""
-    hooks = PYTORCH.find_all("step_pre_hook", "step_post_hook")
+    # Before PyTorch 2.3, which has `is_compiling`, torch.compile removes the hooks of optimizers.
+    hooks = PYTORCH.find_all("is_compiling", "step_pre_hook", "step_post_hook")
     if hooks is not None:
-        register_pre_hook, register_post_hook = hooks
+        _, register_pre_hook, register_post_hook = hooks
         register_pre_hook(_before)
         register_post_hook(_after)
     patch(torch.optim.Optimizer, "__init__", _noticed if hooks is not None else _noticed_and_timed)
@@ -68,12 +69,13 @@ def _noticed(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _noticed_and_timed(original: Callable[..., Any]) -> Callable[..., Any]:
-    """For releases without hooks (before 2.0): patch the step of the classes that have one."""
+    """For releases without hooks that stay: patch the steps of an optimizer's classes, before
+    PyTorch wraps them for its profiler, because torch.compile removes that wrapper."""
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         progress.has_optimizer = True
-        original(self, *args, **kwargs)
         _time_steps(type(self))
+        original(self, *args, **kwargs)
 
     return __init__
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 STEPSCOPE_PACKAGES = ("stepscope.capture.", "stepscope.spool.")
 
 is_compiling: Callable[[], bool] = PYTORCH.find("is_compiling") or (lambda: False)
-"""Tells whether torch.compile traces the caller. A release that cannot tell (before 2.1) traces the
+"""Tells whether torch.compile traces the caller. A release that cannot tell (before 2.3) traces the
 originals of patched functions all the same."""
 without_functions: Callable[[], AbstractContextManager[None]] = (
     PYTORCH.find("no_functions") or contextlib.nullcontext
