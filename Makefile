@@ -12,6 +12,7 @@
 #   make bench   the always-on cost, measured against doing nothing and against peers
 #   make bench-diagnosis   an hour of training jobs with planted causes: does the verdict find them?
 #   make audit   known vulnerabilities of the dependencies (needs the network)
+#   make test-versions   jobs on a dozen releases of PyTorch, from 1.13 (hours, 3 GB each)
 #   make soak    thousands of kills of every process: is a step lost or counted twice? (hours)
 #   make soak-hours   a job of two hours: do memory, descriptors and the run grow as they should?
 #   make write-faults   every write of every process of a job fails: is anything lost silently? (hours)
@@ -40,7 +41,7 @@ INDEX_ANSWERS = $(PY) -m pip download --quiet --disable-pip-version-check --no-c
 	--dest $(@D)/index pip
 
 .PHONY: demo test test-all tier checks format-check lint types contracts source web web-check native generate \
-	fix frameworks faults scan-sanitize bench bench-diagnosis soak soak-hours write-faults slow-faults fuzz \
+	fix frameworks test-versions faults scan-sanitize bench bench-diagnosis soak soak-hours write-faults slow-faults fuzz \
 	gpu-check audit clean
 
 demo: $(VENV)/demo.ready
@@ -124,6 +125,11 @@ bench: $(VENV)/test.ready
 # Nothing else should run on the machine meanwhile. OPTIONS=--subset takes ten minutes.
 bench-diagnosis: $(VENV)/test.ready
 	$(PY) -m benchmarks.diagnosis $(OPTIONS)
+
+# Makes an environment for each release that has no results yet, and removes it. OPTIONS=2.2.2 names one.
+test-versions: $(VENV)/test.ready
+	@$(PIP) uv
+	$(PY) -m benchmarks.versions $(OPTIONS)
 
 # Continues where it was interrupted. OPTIONS='--minutes 30' limits its time.
 soak: $(VENV)/test.ready

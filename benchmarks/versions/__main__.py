@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -103,12 +104,14 @@ def _launcher(cell: Cell) -> list[str]:
 
 
 def _run(command: list[str], directory: Path) -> tuple[int, list[str], str]:
-    """Return exit status, what the job printed (ranks print in any order), and the last message."""
+    """Return exit status, what the job printed (ranks print in any order), and the last error."""
     done = subprocess.run(
         command, cwd=directory, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
     losses = sorted(line for line in done.stdout.splitlines() if "0x" in line)
-    return done.returncode, losses, (done.stderr.strip().splitlines() or [""])[-1]
+    lines = done.stderr.strip().splitlines() or [""]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]
+    return done.returncode, losses, [*lines[-1:], *errors][-1]
 
 
 def _examine(cell: Cell, run: Path) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from benchmarks.reliability_doc import describe_faults, describe_fuzzing, describe_kills
 from tools.docs.errors import list_faults, list_messages
+from tools.docs.releases import list_releases
 from tools.docs.rules import list_topics, write_pages
 from tools.docs.run_directory import describe_schema
 from tools.docs.seeds import list_features
@@ -17,6 +18,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "faults of the environment": list_faults,
     "messages of errors": list_messages,
     "features of replaced tools": list_features,
+    "releases of PyTorch": list_releases,
     "topics of rules": list_topics,
     "pages of rules": write_pages,
     "schema": describe_schema,

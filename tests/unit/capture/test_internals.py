@@ -99,3 +99,13 @@ def test_releases() -> None:
     assert release_of("1.13.1") == (1, 13)
     assert release_of("2.10.0a0+gitabc") == (2, 10)
     assert release_of("main") == release_of("2") == release_of("2.x.1") == (0, 0)
+
+
+def test_libkineto_does_not_start_in_a_job_that_profiles(spool: Spool, tmp_path: Path) -> None:
+    """It would free what the job's profiler uses, and crash the job."""
+    script = SCRIPT.replace(
+        "for inputs", "profiler = torch.profiler.profile()\nprofiler.start()\nfor inputs"
+    )
+    variables = {"STEPSCOPE_WINDOW": "on", "STEPSCOPE_KINETO": str(tmp_path)}
+    spool.run_torch(f"{script}\nprofiler.stop()", **variables)
+    assert not spool.drain().notes

@@ -114,11 +114,14 @@ class TorchProfiler:
 
 
 _job_profiler: weakref.ref[Any] | None = None
+_has_profiled = False
+"""A profiler has started in this process, with which libkineto has set itself up."""
 
 
 def _guarded(original: Callable[..., Any]) -> Callable[..., Any]:
     def _prepare_trace(self: Any) -> Any:
-        global _job_profiler
+        global _job_profiler, _has_profiled
+        _has_profiled = True
         if not windows.is_opening():
             windows.finish("the job started a profiler")
             _job_profiler = weakref.ref(self)
@@ -215,11 +218,12 @@ def start_libkineto() -> None:
     """Let libkineto ask the monitor for configurations, from a thread of its own.
 
     It starts in a process that trains rather than at the import of torch, as KINETO_USE_DAEMON
-    would have it: workers, and processes that are forked before, have no such thread.
+    would have it: workers, and processes that are forked before, have no such thread. It does not
+    start once a profiler has: libkineto would set itself up again, and free what that one uses.
     """
     global _has_started
     directory = os.environ.get(DIRECTORY_VARIABLE)
-    is_possible = not _has_started and USE_DAEMON_VARIABLE not in os.environ
+    is_possible = not (_has_started or _has_profiled or USE_DAEMON_VARIABLE in os.environ)
     if directory is None or not is_possible or release_of(torch.__version__) < FIRST_SAFE_RELEASE:
         return
     functions, count_step = _find_functions(), PYTORCH.find("kineto_step")
