@@ -67,4 +67,5 @@ def test_the_capture_page_has_the_options_defaults() -> None:
 
 @pytest.mark.parametrize("file", ["README.md", "docs/verdict.md", "docs/capture.md"])
 def test_no_placeholder_is_left(file: str) -> None:
-    assert "<!--" not in (ROOT / file).read_text()
+    text = re.sub(r"<!-- (generated: .+?|end) -->", "", (ROOT / file).read_text())
+    assert "<!--" not in text
