@@ -274,7 +274,7 @@ def test_a_spool_limit_of_zero(spool: Any) -> None:
     assert recorded.dropped == 4 * 100
 
 
-@pytest.mark.parametrize("python", ["/usr/bin/python3", "python3.11", "python3.12", "python3.13"])
+@pytest.mark.parametrize("python", ["/usr/bin/python3", "python3.9", "python3.12", "python3.13"])
 @pytest.mark.parametrize(
     "statement",
     ["os.close(2)", "os.dup2(os.open('/dev/full', os.O_WRONLY), 2)"],
@@ -283,7 +283,7 @@ def test_a_spool_limit_of_zero(spool: Any) -> None:
 def test_a_standard_error_that_cannot_be_written(spool: Any, statement: str, python: str) -> None:
     """A message that stays in the buffer of stderr would change the exit status to 120."""
     if not is_supported(python):
-        pytest.skip(f"{python} is missing, or older than Python 3.11")
+        pytest.skip(f"{python} is missing, or older than Python 3.9")
     shutil.rmtree(spool.path)
     script = LIMITED.format(limit=statement, after="", count=1)
     done = spool.run(script, python=python, PYTHONUNBUFFERED="")
@@ -295,7 +295,7 @@ def is_supported(python: str) -> bool:
     """Check whether an interpreter can run jobs that stepscope records."""
     if shutil.which(python) is None:
         return False
-    code = "import sys; sys.exit(sys.version_info < (3, 11))"
+    code = "import sys; sys.exit(sys.version_info < (3, 9))"
     return subprocess.run([python, "-c", code], capture_output=True).returncode == 0
 
 
