@@ -41,8 +41,8 @@ INDEX_ANSWERS = $(PY) -m pip download --quiet --disable-pip-version-check --no-c
 	--dest $(@D)/index pip
 
 .PHONY: demo test test-all tier checks format-check lint types contracts source web web-check native generate \
-	fix frameworks test-versions faults scan-sanitize bench bench-diagnosis soak soak-hours write-faults slow-faults fuzz \
-	gpu-check audit clean
+	fix frameworks test-versions faults scan-sanitize bench bench-diagnosis soak soak-hours write-faults \
+	slow-faults fuzz gpu-check audit clean
 
 demo: $(VENV)/demo.ready
 	@$(VENV)/bin/python examples/recommender/demo.py

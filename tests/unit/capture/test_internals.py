@@ -87,7 +87,6 @@ def test_without_an_attribute(spool: Spool, tmp_path: Path, printed: str, missin
 
 
 def test_every_attribute_is_in_the_release_of_the_tests() -> None:
-
     absent = {
         name for name, internal in PYTORCH.table.items() if not any(map(read, internal.paths))
     }

@@ -2,7 +2,7 @@
 
 Private attributes, and public ones of later releases, change without notice. One that is missing
 costs the part of the recording that needs it, and the run says which; the adapters go on without
-it. Adapters take such attributes from the tables below and from nowhere else.
+it. Adapters look such attributes up in the tables below.
 """
 
 from __future__ import annotations
@@ -107,10 +107,6 @@ def read(path: str) -> Any:
         except Exception:  # noqa: BLE001 - a module may compute its attributes
             return None
     return value
-
-
-def _returns_false() -> bool:
-    return False
 
 
 _BATCHES = "Waits for batches are not recorded"

@@ -13,7 +13,7 @@ import torch
 from stepscope.capture.frameworks.internals import PYTORCH
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch import device_clock, tensors
-from stepscope.capture.frameworks.pytorch.patching import is_compiling, patch
+from stepscope.capture.frameworks.pytorch.patching import is_compiling, patch, patch_grad_scaler
 from stepscope.capture.guard import OpenSpan, Probe
 from stepscope.spool import Kind
 
@@ -55,9 +55,7 @@ def install() -> None:
         register_pre_hook(_before)
         register_post_hook(_after)
     patch(torch.optim.Optimizer, "__init__", _noticed if hooks is not None else _noticed_and_timed)
-    scaler = PYTORCH.find("grad_scaler")
-    if scaler is not None:
-        patch(scaler, "step", _timed_scaler)
+    patch_grad_scaler("step", _timed_scaler)
 
 
 def _noticed(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -106,6 +106,13 @@ def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:
 _FUNCTIONS = {types.FunctionType, types.MethodType, types.BuiltinFunctionType, type}
 
 
+def patch_grad_scaler(name: str, make_wrapper: WrapperFactory) -> None:
+    """Replace a method of GradScaler by `make_wrapper(original)`, if this release has the class."""
+    scaler = PYTORCH.find("grad_scaler")
+    if scaler is not None:
+        patch(scaler, name, make_wrapper)
+
+
 def read_attribute(owner: object, name: str) -> Any:
     """Return an attribute that is stored in an object or its class; None if there is none, or if it
     is computed."""
@@ -141,6 +148,12 @@ def _attributes_of(owner: object) -> dict[str, Any]:
 
 
 __all__ = [
-    "count_bytes", "hide_from_compiler", "is_compiling", "patch", "patch_in_place",
-    "patch_internal", "without_functions",
-]  # fmt: skip
+    "count_bytes",
+    "hide_from_compiler",
+    "is_compiling",
+    "patch",
+    "patch_grad_scaler",
+    "patch_in_place",
+    "patch_internal",
+    "without_functions",
+]

@@ -30,7 +30,11 @@ from stepscope.capture.frameworks.pytorch.nan_search.values import (
     traits_of,
     written_arguments,
 )
-from stepscope.capture.frameworks.pytorch.patching import patch, without_functions
+from stepscope.capture.frameworks.pytorch.patching import (
+    patch,
+    patch_grad_scaler,
+    without_functions,
+)
 from stepscope.capture.frameworks.pytorch.tensors.host_copies import HostCopies
 from stepscope.capture.frameworks.pytorch.tensors.scalars import ScaledLosses, patch_scaler
 from stepscope.capture.frameworks.pytorch.tensors.selection import is_inside_transform
@@ -101,9 +105,7 @@ class NanSearch:
             return step
 
         patch(torch.optim.Optimizer, "__init__", make_init)
-        scaler = PYTORCH.find("grad_scaler")
-        if scaler is not None:
-            patch(scaler, "step", make_scaler_step)
+        patch_grad_scaler("step", make_scaler_step)
         patch_scaler(protect(self._scaled.note))
         before_step, after_step = protect(self._before_step), protect(self._after_step)
         _register_pre_hook(lambda optimizer, *_: before_step(optimizer))

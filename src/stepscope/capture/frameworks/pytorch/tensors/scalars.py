@@ -28,10 +28,13 @@ from typing import Any
 
 import torch
 
-from stepscope.capture.frameworks.internals import PYTORCH
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.device_clock import is_capturing
-from stepscope.capture.frameworks.pytorch.patching import patch, without_functions
+from stepscope.capture.frameworks.pytorch.patching import (
+    patch,
+    patch_grad_scaler,
+    without_functions,
+)
 from stepscope.capture.frameworks.pytorch.tensors.host_copies import HostCopies, choose_device
 from stepscope.capture.frameworks.pytorch.tensors.selection import (
     is_inside_transform,
@@ -143,9 +146,7 @@ class GradientScalars:
 
     def install(self) -> None:
         """Patch the functions that scripts call."""
-        scaler = PYTORCH.find("grad_scaler")
-        if scaler is not None:
-            patch(scaler, "update", self._patched_update)
+        patch_grad_scaler("update", self._patched_update)
         clipping: Any = torch.nn.utils.clip_grad
         if hasattr(clipping, "_clip_grads_with_norm_"):  # torch >= 2.6
             # Both public functions call it. The first one warns with the line of its caller, which
@@ -349,6 +350,4 @@ def patch_scaler(note_scaled: Callable[[Any, Any], None]) -> None:
 
         return scale
 
-    scaler = PYTORCH.find("grad_scaler")
-    if scaler is not None:
-        patch(scaler, "scale", make_wrapper)
+    patch_grad_scaler("scale", make_wrapper)
