@@ -33,6 +33,8 @@ from .event_kinds import (
     EVENT_TABLES as EVENT_TABLES,
     NESTED_TABLES as NESTED_TABLES,
     STREAM_TABLES as STREAM_TABLES,
+    TABLES as TABLES,
+    TRACE_TABLES as TRACE_TABLES,
     event_kind as event_kind,
 )
 from .facts import (
@@ -120,7 +122,6 @@ from .run import (
     RunInfo as RunInfo,
     SourceFile as SourceFile,
 )
-from .run_tables import TABLES as TABLES, TRACE_TABLES as TRACE_TABLES
 from .table import RECORD_KEY as RECORD_KEY, Column as Column, Table as Table
 from .tables.job import (
     AGGREGATE_KINDS as AGGREGATE_KINDS,

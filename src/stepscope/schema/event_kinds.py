@@ -1,4 +1,4 @@
-"""Kinds of events in traces, one entry per kind.
+"""Kinds of events in traces, one entry per kind, and the tables of a run.
 
 An entry contains everything that is specific to a kind: the spellings of its category, the keys of
 its arguments, its table, how it is linked and drawn, and the keys that an export writes. The
@@ -17,7 +17,9 @@ import copyreg
 from collections.abc import Callable
 
 from stepscope.schema import event_declaration
-from stepscope.schema.tables import trace_events
+from stepscope.schema.table import Table
+from stepscope.schema.tables import job, trace_events, traces
+from stepscope.schema.tables.metrics import METRICS
 
 
 def _integer(
@@ -306,6 +308,43 @@ STREAM_TABLES = tuple(
     dict.fromkeys(kind.table.name for kind in EVENT_KINDS if kind.drawing == "stream")
 )
 """Tables with the work of device streams."""
+TRACE_TABLES = (
+    traces.TRACES,
+    traces.QUALITY,
+    traces.TRACKS,
+    traces.DEVICES,
+    traces.PROCESS_GROUPS,
+    *EVENT_TABLES,
+    trace_events.OTHER_EVENTS,
+    trace_events.COLLECTIVES,
+    trace_events.FLOWS,
+    trace_events.COUNTERS,
+    traces.TIMELINE,
+)
+"""Tables of the traces of a framework's profiler."""
+TABLES: dict[str, Table] = {
+    table.name: table
+    for table in (
+        *(
+            job.SPANS,
+            METRICS,
+            job.STACKS,
+            job.SCALARS,
+            job.TENSOR_STATISTICS,
+            job.TENSOR_HISTOGRAMS,
+            job.TENSOR_VALUES,
+        ),
+        *(
+            job.TENSOR_ELEMENTS,
+            traces.MEMORY_CATEGORIES,
+            job.PYTHON_PROFILES,
+            job.COLLECTIVE_CALLS,
+            job.STAGE_OPERATIONS,
+        ),
+        *TRACE_TABLES,
+    )
+}
+"""Tables of a run by name."""
 
 
 def event_kind(name: str) -> event_declaration.EventKind:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import os
 import shlex
@@ -17,6 +18,7 @@ import pytest
 
 from stepscope.cli.commands import doctor
 from stepscope.cli.commands.doctor import Fault, examine
+from stepscope.cli.job import interpreter
 from stepscope.cli.job.places import SHARED_MEMORY
 from tests.support.command import run_command
 from tests.support.permissions import UNPRIVILEGED_UID, public_directory, restricted  # noqa: F401 - a fixture
@@ -323,3 +325,74 @@ def test_a_job_in_a_directory_that_was_deleted(deleted_directory: Path) -> None:
     (run,) = (state / "stepscope" / "runs").iterdir()
     assert f"The run is in {run}." in done.stderr
     assert json.loads((run / "run.json").read_text())["working_directory"] == str(deleted_directory)
+
+
+FRAMEWORKS = {
+    "accelerate": "__version__ = '0.20.0rc1'",
+    "jax": "__version__ = '0.4.9'",
+    "keras": "raise ImportError('no backend\\nin the second line')",
+    "torch": "__version__ = '2.9.0a0+git1'",
+    "xgboost": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+}
+"""Modules that stand for frameworks in any state."""
+
+
+def ask_interpreter(
+    *command: str, modules: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, str]:
+    """Return the answers of an interpreter about the modules in a directory."""
+    oldest = {
+        module: oldest
+        for module, oldest in interpreter.OLDEST_RELEASES.items()
+        if (modules / f"{module}.py").exists()
+    }
+    monkeypatch.setattr(interpreter, "OLDEST_RELEASES", oldest)
+    monkeypatch.setenv("PYTHONPATH", str(modules))
+    answers = doctor.examine(command).interpreter
+    return {a.name: f"{'yes' if a.available else 'no'} {a.detail}" for a in answers}
+
+
+def test_frameworks_of_an_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = functools.partial(ask_interpreter, modules=tmp_path, monkeypatch=monkeypatch)
+    for module, text in FRAMEWORKS.items():
+        (tmp_path / f"{module}.py").write_text(text)
+    (tmp_path / "start").write_text(f"#!{sys.executable} -S\n")
+    (tmp_path / "start").chmod(0o755)
+    answers = ask(str(tmp_path / "start"), "train.py")
+    assert answers["start-up hook"] == "no does not run with the option -S of Python; leave it out"
+    answers = ask(sys.executable, "-X", "utf8", "train.py")
+    assert answers.pop("Python").startswith(f"yes {sys.version.split()[0]}, ")
+    pytorch = answers.pop("PyTorch")
+    assert pytorch.startswith("yes 2.9.0a0+git1; ")
+    assert "Waits for batches are not recorded: PyTorch 2.9.0a0+git1 has no torch." in pytorch
+    assert answers == {
+        "start-up hook": "yes runs, so its jobs are recorded",
+        "accelerate": "yes 0.20.0rc1",
+        "Keras": "no cannot be imported: ImportError: no backend",
+        "JAX": "no 0.4.9; 0.4.20 and later are recorded",
+        "XGBoost": "no ends the process when it is imported (signal SIGSEGV)",
+    }
+
+
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [
+        (("env", "-i", sys.executable), "a command before Python clears the environment"),
+        (("env", "PYTHONPATH=/x", sys.executable), "something before Python sets PYTHONPATH to"),
+        ((sys.executable, "-X", "utf8", "-I", "train.py"), "with the option -I of Python"),
+        (("env", "STEPSCOPE_PACKAGE=/x", "PYTHONPATH=", sys.executable), "sees other files"),
+    ],
+)
+def test_why_nothing_would_be_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], answer: str
+) -> None:
+    answers = ask_interpreter(*command, modules=tmp_path, monkeypatch=monkeypatch)
+    assert answer in answers["start-up hook"]
+    assert answers["frameworks"].startswith("no ")
+
+
+def test_a_command_without_an_interpreter(tmp_path: Path) -> None:
+    refused = run_command(tmp_path, "doctor", "--", "bash", "train.sh")
+    assert refused.returncode == 2
+    assert "bash is no Python interpreter" in refused.stderr
+    assert "doctor -- python3" in refused.stderr

@@ -41,7 +41,7 @@ class Internals:
     def __init__(self, framework: str, package: str, table: dict[str, Internal]) -> None:
         self.table = table
         self._framework = framework
-        self._package = package
+        self.package = package
         self._losses: dict[str, list[str]] = {}
         """Names of what this release lacks, by what is not recorded because of that."""
         self._told_in = 0
@@ -87,9 +87,21 @@ class Internals:
         if self._told_in == session.generation:
             return
         self._told_in = session.generation
-        version = getattr(sys.modules.get(self._package), "__version__", "of unknown version")
-        for loss, paths in self._losses.items():
-            _probe.note(f"{loss}: {self._framework} {version} has no {' or '.join(paths)}.")
+        for sentence in self._sentences():
+            _probe.note(sentence)
+
+    def list_losses(self) -> list[str]:
+        """Look up every attribute, and return what is not recorded, in a sentence each."""
+        for name in self.table:
+            self.find(name)
+        return self._sentences()
+
+    def _sentences(self) -> list[str]:
+        version = getattr(sys.modules.get(self.package), "__version__", "of unknown version")
+        return [
+            f"{loss}: {self._framework} {version} has no {' or '.join(paths)}."
+            for loss, paths in self._losses.items()
+        ]
 
 
 def read(path: str) -> Any:
@@ -250,3 +262,9 @@ PYTORCH = Internals(
         ),
     },
 )
+
+
+def list_losses() -> dict[str, list[str]]:
+    """Return what is not recorded of each framework that is loaded, by its package."""
+    tables = [value for value in globals().values() if isinstance(value, Internals)]
+    return {t.package: t.list_losses() for t in tables if t.package in sys.modules}

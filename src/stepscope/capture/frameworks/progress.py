@@ -1,4 +1,4 @@
-"""Step boundaries while the job runs, samplers that start with them, and versions of frameworks.
+"""Step boundaries while the job runs, what starts with them, and waits for batches.
 
 After an optimizer step, the next piece of work starts a new step. In a process without optimizers
 backward passes end steps; see `updates` for micro-batches.
@@ -12,13 +12,19 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from collections.abc import Callable
+from typing import Any
 
 from stepscope.capture import marks, stacks
 from stepscope.capture.guard import Probe
+from stepscope.spool import Flag, Kind
 
 RARE_PERIOD = 20
 """Steps between two calls of the listeners to some boundaries, and number of first steps."""
+UNKNOWN_COUNT = -1
+"""Batches that are ready, where the iterator of a framework does not tell."""
+_now = time.monotonic_ns
 
 
 class Progress:
@@ -141,3 +147,37 @@ def watch_training() -> None:
     because a fork of the job stops the sampler."""
     stacks.watch_this_thread(stacks.MAIN_PERIOD_S)
     stacks.watch_this_process()
+
+
+def take_batch(probe: Probe, name: str, take: Callable[[], Any]) -> Any:
+    """Take a batch, and record the wait for it.
+
+    Args:
+        probe: records the wait.
+        name: name of the loader.
+        take: returns the batch; what it raises, the end of the batches too, is passed on.
+    """
+    progress.notify_work_start()
+    start_ns = _now()
+    span = probe.start(Kind.DATA_WAIT, name, UNKNOWN_COUNT)
+    try:
+        batch = take()
+    except BaseException:
+        probe.end(span, flags=Flag.NO_RESULT)
+        raise
+    finally:
+        progress.data_wait_ns += _now() - start_ns
+    probe.end(span)
+    return batch
+
+
+def start_iterator(probe: Probe, name: str, start: Callable[[], Any]) -> Any:
+    """Start an iterator over batches, and record how long that takes; see `take_batch`."""
+    progress.notify_work_start()
+    start_ns = _now()
+    span = probe.start(Kind.LOADER_START, name)
+    try:
+        return start()
+    finally:
+        probe.end(span)
+        progress.data_wait_ns += _now() - start_ns

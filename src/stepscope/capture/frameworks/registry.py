@@ -46,6 +46,18 @@ ADAPTERS = {
     "tensorflow": f"{_HERE}.tensorflow:install",
 }
 """Adapters of stepscope, by the module that wakes them."""
+OLDEST_RELEASES = {
+    "torch": ("PyTorch", "1.13"),
+    "lightning": ("Lightning", "2.0"),
+    "pytorch_lightning": ("Lightning as pytorch_lightning", "1.9"),
+    "transformers": ("transformers", "4.30"),
+    "accelerate": ("accelerate", "0.20"),
+    "keras": ("Keras", "2.13"),
+    "tensorflow": ("TensorFlow", "2.12"),
+    "jax": ("JAX", "0.4.20"),
+    "xgboost": ("XGBoost", "1.7"),
+}
+"""Name and oldest supported release of frameworks, by module."""
 
 
 def install_after_imports() -> None:

@@ -1,4 +1,4 @@
-"""`stepscope doctor`: data that can be captured on this machine, and faults that cost data.
+"""`stepscope doctor`: data that can be captured on this machine or of an interpreter, and faults.
 
 Faults of the environment of a job: file systems, limits, and settings of the kernel and of login
 sessions that cost data. Each check yields a fault only if it sees one; what cannot be examined here
@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -28,6 +28,7 @@ import msgspec
 from stepscope import importers, monitor, quantities
 from stepscope.capture.kineto_daemon import make_directory
 from stepscope.cli.job import places
+from stepscope.cli.job.interpreter import examine_interpreter
 from stepscope.cli.job.places import SHARED_MEMORY
 from stepscope.cli.options.common import json_option
 from stepscope.cli.output import print_json
@@ -353,6 +354,8 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
     """The payload."""
 
     python: str
+    interpreter: list[Check]
+    """Answers of the interpreter of a job, if a command was given."""
     checks: list[Check]
     faults: list[Fault]
     """Faults of the environment, as a job started here and now would have it."""
@@ -361,18 +364,21 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
 @click.command(
     "doctor",
     help="Check what can be captured on this machine, and which faults of the environment (full "
-    "disks, limits, permissions) would cost data.",
+    "disks, limits, permissions) would cost data. With the interpreter of a job, such as `-- "
+    "python`, or the job's command, also what is recorded of its frameworks; the job does not run.",
 )
+@click.argument("job", nargs=-1, metavar="[-- PYTHON]", type=click.UNPROCESSED)
 @json_option("stepscope.cli.commands.doctor.Examination")
-def command(as_json: bool) -> None:
-    examination = examine()
+def command(job: tuple[str, ...], as_json: bool) -> None:
+    examination = examine(job)
     if as_json:
         print_json(examination)
         return
     out = console()
-    for check in examination.checks:
+    for check in (*examination.interpreter, *examination.checks):
         mark = "[green]yes[/green]" if check.available else "[yellow]no [/yellow]"
-        out.print(f"{mark}  {check.name:<22}{check.detail}")
+        out.print(f"{mark}  {check.name:<22}", end="")
+        out.print(check.detail, markup=False)
     if not examination.faults:
         out.print("\nNo faults of the environment were found.")
         return
@@ -382,14 +388,22 @@ def command(as_json: bool) -> None:
         out.print(f"     {fault.remedy}", markup=False)
 
 
-def examine() -> Examination:
-    """Check everything that a recording uses."""
+def examine(command: Sequence[str] = ()) -> Examination:
+    """Check everything that a recording uses.
+
+    Args:
+        command: of a job, or its interpreter.
+
+    Raises:
+        UsageError: the command has no interpreter of Python, or it cannot be started.
+    """
+    answers = examine_interpreter(command) if command else []
     job = JobTree(os.getpid(), lambda: (), lambda: ())
     samplers, missing = build_samplers(job)
     info = monitor.node_info(sample_interval_ns=0, spool="")
     groups = sorted({sampler.group for sampler in samplers})
     checks = [
-        _framework(),
+        *([] if command else [_framework()]),
         _windows(),
         Check(
             name="cores",
@@ -406,7 +420,14 @@ def examine() -> Examination:
             for group, reason in sorted(missing.items())
         ),
     ]
-    return Examination(python=sys.version.split()[0], checks=checks, faults=find_faults())
+    return Examination(
+        python=sys.version.split()[0],
+        interpreter=[
+            Check(name=n, available=is_recorded, detail=d) for n, is_recorded, d in answers
+        ],
+        checks=checks,
+        faults=find_faults(),
+    )
 
 
 def _framework() -> Check:
@@ -416,7 +437,7 @@ def _framework() -> Check:
         return Check(
             name="PyTorch adapters",
             available=False,
-            detail="torch is not installed in this environment; a job may run in another one",
+            detail="torch is not installed in this environment; for that of a job, add `-- python`",
         )
     return Check(name="PyTorch adapters", available=True, detail=f"torch {version}")
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stepscope.capture import session
-from stepscope.capture.frameworks.waits import start_iterator, take_batch
+from stepscope.capture.frameworks.progress import start_iterator, take_batch
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
 

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from stepscope.capture.frameworks.progress import take_batch
 from stepscope.capture.frameworks.trainers import record_as, record_numbers, time_methods
-from stepscope.capture.frameworks.waits import take_batch
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
 from stepscope.spool import Kind

@@ -23,7 +23,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from stepscope.capture import stacks
-from stepscope.capture.frameworks.progress import progress
+from stepscope.capture.frameworks.progress import UNKNOWN_COUNT, progress
 from stepscope.capture.frameworks.pytorch.modules import ReentryGuard, module_call
 from stepscope.capture.frameworks.pytorch.patching import (
     name_of,
@@ -32,7 +32,6 @@ from stepscope.capture.frameworks.pytorch.patching import (
     read_attribute,
 )
 from stepscope.capture.frameworks.pytorch.transforms import ChainTimes, watch_chains
-from stepscope.capture.frameworks.waits import UNKNOWN_COUNT
 from stepscope.capture.guard import Probe
 from stepscope.spool import Flag, Kind
 

@@ -20,10 +20,14 @@ from collections.abc import Callable
 from typing import Any
 
 from stepscope.capture import session
-from stepscope.capture.frameworks.progress import progress
+from stepscope.capture.frameworks.progress import (
+    UNKNOWN_COUNT,
+    progress,
+    start_iterator,
+    take_batch,
+)
 from stepscope.capture.frameworks.tensorflow import functions
 from stepscope.capture.frameworks.tensorflow.functions import Contents
-from stepscope.capture.frameworks.waits import UNKNOWN_COUNT, start_iterator, take_batch
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
 from stepscope.spool import Flag, Kind

@@ -1,0 +1,140 @@
+"""Exits of processes of a job: exit status, output and checkpoint with and without stepscope.
+
+    python -m benchmarks.versions.exits [--interpreter PYTHON] [--exits N] [--minutes N]
+
+Processes of `exiting_job.py` end in each of its ways, while others keep processors, memory and disk
+busy; a third of them without windows, a third with a window that has ended and a third with one
+that is open at the exit. Some are two ranks under torchrun. Every exit is compared with one of the
+same way without stepscope. Counts are added to benchmarks/results/exits.json by release.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+JOB = Path(__file__).with_name("exiting_job.py")
+RESULTS = Path(__file__).parents[1] / "results" / "exits.json"
+WAYS = ("plain", "status", "exception", "signal", "thread", "fork", "workers")
+WINDOWS = {
+    "no window": ("--window", "off"),
+    "window": ("--start-step", "3", "--num-steps", "3"),
+    "open window": ("--start-step", "6", "--num-steps", "1000"),
+}
+ROUNDS = 5
+"""Processes of each way in one job."""
+LIMIT_S = 900
+BUSY = """
+import os
+while True:
+    with open("busy", "wb") as file:
+        file.write(os.urandom(1 << 16) * 512)
+        file.flush()
+        os.fsync(file.fileno())
+    bytearray(1 << 30)
+    sum(range(3_000_000))
+"""
+
+
+@contextmanager
+def busy_machine() -> Iterator[None]:
+    """Keep each core, the disk and a gigabyte of memory busy."""
+    with tempfile.TemporaryDirectory() as directory:
+        command = [sys.executable, "-c", BUSY]
+        processes = [subprocess.Popen(command, cwd=directory) for _ in range(os.cpu_count() or 1)]
+        try:
+            yield
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+
+
+def run_job(python: Path, directory: Path, options: tuple[str, ...] | None, ranks: int) -> None:
+    """Run a job, under stepscope if there are options of it.
+
+    Raises:
+        RuntimeError: the process that forks the others, or torchrun, failed.
+    """
+    out = directory / "processes"
+    out.mkdir(parents=True)
+    launcher = [f"--nproc_per_node={ranks}", "--master_port=0"] if ranks > 1 else []
+    job = [str(python), *(["-m", "torch.distributed.run", *launcher] if launcher else [])]
+    job += [str(JOB), str(out), str(ROUNDS), *(WAYS if ranks == 1 else ("plain",))]
+    own = [sys.executable, "-m", "stepscope", "run", "--quiet", "--out", str(directory / "run")]
+    command = [*own, *options, "--", *job] if options is not None else job
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=directory
+    )
+    if done.returncode:
+        raise RuntimeError(f"exit status {done.returncode}: {done.stderr[-2000:]}")
+
+
+def read_exits(directory: Path) -> dict[str, tuple[str, ...]]:
+    """Read how each process of a job ended, by its name."""
+    exits = {}
+    for process in sorted((directory / "processes").iterdir()):
+        texts = []
+        for name in ("status", "out", "err", "model.pt"):
+            path = process / name
+            content = path.read_bytes() if path.exists() else b"missing"
+            text = content.decode(errors="replace").replace(str(directory), "")
+            texts.append(hashlib.sha256(content).hexdigest() if name == "model.pt" else text)
+        exits[process.name] = tuple(texts)
+    return exits
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.versions.exits")
+    parser.add_argument("--interpreter", type=Path, default=Path(sys.executable))
+    parser.add_argument("--exits", type=int, default=500)
+    parser.add_argument("--minutes", type=float, default=40)
+    options = parser.parse_args()
+    code = "import torch; print(torch.__version__)"
+    python = options.interpreter
+    shown = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+    release = shown.stdout.strip().partition("+")[0]
+    counts: Counter[str] = Counter()
+    changed: list[str] = []
+    end_s = time.monotonic() + 60 * options.minutes
+    with tempfile.TemporaryDirectory() as top, busy_machine():
+        expected = {}
+        for ranks in (1, 2):
+            run_job(python, Path(top) / f"alone {ranks}", None, ranks)
+            expected |= read_exits(Path(top) / f"alone {ranks}")
+        number = 0
+        while counts.total() < options.exits and time.monotonic() < end_s:
+            number += 1
+            for window, window_options in WINDOWS.items():
+                ranks = 2 if number % 10 == 1 else 1
+                directory = Path(top) / f"{window} {number}"
+                run_job(python, directory, window_options, ranks)
+                for name, found in read_exits(directory).items():
+                    counts[window if ranks == 1 else f"{window}, two ranks"] += 1
+                    if found != expected[name]:
+                        changed.append(f"{window}: {name}: {found} instead of {expected[name]}")
+                        print(changed[-1], flush=True)
+            print(f"{release}: {counts.total()} exits, {len(changed)} changed", flush=True)
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    before = results.get(release, {"exits": {}, "changed": []})
+    results[release] = {
+        "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
+        "exits": dict(Counter(before["exits"]) + counts),
+        "changed": before["changed"] + changed,
+    }
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Answers of a job's interpreter about what is recorded of its jobs.
+
+`stepscope doctor -- python` passes this text to the interpreter with its option `-c`, and modules
+of frameworks as arguments. It needs nothing but Python, because it also answers where stepscope
+cannot be imported. Each answer is a line with `MARK`, a name and a value in JSON; one that an
+import prevents by ending the process is missing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+MARK = "stepscope-examination:"
+
+
+def main(modules: list[str]) -> None:
+    tell("python", [sys.version.split()[0], sys.executable])
+    flags = {"-S": sys.flags.no_site, "-I": sys.flags.isolated, "-E": sys.flags.ignore_environment}
+    package = os.environ.get("STEPSCOPE_PACKAGE", "")
+    tell(
+        "hook",
+        {
+            "runs": "stepscope.capture.bootstrap" in sys.modules,
+            "flags": [flag for flag, is_set in flags.items() if is_set],
+            "sees_package": os.path.isdir(package) if package else None,
+            "python_path": os.environ.get("PYTHONPATH", ""),
+        },
+    )
+    for module in modules:
+        if importlib.util.find_spec(module) is not None:
+            tell("import", module)
+            tell("framework", [module, *import_framework(module)])
+            tell("losses", list_losses())
+
+
+def import_framework(module: str) -> tuple[str, str]:
+    """Return the version of a framework and an empty text, or the reason why it has none."""
+    try:
+        return str(getattr(importlib.import_module(module), "__version__", "")), ""
+    except BaseException as error:  # noqa: BLE001 - it may raise anything, and must end nothing
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return "", ": ".join([type(error).__name__, *lines[:1]])
+
+
+def list_losses() -> dict[str, list[str]]:
+    """Return what is not recorded of each framework, if stepscope can be imported."""
+    try:
+        from stepscope.capture.frameworks import internals
+    except ImportError:
+        return {}
+    return internals.list_losses()
+
+
+def tell(name: str, value: Any) -> None:
+    """Write an answer at once: the next import may end the process."""
+    sys.stdout.flush()
+    os.write(1, f"\n{MARK}{json.dumps([name, value])}\n".encode())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
