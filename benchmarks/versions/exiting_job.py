@@ -33,13 +33,13 @@ def main(directory: Path, count: int, ways: list[str]) -> None:
         return
     for number in range(count):
         for way in ways:
-            own = directory / f"{way} {number}"
+            process_directory = directory / f"{way} {number}"
             pid = os.fork()
             if not pid:
-                run(own, way)
+                run(process_directory, way)
                 return
             _, status = os.waitpid(pid, 0)
-            (own / "status").write_text(str(status))
+            (process_directory / "status").write_text(str(status))
 
 
 def run(directory: Path, way: str) -> None:

@@ -72,8 +72,16 @@ def run_job(python: Path, directory: Path, options: tuple[str, ...] | None, rank
     launcher = [f"--nproc_per_node={ranks}", "--master_port=0"] if ranks > 1 else []
     job = [str(python), *(["-m", "torch.distributed.run", *launcher] if launcher else [])]
     job += [str(JOB), str(out), str(ROUNDS), *(WAYS if ranks == 1 else ("plain",))]
-    own = [sys.executable, "-m", "stepscope", "run", "--quiet", "--out", str(directory / "run")]
-    command = [*own, *options, "--", *job] if options is not None else job
+    recorder = [
+        sys.executable,
+        "-m",
+        "stepscope",
+        "run",
+        "--quiet",
+        "--out",
+        str(directory / "run"),
+    ]
+    command = [*recorder, *options, "--", *job] if options is not None else job
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=directory
     )
@@ -120,10 +128,10 @@ def main() -> None:
                 ranks = 2 if number % 10 == 1 else 1
                 directory = Path(top) / f"{window} {number}"
                 run_job(python, directory, window_options, ranks)
-                for name, found in read_exits(directory).items():
+                for name, ended in read_exits(directory).items():
                     counts[window if ranks == 1 else f"{window}, two ranks"] += 1
-                    if found != expected[name]:
-                        changed.append(f"{window}: {name}: {found} instead of {expected[name]}")
+                    if ended != expected[name]:
+                        changed.append(f"{window}: {name}: {ended} instead of {expected[name]}")
                         print(changed[-1], flush=True)
             print(f"{release}: {counts.total()} exits, {len(changed)} changed", flush=True)
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}

@@ -10,9 +10,14 @@ from __future__ import annotations
 
 import os
 
-from stepscope.capture.frameworks.registry import install_after_imports
+from stepscope.capture.frameworks.registry import OLDEST_RELEASES, install_after_imports
 from stepscope.capture.import_hooks import after_import
 
+__all__ = [
+    "EXAMINATION", "OLDEST_RELEASES", "activate", "environment", "trial_environment",
+]  # fmt: skip
+EXAMINATION = os.path.join(os.path.dirname(os.path.abspath(__file__)), "examination.py")
+"""Source that examines the interpreter of a job; see there."""
 PACKAGE_VARIABLE = "STEPSCOPE_PACKAGE"
 TRIAL_VARIABLE = "STEPSCOPE_TRIAL"
 """Plan of a trial; see `stepscope.capture.trial`."""

@@ -1,9 +1,9 @@
 """Answers of a job's interpreter about what is recorded of its jobs.
 
-`stepscope doctor -- python` passes this text to the interpreter with its option `-c`, and modules
-of frameworks as arguments. It needs nothing but Python, because it also answers where stepscope
-cannot be imported. Each answer is a line with `MARK`, a name and a value in JSON; one that an
-import prevents by ending the process is missing.
+`stepscope doctor -- python` passes this text to the interpreter with its option `-c`, a mark and
+modules of frameworks. It needs nothing but Python, because it also answers where stepscope cannot
+be imported. Each answer is a line with the mark, and a name and a value in JSON; one that an import
+prevents by ending the process is missing.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-MARK = "stepscope-examination:"
 
 
 def main(modules: list[str]) -> None:
@@ -62,8 +60,8 @@ def list_losses() -> dict[str, list[str]]:
 def tell(name: str, value: Any) -> None:
     """Write an answer at once: the next import may end the process."""
     sys.stdout.flush()
-    os.write(1, f"\n{MARK}{json.dumps([name, value])}\n".encode())
+    os.write(1, f"\n{sys.argv[1]}{json.dumps([name, value])}\n".encode())
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[2:])

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stepscope import errors
-from stepscope.capture.bootstrap import environment, examination
-from stepscope.capture.frameworks.registry import OLDEST_RELEASES
+from stepscope.capture.bootstrap import EXAMINATION, OLDEST_RELEASES, environment
 from stepscope.cli.output import suggest
 
 LIMIT_S = 300
 _SPOOL_BYTES = 1 << 20
+_MARK = "stepscope-examination:"
+"""Beginning of the lines of answers."""
 _VALUED_OPTIONS = {"-X", "-W", "--check-hash-based-pycs"}
 """Options of Python that take the next word."""
 
@@ -42,12 +43,12 @@ def examine_interpreter(command: Sequence[str]) -> list[Answer]:
     Raises:
         UsageError: the command has no Python interpreter, or it cannot be started.
     """
-    words = [*find_interpreter(command), "-c", Path(examination.__file__).read_text()]
+    words = [*find_interpreter(command), "-c", Path(EXAMINATION).read_text()]
     with tempfile.TemporaryDirectory() as spool:
         job_environment = {**os.environ, **environment(spool, _SPOOL_BYTES)}
         try:
             done = subprocess.run(
-                [*words, *OLDEST_RELEASES],
+                [*words, _MARK, *OLDEST_RELEASES],
                 env=job_environment,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -60,8 +61,8 @@ def examine_interpreter(command: Sequence[str]) -> list[Answer]:
             raise errors.UsageError(f"{words[0]} cannot be started: {error.strerror}.") from None
         except subprocess.TimeoutExpired:
             raise errors.UsageError(f"{words[0]} did not answer within {LIMIT_S} s.") from None
-    lines = [line for line in done.stdout.splitlines() if line.startswith(examination.MARK)]
-    answers = [json.loads(line.removeprefix(examination.MARK)) for line in lines]
+    lines = [line for line in done.stdout.splitlines() if line.startswith(_MARK)]
+    answers = [json.loads(line.removeprefix(_MARK)) for line in lines]
     if not answers:
         last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         raise errors.UsageError(f"{words[0]} does not run Python: {last}")
