@@ -15,6 +15,7 @@ import datetime
 import hashlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -32,11 +33,12 @@ WINDOWS = {
     "window": ("--start-step", "3", "--num-steps", "3"),
     "open window": ("--start-step", "6", "--num-steps", "1000"),
 }
-ROUNDS = 5
+ROUNDS = 20
 """Processes of each way in one job."""
 LIMIT_S = 900
 BUSY = """
 import os
+os.nice(10)
 while True:
     with open("busy", "wb") as file:
         file.write(os.urandom(1 << 16) * 512)
@@ -49,7 +51,7 @@ while True:
 
 @contextmanager
 def busy_machine() -> Iterator[None]:
-    """Keep each core, the disk and a gigabyte of memory busy."""
+    """Keep what the job leaves of each core, the disk and a gigabyte of memory busy."""
     with tempfile.TemporaryDirectory() as directory:
         command = [sys.executable, "-c", BUSY]
         processes = [subprocess.Popen(command, cwd=directory) for _ in range(os.cpu_count() or 1)]
@@ -69,7 +71,9 @@ def run_job(python: Path, directory: Path, options: tuple[str, ...] | None, rank
     """
     out = directory / "processes"
     out.mkdir(parents=True)
-    launcher = [f"--nproc_per_node={ranks}", "--master_port=0"] if ranks > 1 else []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    launcher = [f"--nproc_per_node={ranks}", f"--master_port={port}"] if ranks > 1 else []
     job = [str(python), *(["-m", "torch.distributed.run", *launcher] if launcher else [])]
     job += [str(JOB), str(out), str(ROUNDS), *(WAYS if ranks == 1 else ("plain",))]
     recorder = [
@@ -125,7 +129,7 @@ def main() -> None:
         while counts.total() < options.exits and time.monotonic() < end_s:
             number += 1
             for window, window_options in WINDOWS.items():
-                ranks = 2 if number % 10 == 1 else 1
+                ranks = 2 if number == 1 else 1
                 directory = Path(top) / f"{window} {number}"
                 run_job(python, directory, window_options, ranks)
                 for name, ended in read_exits(directory).items():

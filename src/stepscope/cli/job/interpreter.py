@@ -136,9 +136,9 @@ def _explain(answers: list[Any], printed: str, status: int) -> Iterator[Answer]:
 
 def _explain_hook(hook: dict[str, Any], printed: str) -> str | None:
     """Say why the start-up hook did not run; None if it did."""
-    own = [line for line in printed.splitlines() if line.startswith("stepscope: ")]
-    if own:
-        return own[-1].removeprefix("stepscope: ")
+    reported = [line for line in printed.splitlines() if line.startswith("stepscope: ")]
+    if reported:
+        return reported[-1].removeprefix("stepscope: ")
     if hook["runs"]:
         return None
     if hook["flags"]:
