@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
-from stepscope.importers.kineto import gather, trace_file
+from stepscope.importers.kineto import gather, joins, trace_file
 from tests.support.drawn_programs import programs
 from tests.support.kineto_files import Event, Row, Tables, imported, trace
 from tests.support.linked_by_hand import Program
@@ -63,3 +64,33 @@ def test_many_slices_give_the_rows_of_one(
     ):
         sliced = imported(trace(*events))
     assert sliced == unsliced
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2), st.integers(0, 20), st.integers(0, 60_000), st.booleans()
+        ),
+        max_size=12,
+    )
+)  # fmt: skip
+def test_work_is_cut_where_the_next_of_its_stream_starts(
+    work: list[tuple[int, int, int, bool]],
+) -> None:
+    work = [(stream, 5_000 * start, duration, graph) for stream, start, duration, graph in work]
+    too_long = []
+    gaps = []
+    for stream, start, duration, in_graph in work:
+        later = [row[1] - start for row in work if row[0] == stream and row[1] > start]
+        gaps.append(min(later, default=duration))
+        too_long.append(not in_graph and duration > gaps[-1] + joins.MAX_OVERLAP_NS)
+    expected = []
+    for (stream, _, duration, _), gap, is_too_long in zip(work, gaps, too_long, strict=True):
+        same = [t for row, t in zip(work, too_long, strict=True) if row[0] == stream]
+        is_queue = sum(same) > joins.MAX_OVERFLOWING_SHARE * len(same)
+        expected.append(gap if is_too_long and not is_queue else duration)
+    streams, starts, durations, in_graph = (
+        np.array([row[column] for row in work], dtype=np.int64) for column in range(4)
+    )
+    longest = joins.longest_durations(streams, starts, durations, in_graph.astype(np.bool_))
+    assert longest.tolist() == expected

@@ -60,10 +60,15 @@ from stepscope.run import (
     find_repeated_ranks,
     has_replicas,
     has_stage_operations,
+    list_doubts,
     make_with_damage,
     measure_ranks,
 )
 
+EXCLUDING = {"impossible_time", "impossible_duration"}
+"""Doubts about events that are in no figure."""
+MAX_EXCLUDED = 0.1
+"""Share of the events of traces without which there is no verdict."""
 MIN_NOTED_THROTTLING = 0.05
 MIN_NOTED_RECORDING = 0.02
 """Recording of tensors between the rounds, as a share of them and the recording together."""
@@ -95,7 +100,15 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
     if not run.ranks and run.traces:
         from stepscope.diagnosis.traces import diagnose_traces
 
-        return diagnose_traces(run, thresholds, _list_loss_notes(run))
+        doubts = list_doubts(run.traces)
+        notes = _list_loss_notes(run)
+        excluded = [d for d in doubts if d.check in EXCLUDING and (d.share or 0) > MAX_EXCLUDED]
+        verdict = (
+            make_abstention(excluded[0].sentence.rstrip("."), notes, evidence_kind="traced")
+            if excluded
+            else diagnose_traces(run, thresholds, notes)
+        )
+        return msgspec.structs.replace(verdict, doubts=[doubt.sentence for doubt in doubts])
     if not run.ranks and has_stage_operations(run):
         from stepscope.diagnosis.stage_stragglers import diagnose_stages
 

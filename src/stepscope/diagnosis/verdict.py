@@ -311,6 +311,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     also: list[ContributingCause] = []
     """Contributing causes with at least a twentieth of the step, largest first."""
     notes: list[str] = []
+    doubts: list[str] = []
+    """Doubts about the traces that change the verdict, the worst first."""
     stuck: StuckAccount | None = None
     """Collective at which the job is stuck or has failed; null if it is not."""
     learning: Learning | None = None
@@ -344,6 +346,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         parts.append(render_list("Evidence", [escape(item.text) for item in self.evidence]))
         parts.append(render_list("What to do", fixes, tag="ol"))
         parts.append(render_list("Notes", map(escape, self.notes)))
+        if self.doubts:
+            parts.insert(0, render_list("Doubts", map(escape, self.doubts)))
         return render_box(parts)
 
     def get_share(self, suspect: Suspect) -> float | None:

@@ -56,6 +56,8 @@ def _build_head(report: profiling_report.Report) -> profiling_report.Section:
 
 def _build_verdict(verdict: diagnosis.Verdict) -> profiling_report.Section:
     blocks: list[profiling_report.Block] = []
+    if verdict.doubts:
+        blocks.append(profiling_report.Listing(items=verdict.doubts))
     if verdict.suspect != "insufficient_evidence":
         text = (
             f"{quantities.count_of(verdict.step_count, 'step')} measured. Confidence "

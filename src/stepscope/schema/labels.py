@@ -302,5 +302,8 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True):
     recording_end: str | None = None
     """Which data of the payload were not recorded to the end of the job, or still have to be
     recovered from the spool; null if the payload has all of them."""
+    doubts: list[str] = msgspec.field(default_factory=list)
+    """Doubts about traces behind the payload that change its figures, a sentence each, the worst
+    first."""
     rounding: str | None = None
     """Which records behind the payload were rounded to limit the size of the run; null for none."""

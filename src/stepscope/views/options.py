@@ -21,6 +21,7 @@ from stepscope.run import (
     explain_recording_end,
     explain_recovery,
     explain_rounding,
+    list_doubts,
     make_with_damage,
 )
 from stepscope.views.text import list_names
@@ -196,6 +197,9 @@ class View:
         payload = self._show_selected(run, selected, options)
         if isinstance(payload, schema.Payload):
             payload = msgspec.structs.replace(payload, rounding=explain_rounding(selected))
+            if "trace" in self.uses or not run.ranks:
+                doubts = [doubt.sentence for doubt in list_doubts(selected.traces)]
+                payload = msgspec.structs.replace(payload, doubts=doubts)
         if self.is_of_processes and isinstance(payload, schema.Payload):
             recording_end = explain_recording_end(selected)
             payload = msgspec.structs.replace(payload, recording_end=recording_end)

@@ -40,6 +40,7 @@ BUILT_IN_VIEWS: dict[str, options.View] = {
     "overview": options.View(_show("job.overview:show_overview"), options.RANGE_OPTIONS),
     "configuration": options.View(_show("job.overview:show_configuration")),
     "recordings": options.View(_show("job.jobs:show_recordings")),
+    "quality": options.View(_show("trace_data:show_quality"), options.TRACE_OPTIONS),
     "steps": options.View(
         _show("steps.steps:show_steps"),
         ("carry_over", *options.TRACE_OPTIONS, *options.RANGE_OPTIONS),

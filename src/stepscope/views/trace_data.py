@@ -102,6 +102,43 @@ def _make_note(issue: QualityIssue, meaning: str) -> QualityNote:
     )
 
 
+class TraceQuality(msgspec.Struct, frozen=True, kw_only=True):
+    """Quality record of one trace."""
+
+    trace: str
+    rank: int | None
+    checks: list[QualityNote]
+
+
+class QualityView(schema.Payload, frozen=True, kw_only=True):
+    """Payload of `quality`."""
+
+    traces: list[TraceQuality]
+    quality: list[QualityNote]
+    """Issues across traces."""
+    missing: str | None
+
+
+def show_quality(run: Run, options: ViewOptions) -> QualityView:
+    """Show every check that found an issue in a trace."""
+    traces = select_traces(run, options)
+    return QualityView(
+        traces=[
+            TraceQuality(
+                trace=trace.name,
+                rank=trace.rank,
+                checks=[
+                    _make_note(issue, schema.QUALITY_CHECKS.get(check, ""))
+                    for check, issue in trace.quality_issues.items()
+                ],
+            )
+            for trace in traces
+        ],
+        quality=note_run_quality(run, traces),
+        missing=explain_no_traces(run, traces),
+    )
+
+
 NO_TRACE = (
     "the run has no trace of a framework's profiler: import one with "
     "`stepscope import FILE -o RUN`, or record a window with `stepscope run --start-step N -- CMD`"

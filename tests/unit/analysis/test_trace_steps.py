@@ -167,7 +167,9 @@ def test_steps_by_name() -> None:
     names = ["ProfilerStep#8", "aten::add", "ProfilerStep#7", "ProfilerStep#8", "ProfilerStep#x"]
     steps = find_host_steps(names, np.array([50, 0, 10, 40, 0]), np.array([60, 1, 20, 49, 1]))
     assert steps.names == ["7", "8"]
-    assert [part.tolist() for part in steps.extent] == [[10, 40], [20, 49]]
+    assert [part.tolist() for part in steps.extent] == [[10, 50], [20, 60]]
+    twice = find_host_steps(["ProfilerStep#8"] * 2, np.array([4, 5]), np.array([9, 7]))
+    assert [part.tolist() for part in twice.extent] == [[4], [9]]
     assert find_host_steps(["aten::add"], np.array([0]), np.array([1])) is None
     assert make_single_step(3, 9).names == ["0"]
     assert not is_step("ProfilerStep#")

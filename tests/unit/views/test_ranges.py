@@ -29,7 +29,7 @@ RANGED = [
 
 
 def drawn(seed: int) -> list[dict[str, Any]]:
-    """Return kernels, collectives and copies at random, on two streams that overlap."""
+    """Return kernels, collectives and copies of a graph at random, on two streams that overlap."""
     generator = np.random.default_rng(seed)
     events = [step(1, 0, 400), step(2, 400, 600), event("cpu_op", "aten::mm", 5, 300)]
     for number in range(1, 60):
@@ -43,6 +43,7 @@ def drawn(seed: int) -> list[dict[str, Any]]:
             events.append(copy("Memset (Device)", at, duration, number, 10))
         else:
             events.append(kernel(name, at, duration, number, stream=stream))
+        events[-1]["args"]["graph node id"] = number
     return events
 
 

@@ -6,7 +6,7 @@ import { configureRequest, currentForm } from "./configure_form";
 const PAYLOAD: ConfigurationView = {
   damage: [], interval_ns: 500e6, interval_choices_ns: [100e6, 500e6], automatic_windows: true,
   schedules: ["step 5"], rules: ["StepOutlier", "BatchSize"], other_rules: ["IOBottleneck"], parameters: [],
-  changes: [], missing: null, recording_end: null, rounding: null,
+  changes: [], missing: null, recording_end: null, doubts: [], rounding: null,
 };
 
 test("a form without an edit changes nothing", () => {

@@ -6,7 +6,7 @@ import { countersOf, heightOf, valueAt } from "./counters";
 function counter(mean: (number | null)[], full = 10) {
   const after_ns = mean.map((_, index) => 10 * index);
   const view: CountersView = {
-    damage: [], recording_end: null, rounding: null, from_after_ns: 1000, to_after_ns: 2000, piece_ns: 10,
+    damage: [], recording_end: null, doubts: [], rounding: null, from_after_ns: 1000, to_after_ns: 2000, piece_ns: 10,
     series: [{ track: "c", unit: "W", full, after_ns, mean, least: mean, largest: mean }],
   };
   const parsed = countersOf(view).get("c");

@@ -6,7 +6,7 @@ import { firstEndingAfter, emptySlices, partShares, sliceAt, slicesOf } from "./
 function view(track: Partial<SlicesView["tracks"][0]>): SlicesView {
   const empty = { row_count: 2, row: [], after_ns: [], duration_ns: [], name: [], count: [], busy_ratio: [], event: [], part_slice: [], part_name: [], part_ns: [] };
   return {
-    damage: [], recording_end: null, rounding: null, from_after_ns: 1000, to_after_ns: 2000, names: ["a", "b"], omitted_tracks: [],
+    damage: [], recording_end: null, doubts: [], rounding: null, from_after_ns: 1000, to_after_ns: 2000, names: ["a", "b"], omitted_tracks: [],
     tracks: [{ track: "t", ...empty, ...track }],
   };
 }

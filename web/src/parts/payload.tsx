@@ -32,6 +32,7 @@ const SENTENCES: Record<string, (value: Json) => boolean> = {
   damage: (value) => Array.isArray(value) && value.every(isText),
   recording_end: isText,
   rounding: isText,
+  doubts: (value) => Array.isArray(value) && value.every(isText),
   range: (value) => isObject(value) && isText(value.range_of) && Array.isArray(value.notes),
 };
 /** Longer lists of numbers are curves. */

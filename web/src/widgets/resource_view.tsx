@@ -17,7 +17,8 @@ export function ResourceView<T>({ resource, children }: Props<T>) {
     return (
       <div class={resource.loading ? "resource stale" : "resource"} aria-busy={resource.loading}>
         {resource.error === null ? null : <ErrorNotice text={resource.error.message} />}
-        <DamageNotice damage={damageOf(resource.data)} />
+        <Notice sentences={sentencesOf(resource.data, "damage")} id="damage" />
+        <Notice sentences={sentencesOf(resource.data, "doubts")} id="doubts" />
         <LimitationNotice id="recording-end" text={sentenceOf(resource.data, "recording_end")} />
         <LimitationNotice id="rounding" text={sentenceOf(resource.data, "rounding")} />
         {children(resource.data)}
@@ -28,10 +29,11 @@ export function ResourceView<T>({ resource, children }: Props<T>) {
   return <Skeleton />;
 }
 
-/** Unreadable files behind a payload. */
-function damageOf(payload: unknown): string[] {
-  if (typeof payload !== "object" || payload === null || !("damage" in payload) || !Array.isArray(payload.damage)) return [];
-  return payload.damage.map(String);
+/** Sentences in a field of a payload: unreadable files behind it, or doubts about its traces. */
+function sentencesOf(payload: unknown, field: string): string[] {
+  if (typeof payload !== "object" || payload === null) return [];
+  const sentences: unknown = Object.entries(payload).find(([name]) => name === field)?.[1];
+  return Array.isArray(sentences) ? sentences.map(String) : [];
 }
 
 /** Sentence in a field of a payload, about data that were not recorded to the end of the job or are rounded. */
@@ -45,11 +47,11 @@ function LimitationNotice({ id, text }: { id: string; text: string | null }) {
   return text === null ? null : <p class="quality-notes" data-testid={id}>{text}</p>;
 }
 
-function DamageNotice({ damage }: { damage: string[] }) {
-  if (damage.length === 0) return null;
+function Notice({ sentences, id }: { sentences: string[]; id: string }) {
+  if (sentences.length === 0) return null;
   return (
-    <div class="error-notice" role="alert" data-testid="damage">
-      <ul>{damage.map((text) => <li key={text}>{text}</li>)}</ul>
+    <div class="error-notice" role="alert" data-testid={id}>
+      <ul>{sentences.map((text) => <li key={text}>{text}</li>)}</ul>
     </div>
   );
 }

@@ -3,7 +3,8 @@
 A launch is a runtime call with the device work that it launched: one kernel, copy or set, or
 the work of a whole replayed graph.
 
-    delay          max(0, first start on the device - end of the call)
+    delay          max(0, first start on the device - end of the call); unknown for work that starts
+                   more than 10 us before the call: the clocks differ
     short          the summed durations on the device are below that of the call
     long call      the call takes more than 50 us
     long delay     the delay is more than 100 us
@@ -46,6 +47,8 @@ class LaunchThresholds:
     blocked_count: int = 1024
 
 
+MAX_EARLY_NS = 10_000
+"""As in the check `early_device` of the quality record."""
 DEFAULT_LAUNCH_THRESHOLDS = LaunchThresholds()
 
 
@@ -68,11 +71,12 @@ class Launches:
     def __len__(self) -> int:
         return len(self.call)
 
-    @property
-    def delay_ns(self) -> intervals.Int:
-        """Time from the end of the call to the start on the device, at least 0."""
-        delay: intervals.Int = np.maximum(self.device_start - self.call_end, 0)
-        return delay
+    def known_delays_ns(self, rows: NDArray[np.bool_]) -> intervals.Int:
+        """Times from the end of the call to the start on the device, at least 0, of some launches,
+        without those on a device whose clock differs."""
+        is_timed = rows & (self.device_start >= self.call_start - MAX_EARLY_NS)
+        delays: intervals.Int = np.maximum(self.device_start - self.call_end, 0)[is_timed]
+        return delays
 
 
 def find_launches(work: DeviceWork, calls: RuntimeCalls) -> Launches:
@@ -108,10 +112,11 @@ class CallLaunches(msgspec.Struct, frozen=True, kw_only=True):
     call_mean_ns: Annotated[float, schema.field_label("mean call")]
     call_p95_ns: Annotated[float, schema.field_label("p95 call")]
     device_mean_ns: Annotated[float, schema.field_label("mean work")]
-    delay_p50_ns: Annotated[float, schema.field_label("median delay")]
-    """Median time from the end of the call to the start on the device, at least 0."""
-    delay_p95_ns: Annotated[float, schema.field_label("p95 delay")]
-    delay_max_ns: Annotated[float, schema.field_label("max delay")]
+    delay_p50_ns: Annotated[float | None, schema.field_label("median delay")]
+    """Median time from the end of the call to the start on the device, at least 0; null where the
+    clocks of host and device differ."""
+    delay_p95_ns: Annotated[float | None, schema.field_label("p95 delay")]
+    delay_max_ns: Annotated[float | None, schema.field_label("max delay")]
     short_count: Annotated[int, schema.field_label("short work")]
     """Launches whose device work took less time than the call."""
     long_call_count: int
@@ -128,9 +133,9 @@ def summarize_launches(
 ) -> CallLaunches | None:
     """Summarize the launches that a mask selects, under a name; None without any."""
     call_ns = (launches.call_end - launches.call_start)[rows]
-    device_ns, delay_ns = launches.device_ns[rows], launches.delay_ns[rows]
+    device_ns, delay_ns = launches.device_ns[rows], launches.known_delays_ns(rows)
     calls, delays = summarize(call_ns), summarize(delay_ns)
-    if calls is None or delays is None:
+    if calls is None:
         return None
     return CallLaunches(
         call=name,
@@ -139,9 +144,9 @@ def summarize_launches(
         call_mean_ns=calls.mean,
         call_p95_ns=calls.p95,
         device_mean_ns=float(device_ns.mean()),
-        delay_p50_ns=delays.p50,
-        delay_p95_ns=delays.p95,
-        delay_max_ns=delays.maximum,
+        delay_p50_ns=None if delays is None else delays.p50,
+        delay_p95_ns=None if delays is None else delays.p95,
+        delay_max_ns=None if delays is None else delays.maximum,
         short_count=int((device_ns < call_ns).sum()),
         long_call_count=int((call_ns > thresholds.long_call_ns).sum()),
         long_delay_count=int((delay_ns > thresholds.long_delay_ns).sum()),

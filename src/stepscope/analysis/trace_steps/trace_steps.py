@@ -128,15 +128,23 @@ def is_data_loader(name: str) -> bool:
 
 
 def find_host_steps(names: list[str], start: Int, end: Int) -> HostSteps | None:
-    """Find the steps among named ranges; of several with one name the first counts."""
+    """Find the steps among named ranges.
+
+    Of several with one name the last counts: a profiler whose numbers start again has recorded a
+    sanity check before the training. Of those that overlap, which are one step recorded twice, the
+    first counts.
+    """
     order = [int(row) for row in np.argsort(start, kind="stable") if is_step(names[row])]
-    first: dict[str, int] = {}
+    last: dict[str, int] = {}
     for row in order:
-        first.setdefault(names[row].removeprefix(STEP_PREFIX), row)
-    if not first:
+        name = names[row].removeprefix(STEP_PREFIX)
+        if name not in last or start[row] >= end[last[name]]:
+            last[name] = row
+    if not last:
         return None
-    rows = np.array(list(first.values()), dtype=np.int64)
-    return HostSteps(names=list(first), extent=Intervals(start[rows], end[rows]))
+    rows = np.array(sorted(last.values(), key=start.__getitem__), dtype=np.int64)
+    step_names = [names[row].removeprefix(STEP_PREFIX) for row in rows]
+    return HostSteps(names=step_names, extent=Intervals(start[rows], end[rows]))
 
 
 def make_single_step(start_ns: int, end_ns: int) -> HostSteps:

@@ -80,6 +80,8 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     """The payload."""
 
     run: str
+    doubts: list[str]
+    """What may make the traces say something else, the worst first."""
     traces: list[importers.Imported]
     recorded: list[importers.Recorded]
     refused: list[RefusedFile]
@@ -117,7 +119,8 @@ def command(sources: Sequence[str], run: str, as_lines: bool, as_json: bool) -> 
         with ended_by_sigterm(), making as directory:
             outcome = f"Nothing was imported, and {run} was not created."
             results = import_all(files, directory, outcome, as_lines=as_lines)
-    _report(results, run, as_json=as_json)
+            doubts = _list_doubts(directory, results)
+    _report(results, doubts, run, as_json=as_json)
 
 
 @contextmanager
@@ -238,7 +241,19 @@ def _fetch(url: str, target: Path) -> None:
         raise errors.UsageError(f"Cannot download {mask_text(url)}: {reason}.") from error
 
 
-def _report(results: Sequence[importers.Result], run: str, *, as_json: bool) -> None:
+def _list_doubts(directory: Path, results: Sequence[importers.Result]) -> list[str]:
+    """List what may make the imported traces say something else."""
+    if not any(isinstance(result, importers.Imported) for result in results):
+        return []
+    from stepscope import run
+
+    traces = run.Run(store.open_run(directory)).traces
+    return [doubt.sentence for doubt in run.list_doubts(traces)]
+
+
+def _report(
+    results: Sequence[importers.Result], doubts: Sequence[str], run: str, *, as_json: bool
+) -> None:
     read = [result for result in results if isinstance(result, importers.Imported)]
     recorded = [result for result in results if isinstance(result, importers.Recorded)]
     refused = [result for result in results if isinstance(result, importers.Refused)]
@@ -246,6 +261,7 @@ def _report(results: Sequence[importers.Result], run: str, *, as_json: bool) -> 
         print_json(
             ImportReport(
                 run=run,
+                doubts=list(doubts),
                 traces=read,
                 recorded=recorded,
                 refused=[RefusedFile(path=str(r.path), reason=r.reason) for r in refused],
@@ -261,6 +277,10 @@ def _report(results: Sequence[importers.Result], run: str, *, as_json: bool) -> 
     present = [content for content, results in contents.items() if results]
     for content in present:
         click.echo(_describe(content, contents[content], run))
+    for doubt in doubts:
+        click.echo(f"! {doubt}")
+    if doubts:
+        click.echo(f"All doubts: {suggest('show', locate(run), 'quality')}")
     view = present[0].view
     words = ("diagnose", locate(run)) if view is None else ("show", locate(run), view)
     click.echo(f"Next: {suggest(*words)}")

@@ -13,7 +13,13 @@ import msgspec
 from rich.console import Console
 
 from stepscope import schema, views
-from stepscope.cli.writers.generic import write_damage, write_generic, write_limitation, write_range
+from stepscope.cli.writers.generic import (
+    write_damage,
+    write_doubts,
+    write_generic,
+    write_limitation,
+    write_range,
+)
 
 WRITERS = {
     "Comparison": "compare:write_comparison",
@@ -44,6 +50,7 @@ def write(out: Console, payload: msgspec.Struct) -> None:
     """Write the payload of any view."""
     if isinstance(payload, schema.Payload):
         write_damage(out, payload.damage)
+        write_doubts(out, payload.doubts)
         write_limitation(out, payload.recording_end)
         write_limitation(out, payload.rounding)
     if isinstance(payload, views.Ranged) and payload.range is not None:

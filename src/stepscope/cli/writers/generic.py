@@ -25,6 +25,7 @@ from stepscope.cli.text import duration, table
 
 SENTENCES = (
     "missing", "notes", "share_of", "quality", "range", "damage", "recording_end", "rounding",
+    "doubts",
 )  # fmt: skip
 MAX_LISTED = 8
 """Longer lists of scalars are not a cell of a table."""
@@ -52,6 +53,12 @@ def write_damage(out: Console, damage: Sequence[str]) -> None:
     """Write which files behind a payload cannot be read."""
     for sentence in damage:
         out.print(f"[red]![/red] {escape(sentence)}")
+
+
+def write_doubts(out: Console, doubts: Sequence[str]) -> None:
+    """Write what may make the traces behind a payload say something else."""
+    for sentence in doubts:
+        out.print(f"[bold yellow]![/bold yellow] {escape(sentence)}")
 
 
 def write_limitation(out: Console, sentence: str | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 
@@ -46,7 +47,7 @@ def write_overview(out: Console, payload: views.Overview) -> None:
         share = f"; busy {percent(busy)} of step time" if not payload.nodes and busy else ""
         out.print(escape(f"GPU: {', '.join(payload.devices)}{share}"))
     generic.write_quality(out, payload.quality)
-    write_verdict(out, payload.verdict)
+    write_verdict(out, msgspec.structs.replace(payload.verdict, doubts=[]))  # they are above
 
 
 def _write_recordings(out: Console, recordings: Sequence[views.Recording]) -> None:

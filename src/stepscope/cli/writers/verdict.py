@@ -13,6 +13,7 @@ from stepscope import diagnosis, quantities
 from stepscope.capture.trial import CHANGES
 from stepscope.cli.output import locate, print_json, suggest
 from stepscope.cli.text import bar, console
+from stepscope.cli.writers.generic import write_doubts
 
 MIN_PHASE_RATIO = 0.005
 """Smaller phases are not shown."""
@@ -42,6 +43,7 @@ def write_verdict(out: Console, verdict: diagnosis.Verdict, location: str = "RUN
     """Write the verdict of a run as text."""
     if verdict.stuck is not None:
         write_stuck(out, verdict.stuck)
+    write_doubts(out, verdict.doubts)
     out.print()
     out.print(Text(verdict.headline, style="bold"))
     if verdict.suspect == "insufficient_evidence":

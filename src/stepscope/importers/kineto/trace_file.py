@@ -151,6 +151,7 @@ def _store(
     )
     storing.append(description.tables(maker))  # they need no links: written during the joins
     captures = joins.find_captures(gathered)
+    joins.cut_overflows(gathered, counts)
     joins.join_launches(gathered, counts, captures.ids)
     joins.name_captured(gathered, captures, counts)
     joins.count_overlaps(gathered, counts)
@@ -207,6 +208,8 @@ def quality_rows(reading: Reading, counts: joins.Counts) -> Mapping[str, Any]:
     add("zero_correlation", counts.zero_correlation, counts.device)
     add("duplicate_correlation", counts.duplicate_correlation, counts.launches)
     add("same_stream_overlap", counts.overlaps, counts.device, counts.worst_overlap_ns)
+    add("overflow", counts.overflows, counts.device, counts.worst_overflow_ns)
+    add("early_device", counts.early, counts.device, counts.worst_early_ns)
     add("impossible_duration", counts.impossible_duration, gathered.event_count)
     add("impossible_time", counts.impossible_time, gathered.event_count)
     add("overhang", counts.overhangs, counts.ranges, counts.worst_overhang_ns)

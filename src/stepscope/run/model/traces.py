@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope import analysis, intervals, schema, store
+from stepscope import analysis, intervals, quantities, schema, store
 from stepscope.run.model.clock import Period
 
 
@@ -154,6 +154,44 @@ class Trace:
     def quality_issues(self) -> dict[str, QualityIssue]:
         """Quality issues by check."""
         return self.record.by_trace.get(self.trace, {})
+
+
+MIN_DOUBT_SHARE = 0.001
+"""Smaller shares of events or of text change no answer."""
+
+
+class Doubt(NamedTuple):
+    """Quality issue of traces that changes what they seem to say."""
+
+    check: str
+    share: float | None
+    """Affected share of what was checked; None where that has no size."""
+    sentence: str
+
+
+def list_doubts(traces: Sequence[Trace]) -> list[Doubt]:
+    """List the doubts about traces together, the worst first."""
+    doubts = []
+    for check, template in schema.DOUBTS.items():
+        issues = {t.name: t.quality_issues[check] for t in traces if check in t.quality_issues}
+        if not issues:
+            continue
+        count = sum(issue.count for issue in issues.values())
+        of_count = sum(issue.of_count or 0 for issue in issues.values())
+        if of_count and count / of_count < MIN_DOUBT_SHARE:
+            continue
+        sentence = template.format(
+            count=quantities.count(count),
+            of_count=quantities.count(of_count),
+            share=quantities.percent(count / of_count) if of_count else "A part",
+            worst=quantities.duration(max(issue.worst_ns or 0 for issue in issues.values())),
+            detail=next(iter(issues.values())).detail,
+        )
+        if len(traces) > 1:
+            several = f"{quantities.count(len(issues))} of {quantities.count(len(traces))} traces"
+            sentence += f" ({next(iter(issues)) if len(issues) == 1 else several})"
+        doubts.append(Doubt(check, count / of_count if of_count else None, f"{sentence}."))
+    return doubts
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,10 @@ QUALITY_CHECKS: dict[str, str] = {
     "zero_correlation": "Device work without a correlation number, as some profilers write it.",
     "duplicate_correlation": "Launches that share a correlation number with another launch.",
     "same_stream_overlap": "Device work that starts before earlier work of its stream has ended.",
+    "overflow": "Device work that lasts more than 10 us beyond the start of the next work of its "
+    "stream; it is cut there.",
+    "early_device": "Device work that starts more than 10 us before the call that launched it: the "
+    "clocks of host and device differ.",
     "impossible_duration": "Events whose duration is negative or extends far outside the window; "
     "they are excluded from every sum.",
     "impossible_time": "Events whose start is zero or far outside the window; they are excluded "
@@ -89,11 +93,24 @@ QUALITY_CHECKS: dict[str, str] = {
     "shortened_text": "Texts of more than 65,536 characters, of which only the start was kept.",
     "truncated": "The file is truncated.",
     "dropped_by_recorder": "Records that the profiler reports as lost or left out.",
-    "duplicate_step": "Steps that occur more than once in the file.",
+    "duplicate_step": "Steps that occur more than once in the file; the last of each counts.",
     "unmatched_flow": "Arrows with only one end.",
     "clock_base": "Reference of the file's times.",
 }
 """Every value of `kind`, with what it counts."""
+DOUBTS: dict[str, str] = {
+    "impossible_time": "{count} of {of_count} events have no possible time, and are in no figure",
+    "lost_text": "{share} of the text could not be read",
+    "truncated": "The file is truncated: {detail}",
+    "impossible_duration": "{count} of {of_count} events have an impossible duration, and are in "
+    "no figure",
+    "overflow": "{count} of {of_count} kernels, copies and sets last beyond the start of the next "
+    "one of their stream, by up to {worst}, and are cut there",
+    "early_device": "{count} of {of_count} kernels, copies and sets start before their launch: the "
+    "clocks of host and device differ by about {worst}",
+    "duplicate_step": "{count} step ranges have the number of a later one, which counts instead",
+}
+"""Checks whose issues change what a trace seems to say, with a sentence each; the worst first."""
 
 
 TRACES = Table(

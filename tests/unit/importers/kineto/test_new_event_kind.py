@@ -45,7 +45,7 @@ SYNCHRONISATIONS = Table(
 )
 """
 ENTRY = """
-    EventKind(
+    event_declaration.EventKind(
         name="synchronisation",
         categories=("cuda_sync", "sync"),
         table=SYNCHRONISATIONS,
@@ -53,13 +53,13 @@ ENTRY = """
         drawing="nested",
         arguments=(
             _integer("stream", "waiting_stream"),
-            Argument(key="reason", type="string", column="reason"),
+            event_declaration.Argument(key="reason", type="string", column="reason"),
         ),
         export=("stream", "reason", _exported("Ev Idx", "number", "id")),
     ),
 """
 IMPORT = "from stepscope.schema.tables.synchronisations import SYNCHRONISATIONS\n"
-LAST_IMPORT = "from stepscope.schema.tables import trace_events\n"
+LAST_IMPORT = "from stepscope.schema.tables import job, trace_events, traces\n"
 END_OF_KINDS = ')  # fmt: skip\n"""All kinds.'
 SCRIPT = """
 import json, sys, pathlib

@@ -54,6 +54,23 @@ def test_a_stream_does_not_make_device_work() -> None:
     assert tables.one("tracks")["kind"] == "host"
 
 
+def test_work_that_cannot_last_as_long() -> None:
+    """Of a work of 90 us beyond the next one, of one that starts 20 us before its launch, and of
+    one that hardware lets start early."""
+    times = [(0, 100), (10, 5), (40, 5), (44, 3), (60, 10)]
+    events = [kernel(1000 * at, 1000 * length, n) for n, (at, length) in enumerate(times, 1)]
+    launches = [
+        launch(1000 * (at + (20 if n == 3 else -1)), 500, n) for n, (at, _) in enumerate(times, 1)
+    ]
+    tables = imported(trace(*events, *launches))
+    durations = [row["duration_ns"] for row in tables.rows("kernels")]
+    assert durations == [10_000, 5_000, 5_000, 3_000, 10_000]
+    overflow, early = tables.quality["overflow"], tables.quality["early_device"]
+    assert (overflow["count"], overflow["of_count"], overflow["worst_ns"]) == (1, 5, 90_000)
+    assert (early["count"], early["of_count"], early["worst_ns"]) == (1, 5, 20_000)
+    assert tables.quality["same_stream_overlap"]["count"] == 1
+
+
 def test_the_shadow_of_a_step_is_not_a_step() -> None:
     marks = [
         span("user_annotation", "ProfilerStep#1", 0, 5_000),

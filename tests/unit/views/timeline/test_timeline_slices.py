@@ -27,6 +27,8 @@ MAKERS = (
 )
 NAMES = ("a", "b", "<b>c</b>", "d" * 700)
 SPAN_NS = 3_000_000
+IN_GRAPH = {"graph node id": 1}
+"""Arguments of work that may overlap other work of its stream."""
 
 
 def make_file(seed: int, count: int) -> list[Event]:
@@ -38,7 +40,7 @@ def make_file(seed: int, count: int) -> list[Event]:
         length = chance.randrange(chance.choice([1, 400, 40_000, 2_000_000]))
         choice = chance.random()
         if choice < 0.3:
-            events.append(kernel(start, length, None, name=name))
+            events.append(kernel(start, length, None, IN_GRAPH, name=name))
         elif choice < 0.4:
             more = {"args": {"device": 0, "stream": 7}}
             events.append(span("gpu_user_annotation", name, start, length, pid=0, tid=7, **more))
@@ -183,7 +185,7 @@ def test_never_more_slices_than_can_be_drawn(tmp_path: Path) -> None:
 
 def test_overlapping_kernels_are_drawn_below_each_other(tmp_path: Path) -> None:
     starts = [(0, 100), (50, 100), (60, 10), (120, 100), (300, 5)]
-    events = [kernel(start * 1000, length * 1000, None) for start, length in starts]
+    events = [kernel(start * 1000, length * 1000, None, IN_GRAPH) for start, length in starts]
     with small_blocks(levels=True):
         run = import_run(tmp_path / "run", [op("f", 0, 10), *events])
         track = track_ids(run)["device"]

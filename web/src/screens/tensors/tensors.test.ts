@@ -79,7 +79,7 @@ describe("the heat map of layers", () => {
       { name: "gradient/a", value: [0.01, 0, 100], non_finite_columns: [] },
       { name: "gradient/b", value: [1, null, 1], non_finite_columns: [1] },
     ],
-    left_out_count: 0, missing: null, damage: [], recording_end: null, rounding: null, range: null,
+    left_out_count: 0, missing: null, damage: [], recording_end: null, doubts: [], rounding: null, range: null,
   };
 
   test("has a column for each group of steps, and says what it shows", () => {

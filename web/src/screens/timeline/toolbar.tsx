@@ -42,8 +42,8 @@ export function Toolbar({ model, commands, search }: Props) {
 
 /** Badge with quality notes. */
 function QualityBadge({ model }: { model: Model }) {
-  const { quality, notes, recording_end: recordingEnd, rounding } = model.view.value;
-  const limitations = [recordingEnd, rounding].filter((text) => text !== null);
+  const { quality, notes, doubts, recording_end: recordingEnd, rounding } = model.view.value;
+  const limitations = [...doubts, recordingEnd, rounding].filter((text) => text !== null);
   const texts = [...limitations, ...quality.map((note) => note.sentence), ...notes];
   if (texts.length === 0) return null;
   return (
