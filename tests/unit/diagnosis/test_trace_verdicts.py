@@ -464,3 +464,49 @@ def test_collectives_of_a_host_that_computes_meanwhile_are_hidden(tmp_path: Path
     verdict = judge(tmp_path, job)
     assert verdict.suspect == "healthy"
     assert verdict.share_ratio == pytest.approx(1, abs=0.01)
+
+
+def make_directory(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def test_times_that_cannot_be_come_first(tmp_path: Path) -> None:
+    """Without the times of a third of the events there is no verdict; of a few, there is one."""
+    for job_name, every, has_verdict in (("third", 3, False), ("few", 100, True)):
+        job = draw_steps(launch_tiny_kernels, 1.0)
+        ranges = [event for event in job.events if event["ph"] == "X"]
+        for event in ranges[50::every]:
+            event["ts"] = event["dur"] = 0
+        verdict = judge(make_directory(tmp_path / job_name), job)
+        count = len(ranges[50::every])
+        assert verdict.doubts == [
+            f"{count:,} of {len(job.events):,} events have no possible time, and are in no figure."
+        ]
+        assert (verdict.suspect != "insufficient_evidence") == has_verdict
+        assert verdict.headline.startswith(f"No verdict: {count:,} of ") != has_verdict
+
+
+def test_a_kernel_that_overflows_changes_no_verdict(tmp_path: Path) -> None:
+    verdicts = []
+    for name, added_us in (("intact", 0), ("too long", 1_600_000)):
+        job = draw_steps(launch_tiny_kernels, 1.0)
+        kernels = [event for event in job.events if event.get("cat") == "kernel"]
+        for event in kernels[10 :: len(kernels) // 5]:
+            event["dur"] += added_us
+        verdicts.append(judge(make_directory(tmp_path / name), job))
+    intact, damaged = verdicts
+    assert intact.doubts == []
+    assert "last beyond the start of the next one of their stream, by up to 1.6 s" in str(
+        damaged.doubts
+    )
+    assert (damaged.suspect, damaged.cause) == (intact.suspect, intact.cause)
+    assert damaged.share_ratio == pytest.approx(intact.share_ratio, abs=0.01)
+
+
+def test_ranges_of_unknown_categories_are_named(tmp_path: Path) -> None:
+    job = TraceJob()
+    times = ({"ts": 100.5 * n, "dur": 80, "pid": 5, "tid": 5} for n in range(50))
+    job.events[:] = [{"ph": "X", "cat": "FEE", "name": "f (t.py:1)"} | time for time in times]
+    verdict = judge(tmp_path, job)
+    assert "ranges of other categories: FEE (50 events); `stepscope show" in verdict.headline

@@ -36,7 +36,7 @@ class _Content(NamedTuple):
     """View to see first; None for the verdict."""
 
 
-_TRACES = _Content("trace", "event", "{files}, {events} in {run}", "gpu-time")
+_TRACES = _Content("trace", "event", "{files}, {events} in {run}")
 _DEBUGGER = _Content(
     "file",
     "framework event",
@@ -119,8 +119,8 @@ def command(sources: Sequence[str], run: str, as_lines: bool, as_json: bool) -> 
         with ended_by_sigterm(), making as directory:
             outcome = f"Nothing was imported, and {run} was not created."
             results = import_all(files, directory, outcome, as_lines=as_lines)
-            doubts = _list_doubts(directory, results)
-    _report(results, doubts, run, as_json=as_json)
+            doubts, view = _examine(directory, results)
+    _report(results, doubts, run, view, as_json=as_json)
 
 
 @contextmanager
@@ -241,18 +241,25 @@ def _fetch(url: str, target: Path) -> None:
         raise errors.UsageError(f"Cannot download {mask_text(url)}: {reason}.") from error
 
 
-def _list_doubts(directory: Path, results: Sequence[importers.Result]) -> list[str]:
-    """List what may make the imported traces say something else."""
+def _examine(directory: Path, results: Sequence[importers.Result]) -> tuple[list[str], str | None]:
+    """Return what may make the imported traces say something else, and the view to see first."""
     if not any(isinstance(result, importers.Imported) for result in results):
-        return []
+        return [], None
     from stepscope import run
 
-    traces = run.Run(store.open_run(directory)).traces
-    return [doubt.sentence for doubt in run.list_doubts(traces)]
+    reader = store.open_run(directory)
+    doubts = [doubt.sentence for doubt in run.list_doubts(run.Run(reader).traces)]
+    views = (("kernels", "gpu-time"), ("operators", "operators"))
+    return doubts, next((view for table, view in views if reader.row_count(table)), "timeline")
 
 
 def _report(
-    results: Sequence[importers.Result], doubts: Sequence[str], run: str, *, as_json: bool
+    results: Sequence[importers.Result],
+    doubts: Sequence[str],
+    run: str,
+    trace_view: str | None,
+    *,
+    as_json: bool,
 ) -> None:
     read = [result for result in results if isinstance(result, importers.Imported)]
     recorded = [result for result in results if isinstance(result, importers.Recorded)]
@@ -281,7 +288,7 @@ def _report(
         click.echo(f"! {doubt}")
     if doubts:
         click.echo(f"All doubts: {suggest('show', locate(run), 'quality')}")
-    view = present[0].view
+    view = trace_view or present[0].view
     words = ("diagnose", locate(run)) if view is None else ("show", locate(run), view)
     click.echo(f"Next: {suggest(*words)}")
 

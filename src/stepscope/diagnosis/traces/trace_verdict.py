@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +17,7 @@ from stepscope.diagnosis.sentences import write_headline
 from stepscope.diagnosis.traces import trace_shares
 from stepscope.diagnosis.traces.trace_causes import TraceInputs, find_trace_cause, mean_step_ns
 from stepscope.diagnosis.traces.trace_fixes import list_trace_fixes
-from stepscope.quantities import duration, percent
+from stepscope.quantities import count_of, duration, percent
 from stepscope.run import DividedTrace, Run, StepSource, divide_traces
 
 MAX_UNEXPLAINED_RATIO = 0.25
@@ -28,6 +29,8 @@ MIN_TOGETHER_RATIO = 0.7
 of them does."""
 WAITING = "waiting"
 """Cause of an attribution to none, because the process has no work."""
+MAX_NAMED = 3
+"""Categories of ranges that are named."""
 WHOLE_RATIO = 0.5
 """Confidence where no steps were found: start-up and evaluation count as well."""
 SHARE_OF: dict[StepSource, str] = {
@@ -125,6 +128,10 @@ def _find_obstacle(traces: Sequence[DividedTrace], shares: trace_shares.TraceSha
         return idle
     if unexplained <= MAX_UNEXPLAINED_RATIO:
         return None
+    if not any(one.has_host or one.busy_ns.sum() for one in traces):
+        unknown = _describe_unknown(traces)
+        if unknown is not None:
+            return unknown
     if not any(one.has_host for one in traces):
         return (
             f"the device is idle for {percent(unexplained)} of the time, and the trace has no "
@@ -133,6 +140,26 @@ def _find_obstacle(traces: Sequence[DividedTrace], shares: trace_shares.TraceSha
     if not any(one.busy_ns.sum() or one.part_ns["compute"].sum() for one in traces):
         return "the trace contains neither device work nor operators that compute"
     return None
+
+
+def _describe_unknown(traces: Sequence[DividedTrace]) -> str | None:
+    """Say what traces hold that have nothing of which a verdict is made; None for nothing."""
+    counts: Counter[str] = Counter()
+    for one in traces:
+        condition = "duration_ns IS NOT NULL"
+        category = one.trace.columns("other_events", ("category",), condition=condition)["category"]
+        names = [*category.values, None]  # code -1 stands for none
+        for code, number in zip(*np.unique(category.codes, return_counts=True), strict=True):
+            counts[names[code] or "no category"] += int(number)
+    if not counts:
+        return None
+    most = [(name, count_of(number, "event")) for name, number in counts.most_common(MAX_NAMED)]
+    named = [f"{name} ({events})" for name, events in most]
+    more = " and others" if len(counts) > MAX_NAMED else ""
+    return (
+        "the traces hold neither operators nor device work, but ranges of other categories: "
+        f"{', '.join(named)}{more}; `stepscope show RUN timeline` draws them"
+    )
 
 
 def _find_idle_devices(traces: Sequence[DividedTrace]) -> str | None:

@@ -60,14 +60,23 @@ class Linked:
     around: Columns = field(default_factory=dict)
     """Extents of ranges of other slices that were open in this one."""
 
-    def last_end(self) -> int:
-        """Return the latest end of any range, relative to the base of the file."""
+    def last_end(self, gathered: Gathered) -> int:
+        """Return the latest end of any range but the brackets of the recorder, relative to the base
+        of the file."""
+        first, bracket = np.iinfo(np.int64).min, gathered.code_of("Trace")
         ends = [
             int((columns["start"] + columns["duration"]).max())
             for kind, columns in self.rows.items()
             if kind.is_range and len(columns["id"])
         ]
-        return max(ends, default=np.iinfo(np.int64).min)
+        for kind, columns in self.other_events:
+            if kind is arguments.OtherKind.OTHER:
+                is_range = columns["has_duration"] > 0
+                is_range &= ~impossible(columns, gathered.bounds) & (columns["category"] != bracket)
+                ends.append(
+                    int((columns["start"] + columns["duration"])[is_range].max(initial=first))
+                )
+        return max(ends, default=first)
 
 
 class Linker:

@@ -19,7 +19,7 @@ from msgspec import Raw
 from stepscope import errors, schema
 from stepscope.importers.content import INVALID, decimal_text, foreign_form, is_compressed
 from stepscope.importers.kineto import repair
-from stepscope.importers.kineto.arguments import OtherKind, check_nesting
+from stepscope.importers.kineto.arguments import OPERATOR, OtherKind, check_nesting
 from stepscope.importers.kineto.blocks import MAX_BLOCK_BYTES, Block, Frame, read_blocks, split_tail
 from stepscope.importers.kineto.categories import Event
 from stepscope.importers.kineto.columns import Chunk, Columns
@@ -110,6 +110,7 @@ def read_file(
         if frame.found_events:
             _read_tail(reading)
         pair_ranges(gathered)
+        find_operators(gathered)
         if not gathered.event_count:
             raise errors.UnreadableTraceError(_explain(path, frame))
     except DecodingStoppedError as error:
@@ -261,6 +262,7 @@ def _explain(path: Path, frame: Frame) -> str:
     return f"{path} has no readable event{broken}."
 
 
+_CPU_FUNCTIONS = "CPU functions"
 _COLUMNS = (
     "id", "track", "name", "start", "phase", "category", "duration", "has_duration", "args",
 )  # fmt: skip
@@ -281,6 +283,20 @@ def pair_ranges(gathered: Gathered) -> None:
     ranges = chunk_of([_range(gathered, marks, row, partner[row]) for row in paired])
     gathered.add(ranges, marks["id"][paired])
     gathered.keep(OtherKind.OTHER, {name: values[unpaired] for name, values in marks.items()})
+
+
+def find_operators(gathered: Gathered) -> None:
+    """Find the operators of a file of `EventList.export_chrome_trace`, which names no categories:
+    they are the ranges of its process `CPU functions`
+    (https://github.com/pytorch/pytorch/blob/main/torch/autograd/profiler_util.py)."""
+    tracks = [n for n, (pid, _) in enumerate(gathered.tracks) if pid == _CPU_FUNCTIONS]
+    if not tracks or not gathered.count(OtherKind.OTHER):
+        return
+    events = gathered.take(OtherKind.OTHER, *_COLUMNS)
+    is_operator = np.isin(events["track"], tracks) & (events["has_duration"] > 0)
+    is_operator &= np.isin(events["category"], (-1, gathered.code_of("")))
+    for kind, rows in ((OPERATOR, is_operator), (OtherKind.OTHER, ~is_operator)):
+        gathered.keep(kind, {name: values[rows] for name, values in events.items()})
 
 
 def _partners(marks: Columns, begin_count: int, unnamed: int) -> list[int]:

@@ -161,7 +161,7 @@ def _store(
     end = bounds.first
     for done, (slice_start, slice_end) in enumerate(pairwise(cuts), 1):
         linked = linker.link(slice_start, slice_end, final=slice_end == cuts[-1])
-        end = max(end, linked.last_end())
+        end = max(end, linked.last_end(gathered))
         storing.wait()
         storing.append(maker.tables(linked))
         summary = summariser.summarise(linked)

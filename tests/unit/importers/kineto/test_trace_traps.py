@@ -71,6 +71,19 @@ def test_work_that_cannot_last_as_long() -> None:
     assert tables.quality["same_stream_overlap"]["count"] == 1
 
 
+def test_operators_of_a_file_without_categories() -> None:
+    """As `export_chrome_trace` of the events of torch.autograd.profiler writes them."""
+    fields = {"pid": "CPU functions", "tid": 1, "args": {}}
+    own = {"ph": "X", "name": "aten::mm", "ts": 3.5, "dur": 2.25} | fields
+    arrow = {"ph": "s", "name": "aten::mm", "ts": 3.5, "id": 1, "cat": "cpu_to_cuda"} | fields
+    elsewhere = own | {"pid": 1}
+    tables = imported(json.dumps([own, arrow, elsewhere]).encode())
+    assert [(row["name"], row["duration_ns"]) for row in tables.rows("operators")] == [
+        ("aten::mm", 2250)
+    ]
+    assert tables.names("other_events") == ["aten::mm"]
+
+
 def test_the_shadow_of_a_step_is_not_a_step() -> None:
     marks = [
         span("user_annotation", "ProfilerStep#1", 0, 5_000),
