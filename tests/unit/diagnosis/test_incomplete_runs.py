@@ -1,4 +1,4 @@
-"""Verdicts on runs that lack records: dropped, rounded, or sampled from outside."""
+"""Verdicts on runs that lack records: dropped, rounded, sampled from outside, without times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from stepscope.run import Run
 from stepscope.schema import JobState
 from stepscope.store import RunWriter, open_run
 from stepscope.testing import RunBuilder
+from stepscope.testing.traces import TraceJob
 from stepscope.views import VIEWS, ViewOptions
+from tests.support.drawn_verdicts import ELEMENTWISE, draw_steps, judge as judge_traces
 from tests.support.segmented_runs import segment_tables
 
 RunMaker = Callable[..., RunBuilder]
@@ -293,3 +295,58 @@ def test_the_error_of_a_share_follows_from_seconds() -> None:
     share = estimate_wait_share([thread])
     assert share.ratio == 0.5
     assert share.standard_error == pytest.approx(12**-0.5)
+
+
+# --- traces --------------------------------------------------------------------------------------
+
+
+def draw_tiny_kernels(job: TraceJob, _: float) -> None:
+    for _ in range(500):
+        job.operator("aten::add", 15, kernel=(ELEMENTWISE, 3))
+    job.wait()
+
+
+def judge_below(directory: Path, job: TraceJob) -> Verdict:
+    directory.mkdir()
+    return judge_traces(directory, job)
+
+
+def test_times_that_cannot_be_come_first(tmp_path: Path) -> None:
+    """Without the times of a third of the events there is no verdict; of a few, there is one."""
+    for job_name, distance, has_verdict in (("third", 3, False), ("few", 100, True)):
+        job = draw_steps(draw_tiny_kernels, 1.0)
+        ranges = [event for event in job.events if event["ph"] == "X"]
+        for event in ranges[50::distance]:
+            event["ts"] = event["dur"] = 0
+        verdict = judge_below(tmp_path / job_name, job)
+        count = len(ranges[50::distance])
+        assert verdict.doubts == [
+            f"{count:,} of {len(job.events):,} events have no possible time, and are in no figure."
+        ]
+        assert (verdict.suspect != "insufficient_evidence") == has_verdict
+        assert verdict.headline.startswith(f"No verdict: {count:,} of ") != has_verdict
+
+
+def test_a_kernel_that_overflows_changes_no_verdict(tmp_path: Path) -> None:
+    verdicts = []
+    for name, added_us in (("intact", 0), ("too long", 1_600_000)):
+        job = draw_steps(draw_tiny_kernels, 1.0)
+        kernels = [event for event in job.events if event.get("cat") == "kernel"]
+        for event in kernels[10 :: len(kernels) // 5]:
+            event["dur"] += added_us
+        verdicts.append(judge_below(tmp_path / name, job))
+    intact, damaged = verdicts
+    assert intact.doubts == []
+    assert "last beyond the start of the next one of their stream, by up to 1.6 s" in str(
+        damaged.doubts
+    )
+    assert (damaged.suspect, damaged.cause) == (intact.suspect, intact.cause)
+    assert damaged.share_ratio == pytest.approx(intact.share_ratio, abs=0.01)
+
+
+def test_ranges_of_unknown_categories_are_named(tmp_path: Path) -> None:
+    job = TraceJob()
+    times = ({"ts": 100.5 * n, "dur": 80, "pid": 5, "tid": 5} for n in range(50))
+    job.events[:] = [{"ph": "X", "cat": "FEE", "name": "f (t.py:1)"} | time for time in times]
+    verdict = judge_traces(tmp_path, job)
+    assert "ranges of other categories: FEE (50 events); `stepscope show" in verdict.headline

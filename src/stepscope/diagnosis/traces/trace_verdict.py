@@ -153,12 +153,13 @@ def _describe_unknown(traces: Sequence[DividedTrace]) -> str | None:
             counts[names[code] or "no category"] += int(number)
     if not counts:
         return None
-    most = [(name, count_of(number, "event")) for name, number in counts.most_common(MAX_NAMED)]
-    named = [f"{name} ({events})" for name, events in most]
+    categories = ", ".join(
+        f"{name} ({count_of(number, 'event')})" for name, number in counts.most_common(MAX_NAMED)
+    )
     more = " and others" if len(counts) > MAX_NAMED else ""
     return (
         "the traces hold neither operators nor device work, but ranges of other categories: "
-        f"{', '.join(named)}{more}; `stepscope show RUN timeline` draws them"
+        f"{categories}{more}; `stepscope show RUN timeline` draws them"
     )
 
 

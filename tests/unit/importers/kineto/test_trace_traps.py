@@ -74,10 +74,10 @@ def test_work_that_cannot_last_as_long() -> None:
 def test_operators_of_a_file_without_categories() -> None:
     """As `export_chrome_trace` of the events of torch.autograd.profiler writes them."""
     fields = {"pid": "CPU functions", "tid": 1, "args": {}}
-    own = {"ph": "X", "name": "aten::mm", "ts": 3.5, "dur": 2.25} | fields
+    marked = {"ph": "X", "name": "aten::mm", "ts": 3.5, "dur": 2.25} | fields
     arrow = {"ph": "s", "name": "aten::mm", "ts": 3.5, "id": 1, "cat": "cpu_to_cuda"} | fields
-    elsewhere = own | {"pid": 1}
-    tables = imported(json.dumps([own, arrow, elsewhere]).encode())
+    elsewhere = marked | {"pid": 1}
+    tables = imported(json.dumps([marked, arrow, elsewhere]).encode())
     assert [(row["name"], row["duration_ns"]) for row in tables.rows("operators")] == [
         ("aten::mm", 2250)
     ]
