@@ -191,12 +191,16 @@ from .input_pipeline.stacks import (
     select_samples as select_samples,
 )
 from .kernel_classes import (
+    STEP_PREFIX as STEP_PREFIX,
     CommunicationDefinition as CommunicationDefinition,
     classify_precision as classify_precision,
     is_collective_operator as is_collective_operator,
     is_communication as is_communication,
+    is_data_loader as is_data_loader,
     is_host_communication as is_host_communication,
     is_narrow_communication as is_narrow_communication,
+    is_step as is_step,
+    is_time_mark as is_time_mark,
     match_rows as match_rows,
     may_communicate as may_communicate,
     uses_tensor_cores as uses_tensor_cores,
@@ -471,7 +475,6 @@ from .trace_steps.step_parts import (
 )
 from .trace_steps.trace_steps import (
     CATEGORIES as CATEGORIES,
-    STEP_PREFIX as STEP_PREFIX,
     HostSteps as HostSteps,
     NamedRange as NamedRange,
     Overlap as Overlap,
@@ -482,8 +485,6 @@ from .trace_steps.trace_steps import (
     find_optimizer_steps as find_optimizer_steps,
     find_repeated_steps as find_repeated_steps,
     find_trace_steps as find_trace_steps,
-    is_data_loader as is_data_loader,
-    is_step as is_step,
     make_single_step as make_single_step,
     measure_overlap as measure_overlap,
     merge_categories as merge_categories,

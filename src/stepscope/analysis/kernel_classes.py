@@ -1,4 +1,4 @@
-"""Purpose and precision of kernels, guessed from their names.
+"""Purpose and precision of kernels, guessed from their names; ranges that mark time.
 
 Profilers do not record whether a kernel communicates, whether it ran on tensor or matrix cores, or
 in which precision it computed. Its name usually shows it; all such guesses are here, and every
@@ -242,3 +242,39 @@ def match_rows(strings: Strings, predicate: Callable[[str], bool | None]) -> NDA
     """
     matches = [value is not None and bool(predicate(value)) for value in strings.values]
     return np.array([*matches, False], dtype=np.bool_)[strings.codes]
+
+
+STEP_PREFIX = "ProfilerStep#"
+TF_DATA_FETCH = "IteratorGetNextOp::DoCompute"
+"""Range in which TensorFlow waits for a batch of tf.data."""
+_PROFILER = "PyTorch Profiler ("
+"""Beginning of the range from the start to the end of a recording."""
+
+
+def is_step(name: str) -> bool:
+    """Return True if a name is that of a step range.
+
+    >>> is_step("ProfilerStep#12"), is_step("ProfilerStep")
+    (True, False)
+    """
+    return name.startswith(STEP_PREFIX) and name[len(STEP_PREFIX) :].isdigit()
+
+
+def is_data_loader(name: str) -> bool:
+    """Return True if a name is that of a fetch of a batch.
+
+    >>> is_data_loader("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
+    True
+    """
+    return name.startswith(("enumerate(DataPipe)#", TF_DATA_FETCH)) or (
+        name.startswith("enumerate(DataLoader)#") and name.endswith(".__next__")
+    )
+
+
+def is_time_mark(name: str) -> bool:
+    """Return True for a range that marks time in which other ranges work.
+
+    >>> is_time_mark("ProfilerStep#7"), is_time_mark("aten::mm")
+    (True, False)
+    """
+    return is_step(name) or is_data_loader(name) or name.startswith(_PROFILER)

@@ -6,6 +6,8 @@
     self      its clipped duration minus those of the events directly inside it, at least 0: an
               event may end slightly after the one around it
     count     events that start in the range, and those that were open at its start
+    marks     steps, fetches that a DataLoader brackets, and the bracket of the profiler itself mark
+              time and are no work: they are left out
 
 A range is processed in chunks; sums over chunks are those of the range.
 
@@ -22,6 +24,7 @@ row before and after it share a bucket: slices of a row never overlap unless its
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,7 +33,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope import intervals
+from stepscope.analysis.kernel_classes import is_time_mark
 
+_NUMBER = re.compile(r"#\d+$")
 ROOT = -1
 """Parent of the outermost calls."""
 
@@ -60,6 +65,11 @@ class ClippedEvents:
         return self.end - self.start
 
 
+def _fold_number(name: str) -> str:
+    """Replace the number at the end of a name, as of a counted range, by `*`."""
+    return _NUMBER.sub("#*", name)
+
+
 def clip_events(
     slices: Slices, chunk: tuple[int, int], *, is_first: bool, nests: NDArray[np.bool_]
 ) -> ClippedEvents:
@@ -71,7 +81,10 @@ def clip_events(
         is_first: true for the first chunk of a range.
         nests: true for lines whose events nest; events of other lines have no parent.
     """
-    slices = slices.rename(str)  # equal names get one number
+    marks = [number for number, name in enumerate(slices.names) if is_time_mark(name)]
+    if marks:
+        slices = slices.take(~np.isin(slices.name, marks))
+    slices = slices.rename(_fold_number)  # equal names get one number
     chunk_start, chunk_end = chunk
     start = np.maximum(slices.start, chunk_start)
     end = np.minimum(slices.start + slices.duration, chunk_end)

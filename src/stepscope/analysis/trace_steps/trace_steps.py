@@ -46,12 +46,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.devices.device_work import MEMCPY, MEMSET, DeviceWork, RuntimeCalls
-from stepscope.analysis.kernel_classes import is_host_communication
+from stepscope.analysis.kernel_classes import (
+    STEP_PREFIX,
+    is_data_loader,
+    is_host_communication,
+    is_step,
+)
 from stepscope.intervals import EMPTY, Int, Intervals, overlap, union, unite
 
-STEP_PREFIX = "ProfilerStep#"
-TF_DATA_FETCH = "IteratorGetNextOp::DoCompute"
-"""Range in which TensorFlow waits for a batch of tf.data."""
 CATEGORIES = (
     "kernel",
     "memcpy",
@@ -105,26 +107,6 @@ class TraceSteps:
             device_work_count=self.device_work_count[first:],
             cut_off=self.cut_off,
         )
-
-
-def is_step(name: str) -> bool:
-    """Return True if a name is that of a step range.
-
-    >>> is_step("ProfilerStep#12"), is_step("ProfilerStep")
-    (True, False)
-    """
-    return name.startswith(STEP_PREFIX) and name[len(STEP_PREFIX) :].isdigit()
-
-
-def is_data_loader(name: str) -> bool:
-    """Return True if a name is that of a fetch of a batch.
-
-    >>> is_data_loader("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
-    True
-    """
-    return name.startswith(("enumerate(DataPipe)#", TF_DATA_FETCH)) or (
-        name.startswith("enumerate(DataLoader)#") and name.endswith(".__next__")
-    )
 
 
 def find_host_steps(names: list[str], start: Int, end: Int) -> HostSteps | None:
