@@ -5,6 +5,7 @@ progress    step boundaries, for code that acts on them; samplers; versions of f
 windows     detailed windows, as planned by the monitor
 profilers   what windows need of the profiler of a framework
 xplane      recorders of windows that write XPlane files
+tables      what is private in the frameworks other than PyTorch
 waits       waits for batches
 trainers    Accelerate, Lightning, Transformers and Ray Train
 """

@@ -13,6 +13,11 @@ from typing import Any, NamedTuple
 from stepscope.capture import session
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.guard import Probe
+from stepscope.capture.patching import patch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from stepscope.capture.patching import WrapperFactory
 
 _probe = Probe("what the release of a framework lacks")
 
@@ -44,7 +49,8 @@ class Internals:
         self._package = package
         self._losses: dict[str, list[str]] = {}
         """Names of what this release lacks, by what is not recorded because of that."""
-        self._told_in = 0
+        self._told: set[tuple[int, str]] = set()
+        """What the run says, by session."""
 
     def find(self, name: str) -> Any:
         """Return an attribute; None if this release lacks it, which the run says."""
@@ -70,7 +76,7 @@ class Internals:
     def _lose(self, loss: str, internal: Internal) -> None:
         if loss:
             if not self._losses:
-                progress.on_some_boundaries(_probe.protect(self._tell))
+                progress.on_some_boundaries(_probe.protect(self.tell))
             paths = self._losses.setdefault(loss, [])
             paths += {internal.paths[0]}.difference(paths)
 
@@ -82,14 +88,20 @@ class Internals:
         parent, _, attribute = path.rpartition(".")
         return read(parent), attribute
 
-    def _tell(self) -> None:
+    def patch(self, name: str, make_wrapper: WrapperFactory) -> None:
+        """Replace a function or method by `make_wrapper(original)`, if this release has it."""
+        owner = self.owner(name)
+        if owner is not None:
+            patch(*owner, make_wrapper)
+
+    def tell(self) -> None:
         """Note what is missing, once in each session."""
-        if self._told_in == session.generation:
-            return
-        self._told_in = session.generation
-        version = getattr(sys.modules.get(self._package), "__version__", "of unknown version")
+        root = self._package.partition(".")[0]
+        version = getattr(sys.modules.get(root), "__version__", "of unknown version")
         for loss, paths in self._losses.items():
-            _probe.note(f"{loss}: {self._framework} {version} has no {' or '.join(paths)}.")
+            if (session.generation, loss) not in self._told:
+                self._told.add((session.generation, loss))
+                _probe.note(f"{loss}: {self._framework} {version} has no {' or '.join(paths)}.")
 
 
 def read(path: str) -> Any:
