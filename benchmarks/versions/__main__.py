@@ -174,11 +174,12 @@ def _check_and_store(name: str, python: Path, only: list[str]) -> None:
     python_version, versions = _read_versions(framework, python)
     answers = check_release(framework, python, only)
     results = _read_results()
-    version = next(versions.pop(p) for p in framework.packages if p in versions)
+    version = next(versions[name] for name in framework.packages if name in versions)
     entry = results.setdefault(name, {}).setdefault(version, {"cells": {}})
     entry |= {"python": python_version, "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"}
-    if versions:
-        entry["with"] = versions
+    companions = {name: versions[name] for name in framework.companions if name in versions}
+    if companions:
+        entry["with"] = companions
     entry["cells"] |= answers
     ordered = {
         name: dict(sorted(results[name].items(), key=lambda item: [*map(int, item[0].split("."))]))

@@ -155,10 +155,7 @@ KERAS_ON_JAX = Internals(
             "Optimizer steps outside of fit are not recorded",
         ),
         "iterator": Internal(
-            (
-                f"{_KERAS}.backend.jax.trainer.JAXEpochIterator._get_iterator",
-                f"{_KERAS}.trainers.epoch_iterator.EpochIterator._enumerate_iterator",
-            ),
+            (f"{_KERAS}.backend.jax.trainer.JAXEpochIterator._get_iterator",),
             "records waits for batches on JAX",
             _BATCHES,
         ),
