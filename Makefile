@@ -12,7 +12,7 @@
 #   make bench   the always-on cost, measured against doing nothing and against peers
 #   make bench-diagnosis   an hour of training jobs with planted causes: does the verdict find them?
 #   make audit   known vulnerabilities of the dependencies (needs the network)
-#   make test-versions   jobs on a dozen releases of PyTorch, from 1.13 (hours, 3 GB each)
+#   make test-versions   jobs on the supported releases of each framework (hours, up to 3 GB each)
 #   make soak    thousands of kills of every process: is a step lost or counted twice? (hours)
 #   make soak-hours   a job of two hours: do memory, descriptors and the run grow as they should?
 #   make write-faults   every write of every process of a job fails: is anything lost silently? (hours)
@@ -127,7 +127,8 @@ bench: $(VENV)/test.ready
 bench-diagnosis: $(VENV)/test.ready
 	$(PY) -m benchmarks.diagnosis $(OPTIONS)
 
-# Makes an environment for each release that has no results yet, and removes it. OPTIONS=2.2.2 names one.
+# Makes an environment for each release that has no results yet, and removes it.
+# OPTIONS='--framework JAX 0.4.20' names one.
 test-versions: $(VENV)/test.ready
 	@$(PIP) uv
 	$(PY) -m benchmarks.versions $(OPTIONS)

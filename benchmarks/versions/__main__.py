@@ -11,76 +11,22 @@ import socket
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import stepscope
+from benchmarks.versions.cells import Cell
+from benchmarks.versions.frameworks import FRAMEWORKS, NEWEST, Framework, Release
 from stepscope.errors import StepscopeError
 
-RELEASES = (
-    "1.13.1", "2.0.1", "2.1.2", "2.2.2", "2.4.1", "2.5.1", "2.6.0", "2.8.0", "2.10.0", "2.12.1",
-    "2.13.0", "2.14.1", "newest",
-)  # fmt: skip
-PYTHONS = {"1.13.1": "3.10"}
-"""Versions of Python of releases whose torchrun does not start on that of the others."""
-JOBS = Path(__file__).with_name("jobs.py")
 RESULTS = Path(__file__).parents[1] / "results" / "versions.json"
-STEPS, RANKS = 40, 2
 LIMIT_S = 300
-WINDOW_STEPS = 5
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One job.
-
-    Args:
-        way: argument of `jobs.py`.
-        counts: records of each kind per rank.
-        options: options of `stepscope run`.
-        tables: tables that must have rows.
-        ranks: processes, started by torchrun if there are several.
-    """
-
-    way: str = "plain"
-    counts: dict[str, int] = field(
-        default_factory=lambda: {
-            "forward": STEPS, "backward": STEPS, "optimizer": STEPS, "data_wait": STEPS + 1
-        }
-    )  # fmt: skip
-    options: tuple[str, ...] = ()
-    tables: tuple[str, ...] = ()
-    ranks: int = 1
-
-
-SCHEDULED = ("--start-step", "10", "--num-steps", str(WINDOW_STEPS))
-CELLS = {
-    "loop with a DataLoader": Cell(),
-    "workers of the DataLoader": Cell("workers"),
-    "no modules, no optimizer": Cell("by hand", {"backward": STEPS}),
-    "gradient accumulation": Cell(
-        "accumulation", {"forward": STEPS, "backward": STEPS, "optimizer": STEPS // 2}
-    ),
-    "AMP": Cell("amp"),
-    "torch.compile": Cell("compile"),
-    "DDP": Cell("ddp", ranks=RANKS),
-    "FSDP": Cell("fsdp", ranks=RANKS),
-    "window with stacks": Cell(
-        options=(*SCHEDULED, "--stacks"), tables=("traces", "operators", "python_functions")
-    ),
-    "statistics of tensors": Cell(
-        options=("--tensors", "weights,gradients,losses", "--tensors-every", "10"),
-        tables=("tensor_statistics",),
-    ),
-    "own profiler": Cell("own profiler"),
-    "kill": Cell("kill", {"forward": STEPS // 2, "backward": STEPS // 2, "optimizer": STEPS // 2}),
-}
-
-
-def check(cell: Cell, python: Path, directory: Path) -> str:
+def check(script: Path, cell: Cell, python: Path, directory: Path) -> str:
     """Run a job alone and under stepscope; return `right`, or what is missing or wrong."""
-    job = [str(python), *_launcher(cell), str(JOBS), cell.way]
+    job = [str(python), *_launcher(cell), str(script), *cell.way.split(" ")]
     code, printed, problem = _run(job, directory)
     if code not in {0, -9}:
         return f"not possible: {problem}"
@@ -117,24 +63,34 @@ def _run(command: list[str], directory: Path) -> tuple[int, list[str], str]:
 def _examine(cell: Cell, run: Path) -> str:
     try:
         opened = stepscope.open(run)
-        kinds = opened.sql("SELECT kind, count(*) AS n FROM spans GROUP BY kind")
-        counts = {row["kind"]: row["n"] for row in kinds.rows()}
+        query = "SELECT kind, name, count(*) AS n FROM spans GROUP BY kind, name"
+        spans = list(opened.sql(query).rows())
         rows = {
             table: int(opened.sql(f"SELECT count(*) AS n FROM {table}").columns["n"][0])  # noqa: S608
             for table in cell.tables
         }
     except StepscopeError as error:
         return f"wrong: {error}"
-    wrong = [
-        f"{counts.get(kind, 0)} of {cell.ranks * count} {kind}"
-        for kind, count in cell.counts.items()
-        if counts.get(kind, 0) != cell.ranks * count
-    ]
+    wrong = []
+    for record, count in cell.counts.items():
+        kind, _, name = record.partition(" ")
+        rows_of = (row for row in spans if row["kind"] == kind and name in {"", row["name"]})
+        recorded = sum(row["n"] for row in rows_of)
+        if recorded != cell.ranks * count:
+            wrong.append(f"{recorded} of {cell.ranks * count} {record}")
+    wrong += [f"{count} steps" for count in _count_steps(run) if count != cell.steps]
     wrong += [f"no {table}" for table, count in rows.items() if not count]
     notes = sorted(_read_notes(run))
     if wrong:
         return f"wrong: {', '.join([*wrong, *notes])}"
     return f"right; {' '.join(notes)}" if notes else "right"
+
+
+def _count_steps(run: Path) -> list[int]:
+    """Return the number of steps of each rank."""
+    command = [sys.executable, "-m", "stepscope", "show", str(run), "steps", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [rank["step_count"] for rank in json.loads(done.stdout)["ranks"]] or [0]
 
 
 def _read_notes(run: Path) -> set[str]:
@@ -146,30 +102,31 @@ def _read_notes(run: Path) -> set[str]:
     }
 
 
-def make_environment(release: str, python: str, directory: Path) -> Path:
-    """Install a release of PyTorch; returns the interpreter.
+def make_environment(framework: Framework, release: Release, directory: Path) -> Path:
+    """Install a release; returns the interpreter.
 
     Raises:
         subprocess.CalledProcessError: it cannot be installed.
     """
     uv = [sys.executable, "-m", "uv"]
-    subprocess.run([*uv, "venv", "--quiet", "--python", python, directory], check=True)
+    subprocess.run([*uv, "venv", "--quiet", "--python", release.python, directory], check=True)
     interpreter = directory / "bin" / "python"
-    torch = "torch" if release == "newest" else f"torch=={release}"
-    packages = [torch, "numpy<2", "setuptools<81"]
-    subprocess.run(
-        [*uv, "pip", "install", "--quiet", "--python", interpreter, *packages], check=True
-    )
+    package = release.package or framework.packages[0]
+    pinned = package if release.version == NEWEST else f"{package}=={release.version}"
+    install = [*uv, "pip", "install", "--quiet", "--python", interpreter]
+    subprocess.run([*install, pinned, *release.companions], check=True)
     return interpreter
 
 
-def check_release(python: Path, only: list[str]) -> dict[str, str]:
+def check_release(framework: Framework, python: Path, only: list[str]) -> dict[str, str]:
     """Check each job with an interpreter; what stepscope itself raises ends the command."""
     answers = {}
-    for name in only or CELLS:
+    for name, cell in framework.cells.items():
+        if only and name not in only:
+            continue
         with tempfile.TemporaryDirectory() as directory:
             try:
-                answers[name] = check(CELLS[name], python, Path(directory))
+                answers[name] = check(framework.script, cell, python, Path(directory))
             except subprocess.TimeoutExpired:
                 answers[name] = f"wrong: did not end within {LIMIT_S} s"
         print(f"  {name}: {answers[name]}", flush=True)
@@ -178,36 +135,80 @@ def check_release(python: Path, only: list[str]) -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.versions")
-    parser.add_argument("releases", nargs="*", help="releases of PyTorch; by default those left")
-    parser.add_argument("--only", action="append", choices=list(CELLS), default=[])
-    parser.add_argument("--python", help="version of Python of the jobs, by default 3.11")
-    parser.add_argument("--interpreter", type=Path, help="use it, which has PyTorch, and no other")
+    parser.add_argument("releases", nargs="*", help="releases; by default those without results")
+    parser.add_argument(
+        "--framework", choices=list(FRAMEWORKS), help="by default all; PyTorch for named releases"
+    )
+    parser.add_argument("--only", action="append", metavar="JOB", default=[])
+    parser.add_argument("--python", help="version of Python of the jobs")
+    parser.add_argument("--interpreter", type=Path, help="use it, which has the framework")
     options = parser.parse_args()
-    results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    if options.interpreter is not None:
-        _check_and_store(results, options.interpreter, options.only)
-        return
-    for release in options.releases or [r for r in RELEASES if r not in results]:
-        print(release, flush=True)
-        directory = Path(tempfile.mkdtemp(prefix="stepscope-versions-"))
-        try:
-            version = options.python or PYTHONS.get(release, "3.11")
-            python = make_environment(release, version, directory / "environment")
-            _check_and_store(results, python, options.only)
-        finally:
-            shutil.rmtree(directory)
+    is_one = options.releases or options.interpreter
+    frameworks = [options.framework or "PyTorch"] if is_one or options.framework else FRAMEWORKS
+    for name in frameworks:
+        framework = FRAMEWORKS[name]
+        results = _read_results().get(name, {})
+        if options.interpreter is not None:
+            _check_and_store(name, options.interpreter.absolute(), options.only)
+            continue
+        releases = {release.version: release for release in framework.releases}
+        for version in options.releases or [v for v in releases if v not in results]:
+            print(name, version, flush=True)
+            release = releases.get(version, Release(version))
+            if options.python:
+                release = replace(release, python=options.python)
+            directory = Path(tempfile.mkdtemp(prefix="stepscope-versions-"))
+            try:
+                python = make_environment(framework, release, directory / "environment")
+                _check_and_store(name, python, options.only)
+            finally:
+                shutil.rmtree(directory)
 
 
-def _check_and_store(results: dict[str, Any], python: Path, only: list[str]) -> None:
-    code = "import platform, torch; print(torch.__version__, platform.python_version())"
-    shown = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
-    torch, version = shown.stdout.split()
-    answers = check_release(python, only)
-    entry = results.setdefault(torch.partition("+")[0], {"cells": {}})
-    entry |= {"python": version, "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"}
+def _read_results() -> dict[str, dict[str, Any]]:
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+
+
+def _check_and_store(name: str, python: Path, only: list[str]) -> None:
+    framework = FRAMEWORKS[name]
+    python_version, versions = _read_versions(framework, python)
+    answers = check_release(framework, python, only)
+    results = _read_results()
+    version = next(versions[name] for name in framework.packages if name in versions)
+    entry = results.setdefault(name, {}).setdefault(version, {"cells": {}})
+    entry |= {"python": python_version, "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"}
+    companions = {name: versions[name] for name in framework.companions if name in versions}
+    if companions:
+        entry["with"] = companions
     entry["cells"] |= answers
-    ordered = dict(sorted(results.items(), key=lambda item: [*map(int, item[0].split("."))]))
+    ordered = {
+        name: dict(sorted(results[name].items(), key=lambda item: [*map(int, item[0].split("."))]))
+        for name in FRAMEWORKS
+        if name in results
+    }
     RESULTS.write_text(json.dumps(ordered, indent=1) + "\n")
+
+
+_READ_VERSIONS = """
+import json, platform, sys
+from importlib import metadata
+
+versions = {}
+for name in sys.argv[1:]:
+    try:
+        versions[name] = metadata.version(name).partition("+")[0]
+    except metadata.PackageNotFoundError:
+        pass
+print(json.dumps([platform.python_version(), versions]))
+"""
+
+
+def _read_versions(framework: Framework, python: Path) -> tuple[str, dict[str, str]]:
+    """Read the versions of Python and of the framework's distributions and companions."""
+    command = [python, "-c", _READ_VERSIONS, *framework.packages, *framework.companions]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
+    version, versions = json.loads(shown.stdout)
+    return version, versions
 
 
 main()

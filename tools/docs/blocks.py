@@ -18,7 +18,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "faults of the environment": list_faults,
     "messages of errors": list_messages,
     "features of replaced tools": list_features,
-    "releases of PyTorch": list_releases,
+    "releases of frameworks": list_releases,
     "topics of rules": list_topics,
     "pages of rules": write_pages,
     "schema": describe_schema,

@@ -1,27 +1,40 @@
-"""Table of what is recorded on each release of PyTorch, from benchmarks/results/versions.json."""
+"""Tables of what is recorded on each release of each framework, from
+benchmarks/results/versions.json."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "versions.json"
 _SYMBOLS = {"right": "yes", "not possible": "impossible", "wrong": "no"}
 
 
 def list_releases() -> str:
-    """Write a row for each kind of job and a column for each release, and what is missing."""
+    """Write a table for each framework: a row for each kind of job, a column for each release, and
+    what is missing."""
     results = json.loads(RESULTS.read_text())
-    jobs = list(dict.fromkeys(job for entry in results.values() for job in entry["cells"]))
-    lines = [f"| job | {' | '.join(results)} |", f"|---|{'---|' * len(results)}"]
+    return "\n\n".join(_list_framework(name, entries) for name, entries in results.items())
+
+
+def _list_framework(name: str, entries: dict[str, Any]) -> str:
+    jobs = list(dict.fromkeys(job for entry in entries.values() for job in entry["cells"]))
+    lines = [f"### {name}", "", f"| job | {' | '.join(entries)} |", f"|---|{'---|' * len(entries)}"]
     notes: dict[str, None] = {}
     for job in jobs:
-        answers = [entry["cells"].get(job, "") for entry in results.values()]
+        answers = [entry["cells"].get(job, "") for entry in entries.values()]
         words = [_SYMBOLS.get(answer.partition(":")[0].partition(";")[0], "") for answer in answers]
         lines.append(f"| {job} | {' | '.join(words)} |")
         notes |= {note: None for a in answers if (note := a.partition("; ")[2])}
-    pythons = ", ".join(f"{release} on {e['python']}" for release, e in results.items())
-    dates = sorted({entry["date"] for entry in results.values()})
+    surroundings = ", ".join(_describe(release, entry) for release, entry in entries.items())
+    dates = sorted({entry["date"] for entry in entries.values()})
     listed = "\n".join(f"- {note}" for note in notes)
-    text = f"Python of the jobs: {pythons}. Measured {' to '.join(dates)}."
+    text = f"Jobs: {surroundings}. Measured {' to '.join(dict.fromkeys((dates[0], dates[-1])))}."
     return "\n".join([*lines, "", text, *(["", listed] if listed else [])])
+
+
+def _describe(release: str, entry: dict[str, Any]) -> str:
+    companions = [f"{name} {version}" for name, version in entry.get("with", {}).items()]
+    installed = f" ({', '.join(companions)})" if companions else ""
+    return f"{release} on Python {entry['python']}{installed}"

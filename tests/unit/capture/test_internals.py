@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from pathlib import Path
 
 import pytest
@@ -12,25 +11,11 @@ from stepscope.capture.frameworks.internals import PYTORCH, read
 from stepscope.capture.frameworks.pytorch.window import release_of
 from stepscope.spool import FROM_START, NAN_SEARCH_VARIABLE, TENSORS_VARIABLE, TensorPlan
 from tests.conftest import Spool
+from tests.support.missing_internals import hide
 
 if importlib.util.find_spec("torch") is None:  # importing it would take seconds
     pytest.skip("needs PyTorch", allow_module_level=True)
 
-# Imported before that of stepscope, in which the adapters look the attributes up.
-WITHOUT = """
-import os, sys
-
-from stepscope.capture.frameworks import internals
-
-missing = {
-    path for name in os.environ["MISSING"].split() for path in internals.PYTORCH.table[name].paths
-}
-read = internals.read
-internals.read = lambda path: None if path in missing else read(path)
-sys.path.remove(os.path.dirname(__file__))
-del sys.modules["sitecustomize"]
-import sitecustomize
-"""
 STEPS = 3
 SCRIPT = f"""
 import torch
@@ -69,16 +54,15 @@ def printed(module_spool: Spool) -> str:
     "missing", [*PYTORCH.table, "run_backward engine", "step_pre_hook step_post_hook"]
 )
 def test_without_an_attribute(spool: Spool, tmp_path: Path, printed: str, missing: str) -> None:
-    (tmp_path / "sitecustomize.py").write_text(WITHOUT)
+    internals = [PYTORCH.table[name] for name in missing.split()]
     plan = TensorPlan(collections=("weights", "gradients", "activations", "losses"), interval=1)
-    path = os.pathsep.join([str(tmp_path), spool.environment()["PYTHONPATH"]])
     variables = {TENSORS_VARIABLE: plan.encode(), NAN_SEARCH_VARIABLE: FROM_START}
-    done = spool.run_torch(SCRIPT, PYTHONPATH=path, MISSING=missing, **variables)
+    variables |= hide(internals, tmp_path, spool.environment()["PYTHONPATH"])
+    done = spool.run_torch(SCRIPT, **variables)
     assert done.stdout == printed
     recorded = spool.drain()
     counts = {kind: len(recorded.of(kind)) for kind in RECORDED}
     assert counts == {**RECORDED, **LOST.get(missing, {})}
-    internals = [PYTORCH.table[name] for name in missing.split()]
     losses = {note.partition(": PyTorch ")[0] for note in recorded.notes}
     # Of the engine nothing is lost while there is another way.
     assert losses >= {i.loss for i in internals if i.loss} or missing == "engine"

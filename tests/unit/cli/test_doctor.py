@@ -342,8 +342,8 @@ def ask_interpreter(
 ) -> dict[str, str]:
     """Return the answers of an interpreter about the modules in a directory."""
     oldest = {
-        module: oldest
-        for module, oldest in interpreter.OLDEST_RELEASES.items()
+        module: (name, oldest, module)
+        for module, (name, oldest, _) in interpreter.OLDEST_RELEASES.items()
         if (modules / f"{module}.py").exists()
     }
     monkeypatch.setattr(interpreter, "OLDEST_RELEASES", oldest)
@@ -367,7 +367,7 @@ def test_frameworks_of_an_interpreter(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "Waits for batches are not recorded: PyTorch 2.9.0a0+git1 has no torch." in pytorch
     assert answers == {
         "start-up hook": "yes runs, so its jobs are recorded",
-        "accelerate": "yes 0.20.0rc1",
+        "Accelerate": "yes 0.20.0rc1",
         "Keras": "no cannot be imported: ImportError: no backend",
         "JAX": "no 0.4.9; 0.4.20 and later are recorded",
         "XGBoost": "no ends the process when it is imported (signal SIGSEGV)",

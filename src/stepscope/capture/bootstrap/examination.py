@@ -32,29 +32,38 @@ def main(modules: list[str]) -> None:
             "python_path": os.environ.get("PYTHONPATH", ""),
         },
     )
-    for module in modules:
+    for names in modules:
+        module, adapted = names.split(",")
         if importlib.util.find_spec(module) is not None:
             tell("import", module)
-            tell("framework", [module, *import_framework(module)])
-            tell("losses", list_losses())
+            tell("framework", [module, *import_framework(module, adapted)])
+            tell("losses", [module, list_losses(module)])
 
 
-def import_framework(module: str) -> tuple[str, str]:
-    """Return the version of a framework and an empty text, or the reason why it has none."""
+def import_framework(module: str, adapted: str) -> tuple[str, str]:
+    """Return the version of a framework and an empty text, or the reason why it has none.
+
+    Args:
+        adapted: the module of it whose import wakes its adapter.
+    """
     try:
-        return str(getattr(importlib.import_module(module), "__version__", "")), ""
+        version = str(getattr(importlib.import_module(module), "__version__", ""))
+        importlib.import_module(adapted)
+        return version, ""
     except BaseException as error:  # noqa: BLE001 - it may raise anything, and must end nothing
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         return "", ": ".join([type(error).__name__, *lines[:1]])
 
 
-def list_losses() -> dict[str, list[str]]:
-    """Return what is not recorded of each framework, if stepscope can be imported."""
+def list_losses(module: str) -> list[str]:
+    """Return what is not recorded of a framework, if stepscope can be imported."""
     try:
-        from stepscope.capture.frameworks import internals
+        from stepscope.capture.frameworks import internals, tables  # noqa: F401 - tables register
     except ImportError:
-        return {}
-    return internals.list_losses()
+        return []
+    loaded = [t for t in internals.Internals.instances if t.package in sys.modules]
+    of_module = [table for table in loaded if table.package.split(".")[0] == module]
+    return [sentence for table in of_module for sentence in table.list_losses()]
 
 
 def tell(name: str, value: Any) -> None:

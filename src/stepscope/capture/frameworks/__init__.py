@@ -5,5 +5,6 @@ progress    step boundaries, for code that acts on them; samplers; versions; wai
 windows     detailed windows, as planned by the monitor
 profilers   what windows need of the profiler of a framework
 xplane      recorders of windows that write XPlane files
+tables      what is private in the frameworks other than PyTorch
 trainers    Accelerate, Lightning, Transformers and Ray Train
 """

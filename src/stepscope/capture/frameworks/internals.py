@@ -8,11 +8,16 @@ it. Adapters look such attributes up in the tables below.
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from stepscope.capture import session
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.guard import Probe
+from stepscope.capture.patching import patch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from stepscope.capture.patching import WrapperFactory
 
 _probe = Probe("what the release of a framework lacks")
 
@@ -38,13 +43,17 @@ class Internals:
         table: its attributes, by the name under which adapters look them up.
     """
 
+    instances: ClassVar[list[Internals]] = []
+
     def __init__(self, framework: str, package: str, table: dict[str, Internal]) -> None:
+        Internals.instances.append(self)
         self.table = table
         self._framework = framework
         self.package = package
         self._losses: dict[str, list[str]] = {}
         """Names of what this release lacks, by what is not recorded because of that."""
-        self._told_in = 0
+        self._told: set[tuple[int, str]] = set()
+        """What the run says, by session."""
 
     def find(self, name: str) -> Any:
         """Return an attribute; None if this release lacks it, which the run says."""
@@ -70,7 +79,7 @@ class Internals:
     def _lose(self, loss: str, internal: Internal) -> None:
         if loss:
             if not self._losses:
-                progress.on_some_boundaries(_probe.protect(self._tell))
+                progress.on_some_boundaries(_probe.protect(self.tell))
             paths = self._losses.setdefault(loss, [])
             paths += {internal.paths[0]}.difference(paths)
 
@@ -82,26 +91,32 @@ class Internals:
         parent, _, attribute = path.rpartition(".")
         return read(parent), attribute
 
-    def _tell(self) -> None:
+    def patch(self, name: str, make_wrapper: WrapperFactory) -> None:
+        """Replace a function or method by `make_wrapper(original)`, if this release has it."""
+        owner = self.owner(name)
+        if owner is not None:
+            patch(*owner, make_wrapper)
+
+    def tell(self) -> None:
         """Note what is missing, once in each session."""
-        if self._told_in == session.generation:
-            return
-        self._told_in = session.generation
-        for sentence in self._sentences():
-            _probe.note(sentence)
+        for loss, sentence in self._sentences().items():
+            if (session.generation, loss) not in self._told:
+                self._told.add((session.generation, loss))
+                _probe.note(sentence)
 
     def list_losses(self) -> list[str]:
         """Look up every attribute, and return what is not recorded, in a sentence each."""
         for name in self.table:
             self.find(name)
-        return self._sentences()
+        return [*self._sentences().values()]
 
-    def _sentences(self) -> list[str]:
-        version = getattr(sys.modules.get(self.package), "__version__", "of unknown version")
-        return [
-            f"{loss}: {self._framework} {version} has no {' or '.join(paths)}."
+    def _sentences(self) -> dict[str, str]:
+        root = self.package.partition(".")[0]
+        version = getattr(sys.modules.get(root), "__version__", "of unknown version")
+        return {
+            loss: f"{loss}: {self._framework} {version} has no {' or '.join(paths)}."
             for loss, paths in self._losses.items()
-        ]
+        }
 
 
 def read(path: str) -> Any:
@@ -262,9 +277,3 @@ PYTORCH = Internals(
         ),
     },
 )
-
-
-def list_losses() -> dict[str, list[str]]:
-    """Return what is not recorded of each framework that is loaded, by its package."""
-    tables = [value for value in globals().values() if isinstance(value, Internals)]
-    return {t.package: t.list_losses() for t in tables if t.package in sys.modules}

@@ -47,17 +47,18 @@ ADAPTERS = {
 }
 """Adapters of stepscope, by the module that wakes them."""
 OLDEST_RELEASES = {
-    "torch": ("PyTorch", "1.13"),
-    "lightning": ("Lightning", "2.0"),
-    "pytorch_lightning": ("Lightning as pytorch_lightning", "1.9"),
-    "transformers": ("transformers", "4.30"),
-    "accelerate": ("accelerate", "0.20"),
-    "keras": ("Keras", "2.13"),
-    "tensorflow": ("TensorFlow", "2.12"),
-    "jax": ("JAX", "0.4.20"),
-    "xgboost": ("XGBoost", "1.7"),
+    "torch": ("PyTorch", "1.13", "torch"),
+    "lightning": ("Lightning", "2.0", "lightning.pytorch.trainer.trainer"),
+    "pytorch_lightning": ("pytorch_lightning", "1.9", "pytorch_lightning.trainer.trainer"),
+    "transformers": ("Transformers", "4.30", "transformers.trainer"),
+    "accelerate": ("Accelerate", "0.20", "accelerate.accelerator"),
+    "keras": ("Keras", "2.13", "keras"),
+    "tensorflow": ("TensorFlow", "2.12", "tensorflow"),
+    "jax": ("JAX", "0.4.20", "jax"),
+    "xgboost": ("XGBoost", "1.7", "xgboost"),
 }
-"""Name and oldest supported release of frameworks, by module."""
+"""Name and oldest supported release of frameworks, by module, and the module that wakes their
+adapter."""
 
 
 def install_after_imports() -> None:

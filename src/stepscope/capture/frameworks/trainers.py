@@ -25,6 +25,7 @@ from typing import Any
 
 from stepscope.capture import session
 from stepscope.capture.frameworks.progress import progress, watch_steps
+from stepscope.capture.frameworks.tables import LIGHTNING, STANDALONE_LIGHTNING, TRANSFORMERS
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
 from stepscope.spool import CALLBACK_PREFIX, Kind
@@ -33,6 +34,8 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
+
+    from stepscope.capture.frameworks.internals import Internals
 
 _probe = Probe("callbacks of the trainer")
 _mode_probe = Probe("modes of the trainer", coarse=True)
@@ -136,32 +139,27 @@ _lightning_probe = Probe("Lightning")
 
 def install_lightning() -> None:
     """Patch the package `lightning.pytorch`, whose trainer has been imported."""
-    _install_lightning("lightning.pytorch")
+    _install_lightning("lightning.pytorch", LIGHTNING)
 
 
 def install_standalone_lightning() -> None:
     """Patch the package `pytorch_lightning`."""
-    _install_lightning("pytorch_lightning")
+    _install_lightning("pytorch_lightning", STANDALONE_LIGHTNING)
 
 
-def _install_lightning(package: str) -> None:
-    modules = sys.modules
-    trainer = modules[f"{package}.trainer.trainer"].Trainer
-    patch(trainer, "_run", _times_lightning_callbacks(package))
+def _install_lightning(package: str, internals: Internals) -> None:
+    trainer = sys.modules[f"{package}.trainer.trainer"].Trainer
     patch(trainer, "save_checkpoint", record_as(Kind.CHECKPOINT, "Trainer.save_checkpoint"))
-    loops = f"{package}.loops"
-    patch(modules[f"{loops}.evaluation_loop"]._EvaluationLoop, "run", record_as(Kind.MODE, "EVAL"))
-    patch(
-        modules[f"{loops}.prediction_loop"]._PredictionLoop, "run", record_as(Kind.MODE, "PREDICT")
-    )
-    patch(modules[f"{loops}.fit_loop"]._FitLoop, "advance", record_as(Kind.ANNOTATION, "epoch"))
-    connector = f"{package}.trainer.connectors.logger_connector.logger_connector"
-    patch(modules[connector], "convert_tensors_to_scalars", _records_numbers)
+    internals.patch("run", _times_lightning_callbacks(package))
+    internals.patch("evaluation", record_as(Kind.MODE, "EVAL"))
+    internals.patch("prediction", record_as(Kind.MODE, "PREDICT"))
+    internals.patch("epoch", record_as(Kind.ANNOTATION, "epoch"))
+    internals.patch("logged", _records_numbers)
 
 
 def _times_lightning_callbacks(package: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    callback = sys.modules[f"{package}.callbacks.callback"].Callback
-    logger = sys.modules[f"{package}.loggers.logger"].Logger
+    callback = sys.modules[f"{package}.callbacks"].Callback
+    logger = sys.modules[f"{package}.loggers"].Logger
     hooks = [name for name in vars(callback) if name.startswith("on_")]
 
     @_lightning_probe.protect
@@ -201,16 +199,13 @@ _thread = threading.local()
 def install_transformers() -> None:
     """Patch the module `transformers.trainer`, which has been imported."""
     trainer = sys.modules["transformers.trainer"].Trainer
-    callbacks = sys.modules["transformers.trainer_callback"]
+    callback = sys.modules["transformers.trainer_callback"].TrainerCallback
     patch(trainer, "evaluate", record_as(Kind.MODE, "EVAL"))
     patch(trainer, "predict", record_as(Kind.MODE, "PREDICT"))
-    patch(trainer, "_save_checkpoint", record_as(Kind.CHECKPOINT, "Trainer._save_checkpoint"))
     patch(trainer, "log", record_logged("logs"))
-    patch(
-        callbacks.CallbackHandler,
-        "call_event",
-        _times_transformers_callbacks(callbacks.TrainerCallback),
-    )
+    save = record_as(Kind.CHECKPOINT, "Trainer._save_checkpoint")
+    TRANSFORMERS.patch("save_checkpoint", save)
+    TRANSFORMERS.patch("call_event", _times_transformers_callbacks(callback))
 
 
 def _times_transformers_callbacks(base: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

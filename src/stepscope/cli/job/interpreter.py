@@ -43,12 +43,13 @@ def examine_interpreter(command: Sequence[str]) -> list[Answer]:
     Raises:
         UsageError: the command has no Python interpreter, or it cannot be started.
     """
+    modules = [f"{module},{adapted}" for module, (_, _, adapted) in OLDEST_RELEASES.items()]
     words = [*find_interpreter(command), "-c", Path(EXAMINATION).read_text()]
     with tempfile.TemporaryDirectory() as spool:
         job_environment = {**os.environ, **environment(spool, _SPOOL_BYTES)}
         try:
             done = subprocess.run(
-                [*words, _MARK, *OLDEST_RELEASES],
+                [*words, _MARK, *modules],
                 env=job_environment,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -115,9 +116,9 @@ def _explain(answers: list[Any], printed: str, status: int) -> Iterator[Answer]:
     reason = _explain_hook(by_name["hook"], printed)
     yield Answer("start-up hook", reason is None, reason or "runs, so its jobs are recorded")
     frameworks = [value for name, value in answers if name == "framework"]
-    losses = by_name.get("losses", {})
+    losses = dict(value for name, value in answers if name == "losses")
     for module, release, problem in frameworks:
-        name, oldest = OLDEST_RELEASES[module]
+        name, oldest, _ = OLDEST_RELEASES[module]
         if problem:
             yield Answer(name, False, f"cannot be imported: {problem}")
         elif _numbers(release) < _numbers(oldest):

@@ -23,11 +23,13 @@ from typing import Any, NamedTuple
 
 import jax
 from jax import Array
+from jax.core import Tracer
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey, tree_flatten_with_path, tree_leaves
 
 from stepscope.capture import session
 from stepscope.capture.frameworks.jax import device_times
 from stepscope.capture.frameworks.progress import progress
+from stepscope.capture.frameworks.tables import JAX
 from stepscope.capture.guard import OpenSpan, Probe
 from stepscope.capture.patching import patch
 from stepscope.spool import Kind
@@ -43,9 +45,9 @@ _now = time.monotonic_ns
 @_probe.protect
 def install() -> None:
     """Replace `jax.jit`, and time what is compiled ahead of time."""
-    from jax._src.core import trace_state_clean  # here, so that without it only this probe fails
-
-    JittedFunction.is_outermost = staticmethod(trace_state_clean)
+    is_outermost = JAX.find("trace_state_clean")
+    if is_outermost is not None:
+        JittedFunction.is_outermost = staticmethod(is_outermost)
     patch(jax, "jit", _recording_jit)
     patch(jax.stages.Compiled, "__call__", _timed_compiled)
 
@@ -85,6 +87,8 @@ class Function:
 
     def call(self, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Call the original and record the call."""
+        if JittedFunction.is_outermost is _is_unknown and _has_tracers((args, kwargs)):
+            return original(*args, **kwargs)
         progress.notify_work_start()
         compilation_count = counter.count
         start_ns = _now()
@@ -139,14 +143,22 @@ def _find_training_calls() -> Calls:
     return max(regular, key=lambda calls: (calls.state_bytes, calls.state_call_count))
 
 
+def _is_unknown() -> bool:
+    return True
+
+
+def _has_tracers(arguments: Any) -> bool:
+    return any(isinstance(leaf, Tracer) for leaf in tree_leaves(arguments))
+
+
 class JittedFunction:
     """Stand-in for a function that `jax.jit` has returned, which records its calls.
 
     It has the attributes of the original, and is pickled as the original.
     """
 
-    is_outermost: Callable[[], bool]
-    """True outside of the transformations of JAX."""
+    is_outermost: Callable[[], bool] = staticmethod(_is_unknown)
+    """True outside of the transformations of JAX, or if that is seen from the arguments alone."""
 
     def __init__(self, original: Any) -> None:
         functools.update_wrapper(self, original)

@@ -28,6 +28,7 @@ import jax
 from jax import Array
 
 from stepscope.capture import session
+from stepscope.capture.frameworks.tables import JAX
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
 from stepscope.spool import Kind
@@ -44,21 +45,21 @@ an array that is not there, or a structure of arrays."""
 def install_waits() -> None:
     """Patch `jax.block_until_ready`, and the method and the property of arrays that wait."""
     global await_unrecorded
-    from jax._src.array import ArrayImpl  # here, so that without it only this probe fails
-
+    internals = JAX.find_all("array", "is_ready")
+    if internals is None:
+        return
+    arrays: Any = internals[0]  # whose methods are compiled, without names that `patch` could copy
     patch(jax, "block_until_ready", _timed)
-    arrays: Any = ArrayImpl  # whose methods are compiled, and have no names that `patch` could copy
     await_unrecorded = arrays.block_until_ready
     arrays.block_until_ready = _timed_method(arrays.block_until_ready)
     # Conversions to numbers and to arrays of NumPy all read this property.
-    arrays._value = property(_timed_method(arrays._value.fget))
+    if (value := JAX.find("value")) is not None:
+        arrays._value = property(_timed_method(value.fget))
 
 
 def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
-    from jax._src.array import ArrayImpl
-
     def block_until_ready(values: Any) -> Any:
-        if not session.live or (isinstance(values, ArrayImpl) and is_ready(values)):
+        if not session.live or (isinstance(values, Array) and is_ready(values)):
             return original(values)
         return _record("block_until_ready", original, values)
 
@@ -80,10 +81,9 @@ def await_argument(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     NumPy reads an array of the host through the buffer protocol: that waits as well, but in no
     method that is patched here.
     """
-    from jax._src.array import ArrayImpl
 
     def read(value: Any) -> Any:
-        if session.live and isinstance(value, ArrayImpl) and not is_ready(value):
+        if session.live and isinstance(value, Array) and not is_ready(value):
             _record("array", await_unrecorded, value)
         return original(value)
 
@@ -103,10 +103,11 @@ def _record(name: str, original: Callable[..., Any], awaited: Any) -> Any:
 
 
 def is_ready(array: Any) -> bool:
-    """Return True if an array is computed, or has been donated: then nothing waits for it."""
+    """Return True if an array is computed, has been donated, or cannot tell, as a tracer and a
+    random key: then nothing waits for it."""
     try:
         return bool(array.is_ready())
-    except RuntimeError:
+    except (RuntimeError, AttributeError):
         return True
 
 

@@ -8,6 +8,7 @@ import jax
 
 from stepscope.capture.frameworks import windows
 from stepscope.capture.frameworks.jax import calls
+from stepscope.capture.frameworks.tables import JAX
 from stepscope.capture.frameworks.xplane import XPlaneProfiler, guard_start
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch_in_place
@@ -20,10 +21,10 @@ def install() -> None:
     """Follow the monitor's plans, unless windows are disabled."""
     if not windows.is_enabled():
         return
-    from jax._src import profiler  # here, so that without it only this probe fails
-
-    windows.install(JaxProfiler(profiler._profile_state))
-    patch_in_place(profiler.start_trace, guard_start)
+    state = JAX.find("profile_state")
+    if state is not None:
+        windows.install(JaxProfiler(state))
+        patch_in_place(jax.profiler.start_trace, guard_start)
 
 
 class JaxProfiler(XPlaneProfiler):
@@ -38,7 +39,12 @@ class JaxProfiler(XPlaneProfiler):
 
     def start(self, directory: str, *, host_level: int, python_level: int) -> None:
         """Start recording."""
-        options = jax.profiler.ProfileOptions()
+        make_options = JAX.find("profile_options")
+        if make_options is None:
+            JAX.tell()
+            jax.profiler.start_trace(directory)
+            return
+        options = make_options()
         options.host_tracer_level, options.python_tracer_level = host_level, python_level
         jax.profiler.start_trace(directory, profiler_options=options)
 

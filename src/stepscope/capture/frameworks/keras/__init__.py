@@ -1,4 +1,4 @@
-"""Keras 3 on PyTorch, TensorFlow and JAX.
+"""Keras 3 on PyTorch, TensorFlow and JAX, and Keras 2 on TensorFlow.
 
 `install` runs once, right after `import keras`. Phases within a step are those of the backend.
 
@@ -14,7 +14,6 @@ from stepscope.capture.frameworks.keras import steps, training
 from stepscope.capture.frameworks.progress import record_versions
 from stepscope.capture.guard import Probe
 
-OLDEST_MAJOR_VERSION = 3
 _probe = Probe("Keras")
 
 
@@ -26,9 +25,6 @@ def install() -> None:
 @_probe.protect
 def _install() -> None:
     keras = sys.modules["keras"]
-    if int(keras.__version__.partition(".")[0]) < OLDEST_MAJOR_VERSION:
-        _probe.note(f"Keras {keras.__version__} is not recorded: Keras 3 or later is required.")
-        return
     backend = keras.backend.backend()
     record_versions(lambda: {"keras": keras.__version__, "keras_backend": backend})
     training.install()

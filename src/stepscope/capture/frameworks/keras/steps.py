@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stepscope.capture.frameworks.progress import progress
+from stepscope.capture.frameworks.tables import KERAS, KERAS_ON_JAX, TENSORFLOW
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch, patch_in_place
 from stepscope.spool import Flag, Kind
@@ -39,28 +40,35 @@ def install(backend: str) -> None:
 
 @_probe.protect
 def _patch_optimizers(backend: str) -> None:
-    modules = sys.modules
-    optimizers = [modules["keras.src.optimizers.base_optimizer"].BaseOptimizer]
-    # It calls the optimizer that it has unless gradients have overflown.
-    optimizers.append(modules["keras.src.optimizers.loss_scale_optimizer"].LossScaleOptimizer)
     is_eager, after_step = _find_hooks(backend)
-    for optimizer in optimizers:
-        patch(optimizer, "apply", _timed_apply(is_eager, after_step))
+    if is_eager is None:
+        return
+    # Optimizers with loss scaling call the optimizer that they have unless gradients overflow.
+    for name in ("optimizer", "loss_scale_optimizer", "legacy_optimizer"):
+        optimizer = _find_base() if name == "optimizer" else KERAS.find(name)
+        methods = ("apply", "apply_gradients")  # of Keras 3 and 2
+        method = next((method for method in methods if hasattr(optimizer, method)), None)
+        if method is not None:
+            patch(optimizer, method, _timed_apply(is_eager, after_step))
 
 
-def _find_hooks(backend: str) -> tuple[Callable[[], bool], Callable[[], None]]:
-    """Return functions of a backend: is the code that runs no trace of a compiler, and what to
-    call after a step."""
+def _find_base() -> Any:
+    return KERAS.find("optimizer") or sys.modules["keras"].optimizers.Optimizer
+
+
+def _find_hooks(backend: str) -> tuple[Callable[[], bool] | None, Callable[[], None]]:
+    """Return functions of a backend: is the code that runs no trace of a compiler (None if that
+    cannot be known), and what to call after a step."""
     if backend == "torch":
-        base = sys.modules["keras.src.optimizers.base_optimizer"].BaseOptimizer
-        patch(base, "__init__", _noticed)
+        patch(_find_base(), "__init__", _noticed)
         return lambda: True, progress.notify_optimizer_step
     if backend == "tensorflow":
         from stepscope.capture.frameworks.tensorflow import functions
 
         return functions.is_eager_step, functions.note_step
-    in_stateless_scope = sys.modules["keras.src.backend.common.stateless_scope"].in_stateless_scope
-    return lambda: not in_stateless_scope(), progress.notify_optimizer_step
+    in_scope = KERAS_ON_JAX.find("in_stateless_scope")
+    is_eager = None if in_scope is None else (lambda: not in_scope())
+    return is_eager, progress.notify_optimizer_step
 
 
 def _noticed(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -92,17 +100,17 @@ def _timed_apply(
 
 @_probe.protect
 def _patch_trainer() -> None:
-    trainer = sys.modules["keras.src.backend.jax.trainer"].JAXTrainer
-    patch(trainer, "make_train_function", _times_train_function)
+    patch(sys.modules["keras"].Model, "make_train_function", _times_train_function)
 
 
 @_wait_probe.protect
 def _patch_conversion() -> None:
-    core = sys.modules["keras.src.backend.jax.core"]
-    from stepscope.capture.frameworks.jax import device_times  # which needs JAX
-
     # Keras reads the logs of each batch with it, where callbacks get them.
-    patch_in_place(core.convert_to_numpy, device_times.await_argument)
+    convert = KERAS_ON_JAX.find("convert_to_numpy")
+    if convert is not None:
+        from stepscope.capture.frameworks.jax import device_times  # which needs JAX
+
+        patch_in_place(convert, device_times.await_argument)
 
 
 def _times_train_function(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -151,14 +159,15 @@ _call = _Call()
 @_pass_probe.protect
 def install_passes() -> None:
     """Patch `Layer.__call__`."""
-    patch(sys.modules["keras.src.layers.layer"].Layer, "__call__", _timed)
+    if KERAS.find("symbol") is not None:
+        patch(sys.modules["keras"].layers.Layer, "__call__", _timed)
 
 
 def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
     from stepscope.capture.frameworks.tensorflow import functions  # which needs TensorFlow
 
-    symbol = sys.modules["keras.src.backend.common.keras_tensor"].KerasTensor
-    has_no_tape = sys.modules["tensorflow.python.pywrap_tfe"].TFE_Py_TapeSetIsEmpty
+    symbol = KERAS.find("symbol")
+    has_no_tape = TENSORFLOW.find("is_tape_set_empty") or (lambda: False)
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         if _call.is_active:

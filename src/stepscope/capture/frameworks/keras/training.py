@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from stepscope.capture.frameworks.progress import take_batch
+from stepscope.capture.frameworks.tables import KERAS, KERAS_ON_JAX
 from stepscope.capture.frameworks.trainers import record_as, record_numbers, time_methods
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
@@ -41,7 +42,7 @@ def install() -> None:
 
 @_mode_probe.protect
 def _patch_model() -> None:
-    model = sys.modules["keras.src.models.model"].Model
+    model = sys.modules["keras"].Model
     for name, mode in MODES.items():
         patch(model, name, record_as(Kind.MODE, mode))
     for name in SAVES:
@@ -50,9 +51,9 @@ def _patch_model() -> None:
 
 @_probe.protect
 def _patch_callbacks() -> None:
-    callbacks = sys.modules["keras.src.callbacks.callback_list"].CallbackList
-    base = sys.modules["keras.src.callbacks.callback"].Callback
-    patch(callbacks, "__init__", _times_callbacks(base))
+    module = sys.modules["keras"].callbacks
+    callbacks = module.CallbackList
+    patch(callbacks, "__init__", _times_callbacks(module.Callback))
     patch(callbacks, "on_epoch_begin", _starts_epoch)
     patch(callbacks, "on_epoch_end", _ends_epoch)
 
@@ -111,14 +112,14 @@ def install_datasets(backend: str) -> None:
 
 @_fetch_probe.protect
 def _patch_datasets() -> None:
-    module = sys.modules["keras.src.trainers.data_adapters.py_dataset_adapter"]
-    patch(module.PyDatasetAdapter, "__init__", _times_dataset)
+    KERAS.patch("dataset_adapter", _times_dataset)
 
 
 def _times_dataset(original: Callable[..., Any]) -> Callable[..., Any]:
     @_fetch_probe.protect
     def time_dataset(adapter: Any) -> None:
-        dataset = type(adapter.py_dataset)
+        name = "py_dataset" if hasattr(adapter, "py_dataset") else "_keras_sequence"  # of Keras 2
+        dataset = type(getattr(adapter, name))
         if dataset not in _timed_classes:
             _timed_classes.add(dataset)
             if not hasattr(dataset.__getitem__, "_is_timed"):  # by a subclass
@@ -146,8 +147,7 @@ def _timed_batch(original: Callable[..., Any]) -> Callable[..., Any]:
 
 @_wait_probe.protect
 def _patch_iterator() -> None:
-    iterator = sys.modules["keras.src.backend.jax.trainer"].JAXEpochIterator
-    patch(iterator, "_get_iterator", _times_waits)
+    KERAS_ON_JAX.patch("iterator", _times_waits)
 
 
 def _times_waits(original: Callable[..., Any]) -> Callable[..., Any]:

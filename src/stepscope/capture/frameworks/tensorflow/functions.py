@@ -24,15 +24,17 @@ from typing import Any
 
 from stepscope.capture import session
 from stepscope.capture.frameworks.progress import progress
+from stepscope.capture.frameworks.tables import TENSORFLOW
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
 from stepscope.spool import Flag, Kind
 
-_FUNCTIONS = "tensorflow.python.eager.polymorphic_function"
 _probe = Probe("calls of tf.function", coarse=True)
 _trace_probe = Probe("tracing of tf.function")
 _now = time.monotonic_ns
-_context: Any = sys.modules["tensorflow.python.eager.context"]
+_tf: Any = sys.modules["tensorflow"]
+_executing_eagerly: Callable[[], bool] = _tf.executing_eagerly
+_run_eagerly: Callable[[], bool] = _tf.config.functions_run_eagerly
 
 
 class Contents:
@@ -65,21 +67,14 @@ wait_listener: Callable[[int, int], None] | None = None
 
 def install() -> None:
     """Patch `Function.__call__`, and the tracing of functions."""
-    function = sys.modules[f"{_FUNCTIONS}.polymorphic_function"].Function
+    function = TENSORFLOW.find("function") or type(_tf.function(lambda: None))
     patch(function, "__call__", _recorded)
-    _patch_tracing()
-
-
-@_trace_probe.protect
-def _patch_tracing() -> None:
-    patch(
-        sys.modules[f"{_FUNCTIONS}.tracing_compilation"], "_create_concrete_function", _timed_trace
-    )
+    TENSORFLOW.patch("trace", _timed_trace)
 
 
 def is_eager() -> bool:
     """Return True if operations run where Python calls them, and not in a graph."""
-    return bool(_context.executing_eagerly())
+    return bool(_executing_eagerly())
 
 
 def is_tracing() -> bool:
@@ -130,7 +125,7 @@ def _recorded(original: Callable[..., Any]) -> Callable[..., Any]:
             finally:
                 functions.pop()
                 add_contents(_contents.get(self, 0))  # it may have been traced before
-        if not is_eager() or self._run_functions_eagerly:
+        if not is_eager() or _run_eagerly():
             return original(self, *args, **kwargs)
         progress.notify_work_start()
         functions.append(self)
@@ -152,7 +147,7 @@ def _recorded(original: Callable[..., Any]) -> Callable[..., Any]:
 @_probe.protect
 def _record(function: Any, start_ns: int, end_ns: int) -> None:
     global _has_worked
-    contents, name = _contents.get(function, 0), str(function._name)
+    contents, name = _contents.get(function, 0), _name_of(function)
     _has_worked = _has_worked or bool(contents & ~Contents.WAIT)
     if contents & Contents.UPDATE:
         _probe.write(Kind.OPTIMIZER, name, start_ns, end_ns, id(function))
@@ -165,11 +160,15 @@ def _record(function: Any, start_ns: int, end_ns: int) -> None:
         wait_listener(start_ns, end_ns)
 
 
+def _name_of(function: Any) -> str:
+    return str(getattr(function, "_name", "function"))
+
+
 def _timed_trace(original: Callable[..., Any]) -> Callable[..., Any]:
     def trace(*args: Any, **kwargs: Any) -> Any:
         if len(_calls.functions) != 1:  # a part of another one, or none that the job calls
             return original(*args, **kwargs)
-        name = str(_calls.functions[0]._name)
+        name = _name_of(_calls.functions[0])
         count = _trace_counts.get(name, 0)
         _trace_counts[name] = count + 1
         span = _trace_probe.start(Kind.COMPILE, f"tf.function {name}", count)
@@ -187,14 +186,13 @@ _update_probe = Probe("optimizers of TensorFlow 1", coarse=True)
 
 def install_gradients() -> None:
     """Patch `GradientTape.gradient` and the base class of TensorFlow 1's optimizers."""
-    patch(sys.modules["tensorflow.python.eager.backprop"].GradientTape, "gradient", _timed_gradient)
+    patch(_tf.GradientTape, "gradient", _timed_gradient)
     _patch_optimizers()
 
 
 @_update_probe.protect
 def _patch_optimizers() -> None:
-    optimizer = sys.modules["tensorflow.python.training.optimizer"].Optimizer
-    patch(optimizer, "apply_gradients", _timed_update)
+    patch(_tf.compat.v1.train.Optimizer, "apply_gradients", _timed_update)
 
 
 def _timed_gradient(original: Callable[..., Any]) -> Callable[..., Any]:

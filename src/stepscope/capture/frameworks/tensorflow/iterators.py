@@ -26,10 +26,10 @@ from stepscope.capture.frameworks.progress import (
     start_iterator,
     take_batch,
 )
+from stepscope.capture.frameworks.tables import TENSORFLOW
 from stepscope.capture.frameworks.tensorflow import functions
 from stepscope.capture.frameworks.tensorflow.functions import Contents
 from stepscope.capture.guard import Probe
-from stepscope.capture.patching import patch
 from stepscope.spool import Flag, Kind
 
 NAME = "tf.data"
@@ -115,12 +115,12 @@ _end_clock = _clock_probe.protect(_clock.end)
 
 def install() -> None:
     """Patch the iterators of datasets."""
-    iterator = sys.modules["tensorflow.python.data.ops.iterator_ops"].OwnedIterator
-    patch(iterator, "_next_internal", _timed_next)
-    patch(iterator, "get_next_as_optional", _timed_optional)
-    patch(iterator, "_create_iterator", _timed_start)
-    if not hasattr(iterator, "__del__"):
-        iterator.__del__ = _end_probe.protect(_destroy)
+    TENSORFLOW.patch("next", _timed_next)
+    TENSORFLOW.patch("optional", _timed_optional)
+    TENSORFLOW.patch("create_iterator", _timed_start)
+    owner = TENSORFLOW.owner("next")
+    if owner is not None and not hasattr(owner[0], "__del__"):
+        owner[0].__del__ = _end_probe.protect(_destroy)
     functions.wait_listener = _clock_probe.protect(_clock.record)
 
 
@@ -180,14 +180,8 @@ _strategy_probe = Probe("replicas of TensorFlow")
 
 def install_strategies() -> None:
     """Patch strategies, and the iterators that give each replica its batch."""
-    modules = sys.modules
-    distribute = "tensorflow.python.distribute"
-    patch(modules[f"{distribute}.distribute_lib"].StrategyBase, "run", _noting_replicas)
-    patch(
-        modules[f"{distribute}.input_lib"].DistributedIteratorBase,
-        "get_next",
-        _timed_next_of_replicas,
-    )
+    TENSORFLOW.patch("strategy", _noting_replicas)
+    TENSORFLOW.patch("replicas_next", _timed_next_of_replicas)
 
 
 def _noting_replicas(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from stepscope.capture.frameworks import windows
+from stepscope.capture.frameworks.tables import TENSORFLOW
 from stepscope.capture.frameworks.tensorflow import functions
 from stepscope.capture.frameworks.xplane import XPlaneProfiler, guard_start
 from stepscope.capture.guard import Probe
@@ -17,7 +18,7 @@ _probe = Probe("windows of TensorFlow", coarse=True)
 @_probe.protect
 def install() -> None:
     """Follow the monitor's plans, unless windows are disabled."""
-    if windows.is_enabled():
+    if windows.is_enabled() and TENSORFLOW.find("profiler_lock") is not None:
         module = sys.modules["tensorflow.python.profiler.profiler_v2"]
         windows.install(TensorFlowProfiler(module))
         patch_in_place(module.start, guard_start)  # `tf.compat.v2` has it too

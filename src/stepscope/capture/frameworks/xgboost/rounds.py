@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from xgboost import Booster, training
+from xgboost import Booster
 
 from stepscope.capture import session
 from stepscope.capture.frameworks.progress import watch_training
+from stepscope.capture.frameworks.tables import XGBOOST
 from stepscope.capture.frameworks.xgboost import tensors
 from stepscope.capture.frameworks.xgboost.models import SPAN_NAME, Model, describe, find_model
 from stepscope.capture.guard import Probe
@@ -31,9 +32,7 @@ def install() -> None:
     patch(Booster, "update", _timed_round)
     patch(Booster, "boost", _timed_round)
     patch(Booster, "eval_set", _timed_evaluation)
-    # Folds of `cv` take their rounds in turn. Without this private class each fold's is a step.
-    if hasattr(folds := getattr(training, "_PackedBooster", None), "update"):
-        patch(folds, "update", _timed_folds)
+    XGBOOST.patch("folds", _timed_folds)
 
 
 def _timed_round(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -91,6 +90,7 @@ def _end_round(model: Model, booster: Booster, data: Any) -> None:
     watch_training()
     model.round_count += 1
     if model.round_count == 1:
+        XGBOOST.tell()
         describe(model, booster, data)
     tensors.add_round(model, booster, data)
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import xgboost
-from xgboost.core import DataSplitMode
 
 from stepscope.capture import session
+from stepscope.capture.frameworks.tables import XGBOOST
 from stepscope.capture.frameworks.xgboost.models import Model
 from stepscope.capture.frameworks.xgboost.tensors import figures
 from stepscope.capture.frameworks.xgboost.tensors.figures import Figure, Float
@@ -35,6 +35,7 @@ _SCORED = {"binary:logistic", "binary:logitraw"}
 _VALUED = ("reg:", "count:")
 """Beginnings of the objectives whose predictions are in the unit of the labels."""
 
+_COLUMNS = XGBOOST.find("split")
 _time_probe = Probe("time of the recording of tensors")
 _tree_probe = Probe("trees of XGBoost")
 _importance_probe = Probe("importance of features")
@@ -146,7 +147,7 @@ def _as_array(values: Any) -> Float:
 
 def _is_split_by_column(data: Any) -> bool:
     """Return True if the columns are on different workers, which would all have to predict."""
-    return bool(data.data_split_mode() == DataSplitMode.COL)
+    return _COLUMNS is not None and bool(data.data_split_mode() == _COLUMNS)
 
 
 def _count_classes(model: Model, labels: Float) -> int:
