@@ -64,17 +64,23 @@ def printed(module_spool: Spool) -> str:
     return module_spool.run_torch(SCRIPT, STEPSCOPE_PACKAGE="").stdout
 
 
+def run_without(
+    missing: str, script: str, spool: Spool, directory: Path, **variables: str
+) -> str:
+    """Return the output of a script that is recorded without attributes of PyTorch."""
+    (directory / "sitecustomize.py").write_text(WITHOUT)
+    path = os.pathsep.join([str(directory), spool.environment()["PYTHONPATH"]])
+    return spool.run_torch(script, PYTHONPATH=path, MISSING=missing, **variables).stdout
+
+
 @pytest.mark.slow("thirty jobs")
 @pytest.mark.parametrize(
     "missing", [*PYTORCH.table, "run_backward engine", "step_pre_hook step_post_hook"]
 )
 def test_without_an_attribute(spool: Spool, tmp_path: Path, printed: str, missing: str) -> None:
-    (tmp_path / "sitecustomize.py").write_text(WITHOUT)
     plan = TensorPlan(collections=("weights", "gradients", "activations", "losses"), interval=1)
-    path = os.pathsep.join([str(tmp_path), spool.environment()["PYTHONPATH"]])
     variables = {TENSORS_VARIABLE: plan.encode(), NAN_SEARCH_VARIABLE: FROM_START}
-    done = spool.run_torch(SCRIPT, PYTHONPATH=path, MISSING=missing, **variables)
-    assert done.stdout == printed
+    assert run_without(missing, SCRIPT, spool, tmp_path, **variables) == printed
     recorded = spool.drain()
     counts = {kind: len(recorded.of(kind)) for kind in RECORDED}
     assert counts == {**RECORDED, **LOST.get(missing, {})}
@@ -84,6 +90,19 @@ def test_without_an_attribute(spool: Spool, tmp_path: Path, printed: str, missin
     assert losses >= {i.loss for i in internals if i.loss} or missing == "engine"
     for note in recorded.notes:
         assert any(internal.paths[0] in note for internal in internals)
+
+
+@pytest.mark.extended("compiles for seconds")
+def test_backward_passes_that_the_compiler_traces_are_not_recorded(
+    spool: Spool, tmp_path: Path
+) -> None:
+    """On older releases `is_compiling` is not true for all of a compilation."""
+    compiled = SCRIPT.replace("model(inputs)", 'torch.compile(model, backend="aot_eager")(inputs)')
+    older = "torch.compiler._compile_session_context = contextlib.nullcontext"
+    run_without("compile_session", f"import contextlib, torch\n{older}\n{compiled}", spool, tmp_path)
+    recorded = spool.drain()
+    assert recorded.of("compile")
+    assert len(recorded.of("backward")) == STEPS
 
 
 def test_every_attribute_is_in_the_release_of_the_tests() -> None:
