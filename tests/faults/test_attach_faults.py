@@ -16,7 +16,7 @@ import pytest
 from stepscope.cli.job.places import SHARED_MEMORY, temporary_directories
 from stepscope.errors import UsageError
 from stepscope.monitor import examine_target
-from stepscope.monitor.attached.target import PTRACE_SCOPE, explain_ptrace
+from stepscope.monitor.attached.target import DEFAULT_TRACE_DIRECTORY, PTRACE_SCOPE, explain_ptrace
 from stepscope.schema import JobStatus
 from stepscope.spool import SPOOL_VARIABLE
 from stepscope.store import open_run
@@ -153,7 +153,8 @@ def test_a_daemon_of_the_user_is_left_alone(tmp_path: Path) -> None:
     variables = {"KINETO_USE_DAEMON": "1", "KINETO_IPC_SOCKET_DIR": str(tmp_path)}
     with start_with(**variables) as job:
         target = examine_target(job.pid)
-        assert (target.kineto_directory, target.trace_directory) == (str(tmp_path), "/tmp")
+        assert target.kineto_directory == str(tmp_path)
+        assert target.trace_directory == DEFAULT_TRACE_DIRECTORY
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as daemon:
             daemon.bind(str(tmp_path / "dynolog"))
             target = examine_target(job.pid)

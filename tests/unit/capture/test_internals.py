@@ -64,9 +64,7 @@ def printed(module_spool: Spool) -> str:
     return module_spool.run_torch(SCRIPT, STEPSCOPE_PACKAGE="").stdout
 
 
-def run_without(
-    missing: str, script: str, spool: Spool, directory: Path, **variables: str
-) -> str:
+def run_without(missing: str, script: str, spool: Spool, directory: Path, **variables: str) -> str:
     """Return the output of a script that is recorded without attributes of PyTorch."""
     (directory / "sitecustomize.py").write_text(WITHOUT)
     path = os.pathsep.join([str(directory), spool.environment()["PYTHONPATH"]])
@@ -97,9 +95,10 @@ def test_backward_passes_that_the_compiler_traces_are_not_recorded(
     spool: Spool, tmp_path: Path
 ) -> None:
     """On older releases `is_compiling` is not true for all of a compilation."""
-    compiled = SCRIPT.replace("model(inputs)", 'torch.compile(model, backend="aot_eager")(inputs)')
     older = "torch.compiler._compile_session_context = contextlib.nullcontext"
-    run_without("compile_session", f"import contextlib, torch\n{older}\n{compiled}", spool, tmp_path)
+    compiled = SCRIPT.replace("model(inputs)", 'torch.compile(model, backend="aot_eager")(inputs)')
+    script = f"import contextlib, torch\n{older}\n{compiled}"
+    run_without("compile_session", script, spool, tmp_path)
     recorded = spool.drain()
     assert recorded.of("compile")
     assert len(recorded.of("backward")) == STEPS
