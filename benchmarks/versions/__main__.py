@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import stepscope
+from benchmarks.versions import changes
 from stepscope.errors import StepscopeError
 
 RELEASES = (
@@ -69,6 +70,10 @@ CELLS = {
     "window with stacks": Cell(
         options=(*SCHEDULED, "--stacks"), tables=("traces", "operators", "python_functions")
     ),
+    # After some seconds, in which the profiler's own threads get ready for it.
+    "window later": Cell(
+        "slow", options=("--start-step", "30", "--stacks"), tables=("traces", "python_functions")
+    ),
     "statistics of tensors": Cell(
         options=("--tensors", "weights,gradients,losses", "--tensors-every", "10"),
         tables=("tensor_statistics",),
@@ -76,6 +81,10 @@ CELLS = {
     "own profiler": Cell("own profiler"),
     "kill": Cell("kill", {"forward": STEPS // 2, "backward": STEPS // 2, "optimizer": STEPS // 2}),
 }
+SMALL_PART = (
+    "loop with a DataLoader", "torch.compile", "window with stacks", "window later",
+    "statistics of tensors",
+)  # fmt: skip
 
 
 def check(cell: Cell, python: Path, directory: Path) -> str:
@@ -156,10 +165,10 @@ def make_environment(release: str, python: str, directory: Path) -> Path:
     subprocess.run([*uv, "venv", "--quiet", "--python", python, directory], check=True)
     interpreter = directory / "bin" / "python"
     torch = "torch" if release == "newest" else f"torch=={release}"
-    packages = [torch, "numpy<2", "setuptools<81"]
-    subprocess.run(
-        [*uv, "pip", "install", "--quiet", "--python", interpreter, *packages], check=True
-    )
+    old = release != "newest" and changes.order_of(release) < changes.order_of("2.3")
+    packages = [torch, "numpy<2" if old else "numpy", "setuptools<81"]
+    install = [*uv, "pip", "install", "--quiet", "--no-cache", "--python", interpreter]
+    subprocess.run([*install, *packages], check=True)
     return interpreter
 
 
@@ -180,6 +189,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.versions")
     parser.add_argument("releases", nargs="*", help="releases of PyTorch; by default those left")
     parser.add_argument("--only", action="append", choices=list(CELLS), default=[])
+    parser.add_argument(
+        "--small", dest="only", action="store_const", const=list(SMALL_PART),
+        help="only the jobs that use most of a framework",
+    )  # fmt: skip
     parser.add_argument("--python", help="version of Python of the jobs, by default 3.11")
     parser.add_argument("--interpreter", type=Path, help="use it, which has PyTorch, and no other")
     options = parser.parse_args()
@@ -206,8 +219,9 @@ def _check_and_store(results: dict[str, Any], python: Path, only: list[str]) -> 
     entry = results.setdefault(torch.partition("+")[0], {"cells": {}})
     entry |= {"python": version, "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"}
     entry["cells"] |= answers
-    ordered = dict(sorted(results.items(), key=lambda item: [*map(int, item[0].split("."))]))
+    ordered = {release: results[release] for release in sorted(results, key=changes.order_of)}
     RESULTS.write_text(json.dumps(ordered, indent=1) + "\n")
+    print(changes.compare_and_store("PyTorch", changes.take_snapshot("PyTorch", python)))
 
 
 main()
