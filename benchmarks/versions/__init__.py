@@ -10,4 +10,8 @@ it is named. Old releases of PyTorch come with CUDA libraries of 2 to 3 GB and r
     frameworks   releases, and the environments in which these are installed
     cells        jobs, and the records that they must have
     jobs         jobs of PyTorch; those of other frameworks are in NAME_jobs.py
+
+Then it prints what changed since the newest release before in what capture uses: under which names
+attributes are found, parameters of replaced functions, events of a trace (`changes.py`). Snapshots
+of that are in benchmarks/results/interfaces/. `newest --small` is the early look at a new release.
 """

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import stepscope
+from benchmarks.versions import changes
 from benchmarks.versions.cells import Cell
 from benchmarks.versions.frameworks import FRAMEWORKS, NEWEST, Framework, Release
 from stepscope.errors import StepscopeError
@@ -113,7 +114,7 @@ def make_environment(framework: Framework, release: Release, directory: Path) ->
     interpreter = directory / "bin" / "python"
     package = release.package or framework.packages[0]
     pinned = package if release.version == NEWEST else f"{package}=={release.version}"
-    install = [*uv, "pip", "install", "--quiet", "--python", interpreter]
+    install = [*uv, "pip", "install", "--quiet", "--no-cache", "--python", interpreter]
     subprocess.run([*install, pinned, *release.companions], check=True)
     return interpreter
 
@@ -140,9 +141,12 @@ def main() -> None:
         "--framework", choices=list(FRAMEWORKS), help="by default all; PyTorch for named releases"
     )
     parser.add_argument("--only", action="append", metavar="JOB", default=[])
+    parser.add_argument("--small", action="store_true", help="only jobs that use most of it")
     parser.add_argument("--python", help="version of Python of the jobs")
     parser.add_argument("--interpreter", type=Path, help="use it, which has the framework")
     options = parser.parse_args()
+    if options.small:
+        options.only = [name for f in FRAMEWORKS.values() for name in f.small_part]
     is_one = options.releases or options.interpreter
     frameworks = [options.framework or "PyTorch"] if is_one or options.framework else FRAMEWORKS
     for name in frameworks:
@@ -182,11 +186,13 @@ def _check_and_store(name: str, python: Path, only: list[str]) -> None:
         entry["with"] = companions
     entry["cells"] |= answers
     ordered = {
-        name: dict(sorted(results[name].items(), key=lambda item: [*map(int, item[0].split("."))]))
+        name: dict(sorted(results[name].items(), key=lambda item: changes.order_of(item[0])))
         for name in FRAMEWORKS
         if name in results
     }
     RESULTS.write_text(json.dumps(ordered, indent=1) + "\n")
+    if name in changes.FRAMEWORKS:
+        print(changes.compare_and_store(name, changes.take_snapshot(name, python)))
 
 
 _READ_VERSIONS = """

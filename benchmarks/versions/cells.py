@@ -51,6 +51,10 @@ PYTORCH = {
     "window with stacks": Cell(
         options=(*SCHEDULED, "--stacks"), tables=("traces", "operators", "python_functions")
     ),
+    # After some seconds, in which the profiler's own threads get ready for it.
+    "window later": Cell(
+        "slow", options=("--start-step", "30", "--stacks"), tables=("traces", "python_functions")
+    ),
     "statistics of tensors": Cell(
         options=(*TENSORS, "weights,gradients,losses"), tables=("tensor_statistics",)
     ),

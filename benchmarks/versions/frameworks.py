@@ -39,6 +39,7 @@ class Framework:
         cells: jobs by name.
         releases: those to check.
         companions: distributions whose versions are noted, too.
+        small_part: names of the jobs that use most of it, for a first look at a release.
     """
 
     packages: tuple[str, ...]
@@ -46,6 +47,7 @@ class Framework:
     cells: dict[str, Cell]
     releases: tuple[Release, ...]
     companions: tuple[str, ...] = ()
+    small_part: tuple[str, ...] = ()
 
 
 _OLD_NUMPY = ("numpy<2", "setuptools<81")
@@ -53,8 +55,8 @@ _OLD_JAX = ("jax==0.4.26", "jaxlib==0.4.26", "numpy<2", "scipy<1.13")
 _TORCH = "torch==2.13.0"
 
 
-def _torch(*versions: str) -> tuple[Release, ...]:
-    return tuple(Release(version, companions=_OLD_NUMPY) for version in versions)
+def _torch(*versions: str, companions: tuple[str, ...]) -> tuple[Release, ...]:
+    return tuple(Release(version, companions=companions) for version in versions)
 
 
 FRAMEWORKS = {
@@ -65,10 +67,15 @@ FRAMEWORKS = {
         (
             # torchrun of 1.13 does not start on Python 3.11.
             Release("1.13.1", "3.10", companions=_OLD_NUMPY),
+            *_torch("2.0.1", "2.1.2", "2.2.2", companions=_OLD_NUMPY),
             *_torch(
-                "2.0.1", "2.1.2", "2.2.2", "2.4.1", "2.5.1", "2.6.0", "2.8.0", "2.10.0", "2.12.1",
-                "2.13.0", "2.14.1", NEWEST,
+                "2.4.1", "2.5.1", "2.6.0", "2.8.0", "2.10.0", "2.12.1", "2.13.0", "2.14.1", NEWEST,
+                companions=("numpy", "setuptools<81"),
             ),
+        ),
+        small_part=(
+            "loop with a DataLoader", "torch.compile", "window with stacks", "window later",
+            "statistics of tensors",
         ),
     ),
     "Lightning": Framework(

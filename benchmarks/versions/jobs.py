@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from contextlib import nullcontext
 
 import torch
@@ -16,6 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 STEPS = 40
 BATCH = 4
+SLOW_STEP_S = 0.2
 
 
 def main(way: str) -> None:
@@ -42,6 +44,8 @@ def main(way: str) -> None:
                 optimizer.step()
                 optimizer.zero_grad()
             say(rank, loss)
+            if way == "slow":
+                time.sleep(SLOW_STEP_S)
             if way == "kill" and number == STEPS // 2:
                 os.kill(os.getpid(), signal.SIGKILL)
     for parameter in model.parameters():

@@ -16,7 +16,7 @@ import pytest
 from stepscope.cli.job.places import SHARED_MEMORY, temporary_directories
 from stepscope.errors import UsageError
 from stepscope.monitor import examine_target
-from stepscope.monitor.attached.target import PTRACE_SCOPE, explain_ptrace
+from stepscope.monitor.attached.target import DEFAULT_TRACE_DIRECTORY, PTRACE_SCOPE, explain_ptrace
 from stepscope.schema import JobStatus
 from stepscope.spool import SPOOL_VARIABLE
 from stepscope.store import open_run
@@ -152,7 +152,9 @@ def test_limits_name_their_remedy(
 def test_a_daemon_of_the_user_is_left_alone(tmp_path: Path) -> None:
     variables = {"KINETO_USE_DAEMON": "1", "KINETO_IPC_SOCKET_DIR": str(tmp_path)}
     with start_with(**variables) as job:
-        assert examine_target(job.pid).kineto_directory == str(tmp_path)
+        target = examine_target(job.pid)
+        assert target.kineto_directory == str(tmp_path)
+        assert target.trace_directory == DEFAULT_TRACE_DIRECTORY
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as daemon:
             daemon.bind(str(tmp_path / "dynolog"))
             target = examine_target(job.pid)
@@ -178,9 +180,12 @@ def test_a_kernel_that_refuses_stacks(scope: str | None, remedy: str, tmp_path: 
 
 
 def test_the_recording_outlives_the_command(tmp_path: Path) -> None:
-    """The command is killed; the monitor records until the job ends, and completes the run."""
+    """The command is killed; the monitor records until the job ends, and completes the run. The job
+    looks for a daemon at the address of libkineto that has no file."""
     location = tmp_path / "run"
-    with subprocess.Popen([sys.executable, "-c", JOB], stdin=subprocess.PIPE) as job:
+    variables = {**os.environ, "KINETO_USE_DAEMON": "1"}
+    variables.pop("KINETO_IPC_SOCKET_DIR", None)
+    with subprocess.Popen([sys.executable, "-c", JOB], stdin=subprocess.PIPE, env=variables) as job:
         child = wait_until(lambda: psutil.Process(job.pid).children())[0]
         command = subprocess.Popen(
             [*STEPSCOPE, "attach", str(job.pid), "--out", str(location)], stderr=subprocess.DEVNULL

@@ -13,6 +13,9 @@ DIRECTORY_VARIABLE = "STEPSCOPE_KINETO"
 """Variable of the job with the directory."""
 USE_DAEMON_VARIABLE = "KINETO_USE_DAEMON"
 """Variable with which libkineto looks for a daemon, set by a user who has another one."""
+TRACE_DIRECTORY_VARIABLE = "KINETO_ONDEMAND_TRACE_DIR"
+"""Variable with the only directory into which libkineto writes files for a daemon, from PyTorch
+2.15 on (https://github.com/pytorch/kineto/pull/1426)."""
 PREFIX = "stepscope-k"
 MAX_DIRECTORY_LENGTH = 108 - 1 - len("/dynoconfigclient") - 36
 POLL_S = 1
@@ -46,9 +49,10 @@ def make_directory() -> str | None:
     return None
 
 
-def libkineto_variables(directory: str) -> dict[str, str]:
-    """Return the environment in which libkineto polls the socket in *directory*."""
-    environment = {"KINETO_IPC_SOCKET_DIR": directory}
+def libkineto_variables(directory: str, spool: str) -> dict[str, str]:
+    """Return the environment in which libkineto polls the socket in *directory*, and writes files
+    of windows into the *spool*."""
+    environment = {"KINETO_IPC_SOCKET_DIR": directory, TRACE_DIRECTORY_VARIABLE: spool}
     if "KINETO_CONFIG" not in os.environ:
         environment["KINETO_CONFIG"] = os.path.join(directory, CONFIGURATION)
     return environment

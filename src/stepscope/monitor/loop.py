@@ -286,7 +286,7 @@ class Monitor:
         """
         is_missing = self._lock.create_directory()
         spool, sockets = Path(self._config.spool), self._config.windows.kineto_directory
-        if sockets is not None and not (spool / KINETO_LINK).is_symlink():
+        if sockets and not (spool / KINETO_LINK).is_symlink():  # else none has a file
             (spool / KINETO_LINK).symlink_to(sockets)
         self._lock.take(wait=True)
         return is_missing

@@ -70,6 +70,22 @@ def test_without_an_attribute(spool: Spool, tmp_path: Path, printed: str, missin
         assert any(internal.paths[0] in note for internal in internals)
 
 
+@pytest.mark.extended("compiles for seconds")
+def test_backward_passes_that_the_compiler_traces_are_not_recorded(
+    spool: Spool, tmp_path: Path
+) -> None:
+    """On older releases `is_compiling` is not true for all of a compilation."""
+    older = "torch.compiler._compile_session_context = contextlib.nullcontext"
+    compiled = SCRIPT.replace("model(inputs)", 'torch.compile(model, backend="aot_eager")(inputs)')
+    variables = hide(
+        [PYTORCH.table["compile_session"]], tmp_path, spool.environment()["PYTHONPATH"]
+    )
+    spool.run_torch(f"import contextlib, torch\n{older}\n{compiled}", **variables)
+    recorded = spool.drain()
+    assert recorded.of("compile")
+    assert len(recorded.of("backward")) == STEPS
+
+
 def test_every_attribute_is_in_the_release_of_the_tests() -> None:
     absent = {
         name for name, internal in PYTORCH.table.items() if not any(map(read, internal.paths))

@@ -181,10 +181,11 @@ def test_the_directory_is_short_and_private_and_sets_the_interval(
     try:
         assert len(f"{directory}/dynoconfigclient{'x' * 36}") < 108
         assert directory.stat().st_mode & 0o77 == 0
-        variables = daemon.libkineto_variables(path)
+        variables = daemon.libkineto_variables(path, "/spool")
+        assert variables["KINETO_ONDEMAND_TRACE_DIR"] == "/spool"
         assert "INTERVAL_SECS=1" in Path(variables["KINETO_CONFIG"]).read_text()
         monkeypatch.setenv("KINETO_CONFIG", "/user/kineto.conf")
-        assert "KINETO_CONFIG" not in daemon.libkineto_variables(path)
+        assert "KINETO_CONFIG" not in daemon.libkineto_variables(path, "/spool")
     finally:
         for file in directory.iterdir():
             file.unlink()

@@ -148,6 +148,11 @@ PYTORCH = Internals(
             "leaves functions alone while torch.compile traces them",
             "",  # the compiler traces the originals of patched functions
         ),
+        "compile_session": Internal(
+            ("torch.compiler._compile_session_context",),
+            "tells that is_compiling is true for all of a compilation",
+            "",  # dispatch modes tell instead
+        ),
         "skip_code": Internal(
             (
                 "torch._C._dynamo.eval_frame.set_code_exec_strategy",

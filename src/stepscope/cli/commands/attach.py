@@ -88,7 +88,7 @@ def _start(
         StepscopeError: nothing can be recorded.
     """
     run_id = new_run_id(target.command)
-    spool, problems = make_spool(None, run_id, DEFAULT_SPOOL_LIMIT_BYTES)
+    spool, problems = make_spool(target.trace_directory, run_id, DEFAULT_SPOOL_LIMIT_BYTES)
     has_windows = target.kineto_directory is not None
     info = schema.RunInfo(
         schema_version=schema.SCHEMA_VERSION,

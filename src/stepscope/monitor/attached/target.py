@@ -37,6 +37,8 @@ from stepscope.spool import (
 
 DAEMON_VARIABLE = "KINETO_USE_DAEMON"
 DIRECTORY_VARIABLE = "KINETO_IPC_SOCKET_DIR"
+TRACE_DIRECTORY_VARIABLE = "KINETO_ONDEMAND_TRACE_DIR"
+DEFAULT_TRACE_DIRECTORY = "/tmp"  # noqa: S108 - that of libkineto
 PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 ONLY_ADMINISTRATORS = 2
 """Value of `ptrace_scope` from which a process needs CAP_SYS_PTRACE; at 1, it may be an ancestor.
@@ -55,6 +57,8 @@ class Target:
     """Path of py-spy; None if stacks cannot be sampled."""
     kineto_directory: str | None
     """See `WindowSettings`; None if no window can be opened."""
+    trace_directory: str | None
+    """Directory into which libkineto writes the files of windows; None if none can be opened."""
     limits: list[str]
     """What cannot be recorded, and why, one sentence each."""
 
@@ -100,6 +104,7 @@ def examine_target(pid: int) -> Target:
         working_directory=directory,
         py_spy=py_spy,
         kineto_directory=kineto_directory,
+        trace_directory=None if kineto_directory is None else _find_trace_directory(environment),
         limits=[
             f"attached from outside {duration(age_ns)} after the process started: nothing before "
             "that, no steps, no phases and no times of batches were recorded",
@@ -207,6 +212,12 @@ def _find_kineto(environment: dict[str, str], uid: int) -> tuple[str | None, lis
         except OSError:  # no daemon serves libkineto
             return directory, []
     return None, ["no detailed windows: another daemon serves libkineto on this node"]
+
+
+def _find_trace_directory(environment: dict[str, str]) -> str:
+    """Return the only directory into which libkineto writes on request, from PyTorch 2.15 on
+    (https://github.com/pytorch/kineto/pull/1426)."""
+    return environment.get(TRACE_DIRECTORY_VARIABLE) or DEFAULT_TRACE_DIRECTORY
 
 
 WORKER_FILE = "torch/utils/data/_utils/worker.py"

@@ -164,9 +164,10 @@ class _Engine:
 
 
 _is_tracing_gradients = (
-    (lambda: 0) if PYTORCH.find("is_compiling") else PYTORCH.find("dispatch_modes") or (lambda: 0)
-)
-"""Tells, before PyTorch 2.3, whether torch.compile traces a backward pass, in a dispatch mode."""
+    None if PYTORCH.find_all("is_compiling", "compile_session") else PYTORCH.find("dispatch_modes")
+) or (lambda: 0)
+"""Tells whether torch.compile traces a backward pass, in a dispatch mode. `is_compiling` is true
+for all of a compilation only in the newest releases."""
 
 
 def _timed_backward(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -55,7 +55,7 @@ from stepscope.capture.kineto_daemon import (
     USE_DAEMON_VARIABLE,
     libkineto_variables,
 )
-from stepscope.spool import Depth, Recorder, WindowPlan, finished_file
+from stepscope.spool import SPOOL_VARIABLE, Depth, Recorder, WindowPlan, finished_file
 
 
 def install() -> None:
@@ -222,8 +222,9 @@ def start_libkineto() -> None:
     start once a profiler has: libkineto would set itself up again, and free what that one uses.
     """
     global _has_started
-    directory = os.environ.get(DIRECTORY_VARIABLE)
+    directory, spool = os.environ.get(DIRECTORY_VARIABLE), os.environ.get(SPOOL_VARIABLE, "")
     is_possible = not (_has_started or _has_profiled or USE_DAEMON_VARIABLE in os.environ)
+    is_possible = is_possible and ".." not in spool  # libkineto refuses such a path
     if directory is None or not is_possible or release_of(torch.__version__) < FIRST_SAFE_RELEASE:
         return
     functions, count_step = _find_functions(), PYTORCH.find("kineto_step")
@@ -231,7 +232,7 @@ def start_libkineto() -> None:
         return
     start, loader, stop = functions
     _has_started = True
-    os.environ.update(libkineto_variables(directory))
+    os.environ.update(libkineto_variables(directory, spool))
     os.environ[USE_DAEMON_VARIABLE] = "1"
     try:
         start()
