@@ -86,6 +86,16 @@ def test_backward_passes_that_the_compiler_traces_are_not_recorded(
     assert len(recorded.of("backward")) == STEPS
 
 
+@pytest.mark.parametrize(
+    "environment", ["sys.modules['numpy'] = None", "sys.path = tuple(sys.path)"]
+)
+def test_in_an_environment_without(spool: Spool, printed: str, environment: str) -> None:
+    """Without NumPy; with a path of modules that cannot be changed."""
+    assert spool.run_torch(f"import sys\n{environment}\n{SCRIPT}").stdout == printed
+    recorded = spool.drain()
+    assert {kind: len(recorded.of(kind)) for kind in RECORDED} == RECORDED
+
+
 def test_every_attribute_is_in_the_release_of_the_tests() -> None:
     absent = {
         name for name, internal in PYTORCH.table.items() if not any(map(read, internal.paths))
