@@ -1,6 +1,7 @@
 // Page of the report: header, contents, verdict and sections.
 import type { Report } from "../api/report";
 import { dark, toggleTheme } from "../base/theme";
+import { Notice } from "../widgets/resource_view";
 import { VerdictView } from "../widgets/verdict";
 import { Contents } from "./contents";
 import { SectionView } from "./section";
@@ -25,6 +26,7 @@ export function Page({ report }: { report: Report }) {
         <Contents sections={report.sections} />
         <main>
           <Head report={report} />
+          <Notice sentences={report.verdict.doubts} id="doubts" />
           <VerdictView verdict={report.verdict} />
           {report.sections.map((section) => (
             <SectionView key={section.id} section={section} level={2} />

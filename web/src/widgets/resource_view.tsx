@@ -47,7 +47,7 @@ function LimitationNotice({ id, text }: { id: string; text: string | null }) {
   return text === null ? null : <p class="quality-notes" data-testid={id}>{text}</p>;
 }
 
-function Notice({ sentences, id }: { sentences: string[]; id: string }) {
+export function Notice({ sentences, id }: { sentences: string[]; id: string }) {
   if (sentences.length === 0) return null;
   return (
     <div class="error-notice" role="alert" data-testid={id}>

@@ -19,7 +19,6 @@ export function VerdictView({ verdict, savings, children }: Props) {
     <section id="verdict" class={`verdict ${verdict.suspect}`} aria-labelledby="verdict-title">
       <p class="eyebrow">Verdict</p>
       <h2 id="verdict-title" data-testid="verdict-headline">{verdict.headline}</h2>
-      <BulletList title="Doubts" lines={verdict.doubts} />
       {hasEvidence ? <Basis verdict={verdict} /> : null}
       {children}
       <div class="two-columns">
