@@ -114,13 +114,13 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=40)
     options = parser.parse_args()
     code = "import torch; print(torch.__version__)"
-    python = options.interpreter
+    python = options.interpreter.absolute()
     shown = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
     release = shown.stdout.strip().partition("+")[0]
     counts: Counter[str] = Counter()
     changed: list[str] = []
     end_s = time.monotonic() + 60 * options.minutes
-    with tempfile.TemporaryDirectory() as top, busy_machine():
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as top, busy_machine():
         expected = {}
         for ranks in (1, 2):
             run_job(python, Path(top) / f"alone {ranks}", None, ranks)
