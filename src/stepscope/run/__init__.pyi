@@ -194,6 +194,7 @@ from .tensors.series import (
 )
 from .traces.device_work import (
     CarryOver as CarryOver,
+    accelerator_of as accelerator_of,
     calls_of as calls_of,
     device_work_of as device_work_of,
     streams_of as streams_of,

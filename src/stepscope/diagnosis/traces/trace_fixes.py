@@ -9,6 +9,7 @@ from stepscope.diagnosis.fixes import fact_fixes
 from stepscope.diagnosis.fixes.advice import CAUSE_FIXES
 from stepscope.diagnosis.traces.trace_causes import TraceInputs, is_overhead_in_optimizer
 from stepscope.diagnosis.verdict import UNKNOWN, ContributingCause, Fix, Prediction, Suspect
+from stepscope.run import accelerator_of
 
 _FIXES: dict[str, list[fact_fixes.FixText]] = {
     "too_few_workers": [
@@ -99,8 +100,9 @@ def _make_fixes(
         conditions = _CONDITIONS | (_HOST_CONDITIONS if inputs.on_host else {})
         condition = conditions.get(cause, "there were no gaps between operators")
         prediction = Prediction.from_step(step_ns * (1 - share), step_ns, condition, is_bound=True)
+    adapt = accelerator_of(inputs.traces[0].trace).adapt
     return [
-        Fix(title=title, instructions=instructions, why=reason, prediction=prediction)
+        Fix(title=adapt(title), instructions=adapt(instructions), why=reason, prediction=prediction)
         for title, instructions in _list_texts(cause, inputs)
     ]
 

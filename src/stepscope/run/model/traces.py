@@ -155,6 +155,13 @@ class Trace:
         """Quality issues by check."""
         return self.record.by_trace.get(self.trace, {})
 
+    @property
+    def unknown_devices(self) -> str | None:
+        """Label, count and time of the events that resemble work of a device and are not
+        understood; None without any."""
+        issue = self.quality_issues.get("device_not_understood")
+        return None if issue is None else issue.detail
+
 
 @dataclass(frozen=True)
 class QualityRecord:

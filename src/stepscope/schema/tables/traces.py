@@ -69,6 +69,10 @@ QUALITY = Table(
     ),
 )
 QUALITY_CHECKS: dict[str, str] = {
+    "device_not_understood": "Events that resemble work of a device, and whose meaning is not "
+    "known, so nothing is concluded from an idle or absent device.",
+    "device_layout": "Events read as work of devices, or as calls of their runtime, by the layout "
+    "of another maker or by their launches.",
     "unlinked_device": "Kernels, copies and sets whose launch is not in the file.",
     "carry_over": "Device work that was launched before the window began.",
     "unlinked_launch": "Launches whose kernel is not in the file.",
