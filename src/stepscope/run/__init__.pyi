@@ -228,6 +228,7 @@ from .traces.step_activity import (
     DividedTrace as DividedTrace,
     divide_trace as divide_trace,
     divide_traces as divide_traces,
+    is_compiled as is_compiled,
     is_range as is_range,
     name_wait_function as name_wait_function,
 )
