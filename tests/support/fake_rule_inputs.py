@@ -40,10 +40,7 @@ SCAN_NS = 60 * SECOND_NS
 GPU_BYTES = 80 << 30
 DEFAULTS = {"element_count": 100, "nan_count": 0, "infinite_count": 0, "zero_count": 0}
 """Counts of a tensor unless they are given."""
-MAX_OVER_CORES = {
-    "cpu_busy_max_ratio": "core_busy_ratio",
-    "cpu_iowait_max_ratio": "core_iowait_ratio",
-}
+MAX_OVER_CORES = {f"cpu_{n}_max_ratio": f"core_{n}_ratio" for n in ("busy", "iowait")}
 """Metrics that are computed from the samples of the cores, as the monitor does."""
 
 
@@ -75,6 +72,7 @@ class FakeTrace:
     end_ns: int = ORIGIN_NS + 10 * SECOND_NS
     is_watched: bool = True
     steps: TracedSteps | None = None
+    unknown_devices: str | None = None
     batches: TracedBatches | None = None
     gpus: Sequence[TracedGpu] = ()
     range_names: Collection[str] = ()

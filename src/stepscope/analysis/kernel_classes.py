@@ -38,14 +38,16 @@ _COMMUNICATION = re.compile(
     r"|(put|wait)_signal_kernel|lamport"
     # NVSHMEM and rocSHMEM, DeepEP, MSCCL and MSCCL++, oneCCL.
     r"|shmem|deep_?ep(::|\d)|(inter|intra)node(_ll)?(::|\d+)(\w*)(dispatch|combine|notify|barrier)"
-    r"|msccl|oneccl|(?<![a-z])ccl(::|_)|oneapi(::|\d)ccl",
+    r"|msccl|oneccl|(?<![a-z])ccl(::|_)|oneapi(::|\d)ccl"
+    # HCCL of Ascend NPUs, HCCL of Gaudi.
+    r"|(?<![a-z])(hccl|hcom)(?![a-z])",
     re.IGNORECASE,
 )
 _COMPILED_FUSION = re.compile(r"triton_(poi|red|per|tem)_", re.IGNORECASE)
 """Kernels of Inductor contain the names of the operators around them, collectives too."""
 _COLLECTIVE_OPERATOR = re.compile(
     r"(c10d|symm_mem|_c10d_functional|_?deep_ep|nvshmem|mscclpp|oneccl|_C_custom_ar)::"
-    r"|record_param_comms$|(nccl|rccl|xccl|gloo|mpi|ucc):"
+    r"|record_param_comms$|(nccl|rccl|xccl|hccl|gloo|mpi|ucc):"
 )
 _PLAIN_TORCH = re.compile(r"at::native::|at_cuda_detail::|Memcpy|Memset")
 """Kernels that operators of collectives launch to prepare buffers."""

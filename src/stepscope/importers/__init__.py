@@ -4,7 +4,7 @@ Belongs here: one package or file per format. Does not belong here: the command 
 analysis of the imported data (`analysis`).
 
     registry           selects the importer of a file
-    content, workers   what an import has found; its processes
+    content            what an import has found
     kineto/            traces of PyTorch and Chrome
     xplane/            traces of TensorFlow, JAX and TPUs
     smdebug/           output of SageMaker Debugger's profiler

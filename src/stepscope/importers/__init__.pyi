@@ -27,4 +27,3 @@ from .registry import (
     installed_importers as installed_importers,
     trace_decoder as trace_decoder,
 )
-from .workers import start_worker as start_worker

@@ -28,6 +28,7 @@ class StoredRuleTrace:
         self.start_ns = trace.start_ns
         self.end_ns = trace.end_ns
         self.is_watched = trace.process is not None
+        self.unknown_devices = trace.unknown_devices
 
     @cached_property
     def step_count(self) -> int | None:
@@ -38,7 +39,10 @@ class StoredRuleTrace:
 
     @cached_property
     def steps(self) -> rules.TracedSteps | None:
-        """Steps and their parts; None if the trace has no duration."""
+        """Steps and their parts; None if the trace has no duration, or devices that are not
+        understood."""
+        if self.unknown_devices is not None:
+            return None
         divided = self._divided
         extent = divided.steps.extent
         if not divided.steps.wall_ns.sum():
@@ -71,7 +75,9 @@ class StoredRuleTrace:
 
     @cached_property
     def gpus(self) -> list[rules.TracedGpu]:
-        """GPUs that ran kernels."""
+        """GPUs that ran kernels; none if there is device work that is not understood."""
+        if self.unknown_devices is not None:
+            return []
         by_device = analysis.split_by_device(
             self._trace.columns("kernels", analysis.METRIC_KERNEL_COLUMNS), {}
         )

@@ -77,6 +77,9 @@ class Rule(Generic[P]):
     missing_in_traces: ClassVar[str] = ""
     """Reason, instead of that of `NotApplicable`, why the rule does not apply to a run of imported
     traces: those have what they have, so it says what they lack and not how to record it."""
+    rests_on_devices: ClassVar[bool] = False
+    """True if the rule rests on idle or busy time of the devices in traces: where that is not
+    understood, this is the reason instead."""
     evidence: ClassVar[tuple[str, ...]] = ()
     """Views that show the evidence."""
     is_requested: bool = True

@@ -34,6 +34,7 @@ class Evaluation:
         self._entries = [_Entry(rule) for rule in rules]
         self._latest: RuleInputs | None = None
         self._has_imported_traces = self._has_nodes = False
+        self._unknown_devices: str | None = None
         for entry in self._entries:
             if isinstance(entry.rule, IncrementalRule):
                 _run_guarded(entry, lambda e: setattr(e, "state", e.rule.start()))
@@ -48,6 +49,8 @@ class Evaluation:
         self._latest = inputs
         self._has_nodes |= bool(inputs.nodes)
         self._has_imported_traces |= any(not trace.is_watched for trace in inputs.traces)
+        for trace in inputs.traces:
+            self._unknown_devices = self._unknown_devices or trace.unknown_devices
         for entry in self._entries:
             if isinstance(entry.rule, IncrementalRule) and entry.error is None:
                 _run_guarded(entry, lambda e: setattr(e, "state", e.rule.update(e.state, inputs)))
@@ -70,6 +73,8 @@ class Evaluation:
                 return None
             has_only_traces = self._has_imported_traces and not self._has_nodes
             in_traces = entry.rule.missing_in_traces if has_only_traces else ""
+            if in_traces and entry.rule.rests_on_devices and self._unknown_devices is not None:
+                in_traces = f"the time of the device is not understood ({self._unknown_devices})"
             missing = in_traces or reason.missing
             is_imported = self._latest is not None and self._latest.is_imported
             if reason.advice and not in_traces and not is_imported:

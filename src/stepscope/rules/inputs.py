@@ -159,7 +159,13 @@ class RuleTrace(Protocol):
 
     @property
     def steps(self) -> TracedSteps | None:
-        """Steps and their parts; None if the trace has no duration."""
+        """Steps and their parts; None if the trace has no duration, or device work that is not
+        understood: the parts are those of idle and busy time of the device."""
+
+    @property
+    def unknown_devices(self) -> str | None:
+        """Label, count and time of the events that resemble work of a device and are not
+        understood; None without any."""
 
     @property
     def batches(self) -> TracedBatches | None:

@@ -196,6 +196,7 @@ from .tensors.series import (
 )
 from .traces.device_work import (
     CarryOver as CarryOver,
+    accelerator_of as accelerator_of,
     calls_of as calls_of,
     device_work_of as device_work_of,
     streams_of as streams_of,
@@ -229,6 +230,7 @@ from .traces.step_activity import (
     DividedTrace as DividedTrace,
     divide_trace as divide_trace,
     divide_traces as divide_traces,
+    is_compiled as is_compiled,
     is_range as is_range,
     name_wait_function as name_wait_function,
 )

@@ -1,3 +1,21 @@
+from .accelerators import (
+    ACCELERATORS as ACCELERATORS,
+    CAPTURE_BEGIN as CAPTURE_BEGIN,
+    CAPTURE_END as CAPTURE_END,
+    COPY_LAUNCH as COPY_LAUNCH,
+    GRAPH_LAUNCH as GRAPH_LAUNCH,
+    NO_WORK as NO_WORK,
+    SET_LAUNCH as SET_LAUNCH,
+    WAIT_CALLS as WAIT_CALLS,
+    WORK_LAUNCHES as WORK_LAUNCHES,
+    Accelerator as Accelerator,
+    Lane as Lane,
+    accelerator_called as accelerator_called,
+    accelerator_labelled as accelerator_labelled,
+    accelerator_named as accelerator_named,
+    find_lane as find_lane,
+    resembles_work as resembles_work,
+)
 from .documents import (
     INTERVALS_MS as INTERVALS_MS,
     STUCK as STUCK,
@@ -88,15 +106,9 @@ from .labels import (
     title_of as title_of,
 )
 from .names import (
-    CAPTURE_BEGIN as CAPTURE_BEGIN,
-    CAPTURE_END as CAPTURE_END,
-    COPY_LAUNCH as COPY_LAUNCH,
-    GRAPH_LAUNCH as GRAPH_LAUNCH,
     MALFORMED_JSON as MALFORMED_JSON,
     PROFILER_SUFFIXES as PROFILER_SUFFIXES,
-    SET_LAUNCH as SET_LAUNCH,
     TRACE_SUFFIXES as TRACE_SUFFIXES,
-    WORK_LAUNCHES as WORK_LAUNCHES,
     XPLANE_SUFFIX as XPLANE_SUFFIX,
     TraceFileName as TraceFileName,
     is_event_file_name as is_event_file_name,

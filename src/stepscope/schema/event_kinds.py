@@ -16,7 +16,7 @@ from __future__ import annotations
 import copyreg
 from collections.abc import Callable
 
-from stepscope.schema import event_declaration
+from stepscope.schema import accelerators, event_declaration
 from stepscope.schema.table import Table
 from stepscope.schema.tables import job, trace_events, traces
 from stepscope.schema.tables.metrics import METRICS
@@ -181,10 +181,7 @@ EVENT_KINDS = (
     ),
     event_declaration.EventKind(
         name="runtime_call",
-        categories=(
-            "cuda_runtime", "runtime", "hip_runtime", "glow_runtime", "mtia_runtime",
-            "xpu_runtime", "privateuse1_runtime",
-        ),
+        categories=accelerators.runtime_categories(),
         table=trace_events.RUNTIME_CALLS,
         linking="call",
         drawing="nested",
@@ -194,7 +191,7 @@ EVENT_KINDS = (
     ),
     event_declaration.EventKind(
         name="driver_call",
-        categories=("cuda_driver", "xpu_driver", "privateuse1_driver"),
+        categories=accelerators.driver_categories(),
         table=trace_events.RUNTIME_CALLS,
         linking="call",
         drawing="nested",

@@ -1,4 +1,4 @@
-"""Names of runtime functions, source files and trace files, and errors of decoding JSON."""
+"""Names of source files and trace files, and errors of decoding JSON."""
 
 from __future__ import annotations
 
@@ -7,17 +7,6 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
-
-WORK_LAUNCHES = ("LaunchKernel", "LaunchCooperativeKernel", "Memcpy", "Memset")
-"""Parts of the names of calls that put one piece of work on a device."""
-COPY_LAUNCH, SET_LAUNCH = "Memcpy", "Memset"
-"""Those of `WORK_LAUNCHES` that put a copy or a set there; all others launch kernels."""
-CAPTURE_BEGIN, CAPTURE_END = "StreamBeginCapture", "StreamEndCapture"
-"""Between them, on the same thread, launches are captured into a graph and put no work on a
-device."""
-GRAPH_LAUNCH = "GraphLaunch"
-"""Part of the names of calls that put the work of a whole graph on a device."""
-
 
 _SITE = re.compile(r".*[/\\](?:site|dist)-packages[/\\]([^/\\.]+)")
 _STANDARD = re.compile(r"~|<frozen .*|.*[/\\]lib(?:64)?[/\\]python\d[^/\\]*[/\\].*|")

@@ -9,7 +9,15 @@ import msgspec
 
 from stepscope import analysis, errors, quantities, schema
 from stepscope.quantities import count, count as format_count
-from stepscope.run import QualityIssue, Run, Trace, number_ranges, number_ranks, reading_ahead
+from stepscope.run import (
+    QualityIssue,
+    Run,
+    Trace,
+    accelerator_of,
+    number_ranges,
+    number_ranks,
+    reading_ahead,
+)
 from stepscope.views.options import ViewOptions
 from stepscope.views.text import list_names
 
@@ -28,6 +36,7 @@ _TOPICS: dict[str, tuple[Topic, ...]] = {
     "unmatched_external_id": ("operators",),
     "unmatched_flow": ("operators",),
     "clock_base": (),
+    "device_layout": (),
 }
 """Topics that each check affects. A check that is not listed, such as `truncated`, affects all of
 them; the clock base matters only between traces."""
@@ -244,7 +253,8 @@ def advise_recording(subject: Subject, trace: Trace) -> str:
         return _WIDER_RANGE
     if trace.metadata.get("recorder") == schema.DEBUGGER:
         return _NOT_BY_DEBUGGER
-    return (_OF_TORCH_PROFILER if trace.process is None else _WITH_STEPSCOPE)[subject]
+    advice = (_OF_TORCH_PROFILER if trace.process is None else _WITH_STEPSCOPE)[subject]
+    return accelerator_of(trace).adapt(advice)
 
 
 def explain_missing(sentence: str, subject: Subject, trace: Trace) -> str:
@@ -253,7 +263,9 @@ def explain_missing(sentence: str, subject: Subject, trace: Trace) -> str:
 
 
 def explain_no_device_work(trace: Trace) -> str:
-    """Explain why a trace has no kernels, copies or sets of a device."""
+    """Explain why a trace has no kernels, copies or sets of a device that are understood."""
+    if trace.unknown_devices is not None:
+        return f"the time of the device is not understood ({trace.unknown_devices})"
     facts = trace.window_facts
     if trace.within is None and facts is not None and facts.depth == "light":
         return _NO_DEVICE_WORK_IN_LIGHT

@@ -1,4 +1,4 @@
-"""Verdicts on drawn traces of hosts that wait: for the device, or for requests."""
+"""Verdicts on drawn traces of hosts that wait, of compiled models, and of devices of all makers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.testing.traces import TraceJob
-from tests.support.drawn_verdicts import ELEMENTWISE, compute, judge
+from tests.support.drawn_verdicts import ELEMENTWISE, Draw, compute, draw_steps, judge
 
 
 def test_a_wait_saves_at_most_its_own_time(tmp_path: Path) -> None:
@@ -188,3 +188,63 @@ def test_a_server_that_calls_many_operators_is_told_from_one_that_waits(tmp_path
         job.python(6_000)
     verdict = judge(tmp_path, job)
     assert (verdict.suspect, verdict.cause) == ("framework_overhead", "tiny_operators")
+
+
+def compiled_graph(job: TraceJob, severity: float) -> None:
+    """Half of the step is code of the compiled graph itself, and half is tiny operators."""
+    start = job.now
+    job.now += 10_000
+    job.operator("aten::addmm", 10)
+    job._host("cpu_op", "## Call CompiledFxGraph fnawr7 ##", start, job.now - start)
+    for _ in range(round(500 * severity)):
+        job.operator("aten::add", 15)
+
+
+def test_a_compiled_graph_computes(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, draw_steps(compiled_graph, 0.0))
+    assert verdict.suspect == "healthy"
+    assert verdict.share_ratio == pytest.approx(1, abs=0.05)
+
+
+def test_nobody_is_told_to_compile_a_compiled_model(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, draw_steps(compiled_graph, 2.0))
+    assert verdict.suspect == "framework_overhead"
+    assert verdict.fixes
+    assert not any("compile" in fix.title + fix.instructions for fix in verdict.fixes)
+
+
+def launch_tiny_kernels(job: TraceJob, severity: float) -> None:
+    for _ in range(round(300 * severity)):
+        job.operator("aten::add", 15, kernel=(ELEMENTWISE, 3))
+    job.wait()
+
+
+def launch_on(category: str) -> Draw:
+    def draw(job: TraceJob, severity: float) -> None:
+        launch_tiny_kernels(job, severity)
+        for event in job.events:
+            if event.get("cat") == "kernel":
+                event["cat"] = category
+
+    return draw
+
+
+def test_advice_for_another_maker(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, draw_steps(launch_on("hpu_op"), 1.0))
+    (tmp_path / "usual").mkdir()
+    usual = judge(tmp_path / "usual", draw_steps(launch_tiny_kernels, 1.0))
+    assert (verdict.suspect, verdict.cause) == (usual.suspect, usual.cause)
+    assert verdict.share_ratio == usual.share_ratio
+    assert any("CUDA" in fix.instructions for fix in usual.fixes)
+    assert not any("CUDA" in fix.instructions for fix in verdict.fixes)
+
+
+def test_no_verdict_on_devices_that_are_not_understood(tmp_path: Path) -> None:
+    job = draw_steps(launch_tiny_kernels, 1.0)
+    for event in job.events:
+        if event.get("cat") == "kernel":
+            event["cat"] = "hpu_op"
+            event["args"] = {}
+    verdict = judge(tmp_path, job)
+    assert verdict.suspect == "insufficient_evidence"
+    assert "the time of the device is not understood (category hpu_op: " in verdict.headline

@@ -151,7 +151,7 @@ class RuntimeCalls:
 ACTIVITY_COPY_COLUMNS = ("device", "kind", "name", "duration_ns", "bytes")
 """Columns of `copies` that are read here."""
 ACTIVITIES = ("compute", "communication", "memcpy", "memset", "synchronization")
-_SYNCHRONIZATION = re.compile("synchronize", re.IGNORECASE)
+_SYNCHRONIZATION = re.compile("|".join(schema.WAIT_CALLS), re.IGNORECASE)
 _ROUTE = re.compile(r"([HDPA])(?:ost|evice|eer|rray)?to([HDPA])", re.IGNORECASE)
 _MEMORIES = re.compile(r"\((.+?)\s*->\s*(.+?)\)")
 

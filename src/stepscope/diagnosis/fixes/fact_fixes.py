@@ -263,6 +263,13 @@ def _list_compiler_fixes(facts: JobFacts) -> list[FixText]:
     return [] if facts.is_compiled else [make_compiler_fix(on_host=facts.is_cpu_job)]
 
 
+GRAPHS_OF_COMPILED: FixText = (
+    "Launch the compiled graphs as a whole",
+    "the model is compiled already; with fixed shapes, torch.compile(model, "
+    "mode='reduce-overhead') records what it launches in CUDA graphs",
+)
+
+
 def make_compiler_fix(*, on_host: bool) -> FixText:
     """Advise torch.compile, and CUDA graphs with it unless the host computes."""
     graphs = "; with fixed shapes also CUDA graphs (mode='reduce-overhead')"

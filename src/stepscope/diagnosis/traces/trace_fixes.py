@@ -9,6 +9,7 @@ from stepscope.diagnosis.fixes import fact_fixes
 from stepscope.diagnosis.fixes.advice import CAUSE_FIXES
 from stepscope.diagnosis.traces.trace_causes import TraceInputs, is_overhead_in_optimizer
 from stepscope.diagnosis.verdict import UNKNOWN, ContributingCause, Fix, Prediction, Suspect
+from stepscope.run import accelerator_of, is_compiled
 
 _FIXES: dict[str, list[fact_fixes.FixText]] = {
     "too_few_workers": [
@@ -99,8 +100,9 @@ def _make_fixes(
         conditions = _CONDITIONS | (_HOST_CONDITIONS if inputs.on_host else {})
         condition = conditions.get(cause, "there were no gaps between operators")
         prediction = Prediction.from_step(step_ns * (1 - share), step_ns, condition, is_bound=True)
+    adapt = accelerator_of(inputs.traces[0].trace).adapt
     return [
-        Fix(title=title, instructions=instructions, why=reason, prediction=prediction)
+        Fix(title=adapt(title), instructions=adapt(instructions), why=reason, prediction=prediction)
         for title, instructions in _list_texts(cause, inputs)
     ]
 
@@ -109,7 +111,7 @@ def _list_texts(cause: str, inputs: TraceInputs) -> list[fact_fixes.FixText]:
     if cause in {"tiny_operators", "dispatch_overhead"}:
         return [
             *(_FIXES["optimizer"] if is_overhead_in_optimizer(inputs) else ()),
-            fact_fixes.make_compiler_fix(on_host=inputs.on_host),
+            *_list_compiler_fixes(inputs),
             (fact_fixes.LARGER_BATCH, "a larger batch costs little while operators are this small"),
         ]
     if cause == "host_sync" and inputs.on_host:
@@ -117,6 +119,14 @@ def _list_texts(cause: str, inputs: TraceInputs) -> list[fact_fixes.FixText]:
     if cause == "host_to_device_copies" and inputs.copies_without_waits:
         return _COPY_STREAM_FIXES
     return _FIXES.get(cause) or CAUSE_FIXES.get(cause, [])
+
+
+def _list_compiler_fixes(inputs: TraceInputs) -> list[fact_fixes.FixText]:
+    """Advise torch.compile; where the model is compiled, only CUDA graphs."""
+    if not any(is_compiled(one.trace) for one in inputs.traces):
+        return [fact_fixes.make_compiler_fix(on_host=inputs.on_host)]
+    has_graphs = not inputs.on_host and accelerator_of(inputs.traces[0].trace).has_cuda
+    return [fact_fixes.GRAPHS_OF_COMPILED] if has_graphs else []
 
 
 def _measure_removable(cause: str, suspect: Suspect, inputs: TraceInputs) -> float | None:

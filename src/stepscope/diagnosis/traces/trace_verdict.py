@@ -47,13 +47,18 @@ def diagnose_traces(
     run: Run, thresholds: AttributionThresholds, notes: Sequence[str] = ()
 ) -> verdict.Verdict:
     """Diagnose the traces of a run that holds no watched steps. Abstains, with the reason, where
-    they do not tell.
+    they do not tell, or hold device work whose layout is not known: what the host did meanwhile is
+    no cause of anything then.
 
     Args:
         run: a run with traces.
         thresholds: those of verdicts on jobs.
         notes: notes on the run, for the verdict.
     """
+    unknown = next((one.unknown_devices for one in run.traces if one.unknown_devices), None)
+    if unknown is not None:
+        reason = f"the time of the device is not understood ({unknown})"
+        return verdict.make_abstention(reason, notes, evidence_kind="traced")
     divided = divide_traces(run)
     sources = {one.source for one in divided}
     source: StepSource = next((name for name in SHARE_OF if name in sources), "whole")

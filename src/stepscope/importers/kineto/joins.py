@@ -16,8 +16,9 @@ are as many captures as graphs. The quality record counts the work that was matc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -336,6 +337,61 @@ def _rows_of_arrows(ends: Columns, start_code: int, end_code: int) -> dict[str, 
         name: np.array([rows.get(key, -1) for key in arrows], dtype=np.int64)
         for name, rows in row_of.items()
     }
+
+
+class Arrows(NamedTuple):
+    """Arrows with both ends, one entry per arrow."""
+
+    source_track: NDArray[Any]
+    source_ns: Int
+    target_track: NDArray[Any]
+    target_ns: Int
+
+    def find_targets(self, work: Columns) -> Int:
+        """Return the arrow that ends where each piece of work starts, on its track; -1 for none."""
+        order = np.lexsort((self.target_ns, self.target_track))
+        ends = {"track": self.target_track[order], "start": self.target_ns[order]}
+        row = find_rows(ends, work)
+        return np.where(row >= 0, np.append(order, -1)[row], -1)
+
+
+def find_arrows(gathered: Gathered, category: str) -> Arrows:
+    """Return the arrows of a category that have both ends."""
+    ends = gathered.columns(arguments.OtherKind.FLOW, "flow", "track", "start", "phase", "category")
+    rows = _rows_of_arrows(ends, gathered.code_of("s"), gathered.code_of("f"))
+    source, target = rows["source"], rows["target"]
+    complete = (source >= 0) & (target >= 0)
+    source, target = source[complete], target[complete]
+    is_chosen = (ends["category"][source] == gathered.code_of(category)) & (
+        ends["flow"][source] >= 0
+    )
+    source, target = source[is_chosen], target[is_chosen]
+    return Arrows(
+        source_track=ends["track"][source],
+        source_ns=ends["start"][source],
+        target_track=ends["track"][target],
+        target_ns=ends["start"][target],
+    )
+
+
+def find_rows(ordered: Mapping[str, NDArray[Any]], requested: Mapping[str, NDArray[Any]]) -> Int:
+    """Return the last row of the same track and start, -1 for none.
+
+    Args:
+        ordered: columns `track` and `start`, sorted by both.
+        requested: the same columns.
+    """
+    if not len(ordered["start"]) or not len(requested["start"]):
+        return np.full(len(requested["start"]), -1, dtype=np.int64)
+    first = min(int(ordered["start"].min()), int(requested["start"].min()))
+    last = max(int(ordered["start"].max()), int(requested["start"].max()))
+    keys, sought = (
+        part["track"].astype(np.int64) * (last - first + 1) + (part["start"] - first)
+        for part in (ordered, requested)
+    )
+    row = np.searchsorted(keys, sought, side="right") - 1
+    fits = (row >= 0) & (keys[np.maximum(row, 0)] == sought)
+    return np.where(fits, row, -1)
 
 
 def values_at(values: Int, rows: Int) -> Int:

@@ -102,7 +102,9 @@ class Linker:
         python = self._python(start, end)
         operators = self._operators(start, end)
         calls = self._calls(start, end, operators, python)
-        work = {kind: self._work(kind, start, end, calls) for kind in arguments.WORK_KINDS}
+        work = {
+            kind: self._work(kind, start, end, calls, operators) for kind in arguments.WORK_KINDS
+        }
         _add_sums(operators, calls, work)
         inside = _inner_id(python, operators["at"])
         operators["python"] = np.where(operators["fresh"], inside, operators.get("python", inside))
@@ -233,16 +235,28 @@ class Linker:
         self._captured_operator[is_here] = calls["operator"][captured[is_here]]
         return calls
 
-    def _work(self, kind: schema.EventKind, start: int, end: int, calls: Columns) -> Columns:
+    def _work(
+        self, kind: schema.EventKind, start: int, end: int, calls: Columns, operators: Columns
+    ) -> Columns:
         work = self._read(kind, start, end)
         row = _rows_of(work["launch"], calls["id"])
         row[work["launch"] < 0] = -1
         work["operator_row"] = values_at(calls["operator_row"], row)
         work["operator"] = values_at(calls["operator"], row)
+        self._apply_callers(work, operators)
         work["captured_operator"] = values_at(
             self._captured_operator, _rows_of(work["captured"], self._captured)
         )
         return work
+
+    @staticmethod
+    def _apply_callers(work: Columns, operators: Columns) -> None:
+        """Set the operator of work whose file states it (`devices`)."""
+        stated = work["caller"] >= 0
+        if stated.any():
+            row = _rows_of(work["caller"], operators["id"])
+            work["operator_row"] = np.where(stated, row, work["operator_row"])
+            work["operator"] = np.where(stated, work["caller"], work["operator"])
 
     def _enclosed(
         self, kind: schema.EventKind, start: int, end: int, operators: Columns, python: Columns
@@ -300,7 +314,7 @@ def _memory_columns(kind: schema.EventKind) -> tuple[str, ...]:
     """Return the columns that a kind has when it is read, absent ones included."""
     names = ["id", "track", "name", "start", "args"]
     names += ["duration"] if kind.is_range else []
-    names += ["launch", "carry_over", "captured"] if kind.linking == "work" else []
+    names += ["launch", "carry_over", "captured", "caller"] if kind.linking == "work" else []
     names += ["collective"] if kind.has_collectives else []
     return (*names, *(argument.column for argument in kind.stored_arguments))
 

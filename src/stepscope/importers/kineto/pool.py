@@ -18,10 +18,10 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
+from stepscope.cores import start_worker, wait_for
 from stepscope.importers.kineto.blocks import BLOCK_BYTES, Block
 from stepscope.importers.kineto.columns import Chunk
 from stepscope.importers.kineto.decode import decode_block, is_scannable
-from stepscope.importers.workers import start_worker, wait_for
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

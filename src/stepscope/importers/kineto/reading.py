@@ -25,6 +25,7 @@ from stepscope.importers.kineto.categories import Event
 from stepscope.importers.kineto.columns import Chunk, Columns
 from stepscope.importers.kineto.decode import chunk_of, decode_block
 from stepscope.importers.kineto.describe import Header
+from stepscope.importers.kineto.devices import DeviceLayout, map_device_work
 from stepscope.importers.kineto.gather import Gathered
 from stepscope.importers.kineto.pool import DecodingStoppedError, decode_all
 
@@ -59,6 +60,7 @@ class Reading:
     header: Header = field(default_factory=Header)
     truncated: bool = False
     """The end of the list of events, or of the compressed data, is missing."""
+    devices: DeviceLayout = field(default_factory=DeviceLayout)
 
     @property
     def lost(self) -> str | None:
@@ -111,6 +113,7 @@ def read_file(
             _read_tail(reading)
         pair_ranges(gathered)
         find_operators(gathered)
+        reading.devices = map_device_work(gathered)
         if not gathered.event_count:
             raise errors.UnreadableTraceError(_explain(path, frame))
     except DecodingStoppedError as error:

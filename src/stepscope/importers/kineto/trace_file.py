@@ -201,6 +201,11 @@ def quality_rows(reading: Reading, counts: joins.Counts) -> Mapping[str, Any]:
         if count:
             rows.append((check, count, of_count, worst_ns, detail))
 
+    devices = reading.devices
+    add("device_layout", devices.mapped_count, None, None, devices.accelerator)
+    unknown = "; ".join(work.sentence_part for work in devices.unknown)
+    unknown_count = sum(work.event_count for work in devices.unknown)
+    add("device_not_understood", unknown_count, gathered.event_count, None, unknown)
     add("unlinked_device", counts.unlinked, counts.device)
     add("unlinked_launch", counts.unlinked_launches, counts.launching)
     add("captured_by_kind", counts.captured, counts.device)

@@ -423,6 +423,7 @@ class DataloaderBottleneck(step_share.TracedShare[DataloaderBottleneckParameters
     plots = ("step", "data_wait")
     rank_type = DataWaitShare
     part = "waiting for batches"
+    rests_on_devices = True
     missing_in_traces = NO_FETCHES_IN_TRACES
 
     def part_ns(self, steps: RankStepTimes) -> intervals.Int:

@@ -98,6 +98,7 @@ class FrameworkOverhead(step_share.TracedShare[FrameworkOverheadParameters, Trac
     plots = ("step", "other")
     rank_type = OverheadShare
     part = "time outside all phases"
+    rests_on_devices = True
     missing_in_traces = (
         "the traces have no operators to tell why the device has no work, or no work at all"
     )

@@ -102,6 +102,7 @@ class GPUMemoryIncrease(PerDeviceRule[GPUMemoryIncreaseParameters, _MemoryState]
     plots = ("gpu_memory_used_bytes", "gpu_memory_used_ratio")
     missing = NO_GPU_MEMORY
     missing_in_traces = NO_MEMORY_IN_TRACES
+    rests_on_devices = True
     samples = staticmethod(gpu_memory_ratio)
     details_type = GPUMemoryIncreaseDetails
 
@@ -273,6 +274,7 @@ class GPUMemoryLeak(PerDeviceRule[GPUMemoryLeakParameters, _GrowthState]):
     plots = ("gpu_memory_used_bytes", "gpu_memory_used_ratio")
     missing = NO_GPU_MEMORY
     missing_in_traces = NO_MEMORY_IN_TRACES
+    rests_on_devices = True
     unit = "minutes with samples per GPU"
     samples = staticmethod(gpu_memory_ratio)
     details_type = GPUMemoryLeakDetails

@@ -121,6 +121,7 @@ class LowGPUUtilization(PerDeviceRule[LowGPUUtilizationParameters, _UsageState])
     plots = ("gpu_busy_ratio",)
     missing = NO_GPU
     advice = GPU_ADVICE
+    rests_on_devices = True
     missing_in_traces = NO_DEVICE_WORK_IN_TRACES
     samples = staticmethod(gpu_utilization)
     details_type = LowGPUUtilizationDetails

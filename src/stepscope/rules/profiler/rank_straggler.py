@@ -209,6 +209,7 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
     evidence = ("steps", "system")
     metrics = (UNSENT_METRIC,)
     plots = ("step",)
+    rests_on_devices = True
     missing_in_traces = (
         f"the traces of two or more ranks do not have {MIN_TRACED_STEPS} steps in common"
     )

@@ -197,6 +197,7 @@ class StepOutlier(templates.PerRankRule[StepOutlierParameters, _DurationsOfRank,
     recommendation = "Check for CPU and I/O bottlenecks at the times of the outliers."
     evidence = ("steps", "system")
     plots = ("step",)
+    rests_on_devices = True
     missing_in_traces = f"no rank has more than {MIN_STEPS} steps in the traces"
     run_state = templates.RankStates
 

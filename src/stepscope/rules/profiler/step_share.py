@@ -348,6 +348,7 @@ class CommunicationBound(TracedShare[CommunicationBoundParameters, TraceCommunic
     )
     evidence = ("gpu-time", "steps")
     plots = ("step", "communication")
+    rests_on_devices = True
     missing_in_traces = samples.NO_DEVICE_WORK_IN_TRACES
     rank_type = CommunicationShare
     part = "exposed communication, with waiting for slower ranks,"

@@ -114,6 +114,7 @@ class StepTimeRegression(PerRankRule[StepTimeRegressionParameters, _ObservedRank
     recommendation = "Check what changed at that time on the node and in the phases of the step."
     evidence = ("steps", "system")
     plots = ("step",)
+    rests_on_devices = True
     missing_in_traces = "the traces have too few steps to show a lasting change"
     run_state = RankStates
 

@@ -108,6 +108,7 @@ class TraceRecommendations(IncrementalRule[TraceRecommendationsParameters, _Stat
     recommendation = "Follow the recommendations; `stepscope diagnose RUN` ranks the causes."
     evidence = ("steps", "gpu-metrics", "memory")
     plots = ("step",)
+    rests_on_devices = True
     missing_in_traces = "the traces contain no time"
     run_state = _State
 
@@ -322,6 +323,7 @@ class PageableCopies(IncrementalRule[PageableCopiesParameters, _CopiesState]):
     recommendation = "Use DataLoader(pin_memory=True) and .to(device, non_blocking=True)."
     evidence = ("activity",)
     plots = ("step", "h2d")
+    rests_on_devices = True
     missing_in_traces = NO_DEVICE_WORK_IN_TRACES
     run_state = _CopiesState
 

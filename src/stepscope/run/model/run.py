@@ -12,9 +12,8 @@ import numpy as np
 from stepscope import analysis, errors, intervals, quantities, schema, store
 from stepscope.analysis import PHASE_OF_KIND, STEP_SOURCES
 from stepscope.run.model.clock import ALWAYS, Period, RunClock, clock_of
-from stepscope.run.model.engine import Engine
+from stepscope.run.model.engine import Engine, StepTable, find_step_tables, split_by_node
 from stepscope.run.model.metrics import NodeMetrics
-from stepscope.run.model.rank_tables import StepTable, find_step_tables, split_by_node
 from stepscope.run.model.tables import (
     SizedCache,
     profile_window,

@@ -155,6 +155,13 @@ class Trace:
         """Quality issues by check."""
         return self.record.by_trace.get(self.trace, {})
 
+    @property
+    def unknown_devices(self) -> str | None:
+        """Label, count and time of the events that resemble work of a device and are not
+        understood; None without any."""
+        issue = self.quality_issues.get("device_not_understood")
+        return None if issue is None else issue.detail
+
 
 MIN_DOUBT_SHARE = 0.001
 """Smaller shares of events or of text change no answer."""

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from stepscope import schema
 from stepscope.run.model.clock import Period
-from stepscope.run.model.rank_tables import StepTable, split_by_node
+from stepscope.run.model.engine import StepTable, split_by_node
 from stepscope.run.model.run import Rank, Run
 
 Figure = TypeVar("Figure")

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from stepscope import analysis
+from stepscope import analysis, schema
 from stepscope.run.model.traces import Trace
 
 CarryOver = Literal["keep", "drop"]
@@ -68,6 +68,16 @@ def streams_of(trace: Trace) -> dict[int, int | None]:
     tracks = trace.columns("tracks", ("track", "stream"), condition="kind = 'device'")
     numbers = zip(tracks["track"].tolist(), tracks["stream"].tolist(), strict=True)
     return {track: stream if stream >= 0 else None for track, stream in numbers}
+
+
+def accelerator_of(trace: Trace) -> schema.Accelerator:
+    """Return the maker of the devices of a trace: by its layout, else by the names of the calls of
+    its runtime; CUDA where neither tells."""
+    layout = trace.quality_issues.get("device_layout")
+    if layout is not None and layout.detail:
+        return schema.accelerator_named(layout.detail)
+    calls = trace.whole.columns("runtime_calls", ("name",))["name"].values
+    return schema.accelerator_called(filter(None, calls)) or schema.ACCELERATORS[0]
 
 
 def calls_of(trace: Trace) -> analysis.RuntimeCalls:

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope import analysis, intervals
+from stepscope import analysis, intervals, store
 from stepscope.run.model.run import Run
 from stepscope.run.model.traces import Trace, reading_ahead
 from stepscope.run.traces.device_work import calls_of, device_work_of
@@ -33,6 +33,10 @@ _BLOCKING_COPY = re.compile(r"(cuda|hip)Memcpy(WithStream|2D|ToSymbol|FromSymbol
 """Copies that return when they are done."""
 _RANGE = re.compile(r"Optimizer\.(step|zero_grad)#|##|\[pl\]|DistributedDataParallel\.forward")
 """Ranges that older profilers wrote as operators."""
+_COMPILED_GRAPH = "## Call CompiledFxGraph "
+"""Start of the name of the range of a graph that Inductor compiled. Its own time is that of code
+that took the place of operators."""
+_COMPILED = (_COMPILED_GRAPH, "Torch-Compiled Region: ")
 _GRADIENT_NODE = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
 """Node of a backward pass that stores the gradient of a parameter and calls the hooks on it. With
 collectives of the host these prepare the exchange: they fill buckets, compress and send."""
@@ -45,6 +49,15 @@ def is_range(name: str) -> bool:
     (True, False)
     """
     return bool(_RANGE.match(name)) or analysis.is_step(name) or analysis.is_data_loader(name)
+
+
+def is_compiled(trace: Trace) -> bool:
+    """Return True if the trace contains graphs that torch.compile has made."""
+    condition = " OR ".join(f"starts_with(name, {store.literal(text)})" for text in _COMPILED)
+    return any(
+        len(trace.columns(table, ("id",), condition=condition)["id"])
+        for table in ("operators", "annotations")
+    )
 
 
 def step_activity_of(
@@ -287,7 +300,7 @@ def _read_sizeable_operators(trace: Trace) -> tuple[intervals.Intervals, interva
     """Read the operators that take long themselves, and that time of each."""
     operators = trace.columns("operators", ("name", *analysis.TIME_COLUMNS, "host_self_ns"))
     rows = (operators["host_self_ns"] >= analysis.WORK_NS) & ~analysis.match_rows(
-        operators["name"], is_range
+        operators["name"], lambda name: is_range(name) and not name.startswith(_COMPILED_GRAPH)
     )
     return analysis.make_intervals(operators, rows), operators["host_self_ns"][rows]
 

@@ -69,6 +69,10 @@ QUALITY = Table(
     ),
 )
 QUALITY_CHECKS: dict[str, str] = {
+    "device_not_understood": "Events that resemble work of a device, and whose meaning is not "
+    "known, so nothing is concluded from an idle or absent device.",
+    "device_layout": "Events read as work of devices, or as calls of their runtime, by the layout "
+    "of another maker or by their launches.",
     "unlinked_device": "Kernels, copies and sets whose launch is not in the file.",
     "carry_over": "Device work that was launched before the window began.",
     "unlinked_launch": "Launches whose kernel is not in the file.",
@@ -100,6 +104,8 @@ QUALITY_CHECKS: dict[str, str] = {
 """Every value of `kind`, with what it counts."""
 DOUBTS: dict[str, str] = {
     "impossible_time": "{count} of {of_count} events have no possible time, and are in no figure",
+    "device_not_understood": "{count} of {of_count} events resemble work of a device and are not "
+    "understood, so nothing is concluded about it ({detail})",
     "lost_text": "{share} of the text could not be read",
     "truncated": "The file is truncated: {detail}",
     "impossible_duration": "{count} of {of_count} events have an impossible duration, and are in "

@@ -1,18 +1,34 @@
-"""Decoding of known categories in one pass gives the same columns as the slow way."""
+"""Categories: known ones are decoded in one pass; unknown ones are work of a device or not."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
+from stepscope import analysis, schema
 from stepscope.importers.kineto import decode
 from stepscope.importers.kineto.blocks import Block
 from stepscope.importers.kineto.categories import KnownCategories
 from stepscope.importers.kineto.columns import Chunk
 from stepscope.importers.kineto.decode import decode_block
 from stepscope.importers.kineto.gather import STRING_COLUMNS
-from tests.support.kineto_files import Event, kernel, memory, op, training
+from tests.support.kineto_files import (
+    Event,
+    Tables,
+    imported,
+    kernel,
+    launch,
+    memory,
+    microseconds,
+    op,
+    span,
+    trace,
+    training,
+)
 
 ARROWS: list[Event] = [
     {"ph": phase, "cat": "ac2g", "id": 7, "name": "ac2g", "pid": 1, "tid": 1, "ts": 3}
@@ -116,3 +132,213 @@ def test_a_kind_is_known_in_all_its_categories_or_none(categories: KnownCategori
     decoded([*USUAL, instant])
     assert_same(decoded([*USUAL, other_instant, instant]), first)
     assert_same(decoded([*USUAL, other_instant, instant]), first)
+
+
+# --- devices of every maker ----------------------------------------------------------------------
+
+
+def steps(category: str, **replaced: Any) -> list[Event]:
+    """Return two steps, each with a launch and its work of a category."""
+    events = []
+    for number in range(2):
+        at = 10_000 * number
+        events += [
+            span("user_annotation", f"ProfilerStep#{number}", at, 9_999),
+            op("aten::mm", at + 100, 2_000),
+            launch(at + 200, 100, number + 1),
+            kernel(at + 400, 6_000, number + 1, category=category, **replaced),
+        ]
+    return events
+
+
+CALLS = {
+    schema.event_kind(name): schema.event_kind(name).categories
+    for name in ("runtime_call", "driver_call")
+}
+
+
+@pytest.mark.parametrize("category", ["hpu_op", "mps_kernel", "npu_kernel", "foo_kernel", "", "x"])
+def test_work_is_told_by_its_launch(category: str) -> None:
+    tables, usual = imported(trace(*steps(category))), imported(trace(*steps("kernel")))
+    assert tables.rows("kernels") == usual.rows("kernels")
+    assert tables.quality["device_layout"]["count"] == 2
+    assert "device_not_understood" not in tables.quality
+    assert not tables.rows("other_events")
+
+
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [
+        ("cudaMemcpyAsync", "copies"),
+        ("hipMemsetAsync", "copies"),
+        ("urEnqueueKernelLaunch", "kernels"),
+    ],
+)
+def test_a_launch_tells_the_kind_of_its_work(name: str, table: str) -> None:
+    tables = imported(trace(launch(0, 10, 3, name=name), kernel(100, 50, 3, category="foo_op")))
+    assert tables.one(table)["launch"] == 0
+
+
+@pytest.mark.parametrize("category", [text for texts in CALLS.values() for text in texts])
+def test_each_category_of_calls_launches_work(category: str) -> None:
+    tables = imported(trace(launch(0, 10, 3, category=category), kernel(100, 50, 3)))
+    kind = next(kind for kind, texts in CALLS.items() if category in texts)
+    assert tables.one("runtime_calls")["driver"] == kind.constants["driver"]
+    assert tables.one("kernels")["launch"] == 0
+    assert set(tables.quality) == {"clock_base"}
+
+
+@pytest.mark.parametrize("category", ["hpu_op", "mtia_ccp_events_op", "neuron_op", "npu_task"])
+def test_work_without_a_launch_is_not_understood(category: str) -> None:
+    events = [span(category, f"task {n}", 1_000 * n, 500, pid=1, tid=2) for n in range(3)]
+    tables = imported(trace(*events, op("aten::mm", 0, 9_000)))
+    note = tables.quality["device_not_understood"]
+    assert (note["count"], note["of_count"]) == (3, 4)
+    assert note["detail"] == f"category {category}: 3 events, 1.5 µs"
+    assert not tables.rows("kernels")
+
+
+def test_a_labelled_process_is_not_understood() -> None:
+    label = {"ph": "M", "name": "process_labels", "pid": 1, "tid": 0, "args": {"labels": "TPU 0"}}
+    tables = imported(trace(label, span("", "fusion", 0, 500, pid=1, tid=2)))
+    assert tables.quality["device_not_understood"]["detail"] == "process TPU 0: 1 event, 500 ns"
+
+
+@pytest.mark.parametrize(
+    ("category", "process"),
+    [
+        ("cuda_sync", "GPU 0"), ("cuda_event", "GPU 0"), ("Trace", "GPU 0"), ("overhead", ""),
+        ("mtia_counters", ""), ("foo_runtime", ""), ("v8", "GPU Process"), ("", "python"),
+    ],
+)  # fmt: skip
+def test_what_is_no_work_is_not_doubted(category: str, process: str) -> None:
+    name = {"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "args": {"name": process}}
+    args = {"correlation": 9}
+    call = launch(0, 10, 9, name="cudaStreamSynchronize")
+    tables = imported(trace(name, call, span(category, "a", 5, 9, pid=0, tid=7, args=args)))
+    assert set(tables.quality) == {"clock_base"}
+    assert tables.names("other_events") == ["a"]
+
+
+def test_a_wait_on_a_stream_is_not_its_work() -> None:
+    call = launch(0, 10, 9, name="cudaStreamSynchronize")
+    tables = imported(trace(call, kernel(5, 9, 9, category="foo_op")))
+    assert not tables.rows("kernels")
+    assert tables.quality["device_not_understood"]["count"] == 1
+
+
+ASCEND = {10: "Python", 500: "CANN", 800: "Ascend Hardware", 900: "HCCL", 990: "Overlap Analysis"}
+ASCEND_THREADS = {
+    (800, 3): "Stream 3", (900, 1): "Group 0 Communication", (900, 2): "Plane 0",
+    (990, 0): "Computing", (990, 1): "Communication", (990, 3): "Free",
+}  # fmt: skip
+
+
+def ascend(*events: Event, threads: Mapping[tuple[int, int], str] = ASCEND_THREADS) -> Tables:
+    """Import a file as torch_npu writes it: a bare list, times as text, no categories."""
+    names: list[Event] = [
+        {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}}
+        for pid, name in ASCEND.items()
+    ] + [
+        {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}
+        for (pid, tid), name in threads.items()
+    ]
+    plain = [{key: value for key, value in event.items() if value != ""} for event in events]
+    for event in plain:
+        event["ts"] = bytes(event["ts"]).decode()
+    return imported(msgspec.json.encode([*names, *plain]))
+
+
+def task(name: str, start: int, duration: int, pid: int = 800, tid: int = 3) -> Event:
+    return span("", name, start, duration, pid=pid, tid=tid, args={"Task Id": 1})
+
+
+def arrow(category: str, number: int, source: tuple[int, int, int], target: int) -> list[Event]:
+    pid, tid, at = source
+    ends = [("s", pid, tid, at), ("f", 800, 3, target)]
+    return [
+        {"ph": ph, "cat": category, "name": category, "id": str(number)}
+        | {"pid": pid, "tid": tid, "ts": microseconds(at)}
+        for ph, pid, tid, at in ends
+    ]
+
+
+ASCEND_STEP = [
+    op("ProfilerStep#1", 0, 10_000),
+    op("aten::mm", 100, 300),
+    task("AscendCL@aclnnMm", 500, 400, pid=500, tid=9),
+    *arrow("HostToDevice", 4, (500, 9, 600), 1_000),
+    *arrow("async_npu", 1_000, (10, 1, 100), 1_000),
+    task("aclnnMm_MatMul", 1_000, 2_000),
+    task("EVENT_WAIT", 3_000, 4_000),
+    task("MEMCPY_ASYNC", 7_000, 100),
+    task("hcom_allReduce__1_2", 2_500, 1_500, pid=900, tid=1),
+    task("Notify_Wait", 2_500, 1_000, pid=900, tid=2),
+    task("Computing", 1_000, 2_000, pid=990, tid=0),
+    task("Communication", 2_500, 1_500, pid=990, tid=1),
+    task("Free", 4_000, 3_000, pid=990, tid=3),
+]
+
+
+def test_processes_of_ascend() -> None:
+    tables = ascend(*ASCEND_STEP)
+    assert tables.names("kernels") == ["aclnnMm_MatMul", "hcom_allReduce__1_2"]
+    assert tables.names("copies") == ["MEMCPY_ASYNC"]
+    assert tables.names("runtime_calls") == ["AscendCL@aclnnMm"]
+    assert tables.names("other_events") == [
+        "EVENT_WAIT", "Notify_Wait", "Computing", "Communication", "Free",
+    ]  # fmt: skip
+    matmul, reduction = tables.rows("kernels")
+    assert (matmul["device"], reduction["device"]) == (0, 0)
+    assert "device_not_understood" not in tables.quality
+    assert tables.quality["device_layout"]["detail"] == "Ascend NPU"
+
+
+def test_arrows_of_ascend_tie_work_to_its_call_and_operator() -> None:
+    tables = ascend(*ASCEND_STEP)
+    first = len(ASCEND) + len(ASCEND_THREADS)
+    matmul = next(row for row in tables.rows("kernels") if row["name"] == "aclnnMm_MatMul")
+    assert matmul["launch"] == first + 2
+    assert matmul["operator"] == first + 1
+    operator = tables.by_id("operators")[first + 1]
+    assert operator["launched_ns"] == 2_000
+
+
+def test_figures_of_ascend_are_those_of_its_overlap_analysis() -> None:
+    tables = ascend(*ASCEND_STEP)
+    rows = [*tables.rows("kernels"), *tables.rows("copies")]
+    columns = {
+        name: np.array([row[name] or 0 for row in rows], dtype=np.int64)
+        for name in ("track", "device", "start_ns", "duration_ns")
+    }
+    names = [row["name"] for row in rows]
+    end = columns["start_ns"] + columns["duration_ns"]
+    zero = np.zeros(len(rows), dtype=np.int64)
+    work = analysis.DeviceWork(
+        track=columns["track"],
+        device=columns["device"],
+        start=columns["start_ns"],
+        end=end,
+        kind=np.array([0, 0, 1], dtype=np.int8),
+        communication=np.array([analysis.is_communication(name) for name in names]),
+        carry_over=zero.astype(np.bool_),
+        launch=zero,
+    )
+    time = analysis.measure_gpu_time(work)
+    assert time is not None
+    assert (time.compute_ns, time.comm_ns, time.exposed_comm_ns) == (2_000, 1_500, 1_000)
+    assert time.idle_ns == 3_000
+
+
+def test_collectives_of_ascend_without_their_whole_are_not_understood() -> None:
+    threads = {key: name for key, name in ASCEND_THREADS.items() if key != (900, 1)}
+    events = [event for event in ASCEND_STEP if (event["pid"], event["tid"]) != (900, 1)]
+    note = ascend(*events, threads=threads).quality["device_not_understood"]
+    assert note["detail"] == "process HCCL: 1 event, 1 µs"
+
+
+def test_advice_names_cuda_to_jobs_of_cuda_only() -> None:
+    advice = "torch.cuda.stream(s), PYTORCH_CUDA_ALLOC_CONF, with CUDA activities "
+    advice += "(ProfilerActivity.CUDA)"
+    for accelerator in schema.ACCELERATORS:
+        assert ("cuda" in accelerator.adapt(advice).lower()) == accelerator.has_cuda
