@@ -82,6 +82,7 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     traces: list[importers.Imported]
     recorded: list[importers.Recorded]
+    copied: list[importers.Copied]
     refused: list[RefusedFile]
 
 
@@ -241,6 +242,7 @@ def _fetch(url: str, target: Path) -> None:
 def _report(results: Sequence[importers.Result], run: str, *, as_json: bool) -> None:
     read = [result for result in results if isinstance(result, importers.Imported)]
     recorded = [result for result in results if isinstance(result, importers.Recorded)]
+    copied = [result for result in results if isinstance(result, importers.Copied)]
     refused = [result for result in results if isinstance(result, importers.Refused)]
     if as_json:
         print_json(
@@ -248,6 +250,7 @@ def _report(results: Sequence[importers.Result], run: str, *, as_json: bool) -> 
                 run=run,
                 traces=read,
                 recorded=recorded,
+                copied=copied,
                 refused=[RefusedFile(path=str(r.path), reason=r.reason) for r in refused],
             )
         )
