@@ -149,6 +149,8 @@ def import_all(
     for result in results:
         if isinstance(result, importers.Refused):
             say(result.reason)
+        elif isinstance(result, importers.Copied):
+            say(result.sentence)
         elif result.lost:
             say(f"{result.name} was only partly imported: {result.lost}.")
     if len(refused) == len(results):

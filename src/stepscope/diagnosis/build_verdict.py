@@ -60,7 +60,7 @@ from stepscope.run import (
     find_repeated_ranks,
     has_replicas,
     has_stage_operations,
-    list_doubts,
+    list_run_doubts,
     make_with_damage,
     measure_ranks,
 )
@@ -100,7 +100,7 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
     if not run.ranks and run.traces:
         from stepscope.diagnosis.traces import diagnose_traces
 
-        doubts = list_doubts(run.traces)
+        doubts = list_run_doubts(run)
         notes = _list_loss_notes(run)
         excluded = [d for d in doubts if d.check in EXCLUDING and (d.share or 0) > MAX_EXCLUDED]
         verdict = (

@@ -6,6 +6,7 @@ from .content import (
     NCCL_INSPECTOR as NCCL_INSPECTOR,
     STAGE_OPERATIONS as STAGE_OPERATIONS,
     TENSORBOARD as TENSORBOARD,
+    Copied as Copied,
     Imported as Imported,
     ProgressCallback as ProgressCallback,
     Recorded as Recorded,

@@ -12,14 +12,17 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope import quantities
+from stepscope import errors, quantities
 
 GZIP_MAGIC = b"\x1f\x8b"
 _HEAD_BYTES = 4096
+UNPACKED_PREFIX = ".unpacked-"
+"""Start of the name of the directory of unpacked files; see `documents`."""
 MAX_INFLATED_BYTES = 2 << 30
 """Text of a compressed file that is read as a whole: a small file may inflate to a thousandfold."""
 
@@ -235,6 +238,40 @@ class Refused:
 
     path: Path
     reason: str
+    trace_starts: Sequence[int] = ()
+    """Positions in its text at which traces start, if it has several; see `documents`."""
+
+
+CopyForm = Literal["copy", "other format"]
+"""Equal text, or the same recording in another format."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A file of a trace that another file of the import holds, too."""
+
+    name: str
+    original: str
+    """Name of the other file, which counts."""
+    form: CopyForm = "copy"
+
+    @property
+    def sentence(self) -> str:
+        """Sentence that says so."""
+        verb = "has the same content as" if self.form == "copy" else "is the recording of"
+        return f"{self.name} {verb} {self.original}, which counts once."
+
+
+class SeveralTracesError(errors.UnreadableTraceError):
+    """A file that holds several traces, one after the other."""
+
+    def __init__(self, message: str, starts: Sequence[int]) -> None:
+        super().__init__(message)
+        self.starts = starts
+
+
+class TraceImporter:
+    """Base of importers, each of whose files is one trace: a copy of it counts once."""
 
 
 def refuse(path: Path, error: Exception) -> Refused:
@@ -245,7 +282,7 @@ def refuse(path: Path, error: Exception) -> Refused:
     return Refused(path, f"{path} cannot be read: {reason}.")
 
 
-Result = Imported | Recorded | Refused
+Result = Imported | Recorded | Refused | Copied
 EXECUTION_TRACE = "execution trace"
 """`Recorded.form` of execution traces."""
 MEMORY_TIMELINE = "memory timeline"

@@ -12,14 +12,28 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from stepscope import errors
+import numpy as np
+
+from stepscope import errors, store
 from stepscope.entry_points import entry_points
-from stepscope.importers.content import ProgressCallback, Result, ignore_progress
+from stepscope.importers import documents
+from stepscope.importers.content import (
+    Copied,
+    CopyForm,
+    Imported,
+    ProgressCallback,
+    Refused,
+    Result,
+    TraceImporter,
+    ignore_progress,
+)
+from stepscope.importers.documents import Document
 
 GROUP = "stepscope.importers"
 _BUILT_IN = {
@@ -90,31 +104,158 @@ def find_files(sources: Iterable[Path]) -> list[Path]:
 def import_files(
     files: Sequence[Path], run: Path, node: str, progress: ProgressCallback = ignore_progress
 ) -> list[Result]:
-    """Import files into an existing run, each by the first importer that can read it.
+    """Import files into an existing run, each document by the first importer that can read it.
 
     Returns:
-        One result per file, in the order of the files.
+        One result per document, in the order of the files; see `documents`.
 
     Raises:
         OSError: the run cannot be written, or a worker process was killed.
     """
-    importers = installed_importers()
-    indices: dict[int, list[int]] = {}
-    for index, path in enumerate(files):
-        position = next(n for n, importer in enumerate(importers) if importer.can_read(path))
-        indices.setdefault(position, []).append(index)
-    results: dict[int, Result] = {}
-    # Last importer first: Kineto's may fork, and forked processes must not inherit a DuckDB.
-    for number in sorted(indices, reverse=True):
-        group = indices[number]
-        results |= zip(
-            group,
-            importers[number].import_files(
-                [files[index] for index in group], run, node, _progress_of(group, progress)
-            ),
-            strict=True,
-        )
-    return [results[index] for index in range(len(files))]
+    with documents.Unpacker(run) as unpacker:
+        return _Import(run, node, unpacker, progress).import_all(files)
+
+
+class _Import:
+    """Import of the documents of files."""
+
+    def __init__(
+        self, run: Path, node: str, unpacker: documents.Unpacker, progress: ProgressCallback
+    ) -> None:
+        self._run = run
+        self._node = node
+        self._unpacker = unpacker
+        self._progress = progress
+        self._importers = installed_importers()
+        self._traces: list[Document] = []
+        """Documents with a trace that counts."""
+        self._numbers: dict[Document, int] = {}
+        self._copies: dict[Document, list[Copied]] = {}
+        self._results: dict[Document, list[Result]] = {}
+
+    def import_all(self, files: Sequence[Path]) -> list[Result]:
+        """Import files; see `import_files`."""
+        items = self._unpacker.expand(files)
+        results = self._import([item for item in items if isinstance(item, Document)])
+        self._note_copies()
+        return [
+            self._unpacker.rename(result)
+            for item in items
+            for result in ([item] if isinstance(item, Refused) else results[item])
+        ]
+
+    def _import(self, items: Sequence[Document]) -> dict[Document, list[Result]]:
+        """Import documents, and those that turn out to be in them."""
+        positions = {
+            item: next(
+                n for n, importer in enumerate(self._importers) if importer.can_read(item.path)
+            )
+            for item in items
+        }
+        copies = self._find_copies(positions)
+        groups: dict[int, list[Document]] = {}
+        for item in items:
+            if item not in copies:
+                groups.setdefault(positions[item], []).append(item)
+        shares = _Shares(items, self._progress)
+        results: dict[Document, list[Result]] = {}
+        # Last importer first: Kineto's may fork, and forked processes must not inherit a DuckDB.
+        for position in sorted(groups, reverse=True):
+            group = groups[position]
+            imported = self._importers[position].import_files(
+                [item.path for item in group], self._run, self._node, shares.of(group)
+            )
+            results |= {item: [result] for item, result in zip(group, imported, strict=True)}
+        self._numbers |= {
+            item: result.trace
+            for item, (result,) in results.items()
+            if isinstance(result, Imported)
+        }
+        self._results |= results
+        for item in [item for item in results if _find_starts(results[item])]:
+            parts = self._unpacker.split(item, _find_starts(results[item]))
+            of_parts = self._import(parts)
+            results[item] = [result for part in parts for result in of_parts[part]]
+        self._results |= results
+        for item, (original, form) in copies.items():
+            if not all(isinstance(result, Refused) for result in self._results[original]):
+                copied = Copied(item.name, original.name, form)
+                self._copies.setdefault(original, []).append(copied)
+                results[item] = [copied]
+            elif form == "copy":
+                reason = f"{item.name} has the same content as {original.name}."
+                results[item] = [Refused(item.path, reason)]
+            else:
+                results |= self._import([item])
+        self._results |= results
+        return results
+
+    def _find_copies(
+        self, positions: Mapping[Document, int]
+    ) -> dict[Document, tuple[Document, CopyForm]]:
+        """Find documents with a trace that another document holds, too, with that document."""
+        new = [
+            item
+            for item, position in positions.items()
+            if isinstance(self._importers[position], TraceImporter)
+        ]
+        candidates = [*self._traces, *(item for item in new if item not in self._traces)]
+        same_text = documents.find_copies([item.path for item in candidates])
+        copies: dict[Document, tuple[Document, CopyForm]] = {
+            candidates[copy]: (candidates[original], "copy")
+            for copy, original in same_text.items()
+            if candidates[copy] in new
+        }
+        self._traces += [item for item in new if item not in copies and item not in self._traces]
+        return copies
+
+    def _note_copies(self) -> None:
+        """Record the copies of each trace in its quality."""
+        rows = [
+            (self._numbers[original], len(copies), ", ".join(copy.name for copy in copies) + ".")
+            for original, copies in self._copies.items()
+            if original in self._numbers
+        ]
+        if not rows:
+            return
+        traces, counts, names = zip(*rows, strict=True)
+        empty = np.ma.MaskedArray(np.zeros(len(rows), np.int64), mask=True)
+        columns: dict[str, Any] = {
+            "trace": np.array(traces, np.int64),
+            "kind": store.DictColumn.constant("copy", len(rows)),
+            "count": np.array(counts, np.int64),
+            "of_count": empty,
+            "worst_ns": empty,
+            "detail": store.DictColumn.encode(names),
+        }
+        with store.RunWriter(self._run, self._node) as writer:
+            writer.append("quality", columns)
+
+
+def _find_starts(results: Sequence[Result]) -> Sequence[int]:
+    """Return the positions of several traces in the text of a document that was refused."""
+    starts = [result.trace_starts for result in results if isinstance(result, Refused)]
+    return starts[0] if starts else ()
+
+
+class _Shares:
+    """Shares of the files of the import that are done, from those of their documents."""
+
+    def __init__(self, items: Sequence[Document], progress: ProgressCallback) -> None:
+        self._progress = progress
+        self._counts = Counter(item.source for item in items)
+        self._shares: dict[Document, float] = {}
+
+    def of(self, group: Sequence[Document]) -> ProgressCallback:
+        """Return the callback of an importer of some documents."""
+
+        def update(position: int, share: float) -> None:
+            source = group[position].source
+            self._shares[group[position]] = share
+            done = sum(s for item, s in self._shares.items() if item.source == source)
+            self._progress(source, done / self._counts[source])
+
+        return update
 
 
 def trace_decoder() -> tuple[bool, str]:
@@ -132,11 +273,6 @@ def _load(offer: EntryPoint) -> Importer | None:
         warnings.warn(f"The importer {offer.name} cannot be loaded: {error}", stacklevel=2)
         return None
     return importer
-
-
-def _progress_of(group: Sequence[int], progress: ProgressCallback) -> ProgressCallback:
-    """Translate positions in a group of files into indices in the whole list."""
-    return lambda position, share: progress(group[position], share)
 
 
 def _walk(directory: Path) -> Iterator[Path]:

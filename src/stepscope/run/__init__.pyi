@@ -250,3 +250,13 @@ from .traces.steps import (
     recorded_work as recorded_work,
     select_named as select_named,
 )
+from .traces.unlike import (
+    NO_DEVICE_WORK as NO_DEVICE_WORK,
+    NO_HOST_WORK as NO_HOST_WORK,
+    OTHER_STEPS as OTHER_STEPS,
+    UnlikeTraces as UnlikeTraces,
+    compare_traces as compare_traces,
+    find_unlike_traces as find_unlike_traces,
+    list_run_doubts as list_run_doubts,
+    name_traces as name_traces,
+)

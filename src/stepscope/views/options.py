@@ -197,7 +197,7 @@ class View:
         payload = self._show_selected(run, selected, options)
         if isinstance(payload, schema.Payload):
             payload = msgspec.structs.replace(payload, rounding=explain_rounding(selected))
-            if "trace" in self.uses or not run.ranks:
+            if not payload.doubts and ("trace" in self.uses or not run.ranks):
                 doubts = [doubt.sentence for doubt in list_doubts(selected.traces)]
                 payload = msgspec.structs.replace(payload, doubts=doubts)
         if self.is_of_processes and isinstance(payload, schema.Payload):

@@ -14,6 +14,7 @@ from stepscope.run import (
     Run,
     Trace,
     accelerator_of,
+    compare_traces,
     number_ranges,
     number_ranks,
     reading_ahead,
@@ -37,9 +38,10 @@ _TOPICS: dict[str, tuple[Topic, ...]] = {
     "unmatched_flow": ("operators",),
     "clock_base": (),
     "device_layout": (),
+    "copy": (),
 }
 """Topics that each check affects. A check that is not listed, such as `truncated`, affects all of
-them; the clock base matters only between traces."""
+them; the clock base and copies matter only between traces."""
 
 _RUN_CHECKS = {
     "missing_rank": "Ranks of the job without a trace:",
@@ -71,7 +73,8 @@ def note_trace_quality(trace: Trace, *topics: Topic) -> list[QualityNote]:
 
 
 def note_run_quality(run: Run, traces: Sequence[Trace]) -> list[QualityNote]:
-    """Note the quality issues across traces: absent ranks and unlike clocks.
+    """Note the quality issues across traces: absent ranks, unlike clocks, and imported traces that
+    do not belong together.
 
     Args:
         run: the run; a rank is absent if no trace of the run is of that rank.
@@ -93,7 +96,7 @@ def note_run_quality(run: Run, traces: Sequence[Trace]) -> list[QualityNote]:
         )
         for check, names, count, of_count in issues
         if count
-    ]
+    ] + [_make_note(issue, "") for issue in compare_traces(run)]
 
 
 def _make_note(issue: QualityIssue, meaning: str) -> QualityNote:

@@ -85,6 +85,7 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     """What may make the traces say something else, the worst first."""
     traces: list[importers.Imported]
     recorded: list[importers.Recorded]
+    copied: list[importers.Copied]
     refused: list[RefusedFile]
 
 
@@ -249,7 +250,7 @@ def _examine(directory: Path, results: Sequence[importers.Result]) -> tuple[list
     from stepscope import run
 
     reader = store.open_run(directory)
-    doubts = [doubt.sentence for doubt in run.list_doubts(run.Run(reader).traces)]
+    doubts = [doubt.sentence for doubt in run.list_run_doubts(run.Run(reader))]
     views = (("kernels", "gpu-time"), ("operators", "operators"))
     return doubts, next((view for table, view in views if reader.row_count(table)), "timeline")
 
@@ -264,6 +265,7 @@ def _report(
 ) -> None:
     read = [result for result in results if isinstance(result, importers.Imported)]
     recorded = [result for result in results if isinstance(result, importers.Recorded)]
+    copied = [result for result in results if isinstance(result, importers.Copied)]
     refused = [result for result in results if isinstance(result, importers.Refused)]
     if as_json:
         print_json(
@@ -272,6 +274,7 @@ def _report(
                 doubts=list(doubts),
                 traces=read,
                 recorded=recorded,
+                copied=copied,
                 refused=[RefusedFile(path=str(r.path), reason=r.reason) for r in refused],
             )
         )

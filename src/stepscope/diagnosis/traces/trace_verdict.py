@@ -18,7 +18,17 @@ from stepscope.diagnosis.traces import trace_shares
 from stepscope.diagnosis.traces.trace_causes import TraceInputs, find_trace_cause, mean_step_ns
 from stepscope.diagnosis.traces.trace_fixes import list_trace_fixes
 from stepscope.quantities import count_of, duration, percent
-from stepscope.run import DividedTrace, Run, StepSource, divide_traces
+from stepscope.run import (
+    NO_DEVICE_WORK,
+    NO_HOST_WORK,
+    OTHER_STEPS,
+    DividedTrace,
+    Run,
+    StepSource,
+    divide_traces,
+    find_unlike_traces,
+    name_traces,
+)
 
 MAX_UNEXPLAINED_RATIO = 0.25
 """A trace of the device alone has a verdict only if the device is busy for the rest of the time."""
@@ -62,9 +72,10 @@ def diagnose_traces(
     divided = divide_traces(run)
     sources = {one.source for one in divided}
     source: StepSource = next((name for name in SHARE_OF if name in sources), "whole")
-    recorded = [one for one in divided if one.source == source]
+    recorded, unlike = _leave_out_unlike(run, [one for one in divided if one.source == source])
+    notes = [*notes, *unlike]
     traces = [one.without_start() for one in recorded]
-    left_out = len(run.traces) - len(traces)
+    left_out = len(run.traces) - sum(one.source == source for one in divided)
     if not traces:
         return verdict.make_abstention("the traces contain no time", notes, evidence_kind="traced")
     waits, matrix = trace_shares.measure_waits(traces), trace_shares.build_part_matrix(traces)
@@ -115,6 +126,25 @@ def diagnose_traces(
         mean_step_ns=step_ns,
         phases=phases,
     )
+
+
+def _leave_out_unlike(
+    run: Run, recorded: Sequence[DividedTrace]
+) -> tuple[list[DividedTrace], list[str]]:
+    """Leave out imported traces that recorded something else than the others, and note it."""
+    unlike, notes = find_unlike_traces(run), []
+    rest = list(recorded)
+    for numbers, sentence in (
+        (unlike.no_device, NO_DEVICE_WORK),
+        (unlike.no_host, NO_HOST_WORK),
+        (unlike.other_steps, OTHER_STEPS),
+    ):
+        others = [one for one in rest if one.trace.trace not in numbers]
+        if others and len(others) < len(rest):
+            names = name_traces([one.trace for one in rest if one.trace.trace in numbers])
+            notes.append(f"Left out of the shares: {sentence.format(names)}.")
+            rest = others
+    return rest, notes
 
 
 def _write_waiting_headline(attribution: Attribution, inputs: TraceInputs) -> str:

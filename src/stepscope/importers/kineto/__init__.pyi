@@ -1,6 +1,6 @@
 from ._scan import scanner_state as scanner_state
 from .arguments import OtherKind as OtherKind
-from .blocks import Frame as Frame, inflated as inflated
+from .blocks import Frame as Frame, inflated as inflated, read_text as read_text
 from .columns import Chunk as Chunk
 from .describe import Header as Header, Identity as Identity
 from .gather import Gathered as Gathered

@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import BinaryIO
 
+import msgspec
+
+from stepscope import schema
 from stepscope.importers.content import GZIP_MAGIC, is_compressed
 
 try:  # twice as fast
@@ -49,6 +52,15 @@ _TRIED_BYTES = 64 << 20
 _MAX_HEADER = 64 << 20
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _EVENTS_KEY_BYTES = 256
+MAX_TRACES = 1000
+"""Traces in one text that are told apart."""
+_MAX_TRACE_HEADER = 4 << 20
+"""Text between the start of a trace and its events, as far as traces are told apart."""
+_TRACE_START = re.compile(
+    rb'(?<!\\)"traceEvents"\s*:\s*\[|[}\]][\s\0\x1e]*(\[)\s*\{\s*"(?!\s*[:,}\]])'
+)
+"""The key of the events, or the start of an array after another document. The closing quote of a
+string that ends with these characters is followed by the next token."""
 _MARKED_BLANKS = b"\xef\xbb\xbf \t\r\n"
 """Whitespace, and the mark that some editors write at the start of UTF-8."""
 _BORDER = re.compile(rb"\}(\s*,\s*)(?=\{)")
@@ -128,6 +140,63 @@ def read_blocks(path: str, frame: Frame) -> Iterator[Block]:
     compressed = is_compressed(pathlib.Path(path))
     with pathlib.Path(path).open("rb") as file:
         yield from _inflate_blocks(file, frame) if compressed else _plan_blocks(path, file, frame)
+
+
+def read_text(path: pathlib.Path) -> Iterator[bytes]:
+    """Yield the text of a file in pieces, plain or gzip.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        if is_compressed(path):
+            yield from inflated(file, Frame())
+        else:
+            while piece := file.read(_PIECE_BYTES):
+                yield piece
+
+
+def find_traces(path: pathlib.Path) -> list[int]:
+    """Return the positions in the text of a file at which traces start.
+
+    A trace is an object with the key traceEvents, or an array of objects at the start of the text
+    or after another document. Text that is no JSON, such as a trace that was cut off, is skipped.
+    """
+    buffer, offset, searched, last = bytearray(), 0, 0, 0
+    starts: list[int] = []
+    for piece in read_text(path):
+        if not buffer and _first_character(bytearray(piece)) == b"[":
+            starts.append(0)
+        buffer += piece
+        for match in _TRACE_START.finditer(buffer, searched):
+            start = match.start(1) if match[1] else _find_object(buffer, last, match.start())
+            last = match.end()
+            if start is not None and buffer[:start].strip(_MARKED_BLANKS) == b"[" and not offset:
+                starts.clear()  # an array of traces
+            if start is not None and (not starts or offset + start > starts[-1]):
+                starts.append(offset + start)
+        searched = max(last, len(buffer) - _EVENTS_KEY_BYTES)
+        if len(buffer) > 2 * _MAX_TRACE_HEADER or len(starts) > MAX_TRACES:
+            cut = len(buffer) - _MAX_TRACE_HEADER
+            del buffer[:cut]
+            offset, searched, last = offset + cut, max(0, searched - cut), max(0, last - cut)
+        if len(starts) > MAX_TRACES:
+            break
+    return starts
+
+
+def _find_object(text: bytearray, start: int, position: int) -> int | None:
+    """Return the start of the object whose key is at a position; None if it is within another."""
+    header = bytes(text[start:position])
+    at, budget = len(header), _TRIED_BYTES
+    while budget > 0 and (at := header.rfind(b"{", 0, at)) >= 0:
+        try:
+            msgspec.json.decode(header[at:] + b'"":0}', type=dict[str, msgspec.Raw])
+        except schema.MALFORMED_JSON:
+            budget -= len(header) - at
+            continue
+        return None if header[:at].rstrip(_MARKED_BLANKS).endswith(b":") else start + at
+    return None
 
 
 def scan_object(

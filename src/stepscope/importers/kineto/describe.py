@@ -88,9 +88,10 @@ class Description:
         stated = _integer(self.header.distributed.get("rank"))
         if stated is not None:
             return stated
-        in_name = schema.rank_in_name(self.identity.name)
-        if in_name is not None:
-            return in_name
+        for part in reversed(self.identity.name.split("/")):  # an archive is named, too
+            in_name = schema.rank_in_name(part)
+            if in_name is not None:
+                return in_name
         matches = map(_RANK_DIRECTORY.fullmatch, reversed(self.identity.directories))
         return next((int(match[1]) for match in matches if match), None)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Outcome = content.Imported | content.Refused
 
 
-class KinetoImporter:
+class KinetoImporter(content.TraceImporter):
     """Importer of Kineto and Chrome traces; see `registry.Importer`."""
 
     def can_read(self, path: Path) -> bool:
@@ -145,6 +145,8 @@ class _Job:
                 execution_traces=self.execution_traces,
                 progress=lambda share: progress(index, share),
             )
+        except content.SeveralTracesError as error:
+            return content.Refused(path, str(error), error.starts)
         except errors.UnreadableTraceError as error:
             return content.Refused(path, str(error))
         except OSError as error:
@@ -262,7 +264,22 @@ def _number_windows(files: Sequence[Path]) -> dict[Path, int]:
 
 def _name_files(files: Sequence[Path]) -> list[str]:
     """Name files by worker, worker and time, or file name, the first that makes names unique, with
-    parent directories if none does."""
+    parent directories if none does; those of an archive start with its name."""
+    return [
+        f"{archive}/{name}" if archive and archive not in name.split("/")[:-1] else name
+        for archive, name in zip(map(_archive_of, files), _name_apart(files), strict=True)
+    ]
+
+
+def _archive_of(path: Path) -> str | None:
+    """Return the name of the archive that held a file; see `documents`."""
+    parts = path.parts
+    inside = (n for n, part in enumerate(parts) if part.startswith(content.UNPACKED_PREFIX))
+    start = next(inside, len(parts))
+    return parts[start + 3] if len(parts) > start + 4 else None
+
+
+def _name_apart(files: Sequence[Path]) -> list[str]:
     parsed = [schema.parse_trace_name(path.name) for path in files]
     workers = [p.worker if p else path.name for p, path in zip(parsed, files, strict=True)]
     dated = [p.dated_worker if p else path.name for p, path in zip(parsed, files, strict=True)]

@@ -17,10 +17,23 @@ import numpy as np
 from msgspec import Raw
 
 from stepscope import errors, schema
-from stepscope.importers.content import INVALID, decimal_text, foreign_form, is_compressed
+from stepscope.importers.content import (
+    INVALID,
+    SeveralTracesError,
+    decimal_text,
+    foreign_form,
+    is_compressed,
+)
 from stepscope.importers.kineto import repair
 from stepscope.importers.kineto.arguments import OPERATOR, OtherKind, check_nesting
-from stepscope.importers.kineto.blocks import MAX_BLOCK_BYTES, Block, Frame, read_blocks, split_tail
+from stepscope.importers.kineto.blocks import (
+    MAX_BLOCK_BYTES,
+    Block,
+    Frame,
+    find_traces,
+    read_blocks,
+    split_tail,
+)
 from stepscope.importers.kineto.categories import Event
 from stepscope.importers.kineto.columns import Chunk, Columns
 from stepscope.importers.kineto.decode import chunk_of, decode_block
@@ -96,6 +109,7 @@ def read_file(
         on_start: called before the first event is read; until then there must be no thread.
 
     Raises:
+        SeveralTracesError: the file has several traces.
         UnreadableTraceError: the file has no readable event.
         OSError: the file cannot be read.
     """
@@ -111,6 +125,8 @@ def read_file(
             progress(frame.read_bytes / total)
         if frame.found_events:
             _read_tail(reading)
+        if reading.lost:
+            _refuse_several(path)
         pair_ranges(gathered)
         find_operators(gathered)
         reading.devices = map_device_work(gathered)
@@ -124,6 +140,17 @@ def read_file(
         gathered.close()
         raise
     return reading
+
+
+def _refuse_several(path: Path) -> None:
+    """Raise an error for a file with several traces, after a part of it could not be read."""
+    starts = find_traces(path)
+    if len(starts) > 1:
+        raise SeveralTracesError(
+            f"{path} holds {len(starts)} traces, one after the other. Write each into a file of "
+            "its own.",
+            starts,
+        )
 
 
 def _join_cut_events(chunks: Iterator[Chunk], frame: Frame) -> Iterator[Chunk]:

@@ -10,7 +10,14 @@ from pathlib import Path
 
 from stepscope import errors, store
 from stepscope.importers import kineto
-from stepscope.importers.content import ProgressCallback, Refused, Result, read_content, read_head
+from stepscope.importers.content import (
+    ProgressCallback,
+    Refused,
+    Result,
+    TraceImporter,
+    read_content,
+    read_head,
+)
 from stepscope.importers.xplane.events import HOST_PREFIX, chunks_of, describe_devices
 from stepscope.importers.xplane.planes import Space, read_space
 from stepscope.importers.xplane.wire import DamagedMessageError
@@ -22,7 +29,7 @@ _MIN_EPOCH_NS = 10**17
 _START_STATISTIC = "profile_start_time"
 
 
-class XPlaneImporter:
+class XPlaneImporter(TraceImporter):
     """Importer of XPlane files; see `registry.Importer`."""
 
     def can_read(self, path: Path) -> bool:

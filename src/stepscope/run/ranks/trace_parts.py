@@ -7,7 +7,7 @@ collectives, a few kilobytes, with which those of the other ranks are matched.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from stepscope.run.model.traces import CollectiveKernels, Trace, reading_ahead
 from stepscope.run.ranks.figures import RankPart, detach_ranks
 from stepscope.run.traces.device_work import CarryOver
 from stepscope.run.traces.steps import record_work
+from stepscope.run.traces.unlike import find_unlike_traces
 
 _NUMBERS = (
     "id",
@@ -254,11 +255,18 @@ def measure_traces(
         ranks = [rank for rank in whole_run.all_ranks if rank.process.process in processes]
         parts.append(TracePart(run.period, part, detach_ranks(whole_run, ranks), launched))
     function = partial(_measure_part, carry_over=carry_over, communication=communication)
-    measured = run.engine.map(whole_run, function, parts, tables=TABLES)
+    mapped = run.engine.map(whole_run, function, parts, tables=TABLES)
+    measured = [table for part in mapped for table in part]
+    no_device = find_unlike_traces(run).no_device
     return [
-        MeasuredTrace(trace, table)
-        for trace, table in zip(traces, (t for part in measured for t in part), strict=True)
+        MeasuredTrace(trace, _leave_out_host(table) if trace.trace in no_device else table)
+        for trace, table in zip(traces, measured, strict=True)
     ]
+
+
+def _leave_out_host(measured: TraceCommunication) -> TraceCommunication:
+    """Leave out the work of the host where other traces have devices: its shares are others."""
+    return replace(measured, on_host=False, extent=None, total=dict.fromkeys(measured.total, 0))
 
 
 def _split_by_events(traces: Sequence[Trace]) -> list[list[Trace]]:

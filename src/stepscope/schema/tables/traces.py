@@ -99,6 +99,7 @@ QUALITY_CHECKS: dict[str, str] = {
     "dropped_by_recorder": "Records that the profiler reports as lost or left out.",
     "duplicate_step": "Steps that occur more than once in the file; the last of each counts.",
     "unmatched_flow": "Arrows with only one end.",
+    "copy": "Files of the import that hold the same trace, which counts once.",
     "clock_base": "Reference of the file's times.",
 }
 """Every value of `kind`, with what it counts."""

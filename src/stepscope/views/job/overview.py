@@ -299,6 +299,7 @@ def show_overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
         nodes=nodes,
         recordings=[_show_trace(trace) for trace in run.traces],
         quality=note_run_quality(run, run.traces),
+        doubts=verdict.doubts,
         verdict=verdict,
         duration_ns=end_ns - start_ns,
         step_ns=analysis.summarize(

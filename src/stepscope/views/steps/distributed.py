@@ -198,8 +198,11 @@ def _build_trace_matrix(measured: Sequence[MeasuredTrace]) -> arrivals.StepMatri
     columns: dict[tuple[str, str], int] = {}
     rows: dict[str, int] = {}
     cells = []
+    has_work = any(communication.extent is not None for _, communication in measured)
     for window, traces in _group_by_window(measured).items():
         for trace, communication in traces:
+            if communication.extent is None and has_work:
+                continue  # its steps end when the host is done
             row = rows.setdefault(trace.label, len(rows))
             steps = communication.steps
             for name, wall_ns in zip(steps.names, steps.wall_ns.tolist(), strict=True):

@@ -133,9 +133,9 @@ def test_spans_are_windows_of_all_ranks(tmp_path: Path) -> None:
 
 def test_names_stay_unique(tmp_path: Path) -> None:
     """Two spans in one second, and two directories with files of one name."""
-    for directory in ("a", "b"):
+    for start, directory in enumerate(("a", "b")):
         for time in (MS, MS + 1):
-            write(tmp_path / "log" / directory, f"w.{time}.pt.trace.json")
+            write(tmp_path / "log" / directory, f"w.{time}.pt.trace.json", start=start)
     names = [t.name for t in import_into(tmp_path / "run", tmp_path / "log").traces]
     assert len(set(names)) == 4
     assert f"a/w.{MS}.pt.trace.json" in names

@@ -1,0 +1,215 @@
+"""Traces of one import compared with each other: those that cannot belong together, and those that
+recorded something else than the others.
+
+    no_device, no_host    no device work, or no host, where the traces of other ranks have it
+    other_steps           no step with the number of one that most other ranks recorded
+
+Their shares are not averaged with those of the others.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from stepscope.run.model.rank_numbers import number_ranges
+from stepscope.run.model.run import Run
+from stepscope.run.model.traces import Doubt, QualityIssue, Trace, list_doubts
+
+MAX_DISTANCE_NS = 3_600 * 10**9
+"""Ranks whose traces are further apart than an hour were not recorded together."""
+MIN_OVERLAP_RATIO = 0.1
+"""Overlap of two traces of a rank, as a share of the shorter one."""
+_DEVICE_TABLES = ("kernels", "copies")
+_HOST_TABLES = ("operators", "python_functions", "runtime_calls")
+_STEPS_QUERY = (
+    "SELECT DISTINCT trace, name FROM annotations "
+    "WHERE on_device = 0 AND name LIKE 'ProfilerStep#%'"
+)
+
+
+NO_DEVICE_WORK = "{} recorded no device work, which other traces have"
+NO_HOST_WORK = "{} recorded no operators and calls of the host, which other traces have"
+OTHER_STEPS = "{} recorded none of the steps that other ranks recorded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnlikeTraces:
+    """Numbers of imported traces that recorded something else than those of other ranks."""
+
+    no_device: frozenset[int] = field(default_factory=frozenset)
+    no_host: frozenset[int] = field(default_factory=frozenset)
+    other_steps: frozenset[int] = field(default_factory=frozenset)
+
+
+def find_unlike_traces(run: Run) -> UnlikeTraces:
+    """Find the imported traces that recorded something else than most; computed once per run."""
+    return run.whole_run.derive(_find_unlike_traces)
+
+
+def _find_unlike_traces(run: Run) -> UnlikeTraces:
+    traces = [trace for trace in run.traces if trace.process is None]
+    if len(traces) < 2:
+        return UnlikeTraces()
+    numbers = {trace.trace for trace in traces}
+    device, host = (_find_owners(run, tables) for tables in (_DEVICE_TABLES, _HOST_TABLES))
+    return UnlikeTraces(
+        no_device=frozenset(numbers - device if device & numbers else ()),
+        no_host=frozenset(numbers - host if host & numbers else ()),
+        other_steps=frozenset(_find_other_steps(run, traces)),
+    )
+
+
+def _find_owners(run: Run, tables: Iterable[str]) -> set[int]:
+    """Find the traces that have rows in one of some tables."""
+    query = " UNION ".join(f"SELECT DISTINCT trace FROM {table}" for table in tables)  # noqa: S608
+    return set(run.reader.sql(query)["trace"].tolist())
+
+
+def _find_other_steps(run: Run, traces: Sequence[Trace]) -> list[int]:
+    """Find the traces of ranks that have no step in common with the rank that shares most."""
+    ranks = {trace.trace: trace.rank for trace in traces if trace.rank is not None}
+    rows = run.reader.sql(_STEPS_QUERY)
+    steps: defaultdict[int, set[str]] = defaultdict(set)
+    for trace, name in zip(rows["trace"].tolist(), rows["name"].tolist(), strict=True):
+        if trace in ranks:
+            steps[ranks[trace]].add(name)
+    owners: defaultdict[str, int] = defaultdict(int)
+    for names in steps.values():
+        for name in names:
+            owners[name] += 1
+    if not owners or min(owners.values()) == len(steps):
+        return []
+    shared = {rank: max(owners[name] for name in names) for rank, names in steps.items()}
+    usual = min(shared, key=lambda rank: (-shared[rank], rank))
+    return [
+        trace for trace, rank in ranks.items() if rank in steps and not steps[rank] & steps[usual]
+    ]
+
+
+def compare_traces(run: Run) -> list[QualityIssue]:
+    """Compare the imported traces of a run with each other; computed once per run.
+
+    Returns:
+        An issue for each check that found one, whose detail is a sentence.
+    """
+    return run.whole_run.derive(_compare_traces)
+
+
+def _compare_traces(run: Run) -> list[QualityIssue]:
+    traces = [trace for trace in run.traces if trace.process is None]
+    unlike = find_unlike_traces(run)
+    issues = [_list_copies(traces), _compare_worlds(traces)]
+    for check, affected, sentence in (
+        (
+            "overlapping_rank",
+            _find_overlapping(traces),
+            "One rank has several traces of the same time, as of several jobs: {}.",
+        ),
+        (
+            "rank_outside_world",
+            [
+                trace
+                for trace in traces
+                if trace.rank is not None and trace.world_size and trace.rank >= trace.world_size
+            ],
+            "The rank is not below the world size that the trace states: {}.",
+        ),
+        (
+            "recorded_apart",
+            _find_apart(traces),
+            "More than an hour lies between the traces of these ranks and of all others: {}.",
+        ),
+    ):
+        names = ", ".join(
+            trace.name if trace.rank is None else f"{trace.name} (rank {trace.rank})"
+            for trace in affected
+        )
+        issues.append(_make_issue(check, len(affected), len(traces), sentence.format(names)))
+    for check, numbers, sentence in (
+        ("no_device_work", unlike.no_device, NO_DEVICE_WORK),
+        ("no_host_work", unlike.no_host, NO_HOST_WORK),
+        ("other_steps", unlike.other_steps, OTHER_STEPS),
+    ):
+        names = name_traces([trace for trace in traces if trace.trace in numbers])
+        text = f"{sentence.format(names)}; shares are over the other traces."
+        issues.append(_make_issue(check, len(numbers), len(traces), text))
+    return [issue for issue in issues if issue.count]
+
+
+def list_run_doubts(run: Run) -> list[Doubt]:
+    """List the doubts about the traces of a run, each and together, the worst first."""
+    together = [Doubt(issue.check, None, issue.detail or "") for issue in compare_traces(run)]
+    return [*list_doubts(run.traces), *together]
+
+
+def name_traces(traces: Sequence[Trace]) -> str:
+    """Name traces by their ranks, or by their names where ranks are unknown.
+
+    Returns:
+        A list such as "rank 1, rank 3 to 5".
+    """
+    ranks = sorted({trace.rank for trace in traces if trace.rank is not None})
+    names = [trace.name for trace in traces if trace.rank is None]
+    return ", ".join([*(f"rank {numbers}" for numbers in number_ranges(ranks)), *names])
+
+
+def _find_overlapping(traces: Sequence[Trace]) -> list[Trace]:
+    """Find traces of one rank at the same time."""
+    by_rank: defaultdict[int, list[Trace]] = defaultdict(list)
+    for trace in traces:
+        if trace.rank is not None:
+            by_rank[trace.rank].append(trace)
+    affected: dict[int, Trace] = {}
+    for group in by_rank.values():
+        ordered = sorted(group, key=lambda trace: trace.start_ns)
+        for index, first in enumerate(ordered):
+            for second in ordered[index + 1 :]:
+                if second.start_ns >= first.end_ns:
+                    break
+                overlap_ns = min(first.end_ns, second.end_ns) - second.start_ns
+                shorter_ns = min(first.end_ns - first.start_ns, second.end_ns - second.start_ns)
+                if overlap_ns >= MIN_OVERLAP_RATIO * shorter_ns:
+                    affected |= {first.trace: first, second.trace: second}
+    return list(affected.values())
+
+
+def _find_apart(traces: Sequence[Trace]) -> list[Trace]:
+    """Find traces that are far in time from those of all other ranks."""
+    ranked = [trace for trace in traces if trace.rank is not None and trace.base_ns]
+    ordered = sorted(ranked, key=lambda trace: trace.start_ns)
+    if len({trace.rank for trace in ordered}) < 2:
+        return []
+    groups: list[list[Trace]] = []
+    end_ns = 0
+    for trace in ordered:
+        if not groups or trace.start_ns - end_ns > MAX_DISTANCE_NS:
+            groups.append([])
+            end_ns = trace.end_ns
+        groups[-1].append(trace)
+        end_ns = max(end_ns, trace.end_ns)
+    if len(groups) < 2:
+        return []
+    return [trace for group in groups for trace in group if len({t.rank for t in group}) == 1]
+
+
+def _list_copies(traces: Sequence[Trace]) -> QualityIssue:
+    copies = [trace.quality_issues["copy"] for trace in traces if "copy" in trace.quality_issues]
+    names = ", ".join((issue.detail or "").rstrip(".") for issue in copies)
+    sentence = f"These files hold a trace that another file holds, too, and count once: {names}."
+    return _make_issue("copy", sum(issue.count for issue in copies), None, sentence)
+
+
+def _compare_worlds(traces: Sequence[Trace]) -> QualityIssue:
+    by_size: defaultdict[int, list[str]] = defaultdict(list)
+    for trace in traces:
+        if trace.world_size:
+            by_size[trace.world_size].append(trace.name)
+    sizes = "; ".join(f"{size} in {', '.join(names)}" for size, names in sorted(by_size.items()))
+    sentence = f"The traces state different world sizes, as those of several jobs: {sizes}."
+    return _make_issue("world_size", len(by_size) if len(by_size) > 1 else 0, None, sentence)
+
+
+def _make_issue(check: str, count: int, of_count: int | None, sentence: str) -> QualityIssue:
+    return QualityIssue(check=check, count=count, of_count=of_count, worst_ns=None, detail=sentence)

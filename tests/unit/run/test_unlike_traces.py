@@ -1,0 +1,146 @@
+"""Traces of one import compared with each other."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from stepscope.run import Run, compare_traces, find_unlike_traces
+from stepscope.run.traces import unlike
+from tests.support.command import run_command
+from tests.support.imported_runs import import_into
+from tests.support.kineto_files import BASE_NS, Event, kernel, launch, op, span, trace
+
+HOUR_US = 3_600 * 10**6
+
+
+def step_events(first: int = 0, *, on_device: bool = True, on_host: bool = True) -> list[Event]:
+    """Draw six steps of 10 ms, of which the device works for 6 ms."""
+    events: list[Event] = []
+    for n in range(6):
+        start = 10_000 * n
+        step = span("user_annotation", f"ProfilerStep#{first + n}", start, 9_999)
+        host = [step, op("aten::mm", start + 100, 400), launch(start + 200, 10, n + 1)]
+        events += host if on_host else []
+        events += [kernel(start + 300, 6_000, n + 1)] if on_device else []
+    return events
+
+
+def write(path: Path, rank: int, events: list[Event], *, world: int = 2, hours: float = 0) -> None:
+    base = BASE_NS + int(hours * HOUR_US) * 1000
+    path.write_bytes(trace(*events, base=base, distributedInfo={"rank": rank, "world_size": world}))
+
+
+def run_json(directory: Path, *arguments: str) -> Any:
+    return json.loads(run_command(directory, *arguments, "--json").stdout)
+
+
+def checks_of(run: Run) -> dict[str, str]:
+    return {issue.check: issue.detail or "" for issue in compare_traces(run)}
+
+
+def test_ranks_of_one_job_have_no_issue(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        write(tmp_path / f"{rank}.json", rank, [*step_events(), op(f"own{rank}", 70_000, 5)])
+    run = import_into(tmp_path / "run", tmp_path / "0.json", tmp_path / "1.json")
+    assert compare_traces(run) == []
+    assert find_unlike_traces(run) == unlike.UnlikeTraces()
+
+
+def test_what_cannot_belong_together(tmp_path: Path) -> None:
+    write(tmp_path / "a.json", 0, step_events())
+    write(tmp_path / "b.json", 0, [*step_events(), op("b", 70_000, 5)])
+    write(tmp_path / "c.json", 5, step_events(), world=4)
+    write(tmp_path / "d.json", 1, step_events(), hours=3)
+    run = import_into(tmp_path / "run", *(tmp_path / f"{name}.json" for name in "abcd"))
+    assert checks_of(run) == {
+        "world_size": "The traces state different world sizes, as those of several jobs: 2 in "
+        "a.json, b.json, d.json; 4 in c.json.",
+        "overlapping_rank": "One rank has several traces of the same time, as of several jobs: "
+        "a.json (rank 0), b.json (rank 0).",
+        "rank_outside_world": "The rank is not below the world size that the trace states: "
+        "c.json (rank 5).",
+        "recorded_apart": "More than an hour lies between the traces of these ranks and of all "
+        "others: d.json (rank 1).",
+    }
+
+
+def test_a_rank_without_device_work_is_not_averaged(tmp_path: Path) -> None:
+    """The verdict is that of the ranks with a device, and a note says so."""
+    write(tmp_path / "0.json", 0, step_events())
+    write(tmp_path / "1.json", 1, step_events(on_device=False))
+    both = import_into(tmp_path / "both", tmp_path / "0.json", tmp_path / "1.json")
+    import_into(tmp_path / "one", tmp_path / "0.json")
+    assert checks_of(both) == {
+        "no_device_work": "rank 1 recorded no device work, which other traces have; shares are "
+        "over the other traces."
+    }
+    verdicts = [run_json(tmp_path, "diagnose", name) for name in ("both", "one")]
+    notes = [verdict.pop("notes") for verdict in verdicts]
+    for verdict in verdicts:
+        verdict.pop("run", None)
+    assert verdicts[0] == verdicts[1]
+    assert set(notes[0]) - set(notes[1]) == {
+        "Left out of the shares: rank 1 recorded no device work, which other traces have."
+    }
+    (window,) = run_json(tmp_path, "show", "both", "distributed")["windows"]
+    assert [rank["computation_ratio"] is None for rank in window["ranks"]] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("events", "check"),
+    [(step_events(on_host=False), "no_host_work"), (step_events(100), "other_steps")],
+)
+def test_ranks_with_other_content(tmp_path: Path, events: list[Event], check: str) -> None:
+    write(tmp_path / "0.json", 0, step_events(), world=3)
+    write(tmp_path / "1.json", 1, events, world=3)
+    write(tmp_path / "2.json", 2, [*step_events(1), op("own", 70_000, 5)], world=3)
+    run = import_into(tmp_path / "run", *(tmp_path / f"{rank}.json" for rank in range(3)))
+    assert set(checks_of(run)) == {check}
+    assert checks_of(run)[check].startswith("rank 1 recorded no")
+    notes = run_json(tmp_path, "diagnose", "run")["notes"]
+    assert any(note.startswith("Left out") for note in notes) == (check == "other_steps")
+
+
+@st.composite
+def drawn_traces(draw: st.DrawFn) -> list[Any]:
+    """Draw ranks and extents, in quarters of an hour."""
+    quarter = unlike.MAX_DISTANCE_NS // 4
+    rows = draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40), st.integers(1, 12))))
+    return [
+        SimpleNamespace(
+            trace=n,
+            rank=rank,
+            base_ns=1,
+            start_ns=start * quarter,
+            end_ns=(start + length) * quarter,
+        )
+        for n, (rank, start, length) in enumerate(rows)
+    ]
+
+
+@given(drawn_traces())
+@settings(max_examples=300, deadline=None)
+def test_traces_compared_pair_by_pair(traces: list[Any]) -> None:
+    overlapping: set[int] = set()
+    group = {one.trace: {one.trace} for one in traces}
+    for a, b in combinations(traces, 2):
+        shared = min(a.end_ns, b.end_ns) - max(a.start_ns, b.start_ns)
+        shorter = min(a.end_ns - a.start_ns, b.end_ns - b.start_ns)
+        if a.rank == b.rank and shared > 0 and shared >= unlike.MIN_OVERLAP_RATIO * shorter:
+            overlapping |= {a.trace, b.trace}
+        if -shared <= unlike.MAX_DISTANCE_NS:
+            joined = group[a.trace] | group[b.trace]
+            group |= dict.fromkeys(joined, joined)
+    assert {one.trace for one in unlike._find_overlapping(traces)} == overlapping
+    ranks = {one.trace: one.rank for one in traces}
+    is_apart = len(set(ranks.values())) > 1
+    expected = {n for n, members in group.items() if len({ranks[m] for m in members}) == 1}
+    apart = {one.trace for one in unlike._find_apart(traces)}
+    assert apart == (expected if is_apart else set())
