@@ -37,7 +37,7 @@ def traces(draw: st.DrawFn) -> bytes:
 
 
 @given(st.lists(traces(), min_size=1, max_size=4), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(deadline=None)
 def test_traces_start_where_a_parser_of_json_ends(texts: list[bytes], data: st.DataObject) -> None:
     text = b"".join(part + data.draw(BETWEEN) for part in texts)
     starts, position = [], 0
@@ -80,7 +80,7 @@ def operators_of(directory: Path, files: dict[str, bytes]) -> list[list[tuple[st
 
 @pytest.mark.slow("imports drawn traces twice")
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=5), st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_traces_are_those_of_separate_files(groups: list[int], data: st.DataObject) -> None:
     """Each drawn trace is in a file, an archive, or a text with others."""
     texts = [trace(*(op(f"{i}.{n}", 10 * n, 5) for n in range(3))) for i in range(len(groups))]
