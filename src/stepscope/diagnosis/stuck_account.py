@@ -156,12 +156,16 @@ def is_starting(nodes: Mapping[str, schema.StuckNode]) -> bool:
 
 
 def begin_headline(kind: StuckKind, duration_ns: int, *, has_ended: bool, was_stuck: bool) -> str:
-    """Write the beginning of the sentence on a job."""
+    """Write the beginning of the sentence on a job.
+
+    A duration of 0 is not known: dumps of gloo state no time but that of the creation of a call.
+    """
     if not was_stuck:
         return "The job failed"
     if kind == "starting":
         return f"No step has ended yet, and the job has waited {quantities.duration(duration_ns)}"
-    return f"The job {'was' if has_ended else 'is'} stuck for {quantities.duration(duration_ns)}"
+    verb = f"The job {'was' if has_ended else 'is'} stuck"
+    return f"{verb} for {quantities.duration(duration_ns)}" if duration_ns else verb
 
 
 def describe_state(account: schema.RankAccount) -> str:

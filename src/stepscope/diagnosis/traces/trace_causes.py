@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -247,13 +248,25 @@ def _find_communication_cause(inputs: TraceInputs) -> CauseFinding:
     return CauseFinding(
         cause="gradient_exchange" if uses_ddp else "collectives",
         evidence=[
-            _evidence(
-                f"Collectives take {duration(exposed_ns)} per step in which no other kernel runs.",
-                exposed_ns,
-                "ns",
-                "distributed",
-            )
+            _evidence(_describe_collectives(divided, exposed_ns), exposed_ns, "ns", "distributed")
         ],
+    )
+
+
+def _describe_collectives(divided: run.DividedTrace, exposed_ns: float) -> str:
+    """Describe the exposed collectives; of a host by name, since the training thread waits for them
+    without an event of its own."""
+    if not divided.on_host:
+        return f"Collectives take {duration(exposed_ns)} per step in which no other kernel runs."
+    totals: Counter[str] = Counter()
+    for table in ("annotations", "operators"):
+        for total in run.sum_by_name([divided.trace], table):
+            if analysis.is_host_communication(total.name):
+                totals[total.name] += total.total_ns
+    names = ", ".join(name for name, _ in totals.most_common(2))
+    return (
+        f"Collectives of the host ({names}) take {duration(exposed_ns)} per step in which no "
+        "sizeable operator runs: the training thread waits for them."
     )
 
 

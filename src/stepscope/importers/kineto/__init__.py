@@ -9,6 +9,7 @@ Belongs here: everything between the text of such a file and the trace tables of
     categories, columns, arguments, repair  parts of decoding
     execution_trace  inputs of operators from an execution trace of the same process
     gather       the columns of all blocks, in memory or in a temporary file
+    devices      work of devices that its category does not tell: layouts of other makers
     joins        launches, forward operators, arrows and graphs, joined over the whole file
     linking      the rest of the links, per slice of time
     tables       linked columns as rows of the trace tables, and their storing
