@@ -25,6 +25,7 @@ from stepscope.analysis import (
 )
 from stepscope.rules import (
     Batches,
+    ModeTimes,
     RankStepTimes,
     Rule,
     StepTimes,
@@ -191,6 +192,7 @@ class FakeRuleInputs:
     every_series: dict[str, dict[Device, Series]] = field(default_factory=dict)
     """By metric, including those of cores."""
     steps: list[RankStepTimes] = field(default_factory=list)
+    modes: list[ModeTimes] = field(default_factory=list)
     batches: list[Batches] = field(default_factory=list)
     traces: list[FakeTrace] = field(default_factory=list)
     compiler_time: dict[str, Series] = field(default_factory=dict)

@@ -292,7 +292,7 @@ def step_histogram(
 ) -> StepHistogram:
     """Build histograms of all complete steps of some ranks, without evaluation time."""
     durations = {
-        rank.name: rank.steps.wall_ns if phase is None else rank.steps.phase_ns[phase]
+        rank.name: rank.steps.duration_ns if phase is None else rank.steps.phase_ns[phase]
         for rank in ranks
     }
     edges = analysis.make_duration_edges(*durations.values(), bins=bins)
