@@ -119,7 +119,8 @@ def _note_matching(
     if len(traces) == 1:
         return [ONE_RANK] if len(rank_calls.calls) else []
     notes = []
-    if (matches.matched & (rank_calls.calls.group < 0)).any():
+    has_groups = any(trace.world_size != len(traces) or trace.world_size > 2 for trace in traces)
+    if has_groups and (matches.matched & (rank_calls.calls.group < 0)).any():
         notes.append(NO_GROUPS)
     for kind, indexes in matches.uneven_kinds.items():
         ranks = list_names([traces[index].label for index in indexes])
