@@ -351,10 +351,10 @@ def test_ranks_of_imported_traces(tmp_path: Path, step_count: int, sentence: str
     payload = show_ranks(run)
     assert payload.sentence == sentence
     assert (payload.step_count, payload.missing) == (step_count, None)
-    first, *others = payload.ranks
+    first, *peers = payload.ranks
     assert (first.rank, first.late_ratio, first.cause) == ("rank 5", 1, "more computation")
     assert first.lateness_ns == pytest.approx(10e6, rel=0.01)
-    assert {peer.late_ratio for peer in others} == {0}
+    assert {peer.late_ratio for peer in peers} == {0}
     assert show_nodes(run).missing == "the traces do not name the nodes of their ranks"
 
 
@@ -362,5 +362,5 @@ def test_traces_of_one_rank_are_not_compared(tmp_path: Path) -> None:
     file = tmp_path / "0.json"
     file.write_bytes(draw_trace(0, 4))
     assert show_ranks(import_into(tmp_path / "run", file)).missing == (
-        "lateness is a comparison of ranks, and the run has traces of 1 known rank"
+        "lateness is a comparison of ranks, and the run has traces of one rank"
     )

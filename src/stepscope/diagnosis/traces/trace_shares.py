@@ -199,9 +199,10 @@ def report_late_traces(of_run: run.Run, mesh: run.RankMesh | None = None) -> Lat
         if one.trace.rank is not None:
             by_rank.setdefault(one.trace.rank, []).append(one)
     traces = [by_rank[rank] for rank in sorted(by_rank)]
+    if not traces:
+        return "lateness is a comparison of ranks, and the traces do not state their ranks"
     if len(traces) < 2:
-        known = count_of(len(traces), "known rank")
-        return f"lateness is a comparison of ranks, and the run has traces of {known}"
+        return "lateness is a comparison of ranks, and the run has traces of one rank"
     steps = [_read_parts(of_rank) for of_rank in traces]
     shared = sorted(set(steps[0]).intersection(*steps[1:]))
     if not shared:
@@ -214,10 +215,10 @@ def report_late_traces(of_run: run.Run, mesh: run.RankMesh | None = None) -> Lat
     late = analysis.find_late_ranks(communication_ns, part_ns.sum(axis=2), own_ns)
     costs = [rank.episode_ns for rank in late.ranks]
     culprits = [int(i) for i in np.argsort(costs, kind="stable")[::-1] if costs[i] > 0]
-    few = [] if culprits else _find_late_in_few_steps(late)
+    candidates = [] if culprits else _find_late_in_few_steps(late)
     causes = {
         index: cause
-        for index in culprits or few
+        for index in culprits or candidates
         if (cause := _find_late_part(index, late, own_ns)) is not None
     }
     ranks = [
@@ -232,8 +233,8 @@ def report_late_traces(of_run: run.Run, mesh: run.RankMesh | None = None) -> Lat
         causes={index: cause.kind for index, cause in causes.items()},
         inherited={},
         mesh=mesh,
-        sentence=_write_few_steps(ranks, late, few[0], causes)
-        if few
+        sentence=_write_few_steps(ranks, late, candidates[0], causes)
+        if candidates
         else write_lateness(ranks, numbers, late, culprits, causes, mesh),
     )
 

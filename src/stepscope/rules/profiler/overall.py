@@ -94,8 +94,8 @@ class OverallFrameworkMetrics(IncrementalRule[NoParameters, _MetricsState]):
     checkpoints, time between phases); forward against backward; and, over all traces of the
     framework's profiler, operators on the host by self time and kernels by name. Tables list
     entries above 2% of their total, and the listed entries add up to 100%. Of imported traces, also
-    the parts of their steps. Files of SageMaker Debugger name the modes of their steps: TRAIN, EVAL,
-    PREDICT and GLOBAL are theirs, and others is the time between. Datapoints are steps.
+    the parts of their steps. Files of SageMaker Debugger name the modes of steps: TRAIN, EVAL,
+    PREDICT and GLOBAL are these there, and others is the time between. Datapoints are steps.
 
     ## Why it matters
     Most of the time should be spent in training phases, and the first operator of a table is the

@@ -164,9 +164,9 @@ _PHASES = (
     "and EVAL."
 )
 _RECORDED_MODES = (
-    "TRAIN, EVAL, PREDICT and GLOBAL are the modes of the steps in the imported files. Others is the "
-    "time between steps, such as waiting for batches. Most of the time should be TRAIN and EVAL; "
-    "steps of a script that names no modes are GLOBAL."
+    "TRAIN, EVAL, PREDICT and GLOBAL are the modes of the steps in the imported files. Others is "
+    "the time between steps, such as waiting for batches. Most of the time should be TRAIN and "
+    "EVAL; steps of a script that names no modes are GLOBAL."
 )
 _OMITTED = "those with at most 2% of the total are omitted"
 
@@ -239,9 +239,9 @@ def _show_phases(details: rules.OverallFrameworkMetricsDetails) -> list[Block]:
     ]
     share = shares.get("others", 0.0)
     if share > OTHERS_ABOVE:
-        whole = "time from the first to the last step" if is_recorded else "steps"
+        extent = "time from the first to the last step" if is_recorded else "steps"
         text = (
-            f"Others take {percent(share)} of the {whole}, more than {percent(OTHERS_ABOVE)}: the "
+            f"Others take {percent(share)} of the {extent}, more than {percent(OTHERS_ABOVE)}: the "
             "chart of framework operations shows the phases."
         )
         blocks.append(Text(text=text, tone="warning"))

@@ -46,8 +46,8 @@ ONE_RANK = (
 )
 
 NO_GROUPS = (
-    "the traces name no process groups: the n-th calls of a kind are taken as one collective of all "
-    "ranks, which is wrong for ranks of different groups"
+    "the traces name no process groups: the n-th calls of a kind are taken as one collective of "
+    "all ranks, which is wrong for ranks of different groups"
 )
 
 

@@ -142,9 +142,7 @@ def show_ranks(run: Run, options: ViewOptions = DEFAULTS) -> RanksView:
     )
 
 
-def _report_lateness(
-    run: Run, mesh: RankMesh | None = None
-) -> diagnosis.LateReport | str:
+def _report_lateness(run: Run, mesh: RankMesh | None = None) -> diagnosis.LateReport | str:
     """Report late ranks of the steps of a job, or else of the traces of ranks."""
     if run.ranks or not run.traces:
         return diagnosis.report_late_ranks(run, mesh)
@@ -274,7 +272,10 @@ def _describe_clocks(alignment: NodeClocks | str) -> str:
 
 
 def _show_node(
-    ranks: list[tuple[str, str]], node: str, report: diagnosis.LateReport | str, clock: analysis.NodeClock | None
+    ranks: list[tuple[str, str]],
+    node: str,
+    report: diagnosis.LateReport | str,
+    clock: analysis.NodeClock | None,
 ) -> NodeRow:
     offset_ns = None if clock is None else clock.offset_ns
     residual_ns = None if clock is None else clock.residual_ns

@@ -142,7 +142,11 @@ def test_statistics_of_steps_and_modes_are_those_of_the_events(
         assert lower * (1 - 1e-4) <= details[name] <= upper * (1 + 1e-4)
     total_us = at - 300_000 + 9 * 100_000 + 50_000
     trained_us, evaluated_us = sum(durations_us), 10 * 50_000
-    shares = {mode: trained_us, "EVAL": evaluated_us, "others": total_us - trained_us - evaluated_us}
+    shares = {
+        mode: trained_us,
+        "EVAL": evaluated_us,
+        "others": total_us - trained_us - evaluated_us,
+    }
     assert overall.details["phase_share_ratio"] == pytest.approx(
         {name: value / total_us for name, value in shares.items()}
     )
