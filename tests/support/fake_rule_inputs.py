@@ -189,6 +189,7 @@ class FakeRuleInputs:
     every_series: dict[str, dict[Device, Series]] = field(default_factory=dict)
     """By metric, including those of cores."""
     steps: list[RankStepTimes] = field(default_factory=list)
+    modes: tuple[()] = ()
     batches: list[Batches] = field(default_factory=list)
     traces: list[FakeTrace] = field(default_factory=list)
     compiler_time: dict[str, Series] = field(default_factory=dict)
@@ -491,8 +492,5 @@ def check_rule(rule: Rule[object], inputs: FakeRuleInputs) -> Finding:
 
 def _take(steps: RankStepTimes, rows: np.ndarray) -> RankStepTimes:
     indices = np.flatnonzero(rows)
-    return (
-        steps.between(int(indices[0]), int(indices[-1]) + 1)
-        if len(indices)
-        else steps.between(0, 0)
-    )
+    first, stop = (int(indices[0]), int(indices[-1]) + 1) if len(indices) else (0, 0)
+    return steps.between(first, stop)

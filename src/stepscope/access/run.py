@@ -220,14 +220,19 @@ class OpenRun(RunFrames):
 
     def usage(
         self,
-        metric: str = "gpu_busy_ratio",
+        metric: str | None = None,
         *,
         low: float = 0.1,
         high: float = 0.9,
         start: Moment | None = None,
         end: Moment | None = None,
     ) -> Frame:
-        """Return shares of samples below, within and above a range: one row per node and device."""
+        """Return shares of samples below, within and above a range: one row per node and device.
+
+        Args:
+            metric: a metric; by default `gpu_busy_ratio`, and `core_busy_ratio` of a node without
+                GPUs.
+        """
         chosen_names("metric", metric, schema.METRIC_TYPES)
         return tables.usage(self._metrics(None, start, end), metric, low=low, high=high)
 

@@ -45,19 +45,26 @@ def span_statistics(columns: run.FrameColumns, by: Sequence[str]) -> run.Frame:
 
 
 def usage(
-    metrics: Mapping[str, run.NodeMetrics], metric: str, *, low: float, high: float
+    metrics: Mapping[str, run.NodeMetrics], metric: str | None, *, low: float, high: float
 ) -> run.Frame:
-    """One row per node and device with the shares of samples below, within and above a range."""
-    rows = [
-        {
-            "node": node,
-            "metric": metric,
-            "device": device,
-            **asdict(analysis.measure_usage(series.value, low=low, high=high)),
-        }
-        for node, node_metrics in sorted(metrics.items())
-        for device, series in node_metrics.load(metric)[metric].items()
-    ]
+    """One row per node and device with the shares of samples below, within and above a range.
+
+    Without a metric, the devices of a node are its GPUs, or else its cores.
+    """
+    names = ("gpu_busy_ratio", "core_busy_ratio") if metric is None else (metric,)
+    rows = []
+    for node, node_metrics in sorted(metrics.items()):
+        sampled = ((name, node_metrics.load(name)[name]) for name in names)
+        name, devices = next(((n, d) for n, d in sampled if d), (names[0], {}))
+        rows += [
+            {
+                "node": node,
+                "metric": name,
+                "device": device,
+                **asdict(analysis.measure_usage(series.value, low=low, high=high)),
+            }
+            for device, series in devices.items()
+        ]
     return run.frame_of(rows, _USAGE_TYPES)
 
 
@@ -292,7 +299,7 @@ def step_histogram(
 ) -> StepHistogram:
     """Build histograms of all complete steps of some ranks, without evaluation time."""
     durations = {
-        rank.name: rank.steps.wall_ns if phase is None else rank.steps.phase_ns[phase]
+        rank.name: rank.steps.duration_ns if phase is None else rank.steps.phase_ns[phase]
         for rank in ranks
     }
     edges = analysis.make_duration_edges(*durations.values(), bins=bins)

@@ -237,8 +237,8 @@ def step_timeline(ranks: Iterable[Rank]) -> StepTimeline:
                 rank=rank.name,
                 node=rank.process.node,
                 step=rank.steps.number,
-                start_ns=rank.steps.start,
-                duration_ns=rank.steps.wall_ns,
+                start_ns=rank.steps.range_start,
+                duration_ns=rank.steps.duration_ns,
                 measured=rank.steps.measured(),
             )
             for rank in ranks

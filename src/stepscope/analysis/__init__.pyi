@@ -283,6 +283,7 @@ from .ranks.collectives import (
     look_up_element_bytes as look_up_element_bytes,
     match_calls as match_calls,
     measure_bandwidth as measure_bandwidth,
+    measure_tensors as measure_tensors,
 )
 from .ranks.exchange import (
     MIN_RECORDED_RATIO as MIN_RECORDED_RATIO,

@@ -21,6 +21,7 @@ from .stuck import (
     read_stuck_nodes as read_stuck_nodes,
 )
 from .stuck_account import StuckAccount as StuckAccount
+from .traces.trace_shares import report_late_traces as report_late_traces
 from .verdict import (
     LEARNING_TITLE as LEARNING_TITLE,
     LOOP_SHARE as LOOP_SHARE,

@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from stepscope import analysis, rules, schema, store
-from stepscope.rule_feed.steps import NewRows, StepFinder, StepRows
+from stepscope.rule_feed.steps import NewRows, StepFinder, StepRows, read_modes
 from stepscope.rule_feed.traces import StoredRuleTrace
 from stepscope.run import (
     EndedSpans,
@@ -277,6 +277,11 @@ class RangeInputs:
         """Steps that ended before the end of the range and were not returned before."""
         rows, self._step_rows = self._step_rows or self._read_steps(), None
         return self._finder.find(rows)
+
+    @cached_property
+    def modes(self) -> list[rules.ModeTimes]:
+        """Steps that imported files record as ranges, and that started in the range, by mode."""
+        return read_modes(self.run.reader, self._training_processes, self.run.period)
 
     @cached_property
     def settled_steps(self) -> list[rules.RankStepTimes]:

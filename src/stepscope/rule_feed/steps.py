@@ -120,14 +120,11 @@ class StepFinder:
         self, position: _Position, spans: analysis.Spans, end_ns: int, *, final: bool
     ) -> analysis.Steps | None:
         is_long = spans.is_kind(*LONG_KINDS)
-        is_mark = spans.is_kind("step")
-        spans = spans.take(
-            (spans.start > position.boundary_ns)
-            | ((spans.start == position.boundary_ns) & ~is_mark)
-            | (is_long & (spans.end > position.boundary_ns))
-        )
-        if position.marked and not spans.is_kind("step").any():
+        is_recent = spans.start >= position.boundary_ns
+        is_new_mark = spans.is_kind("step") & (spans.start > position.boundary_ns)
+        if position.marked and not is_new_mark.any():
             return None
+        spans = spans.take(is_recent | (is_long & (spans.end > position.boundary_ns)))
         steps = analysis.find_steps(spans, analysis.STEP_SOURCES[self._source])
         if steps is None:
             return None
@@ -202,6 +199,7 @@ def _first_ones(steps: analysis.Steps, count: int) -> analysis.Steps:
         fetches=steps.fetches[:count],
         profiled=steps.profiled[:count],
         evaluation=steps.evaluation,
+        range_ns=None if steps.range_ns is None else steps.range_ns[:count],
     )
 
 
@@ -232,7 +230,35 @@ def _rank_steps(
         wall_ns=steps.wall_ns,
         phase_ns=steps.phase_ns,
         profiled=steps.profiled,
+        range_ns=steps.range_ns,
     )
+
+
+def read_modes(
+    reader: store.RunReader, processes: Iterable[schema.ProcessInfo], period: Period
+) -> list[rules.ModeTimes]:
+    """Read the steps that imported files record as ranges and that start in a range of time."""
+    imported = {process.process for process in processes if process.facts_of(schema.ImportedFact)}
+    if not imported:
+        return []
+    rows = reader.sql(
+        "SELECT process, name, min(start_ns) AS start_ns, max(end_ns) AS end_ns, "  # noqa: S608 - only numbers are inserted
+        "sum(end_ns - start_ns) AS total_ns FROM spans "
+        f"WHERE kind = 'mode' AND end_ns IS NOT NULL AND {period.condition('start_ns')} "
+        "GROUP BY process, name ORDER BY process, name",
+        within=period,
+    )
+    return [
+        rules.ModeTimes(
+            process=process,
+            mode=name,
+            start_ns=int(start_ns),
+            end_ns=int(end_ns),
+            total_ns=int(total_ns),
+        )
+        for process, name, start_ns, end_ns, total_ns in zip(*rows.values(), strict=True)
+        if process in imported
+    ]
 
 
 MAX_WAIT_NS = 20_000_000_000

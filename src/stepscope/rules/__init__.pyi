@@ -10,6 +10,7 @@ from .base import (
 from .evaluate import Evaluation as Evaluation
 from .inputs import (
     Batches as Batches,
+    ModeTimes as ModeTimes,
     RankStepTimes as RankStepTimes,
     RuleInputs as RuleInputs,
     RuleTrace as RuleTrace,

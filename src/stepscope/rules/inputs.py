@@ -38,9 +38,16 @@ class StepTimes:
     sums to `wall_ns`."""
     profiled: NDArray[np.bool_]
     """True where the framework's own profiler recorded the step of a watched job."""
+    range_ns: intervals.Int | None = None
+    """Duration of the range that imported files record as the step; None where there are none."""
 
     def __len__(self) -> int:
         return len(self.end_ns)
+
+    @property
+    def duration_ns(self) -> intervals.Int:
+        """Duration of each step: that of its recorded range, or else its wall time."""
+        return self.wall_ns if self.range_ns is None else self.range_ns
 
     @property
     def number(self) -> intervals.Int:
@@ -58,6 +65,7 @@ class StepTimes:
             wall_ns=self.wall_ns[rows],
             phase_ns={phase: ns[rows] for phase, ns in self.phase_ns.items()},
             profiled=self.profiled[rows],
+            range_ns=None if self.range_ns is None else self.range_ns[rows],
         )
 
 
@@ -246,6 +254,19 @@ class Batches:
     """True if threads of training processes create them, not processes of a DataLoader."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeTimes:
+    """Steps of one mode, such as EVAL, of a process whose imported files record steps as ranges."""
+
+    process: str
+    mode: str
+    start_ns: int
+    """Start of the first step."""
+    end_ns: int
+    """End of the last step."""
+    total_ns: int
+
+
 class RuleInputs(Protocol):
     """Inputs of a rule for one time range of a run."""
 
@@ -280,6 +301,10 @@ class RuleInputs(Protocol):
     @property
     def steps(self) -> Sequence[RankStepTimes]:
         """Steps that ended in the range, by rank; ranks without any may be absent."""
+
+    @property
+    def modes(self) -> Sequence[ModeTimes]:
+        """Steps that imported files record as ranges, and that started in the range, by mode."""
 
     @property
     def settled_steps(self) -> Sequence[RankStepTimes]:

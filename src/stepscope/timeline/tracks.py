@@ -141,10 +141,10 @@ def find_step_at(run: Run, track: TrackId, after_ns: int) -> str | None:
 def find_outlier_steps(steps: analysis.Steps) -> list[int]:
     """Find the measured steps that take far longer than the others."""
     is_measured = steps.measured()
-    summary = analysis.summarize(steps.wall_ns[is_measured])
+    summary = analysis.summarize(steps.duration_ns[is_measured])
     if summary is None:
         return []
     outliers: list[int] = np.flatnonzero(
-        is_measured & (steps.wall_ns > summary.outlier_threshold)
+        is_measured & (steps.duration_ns > summary.outlier_threshold)
     ).tolist()
     return outliers

@@ -14,6 +14,7 @@ from stepscope.errors import UsageError
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
 from tests.support.access_run import MS, STEPS, draw
+from tests.support.debugger_files import DebuggerOutput, sample
 
 SLOW = 650 * MS
 """Rank 1's eighth step: its wait of 600 ms and 50 ms of work."""
@@ -211,6 +212,26 @@ def test_usage(run: OpenRun) -> None:
     assert (rows["1"]["low_ratio"], rows["1"]["high_ratio"]) == (0, 1)
     borders = run.usage("cpu_busy_ratio", low=0.5, high=0.5).rows()[0]
     assert (borders["low_ratio"], borders["middle_ratio"], borders["high_ratio"]) == (0, 1, 0)
+
+
+def test_cores_count_where_no_gpu_was_sampled(tmp_path: Path) -> None:
+    """Half of the samples of one core and all of another are above 90%."""
+    output = DebuggerOutput(tmp_path / "profiler-output")
+    cores = {"cpu0": (95, 20), "cpu1": (95, 95)}
+    output.system(
+        "algo-1",
+        [
+            sample("CPUUtilization", core, values[second % 2], second=second)
+            for core, values in cores.items()
+            for second in range(10)
+        ],
+    )
+    output.imported(tmp_path / "run")
+    rows = stepscope.access.open(tmp_path / "run").usage().rows()
+    assert [(row["metric"], row["device"], row["high_ratio"]) for row in rows] == [
+        ("core_busy_ratio", "0", 0.5),
+        ("core_busy_ratio", "1", 1),
+    ]
 
 
 # --- loading and functions -------------------------------------------------------------------

@@ -102,6 +102,46 @@ def test_what_recorders_say_of_collectives(imported: Imported) -> None:
     assert first.unmatched_ns == 10 * US
 
 
+def requested(
+    number: int, at: float, name: str, dims: list[object], types: list[str], *, mark: object = None
+) -> list[dict[str, object]]:
+    """Return a collective of PyTorch 1.13: an operator, an annotation in it, and a kernel."""
+    request = event("cpu_op", f"c10d::{name}", at, 10, **{"Input Dims": dims, "Input type": types})
+    inner = event("cpu_op", "record_param_comms", at + 1, 8)
+    about = {"Input Dims": [mark], "Input type": ["float"]} if mark else {}
+    label = event("user_annotation", f"nccl:{name.strip('_')}", at + 2, 6, **about)
+    return [
+        *(request, inner, label, launch(number, at + 3, 1)),
+        kernel("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t", at + 20, 10, number, stream=20),
+    ]
+
+
+@pytest.mark.parametrize("world_size", [2, 8])
+def test_inputs_of_operators_tell_the_size_of_collectives(
+    imported: Imported, world_size: int
+) -> None:
+    """The type of a list of tensors is that of the annotation. Output and input of an all-gather
+    tell the size of its group; then that of the others is known if all ranks are in it."""
+    events = [
+        *requested(1, 0, "allreduce_", [[], []], ["TensorList", ""], mark=[500, 2]),
+        *requested(2, 50, "_allgather_base_", [[800], [100], []], ["c10::Half"] * 2 + [""]),
+        *requested(3, 100, "alltoall_base_", [[16], [4, 8], []], ["long int"] * 2 + [""]),
+    ]
+    run = imported(a=recording(events, 0, world_size))
+    (window,) = show_distributed(run).windows
+    rows = {row.name: row for row in window.collectives}
+    sizes = {"all_reduce": 4 * 500 * 2, "all_gather": 2 * 800, "all_to_all": 8 * 4 * 8}
+    assert {name: row.moved_bytes for name, row in rows.items()} == sizes
+    factors = {"all_reduce": 2 * 7 / 8, "all_gather": 7 / 8, "all_to_all": 7 / 8}
+    for name, row in rows.items():
+        assert row.algorithm_bytes_per_s == pytest.approx(sizes[name] / 10e-6)
+        if world_size == 8 or name == "all_gather":
+            assert row.group_size == 8
+            assert row.bus_bytes_per_s == pytest.approx(sizes[name] / 10e-6 * factors[name])
+        else:
+            assert (row.group_size, row.bus_bytes_per_s) == (None, None)
+
+
 def test_ranks_with_different_numbers_of_calls(imported: Imported) -> None:
     name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
     fewer = [event for event in training() if event["name"] != name]

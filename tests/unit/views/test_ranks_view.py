@@ -14,8 +14,11 @@ from stepscope.errors import UsageError
 from stepscope.rule_feed import check_rules
 from stepscope.rules.profiler.rank_straggler import RankStraggler
 from stepscope.testing import RunBuilder
+from stepscope.testing.traces import TraceJob
 from stepscope.views import ViewOptions
 from stepscope.views.steps.ranks import show_nodes, show_ranks
+from tests.support.drawn_verdicts import compute
+from tests.support.imported_runs import import_into
 
 RunMaker = Callable[..., RunBuilder]
 EVEN = "wait 10 | forward 30 | communication 30 | optimizer 10"
@@ -314,3 +317,50 @@ def test_own_work_is_reported_as_measured_for_more_of_the_steps(
     (finding,) = check_rules(builder.open().reader, [RankStraggler()]).findings
     assert finding.ranks == ["rank 0"]
     assert finding.details["ranks"]["rank 0"]["mean_own_work_s"] == pytest.approx(own_work_s)
+
+
+def draw_trace(rank: int, step_count: int, *, excess: int = 0) -> bytes:
+    """Draw a trace of 8 ranks that leave each exchange together, in microseconds."""
+    job = TraceJob(rank=rank, world_size=8)
+    for _ in range(step_count):
+        with job.step():
+            compute(job, 20_000 + excess)
+            job.join()
+            job.collective("all_reduce", 15_000 - excess)
+            job.join()
+            job.wait()
+    return job.encode()
+
+
+@pytest.mark.parametrize(
+    ("step_count", "sentence"),
+    [
+        (
+            4,
+            "Rank 5 is late in 4 of 4 steps by 10 ms: more computation. These are too few steps to "
+            "exclude chance.",
+        ),
+        (30, "Rank 5 is late in 100% of steps by 10 ms: more computation."),
+    ],
+)
+def test_ranks_of_imported_traces(tmp_path: Path, step_count: int, sentence: str) -> None:
+    files = [tmp_path / f"{rank}.json" for rank in range(8)]
+    for rank, file in enumerate(files):
+        file.write_bytes(draw_trace(rank, step_count, excess=10_000 if rank == 5 else 0))
+    run = import_into(tmp_path / "run", *files)
+    payload = show_ranks(run)
+    assert payload.sentence == sentence
+    assert (payload.step_count, payload.missing) == (step_count, None)
+    first, *peers = payload.ranks
+    assert (first.rank, first.late_ratio, first.cause) == ("rank 5", 1, "more computation")
+    assert first.lateness_ns == pytest.approx(10e6, rel=0.01)
+    assert {peer.late_ratio for peer in peers} == {0}
+    assert show_nodes(run).missing == "the traces do not name the nodes of their ranks"
+
+
+def test_traces_of_one_rank_are_not_compared(tmp_path: Path) -> None:
+    file = tmp_path / "0.json"
+    file.write_bytes(draw_trace(0, 4))
+    assert show_ranks(import_into(tmp_path / "run", file)).missing == (
+        "lateness is a comparison of ranks, and the run has traces of one rank"
+    )

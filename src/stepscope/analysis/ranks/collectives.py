@@ -24,10 +24,13 @@ a rank's input and output, n ranks and t seconds:
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +58,11 @@ _BYTES = {
     "int8": 1,
     "uint8": 1,
     "bool": 1,
+    "long int": 8,
+    "signed char": 1,
+    "unsigned char": 1,
 }
+_NAMESPACE = "c10::"
 _KINDS = (
     ("all_reduce", re.compile("all_?reduce|cross_device_reduce")),
     ("reduce_scatter", re.compile("reduce_?scatter")),
@@ -95,10 +102,43 @@ def look_up_element_bytes(dtype: str | None) -> int | None:
 
     >>> look_up_element_bytes("BFloat16"), look_up_element_bytes("Float8_e4m3fn")
     (2, 1)
+    >>> look_up_element_bytes("c10::BFloat16"), look_up_element_bytes("unsigned char")
+    (2, 1)
     >>> look_up_element_bytes(None)
     """
-    name = (dtype or "").lower()
+    name = (dtype or "").removeprefix(_NAMESPACE).lower()
     return 1 if name.startswith("float8") else _BYTES.get(name)
+
+
+def measure_tensors(dims: str | None, types: str | None) -> list[tuple[int, str | None]]:
+    """Measure the tensors of an operator of a collective by its `input_dims` and `input_types`.
+
+    Returns:
+        Elements and element type of each argument that is a tensor or a list of tensors; the type
+        of a list is unknown.
+
+    >>> measure_tensors("[[8,4],[],[[2],[3]]]", '["float","Scalar","TensorList"]')
+    [(32, 'float'), (5, None)]
+    """
+    if not dims:
+        return []
+    arguments = json.loads(dims)
+    names = json.loads(types) if types else []
+    names += [None] * (len(arguments) - len(names))
+    tensors = [
+        (_count_elements(argument), name if look_up_element_bytes(name) else None)
+        for argument, name in zip(arguments, names, strict=False)
+    ]
+    return [(elements, name) for elements, name in tensors if elements]
+
+
+def _count_elements(dims: Any) -> int:
+    """Count the elements of a tensor, or of the tensors of a list."""
+    if not isinstance(dims, list) or not dims:
+        return 0
+    if all(isinstance(size, int) for size in dims):
+        return math.prod(dims)
+    return sum(map(_count_elements, dims))
 
 
 def compute_bus_factor(kind: str, group_size: int | None) -> float | None:

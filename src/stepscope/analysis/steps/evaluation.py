@@ -54,6 +54,9 @@ from stepscope.analysis.steps.spans import (
     Spans,
 )
 
+TRAINING_MODES = ("TRAIN", "GLOBAL")
+"""Modes of training steps in SageMaker Debugger's files. GLOBAL is that of a script that names no
+modes."""
 EVALUATION_MODES = ("EVAL", "PREDICT")
 RECORDING_MODE = "RECORDING"
 """Mode in which stepscope computes figures of the model: work that the job does not have alone."""

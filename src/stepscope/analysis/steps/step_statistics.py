@@ -83,12 +83,12 @@ def find_slowest_steps(steps: Steps, threshold_ns: float, *, top: int) -> list[i
 
     Args:
         steps: steps of one rank.
-        threshold_ns: lower limit of the wall time, exclusive.
+        threshold_ns: lower limit of the duration, exclusive.
         top: limit of the steps.
     """
-    wall_ns = np.where(steps.measured(), steps.wall_ns, 0)
-    slowest = np.argsort(-wall_ns, kind="stable")[:top]
-    return [steps.first + int(step) for step in slowest if wall_ns[step] > threshold_ns]
+    duration_ns = np.where(steps.measured(), steps.duration_ns, 0)
+    slowest = np.argsort(-duration_ns, kind="stable")[:top]
+    return [steps.first + int(step) for step in slowest if duration_ns[step] > threshold_ns]
 
 
 def select_durations_s(steps: Steps, mode: str | None) -> NDArray[np.float64]:
@@ -98,8 +98,8 @@ def select_durations_s(steps: Steps, mode: str | None) -> NDArray[np.float64]:
         steps: steps of one rank.
         mode: a phase of `PHASES`; None or `TRAIN` for whole steps.
     """
-    walls_ns = steps.wall_ns if mode in {None, "TRAIN"} else steps.phase_ns[str(mode)]
-    durations: NDArray[np.float64] = walls_ns[~steps.profiled & (walls_ns > 0)] / 1e9
+    part_ns = steps.duration_ns if mode in {None, "TRAIN"} else steps.phase_ns[str(mode)]
+    durations: NDArray[np.float64] = part_ns[~steps.profiled & (part_ns > 0)] / 1e9
     return durations
 
 
@@ -120,7 +120,7 @@ def thin_out_steps(steps: Steps, max_count: int) -> NDArray[np.int64]:
     """
     size = -(-len(steps) // max_count)
     starts = range(0, len(steps), size)
-    slowest = [start + int(np.argmax(steps.wall_ns[start : start + size])) for start in starts]
+    slowest = [start + int(np.argmax(steps.duration_ns[start : start + size])) for start in starts]
     return np.array(slowest, dtype=np.int64)
 
 
@@ -228,6 +228,8 @@ class PackedSteps:
     fetches: NDArray[Any]
     profiled: NDArray[np.bool_]
     phases: dict[str, NDArray[Any]]
+    ranges: NDArray[Any] | None
+    """Durations of recorded ranges, if there are any."""
 
     def __len__(self) -> int:
         return self.count
@@ -245,6 +247,7 @@ class PackedSteps:
             profiled=np.full(self.count, self.profiled)
             if len(self.profiled) == 1
             else self.profiled,
+            range_ns=None if self.ranges is None else self._widen(self.ranges),
         )
 
     @property
@@ -277,6 +280,7 @@ def pack_steps(steps: Steps) -> PackedSteps:
             phase_ns={},
             fetches=_EMPTY,
             profiled=np.empty(0, dtype=np.bool_),
+            range_ns=None,
         ),
         count=len(steps),
         first_start=int(steps.start[0]),
@@ -286,6 +290,7 @@ def pack_steps(steps: Steps) -> PackedSteps:
         fetches=_narrow(steps.fetches),
         profiled=_narrow(steps.profiled),
         phases={name: _narrow(values) for name, values in steps.phase_ns.items()},
+        ranges=None if steps.range_ns is None else _narrow(steps.range_ns),
     )
 
 

@@ -9,6 +9,10 @@ of one compiled function (`steps.evaluation`). The first step starts with the fi
 recorded work, and the first of a further model of XGBoost with its first round: the time between
 two trainings is in no step.
 
+SageMaker Debugger records a step as a range, which ends before the next batch is fetched. There a
+boundary is the end of a range, so that phases include the time between two ranges, and the duration
+of a step is that of its range.
+
 Evaluation inside a step (`steps.evaluation`) is excluded. The remaining time is the wall time of
 the step, and the phases (`steps.phases`) including `other` sum to it.
 
@@ -34,6 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analysis.steps.evaluation import (
+    TRAINING_MODES,
     find_call_boundaries,
     find_evaluation,
     find_recording,
@@ -88,9 +93,21 @@ class Steps:
     """Number of the first of these steps; the first step of the rank is 0."""
     rank_count: int | None = None
     """Number of all steps of the rank, if these are only some of them."""
+    range_ns: Int | None = None
+    """Duration of the range that imported files record as the step; None where there are none."""
 
     def __len__(self) -> int:
         return len(self.start)
+
+    @property
+    def duration_ns(self) -> Int:
+        """Duration of each step: that of its recorded range, or else its wall time."""
+        return self.wall_ns if self.range_ns is None else self.range_ns
+
+    @property
+    def range_start(self) -> Int:
+        """Start of the recorded range of each step, or else of the step."""
+        return self.start if self.range_ns is None else self.end - self.range_ns
 
     @property
     def number(self) -> Int:
@@ -122,6 +139,7 @@ class Steps:
             profiled=self.profiled[rows],
             first=self.first + first,
             rank_count=len(self) if self.rank_count is None else self.rank_count,
+            range_ns=None if self.range_ns is None else self.range_ns[rows],
         )
 
 
@@ -181,6 +199,7 @@ def find_steps(spans: Spans, end_kinds: tuple[str, ...] = STEP_END_KINDS) -> Ste
         profiled=overlap(extent, windows) > 0,
         evaluation=evaluation,
         recording=recording,
+        range_ns=_find_range_durations(spans, extent) if end_kind == "step" else None,
     )
 
 
@@ -210,6 +229,24 @@ def _find_between_models(
     begins = extent.start[step]
     is_between = (begins < start) & (start < extent.end[step]) & (work_end <= begins)
     return Intervals(begins[is_between], start[is_between]), step[is_between]
+
+
+def _find_range_durations(spans: Spans, extent: Intervals) -> Int | None:
+    """Find the durations of ranges of training that end with the steps; None without any.
+
+    The import of SageMaker Debugger's files marks a step at the end of its range. A step without a
+    range lasts from boundary to boundary.
+    """
+    modes = spans.of("mode")
+    rows = [i for i in range(len(modes)) if modes.name_of(i) in TRAINING_MODES]
+    if not rows:
+        return None
+    order = np.argsort(modes.end[rows], kind="stable")
+    start, end = modes.start[rows][order], modes.end[rows][order]
+    index = np.minimum(np.searchsorted(end, extent.end), len(end) - 1)
+    has_range = end[index] == extent.end
+    ranges = np.where(has_range, extent.end - start[index], extent.end - extent.start)
+    return ranges if has_range.any() else None
 
 
 def _is_inside(evaluation: Intervals, times: Int) -> NDArray[np.bool_]:

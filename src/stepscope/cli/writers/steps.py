@@ -55,6 +55,11 @@ def _write_rank_steps(out: Console, rank: views.RankStepsView) -> None:
                 quantities.duration(phase.p95_ns),
             )
     out.print(phases)
+    if rank.between_ns:
+        out.print(
+            f"between steps: {quantities.duration(rank.between_ns)} on average; the phases include "
+            "it, the step time does not"
+        )
     if rank.evaluation_ns:
         out.print(f"evaluation between steps: {quantities.duration(rank.evaluation_ns)}")
     if rank.outlier_steps:

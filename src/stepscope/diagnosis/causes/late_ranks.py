@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from stepscope import analysis, quantities, rules, schema
+from stepscope import analysis, intervals, quantities, rules, schema
 from stepscope.diagnosis.causes.rank_causes import MIN_INPUT_RATIO
 from stepscope.diagnosis.shares.rank_waiting import compute_input_ratio
 from stepscope.run import (
@@ -51,12 +51,22 @@ CAUSE_NOT_FOUND = "cause not found"
 Persistence = Literal["persistent", "since", "transient"]
 
 
+class ComparedRank(NamedTuple):
+    """Rank of a job or of traces."""
+
+    name: str
+    node: str
+    """Empty for a trace that does not state it."""
+    number: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateReport:
-    """Ranks of a job side by side."""
+    """Ranks side by side."""
 
-    ranks: list[Rank]
-    steps: SharedSteps
+    ranks: list[ComparedRank]
+    step_numbers: intervals.Int
+    """Numbers of the steps that all ranks have."""
     late: analysis.LateRanks
     culprits: list[int]
     """Ranks (their indices) with an episode of lateness, the most costly first."""
@@ -100,9 +110,10 @@ def report_late_ranks(run: Run, mesh: RankMesh | None = None) -> LateReport | st
     inherited = find_inherited_lateness(run, ranks, culprits, min_lateness_ns)
     culprits = [index for index in culprits if index not in inherited]
     causes = _find_causes(run, steps, culprits, late) if culprits else {}
+    compared = [ComparedRank(one.name, one.process.node, one.process.rank) for one in ranks]
     return LateReport(
-        ranks=ranks,
-        steps=steps,
+        ranks=compared,
+        step_numbers=steps.number,
         late=late,
         culprits=culprits,
         causes={index: cause.kind + cause.detail for index, cause in causes.items()},
@@ -112,8 +123,8 @@ def report_late_ranks(run: Run, mesh: RankMesh | None = None) -> LateReport | st
             filter(
                 None,
                 (
-                    _write_sentence(ranks, steps, late, culprits, causes, mesh),
-                    _describe_inherited(ranks, culprits, inherited),
+                    write_lateness(compared, steps.number, late, culprits, causes, mesh),
+                    _describe_inherited(compared, culprits, inherited),
                     report_slow_link(run, steps),
                 ),
             )
@@ -134,7 +145,7 @@ def classify_persistence(rank: analysis.LateRank, step_count: int) -> Persistenc
 # --- cause ---------------------------------------------------------------------------------------
 
 
-class _Cause(NamedTuple):
+class LateCause(NamedTuple):
     """Activity of a late rank while the others wait."""
 
     kind: str
@@ -169,7 +180,7 @@ def _measure_condition(rank: Rank) -> _Condition:
 
 def _find_causes(
     run: Run, steps: SharedSteps, culprits: Sequence[int], late: analysis.LateRanks
-) -> dict[int, _Cause]:
+) -> dict[int, LateCause]:
     """Find what late ranks do while the others wait; without those of which that is not found."""
     if any(rank.facts(schema.StackSamplerFact) for rank in run.ranks):
         measure_ranks(run, ["core_delays"])
@@ -196,7 +207,7 @@ def _find_cause(
     index: int,
     late: analysis.LateRank,
     contention: Sequence[_Contention | None],
-) -> _Cause | None:
+) -> LateCause | None:
     """Find what a late rank does while the others wait; None where nothing explains half of it."""
     enough_ns = MIN_EXPLAINED_RATIO * late.lateness_ns
     excess = late.excess_ns
@@ -204,7 +215,7 @@ def _find_cause(
     input_ratio = compute_input_ratio(ranks[index], peers)
     compute_ns = sum(excess[phase] for phase in ("forward", "loss", "backward", "execution"))
     if input_ratio is not None and input_ratio >= MIN_INPUT_RATIO and compute_ns >= enough_ns:
-        return _Cause(
+        return LateCause(
             "larger inputs", f", {quantities.multiple(input_ratio)} those of the other ranks"
         )
     condition = conditions[index]
@@ -215,12 +226,12 @@ def _find_cause(
         clock_ratio = clock / float(np.median(peer_clocks))
         if clock_ratio <= MIN_CLOCK_RATIO:
             detail = f", {quantities.percent(clock_ratio)} of that of the other ranks"
-            return _Cause("a slow GPU clock", detail)
+            return LateCause("a slow GPU clock", detail)
     contention_ns = _measure_contention(contention, index)
     if contention_ns is not None and contention_ns >= enough_ns:
-        return _Cause("no free core", f" for {quantities.duration(contention_ns)} of a step")
+        return LateCause("no free core", f" for {quantities.duration(contention_ns)} of a step")
     phase = max(excess, key=lambda name: excess[name])
-    return _Cause(PHASE_WORDS[phase]) if excess[phase] >= enough_ns else None
+    return LateCause(PHASE_WORDS[phase]) if excess[phase] >= enough_ns else None
 
 
 class _Contention(NamedTuple):
@@ -269,14 +280,15 @@ def _measure_contention(contention: Sequence[_Contention | None], index: int) ->
 # --- words ---------------------------------------------------------------------------------------
 
 
-def _write_sentence(  # noqa: PLR0917
-    ranks: Sequence[Rank],
-    steps: SharedSteps,
+def write_lateness(  # noqa: PLR0917
+    ranks: Sequence[ComparedRank],
+    step_numbers: intervals.Int,
     late: analysis.LateRanks,
     culprits: Sequence[int],
-    causes: Mapping[int, _Cause],
+    causes: Mapping[int, LateCause],
     mesh: RankMesh | None,
 ) -> str:
+    """Write which ranks are late, when, by how much and why, the most costly first."""
     if not culprits:
         most_ns = max(float(np.median(np.abs(row))) for row in late.lateness_ns)
         return (
@@ -290,8 +302,8 @@ def _write_sentence(  # noqa: PLR0917
         return f"All ranks of {group} are late by {quantities.duration(lateness_ns)}: {common}."
     index = culprits[0]
     rank, title = late.ranks[index], ranks[index].name
-    when = _describe_time(rank, steps)
-    cause = causes.get(index, _Cause(CAUSE_NOT_FOUND))
+    when = _describe_time(rank, step_numbers)
+    cause = causes.get(index, LateCause(CAUSE_NOT_FOUND))
     lateness = quantities.duration(_lateness(rank))
     sentence = f"{title[:1].upper()}{title[1:]} {when} by {lateness}: {cause.kind}{cause.detail}."
     if len(culprits) > 1:
@@ -301,14 +313,14 @@ def _write_sentence(  # noqa: PLR0917
     return sentence
 
 
-def _find_common_cause(causes: Mapping[int, _Cause], rank_count: int) -> str | None:
+def _find_common_cause(causes: Mapping[int, LateCause], rank_count: int) -> str | None:
     """Find the cause that more than half of the late ranks have; None if there is none."""
     counts = Counter(cause.kind for cause in causes.values())
     return next((kind for kind, count in counts.items() if count > rank_count / 2), None)
 
 
 def _describe_inherited(
-    ranks: Sequence[Rank], culprits: Sequence[int], inherited: Mapping[int, int]
+    ranks: Sequence[ComparedRank], culprits: Sequence[int], inherited: Mapping[int, int]
 ) -> str | None:
     """Describe whom the first late rank makes late; None if it makes none late."""
     names = [ranks[index].name for index, origin in inherited.items() if origin == culprits[0]]
@@ -322,15 +334,15 @@ def _lateness(rank: analysis.LateRank) -> float:
     return rank.episode_ns / sum(episode.late_count for episode in rank.episodes)
 
 
-def _describe_time(rank: analysis.LateRank, steps: SharedSteps) -> str:
-    count = len(steps.number)
+def _describe_time(rank: analysis.LateRank, step_numbers: intervals.Int) -> str:
+    count = len(step_numbers)
     persistence = classify_persistence(rank, count)
     if persistence == "persistent":
         return f"is late in {quantities.percent(rank.late_count / count)} of steps"
     last = rank.episodes[-1]
     span = last.last - last.first + 1
     share = quantities.percent(last.late_count / span)
-    first_number, last_number = (int(steps.number[i]) for i in (last.first, last.last))
+    first_number, last_number = (int(step_numbers[i]) for i in (last.first, last.last))
     if persistence == "since":
         return f"is late since step {first_number}, in {share} of steps"
     if len(rank.episodes) > 1:
@@ -339,9 +351,11 @@ def _describe_time(rank: analysis.LateRank, steps: SharedSteps) -> str:
     return f"was late from step {first_number} to {last_number}, in {share} of these steps"
 
 
-def _find_group(ranks: Sequence[Rank], culprits: Sequence[int], mesh: RankMesh) -> str | None:
+def _find_group(
+    ranks: Sequence[ComparedRank], culprits: Sequence[int], mesh: RankMesh
+) -> str | None:
     """Find the coordinate of which all ranks, and no others, are late; None if there is none."""
-    coordinates = [mesh.locate(rank.process.rank or 0) for rank in ranks]
+    coordinates = [mesh.locate(rank.number or 0) for rank in ranks]
     names = []
     for dimension, size in mesh.sizes.items():
         values = {coordinates[index][dimension] for index in culprits}

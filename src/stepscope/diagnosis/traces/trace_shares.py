@@ -13,6 +13,9 @@ Where ranks were recorded together, the shortest exposed communication of a step
 the rest of the communication of the other ranks is waiting for the slowest of them. It counts for
 the suspects on which the slowest rank spends more time than the others, for each of the R - 1 ranks
 that wait at most by that excess; the rest remains communication.
+
+Late ranks are found as in a job, from the exposed communication of the steps that the traces of all
+ranks have.
 """
 
 from __future__ import annotations
@@ -24,9 +27,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope import analysis, run
+from stepscope.diagnosis.causes.late_ranks import (
+    CAUSE_NOT_FOUND,
+    MIN_EXPLAINED_RATIO,
+    ComparedRank,
+    LateCause,
+    LateReport,
+    write_lateness,
+)
 from stepscope.diagnosis.shares import rank_waiting
 from stepscope.diagnosis.shares.rank_waiting import add_excess
 from stepscope.diagnosis.verdict import SUSPECTS, Suspect
+from stepscope.quantities import count_of, duration
 
 SUSPECT_OF_PART: Mapping[str, Suspect] = {
     "compute": "model",
@@ -174,3 +186,105 @@ def measure_categories(traces: Sequence[run.DividedTrace]) -> dict[str, float]:
     }
     total = sum(totals.values())
     return {name: time_ns / total for name, time_ns in totals.items() if time_ns}
+
+
+MIN_LATE_STEPS_RATIO = 0.75
+"""Share of the steps in which a rank is late, where there are too few to exclude chance."""
+
+
+def report_late_traces(of_run: run.Run, mesh: run.RankMesh | None = None) -> LateReport | str:
+    """Report the ranks that are late in imported traces, or explain why that is not known."""
+    by_rank: dict[int, list[run.DividedTrace]] = {}
+    for one in run.divide_traces(of_run):
+        if one.trace.rank is not None:
+            by_rank.setdefault(one.trace.rank, []).append(one)
+    traces = [by_rank[rank] for rank in sorted(by_rank)]
+    if not traces:
+        return "lateness is a comparison of ranks, and the traces do not state their ranks"
+    if len(traces) < 2:
+        return "lateness is a comparison of ranks, and the run has traces of one rank"
+    steps = [_read_parts(of_rank) for of_rank in traces]
+    shared = sorted(set(steps[0]).intersection(*steps[1:]))
+    if not shared:
+        return "the traces of the ranks have no steps in common"
+    part_ns = np.array([[of_rank[number] for number in shared] for of_rank in steps], dtype=float)
+    own_ns = dict(zip(analysis.STEP_PARTS, np.moveaxis(part_ns, 2, 0), strict=True))
+    communication_ns = own_ns.pop("communication")
+    if not communication_ns.any():
+        return "the traces have no exposed communication in the steps that their ranks share"
+    late = analysis.find_late_ranks(communication_ns, part_ns.sum(axis=2), own_ns)
+    costs = [rank.episode_ns for rank in late.ranks]
+    culprits = [int(i) for i in np.argsort(costs, kind="stable")[::-1] if costs[i] > 0]
+    candidates = [] if culprits else _find_late_in_few_steps(late)
+    causes = {
+        index: cause
+        for index in culprits or candidates
+        if (cause := _find_late_part(index, late, own_ns)) is not None
+    }
+    ranks = [
+        ComparedRank(one.trace.label, one.trace.node or "", one.trace.rank) for one, *_ in traces
+    ]
+    numbers = np.array(shared, dtype=np.int64)
+    return LateReport(
+        ranks=ranks,
+        step_numbers=numbers,
+        late=late,
+        culprits=culprits,
+        causes={index: cause.kind for index, cause in causes.items()},
+        inherited={},
+        mesh=mesh,
+        sentence=_write_few_steps(ranks, late, candidates[0], causes)
+        if candidates
+        else write_lateness(ranks, numbers, late, culprits, causes, mesh),
+    )
+
+
+def _read_parts(traces: Sequence[run.DividedTrace]) -> dict[int, NDArray[np.int64]]:
+    """Read the time by part of each marked step of one rank, by its number; the first counts."""
+    steps: dict[int, NDArray[np.int64]] = {}
+    for one in [trace.without_start() for trace in traces if trace.marked]:
+        for name, row in zip(one.steps.names, build_part_matrix([one]), strict=True):
+            steps.setdefault(int(name), row)
+    return steps
+
+
+def _find_late_in_few_steps(late: analysis.LateRanks) -> list[int]:
+    """Find the ranks that are late in most steps, the latest first."""
+    step_count = late.lateness_ns.shape[1]
+    ranks = [
+        index
+        for index, rank in enumerate(late.ranks)
+        if rank.late_count >= MIN_LATE_STEPS_RATIO * step_count
+    ]
+    return sorted(ranks, key=lambda index: -late.ranks[index].lateness_ns)
+
+
+def _find_late_part(
+    index: int, late: analysis.LateRanks, own_ns: Mapping[str, NDArray[np.float64]]
+) -> LateCause | None:
+    """Find the part that a late rank spends more time on than the others; None where none explains
+    half of its lateness."""
+    is_late = late.lateness_ns[index] > 0
+    excess_ns = {
+        part: float(analysis.compare_with_others(times, [index])[0][is_late].mean())
+        for part, times in own_ns.items()
+    }
+    part = max(excess_ns, key=lambda name: excess_ns[name])
+    if excess_ns[part] < MIN_EXPLAINED_RATIO * late.ranks[index].lateness_ns:
+        return None
+    return LateCause(f"more {analysis.PART_NAMES[part]}")
+
+
+def _write_few_steps(
+    ranks: Sequence[ComparedRank],
+    late: analysis.LateRanks,
+    index: int,
+    causes: Mapping[int, LateCause],
+) -> str:
+    rank, title = late.ranks[index], ranks[index].name
+    cause = causes[index].kind if index in causes else CAUSE_NOT_FOUND
+    return (
+        f"{title[:1].upper()}{title[1:]} is late in {rank.late_count} of "
+        f"{count_of(late.lateness_ns.shape[1], 'step')} by {duration(rank.lateness_ns)}: {cause}. "
+        "These are too few steps to exclude chance."
+    )

@@ -41,6 +41,9 @@ class OverallFrameworkMetricsDetails(msgspec.Struct, frozen=True, kw_only=True):
 
     phase_share_ratio: dict[str, float] = {}
     """TRAIN, EVAL and others, as shares of the time of all steps and ranks."""
+    modes_are_recorded: bool | UnsetType = UNSET
+    """True where imported files record the mode of each step: then these are the modes, and others
+    is the time between their steps."""
     step_phase_share_ratio: dict[str, float] = {}
     """Phases, as shares of the wall time of all steps and ranks."""
     step_part_share_ratio: dict[str, float] = {}
@@ -57,8 +60,22 @@ class OverallFrameworkMetricsDetails(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(slots=True)
+class _ModesOfProcess:
+    start_ns: int
+    end_ns: int
+    mode_ns: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def others_ns(self) -> int:
+        """Time between the steps."""
+        return max(0, self.end_ns - self.start_ns - sum(self.mode_ns.values()))
+
+
+@dataclass(slots=True)
 class _MetricsState:
     phase_ns: dict[str, int] = field(default_factory=dict)
+    modes: dict[str, _ModesOfProcess] = field(default_factory=dict)
+    """By process."""
     evaluation_ns: int = 0
     step_count: int = 0
     trace_count: int = 0
@@ -77,7 +94,8 @@ class OverallFrameworkMetrics(IncrementalRule[NoParameters, _MetricsState]):
     checkpoints, time between phases); forward against backward; and, over all traces of the
     framework's profiler, operators on the host by self time and kernels by name. Tables list
     entries above 2% of their total, and the listed entries add up to 100%. Of imported traces, also
-    the parts of their steps. Datapoints are steps.
+    the parts of their steps. Files of SageMaker Debugger name the modes of steps: TRAIN, EVAL,
+    PREDICT and GLOBAL are these there, and others is the time between. Datapoints are steps.
 
     ## Why it matters
     Most of the time should be spent in training phases, and the first operator of a table is the
@@ -103,6 +121,13 @@ class OverallFrameworkMetrics(IncrementalRule[NoParameters, _MetricsState]):
             total_ns = int((steps.end_ns - steps.start_ns).sum())
             state.evaluation_ns += total_ns - int(steps.wall_ns.sum())
             add_times(state.phase_ns, {p: int(ns.sum()) for p, ns in steps.phase_ns.items()})
+        for mode in inputs.modes:
+            process = state.modes.setdefault(
+                mode.process, _ModesOfProcess(mode.start_ns, mode.end_ns)
+            )
+            process.start_ns = min(process.start_ns, mode.start_ns)
+            process.end_ns = max(process.end_ns, mode.end_ns)
+            add_times(process.mode_ns, {mode.mode: mode.total_ns})
         for trace in samples.sort_traces(inputs):
             state.trace_count += 1
             traced = imported_steps(trace)
@@ -117,7 +142,7 @@ class OverallFrameworkMetrics(IncrementalRule[NoParameters, _MetricsState]):
         return state
 
     def decide(self, state: _MetricsState) -> schema.Finding | None:
-        if not state.step_count and not state.trace_count:
+        if not state.step_count and not state.trace_count and not state.modes:
             raise NotApplicable("no training steps and no traces")
         details = _details(state)
         return self.finding(
@@ -129,16 +154,14 @@ class OverallFrameworkMetrics(IncrementalRule[NoParameters, _MetricsState]):
 
 
 def _details(state: _MetricsState) -> OverallFrameworkMetricsDetails:
-    train_ns = sum(state.phase_ns.get(phase, 0) for phase in TRAINING_PHASES)
-    total_ns = sum(state.phase_ns.values())
-    modes = {"TRAIN": train_ns, "EVAL": state.evaluation_ns, "others": total_ns - train_ns}
     passes = {phase: state.phase_ns.get(phase, 0) for phase in ("forward", "backward")}
     processors = {
         "CPU operators": sum(state.operator_ns.values()),
         "GPU kernels": sum(state.kernel_ns.values()),
     }
     return OverallFrameworkMetricsDetails(
-        phase_share_ratio=shares_of_total(modes),
+        phase_share_ratio=shares_of_total(_measure_modes(state)),
+        modes_are_recorded=True if state.modes else UNSET,
         step_phase_share_ratio=shares_of_total(state.phase_ns),
         step_part_share_ratio=shares_of_total(state.part_ns),
         forward_backward_share_ratio=shares_of_total(passes),
@@ -148,6 +171,18 @@ def _details(state: _MetricsState) -> OverallFrameworkMetricsDetails:
         collectives=operator_table(state.collective_ns),
         recording_count=state.trace_count,
     )
+
+
+def _measure_modes(state: _MetricsState) -> dict[str, int]:
+    """Measure TRAIN, EVAL and others, by the modes that imported files record, or by phases."""
+    if state.modes:
+        mode_ns: dict[str, int] = {}
+        for process in state.modes.values():
+            add_times(mode_ns, {**process.mode_ns, "others": process.others_ns})
+        return mode_ns
+    train_ns = sum(state.phase_ns.get(phase, 0) for phase in TRAINING_PHASES)
+    other_ns = sum(state.phase_ns.values()) - train_ns
+    return {"TRAIN": train_ns, "EVAL": state.evaluation_ns, "others": other_ns}
 
 
 def _sentences(details: OverallFrameworkMetricsDetails) -> Iterable[str]:

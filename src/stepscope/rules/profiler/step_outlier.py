@@ -175,7 +175,8 @@ class StepOutlier(templates.PerRankRule[StepOutlierParameters, _DurationsOfRank,
     (of the population) of the durations of all its steps so far, and the number of steps longer
     than the mean plus `stddev` standard deviations. More than `n_outliers` fire the rule.
     Datapoints are steps; violations are the current outliers. Steps under a profiler are left out;
-    evaluation inside a step does not count. Of imported traces, the marked steps count, with their
+    evaluation inside a step does not count. Steps imported from SageMaker Debugger last as long as
+    its events. Of imported traces, the marked steps count, with their
     parts instead of phases, unless `mode` selects a phase.
 
     ## Why it matters
@@ -223,7 +224,7 @@ class StepOutlier(templates.PerRankRule[StepOutlierParameters, _DurationsOfRank,
 
     def _durations(self, steps: StepTimes) -> intervals.Int:
         mode = self.parameters.mode
-        return steps.wall_ns if mode in WHOLE_STEP else steps.phase_ns[str(mode)]
+        return steps.duration_ns if mode in WHOLE_STEP else steps.phase_ns[str(mode)]
 
     def evaluated_ranks(self, state: _State) -> dict[str, _DurationsOfRank]:
         return {n: r for n, r in sorted(state.ranks.items()) if r.step_count > MIN_STEPS}

@@ -245,7 +245,7 @@ def _change(step: int, t_ns: int, before_ns: float, after_ns: float) -> StepTime
 
 def _rows(steps: StepTimes, patience: int) -> intervals.Int:
     is_included = ~steps.profiled & (steps.number >= patience)
-    columns = (steps.number, steps.wall_ns, steps.end_ns, steps.start_ns)
+    columns = (steps.number, steps.duration_ns, steps.end_ns, steps.start_ns)
     rows = np.stack(columns, axis=1)
     included: intervals.Int = rows[is_included]
     return included

@@ -272,14 +272,15 @@ class Run:
 
     @cached_property
     def measured_step_ns(self) -> intervals.Int:
-        """Wall times of the measured steps of all ranks, rank by rank."""
-        walls = [rank.steps.wall_ns[rank.steps.measured()] for rank in self.ranks]
-        return np.concatenate([*walls, np.empty(0, dtype=np.int64)])
+        """Durations of the measured steps of all ranks, rank by rank."""
+        durations = [rank.steps.duration_ns[rank.steps.measured()] for rank in self.ranks]
+        return np.concatenate([*durations, np.empty(0, dtype=np.int64)])
 
     @cached_property
     def mean_step_ns(self) -> float:
-        """Mean duration of the measured steps of all ranks; NaN without any."""
-        return float(self.measured_step_ns.mean())
+        """Mean wall time of the measured steps of all ranks; NaN without any."""
+        walls = [rank.steps.wall_ns[rank.steps.measured()] for rank in self.ranks]
+        return float(np.concatenate([*walls, np.empty(0, dtype=np.int64)]).mean())
 
     @cached_property
     def compute_profile(self) -> analysis.ComputeProfile | None:

@@ -31,6 +31,11 @@ REPLICAS = (
 )
 NO_CALLS = "no collective was recorded: the job has one process, or uses no process group"
 
+NO_RECORDER_IMPORTED = (
+    "no dump of PyTorch's flight recorder and no log of NCCL Inspector was imported; they number "
+    "the collectives of a whole job"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedCollectives:
@@ -74,6 +79,8 @@ def read_recorded_collectives(run: Run) -> RecordedCollectives | str:
         ]
         if has_replicas(run):
             return REPLICAS
+        if run.is_imported:
+            return NO_RECORDER_IMPORTED
         return NO_RECORDER if facts and not any(f.is_available for f in facts) else NO_CALLS
     columns = run.reader.table(
         "collective_calls",

@@ -6,15 +6,16 @@ collectives, a few kilobytes, with which those of the other ranks are matched.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope import analysis, intervals
+from stepscope import analysis, intervals, store
 from stepscope.run.model.clock import Period
 from stepscope.run.model.run import Run
 from stepscope.run.model.traces import CollectiveKernels, Trace, reading_ahead
@@ -34,6 +35,8 @@ _NUMBERS = (
     "peer_destination",
 )
 _WORDS = ("name", "dtype", "group", "group_description")
+_OPERATORS = "name LIKE 'c10d::%' OR name = 'record_param_comms' OR name LIKE 'nccl:%'"
+_ANNOTATIONS = "on_device = 0 AND name LIKE 'nccl:%'"
 _HOST = "name LIKE 'gloo:%' OR name LIKE 'mpi:%' OR name LIKE 'ucc:%'"
 
 
@@ -49,7 +52,8 @@ def read_calls(
     """Read the collective calls of a trace.
 
     Calls are kernels of collectives, or for a rank without any the calls of its host. Facts belong
-    to the kernel itself or to the operator that launched it.
+    to the kernel itself or to the operator that launched it. Versions of PyTorch before 2.1 write
+    none: there the operators around a kernel name the collective, and their inputs tell its size.
 
     Args:
         trace: the trace.
@@ -58,7 +62,10 @@ def read_calls(
     """
     facts = trace.columns("collectives", (*_NUMBERS, *_WORDS))
     rows = analysis.match_rows(kernels["name"], trace.collectives.predicate(communication))
-    return _join_facts(kernels, np.flatnonzero(rows), facts) if rows.any() else _read_host(trace)
+    if not rows.any():
+        return _read_host(trace)
+    calls = _join_facts(kernels, np.flatnonzero(rows), facts)
+    return calls if len(facts["id"]) else _add_operators(trace, calls, kernels["operator"][rows])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,6 +98,126 @@ def _join_facts(
         words=words,
         numbers={n: np.append(facts[n], -1)[fact_rows].astype(np.int64) for n in _NUMBERS},
     )
+
+
+def _add_operators(trace: Trace, calls: TraceCalls, launched_by: intervals.Int) -> TraceCalls:
+    """Add what the operators around the calls tell: their kind, type and elements.
+
+    Args:
+        trace: a trace whose events do not describe collectives.
+        calls: its calls.
+        launched_by: operator that launched each call, -1 for none.
+    """
+    requests = _read_requests(trace)
+    sizes = {request.group_size for request in requests.values()} - {None}
+    # A trace with a smaller group does not tell which collectives are of all ranks.
+    world_size = trace.world_size if sizes <= {trace.world_size} else None
+    for row, operator in enumerate(launched_by.tolist()):
+        request = requests.get(operator)
+        if request is None:
+            continue
+        calls.kind[row] = request.kind or calls.kind[row]
+        group_size = request.group_size or world_size or -1
+        elements = request.count_elements(group_size)
+        if elements is not None:
+            calls.words["dtype"][row] = request.dtype
+            calls.numbers["in_elements"][row] = elements
+            calls.numbers["group_size"][row] = group_size
+    return calls
+
+
+@dataclass(slots=True)
+class _Request:
+    """Request of a collective, as the operators around it describe it."""
+
+    kind: str = ""
+    tensors: list[tuple[int, str | None]] = field(default_factory=list)
+    ratio: int | None = None
+    """Ratio of the larger to the smaller of output and input, of an operator that has both."""
+
+    @property
+    def group_size(self) -> int | None:
+        """Ranks that gather or scatter: output and input differ by this factor."""
+        return self.ratio if self.kind in {"all_gather", "reduce_scatter"} else None
+
+    @property
+    def dtype(self) -> str | None:
+        """Type of the elements."""
+        return next((name for _, name in self.tensors if name is not None), None)
+
+    def add(self, name: str, tensors: list[tuple[int, str | None]]) -> None:
+        """Add an operator."""
+        kind = analysis.classify_collective(name)
+        if kind != name and not self.kind:
+            self.kind = kind
+        self.tensors += tensors
+        if len(tensors) > 1:
+            sizes = [elements for elements, _ in tensors]
+            self.ratio = max(sizes) // min(sizes)
+
+    def count_elements(self, group_size: int) -> int | None:
+        """Count the elements of the larger of input and output; None if that is unknown."""
+        largest = max((elements for elements, _ in self.tensors), default=None)
+        if largest is None or self.kind != "all_gather" or self.ratio is not None:
+            return largest
+        return largest * group_size if group_size > 0 else None
+
+
+def _read_requests(trace: Trace) -> dict[int, _Request]:
+    """Read the requests of collectives by each operator in them.
+
+    A request is an operator `c10d::…` with `record_param_comms` inside, and in that an operator or
+    annotation `nccl:…`, which has the type of lists of tensors.
+    """
+    operators = trace.columns(
+        "operators",
+        ("id", "parent", "track", "name", "input_dims", "input_types", *analysis.TIME_COLUMNS),
+        condition=_OPERATORS,
+    )
+    names, dims, types = (operators[key] for key in ("name", "input_dims", "input_types"))
+    requests: dict[int, _Request] = {}
+    rows = np.argsort(operators["start_ns"], kind="stable").tolist()
+    for row in rows:
+        parent = int(operators["parent"][row])
+        request = requests.get(parent) or _Request()
+        requests[int(operators["id"][row])] = request
+        request.add(
+            names.values[names.codes[row]] or "",
+            analysis.measure_tensors(_text(dims, row), _text(types, row)),
+        )
+    marks = trace.columns(
+        "annotations", ("name", "track", "args", *analysis.TIME_COLUMNS), condition=_ANNOTATIONS
+    )
+    for track in np.unique(marks["track"]):
+        inside = np.flatnonzero(operators["track"] == track)
+        extent = analysis.make_intervals(operators, operators["track"] == track)
+        order = intervals.nesting_order(*extent)
+        extent = intervals.Intervals(extent.start[order], extent.end[order])
+        of_track = np.flatnonzero(marks["track"] == track)
+        around = intervals.innermost_at(
+            marks["start_ns"][of_track], *extent, intervals.parents(*extent)
+        )
+        for mark, index in zip(of_track.tolist(), around.tolist(), strict=True):
+            if index >= 0:
+                request = requests[int(operators["id"][inside[order[index]]])]
+                name, tensors = _read_mark(marks, mark)
+                request.add(name, tensors)
+    return requests
+
+
+def _read_mark(marks: analysis.Columns, row: int) -> tuple[str, list[tuple[int, str | None]]]:
+    """Read the name and the tensors of an annotation of a library of collectives."""
+    names = marks["name"]
+    arguments = json.loads(_text(marks["args"], row) or "{}")
+    dims, types = (arguments.get(key) for key in ("Input Dims", "Input type"))
+    return names.values[names.codes[row]] or "", analysis.measure_tensors(
+        dims and json.dumps(dims), types and json.dumps(types)
+    )
+
+
+def _text(column: store.DictColumn, row: int) -> str | None:
+    code = column.codes[row]
+    return None if code < 0 else column.values[code]
 
 
 def _read_host(trace: Trace) -> TraceCalls:

@@ -341,7 +341,7 @@ def _read_durations(rank: Rank, part: str, scope: _Scope) -> EvidenceSeries | No
     steps = rank.steps.starting_within(scope.start_ns, scope.end_ns)
     if not len(steps):
         return None
-    durations = steps.wall_ns if part == STEP else steps.phase_ns[part]
+    durations = steps.duration_ns if part == STEP else steps.phase_ns[part]
     group_size, means = analysis.downsample_columns(durations, MAX_POINTS)
     return EvidenceSeries(
         name=part,

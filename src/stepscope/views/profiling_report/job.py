@@ -154,6 +154,7 @@ OTHERS_ABOVE = 0.25
 """Share of the time outside of TRAIN and EVAL above which a warning is shown."""
 ONE_PASS_ABOVE = 0.7
 """Share of one pass, forward or backward, above which a warning is shown."""
+RECORDED_STEPS = "the time from the first to the last step of each process"
 ALL_STEPS = "the time of all training steps and evaluation inside them, of all ranks"
 TRACED_STEPS = "the step time of the traces, until the device work of a step is done"
 STEPS = "the wall time of all training steps of all ranks, without evaluation"
@@ -161,6 +162,11 @@ _PHASES = (
     "TRAIN is copies of batches, forward, loss, backward, optimizer and communication. Others is "
     "waiting for batches, checkpoints and time between phases. Most of the time should be TRAIN "
     "and EVAL."
+)
+_RECORDED_MODES = (
+    "TRAIN, EVAL, PREDICT and GLOBAL are the modes of the steps in the imported files. Others is "
+    "the time between steps, such as waiting for batches. Most of the time should be TRAIN and "
+    "EVAL; steps of a script that names no modes are GLOBAL."
 )
 _OMITTED = "those with at most 2% of the total are omitted"
 
@@ -225,14 +231,17 @@ def _show_phases(details: rules.OverallFrameworkMetricsDetails) -> list[Block]:
             else "No training step was recorded, so there are no phases to compare."
         )
         return [Text(text=text, tone="missing")]
+    is_recorded = details.modes_are_recorded is True
+    share_of = RECORDED_STEPS if is_recorded else ALL_STEPS
     blocks: list[Block] = [
-        Text(text=_PHASES),
-        building.make_pie("TRAIN, EVAL and others", shares, ALL_STEPS),
+        Text(text=_RECORDED_MODES if is_recorded else _PHASES),
+        building.make_pie("TRAIN, EVAL and others", shares, share_of),
     ]
     share = shares.get("others", 0.0)
     if share > OTHERS_ABOVE:
+        extent = "time from the first to the last step" if is_recorded else "steps"
         text = (
-            f"Others take {percent(share)} of the steps, more than {percent(OTHERS_ABOVE)}: the "
+            f"Others take {percent(share)} of the {extent}, more than {percent(OTHERS_ABOVE)}: the "
             "chart of framework operations shows the phases."
         )
         blocks.append(Text(text=text, tone="warning"))

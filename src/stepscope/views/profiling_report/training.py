@@ -170,7 +170,7 @@ def _draw_durations(ranks: list[run.Rank], results: building.RuleResults) -> Blo
 def _draw_over_time(ranks: list[run.Rank]) -> Lines:
     """Draw the slowest step of each group of adjacent steps, in at most `POINTS` groups."""
     unit = building.choose_time_unit(
-        analysis.compute_pooled_median(rank.steps.wall_ns for rank in ranks) / 1e9
+        analysis.compute_pooled_median(rank.steps.duration_ns for rank in ranks) / 1e9
     )
     origin_ns = min(int(rank.steps.start[0]) for rank in ranks)
     shown, more = building.limit_items(ranks, building.MAX_SERIES, "ranks")
@@ -179,7 +179,7 @@ def _draw_over_time(ranks: list[run.Rank]) -> Lines:
     for rank in shown:
         slowest = analysis.thin_out_steps(rank.steps, POINTS)
         x_s = (rank.steps.end[slowest] - origin_ns) / 1e9
-        y = building.round_figures(rank.steps.wall_ns[slowest] / 1e9 * unit.per_s)
+        y = building.round_figures(rank.steps.duration_ns[slowest] / 1e9 * unit.per_s)
         lines.append(Line(name=rank.name, x=building.round_figures(x_s), y=y))
     return Lines(
         title="Step durations over time",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from stepscope import cost, schema
+from stepscope import cost, quantities, schema
 from stepscope.run import Run, machine_count
 from stepscope.views.job.jobs import make_job_row
 from stepscope.views.options import DEFAULTS, ViewOptions
@@ -55,7 +55,7 @@ class UsageView(schema.Payload, frozen=True, kw_only=True):
     """Payload of `usage`, about the whole run."""
 
     job: dict[str, str]
-    """Name, status, machines, times and cost of the job."""
+    """Name, status, machines, cores, times and cost of the job."""
     job_notes: list[str]
     job_parts: UsageShares | None
     """Initialization, training loop and finalization."""
@@ -82,6 +82,9 @@ def show_usage(run: Run, _options: ViewOptions = DEFAULTS) -> UsageView:
     section = build_framework_section(results)
     framework = list(_walk(section))
     names = {"Job name": row.name, "Status": row.status, "Machines": _describe_machines(run)}
+    cores = sum(node.cores_total for node in run.nodes.values())
+    if cores:
+        names["Cores"] = quantities.count(cores)
     return UsageView(
         job=names | {str(name): str(value) for name, value in properties},
         job_notes=_list_sentences(job[1:]),

@@ -45,6 +45,11 @@ ONE_RANK = (
     "steps of other ranks too"
 )
 
+NO_GROUPS = (
+    "the traces name no process groups: the n-th calls of a kind are taken as one collective of "
+    "all ranks, which is wrong for ranks of different groups"
+)
+
 
 def show_distributed(run: Run, options: ViewOptions = DEFAULTS) -> arrivals.DistributedView:
     """Show computation, communication and waiting of ranks."""
@@ -114,6 +119,9 @@ def _note_matching(
     if len(traces) == 1:
         return [ONE_RANK] if len(rank_calls.calls) else []
     notes = []
+    has_groups = any(trace.world_size != len(traces) or trace.world_size > 2 for trace in traces)
+    if has_groups and (matches.matched & (rank_calls.calls.group < 0)).any():
+        notes.append(NO_GROUPS)
     for kind, indexes in matches.uneven_kinds.items():
         ranks = list_names([traces[index].label for index in indexes])
         notes.append(

@@ -9,7 +9,7 @@ import msgspec
 
 from stepscope import analysis, diagnosis, quantities, schema
 from stepscope.quantities import count
-from stepscope.run import NodeClocks, Run, align_node_clocks, parse_mesh
+from stepscope.run import NodeClocks, RankMesh, Run, align_node_clocks, parse_mesh
 from stepscope.views.options import DEFAULTS, Ranged, ViewOptions
 
 MAX_RANKS = 512
@@ -21,6 +21,7 @@ LATENESS_OF = (
     "measured by its own clock; offsets between nodes do not matter"
 )
 SHARE_OF = "measured steps that all ranks have"
+SHARE_OF_TRACES = "steps that the traces of all ranks have"
 PERSISTENCE_OF = (
     "persistent: late in most steps of the run; since: late from a step to the end; transient: "
     "late for some time"
@@ -103,11 +104,11 @@ def show_ranks(run: Run, options: ViewOptions = DEFAULTS) -> RanksView:
     if options.mesh is not None:
         sizes = [process.world_size or 0 for process in run.processes if process.role == "main"]
         mesh = parse_mesh(options.mesh, max([len(run.ranks), *sizes]))
-    report = diagnosis.report_late_ranks(run, mesh)
+    report = _report_lateness(run, mesh)
     if isinstance(report, str):
         return RanksView(
             sentence=f"No lateness: {report}.",
-            share_of=SHARE_OF,
+            share_of=_share_of(run),
             lateness_of=LATENESS_OF,
             persistence_of=PERSISTENCE_OF,
             step_count=0,
@@ -129,10 +130,10 @@ def show_ranks(run: Run, options: ViewOptions = DEFAULTS) -> RanksView:
         )
     return RanksView(
         sentence=report.sentence,
-        share_of=SHARE_OF,
+        share_of=_share_of(run),
         lateness_of=LATENESS_OF,
         persistence_of=PERSISTENCE_OF,
-        step_count=len(report.steps.number),
+        step_count=len(report.step_numbers),
         mean_transfer_ns=float(report.late.transfer_ns.mean()),
         ranks=[_show_rank(report, index) for index in order],
         map=_show_map(report, sorted(order[:MAX_RANKS])),
@@ -141,15 +142,26 @@ def show_ranks(run: Run, options: ViewOptions = DEFAULTS) -> RanksView:
     )
 
 
+def _report_lateness(run: Run, mesh: RankMesh | None = None) -> diagnosis.LateReport | str:
+    """Report late ranks of the steps of a job, or else of the traces of ranks."""
+    if run.ranks or not run.traces:
+        return diagnosis.report_late_ranks(run, mesh)
+    return diagnosis.report_late_traces(run, mesh)
+
+
+def _share_of(run: Run) -> str:
+    return SHARE_OF if run.ranks or not run.traces else SHARE_OF_TRACES
+
+
 def _show_rank(report: diagnosis.LateReport, row: int) -> RankLateness:
     rank, late, mesh = report.ranks[row], report.late.ranks[row], report.mesh
     origin = report.inherited.get(row)
-    numbers = report.steps.number.tolist()
-    number = rank.process.rank
+    numbers = report.step_numbers.tolist()
+    number = rank.number
     coordinates = mesh.locate(number) if mesh is not None and number is not None else {}
     return RankLateness(
         rank=rank.name,
-        node=rank.process.node,
+        node=rank.node,
         coordinates=" ".join(f"{name}={index}" for name, index in coordinates.items()),
         late_ratio=late.late_count / len(numbers),
         last_ratio=late.last_count / len(numbers),
@@ -175,7 +187,7 @@ def _show_map(report: diagnosis.LateReport, rows: list[int]) -> LatenessMap:
     steps_per_column, means = analysis.downsample_columns(
         report.late.lateness_ns[rows], MAX_COLUMNS
     )
-    numbers = report.steps.number.tolist()
+    numbers = report.step_numbers.tolist()
     return LatenessMap(
         ranks=[report.ranks[row].name for row in rows],
         steps=[str(number) for number in numbers[::steps_per_column]],
@@ -185,6 +197,7 @@ def _show_map(report: diagnosis.LateReport, rows: list[int]) -> LatenessMap:
 
 
 NO_STEPS = "no step of a training process was recorded"
+NO_NODES = "the traces do not name the nodes of their ranks"
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -223,18 +236,22 @@ class NodesView(Ranged, frozen=True, kw_only=True):
 
 def show_nodes(run: Run, _options: ViewOptions = DEFAULTS) -> NodesView:
     """Show the nodes of a job."""
-    report = diagnosis.report_late_ranks(run)
-    nodes = list(dict.fromkeys(rank.process.node for rank in run.ranks))
+    report = _report_lateness(run)
+    ranks = [(rank.name, rank.process.node) for rank in run.ranks]
+    if not ranks and isinstance(report, diagnosis.LateReport):
+        ranks = [(rank.name, rank.node) for rank in report.ranks]
+        ranks = ranks if all(node for _, node in ranks) else []
+    nodes = list(dict.fromkeys(node for _, node in ranks))
     alignment = align_node_clocks(run) if len(nodes) > 1 else None
     clocks = alignment.clocks if isinstance(alignment, NodeClocks) else {}
-    rows = [_show_node(run, node, report, clocks.get(node)) for node in nodes]
+    rows = [_show_node(ranks, node, report, clocks.get(node)) for node in nodes]
     return NodesView(
         sentence=_write_sentence(rows, report),
         share_of=SHARE_OF,
         lateness_of=LATENESS_OF,
         clocks=None if alignment is None else _describe_clocks(alignment),
         nodes=rows,
-        missing=None if rows else NO_STEPS,
+        missing=None if rows else NO_NODES if run.traces else NO_STEPS,
     )
 
 
@@ -255,12 +272,15 @@ def _describe_clocks(alignment: NodeClocks | str) -> str:
 
 
 def _show_node(
-    run: Run, node: str, report: diagnosis.LateReport | str, clock: analysis.NodeClock | None
+    ranks: list[tuple[str, str]],
+    node: str,
+    report: diagnosis.LateReport | str,
+    clock: analysis.NodeClock | None,
 ) -> NodeRow:
     offset_ns = None if clock is None else clock.offset_ns
     residual_ns = None if clock is None else clock.residual_ns
-    indices = [index for index, rank in enumerate(run.ranks) if rank.process.node == node]
-    names = [run.ranks[index].name for index in indices]
+    indices = [index for index, (_, node_of_rank) in enumerate(ranks) if node_of_rank == node]
+    names = [ranks[index][0] for index in indices]
     if isinstance(report, str):
         return NodeRow(
             node=node,
@@ -273,11 +293,11 @@ def _show_node(
             clock_residual_ns=residual_ns,
         )
     late = [report.late.ranks[index] for index in indices]
-    step_count = len(report.steps.number)
+    step_count = len(report.step_numbers)
     return NodeRow(
         node=node,
         ranks=names,
-        late_ranks=[run.ranks[index].name for index in report.culprits if index in indices],
+        late_ranks=[ranks[index][0] for index in report.culprits if index in indices],
         late_ratio=fmean(rank.late_count / step_count for rank in late),
         mean_lateness_ns=fmean(rank.mean_lateness_ns for rank in late),
         mean_waiting_ns=fmean(rank.mean_waiting_ns for rank in late),
@@ -287,6 +307,8 @@ def _show_node(
 
 
 def _write_sentence(rows: list[NodeRow], report: diagnosis.LateReport | str) -> str:
+    if not rows:
+        return f"No lateness: {report}." if isinstance(report, str) else report.sentence
     count = quantities.count_of(len(rows), "node")
     if isinstance(report, str):
         return f"{count}. No lateness: {report}."

@@ -229,6 +229,9 @@ class RankStepsView(msgspec.Struct, frozen=True, kw_only=True):
     fetches_per_step: Annotated[float, schema.field_label("batches per step", unit="count")]
     """Batches fetched per step: micro-batches, if gradients are accumulated."""
     step_ns: analysis.Statistics | None
+    between_ns: Annotated[float | None, schema.field_label("between steps")]
+    """Mean time between the ranges of two steps; null where steps follow each other without gap.
+    Phases include it, step time does not."""
     phases: list[analysis.PhaseShare]
     evaluation_ns: int
     outlier_steps: Annotated[list[int], schema.field_label(display="identifier")]
@@ -269,7 +272,7 @@ def show_steps(run: Run, options: ViewOptions = DEFAULTS) -> StepsView:
 def _show_rank(rank: Rank) -> RankStepsView:
     rank_steps = rank.steps
     measured = rank_steps.measured()
-    distribution = analysis.summarize(rank_steps.wall_ns[measured])
+    distribution = analysis.summarize(rank_steps.duration_ns[measured])
     outliers: list[int] = []
     if distribution is not None:
         threshold_ns = distribution.outlier_threshold
@@ -284,7 +287,15 @@ def _show_rank(rank: Rank) -> RankStepsView:
         profiled_count=int(rank_steps.profiled.sum()),
         fetches_per_step=float(rank_steps.fetches.mean()),
         step_ns=distribution,
+        between_ns=_measure_between(rank_steps),
         phases=analysis.measure_phases(rank_steps),
         evaluation_ns=rank_steps.evaluation.total_ns,
         outlier_steps=outliers,
     )
+
+
+def _measure_between(steps: analysis.Steps) -> float | None:
+    measured = steps.measured()
+    if steps.range_ns is None or not measured.any():
+        return None
+    return float((steps.wall_ns - steps.range_ns)[measured].mean())

@@ -8,12 +8,14 @@ import random
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from stepscope.diagnosis import diagnose
 from stepscope.importers.kineto import importer
 from stepscope.importers.smdebug.events import Form, detect_form, read_events
 from stepscope.importers.smdebug.system import read_samples
+from stepscope.rule_feed import check_rules, choose_rules
 from stepscope.schema import JobState
 from stepscope.views.job.overview import show_overview
 from stepscope.views.steps.steps import show_steps
@@ -84,10 +86,7 @@ def test_kinds_of_pytorch(output: DebuggerOutput) -> None:
 
 
 def test_steps_and_their_phases(output: DebuggerOutput) -> None:
-    """Step 0 starts with the wait before it, and a step ends at the end of Debugger's step.
-
-    Time between two of Debugger's steps belongs to the later one.
-    """
+    """A step takes as long as Debugger's; the phases include the time before it, with the wait."""
     events = []
     for number in range(30):
         at = 1000 * number
@@ -102,12 +101,55 @@ def test_steps_and_their_phases(output: DebuggerOutput) -> None:
     (rank,) = run.ranks
     assert len(rank.steps) == 30
     assert rank.steps.wall_ns.tolist() == [900 * US] + [1000 * US] * 29
+    assert rank.steps.duration_ns.tolist() == [600 * US] * 30
     for phase, microseconds in {"data_wait": 300, "forward": 200, "backward": 400}.items():
         assert (rank.steps.phase_ns[phase] == microseconds * US).all()
     marks = [r["value"] for r in rows(run, kind="step")]
     assert marks == list(range(30))
     assert diagnose(run).suspect == "data_pipeline"
-    assert show_steps(run).ranks[0].step_count == 30
+    (shown,) = show_steps(run).ranks
+    assert (shown.step_count, shown.between_ns) == (30, 400 * US)
+    assert shown.step_ns is not None
+    assert (shown.step_ns.minimum, shown.step_ns.maximum) == (600 * US, 600 * US)
+
+
+@pytest.mark.parametrize("scan_s", [60, 1])
+@pytest.mark.parametrize("mode", ["TRAIN", "GLOBAL"])
+def test_statistics_of_steps_and_modes_are_those_of_the_events(
+    output: DebuggerOutput, mode: str, scan_s: int
+) -> None:
+    """Durations are drawn; a wait of 300 ms precedes each step, and evaluation ends the job."""
+    durations_us = [10_000 * (40 + 7 * n % 31) for n in range(150)]
+    events, at = [], 0
+    for number, duration_us in enumerate(durations_us):
+        at += 300_000
+        events.append(step(number, at, duration_us, mode))
+        at += duration_us
+    events += [step(n, at + 100_000 * n, 50_000, "EVAL") for n in range(10)]
+    output.events("77-algo-1", events)
+    run = output.imported()
+    names = ["StepOutlier", "OverallFrameworkMetrics"]
+    evaluation = check_rules(run.reader, choose_rules(names), scan_ns=scan_s * S)
+    outlier, overall = evaluation.findings
+    (details,) = outlier.details["ranks"].values()
+    seconds = np.array(durations_us) / 1e6
+    assert details["step_count"] == len(seconds)
+    statistics = {"mean_s": seconds.mean(), "max_s": seconds.max(), "min_s": seconds.min()}
+    for name, value in statistics.items():
+        assert details[name] == pytest.approx(value, rel=1e-4)
+    for name, q in {"p50_s": 0.5, "p95_s": 0.95, "p99_s": 0.99}.items():
+        lower, upper = (np.quantile(seconds, q, method=m) for m in ("lower", "higher"))
+        assert lower * (1 - 1e-4) <= details[name] <= upper * (1 + 1e-4)
+    total_us = at - 300_000 + 9 * 100_000 + 50_000
+    trained_us, evaluated_us = sum(durations_us), 10 * 50_000
+    shares = {
+        mode: trained_us,
+        "EVAL": evaluated_us,
+        "others": total_us - trained_us - evaluated_us,
+    }
+    assert overall.details["phase_share_ratio"] == pytest.approx(
+        {name: value / total_us for name, value in shares.items()}
+    )
 
 
 def test_steps_of_a_script_without_modes(output: DebuggerOutput) -> None:

@@ -122,6 +122,7 @@ def test_the_keras_job(run: Run) -> None:
     ends = [event["start"] + event["dur"] * 1000 for event in raw]
     borders = np.array([starts[0], *ends])
     assert rank.steps.end.tolist() == borders[1:].tolist()
+    assert rank.steps.duration_ns.tolist() == [event["dur"] * 1000 for event in raw]
     evaluated = sum(e["dur"] * 1000 for e in raw_events() if e["name"] == "Step:ModeKeys.EVAL")
     assert rank.steps.evaluation.total_ns == evaluated
     verdict = diagnose(run)
