@@ -18,6 +18,12 @@ the context is known; only `stepscope.cli` turns them into an exit code.
 
 from __future__ import annotations
 
+import importlib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 TYPE_CHECKING = False  # importing `typing` would slow down the start of a script
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -146,3 +152,22 @@ class WaitTimeoutError(StepscopeError):
 
     Pass a longer `timeout_s`, or see with `stepscope watch RUN` what the job does.
     """
+
+
+def require(module: str, *, extra: str, alternative: str = "") -> Any:
+    """Import a library.
+
+    Args:
+        module: its name, or that of a part of it.
+        extra: extra of stepscope that installs it.
+        alternative: a command or option that works without it, for the error message.
+
+    Raises:
+        UsageError: the library is not installed; the message has the install command.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        library = module.partition(".")[0]
+        hint = f"{library} is not installed: pip install 'stepscope[{extra}]'"
+        raise UsageError(f"{hint}, or {alternative}." if alternative else f"{hint}.") from None

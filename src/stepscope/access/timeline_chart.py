@@ -14,9 +14,9 @@ from functools import cache, cached_property
 from typing import Any
 
 from stepscope import analysis, assets, errors, intervals, schema
-from stepscope._optional import require
 from stepscope.access.recorded import Moment
 from stepscope.access.run_frames import RunFrames
+from stepscope.errors import require
 from stepscope.run import Bins, BinSeries, Frame, Rank, select_longest
 
 TIMELINE_METRICS = tuple(

@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 
 from stepscope import errors, quantities, schema, views
-from stepscope._optional import require
+from stepscope.errors import require
 from stepscope.quantities import count
 from stepscope.run import Run
 

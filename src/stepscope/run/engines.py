@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from stepscope import cores, errors, store
-from stepscope._optional import require
+from stepscope.errors import require
 from stepscope.run.model.engine import Engine, Part, RunT, Table, Task
 from stepscope.store import RunReader
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stepscope import errors, schema
-from stepscope._optional import require
+from stepscope.errors import require
 from stepscope.store import (
     DictColumn,
     RequestState,

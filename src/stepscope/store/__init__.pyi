@@ -53,7 +53,7 @@ from .mirror_journal import (
     read_target as read_target,
 )
 from .objectstore import ObjectStore as ObjectStore, is_hidden as is_hidden
-from .parquet_file import (
+from .queries import (
     UnreadableParquetError as UnreadableParquetError,
     list_parquet_columns as list_parquet_columns,
     read_parquet_columns as read_parquet_columns,

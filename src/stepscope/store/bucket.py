@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Self, TypeVar
 
 from stepscope import errors
-from stepscope._optional import require
+from stepscope.errors import require
 from stepscope.store.azure_connection import read_connection_string
 
 T = TypeVar("T")

@@ -23,9 +23,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from stepscope import masking, schema
-from stepscope._optional import require
 from stepscope._version import __version__
-from stepscope.errors import UsageError
+from stepscope.errors import UsageError, require
 from stepscope.quantities import duration
 from stepscope.watch.config import ActionConfig, ActionKind, StopRequest, write_stop_request
 

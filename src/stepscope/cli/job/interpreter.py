@@ -149,7 +149,7 @@ def _explain_hook(hook: dict[str, Any], printed: str) -> str | None:
     if not hook["sees_package"]:
         return (
             "does not run: the interpreter sees other files, as in a container. Install stepscope "
-            "there, and start `stepscope run` inside"
+            "there, and start the job inside with `stepscope run -- CMD`"
         )
     return (
         f"does not run: something before Python sets PYTHONPATH to {hook['python_path']!r}. Let it "

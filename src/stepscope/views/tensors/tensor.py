@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from stepscope import analysis, errors, schema
+from stepscope.quantities import list_names
 from stepscope.run import (
     RecordedTensors,
     Run,
@@ -19,7 +20,6 @@ from stepscope.run import (
     read_histograms,
 )
 from stepscope.views.options import DEFAULTS, Ranged, ViewOptions
-from stepscope.views.text import list_names
 
 MAX_COLUMNS = 600
 MAX_HISTOGRAM_COLUMNS = 300
