@@ -21,6 +21,7 @@ from .flight_recorder import (
     make_called_collective as make_called_collective,
     parse_flight_dump as parse_flight_dump,
 )
+from .kineto.pool import start_worker as start_worker
 from .registry import (
     Importer as Importer,
     find_files as find_files,
@@ -28,4 +29,3 @@ from .registry import (
     installed_importers as installed_importers,
     trace_decoder as trace_decoder,
 )
-from .workers import start_worker as start_worker

@@ -192,12 +192,6 @@ from .tensors.series import (
     select_tensor_values as select_tensor_values,
     select_tensors as select_tensors,
 )
-from .traces.device_work import (
-    CarryOver as CarryOver,
-    calls_of as calls_of,
-    device_work_of as device_work_of,
-    streams_of as streams_of,
-)
 from .traces.events import (
     DAY_NS as DAY_NS,
     DURATIONS as DURATIONS,
@@ -231,10 +225,13 @@ from .traces.step_activity import (
     name_wait_function as name_wait_function,
 )
 from .traces.steps import (
+    CarryOver as CarryOver,
     Fetches as Fetches,
     MarkedSteps as MarkedSteps,
     RecordedWork as RecordedWork,
     StepSource as StepSource,
+    calls_of as calls_of,
+    device_work_of as device_work_of,
     find_marked_steps as find_marked_steps,
     host_categories as host_categories,
     join_step_durations as join_step_durations,
@@ -245,6 +242,7 @@ from .traces.steps import (
     read_marks as read_marks,
     recorded_work as recorded_work,
     select_named as select_named,
+    streams_of as streams_of,
 )
 from .traces.unlike import (
     NO_DEVICE_WORK as NO_DEVICE_WORK,

@@ -138,9 +138,9 @@ def test_traces_compared_pair_by_pair(traces: list[Any]) -> None:
         if -shared <= unlike.MAX_DISTANCE_NS:
             joined = group[a.trace] | group[b.trace]
             group |= dict.fromkeys(joined, joined)
-    assert {one.trace for one in unlike._find_overlapping(traces)} == overlapping  # noqa: SLF001
+    assert {one.trace for one in unlike._find_overlapping(traces)} == overlapping
     ranks = {one.trace: one.rank for one in traces}
     is_apart = len(set(ranks.values())) > 1
     expected = {n for n, members in group.items() if len({ranks[m] for m in members}) == 1}
-    apart = {one.trace for one in unlike._find_apart(traces)}  # noqa: SLF001
+    apart = {one.trace for one in unlike._find_apart(traces)}
     assert apart == (expected if is_apart else set())

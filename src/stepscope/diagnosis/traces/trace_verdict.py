@@ -131,11 +131,11 @@ def _leave_out_unlike(
         (unlike.no_host, NO_HOST_WORK),
         (unlike.other_steps, OTHER_STEPS),
     ):
-        others = [one for one in rest if one.trace.trace not in numbers]
-        if others and len(others) < len(rest):
+        similar = [one for one in rest if one.trace.trace not in numbers]
+        if similar and len(similar) < len(rest):
             names = name_traces([one.trace for one in rest if one.trace.trace in numbers])
             notes.append(f"Left out of the shares: {sentence.format(names)}.")
-            rest = others
+            rest = similar
     return rest, notes
 
 

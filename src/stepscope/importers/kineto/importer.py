@@ -20,9 +20,9 @@ from stepscope.cores import available_cores
 from stepscope.importers import content
 from stepscope.importers.kineto import execution_trace
 from stepscope.importers.kineto.describe import Identity
+from stepscope.importers.kineto.pool import start_worker, wait_for
 from stepscope.importers.kineto.tables import GROUP_ROWS, HELD_ROWS, Storing
 from stepscope.importers.kineto.trace_file import import_with
-from stepscope.importers.workers import start_worker, wait_for
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

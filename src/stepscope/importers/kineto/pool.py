@@ -2,6 +2,9 @@
 
 Where the compiled scanner understands the first block, threads decode the others: it runs without
 Python's lock, and nothing is sent between processes. Otherwise forked processes decode.
+
+Workers are forked while the parent has no thread and no DuckDB: a decoder needs only modules that
+are loaded already, and a fork takes a few milliseconds where a new interpreter takes 200.
 """
 
 from __future__ import annotations
@@ -11,8 +14,9 @@ import gc
 import mmap
 import os
 import pickle
+import signal
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain, islice
@@ -21,10 +25,12 @@ from typing import TYPE_CHECKING, Any
 from stepscope.importers.kineto.blocks import BLOCK_BYTES, Block
 from stepscope.importers.kineto.columns import Chunk
 from stepscope.importers.kineto.decode import decode_block, is_scannable
-from stepscope.importers.workers import start_worker, wait_for
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+
+    Worker = tuple[Connection, Any]
+    """The pipe to a process, and the process."""
 
 QUEUED_PER_WORKER = 2
 """Blocks sent in advance, so that no worker waits while the parent is busy."""
@@ -230,3 +236,54 @@ def _packed(chunk: Chunk, memory: mmap.mmap, at: int) -> tuple[bytes, list[int]]
         memory[at : at + size] = raw
         at += size
     return message, sizes
+
+
+# --- processes -------------------------------------------------------------------------------
+
+
+def start_worker(work: Callable[..., None], pipes: list[Connection], *arguments: Any) -> Worker:
+    """Fork a process that runs `work(pipe, *arguments)`.
+
+    Args:
+        work: receives the other end of the returned pipe.
+        pipes: pipes to other workers; the new worker closes its copies.
+        arguments: further arguments of `work`.
+    """
+    import multiprocessing  # takes 20 ms, and most imports start no worker
+
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(
+        target=_run, args=(work, theirs, [*pipes, ours], arguments), daemon=True
+    )
+    is_collecting = gc.isenabled()
+    gc.disable()  # until the worker has frozen the objects it inherits
+    try:
+        process.start()
+    finally:
+        if is_collecting:
+            gc.enable()
+    theirs.close()
+    return ours, process
+
+
+def wait_for(pipes: Sequence[Connection], timeout_s: float | None = None) -> list[Connection]:
+    """Wait until pipes have messages or have ended, and return these; none at the timeout."""
+    from multiprocessing.connection import wait
+
+    return wait(pipes, timeout_s)  # type: ignore[return-value]
+
+
+def _run(
+    work: Callable[..., None],
+    pipe: Connection,
+    inherited: list[Connection],
+    arguments: tuple[Any, ...],
+) -> None:
+    gc.freeze()  # the parent may have a DuckDB, whose threads do not exist here
+    gc.enable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent may have its own handler
+    for connection in inherited:
+        connection.close()
+    work(pipe, *arguments)

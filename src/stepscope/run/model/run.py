@@ -14,13 +14,15 @@ from stepscope.analysis import PHASE_OF_KIND, STEP_SOURCES
 from stepscope.run.model.clock import ALWAYS, Period, RunClock, clock_of
 from stepscope.run.model.engine import Engine
 from stepscope.run.model.metrics import NodeMetrics
-from stepscope.run.model.rank_tables import StepTable, find_step_tables, split_by_node
 from stepscope.run.model.tables import (
     SizedCache,
+    StepTable,
+    find_step_tables,
     profile_window,
     read_spans,
     read_stack_samples,
     spans_of,
+    split_by_node,
 )
 from stepscope.run.model.traces import Trace, WatchedSteps, load_traces, windows_of
 

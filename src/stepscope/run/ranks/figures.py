@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from stepscope import schema
 from stepscope.run.model.clock import Period
-from stepscope.run.model.rank_tables import StepTable, split_by_node
 from stepscope.run.model.run import Rank, Run
+from stepscope.run.model.tables import StepTable, split_by_node
 
 Figure = TypeVar("Figure")
 
