@@ -284,8 +284,8 @@ def test_one_recording_in_two_formats_counts_once(run: Path) -> None:
     """JAX writes XPlane and JSON; the JSON counts where the XPlane cannot be read."""
     planes = training_space().SerializeToString()
     text = b'{"displayTimeUnit":"ns","metadata":{"highres-ticks":true},' + ranked(0)[1:]
-    others = {"h.trace.json.gz": gzip.compress(text), "other.trace.json": ranked(1)}
-    results = import_content(run, "h.xplane.pb", planes, **others)
+    beside = {"h.trace.json.gz": gzip.compress(text), "other.trace.json": ranked(1)}
+    results = import_content(run, "h.xplane.pb", planes, **beside)
     assert [type(result) for result in results] == [Imported, Copied, Imported]
     assert isinstance(results[1], Copied)
     assert "in another format" in results[1].sentence
