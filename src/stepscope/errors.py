@@ -20,13 +20,10 @@ from __future__ import annotations
 
 import importlib
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 TYPE_CHECKING = False  # importing `typing` would slow down the start of a script
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
 __all__ = [
     "DamagedRunError",

@@ -3,8 +3,10 @@
 Belongs here: one package or file per format. Does not belong here: the command line (`cli`),
 analysis of the imported data (`analysis`).
 
-    registry           selects the importer of a file
-    content            what an import has found
+    registry           selects the importer of a document
+    documents          archives and concatenated traces as documents; copies
+    forms              forms that no importer reads, and what to do with them
+    content            contents of files, and what an import has found
     kineto/            traces of PyTorch and Chrome
     xplane/            traces of TensorFlow, JAX and TPUs
     smdebug/           output of SageMaker Debugger's profiler

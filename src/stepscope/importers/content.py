@@ -27,33 +27,6 @@ MAX_INFLATED_BYTES = 2 << 30
 """Text of a compressed file that is read as a whole: a small file may inflate to a thousandfold."""
 
 
-_CONVERT = "Convert it with `iconv -f {0} -t UTF-8`, and import the result"
-_UTF_16 = f"text in UTF-16. {_CONVERT.format('UTF-16')}"
-_UNPACK = "Unpack it, and import the files in it"
-_DECOMPRESS = "Decompress it with `{0} -d`, and import the result"
-_FOREIGN_FORMS = (
-    (b"PK\x03\x04", f"a zip archive. {_UNPACK}"),
-    (b"7z\xbc\xaf\x27\x1c", f"a 7-Zip archive. {_UNPACK}"),
-    (b"\xfd7zXZ\x00", f"compressed with xz. {_DECOMPRESS.format('xz')}"),
-    (b"\x28\xb5\x2f\xfd", f"compressed with Zstandard. {_DECOMPRESS.format('zstd')}"),
-    (b"BZh", f"compressed with bzip2. {_DECOMPRESS.format('bzip2')}"),
-    (b"\x04\x22\x4d\x18", f"compressed with LZ4. {_DECOMPRESS.format('lz4')}"),
-    (b"\xff\xfe\x00\x00", f"text in UTF-32. {_CONVERT.format('UTF-32')}"),
-    *(
-        (mark, _UTF_16)
-        for mark in (b"\xff\xfe", b"\xfe\xff", b"{\x00", b"[\x00", b"\x00{", b"\x00[")
-    ),
-)
-"""First bytes of files that contain a trace in another form, and what to do with them."""
-
-
-def foreign_form(path: Path) -> str | None:
-    """Return the form of a file that no importer reads, with what to do; None if it has none."""
-    with path.open("rb") as file:
-        start = file.read(8)
-    return next((form for magic, form in _FOREIGN_FORMS if start.startswith(magic)), None)
-
-
 def is_compressed(path: Path) -> bool:
     """Return True for a gzip file, judged by its first bytes."""
     with path.open("rb") as file:
@@ -258,8 +231,11 @@ class Copied:
     @property
     def sentence(self) -> str:
         """Sentence that says so."""
-        verb = "has the same content as" if self.form == "copy" else "is the recording of"
-        return f"{self.name} {verb} {self.original}, which counts once."
+        if self.form == "copy":
+            return f"{self.name} has the same content as {self.original}: the trace counts once."
+        return (
+            f"{self.name} holds the recording of {self.original} in another format: it counts once."
+        )
 
 
 class SeveralTracesError(errors.UnreadableTraceError):

@@ -429,12 +429,10 @@ def _refusing(sentence: str) -> Iterator[None]:
     import tarfile
     import zipfile
 
-    damages: tuple[type[Exception], ...] = (
-        tarfile.TarError, zipfile.BadZipFile, RuntimeError, *_stream_errors()
-    )  # fmt: skip
+    damage: tuple[type[Exception], ...] = (tarfile.TarError, zipfile.BadZipFile, RuntimeError)
     try:
         yield
-    except damages as error:
+    except (*damage, *_stream_errors()) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk is full, or the file cannot be read
         raise _RefusedError(sentence.format(str(error).rstrip("."))) from error

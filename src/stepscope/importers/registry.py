@@ -32,6 +32,7 @@ from stepscope.importers.content import (
     Result,
     TraceImporter,
     ignore_progress,
+    read_head,
 )
 from stepscope.importers.documents import Document
 
@@ -48,6 +49,8 @@ _BUILT_IN = {
     "kineto": "stepscope.importers.kineto:KinetoImporter",
 }
 """In the order in which they are asked; those of installed packages come after the first one."""
+_XPROF_MARK = b'"highres-ticks"'
+"""Key at the start of a JSON file of XProf (https://github.com/openxla/xprof)."""
 
 
 class Importer(Protocol):
@@ -207,6 +210,11 @@ class _Import:
             if candidates[copy] in new
         }
         self._traces += [item for item in new if item not in copies and item not in self._traces]
+        kineto = len(self._importers) - 1
+        planes = [item for item in new if positions[item] != kineto and item not in copies]
+        texts = [item for item in new if positions[item] == kineto and item not in copies]
+        for text, original in _find_same_recordings(planes, texts).items():
+            copies[text] = (original, "other format")
         return copies
 
     def _note_copies(self) -> None:
@@ -230,6 +238,28 @@ class _Import:
         }
         with store.RunWriter(self._run, self._node) as writer:
             writer.append("quality", columns)
+
+
+def _find_same_recordings(
+    planes: Sequence[Document], texts: Sequence[Document]
+) -> dict[Document, Document]:
+    """Find the JSON files that XProf wrote of recordings whose XPlane files lie beside them.
+
+    JAX names them alike; of the only host it also writes a file for Perfetto.
+    """
+    by_directory: dict[Path, dict[str, Document]] = {}
+    for item in planes:
+        name = item.path.name.removesuffix(".gz").removesuffix(".xplane.pb")
+        by_directory.setdefault(item.path.parent, {})[name] = item
+    same: dict[Document, Document] = {}
+    for item in texts:
+        recordings = by_directory.get(item.path.parent, {})
+        name = item.path.name.removesuffix(".gz").removesuffix(".trace.json")
+        if name == "perfetto_trace.json" and len(recordings) == 1:
+            (name,) = recordings
+        if name in recordings and _XPROF_MARK in read_head(item.path):
+            same[item] = recordings[name]
+    return same
 
 
 def _find_starts(results: Sequence[Result]) -> Sequence[int]:

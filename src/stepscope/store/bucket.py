@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, NamedTuple, Self, TypeVar
 
 from stepscope import errors
 from stepscope.errors import require
-from stepscope.store.azure_connection import read_connection_string
+from stepscope.store.objectstore import read_connection_string
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -19,6 +19,7 @@ from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import create_run, open_run
 from tests.support.kineto_files import op, pretty, trace
 from tests.support.packed_files import ARCHIVES, COMPRESSIONS, special_member, tar, zip_archive
+from tests.support.xplane_files import training_space
 
 
 def ranked(rank: int, count: int = 3) -> bytes:
@@ -277,3 +278,14 @@ def test_equal_texts_of_ranks_that_only_names_tell_apart(run: Path) -> None:
 def test_a_copy_of_what_cannot_be_read_is_none(run: Path) -> None:
     results = import_content(run, "a", b"what?", b=b"what?")
     assert all(isinstance(result, Refused) for result in results)
+
+
+def test_one_recording_in_two_formats_counts_once(run: Path) -> None:
+    """JAX writes XPlane and JSON; the JSON counts where the XPlane cannot be read."""
+    planes = training_space().SerializeToString()
+    text = b'{"displayTimeUnit":"ns","metadata":{"highres-ticks":true},' + ranked(0)[1:]
+    beside = {"h.trace.json.gz": gzip.compress(text), "other.trace.json": ranked(1)}
+    results = import_content(run, "h.xplane.pb", planes, **beside)
+    assert [type(result) for result in results] == [Imported, Copied, Imported]
+    assert isinstance(results[1], Copied)
+    assert "in another format" in results[1].sentence

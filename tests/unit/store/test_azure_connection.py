@@ -8,7 +8,7 @@ import re
 import pytest
 
 from stepscope.store import Bucket, BucketLocation, UnreachableError
-from stepscope.store.azure_connection import VARIABLE, read_connection_string
+from stepscope.store.objectstore import AZURE_VARIABLE, read_connection_string
 from tests.support.azure_storage import ACCOUNT, KEY, AzureContainer
 
 ANOTHER_KEY = base64.b64encode(b"another key").decode()
@@ -46,14 +46,14 @@ def test_a_connection_string(
     )
     # The emulator's port is 10000 unless this variable of the library states another one.
     monkeypatch.setenv("AZURITE_BLOB_STORAGE_URL", server.host)
-    monkeypatch.setenv(VARIABLE, text)
+    monkeypatch.setenv(AZURE_VARIABLE, text)
     assert list_names(bare) == ["a"]
 
 
 def test_single_variables_come_before_a_connection_string(
     container: AzureContainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(VARIABLE, f"AccountName=other;AccountKey={ANOTHER_KEY}")
+    monkeypatch.setenv(AZURE_VARIABLE, f"AccountName=other;AccountKey={ANOTHER_KEY}")
     container.put("a")
     assert list_names(container) == ["a"]
 
@@ -79,20 +79,25 @@ def test_endpoints_that_a_connection_string_does_not_state(monkeypatch: pytest.M
             "https://storagesample.blob.core.chinacloudapi.cn",
         ),
     ):
-        monkeypatch.setenv(VARIABLE, text)
+        monkeypatch.setenv(AZURE_VARIABLE, text)
         assert read_connection_string() == {**account, "endpoint": endpoint}
-    monkeypatch.delenv(VARIABLE)
+    monkeypatch.delenv(AZURE_VARIABLE)
     assert read_connection_string() == {}
 
 
 @pytest.mark.parametrize(
     ("variables", "reason"),
     [
-        ({VARIABLE: "//host/key"}, f"invalid: {VARIABLE} is not of the form NAME=VALUE;NAME=VALUE"),
-        ({VARIABLE: f"AccountKey={KEY}"}, "has neither AccountName nor BlobEndpoint"),
+        (
+            {AZURE_VARIABLE: "//host/key"},
+            f"invalid: {AZURE_VARIABLE} is not of the form NAME=VALUE;NAME=VALUE",
+        ),
+        ({AZURE_VARIABLE: f"AccountKey={KEY}"}, "has neither AccountName nor BlobEndpoint"),
         ({"AZURE_STORAGE_ACCOUNT_KEY": KEY}, "Account must be specified"),
         (
-            {VARIABLE: f"AccountName={ACCOUNT};AccountKey={ANOTHER_KEY};BlobEndpoint={{endpoint}}"},
+            {
+                AZURE_VARIABLE: f"AccountName={ACCOUNT};AccountKey={ANOTHER_KEY};BlobEndpoint={{endpoint}}"
+            },
             "access denied; check the credentials in the environment (AZURE_…)",
         ),
         (

@@ -37,6 +37,7 @@ from stepscope.importers.flight_recorder.dump import (
     make_called_collective,
     parse_flight_dump,
 )
+from stepscope.importers.forms import is_memory_snapshot
 
 LOG = "import"
 MAX_CALLS = 48
@@ -51,9 +52,11 @@ class FlightRecorderImporter:
     """Importer of dumps; see `registry.Importer`."""
 
     def can_read(self, path: Path) -> bool:
-        """Return True for a pickle, and for a file that begins like a dump in JSON."""
+        """Return True for a pickle of anything but memory, and for a file that begins like a dump
+        in JSON."""
         head = read_head(path)
-        return bool(_PICKLE.match(head) or _JSON.match(head))
+        is_pickle = _PICKLE.match(head) and not is_memory_snapshot(head)
+        return bool(is_pickle or _JSON.match(head))
 
     def import_files(
         self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback

@@ -17,13 +17,8 @@ import numpy as np
 from msgspec import Raw
 
 from stepscope import errors, schema
-from stepscope.importers.content import (
-    INVALID,
-    SeveralTracesError,
-    decimal_text,
-    foreign_form,
-    is_compressed,
-)
+from stepscope.importers.content import INVALID, SeveralTracesError, decimal_text, is_compressed
+from stepscope.importers.forms import find_foreign_form
 from stepscope.importers.kineto import repair
 from stepscope.importers.kineto.arguments import OPERATOR, OtherKind, check_nesting
 from stepscope.importers.kineto.blocks import (
@@ -281,7 +276,7 @@ def _explain(path: Path, frame: Frame) -> str:
     broken = f", and {frame.broken_stream}" if frame.broken_stream else ""
     if not frame.text_bytes:
         return f"{path} is empty{broken}."
-    form = foreign_form(path)
+    form = find_foreign_form(path)
     if form is not None:
         return f"{path} is {form}."
     if not frame.found_events:

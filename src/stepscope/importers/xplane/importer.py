@@ -110,7 +110,11 @@ def _gather(space: Space, gathered: kineto.Gathered, path: Path) -> kineto.Readi
     if not gathered.event_count:
         hosts = any(plane.name.startswith(HOST_PREFIX) for plane in space.planes)
         reason = "its planes have no events" if hosts else "it has no plane of a host or device"
-        raise errors.UnreadableTraceError(f"{path} has nothing to import: {reason}.")
+        if space.is_truncated:
+            reason += ", and the file is truncated"
+        raise errors.UnreadableTraceError(
+            f"{path}, an XPlane file, has nothing to import: {reason}."
+        )
     content = {
         "baseTimeNanoseconds": _find_base(space),
         "deviceProperties": describe_devices(space.planes),

@@ -1,0 +1,94 @@
+"""Files that no importer reads: the refusal names the form and a way to use it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from stepscope.importers import Refused, registry
+from stepscope.importers.forms import find_foreign_form
+from tests.support.packed_files import zip_archive
+
+
+def packet(fields: bytes) -> bytes:
+    """Return a packet of a Perfetto trace."""
+    return b"\x0a" + bytes([len(fields)]) + fields
+
+
+def database(path: Path, table: str) -> bytes:
+    """Return an SQLite database with one table."""
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"CREATE TABLE {table} (id INTEGER)")
+    connection.close()
+    return path.read_bytes()
+
+
+SNAPSHOT = {"segments": [], "device_traces": [[]], "allocator_settings": {}}
+TEXTS = {
+    "k.ncu-rep": (b"NVR\0\1\0", "a report of Nsight Compute. `ncu --import {}"),
+    "report.nsys-rep": (b"\1\0\2", "a report of Nsight Systems. `nsys export --type=sqlite {}`"),
+    "n.json": (b'{"Type":48,"NvtxEvent":{}}\n', "a JSON export of Nsight Systems. "),
+    "r.json": (b'{"rocprofiler-sdk-tool":[{}]}', "a JSON file of rocprofv3. "),
+    "k.csv": (b'"Kind","Agent_Id","Queue_Id"\n', "a CSV file of rocprof. "),
+    "t.log": (
+        b'V1206 15:18:15.925000 150 torch/_dynamo/utils.py:1288] {"str": ["a", 0]}\n',
+        "a log of TORCH_TRACE, with what torch.compile did. See it with `tlparse {}",
+    ),
+    "s.pickle": (pickle.dumps(SNAPSHOT), "a snapshot of device memory. See it with `python -m"),
+    "e.json": (b'{\n "workload_graph": []}', "a Chakra execution trace. "),
+    "c.et": (b"\x07\x0a\x050.0.4\x08", "a Chakra execution trace. `chakra_jsonizer"),
+    "p.pftrace": (
+        packet(b"\x40\x05\x50\x01") + packet(b"\x32\x04\x0a\x02\x08\x06"),
+        "a Perfetto trace in protobuf. Convert it with `traceconv json {} trace.json`",
+    ),
+    "x.pb": (b"\0\0\x12\x09/host:CPU\x1a\0", "an XPlane file that is damaged. Copy the file"),
+    "z": (b"PK\x03\x04", "a zip archive. Unpack it, and import the files in it"),
+}
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize("name", list(TEXTS))
+def test_a_form_is_named_by_its_content(tmp_path: Path, name: str, is_packed: bool) -> None:
+    content, sentence = TEXTS[name]
+    path = tmp_path / name
+    if is_packed and not content.startswith((b"NVR", b"PK")):
+        content = gzip.compress(content)
+    path.write_bytes(content)
+    assert str(find_foreign_form(path)).startswith(sentence.format(path))
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ("CUPTI_ACTIVITY_KIND_KERNEL", "an SQLite export of Nsight Systems. `nsys stats"),
+        ("rocpd_kernel_dispatch_1", "a rocpd database of rocprof. Convert it with `rocpd convert"),
+        ("anything", "an SQLite database. "),
+    ],
+)
+def test_databases_are_told_apart_by_their_tables(
+    tmp_path: Path, table: str, sentence: str
+) -> None:
+    database(tmp_path / "a b.db", table)
+    form = str(find_foreign_form(tmp_path / "a b.db"))
+    assert form.startswith(sentence)
+    assert ("'" in form) == (table != "anything")  # quoted for the shell
+
+
+def test_a_snapshot_is_no_dump_of_the_flight_recorder(tmp_path: Path) -> None:
+    (tmp_path / "s").write_bytes(pickle.dumps(SNAPSHOT))
+    takers = [one for one in registry.installed_importers() if one.can_read(tmp_path / "s")]
+    assert [type(taker).__name__ for taker in takers] == ["KinetoImporter"]
+
+
+def test_traces_and_texts_have_no_foreign_form(tmp_path: Path) -> None:
+    for content in (b"", b"{}", json.dumps({"traceEvents": []}).encode(), b"what?", b"\x0a\x04"):
+        (tmp_path / "t").write_bytes(content)
+        assert find_foreign_form(tmp_path / "t") is None
+    (tmp_path / "t").write_bytes(zip_archive({}))
+    assert find_foreign_form(tmp_path / "t") is None
+    assert Refused(Path("a"), "b").trace_starts == ()
