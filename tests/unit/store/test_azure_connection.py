@@ -96,7 +96,8 @@ def test_endpoints_that_a_connection_string_does_not_state(monkeypatch: pytest.M
         ({"AZURE_STORAGE_ACCOUNT_KEY": KEY}, "Account must be specified"),
         (
             {
-                AZURE_VARIABLE: f"AccountName={ACCOUNT};AccountKey={ANOTHER_KEY};BlobEndpoint={{endpoint}}"
+                AZURE_VARIABLE: f"AccountName={ACCOUNT};AccountKey={ANOTHER_KEY};"
+                "BlobEndpoint={endpoint}"
             },
             "access denied; check the credentials in the environment (AZURE_…)",
         ),
