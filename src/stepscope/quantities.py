@@ -9,7 +9,6 @@ is the twin for the page; both are tested on `tests/golden/quantities.json`.
     shares             91%, <1%
     memory             binary: 512 B, 1.5 KiB, 79.2 GiB; also buffers and bytes that kernels move
     files and rates    decimal, as disks and links are sold: 2.5 MB, 125 MB/s
-    names, moments     cut, or the first of several; UTC to the second
     counts             1,234; rates of work in steps of 1000: 5.52 TFLOP/s
     money              $12.35, $0.000212
     changes            +3.2 ms, -59.1%, +3.1 pp (a change of a share, in percentage points)
@@ -20,8 +19,7 @@ Rounding is half away from zero on the shortest decimal form of a number, as ECM
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
 from decimal import ROUND_HALF_UP, Context, Decimal
 
 MISSING = "n/a"
@@ -300,36 +298,3 @@ def _prefixed(value: float | None, step: int, prefixes: tuple[str, ...], unit: s
     while abs(value) / step**power >= step - 0.5 and power < len(prefixes) - 1:
         power += 1
     return f"{number(value / step**power)} {prefixes[power]}{unit}"
-
-
-MAX_NAME_LENGTH = 500
-"""Characters; `timeline-slice` has the full name."""
-MAX_LISTED_NAMES = 8
-
-
-def shorten_name(name: str, limit: int = MAX_NAME_LENGTH) -> str:
-    """Cut a name that is too long to be read, to at most *limit* characters.
-
-    >>> shorten_name("aten::mm")
-    'aten::mm'
-    """
-    return name if len(name) <= limit else name[: limit - 1] + "…"
-
-
-def list_names(names: Sequence[str], limit: int = MAX_LISTED_NAMES) -> str:
-    """Join names for a sentence, at most *limit* of them.
-
-    >>> list_names(["a", "b"]), list_names([str(n) for n in range(10)])
-    ('a, b', '0, 1, 2, 3, 4, 5, 6, 7 and 2 more')
-    """
-    more = len(names) - limit
-    return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
-
-
-def utc_time(epoch_ns: int) -> str:
-    """Format nanoseconds since 1970 in UTC, to the second.
-
-    >>> utc_time(1_640_485_617_250_000_000)
-    '2021-12-26 02:26:57 UTC'
-    """
-    return datetime.fromtimestamp(epoch_ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

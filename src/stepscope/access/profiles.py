@@ -282,7 +282,7 @@ def render_overview(overview: views.Overview) -> str:
     """Render the job, its state, its figures and the verdict."""
     facts = [", ".join(sorted({str(node.state) for node in overview.nodes}))]
     if overview.started_ns is not None:
-        facts.append(f"started {quantities.utc_time(overview.started_ns)}")
+        facts.append(f"started {views.utc_time(overview.started_ns)}")
     facts.append(f"took {duration(overview.duration_ns)}")
     if overview.rank_count:
         facts.append(count_of(overview.rank_count, "rank"))

@@ -15,7 +15,6 @@ from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 import msgspec
 
 from stepscope import analysis, errors, schema
-from stepscope.quantities import list_names
 from stepscope.run import (
     CarryOver,
     Run,
@@ -25,6 +24,7 @@ from stepscope.run import (
     list_doubts,
     make_with_damage,
 )
+from stepscope.views.text import list_names
 
 _TIME_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 MAX_NS = 1 << 62

@@ -7,7 +7,6 @@ from typing import Annotated
 import msgspec
 
 from stepscope import analysis, errors, schema
-from stepscope.quantities import list_names
 from stepscope.run import (
     BinSeries,
     Run,
@@ -17,6 +16,7 @@ from stepscope.run import (
     choose_bins,
 )
 from stepscope.views.options import DEFAULTS, Ranged, ViewOptions
+from stepscope.views.text import list_names
 
 
 class MetricView(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from typing import Annotated, Generic, Literal, TypedDict, TypeVar
 import msgspec
 
 from stepscope import analysis, errors, quantities, schema
-from stepscope.quantities import count, count as format_count, list_names
+from stepscope.quantities import count, count as format_count
 from stepscope.run import (
     QualityIssue,
     Run,
@@ -20,6 +20,7 @@ from stepscope.run import (
     reading_ahead,
 )
 from stepscope.views.options import ViewOptions
+from stepscope.views.text import list_names
 
 Topic = Literal["device", "launches", "operators"]
 """Basis of a figure: times on devices, links from devices to the host, the tree of operators."""

@@ -303,9 +303,9 @@ def _number(label: schema.FieldLabel, value: float) -> str:
         case _, "identifier":
             return str(value)
         case "epoch_ns", _:
-            return quantities.utc_time(int(value))
+            return views.utc_time(int(value))
         case "epoch_ms", _:
-            return quantities.utc_time(int(value) * 1_000_000)
+            return views.utc_time(int(value) * 1_000_000)
         case "bytes", "file_size":
             return quantities.file_size(value)
         case "ratio", "change":

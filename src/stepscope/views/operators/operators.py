@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import msgspec
 
 from stepscope import analysis, quantities, schema
-from stepscope.quantities import list_names
 from stepscope.run import (
     Replays,
     Run,
@@ -21,6 +20,7 @@ from stepscope.run import (
 )
 from stepscope.views import trace_data
 from stepscope.views.options import DEFAULTS, OPERATOR_GROUPS, Ranged, ViewOptions
+from stepscope.views.text import list_names
 
 NO_OPERATORS = "the trace has no operators of the framework"
 NO_INPUT_SHAPES = "the trace has no shapes of inputs"

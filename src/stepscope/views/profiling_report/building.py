@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from stepscope import quantities, rule_feed, schema
-from stepscope.quantities import shorten_name, utc_time
 from stepscope.rules import (
     TRAINING_PHASES,
     HistogramCounts,
@@ -20,6 +19,7 @@ from stepscope.rules import (
 )
 from stepscope.run import JobStatistics, Run
 from stepscope.views.profiling_report import blocks
+from stepscope.views.text import shorten_name, utc_time
 
 MAX_NODES = 16
 """Upper limit of nodes that are shown individually."""

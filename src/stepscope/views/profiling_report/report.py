@@ -12,7 +12,6 @@ import msgspec
 
 from stepscope import diagnosis, quantities, rule_feed, schema
 from stepscope._version import __version__
-from stepscope.quantities import utc_time
 from stepscope.rule_feed import DEFAULT_SCAN_NS
 from stepscope.rules import Rule, summary
 from stepscope.run import JobStatistics, Run, explain_recovery, job_statistics, make_with_damage
@@ -22,6 +21,7 @@ from stepscope.views.profiling_report.boosting import build_boosting_sections
 from stepscope.views.profiling_report.job import build_framework_section, build_job_section
 from stepscope.views.profiling_report.system import build_system_section
 from stepscope.views.profiling_report.training import build_training_sections
+from stepscope.views.text import utc_time
 
 MAX_NOTES = 20
 MAX_COMMAND_LENGTH = 2000

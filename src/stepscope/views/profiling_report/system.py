@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from stepscope import quantities, rules, schema
-from stepscope.quantities import list_names, utc_time
 from stepscope.run import Bins, build_sampled_heatmap
 from stepscope.views.profiling_report import building
 from stepscope.views.profiling_report.blocks import (
@@ -19,6 +18,7 @@ from stepscope.views.profiling_report.blocks import (
     Text,
 )
 from stepscope.views.system import MAX_CORES, show_heat_rows
+from stepscope.views.text import list_names, utc_time
 
 HEAT_MAP_COLUMNS = 240
 """Upper limit of the columns of a heat map."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec import UNSET
 
 from stepscope import analysis, quantities, rules, run, schema
-from stepscope.quantities import count_of, list_names
+from stepscope.quantities import count_of
 from stepscope.views.profiling_report import building, gpus
 from stepscope.views.profiling_report.blocks import (
     Bars,
@@ -21,6 +21,7 @@ from stepscope.views.profiling_report.blocks import (
     Table,
     Text,
 )
+from stepscope.views.text import list_names
 
 INITIALIZATION = "MaxInitializationTime"
 _SHOWN = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from stepscope import analysis
-from stepscope.quantities import count, list_names
+from stepscope.quantities import count
 from stepscope.run import (
     MeasuredTrace,
     Run,
@@ -17,6 +17,7 @@ from stepscope.run import (
 )
 from stepscope.views.options import COMMUNICATION_OF, DEFAULTS, ViewOptions
 from stepscope.views.steps import arrivals
+from stepscope.views.text import list_names
 from stepscope.views.trace_data import explain_no_device_work, explain_no_traces, note_run_quality
 
 MAX_RANKS = 512

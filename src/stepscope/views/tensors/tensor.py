@@ -7,7 +7,6 @@ from typing import Annotated
 import msgspec
 
 from stepscope import analysis, errors, schema
-from stepscope.quantities import list_names
 from stepscope.run import (
     RecordedTensors,
     Run,
@@ -20,6 +19,7 @@ from stepscope.run import (
     read_histograms,
 )
 from stepscope.views.options import DEFAULTS, Ranged, ViewOptions
+from stepscope.views.text import list_names
 
 MAX_COLUMNS = 600
 MAX_HISTOGRAM_COLUMNS = 300

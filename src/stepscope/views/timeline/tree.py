@@ -9,7 +9,7 @@ from string import ascii_lowercase
 import msgspec
 
 from stepscope import analysis, rule_feed, schema
-from stepscope.quantities import count, shorten_name
+from stepscope.quantities import count
 from stepscope.run import Run, RunClock, Trace, named_steps, reading_ahead
 from stepscope.timeline import (
     IS_SLICE,
@@ -23,6 +23,7 @@ from stepscope.timeline import (
     track_id,
 )
 from stepscope.views.options import ViewOptions
+from stepscope.views.text import shorten_name
 from stepscope.views.timeline.payload import FindingMark, RankSteps, TimelineView, Track, TrackGroup
 from stepscope.views.trace_data import note_run_quality
 

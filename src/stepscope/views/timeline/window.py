@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from stepscope import analysis, errors, schema
-from stepscope.quantities import count, shorten_name
+from stepscope.quantities import count
 from stepscope.run import Run, RunClock
 from stepscope.timeline import (
     ESTIMATES,
@@ -32,6 +32,7 @@ from stepscope.timeline import (
     sum_tracks,
 )
 from stepscope.views.options import ViewOptions
+from stepscope.views.text import shorten_name
 from stepscope.views.timeline.payload import (
     CounterSeries,
     CountersView,
