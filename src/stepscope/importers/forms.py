@@ -20,7 +20,7 @@ _CONTENT_BYTES = 64 << 10
 _UNPACK = "Unpack it, and import the files in it"
 _DECOMPRESS = "Decompress it with `{} -d`, and import the result"
 _CONVERT = "Convert it with `iconv -f {0} -t UTF-8`, and import the result"
-_RECORD = "`stepscope run` or torch.profiler"
+_RECORD = "`stepscope run -- CMD` or torch.profiler"
 _TO_JSON = (
     "Convert it with `traceconv json {path} trace.json`, and import the result "
     "(https://perfetto.dev/docs/quickstart/traceconv)"

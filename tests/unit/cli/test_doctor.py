@@ -391,8 +391,22 @@ def test_why_nothing_would_be_recorded(
     assert answers["frameworks"].startswith("no ")
 
 
-def test_a_command_without_an_interpreter(tmp_path: Path) -> None:
-    refused = run_command(tmp_path, "doctor", "--", "bash", "train.sh")
-    assert refused.returncode == 2
-    assert "bash is no Python interpreter" in refused.stderr
-    assert "doctor -- python3" in refused.stderr
+def test_a_command_without_an_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_python, not_executable = tmp_path / "python3", tmp_path / "python3.12"
+    no_python.write_text("#!/bin/sh\nexit 3\n")
+    no_python.chmod(0o755)
+    not_executable.touch()
+    slow = ["sh", "-c", "sleep 10", sys.executable]
+    monkeypatch.setattr(interpreter, "LIMIT_S", 0.1)
+    for command, answer in (
+        (
+            ["bash", "train.sh"],
+            "bash is no Python interpreter and no script of one. Pass the job's: ",
+        ),
+        ([str(no_python)], f"{no_python} does not run Python: exit status 3"),
+        ([str(not_executable)], f"{not_executable} cannot be started: Permission denied."),
+        (slow, "sh did not answer within 0.1 s."),
+    ):
+        refused = run_command(tmp_path, "doctor", "--", *command)
+        assert refused.returncode == 2
+        assert answer in refused.stderr

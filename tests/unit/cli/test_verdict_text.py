@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from stepscope.capture.trial import CHANGES
-from stepscope.cli.commands.conclusion import conclude
 from stepscope.cli.commands.try_changes import describe_losses
+from stepscope.cli.job.job_run import conclude
 from stepscope.cli.text import MIN_NAME_CELLS, table
 from stepscope.cli.writers.verdict import write_verdict
 from stepscope.diagnosis import (

@@ -120,7 +120,7 @@ def test_a_pickle_that_builds_objects_is_refused_and_not_run(tmp_path: Path, pro
 def test_other_versions_and_other_pickles_are_refused(tmp_path: Path) -> None:
     files = {
         "new_rank_0": pickle.dumps(make_dump(1, ended=1, version="3.0"), 2),
-        "other_rank_0": pickle.dumps({"segments": []}, 2),
+        "other_rank_0": pickle.dumps({"steps": []}, 2),
         "list_rank_0": pickle.dumps([1, 2], 2),
     }
     _, results = import_dumps(tmp_path, files)

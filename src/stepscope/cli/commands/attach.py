@@ -15,7 +15,7 @@ import msgspec
 
 from stepscope import budget, errors, masking, schema
 from stepscope._version import __version__
-from stepscope.cli.commands.conclusion import conclude
+from stepscope.cli.job.job_run import conclude
 from stepscope.cli.job.launcher import MONITOR_TIMEOUT_S, explain_monitor_failure
 from stepscope.cli.job.places import make_run, make_spool, new_run_id
 from stepscope.cli.options.common import json_option

@@ -20,8 +20,7 @@ import msgspec
 from stepscope import budget, errors, masking, schema
 from stepscope._version import __version__
 from stepscope.capture.bootstrap import environment
-from stepscope.cli.commands.conclusion import conclude, try_first_fix
-from stepscope.cli.job.job_run import JobRun, check_command, find_identity
+from stepscope.cli.job.job_run import JobRun, check_command, conclude, find_identity, try_first_fix
 from stepscope.cli.job.launcher import (
     STOP_GRACE_S,
     Companion,

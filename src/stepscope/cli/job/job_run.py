@@ -1,4 +1,4 @@
-"""Run of one job, as its launcher sees it: its command, its place, and who shares it.
+"""Run of one job, as its launcher sees it: its command, its place, who shares it, and its end.
 
 Sharing of one run by the launchers of a job: who joins, as which node, who writes the verdict. A
 job of several launchers has an identity that is the same on all of its nodes
@@ -21,10 +21,12 @@ from stepscope import errors, job_environment, monitor, schema, store
 from stepscope.cli.job.launcher import stop_is_pending
 from stepscope.cli.job.places import RunDirectory, remove_if_empty
 from stepscope.cli.job.staging import Staging, finish_upload, remove_staging
-from stepscope.cli.output import locate, say, suggest
-from stepscope.cli.startup import working_directory
+from stepscope.cli.output import locate, print_json, say, suggest
+from stepscope.cli.startup import one_thread_in_numpy, working_directory
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from stepscope.monitor import UploadEnd
 
 
@@ -328,3 +330,51 @@ def _is_awaited(participant: monitor.Participant, heartbeats: store.Heartbeats) 
     silence_s = heartbeats.observe(participant.launcher.node, heartbeat)
     seems_silent = status is not None and status.is_silent(time.time_ns())
     return silence_s < (SILENT_AFTER_S if seems_silent else LOST_AFTER_S)
+
+
+def conclude(location: str | Path, *, as_json: bool, shown: str | Path | None = None) -> None:
+    """Diagnose the run of a job that has ended, store the verdict and print it.
+
+    Args:
+        location: the run.
+        as_json: print the verdict as JSON.
+        shown: location of the run for the user, if it is another one.
+    """
+    shown = shown or location
+    try:
+        with one_thread_in_numpy():
+            from stepscope.cli.writers.verdict import print_job_verdict
+            from stepscope.rule_feed import make_verdict
+            from stepscope.run import Run
+            from stepscope.store import RunWriter, open_run
+
+        verdict = make_verdict(Run(open_run(location)))
+        # Stored first: the terminal may be closed or full.
+        try:
+            RunWriter(location, monitor.node_name()).put_document("findings", "verdict", verdict)
+        except OSError as error:
+            say(f"The verdict is not stored in the run: {errors.explain_os_error(error)}.")
+        if as_json:
+            print_json(verdict)
+        else:
+            print_job_verdict(verdict, shown)
+    except Exception as error:  # noqa: BLE001 - the job's exit status comes first
+        again = suggest("diagnose", locate(shown))
+        reason = errors.explain_os_error(error).removesuffix(".")
+        say(f"The verdict is not available: {reason}. Try: {again}")
+
+
+def try_first_fix(location: Path, command: Sequence[str], out: Console | None) -> None:
+    """Measure the first fix that can be tried; say why where there is none.
+
+    Args:
+        out: console for the outcome; None to write nothing.
+    """
+    from stepscope.cli.commands.try_changes import TryOptions, try_changes
+
+    try:
+        try_changes(str(location), TryOptions(), out, command=command, should_stop=stop_is_pending)
+    except KeyboardInterrupt:
+        say("The trial was interrupted.")
+    except Exception as error:  # noqa: BLE001 - the job's exit status comes first
+        say(f"No fix was tried: {error}")

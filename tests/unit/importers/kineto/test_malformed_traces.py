@@ -442,3 +442,9 @@ def test_text_before_damage_of_a_small_file_is_kept() -> None:
 def test_another_form_is_named(content: bytes, sentence: str) -> None:
     with pytest.raises(UnreadableTraceError, match=re.escape(f"trace.json {sentence}")):
         imported(content)
+
+
+def test_a_text_with_several_traces_is_no_trace() -> None:
+    """An import takes each of them on its own; see tests/unit/importers/test_documents.py."""
+    with pytest.raises(UnreadableTraceError, match="holds 2 traces, one after the other. Write"):
+        imported(trace(op("a", 0, 10)) + trace(op("b", 0, 10)))
