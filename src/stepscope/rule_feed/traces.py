@@ -28,6 +28,7 @@ class StoredRuleTrace:
         self.start_ns = trace.start_ns
         self.end_ns = trace.end_ns
         self.is_watched = trace.process is not None
+        self.recorder = trace.recorder
 
     @cached_property
     def step_count(self) -> int | None:

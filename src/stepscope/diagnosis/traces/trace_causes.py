@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stepscope import analysis, run
+from stepscope import analysis, run, schema
 from stepscope.analysis import MAX_CALL_NS
 from stepscope.diagnosis.causes.attribution import Attribution
 from stepscope.diagnosis.causes.cause import CONTRIBUTING_RATIO, CauseFinding
@@ -28,6 +28,9 @@ MULTIPROCESSOR_RATIO = 0.4
 """Kernels that have a block for fewer multiprocessors leave most of the device idle."""
 OPTIMIZER_COMPUTE_RATIO = 0.4
 """Share of the computation in optimizer steps from which the optimizer is the cause."""
+MAX_NAMED_FUNCTIONS = 3
+_HANDOVER_STAGES = ("Root", "Prefetch", "Model")
+"""Stages of tf.data that hand elements on, and wait for the others."""
 HOST_PART_NAMES = {"compute": "sizeable operators"}
 """Names of parts that differ where the host computes itself."""
 
@@ -59,6 +62,11 @@ class TraceInputs:
     def matrix_kernels(self) -> trace_details.MatrixKernels:
         """Matrix kernels of the trace with most computation."""
         return trace_details.measure_matrix_kernels(self.choose("compute"))
+
+    @property
+    def recorder(self) -> schema.Recorder:
+        """Framework whose profiler wrote the traces."""
+        return self.traces[0].trace.recorder
 
     @property
     def on_host(self) -> bool:
@@ -189,6 +197,8 @@ def _find_data_cause(inputs: TraceInputs) -> CauseFinding:
     )
     if fetches is None:
         return CauseFinding(cause=UNKNOWN, evidence=[waiting])
+    if inputs.recorder is not schema.PYTORCH:
+        return _find_stage_cause(inputs, divided)
     if fetches.has_workers:
         return CauseFinding(
             cause=UNKNOWN,
@@ -203,6 +213,29 @@ def _find_data_cause(inputs: TraceInputs) -> CauseFinding:
         "steps",
     )
     return CauseFinding(cause="too_few_workers", evidence=[loading, waiting])
+
+
+def _find_stage_cause(inputs: TraceInputs, divided: run.DividedTrace) -> CauseFinding:
+    """Find the stage of a pipeline of another framework that takes longest."""
+    waited_ns, fetches = inputs.mean_ns("data_loader"), inputs.recorder.fetches
+    evidence = [
+        _evidence(f"Steps wait {duration(waited_ns)} each for batches {fetches}.", waited_ns, "ns", "steps")
+    ]
+    stages = [
+        stage
+        for stage in run.measure_tf_data(divided.trace)
+        if not stage.name.startswith(_HANDOVER_STAGES)
+    ]
+    if not stages:
+        return CauseFinding(cause=UNKNOWN, evidence=evidence)
+    total_ns = stages[0].total_ns
+    text = (
+        f"Of its stages {stages[0].name.rpartition('::')[2]} takes longest: "
+        f"{count_of(stages[0].call_count, 'call')}, {duration(total_ns / stages[0].call_count)} "
+        "each."
+    )
+    evidence.append(_evidence(text, total_ns, "ns", "input-pipeline"))
+    return CauseFinding(cause="slow_dataset", evidence=evidence)
 
 
 def _find_copy_cause(inputs: TraceInputs) -> CauseFinding:
@@ -296,7 +329,7 @@ def _find_overhead_cause(inputs: TraceInputs) -> CauseFinding:
         finding.cause = UNKNOWN
         finding.missing = (
             "Python functions of the training thread would show it; the trace contains none "
-            "(torch.profiler stores them with with_stack=True)."
+            f"({inputs.recorder.advise('stacks')})."
         )
     finding.contributing = [
         (name, share, describe_overhead(inputs, name)[0].text)
@@ -377,7 +410,32 @@ def _describe_script_python(inputs: TraceInputs) -> list[Evidence]:
         f"Between operators, {number(inputs.script_python.count_per_step)} times per step, Python "
         f"runs for more than {duration(MAX_CALL_NS)}: {duration(python_ns)} per step."
     )
-    return [_evidence(text, python_ns, "ns", "launches")]
+    evidence = [_evidence(text, python_ns, "ns", "launches")]
+    if inputs.recorder is not schema.PYTORCH:
+        evidence += _describe_functions(inputs)
+    return evidence
+
+
+def waits_in_python(inputs: TraceInputs) -> bool:
+    """Return True if the Python function that takes longest itself waits or sleeps."""
+    totals = trace_details.measure_functions(inputs.choose("python"))
+    return bool(totals) and analysis.is_wait_function(totals[0][0])
+
+
+def _describe_functions(inputs: TraceInputs) -> list[Evidence]:
+    """Name the Python functions that take longest themselves; none where none were recorded."""
+    divided = inputs.choose("python")
+    steps_ns = int(divided.steps.wall_ns.sum())
+    totals = trace_details.measure_functions(divided)
+    longest = [(name, ns) for name, ns in totals if ns >= CONTRIBUTING_RATIO * steps_ns]
+    if not longest:
+        return []
+    step_count = len(divided.steps.names)
+    names = ", ".join(
+        f"{name} {duration(ns / step_count)}" for name, ns in longest[:MAX_NAMED_FUNCTIONS]
+    )
+    text = f"Python functions that take longest themselves, per step: {names}."
+    return [_evidence(text, longest[0][1] / step_count, "ns", "timeline")]
 
 
 def _describe_launches(inputs: TraceInputs, cause: str) -> list[Evidence]:

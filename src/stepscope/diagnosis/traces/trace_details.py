@@ -152,6 +152,25 @@ def measure_script_python(divided: run.DividedTrace) -> ScriptPython:
     )
 
 
+def measure_functions(divided: run.DividedTrace) -> list[tuple[str, int]]:
+    """Measure the time of Python functions inside the steps, without that of functions which they
+    call; the longest first."""
+    functions = divided.trace.columns("python_functions", ("name", "track", *analysis.TIME_COLUMNS))
+    steps, totals = intervals.union(divided.steps.extent), Counter[str]()
+    for track in np.unique(functions["track"]):
+        rows = functions["track"] == track
+        extent = analysis.make_intervals(functions, rows)
+        order = intervals.nesting_order(extent.start, extent.end)
+        extent = intervals.Intervals(extent.start[order], extent.end[order])
+        within_ns, parent = intervals.overlap(extent, steps), intervals.parents(*extent)
+        is_inner, own_ns = parent >= 0, within_ns.copy()
+        np.subtract.at(own_ns, parent[is_inner], within_ns[is_inner])
+        codes = functions["name"].codes[rows][order]
+        for code, time_ns in zip(codes.tolist(), own_ns.tolist(), strict=True):
+            totals[str(functions["name"].values[code])] += time_ns
+    return totals.most_common()
+
+
 def _find_read_series(divided: run.DividedTrace) -> intervals.Intervals:
     operators = _read_outermost(divided)
     rows = np.flatnonzero(operators.is_read)
