@@ -476,17 +476,21 @@ from .trace_steps.step_parts import (
 )
 from .trace_steps.trace_steps import (
     CATEGORIES as CATEGORIES,
+    FunctionCall as FunctionCall,
     HostSteps as HostSteps,
     NamedRange as NamedRange,
     Overlap as Overlap,
     TraceSteps as TraceSteps,
     break_down_steps as break_down_steps,
+    find_called_steps as find_called_steps,
     find_device_categories as find_device_categories,
     find_host_steps as find_host_steps,
     find_optimizer_steps as find_optimizer_steps,
     find_repeated_steps as find_repeated_steps,
     find_trace_steps as find_trace_steps,
+    include_fetches as include_fetches,
     make_single_step as make_single_step,
+    make_steps_between as make_steps_between,
     measure_overlap as measure_overlap,
     merge_categories as merge_categories,
 )

@@ -16,6 +16,7 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope import schema
 from stepscope.analysis.arrays.columns import Strings
 
 Precision = Literal[
@@ -247,8 +248,6 @@ def match_rows(strings: Strings, predicate: Callable[[str], bool | None]) -> NDA
 
 
 STEP_PREFIX = "ProfilerStep#"
-TF_DATA_FETCH = "IteratorGetNextOp::DoCompute"
-"""Range in which TensorFlow waits for a batch of tf.data."""
 _PROFILER = "PyTorch Profiler ("
 """Beginning of the range from the start to the end of a recording."""
 
@@ -268,7 +267,7 @@ def is_data_loader(name: str) -> bool:
     >>> is_data_loader("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
     True
     """
-    return name.startswith(("enumerate(DataPipe)#", TF_DATA_FETCH)) or (
+    return name.startswith(("enumerate(DataPipe)#", schema.TF_DATA_FETCH)) or (
         name.startswith("enumerate(DataLoader)#") and name.endswith(".__next__")
     )
 

@@ -29,6 +29,7 @@ class StoredRuleTrace:
         self.end_ns = trace.end_ns
         self.is_watched = trace.process is not None
         self.unknown_devices = trace.unknown_devices
+        self.recorder = trace.recorder
 
     @cached_property
     def step_count(self) -> int | None:

@@ -35,6 +35,7 @@ class Evaluation:
         self._latest: RuleInputs | None = None
         self._has_imported_traces = self._has_nodes = False
         self._unknown_devices: str | None = None
+        self._recorder = schema.PYTORCH
         for entry in self._entries:
             if isinstance(entry.rule, IncrementalRule):
                 _run_guarded(entry, lambda e: setattr(e, "state", e.rule.start()))
@@ -51,6 +52,7 @@ class Evaluation:
         self._has_imported_traces |= any(not trace.is_watched for trace in inputs.traces)
         for trace in inputs.traces:
             self._unknown_devices = self._unknown_devices or trace.unknown_devices
+            self._recorder = self._recorder if trace.is_watched else trace.recorder
         for entry in self._entries:
             if isinstance(entry.rule, IncrementalRule) and entry.error is None:
                 _run_guarded(entry, lambda e: setattr(e, "state", e.rule.update(e.state, inputs)))
@@ -94,6 +96,9 @@ class Evaluation:
             finding = msgspec.structs.replace(
                 finding, first_ns=self._latest.origin_ns, last_ns=self._latest.end_ns - 1
             )
+        if finding.recommendation:
+            recommended = self._recorder.recommend(finding.rule, finding.recommendation)
+            finding = msgspec.structs.replace(finding, recommendation=recommended)
         if finding.status is schema.RuleStatus.NO_ISSUES_FOUND:
             return msgspec.structs.replace(finding, status=_QUIET_STATUS[progress])
         return finding

@@ -162,6 +162,10 @@ class RuleTrace(Protocol):
         """True for a window of a watched job: its steps are inputs of their own."""
 
     @property
+    def recorder(self) -> schema.Recorder:
+        """Framework whose profiler wrote it."""
+
+    @property
     def step_count(self) -> int | None:
         """Number of training steps, None if the script marks none."""
 

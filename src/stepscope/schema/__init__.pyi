@@ -123,6 +123,15 @@ from .nan_facts import (
     NanSearchFact as NanSearchFact,
     TensorValues as TensorValues,
 )
+from .recorders import (
+    PYTORCH as PYTORCH,
+    RECORDERS as RECORDERS,
+    TF_DATA_FETCH as TF_DATA_FETCH,
+    Recorder as Recorder,
+    Subject as Subject,
+    find_recorder as find_recorder,
+    recorder_of as recorder_of,
+)
 from .run import (
     SCHEMA_VERSION as SCHEMA_VERSION,
     SILENT_NS as SILENT_NS,

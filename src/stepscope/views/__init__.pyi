@@ -31,6 +31,7 @@ from .options import (
     View as View,
     ViewOptions as ViewOptions,
     parse_option as parse_option,
+    utc_time as utc_time,
 )
 from .profiling_report.usage import UsageView as UsageView
 from .registry import VIEWS as VIEWS
@@ -71,7 +72,6 @@ from .tensors.boosted_data import (
 from .tensors.boosting import XgboostView as XgboostView
 from .tensors.tensor import TensorHeatView as TensorHeatView, TensorView as TensorView
 from .tensors.tensors import RecordedTensor as RecordedTensor, TensorsView as TensorsView
-from .text import utc_time as utc_time
 from .trace_data import (
     QualityNote as QualityNote,
     explain_no_traces as explain_no_traces,

@@ -1,4 +1,4 @@
-"""Options of views, and payloads of damaged runs and of ranges of time.
+"""Options of views, payloads of damaged runs and of ranges of time, and texts that fit.
 
 Views of a range of time. A view whose payload is `Ranged` receives `run.within(…)` and applies the
 same formulas to events that start in the range. A view that defines its range differently fills
@@ -8,8 +8,9 @@ same formulas to events that start in the range. A view that defines its range d
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import msgspec
@@ -24,7 +25,6 @@ from stepscope.run import (
     list_doubts,
     make_with_damage,
 )
-from stepscope.views.text import list_names
 
 _TIME_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 MAX_NS = 1 << 62
@@ -358,3 +358,36 @@ def describe_range(run: Run) -> TimeRange:
         range_of=RANGE_OF,
         notes=[f"excluded traces, outside the range: {list_names(names)}"] if names else [],
     )
+
+
+MAX_NAME_LENGTH = 500
+"""Characters; `timeline-slice` has the full name."""
+MAX_LISTED_NAMES = 8
+
+
+def shorten_name(name: str, limit: int = MAX_NAME_LENGTH) -> str:
+    """Cut a name that is too long to be read, to at most *limit* characters.
+
+    >>> shorten_name("aten::mm")
+    'aten::mm'
+    """
+    return name if len(name) <= limit else name[: limit - 1] + "…"
+
+
+def list_names(names: Sequence[str], limit: int = MAX_LISTED_NAMES) -> str:
+    """Join names for a sentence, at most *limit* of them.
+
+    >>> list_names(["a", "b"]), list_names([str(n) for n in range(10)])
+    ('a, b', '0, 1, 2, 3, 4, 5, 6, 7 and 2 more')
+    """
+    more = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
+
+
+def utc_time(epoch_ns: int) -> str:
+    """Format nanoseconds since 1970 in UTC, to the second.
+
+    >>> utc_time(1_640_485_617_250_000_000)
+    '2021-12-26 02:26:57 UTC'
+    """
+    return datetime.fromtimestamp(epoch_ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -15,8 +15,7 @@ from stepscope.run import (
     build_sampled_heatmap,
     choose_bins,
 )
-from stepscope.views.options import DEFAULTS, Ranged, ViewOptions
-from stepscope.views.text import list_names
+from stepscope.views.options import DEFAULTS, Ranged, ViewOptions, list_names
 
 
 class MetricView(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,8 +19,7 @@ from stepscope.run import (
     number_ranks,
     reading_ahead,
 )
-from stepscope.views.options import ViewOptions
-from stepscope.views.text import list_names
+from stepscope.views.options import ViewOptions, list_names
 
 Topic = Literal["device", "launches", "operators"]
 """Basis of a figure: times on devices, links from devices to the host, the tree of operators."""
@@ -212,25 +211,9 @@ def explain_no_traces(run: Run, traces: list[Trace]) -> str | None:
     return NO_TRACE_IN_FILES if run.is_imported else NO_TRACE
 
 
-Subject = Literal[
-    "devices", "launches", "operators", "steps", "shapes", "stacks", "memory", "modules"
-]
-
-_OF_TORCH_PROFILER: dict[Subject, str] = {
-    "devices": "torch.profiler stores it with CUDA activities (ProfilerActivity.CUDA), on a "
-    "machine with a GPU",
-    "launches": "torch.profiler stores them with CPU and CUDA activities together",
-    "operators": "torch.profiler stores them with CPU activities (ProfilerActivity.CPU)",
-    "steps": "torch.profiler stores them where the script calls the profiler's step()",
-    "shapes": "torch.profiler stores them with record_shapes=True",
-    "stacks": "torch.profiler stores them with with_stack=True",
-    "memory": "torch.profiler stores it with profile_memory=True",
-    "modules": "torch.profiler stores them with with_stack=True and with_modules=True",
-}
-"""Origin of data in traces of torch.profiler."""
 _NOT_BY_DEBUGGER = "SageMaker Debugger wrote none"
 _CAPTURE = "while the job runs, open a window with"
-_WITH_STEPSCOPE: dict[Subject, str] = {
+_WITH_STEPSCOPE: dict[schema.Subject, str] = {
     "devices": "a window contains device work when the job uses a GPU",
     "launches": "a window contains the calls made while it is open",
     "operators": "a light window has none; open one with `stepscope capture RUN --full`",
@@ -249,18 +232,21 @@ _NO_DEVICE_WORK_IN_LIGHT = (
 )
 
 
-def advise_recording(subject: Subject, trace: Trace) -> str:
+def advise_recording(subject: schema.Subject, trace: Trace) -> str:
     """Advise how to record what a window of a job does not have; of an imported trace, explain when
     the tool that recorded it stores that."""
     if trace.within is not None:
         return _WIDER_RANGE
     if trace.metadata.get("recorder") == schema.DEBUGGER:
         return _NOT_BY_DEBUGGER
-    advice = (_OF_TORCH_PROFILER if trace.process is None else _WITH_STEPSCOPE)[subject]
+    if trace.process is None or subject not in _WITH_STEPSCOPE:
+        advice = trace.recorder.advise(subject)
+    else:
+        advice = _WITH_STEPSCOPE[subject]
     return accelerator_of(trace).adapt(advice)
 
 
-def explain_missing(sentence: str, subject: Subject, trace: Trace) -> str:
+def explain_missing(sentence: str, subject: schema.Subject, trace: Trace) -> str:
     """Complete a sentence about missing data with the advice how to record it."""
     return f"{sentence}: {advise_recording(subject, trace)}"
 

@@ -30,6 +30,9 @@ a batch is fetched before the next one, or where no fetches are recorded, so the
 between the ends of such optimizer steps. Without any, a step is the time from one start of a range
 to the next. The range is the one that covers most of that time on its thread, and at least half of
 it; numbers in its name do not count.
+
+Frameworks that compile a step into one function: a step is a call of the function that takes most
+time, until the next one. A fetch of a batch between two steps belongs to the second of them.
 """
 
 from __future__ import annotations
@@ -344,6 +347,68 @@ def find_repeated_steps(ranges: Sequence[NamedRange]) -> RepeatedSteps | None:
             steps = _make_steps([row.start for row in repeated])
             best, best_ns = RepeatedSteps(steps, name), covered_ns
     return best
+
+
+def include_fetches(steps: HostSteps, fetches: Intervals) -> HostSteps:
+    """Start each step at the first fetch that begins after the end of the step before it."""
+    ends = np.append(np.iinfo(np.int64).min, steps.extent.end[:-1])
+    row = np.searchsorted(fetches.start, ends)
+    first = np.append(fetches.start, np.iinfo(np.int64).max)[row]
+    return HostSteps(
+        names=steps.names, extent=Intervals(np.minimum(steps.extent.start, first), steps.extent.end)
+    )
+
+
+class FunctionCall(NamedTuple):
+    """Call of one of the functions that a framework compiled."""
+
+    function: str
+    """Function of the script; each of its signatures is compiled to one of its own."""
+    range: NamedRange
+
+
+def find_called_steps(
+    calls: Sequence[FunctionCall], fetches: Intervals, operators: Int
+) -> RepeatedSteps | None:
+    """Find the calls of the compiled function that takes most time; None with fewer than
+    `MIN_RANGES` of it.
+
+    A step lasts until the next fetch or call of the same function of the script, such as that of
+    an evaluation. The last call is a step if it runs as many operators as the others: at the end of
+    the data it runs none.
+
+    Args:
+        calls: by start.
+        fetches: fetches of batches, merged.
+        operators: sorted starts of the operators of all threads.
+    """
+    groups: dict[str, list[FunctionCall]] = defaultdict(list)
+    for call in calls:
+        groups[call.range.name].append(call)
+    frequent = [group for group in groups.values() if len(group) >= MIN_RANGES]
+    if not frequent:
+        return None
+    longest = max(frequent, key=lambda group: sum(row.end - row.start for _, row in group))
+    function = longest[0].function
+    ranges = _drop_nested(row for _, row in longest)
+    start = np.array([row.start for row in ranges], dtype=np.int64)
+    end = np.array([row.end for row in ranges], dtype=np.int64)
+    operator_count = np.searchsorted(operators, end) - np.searchsorted(operators, start)
+    if operator_count[-1] < MIN_COMPLETE_RATIO * np.median(operator_count[:-1]):
+        ranges.pop()
+    starts = [row.start for name, row in calls if name == function]
+    borders = np.sort(np.array([*starts, *fetches.start.tolist()], dtype=np.int64))
+    next_border = np.append(borders, end[-1])[np.searchsorted(borders, end)]
+    steps = HostSteps(
+        names=[str(number) for number in range(len(ranges))],
+        extent=Intervals(start[: len(ranges)], next_border[: len(ranges)]),
+    )
+    return RepeatedSteps(include_fetches(steps, fetches), function)
+
+
+def make_steps_between(borders: Sequence[int]) -> HostSteps | None:
+    """Make the steps between some borders; None with fewer than `MIN_RANGES`."""
+    return _make_steps(borders) if len(borders) >= MIN_RANGES else None
 
 
 def _is_part_of_step(name: str) -> bool:

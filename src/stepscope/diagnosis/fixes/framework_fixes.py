@@ -84,6 +84,72 @@ TENSORFLOW_FIXES: Mapping[str, list[fact_fixes.FixText]] = {
 }
 
 
+# https://www.tensorflow.org/guide/data_performance and https://docs.jax.dev/en/latest/async_dispatch.html
+_COPIES_AHEAD_OF_JAX: fact_fixes.FixText = (
+    "Copy the next batch ahead",
+    "call jax.device_put on batch N+1 before the results of step N are read: it returns at once",
+)
+_WHOLE_STEP: fact_fixes.FixText = (
+    "Compile the whole step with XLA",
+    "compute loss, gradient and update in one tf.function(step, jit_compile=True), which fuses "
+    "operators; in Keras model.compile(..., jit_compile=True), and steps_per_execution=N runs "
+    "several steps in one call",
+)
+RECORDER_FIXES: Mapping[str, Mapping[str, list[fact_fixes.FixText]]] = {
+    "JAX": {
+        **JAX_FIXES,
+        "tiny_operators": [_ONE_CALL],
+        "host_to_device_copies": [_COPIES_AHEAD_OF_JAX],
+    },
+    "TensorFlow": {
+        **TENSORFLOW_FIXES,
+        "slow_dataset": [
+            (
+                "Make batches in parallel, and ahead",
+                "dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE) and "
+                ".prefetch(tf.data.AUTOTUNE) at the end; from_generator and py_function run Python "
+                "in one thread, so replace them by operators of TensorFlow, or interleave several "
+                "datasets with num_parallel_calls",
+            ),
+            (
+                "Do the work once",
+                "dataset.cache() behind stages that give the same elements in every epoch",
+            ),
+        ],
+        "dispatch_overhead": [_WHOLE_STEP],
+        "tiny_operators": [_WHOLE_STEP],
+        "python_overhead": [
+            (
+                "Move work out of the loop",
+                "do the script's own Python once for several steps, or in dataset.map",
+            )
+        ],
+        "host_sync": [
+            (
+                "Read values every N steps",
+                "float(loss) and .numpy() wait for the device: collect losses as tensors, and read "
+                "them later",
+            )
+        ],
+        "compute": [
+            (
+                "Compute in 16 bits",
+                "keras.mixed_precision.set_global_policy('mixed_bfloat16'), or 'mixed_float16' on "
+                "GPUs before Ampere",
+            )
+        ],
+        "host_to_device_copies": [
+            (
+                "Copy batches ahead",
+                "dataset.apply(tf.data.experimental.prefetch_to_device('/gpu:0')) as its last "
+                "stage",
+            )
+        ],
+    },
+}
+"""Fixes for what traces show, by recorder and cause; there are none for other causes."""
+
+
 BATCH_FACTOR = 2
 """Factor of the batch size of a trial, that of the prediction."""
 

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stepscope import schema
 from stepscope.diagnosis.causes.cause import CauseFinding
 from stepscope.diagnosis.fixes import fact_fixes
 from stepscope.diagnosis.fixes.advice import CAUSE_FIXES
-from stepscope.diagnosis.traces.trace_causes import TraceInputs, is_overhead_in_optimizer
+from stepscope.diagnosis.fixes.framework_fixes import RECORDER_FIXES
+from stepscope.diagnosis.traces.trace_causes import (
+    TraceInputs,
+    is_overhead_in_optimizer,
+    waits_in_python,
+)
 from stepscope.diagnosis.verdict import UNKNOWN, ContributingCause, Fix, Prediction, Suspect
 from stepscope.run import accelerator_of, is_compiled
 
@@ -46,6 +52,7 @@ _FIXES: dict[str, list[fact_fixes.FixText]] = {
 }
 _CONDITIONS = {
     "too_few_workers": "no step waited for its batch",
+    "slow_dataset": "no step waited for its batch",
     UNKNOWN: "no step waited for its batch",
     "host_to_device_copies": "copies ran while the device computes",
     "straggler": "all ranks were equally fast",
@@ -64,6 +71,12 @@ _HOST_READ_FIXES: list[fact_fixes.FixText] = [
     (
         "Read values from tensors rarely",
         "compute on whole tensors instead of on their values, and call .item() every N steps",
+    )
+]
+_WAIT_FIXES: list[fact_fixes.FixText] = [
+    (
+        "Do not wait in the training thread",
+        "let another thread or process prepare what the step waits for, one step ahead",
     )
 ]
 _COPY_STREAM_FIXES: list[fact_fixes.FixText] = [
@@ -108,6 +121,10 @@ def _make_fixes(
 
 
 def _list_texts(cause: str, inputs: TraceInputs) -> list[fact_fixes.FixText]:
+    if inputs.recorder is not schema.PYTORCH:
+        if cause == "python_overhead" and waits_in_python(inputs):
+            return _WAIT_FIXES
+        return RECORDER_FIXES.get(inputs.recorder.name, {}).get(cause, [])
     if cause in {"tiny_operators", "dispatch_overhead"}:
         return [
             *(_FIXES["optimizer"] if is_overhead_in_optimizer(inputs) else ()),
@@ -140,6 +157,7 @@ def _measure_removable(cause: str, suspect: Suspect, inputs: TraceInputs) -> flo
     # Where ranks wait for the slowest of them, the fix removes that as well.
     removed = {
         "too_few_workers": shares.parts["data_loader"],
+        "slow_dataset": shares.parts["data_loader"],
         "host_to_device_copies": shares.parts["copy_to_device"],
         **inputs.overhead_parts,
     }

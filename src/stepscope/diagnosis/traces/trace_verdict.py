@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope import intervals, quantities, rules
+from stepscope import intervals, quantities, rules, schema
 from stepscope.diagnosis import verdict
 from stepscope.diagnosis.causes.attribution import Attribution, AttributionThresholds
 from stepscope.diagnosis.causes.cause import CONTRIBUTING_RATIO
@@ -86,11 +86,7 @@ def diagnose_traces(
     inputs = TraceInputs(traces=traces, shares=shares, waits=waits)
     attribution = _attribute(inputs, shares, thresholds)
     if attribution.cause == WAITING and inputs.wait_function is None:
-        obstacle = (
-            f"for {percent(attribution.share)} of the time the device has no work and the host "
-            "runs no operator, in a trace without a backward pass; record with with_stack=True to "
-            "see if it waits for requests"
-        )
+        obstacle = _explain_waiting(attribution.share, traces[0].trace.recorder)
         return verdict.make_abstention(obstacle, notes, evidence_kind="traced")
     finding = find_trace_cause(inputs, attribution)
     step_ns = mean_step_ns(traces)
@@ -147,6 +143,21 @@ def _leave_out_unlike(
     return rest, notes
 
 
+def _explain_waiting(share: float, recorder: schema.Recorder) -> str:
+    """Explain why idle time of a process may be waiting for requests."""
+    idle = f"for {percent(share)} of the time the device has no work and the host runs no operator"
+    if recorder is schema.PYTORCH:
+        return (
+            f"{idle}, in a trace without a backward pass; record with with_stack=True to see if it "
+            "waits for requests"
+        )
+    return (
+        f"{idle}, and no range says that it trains; Python functions would show if it waits for "
+        f"requests, and marks of steps that it trains ({recorder.advise('stacks')}; "
+        f"{recorder.advise('steps')})"
+    )
+
+
 def _write_waiting_headline(attribution: Attribution, inputs: TraceInputs) -> str:
     subject = "host" if inputs.on_host else "device"
     return (
@@ -170,11 +181,17 @@ def _find_obstacle(traces: Sequence[DividedTrace], shares: trace_shares.TraceSha
     if not any(one.has_host for one in traces):
         return (
             f"the device is idle for {percent(unexplained)} of the time, and the trace has no "
-            "operators to tell why (torch.profiler stores them with CPU activities)"
+            f"operators to tell why ({_advise_operators(traces[0].trace.recorder)})"
         )
     if not any(one.busy_ns.sum() or one.part_ns["compute"].sum() for one in traces):
         return "the trace contains neither device work nor operators that compute"
     return None
+
+
+def _advise_operators(recorder: schema.Recorder) -> str:
+    if recorder is schema.PYTORCH:
+        return "torch.profiler stores them with CPU activities"
+    return recorder.advise("operators")
 
 
 def _describe_unknown(traces: Sequence[DividedTrace]) -> str | None:

@@ -108,6 +108,14 @@ class Description:
         pids = {str(pid) for pid, _ in self.gathered.tracks}
         return origin.host if str(origin.pid) in pids else None
 
+    @property
+    def recorder(self) -> schema.Recorder:
+        """Framework whose profiler wrote the file."""
+        gathered = self.gathered
+        labels = {str(value) for name, *_, value in gathered.metadata if name == "process_name"}
+        labels |= {pid for pid, _ in gathered.tracks if isinstance(pid, str)}
+        return schema.find_recorder(labels, gathered.strings, self.header.content)
+
     def tables(self, maker: TableMaker) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield the tables with at least one row."""
         tables = {
@@ -127,6 +135,8 @@ class Description:
         operators = gathered.select(arguments.OPERATOR, ("id",), "input_dims")
         stacks = gathered.select(arguments.OPERATOR, ("id",), "call_stack")
         rest = {k: v for k, v in self.header.content.items() if k not in _STORED_APART}
+        if self.recorder is not schema.PYTORCH:
+            rest["recorder"] = self.recorder.name
         distributed = self.header.distributed
         distributed_rest = {
             k: v for k, v in distributed.items() if k not in _DISTRIBUTED_STORED_APART

@@ -8,6 +8,7 @@
                      a step number            steps, as `ProfilerStep#N`; "test 3" and "predict 3"
                      "path/MatMul:MatMul",    operators, by type; threads of TensorFlow's executor
                      an HLO operation         have the type alone
+                     a fetch from tf.data     annotations, on any thread
                      other, thread of Python  annotations
                      other threads            other events
 
@@ -38,11 +39,15 @@ PYTHON_FUNCTION = schema.event_kind("python_function")
 RUNTIME_CALL = schema.event_kind("runtime_call")
 
 HOST_PREFIX = "/host:"
+HOST_METADATA = "/host:metadata"
+"""Plane that states versions."""
 _DEVICE = re.compile(r"/device:(?P<type>GPU|TPU):(?P<number>\d+)")
 _STREAM = re.compile(r"Stream #(\d+)")
 _TPU_LINES = ("XLA Ops", "Async XLA Ops")
 _PYTHON_LINE = re.compile(r"python|MainThread|main\b", re.IGNORECASE)
 _PYTHON_NAME = re.compile(r"\$(?P<file>.+?):(?P<line>\d+) (?P<function>.+)")
+_BUILT_IN_NAME = re.compile(r"\$(?P<module>\S+) (?P<function>[\w<>.]+)")
+"""https://github.com/openxla/xla/blob/main/xla/python/profiler/internal/python_hooks.cc"""
 _OPERATOR_NAME = re.compile(r"(?P<path>[\w./<>-]+):(?P<type>[A-Z]\w*)")
 _EXECUTOR_LINE = re.compile(r"tf_(Compute|data_private_threadpool)\b")
 _TYPE_NAME = re.compile(r"_?[A-Z]\w*")
@@ -315,14 +320,14 @@ def _host_chunk(plane: Plane, line: Line) -> Chunk:
     operators = texts.codes([text or name for text, name in zip(types, strings, strict=True)])
     args = _operation_codes(texts, plane, line, rows)
     builder.add(OPERATOR, rows, operators[names[rows]], **({} if args is None else {"args": args}))
+    is_fetch = [name.startswith(schema.TF_DATA_FETCH) for name in strings]
+    is_python = _PYTHON_LINE.match(line.name) is not None
+    ranges = take(np.ones_like(free) if is_python else np.array(is_fetch)[names])
+    rows = np.concatenate([marked[0], ranges])
+    order = np.argsort(rows, kind="stable")
+    codes = np.concatenate([marked[1], names[ranges]])
+    builder.add(ANNOTATION, rows[order], codes[order])
     rest = np.flatnonzero(free)
-    if _PYTHON_LINE.match(line.name):
-        rows = np.concatenate([marked[0], rest])
-        order = np.argsort(rows, kind="stable")
-        codes = np.concatenate([marked[1], names[rest]])
-        builder.add(ANNOTATION, rows[order], codes[order])
-        return builder.finish()
-    builder.add(ANNOTATION, *marked)
     count = len(rest)
     builder.add(
         OtherKind.OTHER,
@@ -344,11 +349,18 @@ def _step_name(name: str, number: int) -> str:
 def _python_name(name: str) -> str | None:
     """Return the name of a Python function as Kineto has it; None for another event.
 
-    >>> _python_name("$train.py:12 step")
-    'train.py(12): step'
+    >>> _python_name("$train.py:12 step"), _python_name("$time sleep")
+    ('train.py(12): step', '<built-in function sleep of time>')
     """
     match = _PYTHON_NAME.fullmatch(name)
-    return None if match is None else f"{match['file']}({match['line']}): {match['function']}"
+    if match is not None:
+        return f"{match['file']}({match['line']}): {match['function']}"
+    match = _BUILT_IN_NAME.fullmatch(name)
+    if match is None:
+        return None
+    if match["module"].startswith("<"):
+        return f"<built-in method {match['function']}>"
+    return f"<built-in function {match['function']} of {match['module']}>"
 
 
 def _operator_type(name: str) -> str | None:

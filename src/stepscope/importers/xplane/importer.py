@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from stepscope import errors, store
 from stepscope.importers import kineto
@@ -18,7 +19,12 @@ from stepscope.importers.content import (
     read_content,
     read_head,
 )
-from stepscope.importers.xplane.events import HOST_PREFIX, chunks_of, describe_devices
+from stepscope.importers.xplane.events import (
+    HOST_METADATA,
+    HOST_PREFIX,
+    chunks_of,
+    describe_devices,
+)
 from stepscope.importers.xplane.planes import Space, read_space
 from stepscope.importers.xplane.wire import DamagedMessageError
 
@@ -116,12 +122,23 @@ def _gather(space: Space, gathered: kineto.Gathered, path: Path) -> kineto.Readi
             f"{path}, an XPlane file, has nothing to import: {reason}."
         )
     content = {
+        **_read_versions(space),
         "baseTimeNanoseconds": _find_base(space),
         "deviceProperties": describe_devices(space.planes),
     }
     return kineto.Reading(
         gathered=gathered, header=kineto.Header(content), truncated=space.is_truncated
     )
+
+
+def _read_versions(space: Space) -> dict[str, Any]:
+    """Read the versions that the file states, such as `jax_version`."""
+    return {
+        name: value
+        for plane in space.planes
+        for name, value in plane.statistics.items()
+        if plane.name == HOST_METADATA and name.endswith("_version")
+    }
 
 
 def _find_base(space: Space) -> int:

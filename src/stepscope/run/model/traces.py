@@ -110,6 +110,11 @@ class Trace:
         return replace(self, reader=reader, record=record, collectives=collectives, ahead=None)
 
     @property
+    def recorder(self) -> schema.Recorder:
+        """Framework whose profiler wrote the trace."""
+        return schema.recorder_of(self.metadata)
+
+    @property
     def label(self) -> str:
         """The rank, or the trace's name where the rank is unknown."""
         return self.name if self.rank is None else f"rank {self.rank}"

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope import analysis, intervals, store
+from stepscope import analysis, intervals, schema, store
 from stepscope.run.model.run import Run
 from stepscope.run.model.traces import Trace, reading_ahead
 from stepscope.run.traces.device_work import calls_of, device_work_of
@@ -103,6 +103,8 @@ def step_activity_of(
     host = intervals.unite(
         select_named(operators, lambda name: not is_range(name)), analysis.make_intervals(calls)
     )
+    if trace.recorder is not schema.PYTORCH:  # others name no operators where they run functions
+        host = intervals.unite(host, select_named(marks, trace.recorder.is_work))
     return analysis.StepActivity(
         compute=intervals.unite(device["kernel"], device["memset"], within_device),
         communication=intervals.unite(device["communication"], *exchanges),
@@ -328,8 +330,11 @@ def read_request_waits(
         activity: when any thread runs an operator, makes a runtime call, compiles or communicates.
     """
     operators = ranges[0]
+    is_training = analysis.is_training
+    if trace.recorder.marks_training:
+        is_training = analysis.is_step
     if not len(operators["track"]) or any(
-        analysis.match_rows(part["name"], analysis.is_training).any() for part in ranges
+        analysis.match_rows(part["name"], is_training).any() for part in ranges
     ):
         return intervals.EMPTY
     functions = _read_functions(trace)

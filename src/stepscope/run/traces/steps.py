@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from stepscope import analysis, intervals
+from stepscope import analysis, intervals, schema
 from stepscope.run.model.run import Run
 from stepscope.run.model.traces import Trace, reading_ahead
 from stepscope.run.traces.device_work import CarryOver, calls_of, device_work_of, host_work_of
@@ -48,7 +48,7 @@ class MarkedSteps(NamedTuple):
 def marked_steps(run: Run, trace: Trace) -> MarkedSteps:
     """Find the steps of one trace: its named steps, or the steps recorded meanwhile, or else those
     that its ranges show."""
-    steps = named_steps(trace)
+    steps = _find_marked(trace)
     if steps is not None:
         return MarkedSteps(steps, "named")
     watched = run.steps_in(trace)
@@ -61,16 +61,47 @@ def marked_steps(run: Run, trace: Trace) -> MarkedSteps:
 def find_marked_steps(trace: Trace) -> MarkedSteps:
     """Find the steps of one trace from its own events: its named steps; else, unless it is a window
     of a watched job, those that its ranges show."""
-    steps = named_steps(trace)
+    steps = _find_marked(trace)
     if steps is not None:
         return MarkedSteps(steps, "named")
     return _make_whole_step(trace) if trace.process is not None else _find_ranges(trace)
+
+
+def _find_marked(trace: Trace) -> analysis.HostSteps | None:
+    """Find the named steps of a trace; of other frameworks than PyTorch with the fetches between
+    them, each of which belongs to the step after it."""
+    steps = named_steps(trace)
+    if steps is None or trace.recorder is schema.PYTORCH:
+        return steps
+    return analysis.include_fetches(steps, find_fetches([read_marks(trace)]))
+
+
+def _find_calls(trace: Trace, ranges: Sequence[analysis.NamedRange]) -> MarkedSteps | None:
+    """Find the steps of a framework whose functions compute a step each; else the times from one
+    fetch of a batch to the next. None without them."""
+    fetches = find_fetches([read_marks(trace)])
+    calls = [
+        analysis.FunctionCall(function, row)
+        for row in ranges
+        if (function := trace.recorder.name_step_call(row.name)) is not None
+    ]
+    operators = trace.columns("operators", ("start_ns",))["start_ns"]
+    steps = analysis.find_called_steps(calls, fetches, np.sort(operators))
+    if steps is not None:
+        return MarkedSteps(steps.steps, "ranges", steps.name)
+    borders = analysis.make_steps_between(fetches.start.tolist())
+    return None if borders is None else MarkedSteps(borders, "ranges", schema.TF_DATA_FETCH)
 
 
 def _find_ranges(trace: Trace) -> MarkedSteps:
     """Find the steps between the ends of optimizer steps, or between the starts of another range
     that repeats; without any, one step covers the trace."""
     ranges = _read_ranges(trace)
+    if trace.recorder is not schema.PYTORCH:
+        called = _find_calls(trace, ranges)
+        if called is not None:
+            return called
+        ranges = [row for row in ranges if not trace.recorder.is_part(row.name)]
     optimizer = analysis.find_optimizer_steps(ranges)
     if optimizer is not None:
         return MarkedSteps(optimizer.steps, "optimizer", optimizer.name)
@@ -300,7 +331,8 @@ def _has_workers(name: str) -> bool:
 
 def find_fetches(ranges: Sequence[analysis.Columns]) -> intervals.Intervals:
     """Find the fetches of batches by the training thread: the one with the steps and optimizer
-    steps, where these are marked. Other threads may fetch ahead.
+    steps, where these are marked. Other threads may fetch ahead, but those of TensorFlow fetch for
+    the function that the training thread calls.
 
     Args:
         ranges: operators and annotations of the host, with `name`, `track` and times.
@@ -311,7 +343,9 @@ def find_fetches(ranges: Sequence[analysis.Columns]) -> intervals.Intervals:
     for part in ranges:
         rows = analysis.match_rows(part["name"], analysis.is_data_loader)
         if len(training):
-            rows &= np.isin(part["track"], training)
+            rows &= np.isin(part["track"], training) | analysis.match_rows(
+                part["name"], lambda name: name.startswith(schema.TF_DATA_FETCH)
+            )
         fetches.append(analysis.make_intervals(part, rows))
     return intervals.unite(intervals.EMPTY, *fetches)
 

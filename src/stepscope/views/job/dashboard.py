@@ -10,10 +10,9 @@ import msgspec
 from stepscope import analysis, schema
 from stepscope.run import RecordedWork, Run, Trace, join_step_durations, recorded_work, sum_by_name
 from stepscope.views.devices import gpu_metrics
-from stepscope.views.options import DEFAULTS, Ranged, ViewOptions
+from stepscope.views.options import DEFAULTS, Ranged, ViewOptions, shorten_name
 from stepscope.views.steps.steps import NO_STEPS
 from stepscope.views.system import NOT_IN_FILES
-from stepscope.views.text import shorten_name
 from stepscope.views.trace_data import QualityNote, explain_no_traces, note_run_quality
 
 MAX_KERNELS = 15

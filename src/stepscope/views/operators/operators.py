@@ -19,8 +19,7 @@ from stepscope.run import (
     replays_of,
 )
 from stepscope.views import trace_data
-from stepscope.views.options import DEFAULTS, OPERATOR_GROUPS, Ranged, ViewOptions
-from stepscope.views.text import list_names
+from stepscope.views.options import DEFAULTS, OPERATOR_GROUPS, Ranged, ViewOptions, list_names
 
 NO_OPERATORS = "the trace has no operators of the framework"
 NO_INPUT_SHAPES = "the trace has no shapes of inputs"

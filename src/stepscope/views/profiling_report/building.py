@@ -18,8 +18,8 @@ from stepscope.rules import (
     summary,
 )
 from stepscope.run import JobStatistics, Run
+from stepscope.views.options import shorten_name, utc_time
 from stepscope.views.profiling_report import blocks
-from stepscope.views.text import shorten_name, utc_time
 
 MAX_NODES = 16
 """Upper limit of nodes that are shown individually."""

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from stepscope import analysis, cost, quantities, rules, run
 from stepscope.quantities import duration, percent
 from stepscope.views.job.overview import list_applied_changes
+from stepscope.views.options import utc_time
 from stepscope.views.profiling_report import building
 from stepscope.views.profiling_report.blocks import Block, Cell, Section, Table, Text
-from stepscope.views.text import utc_time
 
 JOB = "the job's duration"
 MAX_CHANGES = 30

@@ -15,13 +15,13 @@ from stepscope._version import __version__
 from stepscope.rule_feed import DEFAULT_SCAN_NS
 from stepscope.rules import Rule, summary
 from stepscope.run import JobStatistics, Run, explain_recovery, job_statistics, make_with_damage
+from stepscope.views.options import utc_time
 from stepscope.views.profiling_report import building
 from stepscope.views.profiling_report.blocks import Block, Cell, Section, Table, Text
 from stepscope.views.profiling_report.boosting import build_boosting_sections
 from stepscope.views.profiling_report.job import build_framework_section, build_job_section
 from stepscope.views.profiling_report.system import build_system_section
 from stepscope.views.profiling_report.training import build_training_sections
-from stepscope.views.text import utc_time
 
 MAX_NOTES = 20
 MAX_COMMAND_LENGTH = 2000

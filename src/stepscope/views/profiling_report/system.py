@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from stepscope import quantities, rules, schema
 from stepscope.run import Bins, build_sampled_heatmap
+from stepscope.views.options import list_names, utc_time
 from stepscope.views.profiling_report import building
 from stepscope.views.profiling_report.blocks import (
     Block,
@@ -18,7 +19,6 @@ from stepscope.views.profiling_report.blocks import (
     Text,
 )
 from stepscope.views.system import MAX_CORES, show_heat_rows
-from stepscope.views.text import list_names, utc_time
 
 HEAT_MAP_COLUMNS = 240
 """Upper limit of the columns of a heat map."""

@@ -8,6 +8,7 @@ from msgspec import UNSET
 
 from stepscope import analysis, quantities, rules, run, schema
 from stepscope.quantities import count_of
+from stepscope.views.options import list_names
 from stepscope.views.profiling_report import building, gpus
 from stepscope.views.profiling_report.blocks import (
     Bars,
@@ -21,7 +22,6 @@ from stepscope.views.profiling_report.blocks import (
     Table,
     Text,
 )
-from stepscope.views.text import list_names
 
 INITIALIZATION = "MaxInitializationTime"
 _SHOWN = {

@@ -15,9 +15,8 @@ from stepscope.run import (
     combine_calls,
     measure_traces,
 )
-from stepscope.views.options import COMMUNICATION_OF, DEFAULTS, ViewOptions
+from stepscope.views.options import COMMUNICATION_OF, DEFAULTS, ViewOptions, list_names
 from stepscope.views.steps import arrivals
-from stepscope.views.text import list_names
 from stepscope.views.trace_data import explain_no_device_work, explain_no_traces, note_run_quality
 
 MAX_RANKS = 512

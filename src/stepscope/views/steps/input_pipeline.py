@@ -11,7 +11,7 @@ from stepscope.run import Rank, Run, divide_traces, measure_fetches, measure_tf_
 from stepscope.views.options import DEFAULTS, Ranged, ViewOptions
 from stepscope.views.steps.steps import NO_STEPS
 
-NO_FETCHES = "no trace contains fetches of a torch DataLoader in a step"
+NO_FETCHES = "no trace contains fetches {} in a step"
 NO_BATCHES = "no creation of a batch by a DataLoader was recorded"
 
 
@@ -124,7 +124,8 @@ def show_input_pipeline(run: Run, _options: ViewOptions = DEFAULTS) -> InputPipe
         for trace in run.traces
         for stage in measure_tf_data(trace)
     ]
-    missing = NO_FETCHES if run.traces else NO_STEPS
+    source = run.traces[0].recorder.fetches if run.traces else ""
+    missing = NO_FETCHES.format(source) if run.traces else NO_STEPS
     return InputPipelineView(
         share_of="wall time of the rank's measured steps without evaluation"
         if ranks

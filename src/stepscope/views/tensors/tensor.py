@@ -18,8 +18,7 @@ from stepscope.run import (
     number_ranks,
     read_histograms,
 )
-from stepscope.views.options import DEFAULTS, Ranged, ViewOptions
-from stepscope.views.text import list_names
+from stepscope.views.options import DEFAULTS, Ranged, ViewOptions, list_names
 
 MAX_COLUMNS = 600
 MAX_HISTOGRAM_COLUMNS = 300

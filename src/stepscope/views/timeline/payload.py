@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 
 from stepscope import analysis, schema, timeline
-from stepscope.views.text import shorten_name
+from stepscope.views.options import shorten_name
 from stepscope.views.trace_data import QualityNote
 
 MAX_NODES = 3_000

@@ -22,8 +22,7 @@ from stepscope.timeline import (
     load_track_descriptions,
     track_id,
 )
-from stepscope.views.options import ViewOptions
-from stepscope.views.text import shorten_name
+from stepscope.views.options import ViewOptions, shorten_name
 from stepscope.views.timeline.payload import FindingMark, RankSteps, TimelineView, Track, TrackGroup
 from stepscope.views.trace_data import note_run_quality
 

@@ -31,8 +31,7 @@ from stepscope.timeline import (
     split_by_line,
     sum_tracks,
 )
-from stepscope.views.options import ViewOptions
-from stepscope.views.text import shorten_name
+from stepscope.views.options import ViewOptions, shorten_name
 from stepscope.views.timeline.payload import (
     CounterSeries,
     CountersView,
