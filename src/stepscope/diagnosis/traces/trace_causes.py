@@ -15,7 +15,6 @@ from stepscope.diagnosis.causes.attribution import Attribution
 from stepscope.diagnosis.causes.cause import CONTRIBUTING_RATIO, CauseFinding
 from stepscope.diagnosis.causes.causes import SLOW_RANK_RATIO
 from stepscope.diagnosis.traces import trace_details
-from stepscope.diagnosis.traces.trace_details import evidence_of
 from stepscope.diagnosis.traces.trace_shares import SUSPECT_OF_PART, TraceShares, TraceWaits
 from stepscope.diagnosis.verdict import UNKNOWN, Evidence, Stage, Suspect
 from stepscope.quantities import count, count_of, duration, number, percent
@@ -30,8 +29,6 @@ MULTIPROCESSOR_RATIO = 0.4
 """Kernels that have a block for fewer multiprocessors leave most of the device idle."""
 OPTIMIZER_COMPUTE_RATIO = 0.4
 """Share of the computation in optimizer steps from which the optimizer is the cause."""
-_HANDOVER_STAGES = ("Root", "Prefetch", "Model")
-"""Stages of tf.data that hand elements on, and wait for the others."""
 HOST_PART_NAMES = {"compute": "sizeable operators"}
 """Names of parts that differ where the host computes itself."""
 
@@ -180,7 +177,7 @@ def _describe_waiting(inputs: TraceInputs) -> CauseFinding:
         text = f"The host has no work for {duration(waiting_ns)} per step"
         function = inputs.wait_function
         text += f": it waits in {function}." if function else ", or runs Python code."
-        finding.evidence = [evidence_of(text, waiting_ns, "ns", "idle")]
+        finding.evidence = [_evidence(text, waiting_ns, "ns", "idle")]
     return finding
 
 
@@ -190,7 +187,7 @@ def _find_data_cause(inputs: TraceInputs) -> CauseFinding:
         return _find_copy_cause(inputs)
     divided = inputs.choose("data_loader")
     fetches = run.measure_fetches(divided.trace, divided.steps)
-    waiting = evidence_of(
+    waiting = _evidence(
         f"The device waits {duration(inputs.mean_ns('data_loader'))} per step for batches.",
         inputs.mean_ns("data_loader"),
         "ns",
@@ -198,7 +195,7 @@ def _find_data_cause(inputs: TraceInputs) -> CauseFinding:
     )
     if fetches is None:
         return CauseFinding(cause=UNKNOWN, evidence=[waiting])
-    if inputs.recorder is not schema.PYTORCH:
+    if not inputs.recorder.is_torch:
         return _find_stage_cause(inputs, divided)
     if fetches.has_workers:
         return CauseFinding(
@@ -207,7 +204,7 @@ def _find_data_cause(inputs: TraceInputs) -> CauseFinding:
             "training process.",
             evidence=[waiting],
         )
-    loading = evidence_of(
+    loading = _evidence(
         f"The training process makes its batches itself, {duration(fetches.ns_per_step)} per step.",
         fetches.ns_per_step,
         "ns",
@@ -218,35 +215,18 @@ def _find_data_cause(inputs: TraceInputs) -> CauseFinding:
 
 def _find_stage_cause(inputs: TraceInputs, divided: run.DividedTrace) -> CauseFinding:
     """Find the stage of a pipeline of another framework that takes longest."""
-    waited_ns, fetches = inputs.mean_ns("data_loader"), inputs.recorder.fetches
-    evidence = [
-        evidence_of(
-            f"Steps wait {duration(waited_ns)} each for batches {fetches}.",
-            waited_ns,
-            "ns",
-            "steps",
-        )
-    ]
-    stages = [
-        stage
-        for stage in run.measure_tf_data(divided.trace)
-        if not stage.name.startswith(_HANDOVER_STAGES)
-    ]
-    if not stages:
-        return CauseFinding(cause=UNKNOWN, evidence=evidence)
-    total_ns = stages[0].total_ns
-    text = (
-        f"Of its stages {stages[0].name.rpartition('::')[2]} takes longest: "
-        f"{count_of(stages[0].call_count, 'call')}, {duration(total_ns / stages[0].call_count)} "
-        "each."
+    waited_ns = inputs.mean_ns("data_loader")
+    text = f"Steps wait {duration(waited_ns)} each for batches {inputs.recorder.fetches}."
+    stage = trace_details.describe_longest_stage(divided.trace)
+    return CauseFinding(
+        cause="slow_dataset" if stage else UNKNOWN,
+        evidence=[_evidence(text, waited_ns, "ns", "steps"), *stage],
     )
-    evidence.append(evidence_of(text, total_ns, "ns", "input-pipeline"))
-    return CauseFinding(cause="slow_dataset", evidence=evidence)
 
 
 def _find_copy_cause(inputs: TraceInputs) -> CauseFinding:
     evidence = [
-        evidence_of(
+        _evidence(
             f"Copies to the device take {duration(inputs.mean_ns('copy_to_device'))} per step in "
             "which nothing else runs on it.",
             inputs.mean_ns("copy_to_device"),
@@ -257,7 +237,7 @@ def _find_copy_cause(inputs: TraceInputs) -> CauseFinding:
     pageable = trace_details.measure_pageable_ratio(inputs.choose("copy_to_device"))
     if inputs.copies_without_waits:
         evidence.append(
-            evidence_of(
+            _evidence(
                 "They read pinned memory, and the host does not wait for them, but kernels do.",
                 None,
                 "",
@@ -266,7 +246,7 @@ def _find_copy_cause(inputs: TraceInputs) -> CauseFinding:
         )
     if pageable:
         evidence.append(
-            evidence_of(
+            _evidence(
                 f"{percent(pageable)} of that copying reads pageable memory, which the host "
                 "waits for.",
                 pageable,
@@ -286,7 +266,7 @@ def _find_communication_cause(inputs: TraceInputs) -> CauseFinding:
     return CauseFinding(
         cause="gradient_exchange" if uses_ddp else "collectives",
         evidence=[
-            evidence_of(_describe_collectives(divided, exposed_ns), exposed_ns, "ns", "distributed")
+            _evidence(_describe_collectives(divided, exposed_ns), exposed_ns, "ns", "distributed")
         ],
     )
 
@@ -314,14 +294,14 @@ def _find_slow_rank(inputs: TraceInputs, suspect: Suspect) -> CauseFinding:
     part = max(parts, key=lambda name: waits.excess_ns[name])
     excess_ns = waits.excess_ns[part]
     subject = waits.slowest if waits.is_one_rank else "the last rank of a step"
-    excess = evidence_of(
+    excess = _evidence(
         f"{subject[:1].upper()}{subject[1:]} spends {duration(excess_ns)} more per step on "
         f"{analysis.PART_NAMES[part]} than the other ranks.",
         excess_ns,
         "ns",
         "distributed",
     )
-    turns = evidence_of(
+    turns = _evidence(
         f"The other ranks wait for {waits.slowest} in {percent(waits.slowest_ratio)} of the "
         "waiting.",
         waits.slowest_ratio,
@@ -361,11 +341,7 @@ def describe_overhead(inputs: TraceInputs, cause: str) -> list[Evidence]:
     """Describe one cause of overhead by what the traces show."""
     match cause:
         case "host_sync":
-            return (
-                trace_details.describe_reads(inputs)
-                if inputs.on_host
-                else trace_details.describe_waits(inputs)
-            )
+            return _describe_reads(inputs) if inputs.on_host else _describe_waits(inputs)
         case "recompilation":
             return _describe_calls(
                 trace_details.count_compilations(inputs.choose("compilation")),
@@ -380,14 +356,50 @@ def describe_overhead(inputs: TraceInputs, cause: str) -> list[Evidence]:
                 inputs.mean_ns("allocation"),
             )
         case "device_to_host_copies":
-            return trace_details.describe_copies_out(inputs)
+            return _describe_copies_out(inputs)
         case "python_overhead":
             return _describe_script_python(inputs)
     return _describe_launches(inputs, cause)
 
 
 def _describe_calls(calls: float, text: str, time_ns: float) -> list[Evidence]:
-    return [evidence_of(text.format(number(calls), duration(time_ns)), calls, "count", "launches")]
+    return [_evidence(text.format(number(calls), duration(time_ns)), calls, "count", "launches")]
+
+
+def _describe_waits(inputs: TraceInputs) -> list[Evidence]:
+    waits = trace_details.measure_waits_for_device(inputs.choose("synchronization", "copy_to_host"))
+    idle_ns = inputs.mean_ns("synchronization", "copy_to_host")
+    evidence = [
+        _evidence(
+            f"The host waits for the device {number(waits.count_per_step)} times per step; "
+            f"afterwards the device is idle for {duration(idle_ns)} per step.",
+            idle_ns,
+            "ns",
+            "idle",
+        )
+    ]
+    if waits.operators:
+        names = ", ".join(f"{name} {percent(share)}" for name, share in waits.operators)
+        evidence.append(_evidence(f"Where it waits: {names}.", None, "", "launches"))
+    return evidence
+
+
+def _describe_copies_out(inputs: TraceInputs) -> list[Evidence]:
+    copying_ns = inputs.mean_ns("copy_out")
+    text = (
+        f"Copies to the host take {duration(copying_ns)} per step in which nothing else runs on "
+        "the device; the host does not wait for them."
+    )
+    return [_evidence(text, copying_ns, "ns", "activity")]
+
+
+def _describe_reads(inputs: TraceInputs) -> list[Evidence]:
+    time_ns = inputs.reads.time_ns / inputs.step_count
+    text = (
+        f"The host reads {count_of(round(inputs.reads.count / inputs.step_count), 'value')} per "
+        f"step from tensors, one after another, in {duration(time_ns)}."
+    )
+    return [_evidence(text, time_ns, "ns", "launches")]
 
 
 def _describe_script_python(inputs: TraceInputs) -> list[Evidence]:
@@ -396,16 +408,10 @@ def _describe_script_python(inputs: TraceInputs) -> list[Evidence]:
         f"Between operators, {number(inputs.script_python.count_per_step)} times per step, Python "
         f"runs for more than {duration(MAX_CALL_NS)}: {duration(python_ns)} per step."
     )
-    evidence = [evidence_of(text, python_ns, "ns", "launches")]
-    if inputs.recorder is not schema.PYTORCH:
-        evidence += trace_details.describe_functions(inputs)
+    evidence = [_evidence(text, python_ns, "ns", "launches")]
+    if not inputs.recorder.is_torch:
+        evidence += trace_details.describe_functions(inputs.choose("python"), CONTRIBUTING_RATIO)
     return evidence
-
-
-def waits_in_python(inputs: TraceInputs) -> bool:
-    """Return True if the Python function that takes longest itself waits or sleeps."""
-    totals = trace_details.measure_functions(inputs.choose("python"))
-    return bool(totals) and analysis.is_wait_function(totals[0][0])
 
 
 def _describe_launches(inputs: TraceInputs, cause: str) -> list[Evidence]:
@@ -415,14 +421,14 @@ def _describe_launches(inputs: TraceInputs, cause: str) -> list[Evidence]:
     subject = "The host" if divided.on_host else "The device"
     idle_ns = inputs.overhead_parts[cause] * mean_step_ns(inputs.traces)
     evidence = [
-        evidence_of(
+        _evidence(
             f"{count(round(launches.count_per_step))} {pieces} per step, half of them shorter "
             f"than {duration(launches.median_ns)}.",
             launches.count_per_step,
             "count",
             "launches",
         ),
-        evidence_of(
+        _evidence(
             f"{subject} {verb} for {duration(idle_ns)} per step, while the host calls the next.",
             idle_ns,
             "ns",
@@ -433,7 +439,7 @@ def _describe_launches(inputs: TraceInputs, cause: str) -> list[Evidence]:
     if optimizer >= OPTIMIZER_RATIO:
         evidence.insert(
             0,
-            evidence_of(
+            _evidence(
                 f"{percent(optimizer)} of that time is in optimizer steps.",
                 optimizer,
                 "ratio",
@@ -456,7 +462,7 @@ def _find_model_cause(inputs: TraceInputs) -> CauseFinding | None:
     if optimizer * share >= OPTIMIZER_COMPUTE_RATIO:
         text = f"Optimizer steps have {percent(optimizer)} of the computation."
         return CauseFinding(
-            cause="optimizer", evidence=[evidence_of(text, optimizer, "ratio", "annotations")]
+            cause="optimizer", evidence=[_evidence(text, optimizer, "ratio", "annotations")]
         )
     if divided.on_host:
         return None
@@ -470,7 +476,7 @@ def _find_model_cause(inputs: TraceInputs) -> CauseFinding | None:
         )
         return CauseFinding(
             cause="full_precision",
-            evidence=[evidence_of(text, precision.full_precision_ratio, "ratio", "kernels")],
+            evidence=[_evidence(text, precision.full_precision_ratio, "ratio", "kernels")],
         )
     ratio = trace_details.measure_multiprocessor_ratio(divided)
     if ratio is not None and ratio < MULTIPROCESSOR_RATIO:
@@ -479,7 +485,7 @@ def _find_model_cause(inputs: TraceInputs) -> CauseFinding | None:
             "average."
         )
         return CauseFinding(
-            cause="low_occupancy", evidence=[evidence_of(text, ratio, "ratio", "gpu-metrics")]
+            cause="low_occupancy", evidence=[_evidence(text, ratio, "ratio", "gpu-metrics")]
         )
     return None
 
@@ -487,3 +493,7 @@ def _find_model_cause(inputs: TraceInputs) -> CauseFinding | None:
 def mean_step_ns(traces: Sequence[run.DividedTrace]) -> float:
     """Compute the mean duration of the steps of several traces."""
     return float(np.concatenate([one.steps.wall_ns for one in traces]).mean())
+
+
+def _evidence(text: str, value: float | None, unit: str, source: str) -> Evidence:
+    return Evidence(text=text, value=value, unit=unit, source=source)

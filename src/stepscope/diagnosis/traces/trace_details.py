@@ -6,20 +6,17 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope import analysis, intervals, run
-from stepscope.diagnosis.causes.cause import CONTRIBUTING_RATIO
+from stepscope import analysis, intervals, quantities, run
 from stepscope.diagnosis.verdict import Evidence
-from stepscope.quantities import count_of, duration, number, percent
-
-if TYPE_CHECKING:
-    from stepscope.diagnosis.traces.trace_causes import TraceInputs
 
 MAX_NAMED_FUNCTIONS = 3
+_HANDOVER_STAGES = frozenset(["Root", "Prefetch", "Model"])
+"""Stages of tf.data that hand elements on, and wait for the others."""
 SHORT_KERNEL_NS = 10_000
 """Launching a kernel takes the host about as long: 5 to 10 µs."""
 _MATRIX_KERNEL = re.compile(
@@ -176,6 +173,46 @@ def measure_functions(divided: run.DividedTrace) -> list[tuple[str, int]]:
         for code, time_ns in zip(codes.tolist(), own_ns.tolist(), strict=True):
             totals[str(functions["name"].values[code])] += time_ns
     return totals.most_common()
+
+
+def describe_functions(divided: run.DividedTrace, min_ratio: float) -> list[Evidence]:
+    """Name the Python functions that take longest themselves.
+
+    Args:
+        divided: a trace.
+        min_ratio: share of the steps that a function takes at least.
+    """
+    steps_ns, step_count = int(divided.steps.wall_ns.sum()), len(divided.steps.names)
+    longest = [row for row in measure_functions(divided) if row[1] >= min_ratio * steps_ns]
+    if not longest:
+        return []
+    names = ", ".join(
+        f"{name} {quantities.duration(time_ns / step_count)}"
+        for name, time_ns in longest[:MAX_NAMED_FUNCTIONS]
+    )
+    text = f"Python functions that take longest themselves, per step: {names}."
+    value = longest[0][1] / step_count
+    return [Evidence(text=text, value=value, unit="ns", source="timeline")]
+
+
+def waits_in_python(divided: run.DividedTrace) -> bool:
+    """Return True if the Python function that takes longest itself waits or sleeps."""
+    totals = measure_functions(divided)
+    return bool(totals) and analysis.is_wait_function(totals[0][0])
+
+
+def describe_longest_stage(trace: run.Trace) -> list[Evidence]:
+    """Name the stage of tf.data that takes longest; none where none were recorded."""
+    for stage in run.measure_tf_data(trace):
+        name = stage.name.rpartition("::")[2]
+        if name not in _HANDOVER_STAGES:
+            mean_ns = stage.total_ns / stage.call_count
+            calls = quantities.count_of(stage.call_count, "call")
+            text = (
+                f"Of its stages {name} takes longest: {calls}, {quantities.duration(mean_ns)} each."
+            )
+            return [Evidence(text=text, value=mean_ns, unit="ns", source="input-pipeline")]
+    return []
 
 
 def _find_read_series(divided: run.DividedTrace) -> intervals.Intervals:
@@ -350,63 +387,3 @@ def _read_named(divided: run.DividedTrace, test: Callable[[str], bool]) -> inter
 def _count_per_step(divided: run.DividedTrace, start: NDArray[np.int64]) -> float:
     inside = intervals.contains(intervals.union(divided.steps.extent), start)
     return int(inside.sum()) / len(divided.steps.names)
-
-
-def describe_waits(inputs: TraceInputs) -> list[Evidence]:
-    """Describe waits of the host for the device."""
-    waits = measure_waits_for_device(inputs.choose("synchronization", "copy_to_host"))
-    idle_ns = inputs.mean_ns("synchronization", "copy_to_host")
-    evidence = [
-        evidence_of(
-            f"The host waits for the device {number(waits.count_per_step)} times per step; "
-            f"afterwards the device is idle for {duration(idle_ns)} per step.",
-            idle_ns,
-            "ns",
-            "idle",
-        )
-    ]
-    if waits.operators:
-        names = ", ".join(f"{name} {percent(share)}" for name, share in waits.operators)
-        evidence.append(evidence_of(f"Where it waits: {names}.", None, "", "launches"))
-    return evidence
-
-
-def describe_copies_out(inputs: TraceInputs) -> list[Evidence]:
-    """Describe copies to the host for which it does not wait."""
-    copying_ns = inputs.mean_ns("copy_out")
-    text = (
-        f"Copies to the host take {duration(copying_ns)} per step in which nothing else runs on "
-        "the device; the host does not wait for them."
-    )
-    return [evidence_of(text, copying_ns, "ns", "activity")]
-
-
-def describe_reads(inputs: TraceInputs) -> list[Evidence]:
-    """Describe values that a host without a device reads."""
-    time_ns = inputs.reads.time_ns / inputs.step_count
-    text = (
-        f"The host reads {count_of(round(inputs.reads.count / inputs.step_count), 'value')} per "
-        f"step from tensors, one after another, in {duration(time_ns)}."
-    )
-    return [evidence_of(text, time_ns, "ns", "launches")]
-
-
-def describe_functions(inputs: TraceInputs) -> list[Evidence]:
-    """Name the Python functions that take longest themselves; none where none were recorded."""
-    divided = inputs.choose("python")
-    steps_ns = int(divided.steps.wall_ns.sum())
-    totals = measure_functions(divided)
-    longest = [(name, ns) for name, ns in totals if ns >= CONTRIBUTING_RATIO * steps_ns]
-    if not longest:
-        return []
-    step_count = len(divided.steps.names)
-    names = ", ".join(
-        f"{name} {duration(ns / step_count)}" for name, ns in longest[:MAX_NAMED_FUNCTIONS]
-    )
-    text = f"Python functions that take longest themselves, per step: {names}."
-    return [evidence_of(text, longest[0][1] / step_count, "ns", "timeline")]
-
-
-def evidence_of(text: str, value: float | None, unit: str, source: str) -> Evidence:
-    """Make one piece of evidence."""
-    return Evidence(text=text, value=value, unit=unit, source=source)
