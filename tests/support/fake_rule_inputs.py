@@ -32,7 +32,7 @@ from stepscope.rules import (
     TracedGpu,
     TracedSteps,
 )
-from stepscope.schema import Finding, NodeInfo, ProcessInfo
+from stepscope.schema import PYTORCH, Finding, NodeInfo, ProcessInfo, Recorder
 
 ORIGIN_NS = 1_700_000_000_000_000_000
 SECOND_NS = 1_000_000_000
@@ -74,6 +74,7 @@ class FakeTrace:
     start_ns: int = ORIGIN_NS
     end_ns: int = ORIGIN_NS + 10 * SECOND_NS
     is_watched: bool = True
+    recorder: Recorder = PYTORCH
     steps: TracedSteps | None = None
     batches: TracedBatches | None = None
     gpus: Sequence[TracedGpu] = ()

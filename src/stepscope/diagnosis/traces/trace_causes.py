@@ -28,9 +28,6 @@ MULTIPROCESSOR_RATIO = 0.4
 """Kernels that have a block for fewer multiprocessors leave most of the device idle."""
 OPTIMIZER_COMPUTE_RATIO = 0.4
 """Share of the computation in optimizer steps from which the optimizer is the cause."""
-MAX_NAMED_FUNCTIONS = 3
-_HANDOVER_STAGES = ("Root", "Prefetch", "Model")
-"""Stages of tf.data that hand elements on, and wait for the others."""
 HOST_PART_NAMES = {"compute": "sizeable operators"}
 """Names of parts that differ where the host computes itself."""
 
@@ -197,7 +194,7 @@ def _find_data_cause(inputs: TraceInputs) -> CauseFinding:
     )
     if fetches is None:
         return CauseFinding(cause=UNKNOWN, evidence=[waiting])
-    if inputs.recorder is not schema.PYTORCH:
+    if not inputs.recorder.is_torch:
         return _find_stage_cause(inputs, divided)
     if fetches.has_workers:
         return CauseFinding(
@@ -217,25 +214,13 @@ def _find_data_cause(inputs: TraceInputs) -> CauseFinding:
 
 def _find_stage_cause(inputs: TraceInputs, divided: run.DividedTrace) -> CauseFinding:
     """Find the stage of a pipeline of another framework that takes longest."""
-    waited_ns, fetches = inputs.mean_ns("data_loader"), inputs.recorder.fetches
-    evidence = [
-        _evidence(f"Steps wait {duration(waited_ns)} each for batches {fetches}.", waited_ns, "ns", "steps")
-    ]
-    stages = [
-        stage
-        for stage in run.measure_tf_data(divided.trace)
-        if not stage.name.startswith(_HANDOVER_STAGES)
-    ]
-    if not stages:
-        return CauseFinding(cause=UNKNOWN, evidence=evidence)
-    total_ns = stages[0].total_ns
-    text = (
-        f"Of its stages {stages[0].name.rpartition('::')[2]} takes longest: "
-        f"{count_of(stages[0].call_count, 'call')}, {duration(total_ns / stages[0].call_count)} "
-        "each."
+    waited_ns = inputs.mean_ns("data_loader")
+    text = f"Steps wait {duration(waited_ns)} each for batches {inputs.recorder.fetches}."
+    stage = trace_details.describe_longest_stage(divided.trace)
+    return CauseFinding(
+        cause="slow_dataset" if stage else UNKNOWN,
+        evidence=[_evidence(text, waited_ns, "ns", "steps"), *stage],
     )
-    evidence.append(_evidence(text, total_ns, "ns", "input-pipeline"))
-    return CauseFinding(cause="slow_dataset", evidence=evidence)
 
 
 def _find_copy_cause(inputs: TraceInputs) -> CauseFinding:
@@ -411,31 +396,9 @@ def _describe_script_python(inputs: TraceInputs) -> list[Evidence]:
         f"runs for more than {duration(MAX_CALL_NS)}: {duration(python_ns)} per step."
     )
     evidence = [_evidence(text, python_ns, "ns", "launches")]
-    if inputs.recorder is not schema.PYTORCH:
-        evidence += _describe_functions(inputs)
+    if not inputs.recorder.is_torch:
+        evidence += trace_details.describe_functions(inputs.choose("python"), CONTRIBUTING_RATIO)
     return evidence
-
-
-def waits_in_python(inputs: TraceInputs) -> bool:
-    """Return True if the Python function that takes longest itself waits or sleeps."""
-    totals = trace_details.measure_functions(inputs.choose("python"))
-    return bool(totals) and analysis.is_wait_function(totals[0][0])
-
-
-def _describe_functions(inputs: TraceInputs) -> list[Evidence]:
-    """Name the Python functions that take longest themselves; none where none were recorded."""
-    divided = inputs.choose("python")
-    steps_ns = int(divided.steps.wall_ns.sum())
-    totals = trace_details.measure_functions(divided)
-    longest = [(name, ns) for name, ns in totals if ns >= CONTRIBUTING_RATIO * steps_ns]
-    if not longest:
-        return []
-    step_count = len(divided.steps.names)
-    names = ", ".join(
-        f"{name} {duration(ns / step_count)}" for name, ns in longest[:MAX_NAMED_FUNCTIONS]
-    )
-    text = f"Python functions that take longest themselves, per step: {names}."
-    return [_evidence(text, longest[0][1] / step_count, "ns", "timeline")]
 
 
 def _describe_launches(inputs: TraceInputs, cause: str) -> list[Evidence]:

@@ -11,8 +11,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope import analysis, intervals, run
+from stepscope import analysis, intervals, quantities, run
+from stepscope.diagnosis.verdict import Evidence
 
+MAX_NAMED_FUNCTIONS = 3
+_HANDOVER_STAGES = frozenset(["Root", "Prefetch", "Model"])
+"""Stages of tf.data that hand elements on, and wait for the others."""
 SHORT_KERNEL_NS = 10_000
 """Launching a kernel takes the host about as long: 5 to 10 µs."""
 _MATRIX_KERNEL = re.compile(
@@ -169,6 +173,46 @@ def measure_functions(divided: run.DividedTrace) -> list[tuple[str, int]]:
         for code, time_ns in zip(codes.tolist(), own_ns.tolist(), strict=True):
             totals[str(functions["name"].values[code])] += time_ns
     return totals.most_common()
+
+
+def describe_functions(divided: run.DividedTrace, min_ratio: float) -> list[Evidence]:
+    """Name the Python functions that take longest themselves.
+
+    Args:
+        divided: a trace.
+        min_ratio: share of the steps that a function takes at least.
+    """
+    steps_ns, step_count = int(divided.steps.wall_ns.sum()), len(divided.steps.names)
+    longest = [row for row in measure_functions(divided) if row[1] >= min_ratio * steps_ns]
+    if not longest:
+        return []
+    names = ", ".join(
+        f"{name} {quantities.duration(time_ns / step_count)}"
+        for name, time_ns in longest[:MAX_NAMED_FUNCTIONS]
+    )
+    text = f"Python functions that take longest themselves, per step: {names}."
+    value = longest[0][1] / step_count
+    return [Evidence(text=text, value=value, unit="ns", source="timeline")]
+
+
+def waits_in_python(divided: run.DividedTrace) -> bool:
+    """Return True if the Python function that takes longest itself waits or sleeps."""
+    totals = measure_functions(divided)
+    return bool(totals) and analysis.is_wait_function(totals[0][0])
+
+
+def describe_longest_stage(trace: run.Trace) -> list[Evidence]:
+    """Name the stage of tf.data that takes longest; none where none were recorded."""
+    for stage in run.measure_tf_data(trace):
+        name = stage.name.rpartition("::")[2]
+        if name not in _HANDOVER_STAGES:
+            mean_ns = stage.total_ns / stage.call_count
+            calls = quantities.count_of(stage.call_count, "call")
+            text = (
+                f"Of its stages {name} takes longest: {calls}, {quantities.duration(mean_ns)} each."
+            )
+            return [Evidence(text=text, value=mean_ns, unit="ns", source="input-pipeline")]
+    return []
 
 
 def _find_read_series(divided: run.DividedTrace) -> intervals.Intervals:
