@@ -32,7 +32,7 @@ from stepscope.rules import (
     TracedGpu,
     TracedSteps,
 )
-from stepscope.schema import Finding, NodeInfo, ProcessInfo
+from stepscope.schema import PYTORCH, Finding, NodeInfo, ProcessInfo, Recorder
 
 ORIGIN_NS = 1_700_000_000_000_000_000
 SECOND_NS = 1_000_000_000
@@ -71,6 +71,7 @@ class FakeTrace:
     start_ns: int = ORIGIN_NS
     end_ns: int = ORIGIN_NS + 10 * SECOND_NS
     is_watched: bool = True
+    recorder: Recorder = PYTORCH
     steps: TracedSteps | None = None
     unknown_devices: str | None = None
     batches: TracedBatches | None = None

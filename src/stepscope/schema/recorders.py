@@ -29,6 +29,8 @@ class Recorder:
     """Profiler of a framework."""
 
     name: str
+    is_torch: bool = False
+    """True if ranges are named as in PyTorch, and advice for PyTorch applies."""
     processes: str = _NOWHERE
     """Pattern of the start of the label of a process, as the profiler writes it."""
     signs: str = ""
@@ -79,6 +81,7 @@ class Recorder:
 
 PYTORCH = Recorder(
     name="PyTorch",
+    is_torch=True,
     fetches="of a torch DataLoader",
     recording={
         "devices": "torch.profiler stores it with CUDA activities (ProfilerActivity.CUDA), on a "
@@ -103,7 +106,12 @@ _RECOMMENDATIONS = {
 _XLA_PROCESSES = r"/host:|/device:(CPU|GPU|TPU):|Task Environment"
 RECORDERS = (
     PYTORCH,
-    Recorder(name=DEBUGGER, fetches="of a data loader", otherwise="SageMaker Debugger wrote none"),
+    Recorder(
+        name=DEBUGGER,
+        is_torch=True,
+        fetches="of a torch DataLoader",
+        otherwise="SageMaker Debugger wrote none",
+    ),
     # https://docs.jax.dev/en/latest/profiling.html; tf.data may feed JAX, so that its names appear
     # in traces of JAX, and not the other way round.
     Recorder(

@@ -55,7 +55,7 @@ from stepscope.analysis.kernel_classes import (
     is_host_communication,
     is_step,
 )
-from stepscope.intervals import EMPTY, Int, Intervals, overlap, union, unite
+from stepscope.intervals import EMPTY, Int, Intervals, contains, overlap, union, unite
 
 CATEGORIES = (
     "kernel",
@@ -396,14 +396,17 @@ def find_called_steps(
     operator_count = np.searchsorted(operators, end) - np.searchsorted(operators, start)
     if operator_count[-1] < MIN_COMPLETE_RATIO * np.median(operator_count[:-1]):
         ranges.pop()
+    all_calls = np.array([(row.start, row.end) for _, row in calls], dtype=np.int64)
+    outside = ~contains(union(Intervals(all_calls[:, 0], all_calls[:, 1])), fetches.start)
+    between = Intervals(fetches.start[outside], fetches.end[outside])
     starts = [row.start for name, row in calls if name == function]
-    borders = np.sort(np.array([*starts, *fetches.start.tolist()], dtype=np.int64))
+    borders = np.sort(np.array([*starts, *between.start.tolist()], dtype=np.int64))
     next_border = np.append(borders, end[-1])[np.searchsorted(borders, end)]
     steps = HostSteps(
         names=[str(number) for number in range(len(ranges))],
         extent=Intervals(start[: len(ranges)], next_border[: len(ranges)]),
     )
-    return RepeatedSteps(include_fetches(steps, fetches), function)
+    return RepeatedSteps(include_fetches(steps, between), function)
 
 
 def make_steps_between(borders: Sequence[int]) -> HostSteps | None:

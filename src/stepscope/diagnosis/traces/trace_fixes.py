@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stepscope import schema
 from stepscope.diagnosis.causes.cause import CauseFinding
 from stepscope.diagnosis.fixes import fact_fixes
 from stepscope.diagnosis.fixes.advice import CAUSE_FIXES
 from stepscope.diagnosis.fixes.framework_fixes import RECORDER_FIXES
-from stepscope.diagnosis.traces.trace_causes import (
-    TraceInputs,
-    is_overhead_in_optimizer,
-    waits_in_python,
-)
+from stepscope.diagnosis.traces.trace_causes import TraceInputs, is_overhead_in_optimizer
+from stepscope.diagnosis.traces.trace_details import waits_in_python
 from stepscope.diagnosis.verdict import UNKNOWN, ContributingCause, Fix, Prediction, Suspect
 from stepscope.run import accelerator_of, is_compiled
 
@@ -121,8 +117,8 @@ def _make_fixes(
 
 
 def _list_texts(cause: str, inputs: TraceInputs) -> list[fact_fixes.FixText]:
-    if inputs.recorder is not schema.PYTORCH:
-        if cause == "python_overhead" and waits_in_python(inputs):
+    if not inputs.recorder.is_torch:
+        if cause == "python_overhead" and waits_in_python(inputs.choose("python")):
             return _WAIT_FIXES
         return RECORDER_FIXES.get(inputs.recorder.name, {}).get(cause, [])
     if cause in {"tiny_operators", "dispatch_overhead"}:

@@ -146,7 +146,7 @@ def _leave_out_unlike(
 def _explain_waiting(share: float, recorder: schema.Recorder) -> str:
     """Explain why idle time of a process may be waiting for requests."""
     idle = f"for {percent(share)} of the time the device has no work and the host runs no operator"
-    if recorder is schema.PYTORCH:
+    if recorder.is_torch:
         return (
             f"{idle}, in a trace without a backward pass; record with with_stack=True to see if it "
             "waits for requests"
@@ -189,7 +189,7 @@ def _find_obstacle(traces: Sequence[DividedTrace], shares: trace_shares.TraceSha
 
 
 def _advise_operators(recorder: schema.Recorder) -> str:
-    if recorder is schema.PYTORCH:
+    if recorder.is_torch:
         return "torch.profiler stores them with CPU activities"
     return recorder.advise("operators")
 

@@ -188,7 +188,8 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
                 node.wait_ns += int(steps.phase_ns["data_wait"].sum())
                 node.wall_ns += int(steps.wall_ns.sum())
         for trace in sort_traces(inputs):
-            fetches = None if trace.is_watched else trace.batches
+            is_other = trace.is_watched or not trace.recorder.is_torch
+            fetches = None if is_other else trace.batches
             if fetches is not None:
                 state.traces.add(
                     trace,

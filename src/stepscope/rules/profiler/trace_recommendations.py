@@ -159,7 +159,7 @@ class TraceRecommendations(IncrementalRule[TraceRecommendationsParameters, _Stat
             *self._advise_on_distribution(trace),
             *self._advise_on_communication(figures),
             *self._advise_on_utilization(steps, figures),
-            *self._advise_on_precision(figures),
+            *self._advise_on_precision(trace, figures),
             *self._advise_on_memory(trace, figures),
         ]
         return msgspec.structs.replace(figures, recommendations=sentences)
@@ -172,6 +172,8 @@ class TraceRecommendations(IncrementalRule[TraceRecommendationsParameters, _Stat
                 if trace.batches.has_workers
                 else "load batches in worker processes (num_workers)"
             )
+            if not trace.recorder.is_torch:
+                advice = "make them in parallel, and ahead (num_parallel_calls and prefetch)"
             yield (f"fetching batches takes {share_beside(share, 'step time', limit)}: {advice}.")
 
     def _advise_on_distribution(self, trace: RuleTrace) -> Iterator[str]:
@@ -219,12 +221,12 @@ class TraceRecommendations(IncrementalRule[TraceRecommendationsParameters, _Stat
         uses_cores = any(gpu.tensor_core_ratio for gpu in trace.gpus)
         return trace.eligible_ratio if has_cores and not uses_cores else None
 
-    def _advise_on_precision(self, figures: TraceAdvice) -> Iterator[str]:
+    def _advise_on_precision(self, trace: RuleTrace, figures: TraceAdvice) -> Iterator[str]:
         if figures.tensor_core_eligible_ratio:
+            precision = "mixed precision" + (" (torch.autocast)" if trace.recorder.is_torch else "")
             yield (
                 f"{percent(figures.tensor_core_eligible_ratio)} of kernel time is in operators "
-                "that could use tensor cores, and no kernel does: use automatic mixed precision "
-                "(torch.autocast)."
+                f"that could use tensor cores, and no kernel does: use automatic {precision}."
             )
 
     def _advise_on_memory(self, trace: RuleTrace, figures: TraceAdvice) -> Iterator[str]:

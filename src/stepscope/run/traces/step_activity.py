@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope import analysis, intervals, schema, store
+from stepscope import analysis, intervals, store
 from stepscope.run.model.run import Run
 from stepscope.run.model.traces import Trace, reading_ahead
 from stepscope.run.traces.device_work import calls_of, device_work_of
@@ -103,7 +103,7 @@ def step_activity_of(
     host = intervals.unite(
         select_named(operators, lambda name: not is_range(name)), analysis.make_intervals(calls)
     )
-    if trace.recorder is not schema.PYTORCH:  # others name no operators where they run functions
+    if not trace.recorder.is_torch:  # others name no operators where they run functions
         host = intervals.unite(host, select_named(marks, trace.recorder.is_work))
     return analysis.StepActivity(
         compute=intervals.unite(device["kernel"], device["memset"], within_device),

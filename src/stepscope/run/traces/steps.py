@@ -71,7 +71,7 @@ def _find_marked(trace: Trace) -> analysis.HostSteps | None:
     """Find the named steps of a trace; of other frameworks than PyTorch with the fetches between
     them, each of which belongs to the step after it."""
     steps = named_steps(trace)
-    if steps is None or trace.recorder is schema.PYTORCH:
+    if steps is None or trace.recorder.is_torch:
         return steps
     return analysis.include_fetches(steps, find_fetches([read_marks(trace)]))
 
@@ -97,7 +97,7 @@ def _find_ranges(trace: Trace) -> MarkedSteps:
     """Find the steps between the ends of optimizer steps, or between the starts of another range
     that repeats; without any, one step covers the trace."""
     ranges = _read_ranges(trace)
-    if trace.recorder is not schema.PYTORCH:
+    if not trace.recorder.is_torch:
         called = _find_calls(trace, ranges)
         if called is not None:
             return called
@@ -283,7 +283,7 @@ class TracedFetches:
     start_ns: intervals.Int
     duration_ns: intervals.Int
     has_workers: bool
-    """True if DataLoader workers prepare the batches."""
+    """True if DataLoader workers prepare the batches, or threads of tf.data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,9 +319,8 @@ def read_fetches(trace: Trace) -> TracedFetches:
     return TracedFetches(
         start_ns=fetches.start,
         duration_ns=fetches.end - fetches.start,
-        has_workers=any(
-            bool(analysis.match_rows(part["name"], _has_workers).any()) for part in ranges
-        ),
+        has_workers=not trace.recorder.is_torch
+        or any(bool(analysis.match_rows(part["name"], _has_workers).any()) for part in ranges),
     )
 
 

@@ -132,7 +132,7 @@ def _compute_share(part_ns: int, table: analysis.KernelTable) -> float | None:
     return part_ns / table.total_ns if table.total_ns else None
 
 
-NO_COUNTERS = "the trace has no hardware counters: {how}"
+NO_COUNTERS = "the trace has no hardware counters: {advice}"
 NO_SUCH_COUNTER = "the trace has no counter whose name contains {name!r}"
 NOT_PER_KERNEL = (
     "the operators are unknown: {ranges} of counters, {kernels} and {launches} of kernels in the "
@@ -204,7 +204,7 @@ def _show_counters_of(trace: Trace, options: ViewOptions) -> TraceKernelCounters
     if not shown:
         advice = trace.recorder.advise("counters")
         missing = (NO_SUCH_COUNTER if counters else NO_COUNTERS).format(
-            name=options.name, how=advice
+            name=options.name, advice=advice
         )
     top = options.top
     return TraceKernelCounters(

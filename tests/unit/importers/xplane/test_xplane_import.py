@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -168,3 +170,123 @@ def test_stages_of_tf_data_are_without_the_stages_that_they_call(tmp_path: Path)
     ]
     text = run_command(tmp_path, "show", "run", "input-pipeline").stdout
     assert "without stages called in the same thread, with waits for other threads" in text
+
+
+BATCHES = 10
+
+
+def keras_space(*, evaluate: bool = False) -> Any:
+    """Write `fit` of Keras 3 with a slow generator: in each call of the train function another
+    thread waits for the batch; the last call finds the data at its end.
+
+    Args:
+        evaluate: write an evaluation between the batches 4 and 5, too.
+    """
+    space = XSpace()
+    host = PlaneWriter(space, "/host:CPU")
+    python, compute = host.line("python", 1), host.line("tf_Compute/2", 2)
+    waiting, making = (
+        host.line("tf_data_iterator_get_next/3", 3),
+        host.line("tf_data_iterator_resource/4", 4),
+    )
+
+    def call(start: int, number: int, operator_count: int) -> None:
+        name = "multi_step_on_iterator"
+        host.event(python, name, start, 900_000)
+        host.event(python, "EagerExecute", start + 1000, 890_000)
+        host.event(python, f"EagerLocalExecute: __inference_{name}_{number}", start + 2000, 880_000)
+        host.event(waiting, "IteratorGetNextOp::DoCompute", start + 10_000, 700_000)
+        host.event(making, "Iterator::Generator", start + 10_000, 690_000)
+        for operator in range(operator_count):
+            host.event(compute, "MatMul", start + 720_000 + 30_000 * operator, 25_000)
+
+    for batch in range(BATCHES):
+        start = 1_000_000 * batch + 3_000_000 * (evaluate and batch > 4)
+        call(start, 466, 5)
+        host.event(python, "EagerExecute", start + 910_000, 50_000)
+        if evaluate and batch == 4:
+            for other in range(1, 4):
+                call(start + 1_000_000 * other, 901, 3)
+    call(1_000_000 * BATCHES + 3_000_000 * evaluate, 466, 0)
+    return space
+
+
+def diagnose(directory: Path, space: Any) -> dict[str, Any]:
+    """Import a file, and return its verdict; no sentence is in terms of PyTorch."""
+    import_file(directory, space.SerializeToString())
+    text = run_command(directory, "diagnose", "run", "--json").stdout
+    assert not re.search(r"torch|with_stack|CUDA|DataLoader", text)
+    return json.loads(text)
+
+
+@pytest.mark.parametrize("evaluate", [False, True])
+def test_batches_of_keras_wait_for_tf_data(tmp_path: Path, *, evaluate: bool) -> None:
+    verdict = diagnose(tmp_path, keras_space(evaluate=evaluate))
+    assert verdict["step_count"] == BATCHES
+    assert verdict["mean_step_ns"] == 1_000_000
+    assert verdict["suspect"] == "data_pipeline"
+    assert verdict["share_ratio"] == pytest.approx(0.7)
+    assert "Generator takes longest" in verdict["evidence"][2]["text"]
+    assert "num_parallel_calls=tf.data.AUTOTUNE" in str(verdict["fixes"][0])
+    assert any("“multi_step_on_iterator”" in note for note in verdict["notes"])
+
+
+@pytest.mark.parametrize("are_marked", [True, False])
+def test_a_batch_that_is_fetched_before_a_step_belongs_to_it(
+    tmp_path: Path, *, are_marked: bool
+) -> None:
+    space = XSpace()
+    host = PlaneWriter(space, "/host:CPU")
+    python, compute = host.line("python", 1), host.line("tf_Compute/2", 2)
+    for batch in range(BATCHES + 1):
+        start = 1_000_000 * batch
+        host.event(python, "EagerExecute", start, 950_000)
+        host.event(python, "IteratorGetNextOp::DoCompute", start, 950_000)
+        if batch < BATCHES:
+            if are_marked:
+                host.event(python, "train", start + 960_000, 40_000, step_num=batch)
+            host.event(python, "EagerLocalExecute: __inference_step_47", start + 960_000, 40_000)
+            host.event(compute, "MatMul", start + 965_000, 30_000)
+    verdict = diagnose(tmp_path, space)
+    assert (verdict["step_count"], verdict["mean_step_ns"]) == (BATCHES, 1_000_000)
+    assert verdict["suspect"] == "data_pipeline"
+    assert verdict["share_ratio"] == pytest.approx(0.95)
+
+
+def test_operators_without_functions_are_divided_by_fetches(tmp_path: Path) -> None:
+    space = XSpace()
+    host = PlaneWriter(space, "/host:CPU")
+    python = host.line("python", 1)
+    for batch in range(BATCHES + 1):
+        host.event(python, "IteratorGetNextOp::DoCompute", 1_000_000 * batch, 600_000)
+        for operator in range(3):
+            start = 1_000_000 * batch + 610_000 + 100_000 * operator
+            host.event(python, "EagerExecute", start, 90_000)
+            host.event(python, "EagerLocalExecute: MatMul", start + 1000, 80_000)
+            host.event(python, "loss/MatMul:MatMul", start + 2000, 70_000)
+    assert diagnose(tmp_path, space)["step_count"] == BATCHES
+
+
+def test_python_functions_of_jax_tell_what_a_step_waits_for(tmp_path: Path) -> None:
+    space = XSpace()
+    PlaneWriter(space, "/host:metadata", jax_version="0.10.2").line("")
+    host = PlaneWriter(space, "/host:CPU")
+    python, worker = host.line("python", 1), host.line("tf_XLAPjRtCpuClient/2", 2)
+    for step in range(20):
+        start = 1_000_000 * step
+        host.event(python, "train", start, 950_000, step_num=10 + step)
+        host.event(python, "$time sleep", start + 1000, 600_000)
+        host.event(python, "PjitFunction(step)", start + 610_000, 10_000)
+        host.event(worker, "dot", start + 620_000, 300_000, hlo_op="dot.1")
+    verdict = diagnose(tmp_path, space)
+    assert (verdict["step_count"], verdict["cause"]) == (20, "python_overhead")
+    (text,) = (one["text"] for one in verdict["evidence"] if "Python functions" in one["text"])
+    assert "<built-in function sleep of time> 600 µs" in text
+    assert verdict["fixes"][0]["title"] == "Do not wait in the training thread"
+    steps = json.loads(run_command(tmp_path, "show", "run", "steps", "--json").stdout)
+    assert [step["step"] for step in steps["traces"][0]["steps"]] == [
+        str(10 + i) for i in range(20)
+    ]
+    text = run_command(tmp_path, "show", "run", "kernels", "--json").stdout
+    assert "jax.profiler stores it on a machine with a GPU or TPU" in text
+    assert "torch" not in text
