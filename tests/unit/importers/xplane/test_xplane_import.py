@@ -205,8 +205,8 @@ def keras_space(*, evaluate: bool = False) -> Any:
         call(start, 466, 5)
         host.event(python, "EagerExecute", start + 910_000, 50_000)
         if evaluate and batch == 4:
-            for other in range(1, 4):
-                call(start + 1_000_000 * other, 901, 3)
+            for delay in range(1, 4):
+                call(start + 1_000_000 * delay, 901, 3)
     call(1_000_000 * BATCHES + 3_000_000 * evaluate, 466, 0)
     return space
 
