@@ -18,8 +18,6 @@ the context is known; only `stepscope.cli` turns them into an exit code.
 
 from __future__ import annotations
 
-import importlib
-
 TYPE_CHECKING = False  # importing `typing` would slow down the start of a script
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -162,6 +160,8 @@ def require(module: str, *, extra: str, alternative: str = "") -> Any:
     Raises:
         UsageError: the library is not installed; the message has the install command.
     """
+    import importlib  # seldom needed, and slow in every process of a job
+
     try:
         return importlib.import_module(module)
     except ImportError:

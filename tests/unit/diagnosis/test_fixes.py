@@ -16,6 +16,7 @@ from stepscope.diagnosis.fixes.advice import CAUSE_FIXES
 from stepscope.diagnosis.fixes.fact_fixes import CALL_LESS, FACT_FIXES
 from stepscope.diagnosis.traces import trace_fixes
 from stepscope.diagnosis.verdict import CAUSES
+from stepscope.schema import PYTORCH
 from stepscope.testing import RunBuilder
 from tests.support.cause_runs import CAUSE_RUNS, COMPUTE
 
@@ -256,7 +257,9 @@ def test_every_fix_of_the_catalogue_that_speaks_of_a_gpu_requires_one() -> None:
 
 def test_fixes_for_traces_of_the_host_speak_of_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace_fixes, "is_overhead_in_optimizer", lambda inputs: True)
-    inputs: Any = SimpleNamespace(on_host=True, copies_without_waits=False, traces=[])
+    inputs: Any = SimpleNamespace(
+        on_host=True, copies_without_waits=False, traces=[], recorder=PYTORCH
+    )
     for cause in set().union(*CAUSES.values()) - DEVICE_CAUSES:
         assert not speaks_of_gpu(trace_fixes._list_texts(cause, inputs)), cause
 

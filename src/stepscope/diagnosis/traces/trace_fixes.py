@@ -109,7 +109,8 @@ def _make_fixes(
         conditions = _CONDITIONS | (_HOST_CONDITIONS if inputs.on_host else {})
         condition = conditions.get(cause, "there were no gaps between operators")
         prediction = Prediction.from_step(step_ns * (1 - share), step_ns, condition, is_bound=True)
-    adapt = accelerator_of(inputs.traces[0].trace).adapt
+    accelerator = accelerator_of(inputs.traces[0].trace)
+    adapt = accelerator.adapt if inputs.recorder.is_torch else str
     return [
         Fix(title=adapt(title), instructions=adapt(instructions), why=reason, prediction=prediction)
         for title, instructions in _list_texts(cause, inputs)

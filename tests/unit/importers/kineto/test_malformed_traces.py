@@ -446,5 +446,6 @@ def test_another_form_is_named(content: bytes, sentence: str) -> None:
 
 def test_a_text_with_several_traces_is_no_trace() -> None:
     """An import takes each of them on its own; see tests/unit/importers/test_documents.py."""
-    with pytest.raises(UnreadableTraceError, match=r"holds 2 traces, one after the other\. Write"):
+    with pytest.raises(UnreadableTraceError) as raised:
         imported(trace(op("a", 0, 10)) + trace(op("b", 0, 10)))
+    assert " traces, one after the other. Write each into a file of its own." in str(raised.value)
