@@ -34,8 +34,7 @@ from stepscope.rules import (
 )
 from stepscope.schema import PYTORCH, Finding, NodeInfo, ProcessInfo, Recorder
 
-ORIGIN_NS = 1_700_000_000_000_000_000
-SECOND_NS = 1_000_000_000
+ORIGIN_NS, SECOND_NS = 1_700_000_000_000_000_000, 1_000_000_000
 SCAN_NS = 60 * SECOND_NS
 GPU_BYTES = 80 << 30
 DEFAULTS = {"element_count": 100, "nan_count": 0, "infinite_count": 0, "zero_count": 0}

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 import msgspec
@@ -20,7 +20,7 @@ import msgspec
 from stepscope import budget, errors, masking, schema
 from stepscope._version import __version__
 from stepscope.capture.bootstrap import environment
-from stepscope.cli.job.job_run import JobRun, check_command, conclude, find_identity, try_first_fix
+from stepscope.cli.job.job_run import JobRun, check_command, conclude, find_identity
 from stepscope.cli.job.launcher import (
     STOP_GRACE_S,
     Companion,
@@ -28,6 +28,7 @@ from stepscope.cli.job.launcher import (
     Stopping,
     await_monitor,
     exit_like,
+    stop_is_pending,
 )
 from stepscope.cli.job.places import git_revision, make_run, make_spool, new_run_id, prepare_spool
 from stepscope.cli.job.rule_options import RulePlan, rule_options
@@ -53,6 +54,9 @@ from stepscope.monitor import (
 )
 from stepscope.spool import NAN_SEARCH_VARIABLE, TENSORS_VARIABLE, TensorPlan
 from stepscope.watch import STOP_REQUEST_FILE
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,13 +381,13 @@ class _Session:
         """Print the verdict of the run at a location, and try a fix."""
         is_tried = self._options.try_fix and bool(complete) and job_exit.exit_code == 0
         if is_tried and self._options.as_json:  # the verdict has the outcome
-            try_first_fix(self._run.location, command, None)
+            _try_first_fix(self._run.location, command, None)
         if complete is not None:
             conclude(location, as_json=self._options.as_json, shown=self._run.name)
         if is_tried and not self._options.as_json:
             from stepscope.cli.text import console
 
-            try_first_fix(self._run.location, command, console(stderr=True))
+            _try_first_fix(self._run.location, command, console(stderr=True))
 
     def _start_monitor(self, job_pid: int) -> subprocess.Popen[bytes] | None:
         rotation_s = self._options.file_rotation
@@ -414,3 +418,19 @@ class _Session:
 def _run_alone(command: Sequence[str]) -> JobExit:
     """Run the job without recording it: a failure of stepscope must not stop it."""
     return Launcher().run(command, os.environ)
+
+
+def _try_first_fix(location: Path, command: Sequence[str], out: Console | None) -> None:
+    """Measure the first fix that can be tried; say why where there is none.
+
+    Args:
+        out: console for the outcome; None to write nothing.
+    """
+    from stepscope.cli.commands.try_changes import TryOptions, try_changes
+
+    try:
+        try_changes(str(location), TryOptions(), out, command=command, should_stop=stop_is_pending)
+    except KeyboardInterrupt:
+        say("The trial was interrupted.")
+    except Exception as error:  # noqa: BLE001 - the job's exit status comes first
+        say(f"No fix was tried: {error}")

@@ -25,8 +25,6 @@ from stepscope.cli.output import locate, print_json, say, suggest
 from stepscope.cli.startup import one_thread_in_numpy, working_directory
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from stepscope.monitor import UploadEnd
 
 
@@ -362,19 +360,3 @@ def conclude(location: str | Path, *, as_json: bool, shown: str | Path | None = 
         again = suggest("diagnose", locate(shown))
         reason = errors.explain_os_error(error).removesuffix(".")
         say(f"The verdict is not available: {reason}. Try: {again}")
-
-
-def try_first_fix(location: Path, command: Sequence[str], out: Console | None) -> None:
-    """Measure the first fix that can be tried; say why where there is none.
-
-    Args:
-        out: console for the outcome; None to write nothing.
-    """
-    from stepscope.cli.commands.try_changes import TryOptions, try_changes
-
-    try:
-        try_changes(str(location), TryOptions(), out, command=command, should_stop=stop_is_pending)
-    except KeyboardInterrupt:
-        say("The trial was interrupted.")
-    except Exception as error:  # noqa: BLE001 - the job's exit status comes first
-        say(f"No fix was tried: {error}")
