@@ -148,7 +148,7 @@ def test_the_verdict_is_what_stacks_carry(attached: Attached) -> None:
 def test_the_cost_of_stacks_is_stated(attached: Attached) -> None:
     (note,) = [note for note in attached.verdict["notes"] if "by py-spy took" in note]
     count = attached.run.sql("SELECT count(*) AS n FROM stacks").rows()[0]["n"]
-    assert note.startswith(f"{count} stack samples")
+    assert note.startswith(f"{count:,} stack samples")
 
 
 def test_a_window_is_opened_from_outside(attached: Attached) -> None:

@@ -102,10 +102,10 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
 
         doubts = list_run_doubts(run)
         notes = _list_loss_notes(run)
-        excluded = [d for d in doubts if d.check in EXCLUDING and (d.share or 0) > MAX_EXCLUDED]
+        excluded = [doubt for doubt in doubts if doubt.check in EXCLUDING]
         verdict = (
             make_abstention(excluded[0].sentence.rstrip("."), notes, evidence_kind="traced")
-            if excluded
+            if sum(doubt.share or 0 for doubt in excluded) > MAX_EXCLUDED
             else diagnose_traces(run, thresholds, notes)
         )
         return msgspec.structs.replace(verdict, doubts=[doubt.sentence for doubt in doubts])

@@ -19,6 +19,7 @@ import os
 import shlex
 import shutil
 import stat
+import struct
 import sys
 import tempfile
 import zlib
@@ -429,7 +430,9 @@ def _refusing(sentence: str) -> Iterator[None]:
     import tarfile
     import zipfile
 
-    damage: tuple[type[Exception], ...] = (tarfile.TarError, zipfile.BadZipFile, RuntimeError)
+    damage: tuple[type[Exception], ...] = (
+        tarfile.TarError, zipfile.BadZipFile, RuntimeError, ValueError, OverflowError, struct.error
+    )  # fmt: skip
     try:
         yield
     except (*damage, *_stream_errors()) as error:

@@ -215,7 +215,8 @@ class _Import:
         texts = [item for item in new if positions[item] == kineto and item not in copies]
         for text, original in _find_same_recordings(planes, texts).items():
             copies[text] = (original, "other format")
-        return copies
+        # The other formats come first: what copies of them are copies of must be imported.
+        return dict(sorted(copies.items(), key=lambda entry: entry[1][1] == "copy"))
 
     def _note_copies(self) -> None:
         """Record the copies of each trace in its quality."""

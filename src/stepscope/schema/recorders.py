@@ -202,11 +202,12 @@ def find_recorder(
     if stated or not possible:
         return stated[0] if stated else PYTORCH
     events = list(names)
-    return next(
+    signed = (
         entry
         for entry in possible
         if entry.version_key in metadata or not entry.signs or _has_start(events, entry.signs)
     )
+    return next(signed, possible[-1])
 
 
 def recorder_of(metadata: Mapping[str, Any]) -> Recorder:

@@ -379,7 +379,7 @@ def test_frameworks_of_an_interpreter(tmp_path: Path, monkeypatch: pytest.Monkey
     [
         (("env", "-i", sys.executable), "a command before Python clears the environment"),
         (("env", "PYTHONPATH=/x", sys.executable), "something before Python sets PYTHONPATH to"),
-        ((sys.executable, "-X", "utf8", "-I", "train.py"), "with the option -I of Python"),
+        ((sys.executable, "-X", "utf8", "-I", "-um", "train"), "with the option -I of Python"),
         (("env", "STEPSCOPE_PACKAGE=/x", "PYTHONPATH=", sys.executable), "sees other files"),
     ],
 )
@@ -395,7 +395,8 @@ def test_a_command_without_an_interpreter(tmp_path: Path, monkeypatch: pytest.Mo
     no_python, not_executable = tmp_path / "python3", tmp_path / "python3.12"
     no_python.write_text("#!/bin/sh\nexit 3\n")
     no_python.chmod(0o755)
-    not_executable.touch()
+    not_executable.write_bytes(b"\x7fELF")
+    not_executable.chmod(0o755)
     slow = ["sh", "-c", "sleep 10", sys.executable]
     monkeypatch.setattr(interpreter, "LIMIT_S", 0.1)
     for command, answer in (
@@ -404,7 +405,7 @@ def test_a_command_without_an_interpreter(tmp_path: Path, monkeypatch: pytest.Mo
             "bash is no Python interpreter and no script of one. Pass the job's: ",
         ),
         ([str(no_python)], f"{no_python} does not run Python: exit status 3"),
-        ([str(not_executable)], f"{not_executable} cannot be started: Permission denied."),
+        ([str(not_executable)], f"{not_executable} cannot be started: Exec format error."),
         (slow, " did not answer within "),
     ):
         refused = run_command(tmp_path, "doctor", "--", *command)

@@ -19,6 +19,8 @@ from stepscope.cli.output import suggest
 
 LIMIT_S = 300
 _SPOOL_BYTES = 1 << 20
+_LAST_OPTION = re.compile(r"-$|-[bBdEiIOPqsSuvx]*[cm]")
+"""Option of Python after which the program follows; single letters may stand together."""
 _MARK = "stepscope-examination:"
 """Beginning of the lines of answers."""
 _VALUED_OPTIONS = {"-X", "-W", "--check-hash-based-pycs"}
@@ -77,7 +79,7 @@ def find_interpreter(command: Sequence[str]) -> list[str]:
         UsageError: no word is an interpreter of Python, or a script of one.
     """
     for number, word in enumerate(command):
-        if re.fullmatch(r"(python|pypy)[\d.]*[a-z]?", Path(word).name):
+        if re.fullmatch(r"(python|pypy)[\d.]*[a-z]?", Path(word).name) and shutil.which(word):
             return [*command[: number + 1], *_options(command[number + 1 :])]
     path = shutil.which(command[0])
     interpreter = _read_interpreter(Path(path)) if path else None
@@ -92,7 +94,7 @@ def find_interpreter(command: Sequence[str]) -> list[str]:
 def _options(words: Sequence[str]) -> Iterator[str]:
     remaining = iter(words)
     for word in remaining:
-        if not word.startswith("-") or word[1:2] in {"", "c", "m"}:
+        if not word.startswith("-") or _LAST_OPTION.match(word):
             return
         yield word
         if word in _VALUED_OPTIONS:
@@ -101,8 +103,11 @@ def _options(words: Sequence[str]) -> Iterator[str]:
 
 def _read_interpreter(path: Path) -> list[str] | None:
     """Read the interpreter of a script's first line, such as that of torchrun."""
-    with path.open("rb") as file:
-        lines = file.read(1024).decode(errors="replace").splitlines()
+    try:
+        with path.open("rb") as file:
+            lines = file.read(1024).decode(errors="replace").splitlines()
+    except OSError:  # it may be executed, and not be read
+        return None
     words = lines[0].removeprefix("#!").split() if lines and lines[0].startswith("#!") else []
     if words[:1] == ["/bin/sh"] and len(lines) > 1 and lines[1].startswith("'''exec'"):
         words = [lines[1].split('"')[1]] if '"' in lines[1] else lines[1].split()[1:2]  # pip's

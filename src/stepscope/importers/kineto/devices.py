@@ -15,6 +15,7 @@ Arrows tie the work of a lane to the call that launched it, and to the operator 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -235,7 +236,7 @@ class _Mapper:
         by_name = re.fullmatch(r"\w*kernels?", group.category.lower()) is not None
         if not by_launch and not by_name:
             return {}
-        usual = max(launched, key=launched.count) if launched else arguments.KERNEL
+        usual = Counter(launched).most_common(1)[0][0] if launched else arguments.KERNEL
         parts: dict[EventKind, list[int]] = {}
         for row, kind in zip(group.rows.tolist(), kinds, strict=True):
             parts.setdefault(arguments.KERNEL if by_name else kind or usual, []).append(row)

@@ -57,7 +57,7 @@ class Counts:
     overflows: int = 0
     worst_overflow_ns: int = 0
     early: int = 0
-    """Work that starts before its launch."""
+
     worst_early_ns: int = 0
     overhangs: int = 0
     worst_overhang_ns: int = 0
@@ -155,7 +155,11 @@ def cut_overflows(gathered: Gathered, counts: Counts) -> None:
     track, start, duration, node = (
         joined[name][possible] for name in ("track", "start", "duration", "graph_node")
     )
-    allowed = longest_durations(track, start, duration, node >= 0)
+    # Lanes of XLA hold operations inside others, or beside them.
+    threads = [entry for entry in gathered.metadata if entry[0] == "thread_name"]
+    lanes = {(pid, tid) for _, pid, tid, value in threads if "XLA" in str(value)}
+    nests = np.array([track_name in lanes for track_name in gathered.tracks], dtype=np.bool_)
+    allowed = longest_durations(track, start, duration, (node >= 0) | nests[track])
     too_long = duration > allowed
     counts.overflows = int(too_long.sum())
     if not counts.overflows:
@@ -175,8 +179,7 @@ def longest_durations(
     """Return the longest possible duration of work: a stream does one work after the other.
 
     The next work may start up to `MAX_OVERLAP_NS` before the end. Work in a graph may run beside
-    other work of the graph. A stream of which more than half of the work is longer is a queue that
-    works on several at once. For these the recorded duration is possible.
+    other work of it, and a stream of which more than half is longer works on several at once.
     """
     order = np.lexsort((start, stream))
     streams, starts = stream[order], start[order]

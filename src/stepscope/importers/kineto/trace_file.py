@@ -106,6 +106,7 @@ def import_with(
             execution_traces=execution_traces,
             max_rows=max(MIN_SLICE_ROWS, SLICE_ROWS // parallel_imports),
             progress=lambda share: progress(_READING_SHARE + (1 - _READING_SHARE) * share),
+            has_streams=True,
         )
     finally:
         reading.gathered.close()
@@ -125,7 +126,13 @@ def store_reading(
     """
     with Storing(writer) as storing:
         return _store(
-            reading, storing, identity, execution_traces=(), max_rows=SLICE_ROWS, progress=progress
+            reading,
+            storing,
+            identity,
+            execution_traces=(),
+            max_rows=SLICE_ROWS,
+            progress=progress,
+            has_streams=False,
         )
 
 
@@ -137,7 +144,13 @@ def _store(
     execution_traces: Sequence[ExecutionTrace],
     max_rows: int,
     progress: Progress,
+    has_streams: bool,
 ) -> Imported:
+    """Store what was read.
+
+    Args:
+        has_streams: work of one track runs one after the other.
+    """
     gathered, counts = reading.gathered, joins.Counts()
     bounds = gathered.find_bounds()
     described = describe_operators(gathered, execution_traces)
@@ -151,7 +164,8 @@ def _store(
     )
     storing.append(description.tables(maker))  # they need no links: written during the joins
     captures = joins.find_captures(gathered)
-    joins.cut_overflows(gathered, counts)
+    if has_streams:
+        joins.cut_overflows(gathered, counts)
     joins.join_launches(gathered, counts, captures.ids)
     joins.name_captured(gathered, captures, counts)
     joins.count_overlaps(gathered, counts)

@@ -165,9 +165,12 @@ class Trace:
         """Label, count and time of the events that resemble work of a device and are not
         understood; None without any."""
         issue = self.quality_issues.get("device_not_understood")
-        return None if issue is None else issue.detail
+        if issue is None or issue.count < MIN_DOUBT_SHARE * self.event_count:
+            return None
+        return issue.detail
 
 
+_OF_ALL_EVENTS = ("impossible_time", "impossible_duration")
 MIN_DOUBT_SHARE = 0.001
 """Smaller shares of events or of text change no answer."""
 
@@ -190,6 +193,8 @@ def list_doubts(traces: Sequence[Trace]) -> list[Doubt]:
             continue
         count = sum(issue.count for issue in issues.values())
         of_count = sum(issue.of_count or 0 for issue in issues.values())
+        if check in _OF_ALL_EVENTS:
+            of_count = sum(trace.event_count for trace in traces)
         if of_count and count / of_count < MIN_DOUBT_SHARE:
             continue
         sentence = template.format(

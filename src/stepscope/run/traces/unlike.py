@@ -19,6 +19,8 @@ from stepscope.run.model.traces import Doubt, QualityIssue, Trace, list_doubts
 
 MAX_DISTANCE_NS = 3_600 * 10**9
 """Ranks whose traces are further apart than an hour were not recorded together."""
+MIN_EPOCH_NS = 10**17
+"""Three years after 1970: earlier times are no moments, but counted from a start of their own."""
 MIN_OVERLAP_RATIO = 0.1
 """Overlap of two traces of a rank, as a share of the shorter one."""
 _DEVICE_TABLES = ("kernels", "copies")
@@ -55,10 +57,16 @@ def _find_unlike_traces(run: Run) -> UnlikeTraces:
     numbers = {trace.trace for trace in traces}
     device, host = (_find_owners(run, tables) for tables in (_DEVICE_TABLES, _HOST_TABLES))
     return UnlikeTraces(
-        no_device=frozenset(numbers - device if device & numbers else ()),
-        no_host=frozenset(numbers - host if host & numbers else ()),
+        no_device=_find_rest(numbers, device),
+        no_host=_find_rest(numbers, host),
         other_steps=frozenset(_find_other_steps(run, traces)),
     )
+
+
+def _find_rest(numbers: set[int], owners: set[int]) -> frozenset[int]:
+    """Return the traces that are no owners, unless most are none."""
+    is_usual = 2 * len(owners & numbers) >= len(numbers)
+    return frozenset(numbers - owners if is_usual else ())
 
 
 def _find_owners(run: Run, tables: Iterable[str]) -> set[int]:
@@ -83,6 +91,8 @@ def _find_other_steps(run: Run, traces: Sequence[Trace]) -> list[int]:
         return []
     shared = {rank: max(owners[name] for name in names) for rank, names in steps.items()}
     usual = min(shared, key=lambda rank: (-shared[rank], rank))
+    if shared[usual] < 2:  # none is usual
+        return []
     return [
         trace for trace, rank in ranks.items() if rank in steps and not steps[rank] & steps[usual]
     ]
@@ -159,7 +169,7 @@ def _find_overlapping(traces: Sequence[Trace]) -> list[Trace]:
     """Find traces of one rank at the same time."""
     by_rank: defaultdict[int, list[Trace]] = defaultdict(list)
     for trace in traces:
-        if trace.rank is not None:
+        if trace.rank is not None and (trace.base_ns or trace.start_ns > MIN_EPOCH_NS):
             by_rank[trace.rank].append(trace)
     affected: dict[int, Trace] = {}
     for group in by_rank.values():
@@ -170,7 +180,7 @@ def _find_overlapping(traces: Sequence[Trace]) -> list[Trace]:
                     break
                 overlap_ns = min(first.end_ns, second.end_ns) - second.start_ns
                 shorter_ns = min(first.end_ns - first.start_ns, second.end_ns - second.start_ns)
-                if overlap_ns >= MIN_OVERLAP_RATIO * shorter_ns:
+                if overlap_ns > 0 and overlap_ns >= MIN_OVERLAP_RATIO * shorter_ns:
                     affected |= {first.trace: first, second.trace: second}
     return list(affected.values())
 
