@@ -40,7 +40,7 @@ KERAS := .venv-frameworks/keras.ready
 INDEX_ANSWERS = $(PY) -m pip download --quiet --disable-pip-version-check --no-cache-dir --no-deps \
 	--dest $(@D)/index pip
 
-.PHONY: demo test test-all tier pure-tests job-tests checks format-check lint types contracts source web web-check native generate \
+.PHONY: demo test test-all tier checks format-check lint types contracts source web web-check native generate \
 	fix frameworks test-versions faults scan-sanitize bench bench-diagnosis soak soak-hours write-faults \
 	slow-faults fuzz gpu-check audit clean
 
@@ -48,14 +48,16 @@ demo: $(VENV)/demo.ready
 	@$(VENV)/bin/python examples/recommender/demo.py
 
 test: $(VENV)/test.ready
-	@$(MAKE) --no-print-directory tier TIER=test CHECKS=checks ENVIRONMENTS=$(KERAS)
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target checks $(KERAS)
+	@$(MAKE) --no-print-directory tier TIER=test
 
 # Checks of the source go with the first part, environments of frameworks with the last one.
 PART ?= 1/1
 COUNT := $(notdir $(PART))
 test-all: $(VENV)/test.ready
-	@$(MAKE) --no-print-directory tier TIER=test-all CHECKS='$(if $(filter 1/%,$(PART)),checks)' \
-	  ENVIRONMENTS='$(if $(filter $(COUNT)/%,$(PART)),$(FRAMEWORKS))'
+	@$(if $(filter 1/%,$(PART)),$(MAKE) --no-print-directory --jobs=2 --output-sync=target checks)
+	@$(if $(filter $(COUNT)/%,$(PART)),$(MAKE) --no-print-directory frameworks)
+	@$(MAKE) --no-print-directory tier TIER=test-all
 
 checks: format-check lint types contracts source web-check
 
@@ -82,18 +84,15 @@ web-check:
 $(AZURITE)/node_modules/ready: $(AZURITE)/package-lock.json
 	@PATH="$(abspath $(VENV))/bin:$$PATH" npm ci --prefix $(AZURITE) --no-fund --no-audit --loglevel=error
 	@touch $@
-# Tests of a tier (CONTRIBUTING.md). Jobs wait for timers and other processes most of the time; pure tests, at
-# a lower priority, take what they leave of the cores. Jobs of a module have one worker; where the result is
-# what a job waits for (`quiet`), they run alone. OPTIONS=--record-costs writes tests/costs.json.
+# Tests of a tier (CONTRIBUTING.md). Some of them wait, and jobs mostly do, for timers and other processes,
+# so that more than cores run side by side, the jobs of a module with one worker; where the result is what
+# a job waits for (`quiet`), jobs run alone. OPTIONS=--record-costs writes tests/costs.json.
 PYTEST = $(PY) -m pytest --tier $(TIER) $(if $(filter test-all,$(TIER)),--part $(PART)) $(OPTIONS)
 MARKS = $(if $(filter test,$(TIER)),and not extended)
 tier: web native $(AZURITE)/node_modules/ready
-	@$(MAKE) --no-print-directory --jobs=4 --output-sync=line $(CHECKS) pure-tests job-tests
-	$(PYTEST) -m "quiet $(MARKS)" $(JOB_TESTS)
-pure-tests:
-	nice -n 10 $(PYTEST) -n 3 --dist worksteal -m "not quiet $(MARKS)" $(PURE_TESTS)
-job-tests: $(ENVIRONMENTS)
+	$(PYTEST) -n 3 --dist worksteal -m "not quiet $(MARKS)" $(PURE_TESTS)
 	$(PYTEST) -n 4 --dist loadscope -m "not quiet $(MARKS)" $(JOB_TESTS)
+	$(PYTEST) -m "quiet $(MARKS)" $(JOB_TESTS)
 
 # What cannot be installed is skipped, with a sentence. With FRAMEWORKS_REQUIRED=1 that is an error, unless
 # the package index cannot be reached.
