@@ -51,6 +51,7 @@ class Framework:
 
 
 _OLD_NUMPY = ("numpy<2", "setuptools<81")
+_OLD_TORCH = ("torch==2.2.2", *_OLD_NUMPY)
 _OLD_JAX = ("jax==0.4.26", "jaxlib==0.4.26", "numpy<2", "scipy<1.13")
 _TORCH = "torch==2.13.0"
 
@@ -83,9 +84,9 @@ FRAMEWORKS = {
         _DIRECTORY / "lightning_jobs.py",
         cells.LIGHTNING,
         (
-            Release("1.9.5", package="pytorch-lightning", companions=("torch==2.2.2", *_OLD_NUMPY)),
-            Release("2.0.9", companions=("torch==2.2.2", *_OLD_NUMPY)),
-            Release("2.4.0", companions=("torch==2.2.2", *_OLD_NUMPY)),
+            Release("1.9.5", package="pytorch-lightning", companions=_OLD_TORCH),
+            Release("2.0.9", companions=_OLD_TORCH),
+            Release("2.4.0", companions=_OLD_TORCH),
             Release(NEWEST, companions=(_TORCH, "numpy")),
         ),
         ("torch",),
@@ -106,8 +107,8 @@ FRAMEWORKS = {
         _DIRECTORY / "accelerate_jobs.py",
         cells.ACCELERATE,
         (
-            Release("0.20.3", companions=("torch==2.2.2", *_OLD_NUMPY)),
-            Release("1.1.1", companions=("torch==2.2.2", *_OLD_NUMPY)),
+            Release("0.20.3", companions=_OLD_TORCH),
+            Release("1.1.1", companions=_OLD_TORCH),
             Release(NEWEST, companions=(_TORCH, "numpy")),
         ),
         ("torch",),

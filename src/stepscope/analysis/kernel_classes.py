@@ -248,6 +248,7 @@ def match_rows(strings: Strings, predicate: Callable[[str], bool | None]) -> NDA
 
 
 STEP_PREFIX = "ProfilerStep#"
+_NUMBER = re.compile(r"#\d+$")
 _PROFILER = "PyTorch Profiler ("
 """Beginning of the range from the start to the end of a recording."""
 
@@ -279,3 +280,12 @@ def is_time_mark(name: str) -> bool:
     (True, False)
     """
     return is_step(name) or is_data_loader(name) or name.startswith(_PROFILER)
+
+
+def fold_number(name: str) -> str:
+    """Replace the number at the end of a name, as of a counted range, by `*`.
+
+    >>> fold_number("ProfilerStep#7")
+    'ProfilerStep#*'
+    """
+    return _NUMBER.sub("#*", name)

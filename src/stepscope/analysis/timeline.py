@@ -24,7 +24,6 @@ row before and after it share a bucket: slices of a row never overlap unless its
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -33,9 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope import intervals
-from stepscope.analysis.kernel_classes import is_time_mark
+from stepscope.analysis.kernel_classes import fold_number, is_time_mark
 
-_NUMBER = re.compile(r"#\d+$")
 ROOT = -1
 """Parent of the outermost calls."""
 
@@ -65,11 +63,6 @@ class ClippedEvents:
         return self.end - self.start
 
 
-def _fold_number(name: str) -> str:
-    """Replace the number at the end of a name, as of a counted range, by `*`."""
-    return _NUMBER.sub("#*", name)
-
-
 def clip_events(
     slices: Slices, chunk: tuple[int, int], *, is_first: bool, nests: NDArray[np.bool_]
 ) -> ClippedEvents:
@@ -84,7 +77,7 @@ def clip_events(
     marks = [number for number, name in enumerate(slices.names) if is_time_mark(name)]
     if marks:
         slices = slices.take(~np.isin(slices.name, marks))
-    slices = slices.rename(_fold_number)  # equal names get one number
+    slices = slices.rename(fold_number)  # equal names get one number
     chunk_start, chunk_end = chunk
     start = np.maximum(slices.start, chunk_start)
     end = np.minimum(slices.start + slices.duration, chunk_end)

@@ -48,6 +48,7 @@ from stepscope.diagnosis.verdict import (
 )
 from stepscope.quantities import duration, percent
 from stepscope.run import (
+    EXCLUDING,
     RANK_FIGURES,
     REPLICAS,
     Rank,
@@ -65,8 +66,6 @@ from stepscope.run import (
     measure_ranks,
 )
 
-EXCLUDING = {"impossible_time", "impossible_duration"}
-"""Doubts about events that are in no figure."""
 MAX_EXCLUDED = 0.1
 """Share of the events of traces without which there is no verdict."""
 MIN_NOTED_THROTTLING = 0.05

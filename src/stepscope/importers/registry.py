@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -202,14 +202,16 @@ class _Import:
             for item, position in positions.items()
             if isinstance(self._importers[position], TraceImporter)
         ]
-        candidates = [*self._traces, *(item for item in new if item not in self._traces)]
+        # Both sets, because an import may have ten thousand files.
+        is_new, before = set(new), set(self._traces)
+        candidates = [*self._traces, *(item for item in new if item not in before)]
         same_text = documents.find_copies([item.path for item in candidates])
         copies: dict[Document, tuple[Document, CopyForm]] = {
             candidates[copy]: (candidates[original], "copy")
             for copy, original in same_text.items()
-            if candidates[copy] in new
+            if candidates[copy] in is_new
         }
-        self._traces += [item for item in new if item not in copies and item not in self._traces]
+        self._traces += [item for item in new if item not in copies and item not in before]
         kineto = len(self._importers) - 1
         planes = [item for item in new if positions[item] != kineto and item not in copies]
         texts = [item for item in new if positions[item] == kineto and item not in copies]
@@ -276,15 +278,16 @@ class _Shares:
         self._progress = progress
         self._counts = Counter(item.source for item in items)
         self._shares: dict[Document, float] = {}
+        self._sums: defaultdict[int, float] = defaultdict(float)
 
     def of(self, group: Sequence[Document]) -> ProgressCallback:
         """Return the callback of an importer of some documents."""
 
         def update(position: int, share: float) -> None:
-            source = group[position].source
-            self._shares[group[position]] = share
-            done = sum(s for item, s in self._shares.items() if item.source == source)
-            self._progress(source, done / self._counts[source])
+            item = group[position]
+            self._sums[item.source] += share - self._shares.get(item, 0.0)
+            self._shares[item] = share
+            self._progress(item.source, self._sums[item.source] / self._counts[item.source])
 
         return update
 

@@ -124,6 +124,7 @@ from .model.tables import (
     spans_of as spans_of,
 )
 from .model.traces import (
+    EXCLUDING as EXCLUDING,
     Doubt as Doubt,
     QualityIssue as QualityIssue,
     Trace as Trace,

@@ -155,6 +155,7 @@ from .tables.job import (
 from .tables.metrics import METRIC_TYPES as METRIC_TYPES, MetricType as MetricType
 from .tables.traces import (
     DOUBTS as DOUBTS,
+    MAX_EARLY_NS as MAX_EARLY_NS,
     MEMORY_ACTIONS as MEMORY_ACTIONS,
     MEMORY_CATEGORY_NAMES as MEMORY_CATEGORY_NAMES,
     QUALITY_CHECKS as QUALITY_CHECKS,

@@ -47,8 +47,6 @@ class LaunchThresholds:
     blocked_count: int = 1024
 
 
-MAX_EARLY_NS = 10_000
-"""As in the check `early_device` of the quality record."""
 DEFAULT_LAUNCH_THRESHOLDS = LaunchThresholds()
 
 
@@ -74,7 +72,7 @@ class Launches:
     def known_delays_ns(self, rows: NDArray[np.bool_]) -> intervals.Int:
         """Times from the end of the call to the start on the device, at least 0, of some launches,
         without those on a device whose clock differs."""
-        is_timed = rows & (self.device_start >= self.call_start - MAX_EARLY_NS)
+        is_timed = rows & (self.device_start >= self.call_start - schema.MAX_EARLY_NS)
         delays: intervals.Int = np.maximum(self.device_start - self.call_end, 0)[is_timed]
         return delays
 

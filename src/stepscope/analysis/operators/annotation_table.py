@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from stepscope import intervals
 from stepscope.analysis.arrays.columns import Columns, Strings, group_rows
 from stepscope.analysis.arrays.statistics import Statistics, summarize
-from stepscope.analysis.kernel_classes import match_rows
+from stepscope.analysis.kernel_classes import fold_number, match_rows
 
 ANNOTATION_COLUMNS = ("name", "on_device", "duration_ns")
 """Columns of the table `annotations` that are read here."""
@@ -33,7 +33,6 @@ BUCKETS = 20
 MAX_BUCKETS = 1000
 _ROUND = (1, 2, 5, 10)
 MIN_COUNTER_NAMES = 10
-_NUMBER = re.compile(r"#\d+$")
 _COUNTER = re.compile(r"(?<=[_ :/-])\d+$")
 
 
@@ -120,7 +119,7 @@ def summarize_annotations(annotations: Columns, *, top: int = 0) -> AnnotationTa
 
 def _label_names(names: Strings, on_device: NDArray[np.bool_]) -> list[str]:
     """Replace the number at the end of a name by `*` where it only counts."""
-    labels = [_NUMBER.sub("#*", name or "") for name in names.values]
+    labels = [fold_number(name or "") for name in names.values]
     counters = [_COUNTER.sub("*", label) for label in labels]
     calls = group_rows(names.codes, on_device)
     is_repeated = np.zeros(len(labels) + 1, dtype=np.bool_)

@@ -33,8 +33,6 @@ MAX_OVERLAP_NS = 10_000
 """Overlap of work of a stream that hardware allows: a kernel may start before the one before it has
 ended (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#programmatic-dependent-launch-and-synchronization)."""
 MAX_OVERFLOWING_SHARE = 0.5
-MAX_EARLY_NS = 10_000
-"""Error of the clock of a device, by which work may start before the call that launched it."""
 
 
 @dataclass(slots=True)
@@ -57,7 +55,7 @@ class Counts:
     overflows: int = 0
     worst_overflow_ns: int = 0
     early: int = 0
-
+    """Work that starts before its launch."""
     worst_early_ns: int = 0
     overhangs: int = 0
     worst_overhang_ns: int = 0
@@ -110,7 +108,7 @@ def join_launches(gathered: Gathered, counts: Counts, captured: Int) -> None:
         counts.unlinked += int((~linked).sum())
         counts.zero_correlation += int((work["correlation"] <= 0).sum())
         early_ns = np.where(valid, when - work["start"], 0)
-        counts.early += int((early_ns > MAX_EARLY_NS).sum())
+        counts.early += int((early_ns > schema.MAX_EARLY_NS).sum())
         counts.worst_early_ns = max(counts.worst_early_ns, int(early_ns.max(initial=0)))
     has_launches = len(keys) > 0
     for kind, (work, unlinked) in unlinked_work.items():

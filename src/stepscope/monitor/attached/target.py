@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from stepscope import errors, job_environment, schema
+from stepscope.capture.kineto_daemon import TRACE_DIRECTORY_VARIABLE
 from stepscope.monitor.windows.kineto_peer import address_of
 from stepscope.quantities import duration
 from stepscope.spool import (
@@ -37,7 +38,6 @@ from stepscope.spool import (
 
 DAEMON_VARIABLE = "KINETO_USE_DAEMON"
 DIRECTORY_VARIABLE = "KINETO_IPC_SOCKET_DIR"
-TRACE_DIRECTORY_VARIABLE = "KINETO_ONDEMAND_TRACE_DIR"
 DEFAULT_TRACE_DIRECTORY = "/tmp"  # noqa: S108 - that of libkineto
 PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 ONLY_ADMINISTRATORS = 2

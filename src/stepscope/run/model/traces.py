@@ -170,7 +170,8 @@ class Trace:
         return issue.detail
 
 
-_OF_ALL_EVENTS = ("impossible_time", "impossible_duration")
+EXCLUDING = frozenset(["impossible_time", "impossible_duration"])
+"""Checks of events that are in no figure."""
 MIN_DOUBT_SHARE = 0.001
 """Smaller shares of events or of text change no answer."""
 
@@ -193,21 +194,22 @@ def list_doubts(traces: Sequence[Trace]) -> list[Doubt]:
             continue
         count = sum(issue.count for issue in issues.values())
         of_count = sum(issue.of_count or 0 for issue in issues.values())
-        if check in _OF_ALL_EVENTS:
+        if check in EXCLUDING:
             of_count = sum(trace.event_count for trace in traces)
-        if of_count and count / of_count < MIN_DOUBT_SHARE:
+        share = count / of_count if of_count else None
+        if share is not None and share < MIN_DOUBT_SHARE:
             continue
         sentence = template.format(
             count=quantities.count(count),
             of_count=quantities.count(of_count),
-            share=quantities.percent(count / of_count) if of_count else "A part",
+            share="A part" if share is None else quantities.percent(share),
             worst=quantities.duration(max(issue.worst_ns or 0 for issue in issues.values())),
             detail=next(iter(issues.values())).detail,
         )
         if len(traces) > 1:
             several = f"{quantities.count(len(issues))} of {quantities.count(len(traces))} traces"
             sentence += f" ({next(iter(issues)) if len(issues) == 1 else several})"
-        doubts.append(Doubt(check, count / of_count if of_count else None, f"{sentence}."))
+        doubts.append(Doubt(check, share, f"{sentence}."))
     return doubts
 
 

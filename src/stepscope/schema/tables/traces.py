@@ -68,6 +68,8 @@ QUALITY = Table(
         column("detail", "VARCHAR NULL", "One sentence with further information."),
     ),
 )
+MAX_EARLY_NS = 10_000
+"""Error of the clock of a device, by which work may start before the call that launched it."""
 QUALITY_CHECKS: dict[str, str] = {
     "device_not_understood": "Events that resemble work of a device, and whose meaning is not "
     "known, so nothing is concluded from an idle or absent device.",
