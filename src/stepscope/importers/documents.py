@@ -13,6 +13,7 @@ and the member. Files with equal text are copies of one trace.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import os
@@ -51,6 +52,8 @@ _ZIP, _BZIP2, _XZ = b"PK\x03\x04", b"BZh", b"\xfd7zXZ\x00"
 _SUFFIXES = (".gz", ".bz2", ".xz")
 _RANK_KEY = b'"distributedInfo"'
 _CHECKPOINT_MEMBER = "data.pkl"
+_NAME_ERRORS = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL)
+"""Errors of the name of a member that the disk does not take."""
 _COPY_AGAIN = "Copy the file again, as binary data"
 Form = Literal["tar", "zip", "compressed"]
 
@@ -77,6 +80,8 @@ class Unpacker:
         self._run = run
         self._directory: Path | None = None
         self._names: dict[Path, str] = {}
+        self._aside: dict[Path, Path] = {}
+        """Where an unpacked archive was, which makes room for a directory of its name."""
 
     def __enter__(self) -> Unpacker:
         return self
@@ -96,7 +101,7 @@ class Unpacker:
             items += self._expand(Document(path, number, str(path)), _Budget(path, self._run), 0)
         return items
 
-    def split(self, document: Document, starts: Sequence[int]) -> list[Document]:
+    def split(self, document: Document, starts: Sequence[int]) -> list[Document] | Refused:
         """Write the traces of a text into files of their own.
 
         Args:
@@ -108,21 +113,28 @@ class Unpacker:
         """
         from stepscope.importers.kineto import read_text
 
-        numbers = range(1, len(starts) + 1)
-        parts = [self._place(document, str(number), is_member=True) for number in numbers]
-        files = [part.path.open("wb") for part in parts]
+        budget = _Budget(document.path, self._run)
+        parts: list[Document] = []
+        ends = iter((*starts[1:], sys.maxsize))
+        position = end = 0
+        file: IO[bytes] | None = None
         try:
-            position = number = 0
             for piece in read_text(document.path):
                 rest = memoryview(piece)
-                while number + 1 < len(starts) and position + len(rest) >= starts[number + 1]:
-                    cut = starts[number + 1] - position
-                    files[number].write(rest[:cut])
-                    rest, position, number = rest[cut:], position + cut, number + 1
-                files[number].write(rest)
-                position += len(rest)
+                while len(rest):
+                    if position == end:
+                        parts.append(self._place(document, str(len(parts) + 1), is_member=True))
+                        if file is not None:
+                            file.close()
+                        file, end = parts[-1].path.open("wb"), next(ends)
+                    written, rest = rest[: end - position], rest[end - position :]
+                    budget.take(len(written), document)
+                    cast("IO[bytes]", file).write(written)
+                    position += len(written)
+        except _RefusedError as error:
+            return Refused(document.path, f"{document.name} {error}.")
         finally:
-            for file in files:
+            if file is not None:
                 file.close()
         return parts
 
@@ -147,6 +159,8 @@ class Unpacker:
         unpack = {"tar": self._unpack_tar, "zip": self._unpack_zip, "compressed": self._inflate}
         items: list[Document | Refused] = []
         try:
+            if depth:
+                document = self._set_aside(document)
             for item in unpack[form](document, budget):
                 if isinstance(item, Refused):
                     items.append(item)
@@ -154,20 +168,31 @@ class Unpacker:
                     items += self._expand(item, budget, depth + 1)
         except _RefusedError as error:
             items.append(Refused(Path(document.name), f"{document.name} {error}."))
+        except OSError as error:
+            if error.errno not in _NAME_ERRORS:
+                raise
+            reason = f"{document.name} cannot be unpacked: {error.strerror}. {_COPY_AGAIN}."
+            items.append(Refused(Path(document.name), reason))
         if not items:
             items.append(Refused(Path(document.name), f"{document.name} holds no files."))
         if depth:
             document.path.unlink(missing_ok=True)
         return items
 
+    def _set_aside(self, document: Document) -> Document:
+        """Move an archive that was unpacked, so that its directory can have its name."""
+        target = cast("Path", self._directory) / f"{len(self._aside)}.archive"
+        self._aside[target] = document.path
+        return replace(document, path=document.path.rename(target))
+
     def _place(self, document: Document, name: str, *, is_member: bool) -> Document:
         """Choose the file of a part of a document, and create the directory around it."""
-        path = document.path
+        path = self._aside.get(document.path, document.path)
         if self._directory is None:
             directory = tempfile.mkdtemp(prefix=content.UNPACKED_PREFIX, dir=self._run)
             self._directory = Path(directory)
         if path.is_relative_to(self._directory):
-            around = path.parent / f"{path.name}.d"
+            around = path
         else:
             parent = path.resolve().parent.name or "-"
             around = self._directory / str(document.source) / parent
@@ -178,7 +203,7 @@ class Unpacker:
         return Document(target, document.source, self._names[target])
 
     def _inflate(self, document: Document, budget: _Budget) -> Iterator[Document | Refused]:
-        name = document.path.name
+        name = self._aside.get(document.path, document.path).name
         suffix = next((suffix for suffix in _SUFFIXES if name.endswith(suffix)), "")
         part = self._place(document, name.removesuffix(suffix) or name, is_member=False)
         with _refusing("cannot be decompressed: {}"), open_content(document.path) as source:
@@ -283,40 +308,48 @@ class _Budget:
 
     def copy(self, source: IO[bytes], target: Path, document: Document) -> None:
         """Write the content of a member to a file."""
-        if self._limit is None:
-            usual = max(content.MAX_INFLATED_BYTES, MAX_INFLATION * self._path.stat().st_size)
-            free = shutil.disk_usage(self._run).free
-            self._limit = self._bytes = int(min(usual, _FREE_SHARE * free))
         self._members -= 1
         if self._members < 0:
             count = quantities.count(MAX_MEMBERS)
             raise _RefusedError(f"holds more than {count} files. {advise_unpacking(document)}")
         with target.open("wb") as file:
             while piece := source.read(_COPY_BYTES):
-                self._bytes -= len(piece)
-                if self._bytes < 0:
-                    raise _RefusedError(
-                        f"holds more than {quantities.memory(self._limit)}. "
-                        f"{advise_unpacking(document)}"
-                    )
+                self.take(len(piece), document)
                 file.write(piece)
+
+    def take(self, size: int, document: Document) -> None:
+        """Count bytes that are unpacked."""
+        if self._limit is None:
+            usual = max(content.MAX_INFLATED_BYTES, MAX_INFLATION * self._path.stat().st_size)
+            free = shutil.disk_usage(self._run).free
+            self._limit = self._bytes = int(min(usual, _FREE_SHARE * free))
+        self._bytes -= size
+        if self._bytes < 0:
+            raise _RefusedError(
+                f"holds more than {quantities.memory(self._limit)}. {advise_unpacking(document)}"
+            )
 
 
 def find_form(path: Path) -> Form | None:
     """Return the form of a file that has to be unpacked, by its content."""
-    with suppress(*_stream_errors()):
+    start = head = b""
+    try:
         with path.open("rb") as file:
             start = file.read(8)
         if start.startswith(_ZIP):
             return "zip" if _has_directory(path) else None
         with open_content(path) as source:
             head = source.read(_TAR_HEADER_BYTES)
-        if _is_tar_header(head):
-            return "tar"
-        if start.startswith((_BZIP2, _XZ)):
-            return "compressed"
-        if start.startswith(GZIP_MAGIC) and head.startswith((GZIP_MAGIC, _ZIP, _BZIP2, _XZ)):
-            return "compressed"
+    except ImportError:
+        return None  # Python was built without the library
+    except _stream_errors():
+        head = b""  # the damage is named where the content is read
+    if _is_tar_header(head):
+        return "tar"
+    if start.startswith((_BZIP2, _XZ)):
+        return "compressed"
+    if start.startswith(GZIP_MAGIC) and head.startswith((GZIP_MAGIC, _ZIP, _BZIP2, _XZ)):
+        return "compressed"
     return None
 
 

@@ -201,7 +201,11 @@ FOREIGN_FORMS = (
     ),
     ForeignForm("a Perfetto trace in protobuf", _TO_JSON, _is_perfetto),
     # Archives and texts
-    ForeignForm("a zip archive", _UNPACK, _starts(b"PK\x03\x04")),
+    ForeignForm(
+        "a zip archive whose end is missing",
+        "Copy it again, as binary data",
+        _starts(b"PK\x03\x04"),
+    ),
     ForeignForm("a 7-Zip archive", _UNPACK, _starts(b"7z\xbc\xaf\x27\x1c")),
     ForeignForm("compressed with xz", _DECOMPRESS.format("xz"), _starts(b"\xfd7zXZ\x00")),
     ForeignForm(

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.importers import Copied, Imported, Refused, Result, content, documents, import_files
+from stepscope.importers.kineto import blocks, reading
 from stepscope.run import Run
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import create_run, open_run
@@ -174,12 +175,35 @@ def test_an_archive_of_zeros_fills_no_disk(run: Path, monkeypatch: pytest.Monkey
     assert "holds more than 1 MiB. Decompress it with `xz -dc" in refuse_one(
         run, "z", COMPRESSIONS["xz"](bytes(20 << 20))
     )
+    two = gzip.compress(ranked(0) + b" " * (20 << 20) + ranked(1))
+    assert re.search(r"more than .* MiB. Decompress it with `gzip -dc", refuse_one(run, "z", two))
 
 
 def test_an_archive_of_very_many_files(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "MAX_MEMBERS", 3)
     members = {str(n): ranked(n) for n in range(5)}
     assert "holds more than 3 files" in refuse_one(run, "many.tar", tar(members))
+    for module in (blocks, reading):
+        monkeypatch.setattr(module, "MAX_TRACES", 3)
+    text = b"".join(members.values())
+    assert "holds more than 3 traces, one after the other" in refuse_one(run, "many.json", text)
+
+
+def test_names_of_members_may_be_as_long_as_names_of_files(run: Path) -> None:
+    members = {
+        "a" * 255: ranked(0),
+        "b" * 255: zip_archive({"c" * 255: ranked(1)}),
+        "d" * 252 + ".xz": COMPRESSIONS["xz"](ranked(2)),
+        "e" * 256: ranked(3),
+    }
+    *imported, refused = import_content(run, "long.tar", tar(members))
+    assert names_of(imported) == [
+        f"long.tar/{'a' * 255}",
+        f"long.tar/{'c' * 255}",
+        "long.tar/" + "d" * 252,
+    ]
+    assert isinstance(refused, Refused)
+    assert "cannot be unpacked: File name too long" in refused.reason
 
 
 def test_archives_in_archives_have_a_limit(run: Path) -> None:
@@ -219,12 +243,13 @@ def test_archives_that_cannot_be_read(run: Path) -> None:
     assert "is a zip archive that cannot be read: File" in refuse_one(
         run, "e.zip", bytes(encrypted)
     )
-    assert "is a zip archive. Unpack it" in refuse_one(run, "c.zip", packed[:40])
+    assert "is a zip archive whose end is missing" in refuse_one(run, "c.zip", packed[:40])
     assert "holds no files" in refuse_one(run, "n.zip", zip_archive({".hidden": b""}))
     checkpoint = {"archive/data.pkl": b"", "archive/data/0": b"", "archive/version": b"3"}
     assert "is a checkpoint that torch.save" in refuse_one(run, "m.pt", zip_archive(checkpoint))
     text = COMPRESSIONS["xz"](random.Random(1).randbytes(100_000))
-    assert "cannot be decompressed: " in refuse_one(run, "t.xz", text[: len(text) // 2])
+    for end in (12, len(text) // 2):
+        assert "cannot be decompressed: " in refuse_one(run, "t.xz", text[:end])
 
 
 def test_links_in_a_zip(run: Path) -> None:

@@ -175,13 +175,13 @@ def find_traces(path: pathlib.Path) -> list[int]:
                 starts.clear()  # an array of traces
             if start is not None and (not starts or offset + start > starts[-1]):
                 starts.append(offset + start)
+            if len(starts) > MAX_TRACES:
+                return starts
         searched = max(last, len(buffer) - _EVENTS_KEY_BYTES)
-        if len(buffer) > 2 * _MAX_TRACE_HEADER or len(starts) > MAX_TRACES:
+        if len(buffer) > 2 * _MAX_TRACE_HEADER:
             cut = len(buffer) - _MAX_TRACE_HEADER
             del buffer[:cut]
             offset, searched, last = offset + cut, max(0, searched - cut), max(0, last - cut)
-        if len(starts) > MAX_TRACES:
-            break
     return starts
 
 

@@ -16,13 +16,14 @@ import msgspec
 import numpy as np
 from msgspec import Raw
 
-from stepscope import errors, schema
+from stepscope import errors, quantities, schema
 from stepscope.importers.content import INVALID, SeveralTracesError, decimal_text, is_compressed
 from stepscope.importers.forms import find_foreign_form
 from stepscope.importers.kineto import repair
 from stepscope.importers.kineto.arguments import OPERATOR, OtherKind, check_nesting
 from stepscope.importers.kineto.blocks import (
     MAX_BLOCK_BYTES,
+    MAX_TRACES,
     Block,
     Frame,
     find_traces,
@@ -140,6 +141,13 @@ def read_file(
 def _refuse_several(path: Path) -> None:
     """Raise an error for a file with several traces, after a part of it could not be read."""
     starts = find_traces(path)
+    if len(starts) > MAX_TRACES:
+        count = quantities.count(MAX_TRACES)
+        raise SeveralTracesError(
+            f"{path} holds more than {count} traces, one after the other. Write each into a file "
+            "of its own.",
+            (),
+        )
     if len(starts) > 1:
         raise SeveralTracesError(
             f"{path} holds {len(starts)} traces, one after the other. Write each into a file of "

@@ -428,7 +428,7 @@ def test_text_before_damage_of_a_small_file_is_kept() -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"PK\x03\x04....", "is a zip archive. Unpack it, and import the files in it."),
+        (b"PK\x03\x04....", "is a zip archive whose end is missing. Copy it again, as binary"),
         (lzma.compress(b"{}"), "is compressed with xz. Decompress it with `xz -d`, and import"),
         (b"\x28\xb5\x2f\xfd", "is compressed with Zstandard. Decompress it with `zstd -d`, and"),
         (bz2.compress(b"{}"), "is compressed with bzip2. Decompress it with `bzip2 -d`, and"),
