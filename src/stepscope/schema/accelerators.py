@@ -14,7 +14,7 @@ work of a device is named in the quality record, and nothing is concluded about 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -69,6 +69,8 @@ class Accelerator:
     """Pattern of the start of the names of calls on the host."""
     lanes: tuple[Lane, ...] = ()
     """The first one that includes a track tells its meaning."""
+    mark: str = ""
+    """Process without which the lanes have no meaning, because others may have their names."""
     copies: str = r"(?!)"
     """Pattern of the start of the names of copies in lanes of work."""
     sets: str = r"(?!)"
@@ -145,6 +147,7 @@ ACCELERATORS = (
             Lane(process="Overlap Analysis", role="summary"),
             Lane(process="CANN", role="calls"),
         ),
+        mark="Ascend Hardware",
         copies="MEMCPY|SDMA|PCIE_DMA|Memcpy",
         sets="MEMSET",
         waits=r"(EVENT|NOTIFY|CAPTURE|MEM|STREAM)[ _](RECORD|WAIT|RESET)(_VALUE)?(_SQE)?"
@@ -186,7 +189,7 @@ ACCELERATORS = (
         label="tpu|xla",
         lanes=(
             Lane(process=r"/device:(GPU|TPU):\d+.*", thread="Stream #.*|XLA Ops", role="work"),
-            Lane(process=r"/device:(GPU|TPU):\d+.*", role="summary"),
+            Lane(process=r"/device:(GPU|TPU):\d+( .*)?", role="summary"),
         ),
         copies="Memcpy|MemcpyH2D|MemcpyD2H|MemcpyD2D",
         sets="Memset",
@@ -205,7 +208,7 @@ NO_WORK = frozenset(
 """Categories, in lower case, of events that are no work of a device."""
 _DEVICES = "gpu|npu|hpu|xpu|tpu|ipu|mps|mlu|gcu|dcu|mtia|musa|neuron|device|accelerator|privateuse1"
 _WORK_CATEGORY = re.compile(rf"\w*kernels?|({_DEVICES})_\w+")
-_DEVICE_LABEL = re.compile(rf"({_DEVICES})[ :]*\d*|/device:(?!cpu).*", re.IGNORECASE)
+_DEVICE_LABEL = re.compile(rf"({_DEVICES})[ :]*\d*|(/job:\S*)?/device:(?!cpu).*", re.IGNORECASE)
 _HOST_CATEGORY = re.compile(r"\w*(runtime|driver|sync|event|counters|annotation)")
 
 
@@ -227,9 +230,19 @@ def resembles_work(category: str, process: str, label: str) -> bool:
     )
 
 
-def find_lane(process: str, thread: str) -> tuple[Accelerator, Lane] | None:
-    """Return the lane of a track, and its maker; None for a track of no known meaning."""
+def find_lane(
+    process: str, thread: str, processes: Collection[str]
+) -> tuple[Accelerator, Lane] | None:
+    """Return the lane of a track, and its maker; None for a track of no known meaning.
+
+    Args:
+        process: name of the process.
+        thread: name of the thread.
+        processes: names of all processes of the trace.
+    """
     for accelerator in ACCELERATORS:
+        if accelerator.mark and accelerator.mark not in processes:
+            continue
         for lane in accelerator.lanes:
             if lane.includes(process, thread):
                 return accelerator, lane

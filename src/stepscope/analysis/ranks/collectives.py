@@ -30,6 +30,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -119,24 +120,35 @@ def measure_tensors(dims: str | None, types: str | None) -> list[tuple[int, str 
 
     >>> measure_tensors("[[8,4],[],[[2],[3]]]", '["float","Scalar","TensorList"]')
     [(32, 'float'), (5, None)]
+    >>> measure_tensors('{"a":1}', "[1"), measure_tensors("[[-1,4],[2]]", '[null,["int"]]')
+    ([], [(2, None)])
     """
-    if not dims:
-        return []
-    arguments = json.loads(dims)
-    names = json.loads(types) if types else []
-    names += [None] * (len(arguments) - len(names))
+    arguments, names = _read_list(dims), _read_list(types)
     tensors = [
-        (_count_elements(argument), name if look_up_element_bytes(name) else None)
-        for argument, name in zip(arguments, names, strict=False)
+        (_count_elements(argument), name if _is_element_type(name) else None)
+        for argument, name in zip_longest(arguments, names[: len(arguments)])
     ]
     return [(elements, name) for elements, name in tensors if elements]
+
+
+def _read_list(text: str | None) -> list[Any]:
+    """Read a list in JSON; nothing of other text, which a damaged trace may hold."""
+    try:
+        value = json.loads(text or "[]")
+    except (ValueError, RecursionError):
+        return []
+    return value if isinstance(value, list) else []
+
+
+def _is_element_type(name: Any) -> bool:
+    return isinstance(name, str) and look_up_element_bytes(name) is not None
 
 
 def _count_elements(dims: Any) -> int:
     """Count the elements of a tensor, or of the tensors of a list."""
     if not isinstance(dims, list) or not dims:
         return 0
-    if all(isinstance(size, int) for size in dims):
+    if all(isinstance(size, int) and size >= 0 for size in dims):
         return math.prod(dims)
     return sum(map(_count_elements, dims))
 

@@ -133,7 +133,7 @@ class _Mapper:
         parts_of: dict[str, list[_Group]] = {}
         wholes = set()
         for group in self._groups():
-            meaning = schema.find_lane(group.process, group.thread)
+            meaning = self._find_lane(group.process, group.thread)
             if meaning is not None:
                 accelerator, lane = meaning
                 self._accelerators[accelerator.name] = accelerator
@@ -165,7 +165,7 @@ class _Mapper:
         rows = np.flatnonzero((self._events["has_duration"] == 1) & (track >= 0))
         if not len(rows):
             return
-        names = self._track_names()
+        names = self._track_names
         key = track[rows] * (len(self.gathered.strings) + 1) + category[rows] + 1
         order = np.argsort(key, kind="stable")
         cuts = np.flatnonzero(np.diff(key[order])) + 1
@@ -175,6 +175,7 @@ class _Mapper:
             if text.lower() not in schema.NO_WORK:
                 yield _Group(text, *names[int(track[part[0]])], part)
 
+    @cached_property
     def _track_names(self) -> list[tuple[str, str, str]]:
         """Return the names of process and thread, and the label of the process, by track."""
         texts: dict[tuple[str, Any], str] = {}
@@ -189,6 +190,15 @@ class _Mapper:
             )
             for pid, tid in self.gathered.tracks
         ]
+
+    def _find_lane(
+        self, process: str, thread: str
+    ) -> tuple[schema.Accelerator, schema.Lane] | None:
+        return schema.find_lane(process, thread, self._processes)
+
+    @cached_property
+    def _processes(self) -> frozenset[str]:
+        return frozenset(process for process, _, _ in self._track_names)
 
     def _split_lane(
         self, rows: Int, accelerator: schema.Accelerator, lane: schema.Lane
@@ -326,8 +336,7 @@ class _Mapper:
 
     def _is_in_lane(self, track: NDArray[Any]) -> NDArray[np.bool_]:
         lanes = [
-            schema.find_lane(process, thread) is not None
-            for process, thread, _ in self._track_names()
+            self._find_lane(process, thread) is not None for process, thread, _ in self._track_names
         ]
         mask: NDArray[np.bool_] = np.array(lanes, dtype=np.bool_)[track]
         return mask
@@ -345,7 +354,7 @@ class _Mapper:
             streams = [
                 _digits(thread, tid)
                 for (_, thread, _), (_, tid) in zip(
-                    self._track_names(), self.gathered.tracks, strict=True
+                    self._track_names, self.gathered.tracks, strict=True
                 )
             ]
             columns["stream"] = np.array(streams, dtype=np.int64)[events["track"]]

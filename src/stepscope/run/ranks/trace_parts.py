@@ -208,8 +208,11 @@ def _read_requests(trace: Trace) -> dict[int, _Request]:
 def _read_mark(marks: analysis.Columns, row: int) -> tuple[str, list[tuple[int, str | None]]]:
     """Read the name and the tensors of an annotation of a library of collectives."""
     names = marks["name"]
-    arguments = json.loads(_text(marks["args"], row) or "{}")
-    dims, types = (arguments.get(key) for key in ("Input Dims", "Input type"))
+    try:
+        arguments = json.loads(_text(marks["args"], row) or "{}")
+        dims, types = (arguments.get(key) for key in ("Input Dims", "Input type"))
+    except (ValueError, AttributeError, RecursionError):  # of a damaged trace
+        dims = types = None
     return names.values[names.codes[row]] or "", analysis.measure_tensors(
         dims and json.dumps(dims), types and json.dumps(types)
     )

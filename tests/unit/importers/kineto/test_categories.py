@@ -204,11 +204,21 @@ def test_a_labelled_process_is_not_understood() -> None:
     assert tables.quality["device_not_understood"]["detail"] == "process TPU 0: 1 event, 500 ns"
 
 
+@pytest.mark.parametrize("device", ["/device:GPU:0/stream:all", "/job:a/task:0/device:GPU:0"])
+def test_streams_of_tensorflow_1_are_not_understood(device: str) -> None:
+    """Its timeline has each kernel several times: https://www.tensorflow.org/api_docs/python/tf/compat/v1/RunMetadata."""
+    args = {"name": f"{device} Compute"}
+    name = {"ph": "M", "name": "process_name", "pid": 7, "args": args}
+    tables = imported(trace(name, span("Op", "MatMul", 0, 500, pid=7, tid=0)))
+    assert tables.quality["device_not_understood"]["detail"] == "category Op: 1 event, 500 ns"
+
+
 @pytest.mark.parametrize(
     ("category", "process"),
     [
         ("cuda_sync", "GPU 0"), ("cuda_event", "GPU 0"), ("Trace", "GPU 0"), ("overhead", ""),
         ("mtia_counters", ""), ("foo_runtime", ""), ("v8", "GPU Process"), ("", "python"),
+        ("", "Communication"), ("", "CANN"),  # without a process of the hardware
     ],
 )  # fmt: skip
 def test_what_is_no_work_is_not_doubted(category: str, process: str) -> None:
