@@ -34,8 +34,8 @@ _COMMUNICATION = re.compile(
     # Any collective by its name, as of symmetric memory and multimem (PyTorch), one- and two-shot
     # kernels (vLLM, TensorRT-LLM, FlashInfer, quick reduce of AMD). Reductions within a block or a
     # warp have the name, too.
-    + r"|(?<!block)(?<!warp)(?<!cg)(?<!block_)(?<!warp_)_?all_?reduce|all_?gather|reduce_?scatter"
-    r"|all_?to_?all|cross_device_store|multimem|symm(etric)?_mem|(one|two)_?shot"
+    + r"|(?<!block)(?<!warp)(?<!cg)(?<!block_)(?<!warp_)[-_]?all[-_]?reduce|all[-_]?gather"
+    r"|reduce[-_]?scatter|all[-_]?to[-_]?all|collective[-_](permute|broadcast)|cross_device_store|multimem|symm(etric)?_mem|(one|two)_?shot"
     r"|(put|wait)_signal_kernel|lamport"
     # NVSHMEM and rocSHMEM, DeepEP, MSCCL and MSCCL++, oneCCL.
     r"|shmem|deep_?ep(::|\d)|(inter|intra)node(_ll)?(::|\d+)(\w*)(dispatch|combine|notify|barrier)"
@@ -151,6 +151,8 @@ def is_communication(name: str) -> bool:
     True
     >>> is_communication("void multimem_all_reduce_kernel<c10::BFloat16, 16>")
     True
+    >>> is_communication("all-reduce-start.1"), is_communication("collective-permute")  # of XLA
+    (True, True)
     """
     return _COMMUNICATION.search(name) is not None and _COMPILED_FUSION.search(name) is None
 

@@ -65,12 +65,12 @@ _BYTES = {
 }
 _NAMESPACE = "c10::"
 _KINDS = (
-    ("all_reduce", re.compile("all_?reduce|cross_device_reduce")),
-    ("reduce_scatter", re.compile("reduce_?scatter")),
-    ("all_gather", re.compile("all_?gather")),
-    ("all_to_all", re.compile("all_?to_?all|(deep_?ep|node|node_ll)(::)?(dispatch|combine)")),
+    ("all_reduce", re.compile("all[-_]?reduce|cross_device_reduce")),
+    ("reduce_scatter", re.compile("reduce[-_]?scatter")),
+    ("all_gather", re.compile("all[-_]?gather")),
+    ("all_to_all", re.compile("all[-_]?to[-_]?all|(deep_?ep|node|node_ll)(::)?(dispatch|combine)")),
     ("broadcast", re.compile("broadcast")),
-    ("send_recv", re.compile("send|recv")),
+    ("send_recv", re.compile("send|recv|collective[-_]permute")),
     ("reduce", re.compile("reduce")),
     ("gather", re.compile("gather")),
     ("scatter", re.compile("scatter")),
