@@ -203,6 +203,7 @@ from .kernel_classes import (
     is_time_mark as is_time_mark,
     match_rows as match_rows,
     may_communicate as may_communicate,
+    requests_communication as requests_communication,
     uses_tensor_cores as uses_tensor_cores,
 )
 from .machines import (
@@ -282,6 +283,7 @@ from .ranks.collectives import (
     classify_collective as classify_collective,
     look_up_element_bytes as look_up_element_bytes,
     match_calls as match_calls,
+    match_requests as match_requests,
     measure_bandwidth as measure_bandwidth,
     measure_tensors as measure_tensors,
 )

@@ -175,6 +175,15 @@ def is_collective_operator(name: str) -> bool:
     return _COLLECTIVE_OPERATOR.match(name) is not None
 
 
+def requests_communication(name: str) -> bool:
+    """Return True if an operator asks another thread of the host to carry out a collective.
+
+    >>> requests_communication("c10d::_allgather_base_"), requests_communication("gloo:all_gather")
+    (True, False)
+    """
+    return is_collective_operator(name) and not is_host_communication(name)
+
+
 def may_communicate(name: str) -> bool:
     """Return True if a kernel that an operator of collectives launches is one of a collective.
 

@@ -182,14 +182,18 @@ def test_one_rank_has_nobody_to_compare_with(imported: Imported) -> None:
 
 
 def test_a_rank_without_device_work(imported: Imported) -> None:
-    """Hosts that exchange gradients themselves: operators stand for kernels."""
+    """Hosts that exchange gradients themselves: operators stand for kernels, but for those that
+    request a collective of another thread, which may be another one than the thread carries out."""
     events = [
         step(1, 0, 100),
         event("cpu_op", "aten::mm", 10, 40),
+        event("cpu_op", "c10d::_reduce_scatter_base_", 39, 40, thread=12),
         event("user_annotation", "gloo:all_reduce", 40, 30, thread=11),
     ]
-    late = [*events[:2], event("user_annotation", "gloo:all_reduce", 60, 10, thread=11)]
+    late = [*events[:3], event("user_annotation", "gloo:all_reduce", 60, 10, thread=11)]
     payload = show_distributed(imported(a=recording(events, 0, 2), b=recording(late, 1, 2)))
+    (row,) = payload.windows[0].collectives
+    assert row.name == "reduce_scatter, carried out as all_reduce"
     first, second = payload.windows[0].ranks
     assert first.work_on == "host"
     assert (first.computation_ns, first.overlap_ns) == (30 * US, 10 * US)

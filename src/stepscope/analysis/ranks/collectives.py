@@ -98,6 +98,52 @@ def classify_collective(name: str) -> str:
     return next((kind for kind, pattern in _KINDS if pattern.search(text)), name)
 
 
+_CARRIED_OUT_AS = {("reduce_scatter", "all_reduce")}
+"""Collectives that libraries of the host carry out as others."""
+
+
+def match_requests(
+    requests: Sequence[str],
+    requested_ns: NDArray[np.int64],
+    calls: Sequence[str],
+    start_ns: NDArray[np.int64],
+) -> list[str | None]:
+    """Match calls that a library carries out on threads of its own to the requests for them.
+
+    The library takes requests in their order, so a call belongs to the first one before it that no
+    earlier call took and that it can be for.
+
+    Args:
+        requests: kinds of the requests, in any order.
+        requested_ns: their times.
+        calls: kinds of the calls, by start.
+        start_ns: their starts, ascending.
+
+    Returns:
+        Kind of the request of each call; None for a request from before the recording.
+
+    >>> times = np.array([0, 2, 4])
+    >>> match_requests(["reduce_scatter", "all_reduce"], times[:2], ["all_reduce"] * 2, times[1:])
+    ['reduce_scatter', 'all_reduce']
+    """
+    order = iter(np.argsort(requested_ns, kind="stable").tolist())
+    request = next(order, None)
+    matched: list[str | None] = []
+    for kind, start in zip(calls, start_ns.tolist(), strict=True):
+        while (
+            request is not None
+            and requests[request] != kind
+            and (requests[request], kind) not in _CARRIED_OUT_AS
+        ):
+            request = next(order, None)
+        if request is None or requested_ns[request] > start:
+            matched.append(None)
+            continue
+        matched.append(requests[request])
+        request = next(order, None)
+    return matched
+
+
 def look_up_element_bytes(dtype: str | None) -> int | None:
     """Look up the size of one element; None for an unknown type.
 

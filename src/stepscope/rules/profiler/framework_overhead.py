@@ -91,8 +91,8 @@ class FrameworkOverhead(step_share.TracedShare[FrameworkOverheadParameters, Trac
     topic = "framework overhead"
     parameters_type = FrameworkOverheadParameters
     recommendation = (
-        "Use torch.compile, CUDA graphs or fused operators, and do not read values back from the "
-        "device in each step."
+        "Compile the step if it is not compiled (torch.compile), use graph capture or fused "
+        "operators, and do not read values back from the device in each step."
     )
     evidence = ("launches", "idle", "steps")
     plots = ("step", "other")

@@ -224,12 +224,28 @@ def _text(column: store.DictColumn, row: int) -> str | None:
 
 
 def _read_host(trace: Trace) -> TraceCalls:
-    """Read collectives of the host: annotations of the library, else its operators."""
+    """Read collectives of the host: annotations of the library, else its operators.
+
+    The library may carry out another collective than the one that was asked for: gloo reduces the
+    whole tensor for a reduce-scatter (https://github.com/pytorch/pytorch/blob/main/torch/csrc/distributed/c10d/ProcessGroupGloo.cpp).
+    """
     columns = ("name", *analysis.TIME_COLUMNS)
-    marks = trace.columns("annotations", columns, condition=f"on_device = 0 AND ({_HOST})")
-    if len(marks["start_ns"]):
-        return _host_part(marks)
-    return _host_part(trace.columns("operators", columns, condition=_HOST))
+    calls = trace.columns("annotations", columns, condition=f"on_device = 0 AND ({_HOST})")
+    if not len(calls["start_ns"]):
+        calls = trace.columns("operators", columns, condition=_HOST)
+    part = _host_part(calls)
+    requests = trace.columns("operators", ("name", "start_ns"), condition="name LIKE 'c10d::%'")
+    asked = analysis.match_requests(
+        [analysis.classify_collective(name) for name in requests["name"].decode()],
+        requests["start_ns"],
+        part.kind,
+        part.start,
+    )
+    part.kind = [
+        kind if request in {kind, None} else f"{request}, carried out as {kind}"
+        for request, kind in zip(asked, part.kind, strict=True)
+    ]
+    return part
 
 
 def _host_part(columns: analysis.Columns) -> TraceCalls:

@@ -38,18 +38,19 @@ def host_work_of(trace: Trace) -> analysis.DeviceWork:
     """Read host computation and communication as work of one device, for traces without devices.
 
     Outermost operators stand for kernels, and calls of collectives that the host carries out
-    (gloo, MPI, UCC) for kernels of collectives.
+    (gloo, MPI, UCC) for kernels of collectives. Operators that request these are neither.
     """
     times = ("name", *analysis.TIME_COLUMNS)
     operators = trace.columns("operators", times, condition="depth = 0")
+    is_work = ~analysis.match_rows(operators["name"], analysis.requests_communication)
     marks = trace.columns("annotations", times, condition="on_device = 0")
     calls = analysis.match_rows(marks["name"], analysis.is_host_communication)
-    start = np.concatenate([operators["start_ns"], marks["start_ns"][calls]])
-    duration = np.concatenate([operators["duration_ns"], marks["duration_ns"][calls]])
+    start = np.concatenate([operators["start_ns"][is_work], marks["start_ns"][calls]])
+    duration = np.concatenate([operators["duration_ns"][is_work], marks["duration_ns"][calls]])
     communication = np.ones(len(start), dtype=np.bool_)
-    communication[: len(operators["start_ns"])] = analysis.match_rows(
+    communication[: is_work.sum()] = analysis.match_rows(
         operators["name"], analysis.is_host_communication
-    )
+    )[is_work]
     no_device = np.zeros(len(start), dtype=np.int64)
     return analysis.DeviceWork(
         track=no_device,

@@ -302,7 +302,11 @@ def _read_sizeable_operators(trace: Trace) -> tuple[intervals.Intervals, interva
     """Read the operators that take long themselves, and that time of each."""
     operators = trace.columns("operators", ("name", *analysis.TIME_COLUMNS, "host_self_ns"))
     rows = (operators["host_self_ns"] >= analysis.WORK_NS) & ~analysis.match_rows(
-        operators["name"], lambda name: is_range(name) and not name.startswith(_COMPILED_GRAPH)
+        operators["name"],
+        lambda name: (
+            (is_range(name) and not name.startswith(_COMPILED_GRAPH))
+            or analysis.requests_communication(name)
+        ),
     )
     return analysis.make_intervals(operators, rows), operators["host_self_ns"][rows]
 
