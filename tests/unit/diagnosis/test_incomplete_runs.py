@@ -350,3 +350,12 @@ def test_ranges_of_unknown_categories_are_named(tmp_path: Path) -> None:
     job.events[:] = [{"ph": "X", "cat": "FEE", "name": "f (t.py:1)"} | time for time in times]
     verdict = judge_traces(tmp_path, job)
     assert "ranges of other categories: FEE (50 events); `stepscope show" in verdict.headline
+
+
+def test_a_cycle_of_the_profiler_after_the_last_iteration(tmp_path: Path) -> None:
+    """As a schedule of wait=1, warmup=1, active=2 writes after ten iterations."""
+    job = TraceJob()
+    with job.step():
+        pass
+    verdict = judge_traces(tmp_path, job)
+    assert "the only step of the trace is empty: the profiler's cycle began" in verdict.headline

@@ -196,6 +196,12 @@ def _advise_operators(recorder: schema.Recorder) -> str:
 
 def _describe_unknown(traces: Sequence[DividedTrace]) -> str | None:
     """Say what traces hold that have nothing of which a verdict is made; None for nothing."""
+    if all(one.source == "named" and len(one.steps.wall_ns) == 1 for one in traces):
+        return (
+            "the only step of the trace is empty: the profiler's cycle began after the last "
+            "iteration. Train for as many iterations as its cycles have, or export the trace of "
+            "an earlier cycle"
+        )
     counts: Counter[str] = Counter()
     for one in traces:
         condition = "duration_ns IS NOT NULL"
