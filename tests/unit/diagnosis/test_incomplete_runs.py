@@ -356,6 +356,6 @@ def test_a_cycle_of_the_profiler_after_the_last_iteration(tmp_path: Path) -> Non
     """As a schedule of wait=1, warmup=1, active=2 writes after ten iterations."""
     job = TraceJob()
     with job.step():
-        pass
+        job.python(30)
     verdict = judge_traces(tmp_path, job)
     assert "the only step of the trace is empty: the profiler's cycle began" in verdict.headline
