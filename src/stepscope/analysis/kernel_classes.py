@@ -260,6 +260,8 @@ def match_rows(strings: Strings, predicate: Callable[[str], bool | None]) -> NDA
 
 STEP_PREFIX = "ProfilerStep#"
 _NUMBER = re.compile(r"#\d+$")
+_FETCHES = ("enumerate(DataPipe)#", schema.TF_DATA_FETCH, "_DataLoaderIter")
+"""Start of the names of fetches, the last one of Paddle."""
 _PROFILER = "PyTorch Profiler ("
 """Beginning of the range from the start to the end of a recording."""
 
@@ -279,7 +281,7 @@ def is_data_loader(name: str) -> bool:
     >>> is_data_loader("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
     True
     """
-    return name.startswith(("enumerate(DataPipe)#", schema.TF_DATA_FETCH)) or (
+    return name.startswith(_FETCHES) or (
         name.startswith("enumerate(DataLoader)#") and name.endswith(".__next__")
     )
 

@@ -131,6 +131,7 @@ from .recorders import (
     Subject as Subject,
     find_recorder as find_recorder,
     recorder_of as recorder_of,
+    recorder_stated as recorder_stated,
 )
 from .run import (
     SCHEMA_VERSION as SCHEMA_VERSION,

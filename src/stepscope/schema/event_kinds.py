@@ -60,6 +60,7 @@ def _exported(
     return event_declaration.ExportedKey(key=key, form=form, column=column)
 
 
+_CORRELATION = _integer("correlation", "correlation", older_key="correlation id")  # of Paddle
 _EXTERNAL = _integer("External id", "external")
 _INDEX = _exported("Ev Idx", "number", "id")
 _TRACE = _unused("Device", "Trace name", "Trace iteration")
@@ -71,7 +72,7 @@ _RANGE_ARGUMENTS = (
 _CALL_ARGUMENTS = (
     _integer("External id", "external", older_key="external id"),
     _integer("cbid", event_declaration.ARGS),
-    _integer("correlation", "correlation"),
+    _CORRELATION,
     *_unused("external ts"),
     *(
         _json(key, event_declaration.ARGS, only_with="cid")
@@ -89,7 +90,7 @@ _WORK_START = (
     _integer("queued", event_declaration.ARGS, zero_is_absent=True),
     _integer("device", "device"),
     _integer("stream", "stream"),
-    _integer("correlation", "correlation"),
+    _CORRELATION,
 )
 _WORK_END = (
     *_unused("memory bandwidth (GB/s)"),

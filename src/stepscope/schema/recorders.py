@@ -37,6 +37,16 @@ class Recorder:
     """Pattern of the start of names that only this framework writes; empty for any name."""
     version_key: str = ""
     """Key of the metadata that states the version of the framework."""
+    header_key: str = ""
+    """Key of the metadata that only this framework writes."""
+    categories: Mapping[str, str] = field(default_factory=dict)
+    """Kind of the events of its own categories, by category in lower case; see `event_kinds`."""
+    name_end: str = ""
+    """Pattern of the end of names that is none of the name, such as the duration."""
+    step_name: str = ""
+    """Start of the names of its steps, if it is not that of PyTorch."""
+    numbers_devices: bool = False
+    """True if the number of the process of device work is that of the device."""
     step_calls: str = _NOWHERE
     """Pattern of the whole name of ranges that may be steps where nothing marks them: calls of
     functions, each with one computation. Its group `name` is that of the function."""
@@ -169,6 +179,49 @@ RECORDERS = (
             "read values back from the device in every step.",
         },
     ),
+    # https://github.com/PaddlePaddle/Paddle/blob/develop/paddle/fluid/platform/profiler/chrometracing_logger.cc
+    Recorder(
+        name="Paddle",
+        header_key="span_indx",
+        categories={
+            "cudaruntime": "runtime_call",
+            "operatorinner": "operator",
+            **dict.fromkeys(
+                (
+                    "profilestep",
+                    "dataloader",
+                    "userdefined",
+                    "forward",
+                    "backward",
+                    "optimization",
+                    "communication",
+                    "pythonop",
+                    "pythonuserdefined",
+                ),
+                "annotation",
+            ),
+        },
+        name_end=r"\[\d+\.\d+ ms\]",
+        step_name="ProfileStep#",
+        numbers_devices=True,
+        marks_training=True,
+        fetches="of a paddle.io.DataLoader",
+        recording={
+            "devices": "paddle.profiler stores it with ProfilerTarget.GPU, on a machine with a GPU",
+            "launches": "paddle.profiler stores them with ProfilerTarget.CPU and "
+            "ProfilerTarget.GPU together",
+            "operators": "paddle.profiler stores them with ProfilerTarget.CPU",
+            "steps": "paddle.profiler stores them where the script calls the profiler's step()",
+            "memory": "paddle.profiler stores it with profile_memory=True",
+        },
+        otherwise="paddle.profiler stores none",
+        recommendations={
+            "DataloaderBottleneck": "Make batches in parallel, and ahead: num_workers of "
+            "paddle.io.DataLoader.",
+            "FrameworkOverhead": "Compile the step with paddle.jit.to_static if it is not, and do "
+            "not read values back from the device in every step.",
+        },
+    ),
     Recorder(
         name="XLA",
         processes=_XLA_PROCESSES,
@@ -196,11 +249,11 @@ def find_recorder(
         names: names of its events, and their arguments as JSON.
         metadata: metadata of the file; `recorder` in it counts, if there is such a one.
     """
-    stated = [entry for entry in RECORDERS if entry.name == metadata.get("recorder")]
+    stated = recorder_stated(metadata)
     texts = list(labels)
     possible = [entry for entry in RECORDERS if _has_start(texts, entry.processes)]
-    if stated or not possible:
-        return stated[0] if stated else PYTORCH
+    if stated is not None or not possible:
+        return stated or PYTORCH
     events = list(names)
     signed = (
         entry
@@ -208,6 +261,19 @@ def find_recorder(
         if entry.version_key in metadata or not entry.signs or _has_start(events, entry.signs)
     )
     return next(signed, possible[-1])
+
+
+def recorder_stated(metadata: Mapping[str, Any]) -> Recorder | None:
+    """Return the recorder that the metadata of a file name, or have a key of."""
+    return next(
+        (
+            entry
+            for entry in RECORDERS
+            if entry.name == metadata.get("recorder")
+            or (entry.header_key and entry.header_key in metadata)
+        ),
+        None,
+    )
 
 
 def recorder_of(metadata: Mapping[str, Any]) -> Recorder:

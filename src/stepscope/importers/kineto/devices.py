@@ -45,6 +45,7 @@ _PART_ROWS = 100_000
 """Events that are decoded again at once."""
 _LAUNCHED_RATIO = 0.5
 """Share of the events of a group whose launch must be in the file: others were launched before."""
+_STEP_NAME = "ProfilerStep#"
 _CALL = arguments.CALL_KINDS[0]
 
 
@@ -88,19 +89,47 @@ class _Args(msgspec.Struct, gc=False):
 _decode_args = msgspec.json.Decoder(_Args).decode
 
 
-def map_device_work(gathered: Gathered) -> DeviceLayout:
+def shorten_names(gathered: Gathered, recorder: schema.Recorder) -> None:
+    """Remove from the names of events what their recorder adds, so that equal ones are equal."""
+    if not recorder.name_end:
+        return
+    end, step = re.compile(rf"(?:{recorder.name_end})\Z"), recorder.step_name
+    texts = [end.sub("", text) for text in gathered.strings]
+    texts = [
+        _STEP_NAME + text.removeprefix(step) if step and text.startswith(step) else text
+        for text in texts
+    ]
+    codes = np.array([gathered.code_of(text) for text in texts], dtype=np.int64)
+    for kind in (*schema.EVENT_KINDS, OtherKind.OTHER):
+        names = gathered.columns(kind, "name")["name"]
+        gathered.extend(kind, "name", np.append(codes, -1)[names])
+
+
+def map_device_work(gathered: Gathered, recorder: schema.Recorder) -> DeviceLayout:
     """Turn events of unknown categories that are certainly work of a device, or calls of its
     runtime, into such, and count those that only resemble it."""
     layout = DeviceLayout()
-    if not gathered.count(OtherKind.OTHER):
-        return layout
-    mapper = _Mapper(gathered, layout)
-    kinds = mapper.find_kinds()
-    if kinds:
-        mapper.move(kinds)
-        mapper.tie_launches()
-    layout.unknown.sort(key=lambda work: (-work.total_ns, work.label))
+    if gathered.count(OtherKind.OTHER):
+        mapper = _Mapper(gathered, layout, recorder)
+        kinds = mapper.find_kinds()
+        if kinds:
+            mapper.move(kinds)
+            mapper.tie_launches()
+        layout.unknown.sort(key=lambda work: (-work.total_ns, work.label))
+    if recorder.numbers_devices:
+        _number_devices(gathered)
     return layout
+
+
+def _number_devices(gathered: Gathered) -> None:
+    """Give device work without the number of its device that of its process."""
+    pids = [pid if isinstance(pid, int) else -1 for pid, _ in gathered.tracks]
+    for kind in arguments.WORK_KINDS:
+        columns = gathered.columns(kind, "device", "track")
+        if len(columns["device"]):
+            of_process = np.array(pids, dtype=np.int64)[columns["track"]]
+            device = np.where(columns["device"] < 0, of_process, columns["device"])
+            gathered.extend(kind, "device", device)
 
 
 class _Group(NamedTuple):
@@ -117,6 +146,7 @@ class _Group(NamedTuple):
 class _Mapper:
     gathered: Gathered
     layout: DeviceLayout
+    recorder: schema.Recorder
     _accelerators: dict[str, schema.Accelerator] = field(default_factory=dict)
     _lane_devices: dict[Any, int] = field(default_factory=dict)
     """Number of the device of each process of a lane of work, in the order of processes."""
@@ -132,7 +162,12 @@ class _Mapper:
         kinds: dict[EventKind, list[Int]] = {}
         parts_of: dict[str, list[_Group]] = {}
         wholes = set()
+        own_kinds: dict[EventKind, list[Int]] = {}
         for group in self._groups():
+            own = self.recorder.categories.get(group.category.lower())
+            if own is not None:
+                own_kinds.setdefault(schema.event_kind(own), []).append(group.rows)
+                continue
             meaning = self._find_lane(group.process, group.thread)
             if meaning is not None:
                 accelerator, lane = meaning
@@ -158,6 +193,8 @@ class _Mapper:
                 self._count_unknown(group)
         self.layout.accelerator = next(iter(self._accelerators), "")
         self.layout.mapped_count = sum(len(rows) for parts in kinds.values() for rows in parts)
+        for kind, parts_of_kind in own_kinds.items():
+            kinds.setdefault(kind, []).extend(parts_of_kind)
         return kinds
 
     def _groups(self) -> Iterator[_Group]:

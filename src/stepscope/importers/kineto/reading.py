@@ -34,7 +34,7 @@ from stepscope.importers.kineto.categories import Event
 from stepscope.importers.kineto.columns import Chunk, Columns
 from stepscope.importers.kineto.decode import chunk_of, decode_block
 from stepscope.importers.kineto.describe import Header
-from stepscope.importers.kineto.devices import DeviceLayout, map_device_work
+from stepscope.importers.kineto.devices import DeviceLayout, map_device_work, shorten_names
 from stepscope.importers.kineto.gather import Gathered
 from stepscope.importers.kineto.pool import DecodingStoppedError, decode_all
 
@@ -125,7 +125,9 @@ def read_file(
             _refuse_several(path)
         pair_ranges(gathered)
         find_operators(gathered)
-        reading.devices = map_device_work(gathered)
+        recorder = schema.recorder_stated(reading.header.content) or schema.PYTORCH
+        shorten_names(gathered, recorder)
+        reading.devices = map_device_work(gathered, recorder)
         if not gathered.event_count:
             raise errors.UnreadableTraceError(_explain(path, frame))
     except DecodingStoppedError as error:

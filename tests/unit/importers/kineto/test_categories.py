@@ -237,6 +237,32 @@ def test_a_wait_on_a_stream_is_not_its_work() -> None:
     assert tables.quality["device_not_understood"]["count"] == 1
 
 
+def test_a_trace_of_paddle() -> None:
+    """Names end with the duration, and copies state no device."""
+    number = {"correlation id": 5}
+    tables = imported(
+        trace(
+            span("ProfileStep", "ProfileStep#3[0.009 ms]", 0, 9_000, tid="1(Python)"),
+            span("Operator", "matmul dygraph[0.002 ms]", 100, 2_000, tid="1(C++)"),
+            span("CudaRuntime", "cudaLaunchKernel[0.000 ms]", 200, 50, tid="1(C++)", args=number),
+            span(
+                "Kernel", "gemm[0.001 ms]", 900, 1_000, pid=2, tid=7,
+                args=number | {"device": 2, "stream": 7},
+            ),
+            span("Memcpy", "MEMCPY_HtoD[0.001 ms]", 2_000, 800, pid=2, tid=7, args={"stream": 7}),
+            schemaVersion="1.0.1",
+            span_indx="0",
+        )
+    )  # fmt: skip
+    assert tables.names("annotations") == ["ProfilerStep#3"]
+    assert tables.names("operators") == ["matmul dygraph"]
+    kernel_row, copy = tables.one("kernels"), tables.one("copies")
+    assert (kernel_row["name"], kernel_row["launch"], kernel_row["operator"]) == ("gemm", 2, 1)
+    assert (kernel_row["device"], copy["device"]) == (2, 2)
+    assert "device_not_understood" not in tables.quality
+    assert not tables.rows("other_events")
+
+
 ASCEND = {10: "Python", 500: "CANN", 800: "Ascend Hardware", 900: "HCCL", 990: "Overlap Analysis"}
 ASCEND_THREADS = {
     (800, 3): "Stream 3", (900, 1): "Group 0 Communication", (900, 2): "Plane 0",
