@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import subprocess
 import textwrap
 from collections import Counter
@@ -195,6 +196,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a shell's background: tests send it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     tier, part = config.getoption("--tier"), config.getoption("--part")
     hypothesis.settings.load_profile(tier or "test-all")
     if tier:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import stepscope
 from stepscope.store import open_run
 from tests.support.job_control import STEPSCOPE
 
@@ -42,6 +43,9 @@ def base() -> Iterator[Path]:
     """Provide a directory that other users can enter, with `shared`, which is like /tmp."""
     if os.geteuid() != 0:
         pytest.skip("needs to act as two users")
+    package = Path(stepscope.__file__)
+    if not all(parent.stat().st_mode & 0o005 == 0o005 for parent in package.parents):
+        pytest.skip(f"other users cannot read {package.parent}")
     directory = Path(tempfile.mkdtemp(prefix="test-users-"))
     directory.chmod(0o755)
     (directory / "shared").mkdir()
