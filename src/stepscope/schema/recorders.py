@@ -54,6 +54,8 @@ class Recorder:
     """Pattern of the start of names of ranges of the framework, which are parts of steps."""
     marks_training: bool = False
     """True if its marks of steps are those of training, or are named otherwise."""
+    fuller_file: str = ""
+    """File in which the profiler stores more of a recording than in JSON."""
     fetches: str
     """Origin of the batches that its fetches wait for, as the rest of a phrase."""
     recording: Mapping[Subject, str] = field(default_factory=dict)
@@ -113,6 +115,7 @@ _RECOMMENDATIONS = {
     "of tf.data."
 }
 # https://github.com/openxla/xla/blob/main/xla/tsl/profiler/utils/xplane_schema.cc
+_XPLANE = "file *.xplane.pb"
 _XLA_PROCESSES = r"/host:|/device:(CPU|GPU|TPU):|Task Environment"
 RECORDERS = (
     PYTORCH,
@@ -132,6 +135,7 @@ RECORDERS = (
         version_key="jax_version",
         parts=r"PjRt|CommonPjRt|Pjrt|PythonRefManager|ThunkExecutor|TfrtCpu|ThreadpoolListener",
         marks_training=True,
+        fuller_file=_XPLANE,
         fetches="of tf.data",
         recording={
             "devices": "jax.profiler stores it on a machine with a GPU or TPU",
@@ -160,6 +164,7 @@ RECORDERS = (
         r"|MakeIterator|Prefetch|IteratorGetNext|convert_to_tensor|tf\.constant|ValidateInput"
         r"|Threadpool|tf\.function-graph|InstantiatedCapturedFunction",
         marks_training=True,
+        fuller_file=_XPLANE,
         fetches="of tf.data",
         recording={
             "devices": "tf.profiler stores it on a machine with a GPU or TPU",
@@ -226,6 +231,7 @@ RECORDERS = (
         name="XLA",
         processes=_XLA_PROCESSES,
         marks_training=True,
+        fuller_file=_XPLANE,
         fetches="of tf.data",
         otherwise="the profiler of XLA stored none",
         recommendations={

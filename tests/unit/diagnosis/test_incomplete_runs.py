@@ -350,6 +350,10 @@ def test_ranges_of_unknown_categories_are_named(tmp_path: Path) -> None:
     job.events[:] = [{"ph": "X", "cat": "FEE", "name": "f (t.py:1)"} | time for time in times]
     verdict = judge_traces(tmp_path, job)
     assert "ranges of other categories: FEE (50 events); `stepscope show" in verdict.headline
+    for event in job.events:
+        event["pid"] = "/host:CPU"
+    verdict = judge_below(tmp_path / "xla", job)
+    assert "draws them; the file *.xplane.pb beside it tells more" in verdict.headline
 
 
 def test_a_cycle_of_the_profiler_after_the_last_iteration(tmp_path: Path) -> None:
