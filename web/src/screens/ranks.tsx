@@ -20,7 +20,7 @@ export default function Ranks() {
     <>
       <PageHeader title="Ranks" />
       <ResourceView resource={ranks}>{(payload) => <LateRanks payload={payload} />}</ResourceView>
-      <ResourceView resource={nodes}>{(payload) => <Nodes payload={payload} />}</ResourceView>
+      <ResourceView resource={nodes} isSecond>{(payload) => <Nodes payload={payload} />}</ResourceView>
     </>
   );
 }

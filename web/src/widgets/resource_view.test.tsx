@@ -4,9 +4,10 @@ import { expect, test } from "vitest";
 
 import { ResourceView } from "./resource_view";
 
-function draw(payload: object): HTMLElement {
+function draw(payload: object, isSecond = false): HTMLElement {
   const root = document.createElement("main");
-  render(<ResourceView resource={{ data: payload, error: null, loading: false }}>{() => <p>figures</p>}</ResourceView>, root);
+  const resource = { data: payload, error: null, loading: false };
+  render(<ResourceView resource={resource} isSecond={isSecond}>{() => <p>figures</p>}</ResourceView>, root);
   return root;
 }
 
@@ -17,6 +18,12 @@ test("the damage behind a payload precedes it", () => {
     "figures",
   ]);
   expect(root.querySelector("[role=alert]")?.getAttribute("data-testid")).toBe("damage");
+});
+
+test("doubts are told once on a page, a single one without a list", () => {
+  const payload = { doubts: ["5 of 9 events have no possible time."] };
+  expect(draw(payload).querySelector("p[role=alert]")?.textContent).toBe(payload.doubts[0]);
+  expect(draw(payload, true).querySelector("[role=alert]")).toBeNull();
 });
 
 test.each([{}, { damage: [] }, { damage: null }])("a payload without damage has no notice: %o", (payload) => {

@@ -9,16 +9,18 @@ import { Prose } from "./prose";
 interface Props<T> {
   resource: Resource<T>;
   children: (payload: T) => ComponentChildren;
+  /** True below another view of the same run, which has told what may change its figures. */
+  isSecond?: boolean;
 }
 
 /** Render `children` with the payload once it has arrived. */
-export function ResourceView<T>({ resource, children }: Props<T>) {
+export function ResourceView<T>({ resource, children, isSecond = false }: Props<T>) {
   if (resource.data !== null) {
     return (
       <div class={resource.loading ? "resource stale" : "resource"} aria-busy={resource.loading}>
         {resource.error === null ? null : <ErrorNotice text={resource.error.message} />}
         <Notice sentences={sentencesOf(resource.data, "damage")} id="damage" />
-        <Notice sentences={sentencesOf(resource.data, "doubts")} id="doubts" />
+        {isSecond ? null : <Notice sentences={sentencesOf(resource.data, "doubts")} id="doubts" />}
         <LimitationNotice id="recording-end" text={sentenceOf(resource.data, "recording_end")} />
         <LimitationNotice id="rounding" text={sentenceOf(resource.data, "rounding")} />
         {children(resource.data)}
@@ -49,6 +51,7 @@ function LimitationNotice({ id, text }: { id: string; text: string | null }) {
 
 export function Notice({ sentences, id }: { sentences: string[]; id: string }) {
   if (sentences.length === 0) return null;
+  if (sentences.length === 1) return <p class="error-notice" role="alert" data-testid={id}>{sentences[0]}</p>;
   return (
     <div class="error-notice" role="alert" data-testid={id}>
       <ul>{sentences.map((text) => <li key={text}>{text}</li>)}</ul>

@@ -25,7 +25,7 @@ export default function Dashboard() {
   return (
     <>
       <Usage />
-      <ResourceView resource={useView("dashboard")}>{(payload) => <Figures payload={payload} />}</ResourceView>
+      <ResourceView resource={useView("dashboard")} isSecond>{(payload) => <Figures payload={payload} />}</ResourceView>
       <Annotations />
     </>
   );

@@ -17,7 +17,7 @@ import { ResourceView } from "../../widgets/resource_view";
 const MAX_NARROW_SLICES = 4;
 
 export function Usage() {
-  return <ResourceView resource={useWholeView("usage")}>{(payload) => <Content payload={payload} />}</ResourceView>;
+  return <ResourceView resource={useWholeView("usage")} isSecond>{(payload) => <Content payload={payload} />}</ResourceView>;
 }
 
 function Content({ payload }: { payload: UsageView }) {
