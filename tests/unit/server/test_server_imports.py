@@ -18,6 +18,7 @@ from tests.support.served_runs import draw_job
 from tests.support.waiting import wait_until
 
 TRACE = trace(op("aten::mm", 0, 900), launch(100, 50, 1), kernel(400, 800, 1))
+OTHER_TRACE = trace(op("aten::add", 0, 900))
 MS = 1_623_143_089_861
 WORKER = f"rank3.{MS}.pt.trace.json.gz"
 BYTES = {"Content-Type": "application/octet-stream"}
@@ -30,7 +31,7 @@ def root(tmp_path: Path) -> Path:
     draw_job(root / "job", 3)
     (root / "log").mkdir()
     (root / "log" / WORKER).write_bytes(gzip.compress(TRACE))
-    (root / "log" / "other.json").write_bytes(TRACE)
+    (root / "log" / "other.json").write_bytes(OTHER_TRACE)
     (root / "log" / "config.json").write_text('{"ph": 1}')
     (root / "log" / ".hidden.json").write_bytes(TRACE)
     (root / "job" / "trace.json").write_bytes(TRACE)
@@ -77,7 +78,7 @@ def test_traces_that_are_in_no_run_are_listed(served: Served) -> None:
     row = rows[f"log/{WORKER}"]
     assert (row["worker"], row["rank"], row["changed_ms"]) == ("rank3", 3, MS)
     row = rows["log/other.json"]
-    assert (row["worker"], row["rank"], row["size_bytes"]) == (None, None, len(TRACE))
+    assert (row["worker"], row["rank"], row["size_bytes"]) == (None, None, len(OTHER_TRACE))
 
 
 def test_an_import_of_one_trace(served: Served, root: Path) -> None:
