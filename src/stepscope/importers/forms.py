@@ -38,6 +38,8 @@ class Sample:
     content: bytes
     """First bytes of its content, without gzip."""
     name: str
+    size: int
+    """Bytes of the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,16 @@ def _has_tables(*names: bytes) -> Callable[[Sample], object]:
     """Return a test for an SQLite database with a table whose name starts so."""
     pattern = re.compile(rb'CREATE (?:TABLE|VIEW) ["`]?(?:' + b"|".join(names) + b")")
     return lambda sample: sample.content.startswith(_SQLITE) and pattern.search(sample.head)
+
+
+def _is_cut_database(sample: Sample) -> bool:
+    """Return True for an SQLite database with fewer pages than its header states
+    (https://www.sqlite.org/fileformat.html#the_database_header)."""
+    if not sample.head.startswith(_SQLITE) or len(sample.head) < 32:
+        return False
+    page_bytes = int.from_bytes(sample.head[16:18], "big")
+    page_count = int.from_bytes(sample.head[28:32], "big")
+    return sample.size < page_count * (65536 if page_bytes == 1 else page_bytes)
 
 
 def is_memory_snapshot(content: bytes) -> bool:
@@ -126,6 +138,11 @@ def _is_nsys_report(sample: Sample) -> bool:
 
 FOREIGN_FORMS = (
     # Of profilers
+    ForeignForm(
+        "an SQLite database whose end is missing",
+        "Copy it again, as binary data",
+        _is_cut_database,
+    ),
     ForeignForm(
         "an SQLite export of Nsight Systems",
         "`nsys stats --report cuda_gpu_kern_sum {path}` lists its kernels. To import a trace, "
@@ -234,7 +251,7 @@ def find_foreign_form(path: Path) -> str | None:
             content = zlib.decompressobj(wbits=31).decompress(head, _CONTENT_BYTES)
         except zlib.error:
             content = b""
-    sample = Sample(head, content, path.name)
+    sample = Sample(head, content, path.name, path.stat().st_size)
     form = next((form for form in FOREIGN_FORMS if form.matches(sample)), None)
     command_path = shlex.quote(str(path))
     return f"{form.name}. {form.advice.format(path=command_path)}" if form else None

@@ -47,7 +47,7 @@ TEXTS = {
         "a Perfetto trace in protobuf. Convert it with `traceconv json {} trace.json`",
     ),
     "x.pb": (b"\0\0\x12\x09/host:CPU\x1a\0", "an XPlane file that is damaged. Copy the file"),
-    "z": (b"PK\x03\x04", "a zip archive. Unpack it, and import the files in it"),
+    "z": (b"PK\x03\x04", "a zip archive whose end is missing. Copy it again, as binary data"),
 }
 
 
@@ -77,6 +77,10 @@ def test_databases_are_told_apart_by_their_tables(
     form = str(find_foreign_form(tmp_path / "a b.db"))
     assert form.startswith(sentence)
     assert ("'" in form) == (table != "anything")  # quoted for the shell
+    content = (tmp_path / "a b.db").read_bytes()
+    (tmp_path / "cut.db").write_bytes(content[:-1])
+    cut = find_foreign_form(tmp_path / "cut.db")
+    assert cut == "an SQLite database whose end is missing. Copy it again, as binary data"
 
 
 def test_a_snapshot_is_no_dump_of_the_flight_recorder(tmp_path: Path) -> None:
