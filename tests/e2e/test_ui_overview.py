@@ -152,8 +152,7 @@ def test_output_of_debugger_has_modes_passes_and_both_processors(ui: Ui) -> None
     processors = shares({"CPU operators": 60 / 90, "GPU kernels": 30 / 90})
     operators = chart(page, "Operators on the CPU and kernels on GPUs")
     expect(operators).to_have_attribute("aria-label", processors)
-    # Training ends with the step before the last, after 38.8 s.
-    modes = shares({"TRAIN": 24 / 38.8, "others": 7.6 / 38.8, "EVAL": 7.2 / 38.8})
+    modes = shares({"TRAIN": 24 / 39.8, "EVAL": 8 / 39.8, "others": 7.8 / 39.8})
     expect(chart(page, "TRAIN, EVAL and others")).to_have_attribute("aria-label", modes)
     sentences = page.get_by_test_id("system-usage").get_by_role("listitem")
     expect(sentences.first).to_have_text(
