@@ -41,7 +41,7 @@ def host_work(text: str, code: dict[str, str], times: int = 20) -> HostWork | No
         stacks=[stack_text(stack) for stack in stacks.values()],
         user_line=codes,  # every stack has a line of its own
         sources={
-            ("/job/train.py", names.index(name)): text.partition(" # ")[2]
+            ("/job/train.py", names.index(name), 0): text.partition(" # ")[2]
             for name, text in code.items()
         },
     )
