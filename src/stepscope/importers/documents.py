@@ -337,7 +337,9 @@ def find_form(path: Path) -> Form | None:
         with path.open("rb") as file:
             start = file.read(8)
         if start.startswith(_ZIP):
-            return "zip" if _has_directory(path) else None
+            import zipfile
+
+            return "zip" if zipfile.is_zipfile(path) else None  # it has a directory
         with open_content(path) as source:
             head = source.read(_TAR_HEADER_BYTES)
     except ImportError:
@@ -472,12 +474,6 @@ def _refusing(sentence: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk is full, or the file cannot be read
         raise _RefusedError(sentence.format(str(error).rstrip("."))) from error
-
-
-def _has_directory(path: Path) -> bool:
-    import zipfile
-
-    return zipfile.is_zipfile(path)
 
 
 def _is_tar_header(head: bytes) -> bool:

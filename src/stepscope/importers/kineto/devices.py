@@ -164,9 +164,9 @@ class _Mapper:
         wholes = set()
         own_kinds: dict[EventKind, list[Int]] = {}
         for group in self._groups():
-            own = self.recorder.categories.get(group.category.lower())
-            if own is not None:
-                own_kinds.setdefault(schema.event_kind(own), []).append(group.rows)
+            kind_name = self.recorder.categories.get(group.category.lower())
+            if kind_name is not None:
+                own_kinds.setdefault(schema.event_kind(kind_name), []).append(group.rows)
                 continue
             meaning = self._find_lane(group.process, group.thread)
             if meaning is not None:

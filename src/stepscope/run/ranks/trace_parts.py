@@ -235,7 +235,7 @@ def _read_host(trace: Trace) -> TraceCalls:
         calls = trace.columns("operators", columns, condition=_HOST)
     part = _host_part(calls)
     requests = trace.columns("operators", ("name", "start_ns"), condition="name LIKE 'c10d::%'")
-    asked = analysis.match_requests(
+    requested = analysis.match_requests(
         [analysis.classify_collective(name) for name in requests["name"].decode()],
         requests["start_ns"],
         part.kind,
@@ -243,7 +243,7 @@ def _read_host(trace: Trace) -> TraceCalls:
     )
     part.kind = [
         kind if request in {kind, None} else f"{request}, carried out as {kind}"
-        for request, kind in zip(asked, part.kind, strict=True)
+        for request, kind in zip(requested, part.kind, strict=True)
     ]
     return part
 
