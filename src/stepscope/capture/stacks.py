@@ -189,11 +189,8 @@ class _Sampler:
     def _mark_call(
         self, current: session.Session, code: CodeType, line: int, instruction: int
     ) -> str:
-        """Return the text of a frame of user code with the number of the call that it runs, and
-        record the texts of line and call: findings quote them as evidence.
-
-        The number 0, of the line as a whole, is left out.
-        """
+        """Return the text of a frame of user code with the number of the call that it runs, if that
+        is known, and record the texts of line and call: findings quote them as evidence."""
         text = self._frames[id(code)][0]
         texts = self._sources.get((code.co_filename, line))
         if texts is None and len(self._sources) < MAX_SOURCE_LINES:
@@ -207,14 +204,14 @@ class _Sampler:
                 )
         call = _read_call(code, instruction) if texts is not None else ""
         if texts is not None and call and texts[0]:
-            if call not in texts and len(texts) <= MAX_CALLS:
+            if call not in texts[1:] and len(texts) <= MAX_CALLS:
                 texts.append(call)
                 current.fact(
                     "source",
                     file=code.co_filename, line=line, call=len(texts) - 1, text=call[:200],
                 )  # fmt: skip
-            number = texts.index(call) if call in texts else 0
-            if number:
+            if call in texts[1:]:
+                number = texts.index(call, 1)
                 name, separator, rest = text.partition("|")
                 text = f"{name}<call {number}>{separator}{rest}"
         self._calls[id(code), instruction] = text
@@ -233,7 +230,7 @@ def _read_call(code: CodeType, instruction: int) -> str:
     if not opname[bytecode[instruction]].startswith(_RUNS_CODE):
         return ""
     start, end, column, end_column = next(islice(positions(), instruction // 2, None), [None] * 4)
-    if None in (start, end, column, end_column):
+    if start is None or end is None or column is None or end_column is None:
         return ""
     import linecache
 

@@ -324,21 +324,6 @@ def _find_training_functions(
     return frozenset(frame for frame in frames if not frame.library)
 
 
-def measure_stack_depth(spans: Spans, samples: StackSamples) -> float | None:
-    """Measure the mean depth of the stacks inside forward passes, in frames; None without samples
-    there.
-
-    Args:
-        spans: spans of the process.
-        samples: samples of the training thread.
-    """
-    inside = intervals.contains(intervals.union(spans.of("forward").intervals), samples.t_ns)
-    if not inside.any():
-        return None
-    depths = np.array([len(parse_stack(stack)) for stack in samples.stacks], dtype=np.int64)
-    return float(depths[samples.stack[inside]].mean())
-
-
 def _weigh_without_collections(samples: StackSamples, spans: Spans) -> intervals.Int:
     """Compute the nanoseconds that each sample represents, without garbage collection.
 
