@@ -175,7 +175,6 @@ from .input_pipeline.host_work import (
     HostLine as HostLine,
     HostWork as HostWork,
     attribute_host_work as attribute_host_work,
-    measure_stack_depth as measure_stack_depth,
 )
 from .input_pipeline.stacks import (
     SampledBatchWork as SampledBatchWork,
@@ -186,6 +185,7 @@ from .input_pipeline.stacks import (
     estimate_wait_share as estimate_wait_share,
     find_phase_at as find_phase_at,
     measure_sampled_batches as measure_sampled_batches,
+    measure_stack_depth as measure_stack_depth,
     measure_thread_activity as measure_thread_activity,
     profile_functions as profile_functions,
     select_samples as select_samples,

@@ -27,6 +27,8 @@ import sys
 import sysconfig
 import threading
 import time
+from itertools import islice
+from opcode import opname
 from types import CodeType
 from typing import Any
 
@@ -40,6 +42,8 @@ DEFAULT_SWITCH_INTERVAL_S = 0.005
 SWITCH_INTERVAL_S = 0.000_25
 MAX_FRAMES = 40
 MAX_SOURCE_LINES = 1000
+MAX_CALLS = 20
+"""Limit on the recorded calls of one line."""
 MAX_FUNCTIONS = 300
 MAX_NAMES = 100
 """Limit on the recorded names that one function uses."""
@@ -53,6 +57,8 @@ _OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.
 _COLLECTS_ANYWHERE = sys.version_info < (3, 12)
 """Any allocation may run the collector; later versions only run it between two instructions."""
 _GENERATOR = 0x20  # inspect.CO_GENERATOR
+_RUNS_CODE = ("CALL", "PRECALL", "BINARY", "COMPARE", "CONTAINS")
+"""Start of the names of instructions that run code of their operands, which may be in C."""
 _SITE = ("site-packages" + os.sep, "dist-packages" + os.sep)
 
 _sampler: _Sampler | None = None
@@ -93,7 +99,10 @@ class _Sampler:
         self._stop = threading.Event()
         self._frames: dict[int, tuple[str, bool, CodeType]] = {}
         """By identity: the hash of a code object is computed from all of its constants."""
-        self._sources: set[tuple[CodeType, int]] = set()
+        self._sources: dict[tuple[str, int], list[str]] = {}
+        """Texts of calls by file and line; the first one is the line itself."""
+        self._calls: dict[tuple[int, int], str] = {}
+        """Text of the frame of user code by code and instruction."""
         self._functions_left = MAX_FUNCTIONS
         self._delay = RunQueueDelay(threading.get_native_id())
         self._last_ns = time.monotonic_ns()
@@ -134,17 +143,19 @@ class _Sampler:
         else:
             self._stop.set()
 
-    def _record(self, frames: list[tuple[CodeType, int]], now: int) -> None:
+    def _record(self, frames: list[tuple[CodeType, int, int]], now: int) -> None:
         logs = session.thread_logs()
         if logs is None:
             return
         user_line = 0
         names: list[str] = []
-        for code, line in frames:
+        for code, line, instruction in frames:
             text, is_user, _ = self._frames.get(id(code)) or self._describe(code, logs.session)
             if is_user and not user_line:
                 user_line = line
-                self._record_source(logs.session, code, line)
+                text = self._calls.get((id(code), instruction)) or self._mark_call(
+                    logs.session, code, line, instruction
+                )
             if text:
                 names.append(text)
         key = (Kind.STACK, ";".join(reversed(names)), None)
@@ -175,21 +186,64 @@ class _Sampler:
             current.fact("function", file=code.co_filename, name=name, uses=uses)
         return description
 
-    def _record_source(self, current: session.Session, code: CodeType, line: int) -> None:
-        """Record the text of a sampled line of user code: findings quote it as evidence."""
-        location = (code, line)
-        if location in self._sources or len(self._sources) >= MAX_SOURCE_LINES:
-            return
-        self._sources.add(location)
-        import linecache
+    def _mark_call(
+        self, current: session.Session, code: CodeType, line: int, instruction: int
+    ) -> str:
+        """Return the text of a frame of user code with the number of the call that it runs, if that
+        is known, and record the texts of line and call: findings quote them as evidence."""
+        text = self._frames[id(code)][0]
+        texts = self._sources.get((code.co_filename, line))
+        if texts is None and len(self._sources) < MAX_SOURCE_LINES:
+            import linecache
 
-        text = linecache.getline(code.co_filename, line).strip()
-        if text:
-            current.fact("source", file=code.co_filename, line=line, text=text[:200])
+            texts = [linecache.getline(code.co_filename, line).strip()]
+            self._sources[code.co_filename, line] = texts
+            if texts[0]:
+                current.fact(
+                    "source", file=code.co_filename, line=line, call=0, text=texts[0][:200]
+                )
+        call = _read_call(code, instruction) if texts is not None else ""
+        if texts is not None and call and texts[0]:
+            if call not in texts[1:] and len(texts) <= MAX_CALLS:
+                texts.append(call)
+                current.fact(
+                    "source",
+                    file=code.co_filename, line=line, call=len(texts) - 1, text=call[:200],
+                )  # fmt: skip
+            if call in texts[1:]:
+                number = texts.index(call, 1)
+                name, separator, rest = text.partition("|")
+                text = f"{name}<call {number}>{separator}{rest}"
+        self._calls[id(code), instruction] = text
+        return text
 
 
-def _walk(target: int) -> list[tuple[CodeType, int]]:
-    """Return code and line of the frames of a thread, innermost first.
+def _read_call(code: CodeType, instruction: int) -> str:
+    """Return the source of the expression that an instruction evaluates; '' if it is no call or
+    operation, for older versions of Python, and without the source."""
+    positions = getattr(code, "co_positions", None)
+    bytecode = code.co_code
+    if positions is None or not 0 <= instruction < len(bytecode):
+        return ""
+    while instruction and opname[bytecode[instruction]] == "CACHE":  # of a call of Python code
+        instruction -= 2
+    if not opname[bytecode[instruction]].startswith(_RUNS_CODE):
+        return ""
+    start, end, column, end_column = next(islice(positions(), instruction // 2, None), [None] * 4)
+    if start is None or end is None or column is None or end_column is None:
+        return ""
+    import linecache
+
+    lines = [linecache.getline(code.co_filename, n).encode() for n in range(start, end + 1)]
+    if not all(lines):
+        return ""
+    lines[-1] = lines[-1][:end_column]
+    lines[0] = lines[0][column:]
+    return " ".join(b"".join(lines).decode(errors="replace").split())
+
+
+def _walk(target: int) -> list[tuple[CodeType, int, int]]:
+    """Return code, line and instruction of the frames of a thread, innermost first.
 
     A frame keeps objects of the job alive, and the thread that drops the last reference runs their
     destructors. So no frame outlives this function, and nothing in it releases the GIL. A garbage
@@ -197,14 +251,15 @@ def _walk(target: int) -> list[tuple[CodeType, int]]:
     lets the sampled thread continue and leave the frame being accessed. The interpreter would then
     read freed memory, so the collector is disabled during the walk.
     """
-    frames: list[tuple[CodeType, int]] = []
+    frames: list[tuple[CodeType, int, int]] = []
     collects = _COLLECTS_ANYWHERE and gc.isenabled()
     if collects:
         gc.disable()
     try:
         frame = sys._current_frames().get(target)
         while frame is not None and len(frames) < MAX_FRAMES:
-            frames.append((frame.f_code, frame.f_lineno or 0))  # some instructions have no line
+            # Some instructions have no line.
+            frames.append((frame.f_code, frame.f_lineno or 0, frame.f_lasti))
             frame = frame.f_back
     finally:
         if collects:

@@ -342,7 +342,9 @@ class SourceLineFact(Fact, frozen=True, kw_only=True, tag="source"):
     line: int
     """Line number, from 1."""
     text: str
-    """Text of the line without indentation, with secrets masked."""
+    """Text of the line without indentation, or of the call, with secrets masked."""
+    call: int = 0
+    """Number of a call in the line, which stacks state; 0 for the line itself."""
 
 
 class FunctionFact(Fact, frozen=True, kw_only=True, tag="function"):

@@ -23,7 +23,8 @@ MODULE = f"{LOOP} > Module.__call__@torch/nn/modules/module.py"
 
 
 def host_work(text: str, code: dict[str, str], times: int = 20) -> HostWork | None:
-    """Draw steps; `code` has the stack of each `do:`, and after # the line of user code."""
+    """Draw steps; `code` has the stack of each `do:`, after # the line of user code, and after
+    another # its call 1."""
     drawing = Drawing().draw(text, times)
     spans = drawing.table()
     steps = find_steps(spans)
@@ -41,8 +42,9 @@ def host_work(text: str, code: dict[str, str], times: int = 20) -> HostWork | No
         stacks=[stack_text(stack) for stack in stacks.values()],
         user_line=codes,  # every stack has a line of its own
         sources={
-            ("/job/train.py", names.index(name)): text.partition(" # ")[2]
+            ("/job/train.py", names.index(name), call): source
             for name, text in code.items()
+            for call, source in enumerate(text.split(" # ")[1:])
         },
     )
     return attribute_host_work(spans, samples, steps)
@@ -209,6 +211,38 @@ def test_calls_of_torch_are_no_python_of_the_script() -> None:
     assert work.causes == {"framework": 1}
     # Every loop needs the first call.
     assert [line.text for line in work.lines if line.phase == "other"] == ["p = m.log_prob(a)"]
+
+
+def test_the_running_call_of_a_line_tells_the_cause() -> None:
+    line = "print(quantiles(values)[50], loss.item())"
+    work = host_work(
+        "do:compute 6 | forward 10 | backward 10 | optimizer 5 | do:read 3 | do:print 1",
+        {
+            "compute": f"{LOOP}<call 1> > quantiles@python:statistics.py # {line} "
+            "# quantiles(values)",
+            "read": f"{LOOP}<call 1> # {line} # loss.item()",
+            "print": f"{LOOP}<call 1> # {line} # {line}",
+        },
+    )
+    assert list(work.causes) == ["python", "host_sync", "logging"]
+    assert [entry.text for entry in work.lines] == ["quantiles(values)", "loss.item()", line]
+
+
+@pytest.mark.parametrize(
+    ("line", "below", "expected"),
+    [
+        ("print(step, quantiles(values))", "quantiles@python:statistics.py", "python"),
+        ("total += len(json.loads(text))", "loads@python:json/__init__.py", "data_preparation"),
+        ("print(len(read()))", "__init__@python:other.py", "python"),
+    ],
+)
+def test_code_below_a_line_tells_which_of_its_calls_runs(
+    line: str, below: str, expected: str
+) -> None:
+    """Python tells the call itself from 3.11 on, and not from outside."""
+    text = "do:work 9 | forward 10 | backward 10 | optimizer 5"
+    work = host_work(text, {"work": f"{LOOP} > {below} # {line}"})
+    assert list(work.causes) == [expected]
 
 
 def test_no_samples_outside_phases_no_causes() -> None:

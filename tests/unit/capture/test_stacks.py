@@ -54,12 +54,29 @@ def test_samples_contain_the_stack_of_the_thread(sampler: Any) -> None:
     assert {"threading", "Event", "wait"} <= set(functions["wait_for"])
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python tells no positions in lines")
+def test_samples_tell_the_running_call_of_a_line(sampler: Any) -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    stacks.watch_this_thread(0.001)
+    deadline = time.monotonic() + 10
+    while not any("<call 1>|" in r.name for r in samples(sampler)):
+        assert time.monotonic() < deadline
+        str(lock.acquire(timeout=0.01))
+    texts = {
+        fact["call"]: fact["text"] for fact in sampler.drain().facts("source") if "call" in fact
+    }
+    assert "lock.acquire(timeout=0.01)" in texts.values()
+    names = {r.name for r in samples(sampler) if "<call " in r.name}
+    assert all(f"|{__file__}|" in name for name in names)
+
+
 def test_an_instruction_without_a_line_does_not_stop_the_sampler(
     sampler: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frame = SimpleNamespace(f_code=wait_for.__code__, f_lineno=None, f_back=None)
+    frame = SimpleNamespace(f_code=wait_for.__code__, f_lineno=None, f_lasti=-1, f_back=None)
     monkeypatch.setattr(stacks.sys, "_current_frames", lambda: dict.fromkeys(range(2), frame))
-    assert stacks._walk(1) == [(wait_for.__code__, 0)]
+    assert stacks._walk(1) == [(wait_for.__code__, 0, -1)]
     watcher = stacks._Sampler(1, 60.0)
     watcher._sample(1)
     assert not watcher._stop.is_set()

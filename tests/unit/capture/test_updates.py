@@ -99,6 +99,14 @@ def base_class_without_hooks():
         model(inputs).sum().backward()
         optimizer.step()
 
+def optimizer_of_plain_tensors():
+    weight = torch.ones(4, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        (inputs @ weight).sum().backward()
+        optimizer.step()
+
 def optimizer():
     optimizer = torch.optim.SGD(model.parameters())
     for _ in range(STEPS):
@@ -110,6 +118,7 @@ def optimizer():
 loops = [
     by_hand, micro_batches, micro_batches_through_data, through_data_only, functional,
     gradients_returned, plain_tensors, two_models, base_class_without_hooks, optimizer,
+    optimizer_of_plain_tensors,
 ]
 for loop in loops:
     child = os.fork()
@@ -124,7 +133,7 @@ STEP_COUNTS = {
     **dict.fromkeys(
         (
             "by_hand", "through_data_only", "functional", "gradients_returned", "plain_tensors",
-            "base_class_without_hooks", "optimizer",
+            "base_class_without_hooks", "optimizer", "optimizer_of_plain_tensors",
         ),
         STEPS - 1,  # nothing follows the last step
     ),
@@ -180,7 +189,7 @@ def loops(module_spool: Any) -> dict[str, Loop]:
 def test_every_iteration_is_a_step(loops: dict[str, Loop], name: str) -> None:
     """Optimizer steps end steps where there are any; other backward passes say that there are
     none."""
-    source = "optimizer" if name == "optimizer" else "backward"
+    source = "optimizer" if name.startswith("optimizer") else "backward"
     steps = find_steps(loops[name].spans(), ("step", "optimizer", "backward"))
     assert steps is not None
     assert (steps.source, len(steps)) == (source, STEPS)

@@ -50,8 +50,9 @@ class StackSamples:
     stack: NDArray[np.int32]
     stacks: Sequence[str]
     user_line: NDArray[np.int32]
-    sources: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    """Text of the lines of user code in the samples, by file and line number."""
+    sources: Mapping[tuple[str, int, int], str] = field(default_factory=dict)
+    """Text of the lines of user code in the samples, and of calls in them, by file, line number,
+    and number of the call, 0 for the line itself."""
     functions: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     """Names of globals and attributes that functions of user code use, by file and function."""
 
@@ -77,10 +78,24 @@ class StackSamples:
         np.subtract.at(weight_ns, np.searchsorted(self.t_ns, delays.end), delays.value)
         return replace(self, weight_ns=np.maximum(weight_ns, 1))
 
-    def line_text(self, frames: Sequence[code_stages.Frame], line: int) -> str:
-        """Text of the running line in the innermost frame of user code; '' if unknown."""
+    def running_text(self, stack: int, line: int) -> str:
+        """Text of what the innermost frame of user code runs: the call without the calls of its
+        arguments, which have ended, or else the whole line; '' if unknown, or if the whole line has
+        several calls and code below it runs.
+
+        Args:
+            stack: a stack.
+            line: its line of user code.
+        """
+        text, frames = self.stacks[stack], code_stages.parse_stack(self.stacks[stack])
         files = [frame.file for frame in frames if not frame.library]
-        return self.sources.get((files[-1], line), "") if files else ""
+        if not files:
+            return ""
+        number = code_stages.parse_call(text)
+        source = self.sources.get((files[-1], line, number), "")
+        if number:
+            return code_stages.leave_out_ended_calls(source)
+        return code_stages.select_running_call(source, frames)
 
 
 def weigh_samples(t_ns: intervals.Int, period_ns: int) -> intervals.Int:
@@ -323,7 +338,7 @@ class _FetcherWork:
         rows = zip(unique.tolist(), spent.tolist(), counts.tolist(), strict=True)
         for (collates, in_detail, code, line), time_ns, count in rows:
             frames = code_stages.parse_stack(samples.stacks[code])
-            text = samples.line_text(frames, line)
+            text = samples.running_text(code, line)
             in_collate = bool(collates) if in_detail else code_stages.is_outside_dataset(frames)
             staged = code_stages.classify_stack(frames, collating=in_collate, line=text)
             if staged is not None:

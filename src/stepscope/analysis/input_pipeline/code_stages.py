@@ -11,6 +11,7 @@ precedence over the names of functions, and a network read always counts as read
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -66,17 +67,65 @@ class StagedStack:
 
 GENERATOR_MARK = "<generator>"
 """Suffix of the name of a generator in a recorded stack."""
+_CALL_MARK = re.compile(r"<call (\d+)>(?=\|)")
+"""Number of the call in the running line, after the name of the innermost function of user code."""
+
+
+def parse_call(text: str) -> int:
+    """Return the number of the call that a recorded stack runs in its line of user code; 0 for an
+    unknown one, or the line as a whole."""
+    match = _CALL_MARK.search(text)
+    return int(match[1]) if match else 0
 
 
 def parse_stack(text: str) -> list[Frame]:
     """Parse a recorded stack into frames, outermost first."""
     frames = []
     for part in text.split(";"):
-        function, _, rest = part.partition("|")
+        function, _, rest = _CALL_MARK.sub("", part).partition("|")
         file, _, library = rest.rpartition("|")
         name = function.removesuffix(GENERATOR_MARK)
         frames.append(Frame(name, file, library, name != function))
     return frames
+
+
+def select_running_call(line: str, frames: Sequence[Frame]) -> str:
+    """Select from a line what runs, where it is not known which of its calls does.
+
+    Returns:
+        The call that the code below the line names, or '' if none has its name; the whole line if
+        there is no such code, or no other call.
+
+    >>> quantiles = Frame("quantiles", "statistics.py", "python")
+    >>> line = 'print("q50", quantiles(values)[50])'
+    >>> select_running_call(line, [Frame("main", "train.py", ""), quantiles])
+    'quantiles('
+    """
+    users = [index for index, frame in enumerate(frames) if not frame.library]
+    below = frames[users[-1] + 1 :] if users else ()
+    if not below or line.count("(") <= 1:
+        return line
+    names = (below[0].bare_function, below[0].owner)
+    called = (re.search(rf"[\w.]*\b{re.escape(name)}\(", line) for name in names)
+    return next((match[0] for match in called if match), "")
+
+
+def leave_out_ended_calls(text: str) -> str:
+    """Leave out of the text of a running call the parentheses of the calls of its arguments, which
+    have ended: what they are named after does not run.
+
+    >>> leave_out_ended_calls('print("loss", len(loss.item()))')
+    'print("loss", len loss.item )))'
+    """
+    try:
+        call = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # a statement, or a part of one
+        return text
+    if not isinstance(call, ast.Call):
+        return text
+    encoded, end = text.encode(), call.func.end_col_offset
+    callee, arguments = encoded[:end].decode(), encoded[end:].decode()
+    return callee.replace("(", " ") + arguments[:1] + arguments[1:].replace("(", " ")
 
 
 NO_DATASET_CODE = "the fetch itself"

@@ -15,7 +15,12 @@ from numpy.typing import NDArray
 from stepscope import intervals
 from stepscope.analysis.input_pipeline import data_preparation
 from stepscope.analysis.input_pipeline.batches import StackSamples
-from stepscope.analysis.input_pipeline.code_stages import SAMPLE_FUNCTIONS, Frame, parse_stack
+from stepscope.analysis.input_pipeline.code_stages import (
+    SAMPLE_FUNCTIONS,
+    Frame,
+    parse_call,
+    parse_stack,
+)
 from stepscope.analysis.input_pipeline.stacks import find_phase_at
 from stepscope.analysis.steps.phases import COMPUTE_PHASES, PHASES, find_device_busy
 from stepscope.analysis.steps.spans import Spans
@@ -76,6 +81,8 @@ _DATA_NAMES = re.compile(
 """Functions that select the inputs of the model."""
 
 _RUNTIME = frozenset(["python", "torch"])
+MIN_CALL_RATIO = 0.8
+"""Share of the time of a line from which a call in it stands for the line."""
 MAX_LINES = 5
 """Lines of a phase that are named."""
 _CALLBACK_NAMES = re.compile(r"^$|^on_|^_?(before|after)_|_(start|end|begin|hook|callback)$")
@@ -92,6 +99,7 @@ class HostLine:
     line: int
     """0 for a function of a library, which stands for its calls in no line of the script."""
     text: str
+    """Text of the line, or of the call in it that takes nearly all of its time."""
     phase: str
     cause: HostCause
     source: str
@@ -172,6 +180,8 @@ class _StackWork(NamedTuple):
     """File and line; None where the time is not that of Python code."""
     cause: HostCause
     source: str
+    call: int
+    """Number of the running call in the line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +203,7 @@ class _StackReader:
         inner = frames[len(_find_shared_frames(self.loop, frames)) :]
         # Below the loop of a framework, the line of the script is the call that started it.
         is_in_framework = self._is_in_framework(inner)
-        text = "" if is_in_framework else self.samples.line_text(frames, line)
+        text = "" if is_in_framework else self.samples.running_text(stack, line)
         preparation = data_preparation.find_preparation(
             inner, text, self.samples.functions, self.training, loop=self.loop
         )
@@ -224,7 +234,8 @@ class _StackReader:
             location = _find_library_function(inner)
         elif runs_python:
             location = _find_user_line(frames, line)
-        return _StackWork(_find_user_function(inner), location, cause, source)
+        call = parse_call(self.samples.stacks[stack])
+        return _StackWork(_find_user_function(inner), location, cause, source, call)
 
     def _is_in_framework(self, inner: Sequence[Frame]) -> bool:
         """Return True if a library has the training loop, and the script does not run below it."""
@@ -247,6 +258,7 @@ class _WorkSums:
         self._functions: dict[str, dict[HostCause, int]] = {}
         self._preparation: dict[str, int] = {}
         self._lines: dict[tuple[str, tuple[str, int]], dict[tuple[HostCause, str], int]] = {}
+        self._calls: dict[tuple[str, tuple[str, int]], dict[int, int]] = {}
 
     def add(self, phase: str, work: _StackWork, time_ns: int) -> None:
         """Add the time of one stack."""
@@ -259,6 +271,8 @@ class _WorkSums:
             causes = self._lines.setdefault((phase, work.location), {})
             key = (work.cause, work.source)
             causes[key] = causes.get(key, 0) + time_ns
+            calls = self._calls.setdefault((phase, work.location), {})
+            calls[work.call] = calls.get(work.call, 0) + time_ns
 
     def sum_causes(self) -> dict[HostCause, float]:
         """Sum the causes of the time outside phases as shares of it, largest first."""
@@ -277,11 +291,14 @@ class _WorkSums:
         lines = []
         for (phase, (file, line)), causes in self._lines.items():
             cause, source = max(causes, key=lambda key: causes[key])
+            calls = self._calls[phase, (file, line)]
+            call = max(calls, key=lambda call: calls[call])
+            call = call if calls[call] >= MIN_CALL_RATIO * sum(calls.values()) else 0
             lines.append(
                 HostLine(
                     file=file,
                     line=line,
-                    text=samples.sources.get((file, line), ""),
+                    text=samples.sources.get((file, line, call), ""),
                     phase=phase,
                     cause=cause,
                     source=source,
@@ -305,21 +322,6 @@ def _find_training_functions(
     codes = np.unique(samples.stack[in_model]).tolist()
     frames = {frame for code in codes for frame in parse_stack(samples.stacks[code])}
     return frozenset(frame for frame in frames if not frame.library)
-
-
-def measure_stack_depth(spans: Spans, samples: StackSamples) -> float | None:
-    """Measure the mean depth of the stacks inside forward passes, in frames; None without samples
-    there.
-
-    Args:
-        spans: spans of the process.
-        samples: samples of the training thread.
-    """
-    inside = intervals.contains(intervals.union(spans.of("forward").intervals), samples.t_ns)
-    if not inside.any():
-        return None
-    depths = np.array([len(parse_stack(stack)) for stack in samples.stacks], dtype=np.int64)
-    return float(depths[samples.stack[inside]].mean())
 
 
 def _weigh_without_collections(samples: StackSamples, spans: Spans) -> intervals.Int:

@@ -149,6 +149,23 @@ def build_stack_tree(samples: StackSamples, mask: NDArray[np.bool_]) -> StackNod
     return root
 
 
+def measure_stack_depth(spans: Spans, samples: StackSamples) -> float | None:
+    """Measure the mean depth of the stacks inside forward passes, in frames; None without samples
+    there.
+
+    Args:
+        spans: spans of the process.
+        samples: samples of the training thread.
+    """
+    inside = intervals.contains(intervals.union(spans.of("forward").intervals), samples.t_ns)
+    if not inside.any():
+        return None
+    depths = np.array(
+        [len(code_stages.parse_stack(stack)) for stack in samples.stacks], dtype=np.int64
+    )
+    return float(depths[samples.stack[inside]].mean())
+
+
 def find_phase_at(times: intervals.Int, spans: Spans, steps: Steps) -> NDArray[np.int64]:
     """Find the phase of the training thread at each time, as index into `PHASES`.
 

@@ -71,9 +71,9 @@ class Progress:
             self._pending_thread = threading.get_ident()
 
     def notify_backward_start(self) -> None:
-        """Register the start of a backward pass of a process without optimizers.
+        """Register the start of a backward pass.
 
-        It ends a step where no work is recorded between backward passes: in a loop over plain
+        It starts a step where no work is recorded between backward passes: in a loop over plain
         tensors, without modules and DataLoaders.
         """
         if not self._has_work_between and self._pending_thread == threading.get_ident():

@@ -210,7 +210,7 @@ def read_stack_samples(
         stacks=[value or "" for value in rows["stack"].values],
         user_line=rows["user_line"],
         sources={
-            (source.file, source.line): source.text
+            (source.file, source.line, source.call): source.text
             for source in process.facts_of(schema.SourceLineFact)
         },
         functions={

@@ -183,8 +183,11 @@ def _timed_backward(original: Callable[..., Any]) -> Callable[..., Any]:
             nan_search.before_backward(args[0])
         name = "backward" if accumulates else "grad"
         # A pass inside another one, or inside a module, ends no step.
-        watches = progress.watches_updates and not (module_call.active or backward_pass.active)
+        is_outer = not (module_call.active or backward_pass.active)
+        watches = progress.watches_updates and is_outer
         changes = 0
+        if is_outer:
+            progress.notify_backward_start()
         if watches:
             changes, backward_pass.active = before_backward(), True
         span = _backward_probe.start(Kind.BACKWARD, name, changes)
@@ -260,8 +263,6 @@ class UpdateWatch:
     def before_backward(self) -> None:
         """Find what changed since the last backward pass."""
         self.changes = 0
-        if not progress.has_optimizer:
-            progress.notify_backward_start()
         with without_functions():
             for watched in self._parameters:
                 parameter = watched.reference()
