@@ -139,9 +139,7 @@ def _is_nsys_report(sample: Sample) -> bool:
 FOREIGN_FORMS = (
     # Of profilers
     ForeignForm(
-        "an SQLite database whose end is missing",
-        "Copy it again, as binary data",
-        _is_cut_database,
+        "an SQLite database whose end is missing", "Copy it again, as binary data", _is_cut_database
     ),
     ForeignForm(
         "an SQLite export of Nsight Systems",
