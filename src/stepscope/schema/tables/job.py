@@ -92,8 +92,8 @@ STACKS = Table(
             "VARCHAR",
             "Frames from outermost to innermost, joined by ';'. A frame is function|file|library, "
             "for example Dataset.__getitem__|/home/u/data.py| . The library is empty for the "
-            "user's code and 'python' for the standard library. The innermost function of user code "
-            "is followed by <call N> if its line runs call N, whose source is in the facts.",
+            "user's code and 'python' for the standard library. <call N> after the innermost "
+            "function of user code says that its line runs call N, whose source is in the facts.",
         ),
         column("line", "INTEGER", "Line of the innermost frame."),
         column("user_line", "INTEGER", "Line of the innermost frame of user code, 0 without one."),
