@@ -102,9 +102,16 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
         doubts = list_run_doubts(run)
         notes = _list_loss_notes(run)
         excluded = [doubt for doubt in doubts if doubt.check in EXCLUDING]
+        set_back = [doubt for doubt in doubts if doubt.check == "clock_setback"]
+        if all(trace.is_set_back for trace in run.traces):
+            reason = set_back[0].sentence
+        elif sum(doubt.share or 0 for doubt in excluded) > MAX_EXCLUDED:
+            reason = excluded[0].sentence
+        else:
+            reason = ""
         verdict = (
-            make_abstention(excluded[0].sentence.rstrip("."), notes, evidence_kind="traced")
-            if sum(doubt.share or 0 for doubt in excluded) > MAX_EXCLUDED
+            make_abstention(reason.rstrip("."), notes, evidence_kind="traced")
+            if reason
             else diagnose_traces(run, thresholds, notes)
         )
         return msgspec.structs.replace(verdict, doubts=[doubt.sentence for doubt in doubts])

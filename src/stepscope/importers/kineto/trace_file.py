@@ -16,7 +16,7 @@ import numpy as np
 
 from stepscope import store
 from stepscope.importers.content import Imported
-from stepscope.importers.kineto import joins
+from stepscope.importers.kineto import joins, times
 from stepscope.importers.kineto.arguments import ANNOTATION, OPERATOR, integers_of
 from stepscope.importers.kineto.describe import Description, Header, Identity
 from stepscope.importers.kineto.execution_trace import ExecutionTrace, describe_operators
@@ -165,7 +165,9 @@ def _store(
     storing.append(description.tables(maker))  # they need no links: written during the joins
     captures = joins.find_captures(gathered)
     if has_streams:
-        joins.cut_overflows(gathered, counts)
+        times.cut_overflows(gathered, counts)
+    times.cut_unended(gathered, counts)
+    times.find_setbacks(gathered, counts)
     joins.join_launches(gathered, counts, captures.ids)
     joins.name_captured(gathered, captures, counts)
     joins.count_overlaps(gathered, counts)
@@ -228,6 +230,11 @@ def quality_rows(reading: Reading, counts: joins.Counts) -> Mapping[str, Any]:
     add("duplicate_correlation", counts.duplicate_correlation, counts.launches)
     add("same_stream_overlap", counts.overlaps, counts.device, counts.worst_overlap_ns)
     add("overflow", counts.overflows, counts.device, counts.worst_overflow_ns)
+    add("unended", counts.unended, None, counts.worst_unended_ns)
+    setback = (
+        counts.setback_detail or "later operators or calls of a thread start before earlier ones"
+    )
+    add("clock_setback", counts.setbacks, None, counts.worst_setback_ns, setback)
     add("early_device", counts.early, counts.device, counts.worst_early_ns)
     add("impossible_duration", counts.impossible_duration, gathered.event_count)
     add("impossible_time", counts.impossible_time, gathered.event_count)

@@ -85,6 +85,11 @@ QUALITY_CHECKS: dict[str, str] = {
     "same_stream_overlap": "Device work that starts before earlier work of its stream has ended.",
     "overflow": "Device work that lasts more than 10 us beyond the start of the next work of its "
     "stream; it is cut there.",
+    "clock_setback": "Times at which the clock was set back: steps, or operators and calls of one "
+    "thread, that start before those that began earlier by their numbers.",
+    "unended": "Events that end long after all others of the file, by their duration: device work "
+    "by more than the time of these and 100 ms, operators, calls and annotations by ten times that "
+    "and 10 s. They are cut where the last of the others ends.",
     "early_device": "Device work that starts more than 10 us before the call that launched it: the "
     "clocks of host and device differ.",
     "impossible_duration": "Events whose duration is negative or extends far outside the window; "
@@ -106,6 +111,8 @@ QUALITY_CHECKS: dict[str, str] = {
 }
 """Every value of `kind`, with what it counts."""
 DOUBTS: dict[str, str] = {
+    "clock_setback": "The clock was set back during the recording (setbacks: {count}, by up to "
+    "{worst}): {detail}",
     "impossible_time": "{count} of {of_count} events have no possible time, and are in no figure",
     "device_not_understood": "{count} of {of_count} events resemble work of a device and are not "
     "understood, so nothing is concluded about it ({detail})",
@@ -113,6 +120,8 @@ DOUBTS: dict[str, str] = {
     "truncated": "The file is truncated: {detail}",
     "impossible_duration": "{count} of {of_count} events have an impossible duration, and are in "
     "no figure",
+    "unended": "Events whose end was not recorded: {count}. They last up to {worst} longer than "
+    "everything else in the file, and are cut there",
     "overflow": "{count} of {of_count} kernels, copies and sets last beyond the start of the next "
     "one of their stream, by up to {worst}, and are cut there",
     "early_device": "{count} of {of_count} kernels, copies and sets start before their launch: the "
