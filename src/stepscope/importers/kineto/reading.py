@@ -75,8 +75,8 @@ class Reading:
     def lost(self) -> str | None:
         """The unreadable part, as the rest of a sentence; None when everything could be read."""
         parts = []
-        if self.frame.broken_stream:
-            parts.append(self.frame.broken_stream)
+        if self.frame.damage:
+            parts.append(self.frame.damage)
         elif self.truncated:
             parts.append("the file is truncated")
         if self.gathered.lost_events:

@@ -18,6 +18,7 @@ from stepscope import store
 from stepscope.importers.content import Imported
 from stepscope.importers.kineto import joins, times
 from stepscope.importers.kineto.arguments import ANNOTATION, OPERATOR, integers_of
+from stepscope.importers.kineto.blocks import WRONG_CHECKSUM
 from stepscope.importers.kineto.describe import Description, Header, Identity
 from stepscope.importers.kineto.execution_trace import ExecutionTrace, describe_operators
 from stepscope.importers.kineto.gather import Gathered
@@ -243,11 +244,13 @@ def quality_rows(reading: Reading, counts: joins.Counts) -> Mapping[str, Any]:
     lost = [f"{gathered.lost_events} events could not be read"] * (gathered.lost_events > 0)
     lost += [header.unread] if header.unread else []
     lost_bytes = gathered.lost_bytes or int(header.unread is not None)
-    add("lost_text", lost_bytes, frame.text_bytes, None, "; ".join(lost))
+    text_bytes = None if reading.truncated else frame.text_bytes  # of the rest nothing is known
+    add("lost_text", lost_bytes, text_bytes, None, "; ".join(lost))
     add("repaired_event", gathered.repaired, gathered.event_count)
     add("shortened_text", gathered.shortened)
     ended = frame.broken_stream or "the list of events has no end"
     add("truncated", int(reading.truncated), None, None, ended)
+    add("wrong_checksum", frame.wrong_checksums, None, None, WRONG_CHECKSUM)
     add("dropped_by_recorder", *_dropped(header))
     add("duplicate_step", _duplicate_steps(gathered), None)
     starts, ends = gathered.flow_counts

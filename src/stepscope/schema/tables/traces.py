@@ -102,7 +102,8 @@ QUALITY_CHECKS: dict[str, str] = {
     "lost_text": "Bytes of the file that contain no readable event.",
     "repaired_event": "Events read after repairing invalid JSON.",
     "shortened_text": "Texts of more than 65,536 characters, of which only the start was kept.",
-    "truncated": "The file is truncated.",
+    "truncated": "The end of the file is missing, of unknown length.",
+    "wrong_checksum": "Compressed streams whose text is another than the one that was compressed.",
     "dropped_by_recorder": "Records that the profiler reports as lost or left out.",
     "duplicate_step": "Steps that occur more than once in the file; the last of each counts.",
     "unmatched_flow": "Arrows with only one end.",
@@ -117,7 +118,8 @@ DOUBTS: dict[str, str] = {
     "device_not_understood": "{count} of {of_count} events resemble work of a device and are not "
     "understood, so nothing is concluded about it ({detail})",
     "lost_text": "{share} of the text could not be read",
-    "truncated": "The file is truncated: {detail}",
+    "truncated": "The end of the file is missing, of unknown length: {detail}",
+    "wrong_checksum": "The file is damaged: {detail}",
     "impossible_duration": "{count} of {of_count} events have an impossible duration, and are in "
     "no figure",
     "unended": "Events whose end was not recorded: {count}. They last up to {worst} longer than "
