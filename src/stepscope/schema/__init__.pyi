@@ -13,6 +13,7 @@ from .accelerators import (
     accelerator_called as accelerator_called,
     accelerator_labelled as accelerator_labelled,
     accelerator_named as accelerator_named,
+    accelerator_of_category as accelerator_of_category,
     find_lane as find_lane,
     resembles_work as resembles_work,
 )

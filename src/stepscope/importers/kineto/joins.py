@@ -309,6 +309,8 @@ def find_arrows(gathered: Gathered, category: str) -> Arrows:
     """Return the arrows of a category that have both ends."""
     ends = gathered.columns(arguments.OtherKind.FLOW, "flow", "track", "start", "phase", "category")
     rows = _rows_of_arrows(ends, gathered.code_of("s"), gathered.code_of("f"))
+    if not (rows["target"] >= 0).any():  # rocprof ends its arrows with steps
+        rows = _rows_of_arrows(ends, gathered.code_of("s"), gathered.code_of("t"))
     source, target = rows["source"], rows["target"]
     complete = (source >= 0) & (target >= 0)
     source, target = source[complete], target[complete]

@@ -20,7 +20,7 @@ from stepscope import errors, quantities, schema
 from stepscope.importers.content import INVALID, SeveralTracesError, decimal_text, is_compressed
 from stepscope.importers.forms import find_foreign_form
 from stepscope.importers.kineto import repair
-from stepscope.importers.kineto.arguments import OPERATOR, OtherKind, check_nesting
+from stepscope.importers.kineto.arguments import OtherKind, check_nesting
 from stepscope.importers.kineto.blocks import (
     MAX_BLOCK_BYTES,
     MAX_TRACES,
@@ -34,7 +34,7 @@ from stepscope.importers.kineto.categories import Event
 from stepscope.importers.kineto.columns import Chunk, Columns
 from stepscope.importers.kineto.decode import chunk_of, decode_block
 from stepscope.importers.kineto.describe import Header
-from stepscope.importers.kineto.devices import DeviceLayout, map_device_work, shorten_names
+from stepscope.importers.kineto.devices import DeviceLayout, map_device_work
 from stepscope.importers.kineto.gather import Gathered
 from stepscope.importers.kineto.pool import DecodingStoppedError, decode_all
 
@@ -124,9 +124,8 @@ def read_file(
         if reading.lost:
             _refuse_several(path)
         pair_ranges(gathered)
-        find_operators(gathered)
         recorder = schema.recorder_stated(reading.header.content) or schema.PYTORCH
-        shorten_names(gathered, recorder)
+        _shorten_names(gathered, recorder)
         reading.devices = map_device_work(gathered, recorder)
         if not gathered.event_count:
             raise errors.UnreadableTraceError(_explain(path, frame))
@@ -297,10 +296,26 @@ def _explain(path: Path, frame: Frame) -> str:
     return f"{path} has no readable event{broken}."
 
 
-_CPU_FUNCTIONS = "CPU functions"
+_STEP_NAME = "ProfilerStep#"
 _COLUMNS = (
     "id", "track", "name", "start", "phase", "category", "duration", "has_duration", "args",
 )  # fmt: skip
+
+
+def _shorten_names(gathered: Gathered, recorder: schema.Recorder) -> None:
+    """Remove from the names of events what their recorder adds, so that equal ones are equal."""
+    if not recorder.name_end:
+        return
+    end, step = re.compile(rf"(?:{recorder.name_end})\Z"), recorder.step_name
+    texts = [end.sub("", text) for text in gathered.strings]
+    texts = [
+        _STEP_NAME + text.removeprefix(step) if step and text.startswith(step) else text
+        for text in texts
+    ]
+    codes = np.array([gathered.code_of(text) for text in texts], dtype=np.int64)
+    for kind in (*schema.EVENT_KINDS, OtherKind.OTHER):
+        names = gathered.columns(kind, "name")["name"]
+        gathered.extend(kind, "name", np.append(codes, -1)[names])
 
 
 def pair_ranges(gathered: Gathered) -> None:
@@ -318,20 +333,6 @@ def pair_ranges(gathered: Gathered) -> None:
     ranges = chunk_of([_range(gathered, marks, row, partner[row]) for row in paired])
     gathered.add(ranges, marks["id"][paired])
     gathered.keep(OtherKind.OTHER, {name: values[unpaired] for name, values in marks.items()})
-
-
-def find_operators(gathered: Gathered) -> None:
-    """Find the operators of a file of `EventList.export_chrome_trace`, which names no categories:
-    they are the ranges of its process `CPU functions`
-    (https://github.com/pytorch/pytorch/blob/main/torch/autograd/profiler_util.py)."""
-    tracks = [n for n, (pid, _) in enumerate(gathered.tracks) if pid == _CPU_FUNCTIONS]
-    if not tracks or not gathered.count(OtherKind.OTHER):
-        return
-    events = gathered.take(OtherKind.OTHER, *_COLUMNS)
-    is_operator = np.isin(events["track"], tracks) & (events["has_duration"] > 0)
-    is_operator &= np.isin(events["category"], (-1, gathered.code_of("")))
-    for kind, rows in ((OPERATOR, is_operator), (OtherKind.OTHER, ~is_operator)):
-        gathered.keep(kind, {name: values[rows] for name, values in events.items()})
 
 
 def _partners(marks: Columns, begin_count: int, unnamed: int) -> list[int]:

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope import schema
 from stepscope.importers.kineto import arguments
-from stepscope.importers.kineto.gather import Gathered, impossible
+from stepscope.importers.kineto.gather import Gathered, impossible, name_tracks
 from stepscope.importers.kineto.joins import Counts
 
 Int = NDArray[np.int64]
@@ -183,10 +184,7 @@ def cut_overflows(gathered: Gathered, counts: Counts) -> None:
     track, start, duration, node = (
         joined[name][possible] for name in ("track", "start", "duration", "graph_node")
     )
-    # Lanes of XLA hold operations inside others, or beside them.
-    threads = [entry for entry in gathered.metadata if entry[0] == "thread_name"]
-    lanes = {(pid, tid) for _, pid, tid, value in threads if "XLA" in str(value)}
-    nests = np.array([track_name in lanes for track_name in gathered.tracks], dtype=np.bool_)
+    nests = _find_nesting_tracks(gathered)
     allowed = longest_durations(track, start, duration, (node >= 0) | nests[track])
     too_long = duration > allowed
     counts.overflows = int(too_long.sum())
@@ -199,6 +197,20 @@ def cut_overflows(gathered: Gathered, counts: Counts) -> None:
         arguments.WORK_KINDS, np.split(joined["duration"], ends[:-1]), strict=True
     ):
         gathered.extend(kind, "duration", values)
+
+
+def _find_nesting_tracks(gathered: Gathered) -> NDArray[np.bool_]:
+    """Mask the tracks whose work is inside other work, or beside it."""
+    names = name_tracks(gathered)
+    processes = frozenset(process for process, _, _ in names)
+    lanes = [schema.find_lane(process, thread, processes) for process, thread, _ in names]
+    return np.array(
+        [
+            "XLA" in thread or (lane is not None and lane[1].nests)
+            for (_, thread, _), lane in zip(names, lanes, strict=True)
+        ],
+        dtype=np.bool_,
+    )
 
 
 def longest_durations(
