@@ -303,7 +303,8 @@ _COLUMNS = (
 
 
 def _shorten_names(gathered: Gathered, recorder: schema.Recorder) -> None:
-    """Remove from the names of events what their recorder adds, so that equal ones are equal."""
+    """Remove from the names of events what their recorder adds, so that equal ones are equal, and
+    name fetches of batches that only their category tells."""
     if not recorder.name_end:
         return
     end, step = re.compile(rf"(?:{recorder.name_end})\Z"), recorder.step_name
@@ -312,10 +313,17 @@ def _shorten_names(gathered: Gathered, recorder: schema.Recorder) -> None:
         _STEP_NAME + text.removeprefix(step) if step and text.startswith(step) else text
         for text in texts
     ]
-    codes = np.array([gathered.code_of(text) for text in texts], dtype=np.int64)
+    fetch = recorder.fetch_name
+    fetches = [text if text.startswith(fetch) else f"{fetch}#{text}" for text in texts]
+    is_fetch = [text.lower() == recorder.fetch_category for text in gathered.strings]
+    plain, named = (
+        np.array([*map(gathered.code_of, part), -1], dtype=np.int64) for part in (texts, fetches)
+    )
     for kind in (*schema.EVENT_KINDS, OtherKind.OTHER):
-        names = gathered.columns(kind, "name")["name"]
-        gathered.extend(kind, "name", np.append(codes, -1)[names])
+        columns = gathered.columns(kind, "name", "category")
+        fetching = np.array([*is_fetch, False], dtype=np.bool_)[columns["category"]]
+        names = np.where(fetching, named[columns["name"]], plain[columns["name"]])
+        gathered.extend(kind, "name", names)
 
 
 def pair_ranges(gathered: Gathered) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from stepscope import store
 from stepscope.importers.content import Imported
 from stepscope.importers.kineto import joins, times
-from stepscope.importers.kineto.arguments import ANNOTATION, OPERATOR, integers_of
+from stepscope.importers.kineto.arguments import ANNOTATION, CALL_KINDS, OPERATOR, integers_of
 from stepscope.importers.kineto.blocks import WRONG_CHECKSUM
 from stepscope.importers.kineto.describe import Description, Header, Identity
 from stepscope.importers.kineto.execution_trace import ExecutionTrace, describe_operators
@@ -240,7 +240,8 @@ def quality_rows(reading: Reading, counts: joins.Counts) -> Mapping[str, Any]:
     add("impossible_duration", counts.impossible_duration, gathered.event_count)
     add("impossible_time", counts.impossible_time, gathered.event_count)
     add("overhang", counts.overhangs, counts.ranges, counts.worst_overhang_ns)
-    add("unmatched_external_id", counts.matched_by_time, counts.calls)
+    if _has_external_ids(gathered):
+        add("unmatched_external_id", counts.matched_by_time, counts.calls)
     lost = [f"{gathered.lost_events} events could not be read"] * (gathered.lost_events > 0)
     lost += [header.unread] if header.unread else []
     lost_bytes = gathered.lost_bytes or int(header.unread is not None)
@@ -277,6 +278,12 @@ def _dropped(header: Header) -> tuple[int, None, None, str | None]:
                 total += int(value)
                 details.append(f"{name.strip(' ,')}: {value}")
     return total, None, None, "; ".join(details) or None
+
+
+def _has_external_ids(gathered: Gathered) -> bool:
+    """Return True if calls state their operators by number."""
+    kinds = (OPERATOR, *CALL_KINDS)
+    return any(len(gathered.select(kind, ("id",), "external")["id"]) for kind in kinds)
 
 
 def _duplicate_steps(gathered: Gathered) -> int:

@@ -250,11 +250,19 @@ def test_a_trace_of_paddle() -> None:
                 args=number | {"device": 2, "stream": 7},
             ),
             span("Memcpy", "MEMCPY_HtoD[0.001 ms]", 2_000, 800, pid=2, tid=7, args={"stream": 7}),
+            *(
+                span("Dataloader", f"{name}[0.001 ms]", start, 50, tid="1(Python)")
+                for name, start in (("next", 10), ("_DataLoaderIterSingleProcess", 80))
+            ),
             schemaVersion="1.0.1",
             span_indx="0",
         )
     )  # fmt: skip
-    assert tables.names("annotations") == ["ProfilerStep#3"]
+    step, *fetches = tables.names("annotations")
+    assert step == "ProfilerStep#3"
+    assert fetches == ["_DataLoaderIter#next", "_DataLoaderIterSingleProcess"]
+    assert all(map(analysis.is_data_loader, fetches))
+    assert "unmatched_external_id" not in tables.quality
     assert tables.names("operators") == ["matmul dygraph"]
     kernel_row, copy = tables.one("kernels"), tables.one("copies")
     assert (kernel_row["name"], kernel_row["launch"], kernel_row["operator"]) == ("gemm", 2, 1)
