@@ -34,6 +34,8 @@ GRAPH_LAUNCH = "GraphLaunch"
 WAIT_CALLS = ("synchronize", "urEventWait", "urQueueFinish")
 """Parts of the names of calls in which the host waits for a device, in any case."""
 
+PRIVATE_BACKEND = "PrivateUse1 backend"
+"""Devices of any maker without an entry, which PyTorch calls so."""
 LaneRole = Literal["work", "collectives", "parts", "calls", "operators", "ranges", "summary"]
 """Meaning of the events of a lane: work of a device; its collectives, and parts of these; calls,
 operators and ranges of the host; figures that the profiler derived from the others."""
@@ -222,7 +224,7 @@ ACCELERATORS = (
     Accelerator(name="Apple MPS", label="mps", module="torch.mps"),
     # https://github.com/pytorch/pytorch/blob/main/torch/csrc/profiler/kineto_shim.cpp
     Accelerator(
-        name="PrivateUse1 backend",
+        name=PRIVATE_BACKEND,
         runtime_categories=("privateuse1_runtime",),
         driver_categories=("privateuse1_driver",),
         label="privateuse1",
