@@ -20,7 +20,7 @@ from stepscope import errors, quantities, schema
 from stepscope.importers.content import INVALID, SeveralTracesError, decimal_text, is_compressed
 from stepscope.importers.forms import find_foreign_form
 from stepscope.importers.kineto import repair
-from stepscope.importers.kineto.arguments import OtherKind, check_nesting
+from stepscope.importers.kineto.arguments import ANNOTATION, OtherKind, check_nesting
 from stepscope.importers.kineto.blocks import (
     MAX_BLOCK_BYTES,
     MAX_TRACES,
@@ -35,7 +35,7 @@ from stepscope.importers.kineto.columns import Chunk, Columns
 from stepscope.importers.kineto.decode import chunk_of, decode_block
 from stepscope.importers.kineto.describe import Header
 from stepscope.importers.kineto.devices import DeviceLayout, map_device_work
-from stepscope.importers.kineto.gather import Gathered
+from stepscope.importers.kineto.gather import Gathered, name_tracks
 from stepscope.importers.kineto.pool import DecodingStoppedError, decode_all
 
 SERIAL_BYTES = 16 << 20
@@ -124,6 +124,7 @@ def read_file(
         if reading.lost:
             _refuse_several(path)
         pair_ranges(gathered)
+        _mark_steps(gathered)
         recorder = schema.recorder_stated(reading.header.content) or schema.PYTORCH
         _shorten_names(gathered, recorder)
         reading.devices = map_device_work(gathered, recorder)
@@ -297,6 +298,8 @@ def _explain(path: Path, frame: Frame) -> str:
 
 
 _STEP_NAME = "ProfilerStep#"
+_STEP_NUMBER = re.compile(r'^\{.*"step_num":\s*"?(\d{1,18})\b')
+_EVALUATION_STEPS = ("test", "predict", "eval")
 _COLUMNS = (
     "id", "track", "name", "start", "phase", "category", "duration", "has_duration", "args",
 )  # fmt: skip
@@ -324,6 +327,30 @@ def _shorten_names(gathered: Gathered, recorder: schema.Recorder) -> None:
         fetching = np.array([*is_fetch, False], dtype=np.bool_)[columns["category"]]
         names = np.where(fetching, named[columns["name"]], plain[columns["name"]])
         gathered.extend(kind, "name", names)
+
+
+def _mark_steps(gathered: Gathered) -> None:
+    """Read ranges with the number of a step on hosts of XLA's profiler as marks of steps
+    (https://docs.jax.dev/en/latest/_autosummary/jax.profiler.StepTraceAnnotation.html)."""
+    on_host = [process.startswith("/host:") for process, _, _ in name_tracks(gathered)]
+    if not any(on_host):
+        return
+    names = {
+        code: match[1]
+        for code, text in enumerate(gathered.strings)
+        if (match := _STEP_NUMBER.search(text)) is not None
+    }
+    events = gathered.take(OtherKind.OTHER, *_COLUMNS)
+    is_step = np.isin(events["args"], [*names]) & (events["has_duration"] > 0)
+    is_step &= np.array(on_host, dtype=np.bool_)[events["track"]]
+    is_step &= ~np.isin(events["name"], [gathered.code_of(name) for name in _EVALUATION_STEPS])
+    steps = {name: values[is_step] for name, values in events.items()}
+    numbers = [names[code] for code in steps["args"].tolist()]
+    steps["name"] = np.array(
+        [gathered.code_of(_STEP_NAME + number) for number in numbers], dtype=np.int32
+    )
+    gathered.keep(ANNOTATION, steps)
+    gathered.keep(OtherKind.OTHER, {name: values[~is_step] for name, values in events.items()})
 
 
 def pair_ranges(gathered: Gathered) -> None:

@@ -352,6 +352,20 @@ def test_categories_of_rocprofv3() -> None:
     assert "device_not_understood" not in tables.quality
 
 
+def test_steps_of_xla() -> None:
+    """Ranges of a host with the number of a step, as its annotation writes them."""
+    steps = [
+        span("", name, 1_000 * n, 900, pid=7, args={"step_num": str(90 + n), "_r": "1"})
+        for n, name in enumerate(("train", "train", "eval"))
+    ]
+    on_device = span("", "fusion", 0, 50, pid=3, tid=3, args={"step_num": "1"})
+    names = labels({3: "/device:TPU:0", 7: "/host:CPU"}, {(3, 3): "XLA Ops"})
+    tables = imported(trace(*names, *map(without_category, [*steps, on_device])))
+    assert tables.names("annotations") == ["ProfilerStep#90", "ProfilerStep#91"]
+    assert tables.names("kernels") == ["fusion"]
+    assert tables.names("other_events") == ["eval"]
+
+
 ASCEND = {10: "Python", 500: "CANN", 800: "Ascend Hardware", 900: "HCCL", 990: "Overlap Analysis"}
 ASCEND_THREADS = {
     (800, 3): "Stream 3", (900, 1): "Group 0 Communication", (900, 2): "Plane 0",
