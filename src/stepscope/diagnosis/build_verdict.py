@@ -51,6 +51,7 @@ from stepscope.run import (
     EXCLUDING,
     RANK_FIGURES,
     REPLICAS,
+    Doubt,
     Rank,
     Run,
     explain_incarnations,
@@ -90,6 +91,15 @@ def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdic
     return _abstain(run, f"a part of the run is damaged; {damage[0].rstrip('.')}")
 
 
+def _find_damage(run: Run, doubts: Sequence[Doubt]) -> str:
+    """Return the doubt for which no verdict can rest on the traces of a run; empty for none."""
+    if all(trace.is_set_back for trace in run.traces):
+        return next(doubt.sentence for doubt in doubts if doubt.check == "clock_setback")
+    excluded = [doubt for doubt in doubts if doubt.check in EXCLUDING]
+    is_much = sum(doubt.share or 0 for doubt in excluded) > MAX_EXCLUDED
+    return excluded[0].sentence if is_much else ""
+
+
 def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
     # Imports of what few runs need: `stepscope diagnose` and `show` must start fast.
     if not run.ranks and run.reader.info.attached_pid is not None:
@@ -101,14 +111,7 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
 
         doubts = list_run_doubts(run)
         notes = _list_loss_notes(run)
-        excluded = [doubt for doubt in doubts if doubt.check in EXCLUDING]
-        set_back = [doubt for doubt in doubts if doubt.check == "clock_setback"]
-        if all(trace.is_set_back for trace in run.traces):
-            reason = set_back[0].sentence
-        elif sum(doubt.share or 0 for doubt in excluded) > MAX_EXCLUDED:
-            reason = excluded[0].sentence
-        else:
-            reason = ""
+        reason = _find_damage(run, doubts)
         verdict = (
             make_abstention(reason.rstrip("."), notes, evidence_kind="traced")
             if reason

@@ -51,7 +51,7 @@ class Lane:
     thread: str = ".*"
     """Pattern of the whole name of the thread."""
     nests: bool = False
-    """True for work inside other work of the lane, or beside it."""
+    """True for work that may run during other work of the lane."""
     threads_are_devices: bool = False
 
     def includes(self, process: str, thread: str) -> bool:

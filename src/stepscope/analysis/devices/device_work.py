@@ -391,7 +391,7 @@ def _resolve_shared(source: str, target: str) -> tuple[str, str]:
     """Return the ends of a copy as host or device; shared memory is the one that the other is
     not, as a copy between both moves data."""
     ends = ["H" if end == "M" else end for end in (source, target)]
-    for index, other in ((0, 1), (1, 0)):
+    for index, opposite in ((0, 1), (1, 0)):
         if ends[index] == "S":
-            ends[index] = {"H": "D", "S": "S"}.get(ends[other], "H")
+            ends[index] = {"H": "D", "S": "S"}.get(ends[opposite], "H")
     return ends[0], ends[1]

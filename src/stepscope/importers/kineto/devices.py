@@ -233,7 +233,7 @@ class _Mapper:
             return {arguments.KERNEL: rows}
         pid, tid = self.gathered.tracks[int(self._events["track"][rows[0]])]
         process = self._track_names[int(self._events["track"][rows[0]])][0]
-        number = re.search(r"GPU:?(\d{1,6})", process)
+        number = re.search(r"[GT]PU:?(\d{1,6})", process)
         if lane.threads_are_devices:
             self._lane_devices[pid, tid] = _digits("", tid)
         elif number is not None:
@@ -377,8 +377,10 @@ class _Mapper:
         columns = {name: events[name] for name in ("id", "track", "name", "start", "duration")}
         columns["args"] = events["args"]
         if kind.on_device:
-            of = self._lane_devices
-            devices = [of.get(track, of.get(track[0], 0)) for track in self.gathered.tracks]
+            numbers = self._lane_devices
+            devices = [
+                numbers.get(track, numbers.get(track[0], 0)) for track in self.gathered.tracks
+            ]
             columns["device"] = np.array(devices, dtype=np.int64)[events["track"]]
             streams = [
                 _digits(thread, tid)

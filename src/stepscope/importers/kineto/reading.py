@@ -319,13 +319,13 @@ def _shorten_names(gathered: Gathered, recorder: schema.Recorder) -> None:
     fetch = recorder.fetch_name
     fetches = [text if text.startswith(fetch) else f"{fetch}#{text}" for text in texts]
     is_fetch = [text.lower() == recorder.fetch_category for text in gathered.strings]
-    plain, named = (
+    plain_codes, fetch_codes = (
         np.array([*map(gathered.code_of, part), -1], dtype=np.int64) for part in (texts, fetches)
     )
     for kind in (*schema.EVENT_KINDS, OtherKind.OTHER):
         columns = gathered.columns(kind, "name", "category")
         fetching = np.array([*is_fetch, False], dtype=np.bool_)[columns["category"]]
-        names = np.where(fetching, named[columns["name"]], plain[columns["name"]])
+        names = np.where(fetching, fetch_codes[columns["name"]], plain_codes[columns["name"]])
         gathered.extend(kind, "name", names)
 
 

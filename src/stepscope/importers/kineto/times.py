@@ -65,15 +65,15 @@ def cut_unended(gathered: Gathered, counts: Counts) -> None:
     if ends.max(initial=bounds.first) <= bounds.last + DEVICE_PATIENCE.minimum_ns:
         return
     certain = (arguments.PYTHON_FUNCTION, arguments.OtherKind.OTHER)
-    others = np.concatenate([_read_ends(gathered, kind) for kind in certain])
+    certain_ends = np.concatenate([_read_ends(gathered, kind) for kind in certain])
     limit = last_credible_end(
         bounds.first,
-        int(others.max(initial=bounds.last)),
+        int(certain_ends.max(initial=bounds.last)),
         ends,
         np.repeat([kind in arguments.WORK_KINDS for kind in kinds], lengths),
     )
     late = int((ends > limit).sum())
-    if not late or len(others) + len(ends) - late < MIN_EVIDENCE:
+    if not late or len(certain_ends) + len(ends) - late < MIN_EVIDENCE:
         return
     counts.unended = late
     counts.worst_unended_ns = int(ends.max()) - limit
@@ -151,9 +151,9 @@ def _find_step_setbacks(gathered: Gathered, counts: Counts, kind: arguments.Kind
 
 def _count_setbacks(counts: Counts, track: Int, amounts: Int, detail: str) -> None:
     """Count setbacks on the thread with most of them, as all threads have the same clock."""
-    most = int(np.bincount(track, amounts > 0).max(initial=0))
-    if most:
-        counts.setbacks = max(counts.setbacks, most)
+    count = int(np.bincount(track, amounts > 0).max(initial=0))
+    if count:
+        counts.setbacks = max(counts.setbacks, count)
         counts.worst_setback_ns = max(counts.worst_setback_ns, int(amounts.max()))
         counts.setback_detail = counts.setback_detail or detail
 
@@ -200,7 +200,7 @@ def cut_overflows(gathered: Gathered, counts: Counts) -> None:
 
 
 def _find_nesting_tracks(gathered: Gathered) -> NDArray[np.bool_]:
-    """Mask the tracks whose work is inside other work, or beside it."""
+    """Mask the tracks whose work may run during other work of the track."""
     names = name_tracks(gathered)
     processes = frozenset(process for process, _, _ in names)
     lanes = [schema.find_lane(process, thread, processes) for process, thread, _ in names]

@@ -165,11 +165,11 @@ def test_ranges_whose_end_was_not_recorded() -> None:
     """A copy of 8 s and two operators of 5 min, in a second of 10 operators and a last kernel that
     outlives them; the twin without them."""
     second = 10**9
-    known = [op("a", n * second // 10, second // 20) for n in range(10)]
-    known.append(kernel(second // 2, second, 1))
+    events = [op("a", n * second // 10, second // 20) for n in range(10)]
+    events.append(kernel(second // 2, second, 1))
     late = [span("gpu_memcpy", "Memcpy DtoH", second // 2, 8 * second, pid=0, tid=7)]
     late += [op(name, second // 2 + n, 300 * second, tid=9) for n, name in enumerate("bc")]
-    tables, intact = imported(trace(*known, *late)), imported(trace(*known))
+    tables, intact = imported(trace(*events, *late)), imported(trace(*events))
     assert "unended" not in intact.quality
     issue = tables.quality["unended"]
     assert (issue["count"], issue["worst_ns"]) == (3, 299 * second + 1)
