@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
-from stepscope.importers.kineto import gather, joins, trace_file
+from stepscope.importers.kineto import gather, times, trace_file
 from tests.support.drawn_programs import programs
 from tests.support.kineto_files import Event, Row, Tables, imported, trace
 from tests.support.linked_by_hand import Program
@@ -83,14 +83,56 @@ def test_work_is_cut_where_the_next_of_its_stream_starts(
     for stream, start, duration, in_graph in work:
         later = [row[1] - start for row in work if row[0] == stream and row[1] > start]
         gaps.append(min(later, default=duration))
-        too_long.append(not in_graph and duration > gaps[-1] + joins.MAX_OVERLAP_NS)
+        too_long.append(not in_graph and duration > gaps[-1] + times.MAX_OVERLAP_NS)
     expected = []
     for (stream, _, duration, _), gap, is_too_long in zip(work, gaps, too_long, strict=True):
         same = [t for row, t in zip(work, too_long, strict=True) if row[0] == stream]
-        is_queue = sum(same) > joins.MAX_OVERFLOWING_SHARE * len(same)
+        is_queue = sum(same) > times.MAX_OVERFLOWING_SHARE * len(same)
         expected.append(gap if is_too_long and not is_queue else duration)
     streams, starts, durations, in_graph = (
         np.array([row[column] for row in work], dtype=np.int64) for column in range(4)
     )
-    longest = joins.longest_durations(streams, starts, durations, in_graph.astype(np.bool_))
+    longest = times.longest_durations(streams, starts, durations, in_graph.astype(np.bool_))
     assert longest.tolist() == expected
+
+
+@given(st.integers(0, 300), st.lists(st.tuples(st.integers(0, 6_000), st.booleans()), max_size=8))
+def test_an_end_is_credible_while_others_end_before(
+    last: int, ranges: list[tuple[int, bool]]
+) -> None:
+    """The smallest of all limits after which nothing ends in time."""
+    last, ranges = 10_000_000 * last, [(10_000_000 * end, device) for end, device in ranges]
+    limits = [
+        limit
+        for limit in sorted({last, *(end for end, _ in ranges if end > last)})
+        if not any(
+            0 < end - limit <= (max(limit, 10**8) if device else max(10 * limit, 10**10))
+            for end, device in ranges
+        )
+    ]
+    ends, on_device = (np.array([row[n] for row in ranges], dtype=np.int64) for n in range(2))
+    limit = times.last_credible_end(0, last, ends, on_device.astype(np.bool_))
+    assert limit == limits[0]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 1), st.integers(0, 10), st.integers(0, 5), st.integers(0, 2)),
+        unique_by=lambda row: row[:2],
+        max_size=12,
+    )
+)
+def test_a_clock_is_set_back_where_the_next_number_starts_early(
+    rows: list[tuple[int, int, int, int]],
+) -> None:
+    unit = times.SETBACK_TOLERANCE_NS
+    rows = [(track, number, unit * at, unit * length) for track, number, at, length in rows]
+    expected = []
+    for track, number, start, _ in rows:
+        before = max((row for row in rows if row[0] == track and row[1] < number), default=None)
+        back = before[2] + before[3] - start if before else 0
+        expected.append(back if back > unit else 0)
+    track, number, start, length = (
+        np.array([row[column] for row in rows], dtype=np.int64) for column in range(4)
+    )
+    assert times.measure_setbacks(track, number, start, start + length).tolist() == expected

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -51,6 +51,7 @@ from stepscope.run import (
     EXCLUDING,
     RANK_FIGURES,
     REPLICAS,
+    Doubt,
     Rank,
     Run,
     explain_incarnations,
@@ -90,6 +91,15 @@ def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdic
     return _abstain(run, f"a part of the run is damaged; {damage[0].rstrip('.')}")
 
 
+def _find_damage(run: Run, doubts: Sequence[Doubt]) -> str:
+    """Return the doubt for which no verdict can rest on the traces of a run; empty for none."""
+    if all(trace.is_set_back for trace in run.traces):
+        return next(doubt.sentence for doubt in doubts if doubt.check == "clock_setback")
+    excluded = [doubt for doubt in doubts if doubt.check in EXCLUDING]
+    is_much = sum(doubt.share or 0 for doubt in excluded) > MAX_EXCLUDED
+    return excluded[0].sentence if is_much else ""
+
+
 def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
     # Imports of what few runs need: `stepscope diagnose` and `show` must start fast.
     if not run.ranks and run.reader.info.attached_pid is not None:
@@ -101,10 +111,10 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
 
         doubts = list_run_doubts(run)
         notes = _list_loss_notes(run)
-        excluded = [doubt for doubt in doubts if doubt.check in EXCLUDING]
+        reason = _find_damage(run, doubts)
         verdict = (
-            make_abstention(excluded[0].sentence.rstrip("."), notes, evidence_kind="traced")
-            if sum(doubt.share or 0 for doubt in excluded) > MAX_EXCLUDED
+            make_abstention(reason.rstrip("."), notes, evidence_kind="traced")
+            if reason
             else diagnose_traces(run, thresholds, notes)
         )
         return msgspec.structs.replace(verdict, doubts=[doubt.sentence for doubt in doubts])

@@ -101,8 +101,8 @@ class Unpacker:
             items += self._expand(Document(path, number, str(path)), _Budget(path, self._run), 0)
         return items
 
-    def split(self, document: Document, starts: Sequence[int]) -> list[Document] | Refused:
-        """Write the traces of a text into files of their own.
+    def split(self, document: Document, starts: Sequence[int]) -> list[Document | Refused]:
+        """Write the traces of a text into files of their own; damage of the text comes last.
 
         Args:
             document: the file, plain or gzip.
@@ -111,31 +111,35 @@ class Unpacker:
         Raises:
             OSError: the run cannot be written.
         """
-        from stepscope.importers.kineto import read_text
+        from stepscope.importers.kineto import Frame, read_text
 
-        budget = _Budget(document.path, self._run)
-        parts: list[Document] = []
+        budget, frame = _Budget(document.path, self._run), Frame()
+        parts: list[Document | Refused] = []
         ends = iter((*starts[1:], sys.maxsize))
         position = end = 0
         file: IO[bytes] | None = None
         try:
-            for piece in read_text(document.path):
+            for piece in read_text(document.path, frame):
                 rest = memoryview(piece)
                 while len(rest):
                     if position == end:
-                        parts.append(self._place(document, str(len(parts) + 1), is_member=True))
+                        part = self._place(document, str(len(parts) + 1), is_member=True)
+                        parts.append(part)
                         if file is not None:
                             file.close()
-                        file, end = parts[-1].path.open("wb"), next(ends)
+                        file, end = part.path.open("wb"), next(ends)
                     written, rest = rest[: end - position], rest[end - position :]
                     budget.take(len(written), document)
                     cast("IO[bytes]", file).write(written)
                     position += len(written)
         except _RefusedError as error:
-            return Refused(document.path, f"{document.name} {error}.")
+            return [Refused(document.path, f"{document.name} {error}.")]
         finally:
             if file is not None:
                 file.close()
+        if frame.damage:
+            reason = f"{document.name} was not read as it was written: {frame.damage}."
+            parts.append(Refused(document.path, reason))
         return parts
 
     def rename(self, result: Result) -> Result:

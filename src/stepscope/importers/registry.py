@@ -177,11 +177,12 @@ class _Import:
         self._results |= results
         for item in [item for item in results if _find_starts(results[item])]:
             parts = self._unpacker.split(item, _find_starts(results[item]))
-            if isinstance(parts, Refused):
-                results[item] = [parts]
-                continue
-            of_parts = self._import(parts)
-            results[item] = [result for part in parts for result in of_parts[part]]
+            of_parts = self._import([part for part in parts if isinstance(part, Document)])
+            results[item] = [
+                result
+                for part in parts
+                for result in ([part] if isinstance(part, Refused) else of_parts[part])
+            ]
         self._results |= results
         for item, (original, form) in copies.items():
             if not all(isinstance(result, Refused) for result in self._results[original]):

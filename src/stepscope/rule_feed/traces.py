@@ -144,7 +144,9 @@ class StoredRuleTrace:
 
     @cached_property
     def gpu_time(self) -> analysis.GpuTime | None:
-        """Division of device time; None without devices."""
+        """Division of device time; None without devices, or with work that is not understood."""
+        if self.unknown_devices is not None:
+            return None
         return analysis.measure_gpu_time(self._work)
 
     @cached_property

@@ -14,7 +14,6 @@ growing run cheap. Does not belong here: reading a run (`rule_feed`), general fo
     parameters      accepted values of parameters, conversion from text
     registry        rules by name, their settings, their documentation pages
     quantile_sketch quantiles of a whole run in little memory
-    threshold_text  values in sentences beside a threshold
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from .inputs import (
     TracedGpu as TracedGpu,
     TracedSteps as TracedSteps,
 )
-from .parameters import describe_parameters as describe_parameters
+from .parameters import describe_parameters as describe_parameters, percent_beside as percent_beside
 from .profiler import RULE_METRICS as RULE_METRICS
 from .profiler.batch_size import (
     BatchSizeDetails as BatchSizeDetails,
@@ -71,4 +71,3 @@ from .tensor.poor_weight_initialization import (
     NamedTensor as NamedTensor,
     name_tensors as name_tensors,
 )
-from .threshold_text import percent_beside as percent_beside

@@ -5,6 +5,7 @@ from .accelerators import (
     COPY_LAUNCH as COPY_LAUNCH,
     GRAPH_LAUNCH as GRAPH_LAUNCH,
     NO_WORK as NO_WORK,
+    PRIVATE_BACKEND as PRIVATE_BACKEND,
     SET_LAUNCH as SET_LAUNCH,
     WAIT_CALLS as WAIT_CALLS,
     WORK_LAUNCHES as WORK_LAUNCHES,
@@ -13,6 +14,7 @@ from .accelerators import (
     accelerator_called as accelerator_called,
     accelerator_labelled as accelerator_labelled,
     accelerator_named as accelerator_named,
+    accelerator_of_category as accelerator_of_category,
     find_lane as find_lane,
     resembles_work as resembles_work,
 )

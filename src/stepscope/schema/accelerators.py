@@ -14,8 +14,8 @@ work of a device is named in the quality record, and nothing is concluded about 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 WORK_LAUNCHES = (
@@ -34,9 +34,11 @@ GRAPH_LAUNCH = "GraphLaunch"
 WAIT_CALLS = ("synchronize", "urEventWait", "urQueueFinish")
 """Parts of the names of calls in which the host waits for a device, in any case."""
 
-LaneRole = Literal["work", "collectives", "parts", "calls", "summary"]
-"""Meaning of the events of a lane: work of a device; its collectives, and parts of these; calls of
-the host; figures that the profiler derived from the others."""
+PRIVATE_BACKEND = "PrivateUse1 backend"
+"""Devices of any maker without an entry, which PyTorch calls so."""
+LaneRole = Literal["work", "collectives", "parts", "calls", "operators", "ranges", "summary"]
+"""Meaning of the events of a lane: work of a device; its collectives, and parts of these; calls,
+operators and ranges of the host; figures that the profiler derived from the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,9 @@ class Lane:
     role: LaneRole
     thread: str = ".*"
     """Pattern of the whole name of the thread."""
+    nests: bool = False
+    """True for work that may run during other work of the lane."""
+    threads_are_devices: bool = False
 
     def includes(self, process: str, thread: str) -> bool:
         """Return True for a track of these names."""
@@ -67,10 +72,17 @@ class Accelerator:
     """Pattern of the first part of a category or of the label of a process, as in `hpu_op`."""
     calls: str = r"(?!)"
     """Pattern of the start of the names of calls on the host."""
+    categories: Mapping[str, str] = field(default_factory=dict)
+    """Kind of the events of its own categories, by category in lower case; see `event_kinds`."""
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """Argument of Kineto by that of the events of these categories."""
+    streams: str = r"(?!)"
+    """Pattern of the whole name of threads of these categories: groups `device` and `stream`."""
     lanes: tuple[Lane, ...] = ()
     """The first one that includes a track tells its meaning."""
     mark: str = ""
-    """Process without which the lanes have no meaning, because others may have their names."""
+    """Pattern of the whole name of a process without which the lanes have no meaning, because
+    others may have their names."""
     copies: str = r"(?!)"
     """Pattern of the start of the names of copies in lanes of work."""
     sets: str = r"(?!)"
@@ -112,10 +124,47 @@ ACCELERATORS = (
         runtime_categories=("cuda_runtime", "runtime"),
         driver_categories=("cuda_driver",),
         calls="cu[A-Z]|cuda",
+        # `EventList.export_chrome_trace` names no categories; devices are threads, and the work of
+        # an operator contains that of the operators in it
+        # (https://github.com/pytorch/pytorch/blob/v1.8.0/torch/autograd/profiler.py).
+        lanes=(
+            Lane(process="CPU functions", role="operators"),
+            Lane(process="CUDA functions", role="work", nests=True, threads_are_devices=True),
+        ),
+        copies="Memcpy",
+        sets="Memset",
+        operator_arrows="cpu_to_cuda",
         has_cuda=True,
     ),
     Accelerator(
-        name="HIP", runtime_categories=("hip_runtime",), calls="hip[A-Z]|roc", has_cuda=True
+        name="HIP",
+        runtime_categories=("hip_runtime",),
+        calls="hip[A-Z]|hsa_|roc",
+        # rocprofv3, after `traceconv json`
+        # (https://github.com/ROCm/rocprofiler-sdk/blob/amd-mainline/source/lib/output/generatePerfetto.cpp)
+        categories={
+            "kernel_dispatch": "kernel",
+            "memory_copy": "memcpy",
+            "marker_api": "annotation",
+            **dict.fromkeys(
+                ("hip_api", "hip_runtime_api", "hip_compiler_api", "hsa_api"), "runtime_call"
+            ),
+        },
+        arguments={"debug.corr_id": "correlation"},
+        streams=r"(COMPUTE|COPY)\b.*?AGENT \[(?P<device>\d+)\]( \w+ \[(?P<stream>\d+)\])?.*"
+        r"|STREAM \[(?P<queue>\d+)\].*",
+        # rocprof, whose processes have these names after their position
+        # (https://github.com/ROCm/rocprofiler/blob/amd-master/bin/tblextr.py)
+        lanes=(
+            Lane(process=r"(\d+ )?(GPU\d+|COPY)", role="work"),
+            Lane(process=r"(\d+ )?CPU H(IP|SA) API", role="calls"),
+            Lane(process=r"(\d+ )?Markers and Ranges", role="ranges"),
+        ),
+        mark=r"(\d+ )?(CPU H(IP|SA) API|COPY)",
+        copies="Copy|Memcpy|hip_?[Mm]emcpy|hcMemcpy|hsa_\\w*copy",
+        sets="FillBuffer|Memset",
+        launch_arrows="DataFlow",
+        has_cuda=True,
     ),
     # https://github.com/pytorch/kineto/tree/main/libkineto/src/plugin/xpupti
     Accelerator(
@@ -175,7 +224,7 @@ ACCELERATORS = (
     Accelerator(name="Apple MPS", label="mps", module="torch.mps"),
     # https://github.com/pytorch/pytorch/blob/main/torch/csrc/profiler/kineto_shim.cpp
     Accelerator(
-        name="PrivateUse1 backend",
+        name=PRIVATE_BACKEND,
         runtime_categories=("privateuse1_runtime",),
         driver_categories=("privateuse1_driver",),
         label="privateuse1",
@@ -188,7 +237,8 @@ ACCELERATORS = (
         name="XLA",
         label="tpu|xla",
         lanes=(
-            Lane(process=r"/device:(GPU|TPU):\d+.*", thread="Stream #.*|XLA Ops", role="work"),
+            Lane(process=r"/device:(GPU|TPU):\d+.*", thread="Stream #.*", role="work"),
+            Lane(process=r"/device:(GPU|TPU):\d+.*", thread="XLA Ops", role="work", nests=True),
             Lane(process=r"/device:(GPU|TPU):\d+( .*)?", role="summary"),
         ),
         copies="Memcpy|MemcpyH2D|MemcpyD2H|MemcpyD2D",
@@ -241,12 +291,23 @@ def find_lane(
         processes: names of all processes of the trace.
     """
     for accelerator in ACCELERATORS:
-        if accelerator.mark and accelerator.mark not in processes:
+        mark = re.compile(accelerator.mark)
+        if accelerator.mark and not any(map(mark.fullmatch, processes)):
             continue
         for lane in accelerator.lanes:
             if lane.includes(process, thread):
                 return accelerator, lane
     return None
+
+
+def accelerator_of_category(category: str) -> Accelerator | None:
+    """Return the maker whose profiler writes a category of its own.
+
+    >>> accelerator_of_category("kernel_dispatch").name
+    'HIP'
+    """
+    name = category.lower()
+    return next((entry for entry in ACCELERATORS if name in entry.categories), None)
 
 
 def accelerator_labelled(text: str) -> Accelerator | None:

@@ -45,6 +45,10 @@ class Recorder:
     """Pattern of the end of names that is none of the name, such as the duration."""
     step_name: str = ""
     """Start of the names of its steps, if it is not that of PyTorch."""
+    fetch_category: str = ""
+    """Category, in lower case, whose events are fetches of a batch, whatever their name."""
+    fetch_name: str = ""
+    """Start of the names of its fetches, where the framework names them."""
     numbers_devices: bool = False
     """True if the number of the process of device work is that of the device."""
     step_calls: str = _NOWHERE
@@ -208,6 +212,8 @@ RECORDERS = (
         },
         name_end=r"\[\d+\.\d+ ms\]",
         step_name="ProfileStep#",
+        fetch_category="dataloader",
+        fetch_name="_DataLoaderIter",
         numbers_devices=True,
         marks_training=True,
         fetches="of a paddle.io.DataLoader",

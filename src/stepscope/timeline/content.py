@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -83,11 +84,22 @@ class TrackDescription(NamedTuple):
     device: int
     stream: int
     """-1 if not recorded."""
+    process: str | None
+    """Name of the process."""
+
+    @property
+    def device_described(self) -> int | None:
+        """Device whose work the events of a track that holds none describe; None for the host."""
+        process = self.process or ""
+        if self.kind == "device" or not schema.resembles_work("", process, ""):
+            return None
+        number = re.search(r"\d{1,6}", process.rpartition(":")[2])
+        return int(number[0]) if number else 0
 
 
 def load_track_descriptions(reader: store.RunReader) -> dict[int, list[TrackDescription]]:
     """Load the descriptions of the tracks of each trace."""
-    names = ("track", "kind", "tid", "thread_name", "device", "stream")
+    names = ("track", "kind", "tid", "thread_name", "device", "stream", "process_name")
     rows = reader.table("tracks", ("trace", *names), order_by="trace, track")
     columns = (np.ma.filled(rows[name], -1).tolist() for name in names)
     descriptions: dict[int, list[TrackDescription]] = defaultdict(list)

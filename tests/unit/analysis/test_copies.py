@@ -81,6 +81,14 @@ def test_copies_by_direction_and_memory() -> None:
     assert kinds[1].achieved_bytes_per_s == pytest.approx(75e9)
 
 
+TO_DEVICE = (
+    "Memcpy M2D (MEMORY(Unknown) -> DEVICE)", "Memcpy H2D (HOST -> DEVICE)", "h2d", "HtoD",
+    "Memcpy S2D (SHARED -> DEVICE)", "MEMCPY_HtoD", "[CUDA memcpy HtoD]", "MEMCPYHtoD", "MemcpyH2D",
+    "MEMORY_COPY_HOST_TO_DEVICE", "host to device", "Memcpy (Pageable -> Device)", "HostToDevice",
+)  # fmt: skip
+"""Spellings of one copy: CUDA, HIP, ROCm's profilers, Intel's, TensorFlow's, Paddle's, Ascend's."""
+
+
 @pytest.mark.seed("SMP-22")
 @pytest.mark.parametrize(
     ("name", "direction"),
@@ -92,6 +100,15 @@ def test_copies_by_direction_and_memory() -> None:
         ("CopyHostToDevice", "HtoD"),
         ("CopyDeviceToDevice", "DtoD"),
         ("Memset (Unknown)", "memset"),
+        *((f"Memcpy {ends}", "HtoD") for ends in ("M2D", "H2D", "S2D", "H2S", "M2S", "HtoD")),
+        *((f"Memcpy {ends}", "DtoH") for ends in ("D2M", "D2H", "D2S", "S2M", "DtoH")),
+        *((f"Memcpy {ends}", "HtoH") for ends in ("M2M", "M2H", "H2M", "H2H")),
+        *((name, "HtoD") for name in TO_DEVICE),
+        ("Memcpy D2M (DEVICE -> MEMORY(Unknown))", "DtoH"),
+        ("Memcpy D2D - P2P", "DtoD"),
+        ("Memcpy S2S (SHARED -> SHARED)", "StoS"),
+        ("MEMCPY_ASYNC", "MEMCPY_ASYNC"),
+        ("hipMemcpyParam2DAsync", "hipMemcpyParam2DAsync"),
         ("something else", "something else"),
     ],
 )

@@ -239,6 +239,17 @@ def test_advice_for_another_maker(tmp_path: Path) -> None:
     assert not any("CUDA" in fix.instructions for fix in verdict.fixes)
 
 
+def test_advice_for_a_private_backend(tmp_path: Path) -> None:
+    """As of Moore Threads: no name of a call is CUDA's."""
+    job = draw_steps(launch_tiny_kernels, 1.0)
+    for event in job.events:
+        if event.get("cat") == "cuda_runtime":
+            event |= {"cat": "privateuse1_runtime", "name": event["name"].replace("cuda", "musa")}
+    verdict = judge(tmp_path, job)
+    assert verdict.cause == "tiny_operators"
+    assert not any("CUDA" in fix.instructions for fix in verdict.fixes)
+
+
 def test_no_verdict_on_devices_that_are_not_understood(tmp_path: Path) -> None:
     job = draw_steps(launch_tiny_kernels, 1.0)
     for event in job.events:

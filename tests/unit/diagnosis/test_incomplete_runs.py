@@ -344,6 +344,25 @@ def test_a_kernel_that_overflows_changes_no_verdict(tmp_path: Path) -> None:
     assert damaged.share_ratio == pytest.approx(intact.share_ratio, abs=0.01)
 
 
+def test_a_clock_that_is_set_back_leaves_no_verdict(tmp_path: Path) -> None:
+    """By 100 ms between two steps; by 30 s in a job without named steps, whose calls tell it."""
+    for name, back_us, has_steps in (("steps", 100_000, True), ("calls", 30_000_000, False)):
+        job = draw_steps(draw_tiny_kernels, 1.0)
+        marks = [event for event in job.events if event["name"].startswith("ProfilerStep#")]
+        border = marks[3]["ts"]
+        for event in job.events:
+            event["ts"] -= back_us if event.get("ts", 0) >= border else 0
+        if not has_steps:
+            job.events[:] = [event for event in job.events if event not in marks]
+        verdict = judge_below(tmp_path / name, job)
+        assert verdict.suspect == "insufficient_evidence"
+        assert (
+            "The clock was set back during the recording (setbacks: 1, by up to"
+            in verdict.doubts[0]
+        )
+        assert ("step 3 starts before the end of step 2" in verdict.headline) == has_steps
+
+
 def test_ranges_of_unknown_categories_are_named(tmp_path: Path) -> None:
     job = TraceJob()
     times = ({"ts": 100.5 * n, "dur": 80, "pid": 5, "tid": 5} for n in range(50))

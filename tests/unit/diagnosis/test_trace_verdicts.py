@@ -63,7 +63,9 @@ def update_one_by_one(job: TraceJob, severity: float) -> None:
 
 
 def copy_pageable(job: TraceJob, severity: float) -> None:
-    job.copy(15_000 * severity, route="HtoD (Pageable -> Device)")
+    """Copy half of a batch in the spelling of CUDA, half in that of Intel."""
+    job.copy(7_500 * severity, route="HtoD (Pageable -> Device)")
+    job.copy(7_500 * severity, route="M2D (MEMORY(Unknown) -> DEVICE)")
     compute(job)
     job.wait()
 

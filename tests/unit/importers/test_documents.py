@@ -112,6 +112,19 @@ def test_one_trace_in_members_of_gzip_stays_whole(run: Path, size: int) -> None:
     assert not only.quality_issues["clock_base"].detail.startswith("the end")
 
 
+def test_damage_of_a_text_with_several_traces_is_said(run: Path) -> None:
+    members = [bytearray(gzip.compress(ranked(rank))) for rank in range(3)]
+    members[1][-5] ^= 1
+    packed = b"".join(members[:2]) + members[2][:-20]
+    *traces, damage = import_content(run, "all.json.gz", packed)
+    assert names_of(traces) == [f"all.json.gz/{n}" for n in (1, 2, 3)]
+    assert isinstance(damage, Refused)
+    assert damage.reason == (
+        f"{run.parent}/all.json.gz was not read as it was written: its compressed data is "
+        "truncated; the checksum of its compressed data is wrong, so any of its values may be."
+    )
+
+
 @pytest.mark.parametrize("name", ["a}{", '}]} {"traceEvents":[', "][{", '}[{"ph":"X"'])
 def test_names_are_no_border_of_traces(run: Path, name: str) -> None:
     text = trace(op(name, 0, 10), op(name, 20, 10, {name: name}), op("cut", 40, 10))

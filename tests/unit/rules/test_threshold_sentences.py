@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from stepscope.rules import Rule
+from stepscope.rules.parameters import MAX_DECIMALS, percent_beside
 from stepscope.rules.profiler.bottleneck import CPUBottleneck
 from stepscope.rules.profiler.dataloader import DataloaderBottleneck
 from stepscope.rules.profiler.framework_overhead import FrameworkOverhead
@@ -20,7 +21,6 @@ from stepscope.rules.profiler.max_initialization_time import MaxInitializationTi
 from stepscope.rules.profiler.step_share import CheckpointStall, CommunicationBound
 from stepscope.rules.profiler.step_time_regression import StepTimeRegression
 from stepscope.rules.profiler.thermal_throttling import ThermalThrottling
-from stepscope.rules.threshold_text import MAX_DECIMALS, percent_beside
 from tests.support.fake_rule_inputs import SECOND_NS, FakeRuleInputs, check_rule
 
 SCAN_S = 60

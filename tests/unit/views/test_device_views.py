@@ -68,6 +68,25 @@ def test_json_and_back_and_text(imported: Imported, drawn: str) -> None:
         assert print_text(payload), view
 
 
+def test_a_device_that_is_partly_understood_is_not_idle(imported: Imported) -> None:
+    """Kernels of a category that nothing explains, beside copies that are understood."""
+    events = [
+        {**event, "cat": "mtia_ccp_events", "args": {}} if event.get("cat") == "kernel" else event
+        for event in training()
+    ]
+    run = imported(a=events)
+    assert len(run.traces[0].columns("copies", ("id",))["id"])
+    (gpu_time,), (idle,) = show_gpu_time(run).traces, show_idle(run).traces
+    assert (gpu_time.busy_ns, gpu_time.idle_ns, gpu_time.devices, idle.streams) == (
+        None,
+        None,
+        [],
+        [],
+    )
+    assert "not understood (category mtia_ccp_events" in (gpu_time.missing or "")
+    assert show_overview(run).gpu_busy_ratio is None
+
+
 def test_gpu_time(imported: Imported) -> None:
     (payload,) = show_gpu_time(imported(a=training())).traces
     figures = {key: getattr(payload, key) for key in KEYS}

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
@@ -152,8 +152,21 @@ ACTIVITY_COPY_COLUMNS = ("device", "kind", "name", "duration_ns", "bytes")
 """Columns of `copies` that are read here."""
 ACTIVITIES = ("compute", "communication", "memcpy", "memset", "synchronization")
 _SYNCHRONIZATION = re.compile("|".join(schema.WAIT_CALLS), re.IGNORECASE)
-_ROUTE = re.compile(r"([HDPA])(?:ost|evice|eer|rray)?to([HDPA])", re.IGNORECASE)
-_MEMORIES = re.compile(r"\((.+?)\s*->\s*(.+?)\)")
+_PLACE = r"(host|device|peer|array|memory|shared|[hdpams])"
+_ROUTE = re.compile(
+    rf"{_PLACE}[\s_]*to[\s_]*{_PLACE}"
+    r"|(?-i:([HDPAMS])2([HDPAMS])(?![0-9a-z]))|(?<![a-z])([hdpams])2([hdpams])(?![0-9a-z])",
+    re.IGNORECASE,
+)
+"""As in `HtoD`, `CopyHostToDevice`, `MEMORY_COPY_HOST_TO_DEVICE` and, of Intel's profiler, `M2D`
+(https://github.com/intel/pti-gpu/blob/master/sdk/src/view_handler.cc: M is memory that the driver
+did not allocate, S is shared)."""
+_MEMORIES = re.compile(r"\((.+?)\s*->\s*(.+?)\)(?!\))")
+_MEMORY_SYNONYMS = {"memory(unknown)": "pageable", "memory": "pageable"}
+_PLACE_OF_MEMORY = {
+    **dict.fromkeys(("host", "pageable", "pinned", "system"), "H"),
+    "device": "D", "array": "A", "peer": "P", "shared": "S", "managed": "S", "unified": "S",
+}  # fmt: skip
 
 
 class ActivityKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,7 +243,7 @@ def is_synchronization(name: str) -> bool:
 def summarize_copies(copies: Columns) -> list[CopyKind]:
     """Sum up copies and sets by direction and memory kinds, by descending total time."""
     names: Strings = copies["name"]
-    name_routes = [_parse_route(name or "") for name in names.values]
+    name_routes = [parse_copy_route(name or "") for name in names.values]
     routes = sorted(set(name_routes), key=str)
     route_codes = {route: code for code, route in enumerate(routes)}
     group = np.array([route_codes[route] for route in name_routes], dtype=np.int64)[names.codes]
@@ -314,24 +327,71 @@ def _integrate_rates(
     return integral
 
 
+class CopyRoute(NamedTuple):
+    """Direction of a copy, and the memories at its ends, as far as its name tells them."""
+
+    direction: str
+    """Such as HtoD, whatever the spelling; memset; the name where it tells no direction."""
+    source: str | None
+    """Such as device, host, pinned or pageable."""
+    target: str | None
+
+    @property
+    def reads_host(self) -> bool:
+        """True for copies from the host to a device."""
+        return self.direction[:3] == "Hto" and self.direction != "HtoH"
+
+    @property
+    def writes_host(self) -> bool:
+        """True for copies from a device to the host."""
+        return self.direction[-3:] == "toH" and self.direction != "HtoH"
+
+    @property
+    def host_memory(self) -> str | None:
+        """Memory of the host; None if the name does not tell it."""
+        return self.source if self.reads_host else self.target if self.writes_host else None
+
+
 def parse_copy_direction(name: str) -> str:
-    """Parse the direction of a copy from its name.
+    """Parse the direction of a copy from its name, in the spelling of any maker.
 
     >>> parse_copy_direction("Memcpy HtoD (Pageable -> Device)")
     'HtoD'
+    >>> parse_copy_direction("CopyDeviceToHost"), parse_copy_direction("Memcpy M2D")
+    ('DtoH', 'HtoD')
     >>> parse_copy_direction("Memset (Device)")
     'memset'
     """
-    return _parse_route(name)[0]
+    return parse_copy_route(name).direction
 
 
-def _parse_route(name: str) -> tuple[str, str | None, str | None]:
+def parse_copy_route(name: str) -> CopyRoute:
     """Parse direction, source and target from a name like Memcpy HtoD (Pageable -> Device)."""
     memories = _MEMORIES.search(name)
-    source, target = (part.lower() for part in memories.groups()) if memories else (None, None)
+    source, target = (
+        (_MEMORY_SYNONYMS.get(part.lower(), part.lower()) for part in memories.groups())
+        if memories
+        else (None, None)
+    )
     if name.lower().startswith(("memset", "fill")):
-        return "memset", source, target
+        return CopyRoute("memset", source, target)
     letters = _ROUTE.search(name)
-    if letters is None:
-        return name or "unnamed", source, target
-    return f"{letters.group(1).upper()}to{letters.group(2).upper()}", source, target
+    if letters is not None:
+        ends = [part[0].upper() for part in letters.groups() if part]
+    else:
+        ends = [_PLACE_OF_MEMORY.get(memory or "", "") for memory in (source, target)]
+    if not all(ends):
+        return CopyRoute(name or "unnamed", source, target)
+    if "M" in ends and memories is None:
+        source, target = ("pageable" if end == "M" else None for end in ends)
+    return CopyRoute("to".join(_resolve_shared(*ends)), source, target)
+
+
+def _resolve_shared(source: str, target: str) -> tuple[str, str]:
+    """Return the ends of a copy as host or device; shared memory is the one that the other is
+    not, as a copy between both moves data."""
+    ends = ["H" if end == "M" else end for end in (source, target)]
+    for index, opposite in ((0, 1), (1, 0)):
+        if ends[index] == "S":
+            ends[index] = {"H": "D", "S": "S"}.get(ends[opposite], "H")
+    return ends[0], ends[1]

@@ -316,12 +316,12 @@ def measure_pageable_ratio(divided: run.DividedTrace) -> float | None:
     """Measure the share of copies to the device that read pageable memory, by duration; None
     where the profiler did not record the kind of memory."""
     copies = divided.trace.columns("copies", ("name", "duration_ns"))
-    to_device = analysis.match_rows(
-        copies["name"], lambda name: analysis.parse_copy_direction(name) == "HtoD"
+    route_of = analysis.parse_copy_route
+    in_words = analysis.match_rows(
+        copies["name"], lambda name: route_of(name).reads_host and route_of(name).source is not None
     )
-    in_words = analysis.match_rows(copies["name"], lambda name: "(" in name) & to_device
-    pageable = (
-        analysis.match_rows(copies["name"], lambda name: "pageable" in name.lower()) & to_device
+    pageable = in_words & analysis.match_rows(
+        copies["name"], lambda name: "pageable" in (route_of(name).source or "")
     )
     total_ns = int(copies["duration_ns"][in_words].sum())
     return int(copies["duration_ns"][pageable].sum()) / total_ns if total_ns else None

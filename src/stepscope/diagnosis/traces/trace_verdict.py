@@ -130,7 +130,9 @@ def _leave_out_unlike(
     """Leave out imported traces that recorded something else than the others, and note it."""
     unlike, notes = find_unlike_traces(run), []
     rest = list(recorded)
+    set_back = [trace.trace for trace in run.traces if trace.is_set_back]
     for numbers, sentence in (
+        (set_back, "the clock was set back during {}"),
         (unlike.no_device, NO_DEVICE_WORK),
         (unlike.no_host, NO_HOST_WORK),
         (unlike.other_steps, OTHER_STEPS),

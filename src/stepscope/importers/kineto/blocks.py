@@ -13,7 +13,7 @@ import os
 import pathlib
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import BinaryIO
@@ -42,6 +42,8 @@ _PIECE_BYTES = 256 << 10
 """Limit of one inflated piece, however well the text is compressed."""
 _SALVAGED_BYTES = 512
 """Limit of one piece before damage: the piece in which it is noticed is lost."""
+_TRAILER_BYTES = 8
+"""Checksum and length after a stream of gzip."""
 _LAST_BYTES = 256 << 10
 """End of a file that is searched for the end of the array."""
 _USUAL_LAST_BYTES = 16 << 10
@@ -75,6 +77,8 @@ _CANDIDATE_BYTES = 64
 """Bytes that can be searched in the time that a look at one position takes, however short it is."""
 _ARRAY_END = re.compile(rb"(?:\}|\[)\s*+(?:,\s*+)?\](?=\s*+(?:,\s*+\"|\}|$))")
 
+WRONG_CHECKSUM = "the checksum of its compressed data is wrong, so any of its values may be"
+
 
 @dataclass(slots=True)
 class Frame:
@@ -95,6 +99,15 @@ class Frame:
     """Bytes of the file read so far, compressed or not."""
     broken_stream: str | None = None
     """Reason why the compressed stream could not be read to its end."""
+    wrong_checksums: int = 0
+    """Number of compressed streams that were read to their end, and hold another text than the
+    one that was compressed."""
+
+    @property
+    def damage(self) -> str:
+        """Damage of the compressed data, as the rest of a sentence; empty for none."""
+        wrong = [WRONG_CHECKSUM] if self.wrong_checksums else []
+        return "; ".join([self.broken_stream, *wrong] if self.broken_stream else wrong)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +155,19 @@ def read_blocks(path: str, frame: Frame) -> Iterator[Block]:
         yield from _inflate_blocks(file, frame) if compressed else _plan_blocks(path, file, frame)
 
 
-def read_text(path: pathlib.Path) -> Iterator[bytes]:
+def read_text(path: pathlib.Path, frame: Frame | None = None) -> Iterator[bytes]:
     """Yield the text of a file in pieces, plain or gzip.
+
+    Args:
+        path: the file.
+        frame: receives the damage of a compressed file.
 
     Raises:
         OSError: the file cannot be read.
     """
     with path.open("rb") as file:
         if is_compressed(path):
-            yield from inflated(file, Frame())
+            yield from inflated(file, frame or Frame())
         else:
             while piece := file.read(_PIECE_BYTES):
                 yield piece
@@ -329,60 +346,91 @@ def inflated(file: BinaryIO, frame: Frame) -> Iterator[bytes]:
 
     Args:
         file: the file, at its start.
-        frame: receives the number of bytes read, and the reason of an early end.
+        frame: receives the number of bytes read, the reason of an early end, and the number of
+            streams that have another checksum than they state.
     """
+    while (yield from _inflate_streams(file, frame)):
+        frame.wrong_checksums += 1
+
+
+def _inflate_streams(file: BinaryIO, frame: Frame) -> Generator[bytes, None, bool]:
+    """Yield the text from the start of a stream on; return True after one whose text is complete
+    and whose checksum is wrong, if there may be others behind it."""
     inflater = inflate.decompressobj(wbits=31)
     data = b""
-    stream_start, text_start = 0, 0  # of the current stream, in the file and in the text
+    stream_start, text_start = file.tell(), frame.text_bytes
     while compressed := file.read(_READ_BYTES):
-        frame.read_bytes += len(compressed)
+        frame.read_bytes = file.tell()
         data += compressed
         while data:
             if inflater.eof:
                 data = data.lstrip(b"\0")
                 if not GZIP_MAGIC.startswith(data[:2]):
-                    return  # data after the last stream is not part of the file's content
+                    return False  # data after the last stream is not part of the file's content
                 if len(data) < len(GZIP_MAGIC):
                     break
                 inflater = inflate.decompressobj(wbits=31)
-                stream_start, text_start = frame.read_bytes - len(data), frame.text_bytes
+                stream_start, text_start = file.tell() - len(data), frame.text_bytes
             try:
                 piece = inflater.decompress(data, _PIECE_BYTES)
             except _DAMAGED as error:
-                frame.broken_stream = f"its compressed data is damaged ({error})"
                 file.seek(stream_start)
-                for piece in _inflate_to_damage(file, skipped=frame.text_bytes - text_start):
-                    frame.text_bytes += len(piece)
-                    yield piece
-                return
+                skipped = frame.text_bytes - text_start
+                if (yield from _inflate_to_damage(file, frame, skipped=skipped)):
+                    return True
+                frame.broken_stream = f"its compressed data is damaged ({error})"
+                return False
             frame.text_bytes += len(piece)
             yield piece
             data = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
-    if not inflater.eof:
+    if not inflater.eof and file.tell() > stream_start:
         frame.broken_stream = "its compressed data is truncated"
+    return False
 
 
-def _inflate_to_damage(file: BinaryIO, *, skipped: int) -> Iterator[bytes]:
-    """Yield the text of a damaged stream up to the damage, in small pieces.
+def _inflate_to_damage(
+    file: BinaryIO, frame: Frame, *, skipped: int
+) -> Generator[bytes, None, bool]:
+    """Yield the text of a damaged stream up to the damage, in small pieces; return True if that is
+    all of it, as only its checksum is wrong.
 
     An inflater gives no text of the piece in which it notices damage, which may be all of a small
     file.
 
     Args:
-        file: the file, at the start of the stream.
+        file: the file, at the start of the stream; afterwards behind it, if that was reached.
+        frame: receives the length of the text.
         skipped: length of the text that was read before.
     """
-    inflater = zlib.decompressobj(wbits=31)
+    _skip_stream_header(file)
+    inflater = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
     while compressed := file.read(_READ_BYTES):
-        while compressed:
+        while compressed and not inflater.eof:
             try:
                 piece = inflater.decompress(compressed, _SALVAGED_BYTES)
             except zlib.error:
-                return
+                return False
             compressed = inflater.unconsumed_tail
             if len(piece) > skipped:
+                frame.text_bytes += len(piece) - skipped
                 yield piece[skipped:]
             skipped = max(0, skipped - len(piece))
+        if inflater.eof:
+            file.seek(_TRAILER_BYTES - len(inflater.unused_data), os.SEEK_CUR)
+            return True
+    return False
+
+
+def _skip_stream_header(file: BinaryIO) -> None:
+    """Read the header of a gzip stream (https://www.rfc-editor.org/rfc/rfc1952#section-2.3)."""
+    flags = file.read(10)[3:4]
+    if flags and flags[0] & 4:
+        file.seek(int.from_bytes(file.read(2), "little"), os.SEEK_CUR)
+    for flag in (8, 16):  # texts that end with a zero
+        while flags and flags[0] & flag and file.read(1).strip(b"\0"):
+            pass
+    if flags and flags[0] & 2:
+        file.seek(2, os.SEEK_CUR)
 
 
 # --- both ------------------------------------------------------------------------------------

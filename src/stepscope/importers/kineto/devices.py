@@ -33,7 +33,7 @@ from stepscope.importers.kineto.arguments import EventKind, OtherKind
 from stepscope.importers.kineto.categories import Event
 from stepscope.importers.kineto.columns import Columns
 from stepscope.importers.kineto.decode import chunk_of
-from stepscope.importers.kineto.gather import Gathered
+from stepscope.importers.kineto.gather import Gathered, name_tracks
 from stepscope.importers.kineto.joins import Positions, find_arrows, find_rows
 
 Int = NDArray[np.int64]
@@ -45,8 +45,12 @@ _PART_ROWS = 100_000
 """Events that are decoded again at once."""
 _LAUNCHED_RATIO = 0.5
 """Share of the events of a group whose launch must be in the file: others were launched before."""
-_STEP_NAME = "ProfilerStep#"
 _CALL = arguments.CALL_KINDS[0]
+_HOST_KINDS: Mapping[str, EventKind] = {
+    "operators": arguments.OPERATOR,
+    "ranges": arguments.ANNOTATION,
+}
+"""Kinds of lanes of the host that hold no calls."""
 
 
 class UnknownWork(NamedTuple):
@@ -87,22 +91,6 @@ class _Args(msgspec.Struct, gc=False):
 
 
 _decode_args = msgspec.json.Decoder(_Args).decode
-
-
-def shorten_names(gathered: Gathered, recorder: schema.Recorder) -> None:
-    """Remove from the names of events what their recorder adds, so that equal ones are equal."""
-    if not recorder.name_end:
-        return
-    end, step = re.compile(rf"(?:{recorder.name_end})\Z"), recorder.step_name
-    texts = [end.sub("", text) for text in gathered.strings]
-    texts = [
-        _STEP_NAME + text.removeprefix(step) if step and text.startswith(step) else text
-        for text in texts
-    ]
-    codes = np.array([gathered.code_of(text) for text in texts], dtype=np.int64)
-    for kind in (*schema.EVENT_KINDS, OtherKind.OTHER):
-        names = gathered.columns(kind, "name")["name"]
-        gathered.extend(kind, "name", np.append(codes, -1)[names])
 
 
 def map_device_work(gathered: Gathered, recorder: schema.Recorder) -> DeviceLayout:
@@ -149,7 +137,8 @@ class _Mapper:
     recorder: schema.Recorder
     _accelerators: dict[str, schema.Accelerator] = field(default_factory=dict)
     _lane_devices: dict[Any, int] = field(default_factory=dict)
-    """Number of the device of each process of a lane of work, in the order of processes."""
+    """Number of the device of each process of a lane of work, in the order of processes where its
+    name has none; or of each thread."""
 
     @cached_property
     def _events(self) -> Columns:
@@ -164,13 +153,21 @@ class _Mapper:
         wholes = set()
         own_kinds: dict[EventKind, list[Int]] = {}
         for group in self._groups():
-            kind_name = self.recorder.categories.get(group.category.lower())
-            if kind_name is not None:
-                own_kinds.setdefault(schema.event_kind(kind_name), []).append(group.rows)
+            category = group.category.lower()
+            entry = schema.accelerator_of_category(category)
+            name = self.recorder.categories.get(category)
+            if entry is not None:
+                self._accelerators[entry.name], name = entry, entry.categories[category]
+            if name is not None:
+                kind = schema.event_kind(name)
+                (kinds if entry else own_kinds).setdefault(kind, []).append(group.rows)
                 continue
             meaning = self._find_lane(group.process, group.thread)
             if meaning is not None:
                 accelerator, lane = meaning
+                if lane.role in _HOST_KINDS:
+                    own_kinds.setdefault(_HOST_KINDS[lane.role], []).append(group.rows)
+                    continue
                 self._accelerators[accelerator.name] = accelerator
                 parts = self._split_lane(group.rows, accelerator, lane)
                 if lane.role == "parts":
@@ -214,19 +211,7 @@ class _Mapper:
 
     @cached_property
     def _track_names(self) -> list[tuple[str, str, str]]:
-        """Return the names of process and thread, and the label of the process, by track."""
-        texts: dict[tuple[str, Any], str] = {}
-        for name, pid, tid, value in self.gathered.metadata:
-            key = (pid, tid) if name == "thread_name" else pid
-            texts[name, key] = value if isinstance(value, str) else ""
-        return [
-            (
-                texts.get(("process_name", pid), pid if isinstance(pid, str) else ""),
-                texts.get(("thread_name", (pid, tid)), tid if isinstance(tid, str) else ""),
-                texts.get(("process_labels", pid), ""),
-            )
-            for pid, tid in self.gathered.tracks
-        ]
+        return name_tracks(self.gathered)
 
     def _find_lane(
         self, process: str, thread: str
@@ -246,8 +231,15 @@ class _Mapper:
             return {_CALL: rows}
         if lane.role == "collectives":
             return {arguments.KERNEL: rows}
-        pid = self.gathered.tracks[int(self._events["track"][rows[0]])][0]
-        self._lane_devices.setdefault(pid, len(self._lane_devices))
+        pid, tid = self.gathered.tracks[int(self._events["track"][rows[0]])]
+        process = self._track_names[int(self._events["track"][rows[0]])][0]
+        number = re.search(r"[GT]PU:?(\d{1,6})", process)
+        if lane.threads_are_devices:
+            self._lane_devices[pid, tid] = _digits("", tid)
+        elif number is not None:
+            self._lane_devices[pid] = int(number[1])
+        else:
+            self._lane_devices.setdefault(pid, 0 if "COPY" in process else len(self._lane_devices))
         is_wait = self._match(rows, rf"({accelerator.waits})\Z")
         is_copy = self._match(rows, accelerator.copies) & ~is_wait
         is_set = self._match(rows, accelerator.sets) & ~is_wait
@@ -385,8 +377,10 @@ class _Mapper:
         columns = {name: events[name] for name in ("id", "track", "name", "start", "duration")}
         columns["args"] = events["args"]
         if kind.on_device:
-            pids = [pid for pid, _ in self.gathered.tracks]
-            devices = [self._lane_devices.get(pid, 0) for pid in pids]
+            numbers = self._lane_devices
+            devices = [
+                numbers.get(track, numbers.get(track[0], 0)) for track in self.gathered.tracks
+            ]
             columns["device"] = np.array(devices, dtype=np.int64)[events["track"]]
             streams = [
                 _digits(thread, tid)
@@ -407,6 +401,11 @@ class _Mapper:
     def _event(self, kind: EventKind, events: Columns, row: int) -> Event:
         pid, tid = self.gathered.tracks[events["track"][row]]
         name, args = events["name"][row], events["args"][row]
+        text = self.gathered.strings[args].encode() if args >= 0 else b""
+        category = events["category"][row]
+        entry = schema.accelerator_of_category(self.gathered.strings[category])
+        if entry is not None:
+            text = _translate(entry, text, self._track_names[events["track"][row]][1])
         return Event(
             ph="X",
             cat=kind.categories[0],
@@ -415,7 +414,7 @@ class _Mapper:
             tid=tid,
             ts=Raw(decimal_text(int(events["start"][row]))),
             dur=Raw(decimal_text(int(events["duration"][row]))),
-            args=Raw(self.gathered.strings[args].encode() if args >= 0 else b""),
+            args=Raw(text),
         )
 
     # --- arrows ----------------------------------------------------------------------------------
@@ -470,6 +469,21 @@ class _Mapper:
             if len(target):
                 caller = np.where(target >= 0, np.append(operator, -1)[target], -1)
                 self.gathered.extend(kind, "caller", caller)
+
+
+def _translate(entry: schema.Accelerator, args: bytes, thread: str) -> bytes:
+    """Return arguments of another profiler with the keys of Kineto, and the numbers of device and
+    stream that the name of a thread has."""
+    try:
+        fields = msgspec.json.decode(args or b"{}", type=dict[str, Any])
+    except schema.MALFORMED_JSON:
+        return args
+    fields = {entry.arguments.get(key, key): value for key, value in fields.items()}
+    match = re.fullmatch(entry.streams, thread)
+    if match is not None:
+        fields["device"] = int(match["device"] or 0)
+        fields["stream"] = int(match["stream"] or match["queue"] or 0)
+    return msgspec.json.encode(fields)
 
 
 def _digits(thread: str, tid: int | str) -> int:

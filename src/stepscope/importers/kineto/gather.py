@@ -385,3 +385,19 @@ def impossible(columns: Mapping[str, NDArray[Any]], bounds: Bounds) -> NDArray[n
         limit = bounds.device_limit if "launch" in columns else bounds.host_limit
         is_wrong = is_wrong | (columns["duration"] < 0) | (columns["duration"] > limit)
     return is_wrong
+
+
+def name_tracks(gathered: Gathered) -> list[tuple[str, str, str]]:
+    """Return the names of process and thread, and the label of the process, by track."""
+    texts: dict[tuple[str, Any], str] = {}
+    for name, pid, tid, value in gathered.metadata:
+        key = (pid, tid) if name == "thread_name" else pid
+        texts[name, key] = value if isinstance(value, str) else ""
+    return [
+        (
+            texts.get(("process_name", pid), pid if isinstance(pid, str) else ""),
+            texts.get(("thread_name", (pid, tid)), tid if isinstance(tid, str) else ""),
+            texts.get(("process_labels", pid), ""),
+        )
+        for pid, tid in gathered.tracks
+    ]

@@ -29,10 +29,6 @@ from stepscope.importers.kineto.columns import Columns
 from stepscope.importers.kineto.gather import Bounds, Gathered, impossible
 
 Int = NDArray[np.int64]
-MAX_OVERLAP_NS = 10_000
-"""Overlap of work of a stream that hardware allows: a kernel may start before the one before it has
-ended (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#programmatic-dependent-launch-and-synchronization)."""
-MAX_OVERFLOWING_SHARE = 0.5
 
 
 @dataclass(slots=True)
@@ -54,6 +50,13 @@ class Counts:
     worst_overlap_ns: int = 0
     overflows: int = 0
     worst_overflow_ns: int = 0
+    unended: int = 0
+    """Ranges that end long after all others."""
+    worst_unended_ns: int = 0
+    setbacks: int = 0
+    """Times at which the clock was set back."""
+    worst_setback_ns: int = 0
+    setback_detail: str = ""
     early: int = 0
     """Work that starts before its launch."""
     worst_early_ns: int = 0
@@ -142,60 +145,6 @@ def _last_before(keys: Int, starts: Int, requested: Int, until: Int) -> Int:
         position = int(np.searchsorted(candidates, until[index], side="right")) - 1
         rows[index] = low[index] + max(0, position)
     return rows
-
-
-def cut_overflows(gathered: Gathered, counts: Counts) -> None:
-    """Let device work end where the next work of its stream starts, if it cannot last longer."""
-    names = ("start", "duration", "track", "graph_node", "launch")
-    parts = [gathered.columns(kind, *names) for kind in arguments.WORK_KINDS]
-    joined = {name: np.concatenate([part[name] for part in parts]) for name in names}
-    possible = np.flatnonzero(~impossible(joined, gathered.bounds))
-    track, start, duration, node = (
-        joined[name][possible] for name in ("track", "start", "duration", "graph_node")
-    )
-    # Lanes of XLA hold operations inside others, or beside them.
-    threads = [entry for entry in gathered.metadata if entry[0] == "thread_name"]
-    lanes = {(pid, tid) for _, pid, tid, value in threads if "XLA" in str(value)}
-    nests = np.array([track_name in lanes for track_name in gathered.tracks], dtype=np.bool_)
-    allowed = longest_durations(track, start, duration, (node >= 0) | nests[track])
-    too_long = duration > allowed
-    counts.overflows = int(too_long.sum())
-    if not counts.overflows:
-        return
-    counts.worst_overflow_ns = int((duration - allowed)[too_long].max())
-    joined["duration"][possible] = np.where(too_long, allowed, duration)
-    ends = np.cumsum([len(part["start"]) for part in parts])
-    for kind, values in zip(
-        arguments.WORK_KINDS, np.split(joined["duration"], ends[:-1]), strict=True
-    ):
-        gathered.extend(kind, "duration", values)
-
-
-def longest_durations(
-    stream: NDArray[Any], start: Int, duration: Int, in_graph: NDArray[np.bool_]
-) -> Int:
-    """Return the longest possible duration of work: a stream does one work after the other.
-
-    The next work may start up to `MAX_OVERLAP_NS` before the end. Work in a graph may run beside
-    other work of it, and a stream of which more than half is longer works on several at once.
-    """
-    order = np.lexsort((start, stream))
-    streams, starts = stream[order], start[order]
-    is_first = np.ones(len(order) + 1, dtype=np.bool_)
-    is_first[1:-1] = (streams[1:] != streams[:-1]) | (starts[1:] != starts[:-1])
-    following = np.flatnonzero(is_first)[np.cumsum(is_first[:-1])]  # the first work that is later
-    has_next = following < len(order)
-    has_next[has_next] = streams[following[has_next]] == streams[has_next]
-    limits = duration[order].copy()
-    gaps = starts[following[has_next]] - starts[has_next]
-    limits[has_next] = np.minimum(limits[has_next], gaps)
-    too_long = (duration[order] > limits + MAX_OVERLAP_NS) & ~in_graph[order]
-    numbers = np.unique(streams, return_inverse=True)[1]
-    shares = np.bincount(numbers, too_long) / np.maximum(np.bincount(numbers), 1)
-    too_long &= (shares <= MAX_OVERFLOWING_SHARE)[numbers]
-    longest = np.empty_like(limits)
-    longest[order] = np.where(too_long, limits, duration[order])
-    return longest
 
 
 def count_overlaps(gathered: Gathered, counts: Counts) -> None:
@@ -360,6 +309,8 @@ def find_arrows(gathered: Gathered, category: str) -> Arrows:
     """Return the arrows of a category that have both ends."""
     ends = gathered.columns(arguments.OtherKind.FLOW, "flow", "track", "start", "phase", "category")
     rows = _rows_of_arrows(ends, gathered.code_of("s"), gathered.code_of("f"))
+    if not (rows["target"] >= 0).any():  # rocprof ends its arrows with steps
+        rows = _rows_of_arrows(ends, gathered.code_of("s"), gathered.code_of("t"))
     source, target = rows["source"], rows["target"]
     complete = (source >= 0) & (target >= 0)
     source, target = source[complete], target[complete]

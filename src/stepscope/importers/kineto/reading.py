@@ -20,7 +20,7 @@ from stepscope import errors, quantities, schema
 from stepscope.importers.content import INVALID, SeveralTracesError, decimal_text, is_compressed
 from stepscope.importers.forms import find_foreign_form
 from stepscope.importers.kineto import repair
-from stepscope.importers.kineto.arguments import OPERATOR, OtherKind, check_nesting
+from stepscope.importers.kineto.arguments import ANNOTATION, OtherKind, check_nesting
 from stepscope.importers.kineto.blocks import (
     MAX_BLOCK_BYTES,
     MAX_TRACES,
@@ -34,8 +34,8 @@ from stepscope.importers.kineto.categories import Event
 from stepscope.importers.kineto.columns import Chunk, Columns
 from stepscope.importers.kineto.decode import chunk_of, decode_block
 from stepscope.importers.kineto.describe import Header
-from stepscope.importers.kineto.devices import DeviceLayout, map_device_work, shorten_names
-from stepscope.importers.kineto.gather import Gathered
+from stepscope.importers.kineto.devices import DeviceLayout, map_device_work
+from stepscope.importers.kineto.gather import Gathered, name_tracks
 from stepscope.importers.kineto.pool import DecodingStoppedError, decode_all
 
 SERIAL_BYTES = 16 << 20
@@ -75,8 +75,8 @@ class Reading:
     def lost(self) -> str | None:
         """The unreadable part, as the rest of a sentence; None when everything could be read."""
         parts = []
-        if self.frame.broken_stream:
-            parts.append(self.frame.broken_stream)
+        if self.frame.damage:
+            parts.append(self.frame.damage)
         elif self.truncated:
             parts.append("the file is truncated")
         if self.gathered.lost_events:
@@ -124,9 +124,9 @@ def read_file(
         if reading.lost:
             _refuse_several(path)
         pair_ranges(gathered)
-        find_operators(gathered)
+        _mark_steps(gathered)
         recorder = schema.recorder_stated(reading.header.content) or schema.PYTORCH
-        shorten_names(gathered, recorder)
+        _shorten_names(gathered, recorder)
         reading.devices = map_device_work(gathered, recorder)
         if not gathered.event_count:
             raise errors.UnreadableTraceError(_explain(path, frame))
@@ -297,10 +297,60 @@ def _explain(path: Path, frame: Frame) -> str:
     return f"{path} has no readable event{broken}."
 
 
-_CPU_FUNCTIONS = "CPU functions"
+_STEP_NAME = "ProfilerStep#"
+_STEP_NUMBER = re.compile(r'^\{.*"step_num":\s*"?(\d{1,18})\b')
+_EVALUATION_STEPS = ("test", "predict", "eval")
 _COLUMNS = (
     "id", "track", "name", "start", "phase", "category", "duration", "has_duration", "args",
 )  # fmt: skip
+
+
+def _shorten_names(gathered: Gathered, recorder: schema.Recorder) -> None:
+    """Remove from the names of events what their recorder adds, so that equal ones are equal, and
+    name fetches of batches that only their category tells."""
+    if not recorder.name_end:
+        return
+    end, step = re.compile(rf"(?:{recorder.name_end})\Z"), recorder.step_name
+    texts = [end.sub("", text) for text in gathered.strings]
+    texts = [
+        _STEP_NAME + text.removeprefix(step) if step and text.startswith(step) else text
+        for text in texts
+    ]
+    fetch = recorder.fetch_name
+    fetches = [text if text.startswith(fetch) else f"{fetch}#{text}" for text in texts]
+    is_fetch = [text.lower() == recorder.fetch_category for text in gathered.strings]
+    plain_codes, fetch_codes = (
+        np.array([*map(gathered.code_of, part), -1], dtype=np.int64) for part in (texts, fetches)
+    )
+    for kind in (*schema.EVENT_KINDS, OtherKind.OTHER):
+        columns = gathered.columns(kind, "name", "category")
+        fetching = np.array([*is_fetch, False], dtype=np.bool_)[columns["category"]]
+        names = np.where(fetching, fetch_codes[columns["name"]], plain_codes[columns["name"]])
+        gathered.extend(kind, "name", names)
+
+
+def _mark_steps(gathered: Gathered) -> None:
+    """Read ranges with the number of a step on hosts of XLA's profiler as marks of steps
+    (https://docs.jax.dev/en/latest/_autosummary/jax.profiler.StepTraceAnnotation.html)."""
+    on_host = [process.startswith("/host:") for process, _, _ in name_tracks(gathered)]
+    if not any(on_host):
+        return
+    names = {
+        code: match[1]
+        for code, text in enumerate(gathered.strings)
+        if (match := _STEP_NUMBER.search(text)) is not None
+    }
+    events = gathered.take(OtherKind.OTHER, *_COLUMNS)
+    is_step = np.isin(events["args"], [*names]) & (events["has_duration"] > 0)
+    is_step &= np.array(on_host, dtype=np.bool_)[events["track"]]
+    is_step &= ~np.isin(events["name"], [gathered.code_of(name) for name in _EVALUATION_STEPS])
+    steps = {name: values[is_step] for name, values in events.items()}
+    numbers = [names[code] for code in steps["args"].tolist()]
+    steps["name"] = np.array(
+        [gathered.code_of(_STEP_NAME + number) for number in numbers], dtype=np.int32
+    )
+    gathered.keep(ANNOTATION, steps)
+    gathered.keep(OtherKind.OTHER, {name: values[~is_step] for name, values in events.items()})
 
 
 def pair_ranges(gathered: Gathered) -> None:
@@ -318,20 +368,6 @@ def pair_ranges(gathered: Gathered) -> None:
     ranges = chunk_of([_range(gathered, marks, row, partner[row]) for row in paired])
     gathered.add(ranges, marks["id"][paired])
     gathered.keep(OtherKind.OTHER, {name: values[unpaired] for name, values in marks.items()})
-
-
-def find_operators(gathered: Gathered) -> None:
-    """Find the operators of a file of `EventList.export_chrome_trace`, which names no categories:
-    they are the ranges of its process `CPU functions`
-    (https://github.com/pytorch/pytorch/blob/main/torch/autograd/profiler_util.py)."""
-    tracks = [n for n, (pid, _) in enumerate(gathered.tracks) if pid == _CPU_FUNCTIONS]
-    if not tracks or not gathered.count(OtherKind.OTHER):
-        return
-    events = gathered.take(OtherKind.OTHER, *_COLUMNS)
-    is_operator = np.isin(events["track"], tracks) & (events["has_duration"] > 0)
-    is_operator &= np.isin(events["category"], (-1, gathered.code_of("")))
-    for kind, rows in ((OPERATOR, is_operator), (OtherKind.OTHER, ~is_operator)):
-        gathered.keep(kind, {name: values[rows] for name, values in events.items()})
 
 
 def _partners(marks: Columns, begin_count: int, unnamed: int) -> list[int]:

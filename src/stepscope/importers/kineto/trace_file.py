@@ -16,8 +16,9 @@ import numpy as np
 
 from stepscope import store
 from stepscope.importers.content import Imported
-from stepscope.importers.kineto import joins
-from stepscope.importers.kineto.arguments import ANNOTATION, OPERATOR, integers_of
+from stepscope.importers.kineto import joins, times
+from stepscope.importers.kineto.arguments import ANNOTATION, CALL_KINDS, OPERATOR, integers_of
+from stepscope.importers.kineto.blocks import WRONG_CHECKSUM
 from stepscope.importers.kineto.describe import Description, Header, Identity
 from stepscope.importers.kineto.execution_trace import ExecutionTrace, describe_operators
 from stepscope.importers.kineto.gather import Gathered
@@ -165,7 +166,9 @@ def _store(
     storing.append(description.tables(maker))  # they need no links: written during the joins
     captures = joins.find_captures(gathered)
     if has_streams:
-        joins.cut_overflows(gathered, counts)
+        times.cut_overflows(gathered, counts)
+    times.cut_unended(gathered, counts)
+    times.find_setbacks(gathered, counts)
     joins.join_launches(gathered, counts, captures.ids)
     joins.name_captured(gathered, captures, counts)
     joins.count_overlaps(gathered, counts)
@@ -228,19 +231,27 @@ def quality_rows(reading: Reading, counts: joins.Counts) -> Mapping[str, Any]:
     add("duplicate_correlation", counts.duplicate_correlation, counts.launches)
     add("same_stream_overlap", counts.overlaps, counts.device, counts.worst_overlap_ns)
     add("overflow", counts.overflows, counts.device, counts.worst_overflow_ns)
+    add("unended", counts.unended, None, counts.worst_unended_ns)
+    setback = (
+        counts.setback_detail or "later operators or calls of a thread start before earlier ones"
+    )
+    add("clock_setback", counts.setbacks, None, counts.worst_setback_ns, setback)
     add("early_device", counts.early, counts.device, counts.worst_early_ns)
     add("impossible_duration", counts.impossible_duration, gathered.event_count)
     add("impossible_time", counts.impossible_time, gathered.event_count)
     add("overhang", counts.overhangs, counts.ranges, counts.worst_overhang_ns)
-    add("unmatched_external_id", counts.matched_by_time, counts.calls)
+    if _has_external_ids(gathered):
+        add("unmatched_external_id", counts.matched_by_time, counts.calls)
     lost = [f"{gathered.lost_events} events could not be read"] * (gathered.lost_events > 0)
     lost += [header.unread] if header.unread else []
     lost_bytes = gathered.lost_bytes or int(header.unread is not None)
-    add("lost_text", lost_bytes, frame.text_bytes, None, "; ".join(lost))
+    text_bytes = None if reading.truncated else frame.text_bytes  # of the rest nothing is known
+    add("lost_text", lost_bytes, text_bytes, None, "; ".join(lost))
     add("repaired_event", gathered.repaired, gathered.event_count)
     add("shortened_text", gathered.shortened)
     ended = frame.broken_stream or "the list of events has no end"
     add("truncated", int(reading.truncated), None, None, ended)
+    add("wrong_checksum", frame.wrong_checksums, None, None, WRONG_CHECKSUM)
     add("dropped_by_recorder", *_dropped(header))
     add("duplicate_step", _duplicate_steps(gathered), None)
     starts, ends = gathered.flow_counts
@@ -267,6 +278,12 @@ def _dropped(header: Header) -> tuple[int, None, None, str | None]:
                 total += int(value)
                 details.append(f"{name.strip(' ,')}: {value}")
     return total, None, None, "; ".join(details) or None
+
+
+def _has_external_ids(gathered: Gathered) -> bool:
+    """Return True if calls state their operators by number."""
+    kinds = (OPERATOR, *CALL_KINDS)
+    return any(len(gathered.select(kind, ("id",), "external")["id"]) for kind in kinds)
 
 
 def _duplicate_steps(gathered: Gathered) -> int:

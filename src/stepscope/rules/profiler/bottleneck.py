@@ -15,9 +15,8 @@ from stepscope.quantities import count, number, percent
 from stepscope.rules import samples
 from stepscope.rules.base import IncrementalRule, NotApplicable, Trigger, require_more_than
 from stepscope.rules.inputs import RuleInputs
-from stepscope.rules.parameters import Count, Percentage
+from stepscope.rules.parameters import Count, Percentage, percent_beside, share_beside
 from stepscope.rules.templates import PhasesAtTimes, add_times, shares_of_total
-from stepscope.rules.threshold_text import percent_beside, share_beside
 
 MAX_LISTED = 1000
 """Latest bottleneck snapshots per node in the details."""

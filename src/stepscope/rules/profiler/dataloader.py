@@ -13,12 +13,11 @@ from stepscope import intervals, quantities, schema
 from stepscope.quantities import percent
 from stepscope.rules.base import HistogramCounts, IncrementalRule, NotApplicable, Trigger
 from stepscope.rules.inputs import Batches, RankStepTimes, RuleInputs, RuleTrace
-from stepscope.rules.parameters import Percentage, Positive
+from stepscope.rules.parameters import Percentage, Positive, share_beside
 from stepscope.rules.profiler import step_share
 from stepscope.rules.quantile_sketch import DURATION_GRID, LinearGrid, QuantileSketch
 from stepscope.rules.samples import NO_FETCHES_IN_TRACES, sort_traces
 from stepscope.rules.templates import Ranks, RankStates, TraceResults
-from stepscope.rules.threshold_text import share_beside
 
 SECOND_NS = 1_000_000_000
 MIN_SECONDS = 10

@@ -10,11 +10,16 @@ import numpy as np
 from stepscope import analysis, intervals, quantities, schema
 from stepscope.rules.base import NotApplicable
 from stepscope.rules.inputs import RankStepTimes, RuleInputs, RuleTrace, TracedSteps
-from stepscope.rules.parameters import Percentage, Positive
+from stepscope.rules.parameters import (
+    Percentage,
+    Positive,
+    duration_beside,
+    fixed_beside,
+    share_beside,
+)
 from stepscope.rules.profiler import step_share
 from stepscope.rules.samples import NO_STEPS, STEP_ADVICE
 from stepscope.rules.templates import RankStates
-from stepscope.rules.threshold_text import duration_beside, fixed_beside, share_beside
 
 MIN_LISTED_SHARE = 0.01
 """Parts of the overhead below this share of step time are not listed."""

@@ -13,7 +13,7 @@ from stepscope import analysis, intervals, quantities
 from stepscope.quantities import count_of, fixed, number
 from stepscope.rules.base import BoxPlot, Trigger
 from stepscope.rules.inputs import RuleInputs, TracedGpu, TracedSteps, scan_indices
-from stepscope.rules.parameters import Count, Percentage
+from stepscope.rules.parameters import Count, Percentage, fixed_beside
 from stepscope.rules.quantile_sketch import QuantileSketch
 from stepscope.rules.samples import (
     NO_GPU_MEMORY,
@@ -22,7 +22,6 @@ from stepscope.rules.samples import (
     gpu_memory_ratio,
 )
 from stepscope.rules.templates import Devices, DeviceState, GpuInTrace, PerDeviceRule
-from stepscope.rules.threshold_text import fixed_beside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from stepscope import analysis, intervals, schema
 from stepscope.quantities import count_of, number
 from stepscope.rules import base
 from stepscope.rules.inputs import RuleInputs, TracedGpu, TracedSteps, scan_indices
-from stepscope.rules.parameters import Count, Percentage, Ratio
+from stepscope.rules.parameters import Count, Percentage, Ratio, fixed_beside, percent_beside
 from stepscope.rules.quantile_sketch import QuantileSketch
 from stepscope.rules.samples import (
     GPU_ADVICE,
@@ -24,7 +24,6 @@ from stepscope.rules.samples import (
     gpu_utilization,
 )
 from stepscope.rules.templates import Devices, DeviceState, GpuInTrace, PerDeviceRule
-from stepscope.rules.threshold_text import fixed_beside, percent_beside
 
 MIN_FLUCTUATION_PERCENT = 50.0
 """Difference of p95 and p5, in percentage points, above which utilization fluctuates heavily."""

@@ -10,8 +10,7 @@ import numpy as np
 from stepscope import intervals, quantities, schema
 from stepscope.rules.base import IncrementalRule, NotApplicable, Trigger
 from stepscope.rules.inputs import RuleInputs, scan_indices
-from stepscope.rules.parameters import Positive
-from stepscope.rules.threshold_text import duration_beside
+from stepscope.rules.parameters import Positive, duration_beside
 
 MINUTE_NS = 60_000_000_000
 

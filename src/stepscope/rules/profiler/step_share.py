@@ -13,8 +13,7 @@ from stepscope import analysis, intervals, quantities, schema
 from stepscope.rules import samples, templates
 from stepscope.rules.base import NotApplicable, last_indices, require_more_than
 from stepscope.rules.inputs import RankStepTimes, RuleInputs, RuleTrace, scan_indices
-from stepscope.rules.parameters import Count, Percentage
-from stepscope.rules.threshold_text import percent_beside, share_beside
+from stepscope.rules.parameters import Count, Percentage, percent_beside, share_beside
 
 MIN_STEPS = 20
 """Minimum number of steps for a decision."""

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from stepscope import intervals, quantities
 from stepscope.rules.base import NotApplicable
 from stepscope.rules.inputs import RuleInputs, StepTimes, TracedSteps
-from stepscope.rules.parameters import Count, Positive
+from stepscope.rules.parameters import Count, Positive, change_beside
 from stepscope.rules.templates import PerRankRule, Ranks, RankState, RankStates
-from stepscope.rules.threshold_text import change_beside
 
 BLOCK = 5
 """Steps whose median is one observation, so that a single slow step is none."""

@@ -12,7 +12,7 @@ import numpy as np
 from stepscope import analysis, quantities
 from stepscope.rules.base import Trigger, last_indices
 from stepscope.rules.inputs import RuleInputs, scan_indices
-from stepscope.rules.parameters import Count, Percentage
+from stepscope.rules.parameters import Count, Percentage, share_beside
 from stepscope.rules.samples import (
     NO_SAMPLES_IN_TRACES,
     RollingWindow,
@@ -21,7 +21,6 @@ from stepscope.rules.samples import (
     rolling_sums,
 )
 from stepscope.rules.templates import Devices, DeviceState, PerDeviceRule
-from stepscope.rules.threshold_text import share_beside
 
 THERMAL = 0x20 | 0x40
 """NVML's throttle reasons for temperature: software and hardware slowdown."""

@@ -11,10 +11,9 @@ from stepscope import analysis, quantities, schema
 from stepscope.quantities import memory, percent
 from stepscope.rules.base import IncrementalRule, NotApplicable, Trigger
 from stepscope.rules.inputs import RuleInputs, RuleTrace, TracedGpu, TracedSteps
-from stepscope.rules.parameters import Percentage, Positive
+from stepscope.rules.parameters import Percentage, Positive, share_beside
 from stepscope.rules.samples import NO_DEVICE_WORK_IN_TRACES, sort_traces
 from stepscope.rules.templates import TraceResults
-from stepscope.rules.threshold_text import share_beside
 
 MIN_CAUSE_SHARE = 0.1
 """Share of step time from which a part is the cause of low GPU utilization."""

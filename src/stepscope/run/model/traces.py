@@ -161,6 +161,11 @@ class Trace:
         return self.record.by_trace.get(self.trace, {})
 
     @property
+    def is_set_back(self) -> bool:
+        """True if the clock was set back meanwhile: before and after it cannot be compared."""
+        return "clock_setback" in self.quality_issues
+
+    @property
     def unknown_devices(self) -> str | None:
         """Label, count and time of the events that resemble work of a device and are not
         understood; None without any."""

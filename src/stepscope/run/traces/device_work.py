@@ -73,12 +73,14 @@ def streams_of(trace: Trace) -> dict[int, int | None]:
 
 def accelerator_of(trace: Trace) -> schema.Accelerator:
     """Return the maker of the devices of a trace: by its layout, else by the names of the calls of
-    its runtime; CUDA where neither tells."""
+    its runtime, which are not CUDA's where none of them is; CUDA where there are no calls."""
     layout = trace.quality_issues.get("device_layout")
     if layout is not None and layout.detail:
         return schema.accelerator_named(layout.detail)
     calls = trace.whole.columns("runtime_calls", ("name",))["name"].values
-    return schema.accelerator_called(filter(None, calls)) or schema.ACCELERATORS[0]
+    names = [name for name in calls if name]
+    unknown = schema.accelerator_named(schema.PRIVATE_BACKEND) if names else schema.ACCELERATORS[0]
+    return schema.accelerator_called(names) or unknown
 
 
 def calls_of(trace: Trace) -> analysis.RuntimeCalls:

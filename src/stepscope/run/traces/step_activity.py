@@ -82,7 +82,8 @@ def step_activity_of(
     functions = trace.columns(
         "python_functions", ("name", *analysis.TIME_COLUMNS), condition="name LIKE '%torch/_%'"
     )
-    to_device, to_host = (_find_copies(copies, way) for way in (_reads_host, _writes_host))
+    to_device = _find_copies(copies, lambda route: route.reads_host)
+    to_host = _find_copies(copies, lambda route: route.writes_host)
     starts_to_device = np.isin(calls["id"], copies["launch"][to_device])
     copy_waits = _read_copy_waits(calls, copies, work, launches)
     waited_out = to_host & copy_waits.is_waited_for
@@ -164,8 +165,8 @@ def _read_copy_waits(
 def _needs_no_wait(copies: analysis.Columns) -> NDArray[np.bool_]:
     """Mask the copies that a host can start without a wait: those of pinned memory, and those of
     memory that the profiler does not name if their call is known."""
-    is_pinned = analysis.match_rows(copies["name"], lambda name: "pinned" in name.lower())
-    is_named = analysis.match_rows(copies["name"], lambda name: "(" in name)
+    is_pinned = _find_copies(copies, lambda route: "pinned" in (route.host_memory or ""))
+    is_named = _find_copies(copies, lambda route: route.host_memory is not None)
     needs_none: NDArray[np.bool_] = is_pinned | (~is_named & (copies["launch"] >= 0))
     return needs_none
 
@@ -182,18 +183,10 @@ def _waits(name: str) -> bool:
     return analysis.is_synchronization(name) or _BLOCKING_COPY.match(name) is not None
 
 
-def _reads_host(direction: str) -> bool:
-    return direction.startswith("H") and direction != "HtoH"
-
-
-def _writes_host(direction: str) -> bool:
-    return direction.endswith("toH")
-
-
-def _find_copies(copies: analysis.Columns, test: Callable[[str], bool]) -> NDArray[np.bool_]:
-    return analysis.match_rows(
-        copies["name"], lambda name: test(analysis.parse_copy_direction(name))
-    )
+def _find_copies(
+    copies: analysis.Columns, test: Callable[[analysis.CopyRoute], bool]
+) -> NDArray[np.bool_]:
+    return analysis.match_rows(copies["name"], lambda name: test(analysis.parse_copy_route(name)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -85,6 +85,11 @@ QUALITY_CHECKS: dict[str, str] = {
     "same_stream_overlap": "Device work that starts before earlier work of its stream has ended.",
     "overflow": "Device work that lasts more than 10 us beyond the start of the next work of its "
     "stream; it is cut there.",
+    "clock_setback": "Times at which the clock was set back: steps, or operators and calls of one "
+    "thread, that start before those that began earlier by their numbers.",
+    "unended": "Events that end long after all others of the file, by their duration: device work "
+    "by more than the time of these and 100 ms, operators, calls and annotations by ten times that "
+    "and 10 s. They are cut where the last of the others ends.",
     "early_device": "Device work that starts more than 10 us before the call that launched it: the "
     "clocks of host and device differ.",
     "impossible_duration": "Events whose duration is negative or extends far outside the window; "
@@ -97,7 +102,8 @@ QUALITY_CHECKS: dict[str, str] = {
     "lost_text": "Bytes of the file that contain no readable event.",
     "repaired_event": "Events read after repairing invalid JSON.",
     "shortened_text": "Texts of more than 65,536 characters, of which only the start was kept.",
-    "truncated": "The file is truncated.",
+    "truncated": "The end of the file is missing, of unknown length.",
+    "wrong_checksum": "Compressed streams whose text is another than the one that was compressed.",
     "dropped_by_recorder": "Records that the profiler reports as lost or left out.",
     "duplicate_step": "Steps that occur more than once in the file; the last of each counts.",
     "unmatched_flow": "Arrows with only one end.",
@@ -106,13 +112,18 @@ QUALITY_CHECKS: dict[str, str] = {
 }
 """Every value of `kind`, with what it counts."""
 DOUBTS: dict[str, str] = {
+    "clock_setback": "The clock was set back during the recording (setbacks: {count}, by up to "
+    "{worst}): {detail}",
     "impossible_time": "{count} of {of_count} events have no possible time, and are in no figure",
     "device_not_understood": "{count} of {of_count} events resemble work of a device and are not "
     "understood, so nothing is concluded about it ({detail})",
     "lost_text": "{share} of the text could not be read",
-    "truncated": "The file is truncated: {detail}",
+    "truncated": "The end of the file is missing, of unknown length: {detail}",
+    "wrong_checksum": "The file is damaged: {detail}",
     "impossible_duration": "{count} of {of_count} events have an impossible duration, and are in "
     "no figure",
+    "unended": "Events whose end was not recorded: {count}. They last up to {worst} longer than "
+    "everything else in the file, and are cut there",
     "overflow": "{count} of {of_count} kernels, copies and sets last beyond the start of the next "
     "one of their stream, by up to {worst}, and are cut there",
     "early_device": "{count} of {of_count} kernels, copies and sets start before their launch: the "

@@ -100,11 +100,12 @@ _NO_TIMES: dict[str, None] = dict.fromkeys(
 def _show_gpu_time_of(trace: Trace, options: ViewOptions) -> TraceGpuTime:
     work = device_work_of(trace.whole, options.carry_over, options.communication)
     devices = analysis.measure_gpu_time_by_device(work, trace.within)
-    total = (
-        devices[min(devices)]
-        if len(devices) == 1
-        else analysis.measure_gpu_time(work, trace.within)
-    )
+    if trace.unknown_devices is not None:  # how long they were busy is not known
+        devices, total = {}, None
+    elif len(devices) == 1:
+        total = devices[min(devices)]
+    else:
+        total = analysis.measure_gpu_time(work, trace.within)
     times = asdict(total) if total is not None else _NO_TIMES | {"gpu_event_count": 0}
     hidden_ns = total.comm_ns - total.exposed_comm_ns if total is not None else 0
     return TraceGpuTime(
@@ -170,8 +171,12 @@ def show_idle(run: Run, options: ViewOptions = DEFAULTS) -> IdleView:
 
 
 def _show_idle_of(trace: Trace, carry_over: CarryOver) -> TraceIdle:
-    streams = analysis.measure_stream_idle(
-        device_work_of(trace, carry_over), calls_of(trace), streams=streams_of(trace)
+    streams = (
+        analysis.measure_stream_idle(
+            device_work_of(trace, carry_over), calls_of(trace), streams=streams_of(trace)
+        )
+        if trace.unknown_devices is None
+        else []
     )
     return TraceIdle(
         rank=trace.rank,

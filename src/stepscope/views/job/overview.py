@@ -331,7 +331,10 @@ def _find_start(run: Run, start_ns: int) -> int | None:
 
 
 def _measure_busy_ratio(divided: Sequence[DividedTrace]) -> float | None:
-    """Measure the share of step time in which the devices had work; None without devices."""
+    """Measure the share of step time in which the devices had work; None without devices, or with
+    work that is not understood."""
+    if any(one.trace.unknown_devices is not None for one in divided):
+        return None
     on_device = [one for one in divided if not one.on_host]
     wall_ns = sum(int(one.steps.wall_ns.sum()) for one in on_device)
     return sum(int(one.busy_ns.sum()) for one in on_device) / wall_ns if wall_ns else None

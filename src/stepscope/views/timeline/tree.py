@@ -161,6 +161,11 @@ def _build_trace_group(run: Run, trace: Trace, tracks: Sequence[TrackDescription
             streams[description.device] += _build_stream_tracks(
                 trace, description.track, description.stream, track_content
             )
+        elif description.device_described is not None:
+            track = _build_host_track(trace, description, track_content)
+            streams[description.device_described].append(
+                msgspec.structs.replace(track, kind="device")
+            )
         else:
             host.append(_build_host_track(trace, description, track_content))
     window = "" if trace.window is None else f"window {trace.window}: "

@@ -250,17 +250,120 @@ def test_a_trace_of_paddle() -> None:
                 args=number | {"device": 2, "stream": 7},
             ),
             span("Memcpy", "MEMCPY_HtoD[0.001 ms]", 2_000, 800, pid=2, tid=7, args={"stream": 7}),
+            *(
+                span("Dataloader", f"{name}[0.001 ms]", start, 50, tid="1(Python)")
+                for name, start in (("next", 10), ("_DataLoaderIterSingleProcess", 80))
+            ),
             schemaVersion="1.0.1",
             span_indx="0",
         )
     )  # fmt: skip
-    assert tables.names("annotations") == ["ProfilerStep#3"]
+    step, *fetches = tables.names("annotations")
+    assert step == "ProfilerStep#3"
+    assert fetches == ["_DataLoaderIter#next", "_DataLoaderIterSingleProcess"]
+    assert all(map(analysis.is_data_loader, fetches))
+    assert "unmatched_external_id" not in tables.quality
     assert tables.names("operators") == ["matmul dygraph"]
     kernel_row, copy = tables.one("kernels"), tables.one("copies")
     assert (kernel_row["name"], kernel_row["launch"], kernel_row["operator"]) == ("gemm", 2, 1)
     assert (kernel_row["device"], copy["device"]) == (2, 2)
     assert "device_not_understood" not in tables.quality
     assert not tables.rows("other_events")
+
+
+def labels(processes: Mapping[Any, str], threads: Mapping[tuple[Any, Any], str]) -> list[Event]:
+    """Return the events that name processes and threads."""
+    return [
+        {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}}
+        for pid, name in processes.items()
+    ] + [
+        {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}
+        for (pid, tid), name in threads.items()
+    ]
+
+
+def link(category: str, ends: Mapping[str, Event]) -> list[Event]:
+    """Return an arrow from the start of an event to that of another, by phase."""
+    return [
+        {"ph": phase, "cat": category, "name": category, "id": 3}
+        | {key: event[key] for key in ("pid", "tid", "ts")}
+        for phase, event in ends.items()
+    ]
+
+
+def without_category(event: Event) -> Event:
+    return {key: value for key, value in event.items() if key != "cat"}
+
+
+def test_devices_of_the_autograd_profiler() -> None:
+    """Threads are devices; the work of an operator contains that of the operators in it."""
+    outer, inner = op("linear", 0, 100, pid="CPU functions"), op("mm", 20, 50, pid="CPU functions")
+    work = [
+        span("", name, start, length, pid="CUDA functions", tid=device)
+        for name, start, length, device in (
+            ("linear", 200, 90_000, 0), ("mm", 20_000, 40_000, 0), ("add", 300, 10, 1),
+        )
+    ]  # fmt: skip
+    arrow = link("cpu_to_cuda", {"s": inner, "f": work[1]})
+    tables = imported(trace(*map(without_category, [outer, inner, *work]), *arrow))
+    assert tables.names("operators") == ["linear", "mm"]
+    kernels = {row["name"]: row for row in tables.rows("kernels")}
+    assert {name: (row["duration_ns"], row["device"]) for name, row in kernels.items()} == {
+        "linear": (90_000, 0), "mm": (40_000, 0), "add": (10, 1),
+    }  # fmt: skip
+    assert kernels["mm"]["operator"] == 1
+    assert tables.quality["device_layout"]["detail"] == "CUDA"
+    assert "overflow" not in tables.quality
+
+
+def test_processes_of_rocprof() -> None:
+    call = span("", "hipLaunchKernel", 1_000, 5_000, pid=2, tid=7)
+    work = span("", "gemm.kd", 9_000, 70_000, pid=7, tid=0)
+    events = [
+        *labels({1: "0 Markers and Ranges", 2: "1 CPU HIP API", 3: "2 COPY", 7: "3 GPU1"}, {}),
+        span("", "iteration 1", 0, 90_000, pid=1, tid=7), call, work,
+        span("", "CopyHostToDevice", 2_000, 3_000, pid=3, tid=0),
+    ]  # fmt: skip
+    arrow = link("DataFlow", {"s": call, "t": work})
+    tables = imported(trace(*map(without_category, events), *arrow))
+    assert tables.names("annotations") == ["iteration 1"]
+    (kernel_row,), (call_row,) = tables.rows("kernels"), tables.rows("runtime_calls")
+    assert (kernel_row["launch"], kernel_row["device"]) == (call_row["id"], 1)
+    assert tables.names("copies") == ["CopyHostToDevice"]
+    assert tables.quality["device_layout"]["detail"] == "HIP"
+
+
+def test_categories_of_rocprofv3() -> None:
+    """As traceconv writes its Perfetto trace."""
+    number = {"debug.corr_id": 5}
+    tables = imported(
+        trace(
+            *labels({}, {(1, 9): "COMPUTE AGENT [4] QUEUE [1] (GPU)", (1, 8): "STREAM [2]"}),
+            span("hip_runtime_api", "hipLaunchKernel", 0, 500, args=number),
+            span("kernel_dispatch", "gemm", 900, 9_000, pid=1, tid=9, args=number),
+            span("memory_copy", "MEMORY_COPY_HOST_TO_DEVICE", 20, 600, pid=1, tid=8),
+        )
+    )
+    (kernel_row,), (copy,) = tables.rows("kernels"), tables.rows("copies")
+    assert (kernel_row["device"], copy["device"]) == (4, 0)
+    streams = {row["stream"] for row in tables.rows("tracks") if row["kind"] == "device"}
+    assert streams == {1, 2}
+    assert kernel_row["launch"] == tables.one("runtime_calls")["id"]
+    assert "device_not_understood" not in tables.quality
+
+
+def test_steps_of_xla() -> None:
+    """Ranges of a host with the number of a step, as its annotation writes them."""
+    steps = [
+        span("", name, 1_000 * n, 900, pid=7, args={"step_num": str(90 + n), "_r": "1"})
+        for n, name in enumerate(("train", "train", "eval"))
+    ]
+    on_device = span("", "fusion", 0, 50, pid=3, tid=3, args={"step_num": "1"})
+    names = labels({3: "/device:TPU:0", 7: "/host:CPU"}, {(3, 3): "XLA Ops"})
+    tables = imported(trace(*names, *map(without_category, [*steps, on_device])))
+    assert tables.names("annotations") == ["ProfilerStep#90", "ProfilerStep#91"]
+    assert tables.names("kernels") == ["fusion"]
+    assert tables.names("other_events") == ["eval"]
 
 
 ASCEND = {10: "Python", 500: "CANN", 800: "Ascend Hardware", 900: "HCCL", 990: "Overlap Analysis"}
@@ -272,13 +375,7 @@ ASCEND_THREADS = {
 
 def ascend(*events: Event, threads: Mapping[tuple[int, int], str] = ASCEND_THREADS) -> Tables:
     """Import a file as torch_npu writes it: a bare list, times as text, no categories."""
-    names: list[Event] = [
-        {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}}
-        for pid, name in ASCEND.items()
-    ] + [
-        {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}
-        for (pid, tid), name in threads.items()
-    ]
+    names = labels(ASCEND, threads)
     plain = [{key: value for key, value in event.items() if value != ""} for event in events]
     for event in plain:
         event["ts"] = bytes(event["ts"]).decode()

@@ -7,6 +7,7 @@ import gzip
 import json
 import lzma
 import re
+import zlib
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any
@@ -309,13 +310,32 @@ def test_gzip_cut_off_anywhere() -> None:
 def test_damaged_gzip() -> None:
     """Text that is inflated before the damage is noticed is kept."""
     content = trace(*(op(f"{n * 7919}", n * 1_000, 10) for n in range(6_000)))
-    packed = bytearray(gzip.compress(content))
-    packed[len(packed) * 2 // 3] ^= 0xFF
-    tables = imported(bytes(packed))
+    deflater = zlib.compressobj(wbits=31)
+    packed = deflater.compress(content[: len(content) * 2 // 3])
+    packed += deflater.flush(zlib.Z_FULL_FLUSH) + b"\x07" * 100  # no block has this type
+    tables = imported(packed)
     assert tables.quality["truncated"]["count"] == 1
     assert "damaged" in tables.quality["truncated"]["detail"]
     names = tables.names("operators")
     assert names[:3_000] == [f"{n * 7919}" for n in range(3_000)]
+
+
+@pytest.mark.parametrize("header", [b"", b"a name.json\0"])
+def test_a_wrong_checksum_loses_no_event(header: bytes) -> None:
+    """Of the first of two streams; of the second one, which is cut off, nothing else is known."""
+    content = trace(*(op(f"{n * 7919}", n * 1_000, 10) for n in range(6_000)))
+    half = len(content) // 2
+    first, second = (bytearray(gzip.compress(part)) for part in (content[:half], content[half:]))
+    first[-5] ^= 1
+    first[3] |= 8 if header else 0
+    first[10:10] = header
+    tables = imported(bytes(first + second))
+    assert tables.names("operators") == [f"{n * 7919}" for n in range(6_000)]
+    assert tables.quality["wrong_checksum"]["count"] == 1
+    assert "truncated" not in tables.quality
+    cut = imported(bytes(first + second[: len(second) // 2]))
+    assert cut.quality["truncated"]["count"] == cut.quality["wrong_checksum"]["count"] == 1
+    assert cut.quality["lost_text"]["of_count"] is None
 
 
 def test_microseconds_are_written_exactly() -> None:

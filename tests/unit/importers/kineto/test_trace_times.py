@@ -16,7 +16,7 @@ from stepscope.importers.content import (
     parse_times,
     read_times,
 )
-from tests.support.kineto_files import BASE_NS, Event, imported, kernel, op, span, trace
+from tests.support.kineto_files import BASE_NS, Event, imported, kernel, launch, op, span, trace
 
 DECIMALS = st.builds(
     "{}{}{}".format,
@@ -159,3 +159,27 @@ def test_extent_of_a_trace() -> None:
     events = [op("a", 3_000, 2_000), span("user_annotation", "mark", 4_000, 9_000), late_mark]
     row = imported(trace(*events)).one("traces")
     assert (row["start_ns"] - BASE_NS, row["end_ns"] - BASE_NS) == (3_000, 13_000)
+
+
+def test_ranges_whose_end_was_not_recorded() -> None:
+    """A copy of 8 s and two operators of 5 min, in a second of 10 operators and a last kernel that
+    outlives them; the twin without them."""
+    second = 10**9
+    events = [op("a", n * second // 10, second // 20) for n in range(10)]
+    events.append(kernel(second // 2, second, 1))
+    late = [span("gpu_memcpy", "Memcpy DtoH", second // 2, 8 * second, pid=0, tid=7)]
+    late += [op(name, second // 2 + n, 300 * second, tid=9) for n, name in enumerate("bc")]
+    tables, intact = imported(trace(*events, *late)), imported(trace(*events))
+    assert "unended" not in intact.quality
+    issue = tables.quality["unended"]
+    assert (issue["count"], issue["worst_ns"]) == (3, 299 * second + 1)
+    ends = {tables.one("copies")["start_ns"] + tables.one("copies")["duration_ns"]}
+    ends |= {row["start_ns"] + row["duration_ns"] for row in tables.rows("operators")[-2:]}
+    assert ends == {intact.one("traces")["end_ns"]} == {tables.one("traces")["end_ns"]}
+
+
+def test_few_events_tell_no_end() -> None:
+    """A kernel of 3 s after its launch is all that was recorded."""
+    tables = imported(trace(kernel(10_000, 3 * 10**9, 1), launch(0, 5_000, 1)))
+    assert tables.one("kernels")["duration_ns"] == 3 * 10**9
+    assert "unended" not in tables.quality

@@ -170,6 +170,21 @@ def test_shadows_have_a_track_of_their_own(tmp_path: Path) -> None:
     ]
 
 
+def test_descriptions_of_work_are_on_the_device(tmp_path: Path) -> None:
+    names = [
+        {"ph": "M", "name": "process_name", "pid": 3, "args": {"name": "/device:TPU:1"}},
+        {"ph": "M", "name": "thread_name", "pid": 3, "tid": 5, "args": {"name": "Framework Ops"}},
+        {"ph": "M", "name": "thread_name", "pid": 3, "tid": 6, "args": {"name": "XLA Ops"}},
+    ]
+    work = [span("", "fusion", 0, 900, pid=3, tid=tid) for tid in (5, 6)]
+    run = import_run(tmp_path / "run", [*names, *work, span("", "train", 0, 900)])
+    (group,) = view(run, "timeline").groups
+    assert [track.name for track in group.tracks] == ["thread 1"]
+    (device,) = [inner for inner in group.groups if inner.kind == "device"]
+    assert [track.kind for track in device.tracks] == ["device", "device"]
+    assert {track.name for track in device.tracks} >= {"Framework Ops"}
+
+
 def test_events_of_unknown_kinds_are_drawn_to_the_end(tmp_path: Path) -> None:
     events = [span("mystery", "x", 1_000 * n, 900) for n in range(100)]
     run = import_run(tmp_path / "run", events)

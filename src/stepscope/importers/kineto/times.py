@@ -1,0 +1,240 @@
+"""Times that cannot be: work that lasts beyond the next of its stream, ranges without an end, and
+clocks that were set back.
+
+Each rule is one function of arrays.
+
+    longest_durations   a stream does one work after the other
+    last_credible_end   a recording does not go on for long after all its events but a few
+    measure_setbacks    what a thread does later starts later
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope import schema
+from stepscope.importers.kineto import arguments
+from stepscope.importers.kineto.gather import Gathered, impossible, name_tracks
+from stepscope.importers.kineto.joins import Counts
+
+Int = NDArray[np.int64]
+MAX_OVERLAP_NS = 10_000
+"""Overlap of work of a stream that hardware allows: a kernel may start before the one before it has
+ended (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#programmatic-dependent-launch-and-synchronization)."""
+MAX_OVERFLOWING_SHARE = 0.5
+
+
+class Patience(NamedTuple):
+    """Time for which a recording may go on with nothing but open ranges."""
+
+    factor: int
+    """Multiple of the extent of the others …"""
+    minimum_ns: int
+    """… and at least this."""
+
+    def after(self, extent_ns: int) -> int:
+        """Return the time for which a recording of this extent may go on."""
+        return max(self.factor * extent_ns, self.minimum_ns)
+
+
+DEVICE_PATIENCE = Patience(1, 100_000_000)
+"""The profiler waits for the device before it stops, and the host has events meanwhile."""
+HOST_PATIENCE = Patience(10, 10_000_000_000)
+MIN_EVIDENCE = 10
+"""Other ranges without which nothing is known about the end of a recording."""
+
+MIN_NUMBERED = 20
+"""Numbered events of a thread by which the order of numbers is known to be that of time."""
+MAX_SETBACK_SHARE = 0.05
+"""Numbers of which more are out of order tell no order."""
+SETBACK_TOLERANCE_NS = 10_000
+_STEP = re.compile(r"ProfilerStep#(\d{1,18})")
+
+
+def cut_unended(gathered: Gathered, counts: Counts) -> None:
+    """Let ranges whose end was not recorded end where the last of the others does."""
+    bounds = gathered.bounds
+    host = (arguments.OPERATOR, *arguments.CALL_KINDS, arguments.ANNOTATION)
+    kinds = (*host, *arguments.WORK_KINDS)
+    parts = [_read_ends(gathered, kind) for kind in kinds]
+    ends, lengths = np.concatenate(parts), [len(part) for part in parts]
+    if ends.max(initial=bounds.first) <= bounds.last + DEVICE_PATIENCE.minimum_ns:
+        return
+    certain = (arguments.PYTHON_FUNCTION, arguments.OtherKind.OTHER)
+    certain_ends = np.concatenate([_read_ends(gathered, kind) for kind in certain])
+    limit = last_credible_end(
+        bounds.first,
+        int(certain_ends.max(initial=bounds.last)),
+        ends,
+        np.repeat([kind in arguments.WORK_KINDS for kind in kinds], lengths),
+    )
+    late = int((ends > limit).sum())
+    if not late or len(certain_ends) + len(ends) - late < MIN_EVIDENCE:
+        return
+    counts.unended = late
+    counts.worst_unended_ns = int(ends.max()) - limit
+    for kind, kind_ends in zip(kinds, parts, strict=True):
+        if (kind_ends > limit).any():
+            columns = gathered.columns(kind, "start", "duration")
+            cut = np.where(kind_ends > limit, limit - columns["start"], columns["duration"])
+            gathered.extend(kind, "duration", cut)
+
+
+def _read_ends(gathered: Gathered, kind: arguments.Kind) -> Int:
+    """Return the ends of the ranges of a kind; of those that are impossible, the first time."""
+    names = ("start", "duration", *(("launch",) if kind in arguments.WORK_KINDS else ()))
+    columns = gathered.columns(kind, *names)
+    is_wrong = impossible(columns, gathered.bounds)
+    return np.where(is_wrong, gathered.bounds.first, columns["start"] + columns["duration"])
+
+
+def last_credible_end(first: int, last: int, ends: Int, on_device: NDArray[np.bool_]) -> int:
+    """Return the first time from `last` on after which nothing ends while one can be patient.
+
+    Args:
+        first: start of the recording.
+        last: last time that is certain, such as the latest start of an event.
+        ends: ends of the ranges that may have lost theirs.
+        on_device: True for those of device work.
+    """
+    limit = last
+    rows = np.flatnonzero(ends > last)
+    for row in rows[np.argsort(ends[rows], kind="stable")].tolist():
+        patience = DEVICE_PATIENCE if on_device[row] else HOST_PATIENCE
+        if ends[row] <= limit + patience.after(limit - first):
+            limit = int(ends[row])
+    return limit
+
+
+def find_setbacks(gathered: Gathered, counts: Counts) -> None:
+    """Find where the clock was set back: steps of one thread that overlap or are not in the order
+    of their numbers, and operators and calls, which recorders number in the order of their start.
+    """
+    for kind in (arguments.ANNOTATION, arguments.OPERATOR):
+        _find_step_setbacks(gathered, counts, kind)
+    numbers = {arguments.OPERATOR: "external", **dict.fromkeys(arguments.CALL_KINDS, "correlation")}
+    for kind, number in numbers.items():
+        columns = gathered.select(kind, ("track", "start", "duration", number), number)
+        is_valid = ~impossible(columns, gathered.bounds) & (columns[number] > 0)
+        track, start, order = (columns[name][is_valid] for name in ("track", "start", number))
+        amounts = measure_setbacks(track, order, start, start)
+        totals = np.bincount(track)[track]
+        late = np.bincount(track, amounts > 0)[track]
+        is_clock = (totals >= MIN_NUMBERED) & (late <= MAX_SETBACK_SHARE * totals)
+        _count_setbacks(counts, track, np.where(is_clock, amounts, 0), "")
+
+
+def _find_step_setbacks(gathered: Gathered, counts: Counts, kind: arguments.Kind) -> None:
+    codes = [n for n, text in enumerate(gathered.strings) if _STEP.fullmatch(text)]
+    if not codes:
+        return
+    columns = gathered.columns(kind, "track", "name", "start", "duration")
+    rows = np.flatnonzero(np.isin(columns["name"], codes) & ~impossible(columns, gathered.bounds))
+    rows = rows[np.argsort(columns["start"][rows], kind="stable")]
+    keys = columns["track"][rows].astype(np.int64) * len(gathered.strings) + columns["name"][rows]
+    last = len(rows) - 1 - np.unique(keys[::-1], return_index=True)[1]  # numbers may start again
+    rows = rows[np.sort(last)]
+    track, start = columns["track"][rows], columns["start"][rows]
+    names = [gathered.strings[code] for code in columns["name"][rows].tolist()]
+    number = np.array([int(name.partition("#")[2]) for name in names], np.int64)
+    amounts = measure_setbacks(track, number, start, start + columns["duration"][rows])
+    if amounts.any():
+        row = int(amounts.argmax())
+        before = number[(track == track[row]) & (number < number[row])].max()
+        detail = f"step {number[row]} starts before the end of step {before}"
+        _count_setbacks(counts, track, amounts, detail)
+
+
+def _count_setbacks(counts: Counts, track: Int, amounts: Int, detail: str) -> None:
+    """Count setbacks on the thread with most of them, as all threads have the same clock."""
+    count = int(np.bincount(track, amounts > 0).max(initial=0))
+    if count:
+        counts.setbacks = max(counts.setbacks, count)
+        counts.worst_setback_ns = max(counts.worst_setback_ns, int(amounts.max()))
+        counts.setback_detail = counts.setback_detail or detail
+
+
+def measure_setbacks(track: NDArray[Any], number: Int, start: Int, reached: Int) -> Int:
+    """Return the time by which each event starts before one of its track with a smaller number had
+    reached, 0 up to the tolerance.
+
+    Args:
+        number: position in the order in which events of the track began.
+        reached: time that was certainly reached before the event with the next number.
+    """
+    order = np.lexsort((number, track))
+    tracks, starts, times = track[order], start[order], reached[order]
+    amounts = np.zeros(len(order), dtype=np.int64)
+    is_next = tracks[1:] == tracks[:-1]
+    back = np.where(is_next, times[:-1] - starts[1:], 0)
+    amounts[order[1:]] = np.where(back > SETBACK_TOLERANCE_NS, back, 0)
+    return amounts
+
+
+def cut_overflows(gathered: Gathered, counts: Counts) -> None:
+    """Let device work end where the next work of its stream starts, if it cannot last longer."""
+    names = ("start", "duration", "track", "graph_node", "launch")
+    parts = [gathered.columns(kind, *names) for kind in arguments.WORK_KINDS]
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in names}
+    possible = np.flatnonzero(~impossible(joined, gathered.bounds))
+    track, start, duration, node = (
+        joined[name][possible] for name in ("track", "start", "duration", "graph_node")
+    )
+    nests = _find_nesting_tracks(gathered)
+    allowed = longest_durations(track, start, duration, (node >= 0) | nests[track])
+    too_long = duration > allowed
+    counts.overflows = int(too_long.sum())
+    if not counts.overflows:
+        return
+    counts.worst_overflow_ns = int((duration - allowed)[too_long].max())
+    joined["duration"][possible] = np.where(too_long, allowed, duration)
+    ends = np.cumsum([len(part["start"]) for part in parts])
+    for kind, values in zip(
+        arguments.WORK_KINDS, np.split(joined["duration"], ends[:-1]), strict=True
+    ):
+        gathered.extend(kind, "duration", values)
+
+
+def _find_nesting_tracks(gathered: Gathered) -> NDArray[np.bool_]:
+    """Mask the tracks whose work may run during other work of the track."""
+    names = name_tracks(gathered)
+    processes = frozenset(process for process, _, _ in names)
+    lanes = [schema.find_lane(process, thread, processes) for process, thread, _ in names]
+    return np.array(
+        [
+            "XLA" in thread or (lane is not None and lane[1].nests)
+            for (_, thread, _), lane in zip(names, lanes, strict=True)
+        ],
+        dtype=np.bool_,
+    )
+
+
+def longest_durations(
+    stream: NDArray[Any], start: Int, duration: Int, in_graph: NDArray[np.bool_]
+) -> Int:
+    """Return the longest possible duration of work: a stream does one work after the other.
+
+    The next work may start up to `MAX_OVERLAP_NS` before the end. Work in a graph may run beside
+    other work of it, and a stream of which more than half is longer works on several at once.
+    """
+    order = np.lexsort((start, stream))
+    streams, starts = stream[order], start[order]
+    is_first = np.ones(len(order) + 1, dtype=np.bool_)
+    is_first[1:-1] = (streams[1:] != streams[:-1]) | (starts[1:] != starts[:-1])
+    following = np.flatnonzero(is_first)[np.cumsum(is_first[:-1])]  # the first work that is later
+    has_next = following < len(order)
+    has_next[has_next] = streams[following[has_next]] == streams[has_next]
+    limits = duration[order].copy()
+    gaps = starts[following[has_next]] - starts[has_next]
+    limits[has_next] = np.minimum(limits[has_next], gaps)
+    too_long = (duration[order] > limits + MAX_OVERLAP_NS) & ~in_graph[order]
+    numbers = np.unique(streams, return_inverse=True)[1]
+    shares = np.bincount(numbers, too_long) / np.maximum(np.bincount(numbers), 1)
+    too_long &= (shares <= MAX_OVERFLOWING_SHARE)[numbers]
+    longest = np.empty_like(limits)
+    longest[order] = np.where(too_long, limits, duration[order])
+    return longest
