@@ -247,15 +247,16 @@ class _Mean(NamedTuple):
 class ComparedLoss(LossState):
     """State of a loss, with the means so far and the values since."""
 
-    first: _Mean | None = None
     latest: deque[_Mean] = field(default_factory=deque)
     """As many as have to be in a row."""
+    first: _Mean | None = None
+    """Average of the first ones that were so many."""
     lowest_average: float = math.inf
-    """Lowest average of as many in a row."""
+    """Lowest of these averages."""
     has_fallen: bool = False
-    """True if the latest ones are lower than the first one, beyond chance."""
+    """True if the latest average is lower than the first one, beyond chance."""
     has_risen: bool = False
-    lowest: float = 0.0
+    lowest: float = math.inf
     """Mean that the next ones are compared with."""
     in_row: int = 0
     """Latest means that were not lower."""
@@ -268,9 +269,9 @@ class LossNotDecreasing(PerLossRule[LossNotDecreasingParameters, ComparedLoss]):
     ## What it checks
     For each loss, the mean of each `num_steps` recorded values and the lowest of those before. The
     rule fires if `patience` means in a row are not lower by `diff_percent`, and either no lower
-    than the first mean, or higher than the lowest as many by `increase_threshold_percent` and three
-    standard errors of a mean. A loss that has decreased and stays where it is has converged: its
-    means vary by chance. One that later falls below its first mean, by two standard errors,
+    than the first as many, or higher than the lowest as many by `increase_threshold_percent` and
+    three standard errors of a mean. A loss that has decreased and stays where it is has converged:
+    its means vary by chance. One that later falls below its first means, by three standard errors,
     decreased slowly, and does not fire. Datapoints are recorded values, violations means with which
     the condition holds. It needs `num_steps` values for each mean.
 
@@ -303,21 +304,23 @@ class LossNotDecreasing(PerLossRule[LossNotDecreasingParameters, ComparedLoss]):
             mean = _Mean(fmean(loss.values), _compute_error(loss.values))
             loss.values = []
             loss.latest.append(mean)
-            bound = loss.lowest - self.parameters.diff_percent / 100 * abs(loss.lowest)
             if len(loss.latest) > self.parameters.patience:
                 loss.latest.popleft()
-            if loss.first is None or mean.value < bound:
-                loss.first = loss.first or mean
+            is_first = math.isinf(loss.lowest)
+            bound = loss.lowest - self.parameters.diff_percent / 100 * abs(loss.lowest)
+            if is_first or mean.value < bound:
                 loss.lowest, loss.in_row = mean.value, 0
-                is_violated = False
             else:
                 loss.in_row += 1
-                is_violated = loss.in_row >= self.parameters.patience and self._has_problem(
-                    loss, loss.first
-                )
-            if len(loss.latest) == self.parameters.patience:
-                loss.has_fallen = self._has_fallen(loss, loss.first)
-                loss.lowest_average = min(loss.lowest_average, _average(loss.latest))
+            if len(loss.latest) < self.parameters.patience:
+                continue
+            average = _average(loss.latest)
+            loss.first = loss.first or average
+            is_violated = loss.in_row >= self.parameters.patience and self._has_problem(
+                loss, loss.first, average
+            )
+            loss.has_fallen = self._has_fallen(loss.first, average)
+            loss.lowest_average = min(loss.lowest_average, average.value)
             if is_violated:
                 record = loss.record_count + row
                 violations.append(
@@ -325,22 +328,23 @@ class LossNotDecreasing(PerLossRule[LossNotDecreasingParameters, ComparedLoss]):
                 )
         return violations
 
-    def _has_problem(self, loss: ComparedLoss, first: _Mean) -> bool:
-        """Return True if the latest means are no lower than the first one, or have risen."""
-        latest, error = _average(loss.latest), _average_error(loss.latest)
+    def _has_problem(self, loss: ComparedLoss, first: _Mean, latest: _Mean) -> bool:
+        """Return True if the latest average is no lower than the first one, or has risen."""
         tolerated = max(
-            self.parameters.increase_threshold_percent / 100 * abs(loss.lowest), 3 * error
+            self.parameters.increase_threshold_percent / 100 * abs(loss.lowest),
+            3 * latest.error * math.sqrt(self.parameters.patience),
         )
-        has_risen = latest - loss.lowest_average > tolerated
+        has_risen = latest.value - loss.lowest_average > tolerated
         loss.has_risen |= has_risen
-        expected = self.parameters.diff_percent / 100 * abs(first.value)
-        return has_risen or first.value - latest <= expected
+        return has_risen or first.value - latest.value <= self._expect_decrease(first)
 
-    def _has_fallen(self, loss: ComparedLoss, first: _Mean) -> bool:
-        """Return True if the latest means are lower than the first one, beyond chance."""
-        error = math.hypot(first.error, _average_error(loss.latest) / math.sqrt(len(loss.latest)))
-        expected = self.parameters.diff_percent / 100 * abs(first.value)
-        return first.value - _average(loss.latest) > max(expected, 3 * error)
+    def _has_fallen(self, first: _Mean, latest: _Mean) -> bool:
+        """Return True if the latest average is lower than the first one, beyond chance."""
+        chance = 3 * math.hypot(first.error, latest.error)
+        return first.value - latest.value > max(self._expect_decrease(first), chance)
+
+    def _expect_decrease(self, first: _Mean) -> float:
+        return self.parameters.diff_percent / 100 * abs(first.value)
 
     def still_holds(self, loss: ComparedLoss) -> bool:
         return loss.has_risen or not loss.has_fallen
@@ -360,13 +364,9 @@ class LossNotDecreasing(PerLossRule[LossNotDecreasingParameters, ComparedLoss]):
         )
 
 
-def _average(means: Iterable[_Mean]) -> float:
-    return fmean(mean.value for mean in means)
-
-
-def _average_error(means: Iterable[_Mean]) -> float:
-    """Return the standard error of a typical mean."""
-    return math.sqrt(fmean(mean.error**2 for mean in means))
+def _average(means: Sequence[_Mean]) -> _Mean:
+    error = math.sqrt(sum(mean.error**2 for mean in means)) / len(means)
+    return _Mean(fmean(mean.value for mean in means), error)
 
 
 def _compute_error(values: Sequence[float]) -> float:
