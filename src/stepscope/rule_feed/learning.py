@@ -110,11 +110,7 @@ def judge_learning(findings: Iterable[schema.Finding]) -> diagnosis.Learning | N
 
 
 def _is_steady(finding: schema.Finding) -> bool:
-    """Return False for a condition that held in so few records that it is normal, and for a loss
-    that has decreased on the whole."""
-    if finding.rule == _LOSS_RULE:
-        losses = msgspec.convert(finding.details.get("losses", []), list[rules.DecreasingLoss])
-        return not all(loss.has_decreased for loss in losses)
+    """Return False for a condition that held in so few records that it is normal."""
     if finding.rule not in _STEADY_RULES:
         return True
     tensors = finding.details.get("tensors") or [

@@ -62,7 +62,6 @@ from .registry import (
     summary as summary,
 )
 from .templates import shares_of_total as shares_of_total
-from .tensor.losses import DecreasingLoss as DecreasingLoss
 from .tensor.nan_origin import (
     describe_origin as describe_origin,
     find_first_origin as find_first_origin,

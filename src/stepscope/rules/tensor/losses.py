@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, pstdev
-from typing import Any, ClassVar, Generic, TypeVar
+from statistics import fmean, stdev
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -159,6 +161,10 @@ class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
             return series.name.startswith(self.prefixes)
         return self.parameters.selects(series.name)
 
+    def still_holds(self, loss: S) -> bool:
+        """Return False if values after the violations of a loss have shown them to be chance."""
+        return True
+
     def require_enough(self, losses: list[S]) -> None:
         """Raise NotApplicable unless there are enough values for a decision."""
 
@@ -185,10 +191,10 @@ class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
         if not losses:
             raise NotRecorded(self.missing, advice=self.advice)
         self.require_enough(losses)
-        fired = [loss for loss in losses if loss.violations]
+        fired = [loss for loss in losses if loss.violations and self.still_holds(loss)]
         return self.finding(
-            triggered=state.trigger,
-            violations=sum(loss.violation_count for loss in losses),
+            triggered=state.trigger if fired else 0,
+            violations=sum(loss.violation_count for loss in fired),
             datapoints=sum(loss.record_count for loss in losses),
             details=LossDetails(losses=[self.result_of(loss) for loss in losses]),
             sentences=self.sentences(fired),
@@ -229,36 +235,32 @@ class LossNotDecreasingParameters(LossParameters):
     """An increase above this (%) is called one."""
 
 
-class DecreasingLoss(LossResult, frozen=True, kw_only=True):
-    """Results for one loss, with its decrease over the whole time."""
+class _Mean(NamedTuple):
+    """Mean of consecutive values."""
 
-    first_mean: float | None = None
-    """Mean of the first `num_steps` values; null before there are twice as many."""
-    last_mean: float | None = None
-    """Mean of the last quarter of the values."""
-    last_deviation: float = 0.0
-    """Standard deviation of the means of `num_steps` values in that quarter."""
-
-    @property
-    def has_decreased(self) -> bool:
-        """True if the loss is lower at the end than at the start by more than two standard
-        deviations, or that is not known yet."""
-        if self.first_mean is None or self.last_mean is None:
-            return True
-        return self.last_mean < self.first_mean - 2 * self.last_deviation
+    value: float
+    error: float
+    """Standard error, s / sqrt(n)."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ComparedLoss(LossState):
-    """State of a loss, with the means so far and the sum since."""
+    """State of a loss, with the means so far and the values since."""
 
-    means: list[float] = field(default_factory=list)
-    lowest: float = 0.0
+    latest: deque[_Mean] = field(default_factory=deque)
+    """As many as have to be in a row."""
+    first: _Mean | None = None
+    """Average of the first ones that were so many."""
+    lowest_average: float = math.inf
+    """Lowest of these averages."""
+    has_fallen: bool = False
+    """True if the latest average is lower than the first one, beyond chance."""
+    has_risen: bool = False
+    lowest: float = math.inf
     """Mean that the next ones are compared with."""
     in_row: int = 0
     """Latest means that were not lower."""
-    total: float = 0.0
-    count: int = 0
+    values: list[float] = field(default_factory=list)
 
 
 class LossNotDecreasing(PerLossRule[LossNotDecreasingParameters, ComparedLoss]):
@@ -266,15 +268,16 @@ class LossNotDecreasing(PerLossRule[LossNotDecreasingParameters, ComparedLoss]):
 
     ## What it checks
     For each loss, the mean of each `num_steps` recorded values and the lowest of those before. The
-    rule fires if `patience` means in a row are not lower by `diff_percent`; a loss that has risen
-    by more than `increase_threshold_percent` is said to increase. Datapoints are recorded values,
-    violations means with which the condition holds. It needs `num_steps` values for each mean. The
-    second verdict counts the rule only if the loss is no lower in its last quarter than at the
-    start: at the end of a training the means vary by chance.
+    rule fires if `patience` means in a row are not lower by `diff_percent`, and either no lower
+    than the first as many, or higher than the lowest as many by `increase_threshold_percent` and
+    three standard errors of a mean. A loss that has decreased and stays where it is has converged:
+    its means vary by chance. One that later falls below its first means, by three standard errors,
+    decreased slowly, and does not fire. Datapoints are recorded values, violations means with which
+    the condition holds. It needs `num_steps` values for each mean.
 
     ## Why it matters
-    A loss that stays where it is learns nothing more: each further step costs the same and brings
-    nothing. At the end of a training that is a reason to stop.
+    A loss that has not decreased since the start shows that the model learns nothing: each further
+    step costs the same and brings nothing. One that rises again has left what it had reached.
 
     ## What to do
     At the start of a training: check the learning rate, the labels and the loss function, and
@@ -282,7 +285,8 @@ class LossNotDecreasing(PerLossRule[LossNotDecreasingParameters, ComparedLoss]):
 
     ## Where the numbers differ from SageMaker Debugger's
     Debugger compares single values, `num_steps` steps apart, and fires on the first one that is not
-    lower. The loss of a batch varies by chance, so means are compared here, several in a row.
+    lower. The loss of a batch varies by chance, so means are compared here, several in a row, and
+    a loss that has converged does not fire.
     """
 
     parameters_type = LossNotDecreasingParameters
@@ -294,38 +298,61 @@ class LossNotDecreasing(PerLossRule[LossNotDecreasingParameters, ComparedLoss]):
         for row, (value, t_ns) in enumerate(
             zip(series.value.tolist(), series.t_ns.tolist(), strict=True)
         ):
-            loss.total += value
-            loss.count += 1
-            if loss.count < self.parameters.num_steps:
+            loss.values.append(value)
+            if len(loss.values) < self.parameters.num_steps:
                 continue
-            mean = loss.total / loss.count
-            loss.total, loss.count = 0.0, 0
-            loss.means.append(mean)
+            mean = _Mean(fmean(loss.values), _compute_error(loss.values))
+            loss.values = []
+            loss.latest.append(mean)
+            if len(loss.latest) > self.parameters.patience:
+                loss.latest.popleft()
+            is_first = math.isinf(loss.lowest)
             bound = loss.lowest - self.parameters.diff_percent / 100 * abs(loss.lowest)
-            if len(loss.means) == 1 or mean < bound:
-                loss.lowest, loss.in_row = mean, 0
+            if is_first or mean.value < bound:
+                loss.lowest, loss.in_row = mean.value, 0
+            else:
+                loss.in_row += 1
+            if len(loss.latest) < self.parameters.patience:
                 continue
-            loss.in_row += 1
-            if loss.in_row >= self.parameters.patience:
+            average = _average(loss.latest)
+            loss.first = loss.first or average
+            is_violated = loss.in_row >= self.parameters.patience and self._has_problem(
+                loss, loss.first, average
+            )
+            loss.has_fallen = self._has_fallen(loss.first, average)
+            loss.lowest_average = min(loss.lowest_average, average.value)
+            if is_violated:
                 record = loss.record_count + row
                 violations.append(
-                    LossViolation(t_ns=t_ns, record=record, value=mean, reference=loss.lowest)
+                    LossViolation(t_ns=t_ns, record=record, value=mean.value, reference=loss.lowest)
                 )
         return violations
+
+    def _has_problem(self, loss: ComparedLoss, first: _Mean, latest: _Mean) -> bool:
+        """Return True if the latest average is no lower than the first one, or has risen."""
+        tolerated = max(
+            self.parameters.increase_threshold_percent / 100 * abs(loss.lowest),
+            3 * latest.error * math.sqrt(self.parameters.patience),
+        )
+        has_risen = latest.value - loss.lowest_average > tolerated
+        loss.has_risen |= has_risen
+        return has_risen or first.value - latest.value <= self._expect_decrease(first)
+
+    def _has_fallen(self, first: _Mean, latest: _Mean) -> bool:
+        """Return True if the latest average is lower than the first one, beyond chance."""
+        chance = 3 * math.hypot(first.error, latest.error)
+        return first.value - latest.value > max(self._expect_decrease(first), chance)
+
+    def _expect_decrease(self, first: _Mean) -> float:
+        return self.parameters.diff_percent / 100 * abs(first.value)
+
+    def still_holds(self, loss: ComparedLoss) -> bool:
+        return loss.has_risen or not loss.has_fallen
 
     def require_enough(self, losses: list[ComparedLoss]) -> None:
         longest = max(loss.record_count for loss in losses)
         required = (1 + self.parameters.patience) * self.parameters.num_steps
         require_more_than(required - 1, longest, "values of a loss")
-
-    def result_of(self, loss: ComparedLoss) -> DecreasingLoss:
-        result = msgspec.structs.asdict(super().result_of(loss))
-        if len(loss.means) < 2:
-            return DecreasingLoss(**result)
-        last = loss.means[-max(1, len(loss.means) // 4) :]
-        return DecreasingLoss(
-            **result, first_mean=loss.means[0], last_mean=fmean(last), last_deviation=pstdev(last)
-        )
 
     def describe(self, loss: ComparedLoss, violation: LossViolation) -> str:
         lowest, mean = violation.reference, violation.value
@@ -335,3 +362,13 @@ class LossNotDecreasing(PerLossRule[LossNotDecreasingParameters, ComparedLoss]):
             f"{'increases' if rises else 'does not decrease'}: {quantities.number(mean)} at record "
             f"{count(violation.record)}, after a lowest one of {quantities.number(lowest)}"
         )
+
+
+def _average(means: Sequence[_Mean]) -> _Mean:
+    error = math.sqrt(sum(mean.error**2 for mean in means)) / len(means)
+    return _Mean(fmean(mean.value for mean in means), error)
+
+
+def _compute_error(values: Sequence[float]) -> float:
+    """Compute the standard error of the mean of some values; 0 of a single one."""
+    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
