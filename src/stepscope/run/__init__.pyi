@@ -128,7 +128,6 @@ from .model.traces import (
     Doubt as Doubt,
     QualityIssue as QualityIssue,
     Trace as Trace,
-    list_doubts as list_doubts,
     load_traces as load_traces,
     reading_ahead as reading_ahead,
 )

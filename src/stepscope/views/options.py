@@ -22,7 +22,7 @@ from stepscope.run import (
     explain_recording_end,
     explain_recovery,
     explain_rounding,
-    list_doubts,
+    list_run_doubts,
     make_with_damage,
 )
 
@@ -198,7 +198,7 @@ class View:
         if isinstance(payload, schema.Payload):
             payload = msgspec.structs.replace(payload, rounding=explain_rounding(selected))
             if not payload.doubts and ("trace" in self.uses or not run.ranks):
-                doubts = [doubt.sentence for doubt in list_doubts(selected.traces)]
+                doubts = [doubt.sentence for doubt in list_run_doubts(selected)]
                 payload = msgspec.structs.replace(payload, doubts=doubts)
         if self.is_of_processes and isinstance(payload, schema.Payload):
             recording_end = explain_recording_end(selected)

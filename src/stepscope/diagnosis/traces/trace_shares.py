@@ -199,6 +199,9 @@ def report_late_traces(of_run: run.Run, mesh: run.RankMesh | None = None) -> Lat
         if one.trace.rank is not None:
             by_rank.setdefault(one.trace.rank, []).append(one)
     traces = [by_rank[rank] for rank in sorted(by_rank)]
+    unknown = next((t.unknown_devices for t in of_run.traces if t.unknown_devices), None)
+    if unknown is not None:
+        return f"lateness shows in the communication of devices, and {unknown}"
     if not traces:
         return "lateness is a comparison of ranks, and the traces do not state their ranks"
     if len(traces) < 2:

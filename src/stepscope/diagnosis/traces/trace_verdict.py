@@ -25,6 +25,7 @@ from stepscope.run import (
     DividedTrace,
     Run,
     StepSource,
+    accelerator_of,
     divide_traces,
     find_unlike_traces,
     name_traces,
@@ -57,18 +58,20 @@ def diagnose_traces(
     run: Run, thresholds: AttributionThresholds, notes: Sequence[str] = ()
 ) -> verdict.Verdict:
     """Diagnose the traces of a run that holds no watched steps. Abstains, with the reason, where
-    they do not tell, or hold device work whose layout is not known: what the host did meanwhile is
-    no cause of anything then.
+    they do not tell, or device work was not recorded, or has a layout that is not known: what the
+    host did meanwhile is no cause of anything then.
 
     Args:
         run: a run with traces.
         thresholds: those of verdicts on jobs.
         notes: notes on the run, for the verdict.
     """
-    unknown = next((one.unknown_devices for one in run.traces if one.unknown_devices), None)
+    unknown = next(
+        (t.unknown_devices for t in run.traces if t.unknown_devices and not t.unrecorded_devices),
+        None,
+    )
     if unknown is not None:
-        reason = f"the time of the device is not understood ({unknown})"
-        return verdict.make_abstention(reason, notes, evidence_kind="traced")
+        return verdict.make_abstention(unknown, notes, evidence_kind="traced")
     divided = divide_traces(run)
     sources = {one.source for one in divided}
     source: StepSource = next((name for name in SHARE_OF if name in sources), "whole")
@@ -78,6 +81,8 @@ def diagnose_traces(
     left_out = len(run.traces) - sum(one.source == source for one in divided)
     if not traces:
         return verdict.make_abstention("the traces contain no time", notes, evidence_kind="traced")
+    if any(one.trace.unrecorded_devices for one in traces):
+        return _abstain_from_devices(traces, notes)
     waits, matrix = trace_shares.measure_waits(traces), trace_shares.build_part_matrix(traces)
     shares = trace_shares.compute_trace_shares(matrix, waits)
     obstacle = _find_obstacle(traces, shares)
@@ -141,6 +146,22 @@ def _leave_out_unlike(
             notes.append(f"Left out of the shares: {sentence.format(names)}.")
             rest = alike
     return rest, notes
+
+
+def _abstain_from_devices(traces: Sequence[DividedTrace], notes: Sequence[str]) -> verdict.Verdict:
+    """Abstain where the work of devices was not recorded; the host alone shows how long it fetches
+    batches."""
+    first = next(one.trace for one in traces if one.trace.unrecorded_devices)
+    advice = accelerator_of(first).adapt(first.recorder.advise("devices"))
+    obstacle = f"{first.unknown_devices}, so what the host waits for is unknown; {advice}"
+    fetches_ns = sum(int(one.part_ns["data_loader"].sum()) for one in traces)
+    share = fetches_ns / sum(int(one.steps.wall_ns.sum()) for one in traces)
+    fetching = (
+        f"The host fetches batches for {percent(share)} of step time; whether devices compute "
+        "meanwhile was not recorded."
+    )
+    notes = [*notes, fetching] if fetches_ns else notes
+    return verdict.make_abstention(obstacle, notes, evidence_kind="traced")
 
 
 def _explain_waiting(share: float, recorder: schema.Recorder) -> str:

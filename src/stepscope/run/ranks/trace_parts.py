@@ -235,7 +235,7 @@ def _read_host(trace: Trace) -> TraceCalls:
         calls = trace.columns("operators", columns, condition=_HOST)
     part = _host_part(calls)
     requests = trace.columns("operators", ("name", "start_ns"), condition="name LIKE 'c10d::%'")
-    asked = analysis.match_requests(
+    requested = analysis.match_requests(
         [analysis.classify_collective(name) for name in requests["name"].decode()],
         requests["start_ns"],
         part.kind,
@@ -243,7 +243,7 @@ def _read_host(trace: Trace) -> TraceCalls:
     )
     part.kind = [
         kind if request in {kind, None} else f"{request}, carried out as {kind}"
-        for request, kind in zip(asked, part.kind, strict=True)
+        for request, kind in zip(requested, part.kind, strict=True)
     ]
     return part
 
@@ -405,13 +405,19 @@ def measure_traces(
     measured = [table for part in mapped for table in part]
     no_device = find_unlike_traces(run).no_device
     return [
-        MeasuredTrace(trace, _leave_out_host(table) if trace.trace in no_device else table)
+        MeasuredTrace(
+            trace,
+            _leave_out_host(table)
+            if trace.trace in no_device or trace.unrecorded_devices
+            else table,
+        )
         for trace, table in zip(traces, measured, strict=True)
     ]
 
 
 def _leave_out_host(measured: TraceCommunication) -> TraceCommunication:
-    """Leave out the work of the host where other traces have devices: its shares are others."""
+    """Leave out the work of the host where it does not stand for that of devices: its shares are
+    others."""
     return replace(measured, on_host=False, extent=None, total=dict.fromkeys(measured.total, 0))
 
 

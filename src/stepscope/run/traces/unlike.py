@@ -1,7 +1,8 @@
 """Traces of one import compared with each other: those that cannot belong together, and those that
 recorded something else than the others.
 
-    no_device, no_host    no device work, or no host, where the traces of other ranks have it
+    no_device, no_host    no device work, or no host, where the traces of most other ranks have it;
+                          no device work of devices that the trace shows, where any other has it
     other_steps           no step with the number of one that most other ranks recorded
 
 Their shares are not averaged with those of the others.
@@ -13,9 +14,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from stepscope.quantities import count_of
 from stepscope.run.model.rank_numbers import number_ranges
 from stepscope.run.model.run import Run
-from stepscope.run.model.traces import Doubt, QualityIssue, Trace, list_doubts
+from stepscope.run.model.traces import (
+    DEVICE_TABLES,
+    UNRECORDED_DEVICES,
+    Doubt,
+    QualityIssue,
+    Trace,
+    list_doubts,
+)
 
 MAX_DISTANCE_NS = 3_600 * 10**9
 """Ranks whose traces are further apart than an hour were not recorded together."""
@@ -23,7 +32,6 @@ MIN_EPOCH_NS = 10**17
 """Three years after 1970: earlier times are no moments, but counted from a start of their own."""
 MIN_OVERLAP_RATIO = 0.1
 """Overlap of two traces of a rank, as a share of the shorter one."""
-_DEVICE_TABLES = ("kernels", "copies")
 _HOST_TABLES = ("operators", "python_functions", "runtime_calls")
 _STEPS_QUERY = (
     "SELECT DISTINCT trace, name FROM annotations "
@@ -31,6 +39,8 @@ _STEPS_QUERY = (
 )
 
 
+_WORST = frozenset(["device_not_recorded"])
+"""Checks of what no verdict can do without."""
 NO_DEVICE_WORK = "{} recorded no device work, which other traces have"
 NO_HOST_WORK = "{} recorded no operators and calls of the host, which other traces have"
 OTHER_STEPS = "{} recorded none of the steps that other ranks recorded"
@@ -55,9 +65,10 @@ def _find_unlike_traces(run: Run) -> UnlikeTraces:
     if len(traces) < 2:
         return UnlikeTraces()
     numbers = {trace.trace for trace in traces}
-    device, host = (_find_owners(run, tables) for tables in (_DEVICE_TABLES, _HOST_TABLES))
+    device, host = (_find_owners(run, tables) for tables in (DEVICE_TABLES, _HOST_TABLES))
+    unrecorded = frozenset(t.trace for t in traces if device and t.unrecorded_devices)
     return UnlikeTraces(
-        no_device=_find_rest(numbers, device),
+        no_device=_find_rest(numbers, device) | unrecorded,
         no_host=_find_rest(numbers, host),
         other_steps=frozenset(_find_other_steps(run, traces)),
     )
@@ -110,7 +121,11 @@ def compare_traces(run: Run) -> list[QualityIssue]:
 def _compare_traces(run: Run) -> list[QualityIssue]:
     traces = [trace for trace in run.traces if trace.process is None]
     unlike = find_unlike_traces(run)
-    issues = [_list_copies(traces), _compare_worlds(traces)]
+    issues = [
+        _note_unrecorded_devices(traces, unlike),
+        _list_copies(traces),
+        _compare_worlds(traces),
+    ]
     for check, affected, sentence in (
         (
             "overlapping_rank",
@@ -148,10 +163,25 @@ def _compare_traces(run: Run) -> list[QualityIssue]:
     return [issue for issue in issues if issue.count]
 
 
+def _note_unrecorded_devices(traces: Sequence[Trace], unlike: UnlikeTraces) -> QualityIssue:
+    signs = [
+        trace.unrecorded_devices
+        for trace in traces
+        if trace.unrecorded_devices is not None and trace.trace not in unlike.no_device
+    ]
+    reason = UNRECORDED_DEVICES.format(", ".join(sorted(set(signs))))
+    sentence = (
+        f"{reason[:1].upper()}{reason[1:]} in {len(signs)} of {count_of(len(traces), 'trace')}: "
+        "whether they compute, communicate or are waited for is unknown."
+    )
+    return _make_issue("device_not_recorded", len(signs), len(traces), sentence)
+
+
 def list_run_doubts(run: Run) -> list[Doubt]:
     """List the doubts about the traces of a run, each and together, the worst first."""
     together = [Doubt(issue.check, None, issue.detail or "") for issue in compare_traces(run)]
-    return [*list_doubts(run.traces), *together]
+    doubts = [*list_doubts(run.traces), *together]
+    return sorted(doubts, key=lambda doubt: doubt.check not in _WORST)
 
 
 def name_traces(traces: Sequence[Trace]) -> str:
