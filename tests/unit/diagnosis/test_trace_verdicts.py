@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from stepscope.run import Run
+from stepscope.store import open_run
 from stepscope.testing.traces import TraceJob
+from stepscope.views import VIEWS
 from tests.support.drawn_verdicts import (
     ELEMENTWISE,
     GEMM,
@@ -290,6 +293,36 @@ def slow_rank(job: TraceJob, extra: float, longest: float) -> None:
         compute(job, 20_000 + extra)
     job.collective("AllReduce", 1_000 + longest - extra)
     job.join()
+
+
+@pytest.mark.parametrize(
+    ("now", "first", "suspect"),
+    [(0, 0, "model"), (10**7, 0, "model"), (10**7, 20, "insufficient_evidence")],
+)
+def test_ranks_recorded_at_different_times(
+    tmp_path: Path, now: int, first: int, suspect: str
+) -> None:
+    """Rank 0 waits 15 ms of 36 for rank 1, unless they share neither time nor steps."""
+    jobs = [
+        draw_steps(
+            lambda job, extra: slow_rank(job, extra, 15_000),
+            15_000 * rank,
+            rank=rank,
+            world_size=2,
+            now=now * rank,
+            _step=first * rank,
+        )
+        for rank in range(2)
+    ]
+    verdict = judge(tmp_path, *jobs)
+    assert verdict.suspect == suspect
+    run = Run(open_run(tmp_path / "run"))
+    (window,) = VIEWS["distributed"](run).windows
+    assert [rank.matched_count for rank in window.ranks] == [STEPS * (suspect == "model")] * 2
+    assert bool(verdict.doubts) == (suspect != "model")
+    if suspect != "model":
+        assert "different times and share no step (rank 0; rank 1)" in verdict.doubts[0]
+        assert "Rank 0 alone: exposed communication takes 4" in verdict.notes[0]
 
 
 def test_a_slow_rank_is_the_model_s(tmp_path: Path) -> None:

@@ -202,6 +202,8 @@ def report_late_traces(of_run: run.Run, mesh: run.RankMesh | None = None) -> Lat
     unknown = next((t.unknown_devices for t in of_run.traces if t.unknown_devices), None)
     if unknown is not None:
         return f"lateness shows in the communication of devices, and {unknown}"
+    if len(run.find_time_groups(of_run)) > 1:
+        return "the ranks were recorded at different times"
     if not traces:
         return "lateness is a comparison of ranks, and the traces do not state their ranks"
     if len(traces) < 2:

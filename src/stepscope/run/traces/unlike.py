@@ -4,6 +4,7 @@ recorded something else than the others.
     no_device, no_host    no device work, or no host, where the traces of most other ranks have it;
                           no device work of devices that the trace shows, where any other has it
     other_steps           no step with the number of one that most other ranks recorded
+    time groups           ranks that were recorded at other times, and share no step
 
 Their shares are not averaged with those of the others.
 """
@@ -32,14 +33,15 @@ MIN_EPOCH_NS = 10**17
 """Three years after 1970: earlier times are no moments, but counted from a start of their own."""
 MIN_OVERLAP_RATIO = 0.1
 """Overlap of two traces of a rank, as a share of the shorter one."""
+MAX_NAMED_GROUPS = 4
 _HOST_TABLES = ("operators", "python_functions", "runtime_calls")
 _STEPS_QUERY = (
-    "SELECT DISTINCT trace, name FROM annotations "
-    "WHERE on_device = 0 AND name LIKE 'ProfilerStep#%'"
+    "SELECT trace, name FROM annotations WHERE on_device = 0 AND name LIKE 'ProfilerStep#%' "
+    "UNION SELECT trace, name FROM operators WHERE name LIKE 'ProfilerStep#%'"
 )
 
 
-_WORST = frozenset(["device_not_recorded"])
+_WORST = frozenset(["device_not_recorded", "other_times"])
 """Checks of what no verdict can do without."""
 NO_DEVICE_WORK = "{} recorded no device work, which other traces have"
 NO_HOST_WORK = "{} recorded no operators and calls of the host, which other traces have"
@@ -89,11 +91,10 @@ def _find_owners(run: Run, tables: Iterable[str]) -> set[int]:
 def _find_other_steps(run: Run, traces: Sequence[Trace]) -> list[int]:
     """Find the traces of ranks that have no step in common with the rank that shares most."""
     ranks = {trace.trace: trace.rank for trace in traces if trace.rank is not None}
-    rows = run.reader.sql(_STEPS_QUERY)
     steps: defaultdict[int, set[str]] = defaultdict(set)
-    for trace, name in zip(rows["trace"].tolist(), rows["name"].tolist(), strict=True):
+    for trace, names in run.whole_run.derive(_read_steps).items():
         if trace in ranks:
-            steps[ranks[trace]].add(name)
+            steps[ranks[trace]] |= names
     owners: defaultdict[str, int] = defaultdict(int)
     for names in steps.values():
         for name in names:
@@ -107,6 +108,79 @@ def _find_other_steps(run: Run, traces: Sequence[Trace]) -> list[int]:
     return [
         trace for trace, rank in ranks.items() if rank in steps and not steps[rank] & steps[usual]
     ]
+
+
+def _read_steps(run: Run) -> dict[int, set[str]]:
+    """Read the names of the steps of each trace that marks any."""
+    steps: defaultdict[int, set[str]] = defaultdict(set)
+    rows = run.reader.sql(_STEPS_QUERY)
+    for trace, name in zip(rows["trace"].tolist(), rows["name"].tolist(), strict=True):
+        steps[trace].add(name)
+    return dict(steps)
+
+
+def group_by_time(run: Run, traces: Sequence[Trace]) -> list[int]:
+    """Group traces that were recorded together: at overlapping times, or with a common step.
+
+    Traces of one rank are together, and so are those of a watched job and those without a clock
+    base, whose times are not comparable.
+
+    Returns:
+        The number of the group of each trace, from 0.
+    """
+    steps = run.whole_run.derive(_read_steps)
+    keys: list[set[object]] = [
+        {trace.rank, *steps.get(trace.trace, ())} if trace.rank is not None else {"any time"}
+        for trace in traces
+    ]
+    end_ns, latest = 0, -1
+    for index in sorted(range(len(traces)), key=lambda index: traces[index].start_ns):
+        trace = traces[index]
+        if trace.process is not None or not (trace.base_ns or trace.start_ns > MIN_EPOCH_NS):
+            keys[index].add("any time")
+            continue
+        latest = index if trace.start_ns >= end_ns else latest
+        end_ns = max(end_ns, trace.end_ns)
+        keys[index].add(f"time {latest}")
+    groups = _join_groups(keys)
+    if any("any time" in group for group in groups):
+        return [0] * len(traces)
+    return [next(n for n, group in enumerate(groups) if key & group) for key in keys]
+
+
+def _join_groups(keys: Iterable[set[object]]) -> list[set[object]]:
+    """Join sets with a common element."""
+    groups: list[set[object]] = []
+    for key in keys:
+        joined = set(key).union(*(group for group in groups if group & key))
+        groups = [group for group in groups if not group & key] + [joined]
+    return groups
+
+
+def find_time_groups(run: Run) -> list[list[Trace]]:
+    """Find the imported traces of ranks that were recorded together; one group for all where all
+    were. Traces that recorded other steps than most are left out; computed once per run."""
+    return run.whole_run.derive(_find_time_groups)
+
+
+def _find_time_groups(run: Run) -> list[list[Trace]]:
+    other_steps = find_unlike_traces(run).other_steps
+    traces = [t for t in run.traces if t.process is None and t.trace not in other_steps]
+    groups: defaultdict[int, list[Trace]] = defaultdict(list)
+    for trace, number in zip(traces, group_by_time(run, traces), strict=True):
+        groups[number].append(trace)
+    return list(groups.values())
+
+
+def _note_time_groups(run: Run) -> QualityIssue:
+    groups = find_time_groups(run)
+    names = "; ".join(name_traces(group) for group in groups[:MAX_NAMED_GROUPS])
+    more = "; …" if len(groups) > MAX_NAMED_GROUPS else ""
+    sentence = (
+        f"Ranks were recorded at different times and share no step ({names}{more}): who waits for "
+        "whom is unknown, and a mean over them is no step of the job."
+    )
+    return _make_issue("other_times", len(groups) if len(groups) > 1 else 0, None, sentence)
 
 
 def compare_traces(run: Run) -> list[QualityIssue]:
@@ -123,6 +197,7 @@ def _compare_traces(run: Run) -> list[QualityIssue]:
     unlike = find_unlike_traces(run)
     issues = [
         _note_unrecorded_devices(traces, unlike),
+        _note_time_groups(run),
         _list_copies(traces),
         _compare_worlds(traces),
     ]
