@@ -355,6 +355,48 @@ def test_steps_from_optimizer_steps(tmp_path: Path) -> None:
     assert "Optimizer.step#SGD.step" in " ".join(verdict.notes)
 
 
+@pytest.mark.parametrize(
+    ("name", "step_count"),
+    [("iter {}", 5), ("epoch 3, iteration_{}/400", 5), ("iter {}0", 4), ("part {} of 7", 5)],
+)
+def test_steps_that_the_script_counts(tmp_path: Path, name: str, step_count: int) -> None:
+    """Each fetches for 30 ms in a range of its own name and computes 20 ms in counted layers; steps
+    of which only each tenth is a range are those between updates."""
+    job = TraceJob()
+    for number in range(5):
+        with job.range(name.format(98 + number)):
+            with job.range("get batch"):
+                job.python(30_000)
+            for layer in range(2):
+                with job.range(f"layer_{layer}"):
+                    compute(job, 10_000, 10)
+            with job.optimizer("SGD"):
+                compute(job, 400, 1)
+            job.wait()
+    verdict = judge(tmp_path, job)
+    assert verdict.step_count == step_count
+    assert ("The traces name no steps" in " ".join(verdict.notes)) == (step_count == 4)
+    assert (verdict.suspect, verdict.cause) == ("framework_overhead", "unknown")
+    assert verdict.headline.endswith("per step lie in the range “get batch”, between operators.")
+    assert verdict.evidence[-1].value == pytest.approx(30e6, rel=0.01)
+
+
+def test_functions_of_another_tracer_explain_gaps(tmp_path: Path) -> None:
+    job = TraceJob()
+    for _ in range(5):
+        start = job.now
+        job.python(30_000)
+        times = {"ts": 1_700_000_000_000_000 + start, "dur": job.now - start}
+        function = {"ph": "X", "pid": 100, "tid": 100, "name": "augment (data.py:5)"}
+        job.events.append(function | times)
+        job.operator("aten::mm", 10_000)
+        with job.optimizer("SGD"):
+            job.operator("aten::add_", 400)
+    verdict = judge(tmp_path, job)
+    assert verdict.cause == "python_overhead"
+    assert "30 ms of 40.4 ms per step lie in the function “augment (data.py:5)”" in verdict.headline
+
+
 def test_steps_from_a_repeated_range(tmp_path: Path) -> None:
     job = TraceJob()
     for number in range(4):

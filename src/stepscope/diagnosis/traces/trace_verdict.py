@@ -300,6 +300,9 @@ def _rule_out(
         elif name in limits:
             below = rules.percent_beside(shares[name], 100 * limits[name], 0)
             why = f"{reasons[name]} {below} of step time (threshold {percent(limits[name])})."
+            if name == "data_pipeline" and not shares[name] and suspect == "framework_overhead":
+                why += f" No fetch {inputs.recorder.fetches} was recorded: batches that the script "
+                why += "makes otherwise count as host overhead."
         else:
             why = f"{reasons[name]} {share} of step time."
         ruled_out.append(verdict.RuledOut(suspect=name, share_ratio=shares[name], why=why))
