@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from stepscope.cli.writers.verdict import write_verdict
+from stepscope.diagnosis import Verdict
+from stepscope.quantities import percent
 from stepscope.run import Run
 from stepscope.store import open_run
 from stepscope.testing.traces import TraceJob
@@ -22,10 +27,22 @@ from tests.support.drawn_verdicts import (
 )
 
 
+def to_text(verdict: Verdict) -> str:
+    """Write a verdict as the terminal does, on one line."""
+    out = Console(file=io.StringIO(), width=1_000)
+    write_verdict(out, verdict)
+    return out.file.getvalue()
+
+
 def fetch_alone(job: TraceJob, severity: float) -> None:
     job.wait()
     job.fetch(20_000 * severity)
     compute(job)
+
+
+def fetch_on_host(job: TraceJob, severity: float) -> None:
+    job.fetch(20_000 * severity)
+    job.operator("aten::mm", 20_000)
 
 
 def fetch_from_workers(job: TraceJob, severity: float) -> None:
@@ -192,6 +209,7 @@ def update_large_on_host(job: TraceJob, severity: float) -> None:
     ("draw", "suspect", "cause"),
     [
         (fetch_alone, "data_pipeline", "too_few_workers"),
+        (fetch_on_host, "data_pipeline", "too_few_workers"),
         (fetch_from_workers, "data_pipeline", "unknown"),
         (copy_pageable, "data_pipeline", "host_to_device_copies"),
         (copy_pinned, "data_pipeline", "host_to_device_copies"),
@@ -218,9 +236,12 @@ def update_large_on_host(job: TraceJob, severity: float) -> None:
 def test_the_cause_of_a_drawn_job(
     tmp_path: Path, draw: Draw, suspect: str, cause: str, severity: float
 ) -> None:
-    verdict = judge(tmp_path, draw_steps(draw, severity))
+    job = draw_steps(draw, severity)
+    verdict = judge(tmp_path, job)
     assert (verdict.suspect, verdict.cause) == (suspect, cause)
     assert verdict.step_count == STEPS
+    has_device = any(event["cat"] == "kernel" for event in job.events)
+    assert ("device" in to_text(verdict)) == has_device
     assert verdict.evidence_kind == "traced"
     assert sum(verdict.phases.values()) == pytest.approx(1)
 
@@ -339,6 +360,49 @@ def test_a_slow_rank_is_the_model_s(tmp_path: Path) -> None:
     verdict = judge(tmp_path, *jobs)
     assert (verdict.suspect, verdict.cause) == ("model", "straggler")
     assert verdict.stages[0].name == "rank 2"
+
+
+def test_the_share_of_waiting_for_a_slow_rank_is_explained(tmp_path: Path) -> None:
+    """Python takes rank 1 16 ms of 37, for which rank 0 waits: 8 ms on the mean of both ranks."""
+
+    def draw(job: TraceJob, extra: float) -> None:
+        job.python(extra)
+        compute(job)
+        job.collective("AllReduce", 17_000 - extra)
+        job.join()
+        job.wait()
+
+    jobs = [draw_steps(draw, 16_000 * rank, rank=rank, world_size=2) for rank in range(2)]
+    verdict = judge(tmp_path, *jobs)
+    assert (verdict.suspect, verdict.cause) == ("framework_overhead", "straggler")
+    own, waiting = 8 / 37, 8 / 37
+    assert verdict.share_ratio == pytest.approx(own + waiting, abs=0.01)
+    assert f"are {percent(own)} on the ranks themselves and {percent(waiting)} of waiting" in (
+        verdict.share_basis
+    )
+    assert f"would save {percent(verdict.stages[0].share_ratio)}, " in verdict.share_basis
+
+
+@pytest.mark.parametrize(
+    ("issuer", "cause", "words"),
+    [
+        ("DistributedDataParallel.forward", "gradient_exchange", "model.no_sync()"),
+        ("FSDP::pre_forward (0)", "collectives", "reshard_after_forward"),
+        ("my range", "collectives", "async_op=True"),
+    ],
+)
+def test_the_fix_of_collectives_fits_their_issuer(
+    tmp_path: Path, issuer: str, cause: str, words: str
+) -> None:
+    def draw(job: TraceJob, _: float) -> None:
+        with job.range(issuer):
+            compute(job)
+        job.collective("AllReduce", 20_000)
+        job.join()
+
+    verdict = judge(tmp_path, draw_steps(draw, 1.0))
+    assert (verdict.suspect, verdict.cause) == ("communication", cause)
+    assert words in verdict.fixes[0].instructions
 
 
 def test_steps_from_optimizer_steps(tmp_path: Path) -> None:

@@ -74,7 +74,8 @@ def write_verdict(out: Console, verdict: diagnosis.Verdict, location: str = "RUN
         out,
         "Contributing causes",
         [
-            f"{_capitalise(diagnosis.name_cause(cause.cause))}: {cause.text}"
+            f"{_capitalise(diagnosis.name_cause(cause.cause))}"
+            f"{_locate(cause) if cause.suspect != verdict.suspect else ''}: {cause.text}"
             for cause in verdict.also
         ],
     )
@@ -82,6 +83,12 @@ def write_verdict(out: Console, verdict: diagnosis.Verdict, location: str = "RUN
     targets = [f"{_capitalise(target.text)}." for target in verdict.targets]
     _write_section(out, "Expected after the fix", targets)
     _write_notes(out, verdict)
+
+
+def _locate(cause: diagnosis.ContributingCause) -> str:
+    """Name the suspect of a cause that is not that of the verdict, and its share."""
+    share = quantities.percent(cause.share_ratio)
+    return f" ({diagnosis.SUSPECT_NAMES[cause.suspect]}, {share} of step time)"
 
 
 def write_stuck(out: Console, stuck: diagnosis.StuckAccount) -> None:

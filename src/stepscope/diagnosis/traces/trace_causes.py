@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -101,9 +100,13 @@ class TraceInputs:
         return trace_details.measure_script_python(self.choose("python"))
 
     @cached_property
+    def issuer(self) -> str | None:
+        """Part of PyTorch that issues collectives, DDP or FSDP; None if neither is used."""
+        return trace_details.find_issuer(self.choose("communication"))
+
+    @cached_property
     def wait_function(self) -> str | None:
-        """Python function in which the host waits while it has no work; None where the trace does
-        not tell."""
+        """Python function in which the host waits while it has no work; None if unknown."""
         divided = self.choose("waiting")
         return run.name_wait_function(divided.trace, divided.activity.waiting)
 
@@ -193,8 +196,9 @@ def _find_data_cause(inputs: TraceInputs) -> CauseFinding:
         return _find_copy_cause(inputs)
     divided = inputs.choose("data_loader")
     fetches = run.measure_fetches(divided.trace, divided.steps)
+    subject = "training thread" if inputs.on_host else "device"
     waiting = make_evidence(
-        f"The device waits {duration(inputs.mean_ns('data_loader'))} per step for batches.",
+        f"The {subject} waits {duration(inputs.mean_ns('data_loader'))} per step for batches.",
         inputs.mean_ns("data_loader"),
         "ns",
         "steps",
@@ -265,34 +269,14 @@ def _find_copy_cause(inputs: TraceInputs) -> CauseFinding:
 
 def _find_communication_cause(inputs: TraceInputs) -> CauseFinding:
     divided = inputs.choose("communication")
-    marks = divided.trace.columns("annotations", ("name",))["name"].values
-    operators = divided.trace.columns("operators", ("name",))["name"].values
-    uses_ddp = any("DistributedDataParallel" in str(name) for name in (*marks, *operators))
     exposed_ns = inputs.mean_ns("communication")
+    text = trace_details.describe_collectives(divided, exposed_ns)
+    waiting_ns = sum(inputs.waits.ratios.values()) * exposed_ns
+    if waiting_ns >= CONTRIBUTING_RATIO * exposed_ns:
+        text += f" {duration(waiting_ns)} of these are waiting for the slowest rank, not transfer."
     return CauseFinding(
-        cause="gradient_exchange" if uses_ddp else "collectives",
-        evidence=[
-            make_evidence(
-                _describe_collectives(divided, exposed_ns), exposed_ns, "ns", "distributed"
-            )
-        ],
-    )
-
-
-def _describe_collectives(divided: run.DividedTrace, exposed_ns: float) -> str:
-    """Describe the exposed collectives; of a host by name, since the training thread waits for them
-    without an event of its own."""
-    if not divided.on_host:
-        return f"Collectives take {duration(exposed_ns)} per step in which no other kernel runs."
-    totals: Counter[str] = Counter()
-    for table in ("annotations", "operators"):
-        for total in run.sum_by_name([divided.trace], table):
-            if analysis.is_host_communication(total.name):
-                totals[total.name] += total.total_ns
-    names = ", ".join(name for name, _ in totals.most_common(2))
-    return (
-        f"Collectives of the host ({names}) take {duration(exposed_ns)} per step in which no "
-        "sizeable operator runs: the training thread waits for them."
+        cause="gradient_exchange" if inputs.issuer == "DDP" else "collectives",
+        evidence=[make_evidence(text, exposed_ns, "ns", "distributed")],
     )
 
 
@@ -345,7 +329,8 @@ def describe_overhead(inputs: TraceInputs, cause: str) -> list[Evidence]:
         case "recompilation":
             return _describe_calls(
                 trace_details.count_compilations(inputs.choose("compilation")),
-                "The compiler runs {} times per step and takes {} while the device is idle.",
+                "The compiler runs {} times per step and takes {}"
+                + ("." if inputs.on_host else " while the device is idle."),
                 inputs.mean_ns("compilation"),
             )
         case "memory_allocation":

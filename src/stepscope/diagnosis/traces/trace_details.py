@@ -33,6 +33,11 @@ _CLOSURE = re.compile(
 """Operators and ranges of a closure that an optimizer step calls."""
 MAX_OPERATORS_BETWEEN_READS = 5
 """Reads of values with more outermost operators between them do not follow each other."""
+_ISSUERS = {
+    "FSDP": re.compile(r"(?i)^fsdp::|FullyShardedDataParallel\."),
+    "DDP": re.compile(r"DistributedDataParallel|\.ddp\.reducer::|distributed::reducer::"),
+}
+"""Names of ranges and operators of the parts of PyTorch that issue collectives themselves."""
 _READS = frozenset(["aten::item", "aten::is_nonzero", "aten::_local_scalar_dense"])
 """Operators that read a value from a tensor."""
 
@@ -354,6 +359,34 @@ def _count_waits(operator: NDArray[np.int64], names: Mapping[int, int]) -> int:
     """Count the waits: calls of one operator are one."""
     inside = np.isin(operator, list(names))
     return len(np.unique(operator[inside])) + int((~inside).sum())
+
+
+def find_issuer(divided: run.DividedTrace) -> str | None:
+    """Find the part of PyTorch whose collectives are in a trace; None for those of the script."""
+    tables = ("annotations", "operators", "python_functions")
+    names = [name for t in tables for name in divided.trace.columns(t, ("name",))["name"].values]
+    issuers = (
+        issuer for issuer, sign in _ISSUERS.items() if any(map(sign.search, filter(None, names)))
+    )
+    return next(issuers, None)
+
+
+def describe_collectives(divided: run.DividedTrace, exposed_ns: float) -> str:
+    """Describe the exposed collectives; of a host by name, since the training thread waits for them
+    without an event of its own."""
+    time = quantities.duration(exposed_ns)
+    if not divided.on_host:
+        return f"Collectives take {time} per step in which no other kernel runs."
+    totals: Counter[str] = Counter()
+    for table in ("annotations", "operators"):
+        for total in run.sum_by_name([divided.trace], table):
+            if analysis.is_host_communication(total.name):
+                totals[total.name] += total.total_ns
+    names = ", ".join(name for name, _ in totals.most_common(2))
+    return (
+        f"Collectives of the host ({names}) take {time} per step in which no sizeable "
+        "operator runs: the training thread waits for them."
+    )
 
 
 def count_allocations(divided: run.DividedTrace) -> float:

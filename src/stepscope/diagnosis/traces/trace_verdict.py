@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from stepscope import rules
 from stepscope.diagnosis import verdict
 from stepscope.diagnosis.causes.attribution import Attribution, AttributionThresholds
-from stepscope.diagnosis.causes.cause import CONTRIBUTING_RATIO
+from stepscope.diagnosis.causes.cause import CONTRIBUTING_RATIO, CauseFinding
 from stepscope.diagnosis.measured import estimate_accuracy
 from stepscope.diagnosis.sentences import write_headline
 from stepscope.diagnosis.traces import trace_shares
@@ -34,9 +34,10 @@ WAITING = "waiting"
 """Cause of an attribution to none, because the process has no work."""
 WHOLE_RATIO = 0.5
 """Confidence where no steps were found: start-up and evaluation count as well."""
+UNTIL_DONE = ", until the device work of a step is done"
 SHARE_OF: dict[StepSource, str] = {
-    "job": "step time in the traces, until the device work of a step is done",
-    "named": "step time in the traces, until the device work of a step is done",
+    "job": f"step time in the traces{UNTIL_DONE}",
+    "named": f"step time in the traces{UNTIL_DONE}",
     "optimizer": "time between the ends of optimizer steps in the traces",
     "ranges": "time between the starts of a repeated range in the traces",
     "whole": "time from the first to the last event of the host in the traces",
@@ -153,7 +154,8 @@ def _diagnose_together(
         suspect=attribution.suspect,
         cause=finding.cause,
         share_ratio=attribution.share,
-        share_of=SHARE_OF[source],
+        share_of=SHARE_OF[source].replace(UNTIL_DONE, "") if inputs.on_host else SHARE_OF[source],
+        share_basis=_explain_waiting_share(attribution, finding, shares),
         confidence_ratio=round(stability * certainty * accuracy.ratio, 3),
         confidence_basis=accuracy.basis,
         evidence_kind=finding.evidence_kind,
@@ -162,7 +164,7 @@ def _diagnose_together(
         else _write_waiting_headline(attribution, inputs),
         stages=finding.stages,
         evidence=[verdict.describe_step_time(phases, "category"), *finding.evidence],
-        ruled_out=_rule_out(inputs, attribution.suspect, thresholds),
+        ruled_out=_rule_out(inputs, attribution.suspect, finding.cause, thresholds),
         also=contributing,
         fixes=list_trace_fixes(finding, attribution.suspect, contributing, inputs, step_ns),
         notes=[*notes, *_list_notes(recorded, traces, source), *_note_queued(shares)],
@@ -267,17 +269,39 @@ def _estimate_stability(
     return same_count / thresholds.resamples
 
 
+def _explain_waiting_share(
+    attribution: Attribution, finding: CauseFinding, shares: trace_shares.TraceShares
+) -> str:
+    """Explain in one sentence that a share has a part in which ranks wait for the slowest of them,
+    which the categories show as communication; empty without such a part."""
+    waiting = shares.rank_wait.get(attribution.suspect, 0.0)
+    if waiting < MIN_NAMED_RATIO or attribution.cause is not None:
+        return ""
+    alone = attribution.share - waiting
+    sentence = (
+        f"The {percent(attribution.share)} are {percent(alone)} on the ranks themselves and "
+        f"{percent(waiting)} of waiting for the slowest rank, which is communication above"
+    )
+    if finding.cause not in {"straggler", "uneven_ranks"}:
+        return f"{sentence}."
+    return (
+        f"{sentence}; equal ranks would save {percent(finding.stages[0].share_ratio)}, the waiting "
+        "and what the slowest rank does longer."
+    )
+
+
 def _rule_out(
-    inputs: TraceInputs, suspect: verdict.Suspect, thresholds: AttributionThresholds
+    inputs: TraceInputs, suspect: verdict.Suspect, cause: str, thresholds: AttributionThresholds
 ) -> list[verdict.RuledOut]:
     """Give the reason against each suspect other than that of the verdict."""
     shares, limits = inputs.shares.suspects, thresholds.by_suspect
     is_host = inputs.on_host
-    meanwhile = "" if is_host else ", while it has no other work,"
     with_gaps = inputs.shares.parts["queued"] >= MIN_NAMED_RATIO
     model = "computation with gaps between queued work takes" if with_gaps else "computation takes"
     reasons: dict[verdict.Suspect, str] = {
-        "data_pipeline": f"fetching batches and copying them to the device{meanwhile} take",
+        "data_pipeline": "fetching batches takes"
+        if is_host
+        else "fetching batches and copying them to the device, while it has no other work, take",
         "model": "sizeable operators take" if is_host else model,
         "communication": "exposed communication takes",
         "framework_overhead": "calling operators, Python and waits take"
@@ -290,8 +314,8 @@ def _rule_out(
         if name == suspect:
             continue
         if name in limits and _is_exceeded(name, inputs, inputs.shares, thresholds):
-            why = f"{share} of step time as well; look at it next."
-        elif name in limits and shares[name] >= limits[name]:
+            continue  # it is a contributing cause
+        if name in limits and shares[name] >= limits[name]:
             largest = percent(max(inputs.overhead_parts.values()))
             why = (
                 f"{reasons[name]} {share} of step time, of which the largest cause has {largest} "
@@ -300,7 +324,11 @@ def _rule_out(
         elif name in limits:
             below = rules.percent_beside(shares[name], 100 * limits[name], 0)
             why = f"{reasons[name]} {below} of step time (threshold {percent(limits[name])})."
-            if name == "data_pipeline" and not shares[name] and suspect == "framework_overhead":
+            is_python = suspect == "framework_overhead" and cause in {
+                "python_overhead",
+                verdict.UNKNOWN,
+            }
+            if name == "data_pipeline" and not shares[name] and is_python:
                 why += f" No fetch {inputs.recorder.fetches} was recorded: batches that the script "
                 why += "makes otherwise count as host overhead."
         else:
