@@ -67,7 +67,7 @@ def write_verdict(out: Console, verdict: diagnosis.Verdict, location: str = "RUN
     _write_section(out, "Evidence", [entry.text for entry in verdict.evidence[1:]])
     _write_section(
         out,
-        "Checked" if verdict.suspect == "healthy" else "Not the cause",
+        "Checked" if verdict.suspect == "healthy" else "Other suspects",
         [f"{_capitalise(diagnosis.SUSPECT_NAMES[r.suspect])}: {r.why}" for r in verdict.ruled_out],
     )
     _write_section(

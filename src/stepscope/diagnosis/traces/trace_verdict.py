@@ -314,8 +314,8 @@ def _rule_out(
         if name == suspect:
             continue
         if name in limits and _is_exceeded(name, inputs, inputs.shares, thresholds):
-            continue  # it is a contributing cause
-        if name in limits and shares[name] >= limits[name]:
+            why = f"{share} of step time as well; look at it next."
+        elif name in limits and shares[name] >= limits[name]:
             largest = percent(max(inputs.overhead_parts.values()))
             why = (
                 f"{reasons[name]} {share} of step time, of which the largest cause has {largest} "
