@@ -11,6 +11,7 @@ from rich.console import Console
 from stepscope.cli.writers.verdict import write_verdict
 from stepscope.diagnosis import Verdict
 from stepscope.quantities import percent
+from stepscope.rule_feed import check_rules, choose_rules
 from stepscope.run import Run
 from stepscope.store import open_run
 from stepscope.testing.traces import TraceJob
@@ -381,6 +382,9 @@ def test_the_share_of_waiting_for_a_slow_rank_is_explained(tmp_path: Path) -> No
         verdict.share_basis
     )
     assert f"would save {percent(verdict.stages[0].share_ratio)}, " in verdict.share_basis
+    report = check_rules(open_run(tmp_path / "run"), choose_rules(("RankStraggler",)))
+    assert report.fired == ["RankStraggler"]
+    assert report.findings[0].evidence == ["steps"]  # there are no samples of the system
 
 
 @pytest.mark.parametrize(

@@ -29,12 +29,12 @@ def print_verdict(verdict: diagnosis.Verdict, location: str, *, as_json: bool) -
     if as_json:
         print_json(verdict)
     else:
-        write_verdict(console(), verdict, location)
+        write_verdict(console(location), verdict, location)
 
 
 def print_job_verdict(verdict: diagnosis.Verdict, location: str | Path) -> None:
     """Print the verdict of a job that has ended on stderr, with the location of its run."""
-    out = console(stderr=True)
+    out = console(location, stderr=True)
     write_verdict(out, verdict, str(location))
     _write_location(out, location, STEP_VIEWS if verdict.step_count else OTHER_VIEWS)
 
