@@ -353,7 +353,7 @@ def test_ranges_of_unknown_categories_are_named(tmp_path: Path) -> None:
     for event in job.events:
         event["pid"] = "/host:CPU"
     verdict = judge_below(tmp_path / "xla", job)
-    assert "draws them; the file *.xplane.pb beside it tells more" in verdict.headline
+    assert "draws them; the file *.xplane.pb next to it tells more" in verdict.headline
 
 
 def test_a_cycle_of_the_profiler_after_the_last_iteration(tmp_path: Path) -> None:

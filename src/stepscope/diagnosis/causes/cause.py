@@ -37,7 +37,7 @@ class CauseFinding:
     cause: str
     missing: str = ""
     """The recording that would show an `UNKNOWN` cause, a full sentence."""
-    place: str = ""
+    site: str = ""
     """The part of the program that has most of the time, a full sentence; empty if unknown."""
     evidence_kind: EvidenceKind = "timed"
     certainty: float = 1.0

@@ -285,7 +285,7 @@ def _find_overhead_cause(inputs: TraceInputs) -> CauseFinding:
     cause = max(parts, key=lambda name: parts[name])
     finding = CauseFinding(cause=cause, evidence=describe_overhead(inputs, cause))
     if cause == "python_overhead" and not inputs.traces[0].trace.has_stacks:
-        _find_place(inputs, finding)
+        _find_site(inputs, finding)
     finding.contributing = [
         (name, share, describe_overhead(inputs, name)[0].text)
         for name, share in sorted(parts.items(), key=lambda item: -item[1])
@@ -294,30 +294,30 @@ def _find_overhead_cause(inputs: TraceInputs) -> CauseFinding:
     return finding
 
 
-def _find_place(inputs: TraceInputs, finding: CauseFinding) -> None:
+def _find_site(inputs: TraceInputs, finding: CauseFinding) -> None:
     """Name the range of the script or the function that has the time between operators, which a
     trace without stacks does not explain otherwise: a range tells where it is, and not why."""
     divided = inputs.choose("python")
     step_count, step_ns = len(divided.steps.names), float(divided.steps.wall_ns.mean())
-    places = [
-        place
-        for place in trace_details.find_places(divided)
-        if place.time_ns >= CONTRIBUTING_RATIO * step_ns * step_count
+    sites = [
+        site
+        for site in trace_details.find_sites(divided)
+        if site.time_ns >= CONTRIBUTING_RATIO * step_ns * step_count
     ]
-    if not places or not places[0].is_function:
+    if not sites or not sites[0].is_function:
         finding.cause = UNKNOWN
         finding.missing = (
             "Python functions of the training thread would show it; the trace contains none "
             f"({inputs.recorder.advise('stacks')})."
         )
-    for place in places[: trace_details.MAX_NAMED_FUNCTIONS]:
-        kind = "function" if place.is_function else "range"
-        time_ns = place.time_ns / step_count
+    for site in sites[: trace_details.MAX_NAMED_FUNCTIONS]:
+        kind = "function" if site.is_function else "range"
+        time_ns = site.time_ns / step_count
         text = (
             f"{duration(time_ns)} of {duration(step_ns)} per step lie in the {kind} "
-            f"“{place.name}”, between operators."
+            f"“{site.name}”, between operators."
         )
-        finding.place = finding.place or text
+        finding.site = finding.site or text
         finding.evidence.append(make_evidence(text, time_ns, "ns", "timeline"))
 
 

@@ -168,17 +168,17 @@ def _find_gaps(divided: run.DividedTrace) -> intervals.Intervals:
     return intervals.Intervals(gaps.start[rows], gaps.end[rows])
 
 
-class Place(NamedTuple):
+class Site(NamedTuple):
     """Range or function in which the script spends time between operators."""
 
     name: str
-    time_ns: int
-    """Time in all steps, without that of places inside it."""
     is_function: bool
     """True for a Python function of another tracer."""
+    time_ns: int
+    """Time in all steps, without that of sites inside it."""
 
 
-def find_places(divided: run.DividedTrace) -> list[Place]:
+def find_sites(divided: run.DividedTrace) -> list[Site]:
     """Find the ranges of the script, or else the Python functions that another tracer recorded, in
     which the gaps between operators lie; the longest first. Those around a whole step, which an
     optimizer step in them shows, are left out; numbers in the names of ranges become `*`."""
@@ -194,13 +194,13 @@ def find_places(divided: run.DividedTrace) -> list[Place]:
         extent = analysis.make_intervals(table)
         counts = np.searchsorted(updates, extent.end) - np.searchsorted(updates, extent.start)
         around = {table["name"].values[code] for code in table["name"].codes[counts > 0].tolist()}
-        for name, time_ns in _sum_own_time(table, gaps, _is_place):
+        for name, time_ns in _sum_own_time(table, gaps, _is_site):
             if name not in around:
                 totals[name if is_function else _NUMBER.sub("*", name), is_function] += time_ns
-    return [Place(name, time_ns, of) for (name, of), time_ns in totals.most_common() if time_ns]
+    return [Site(*key, time_ns) for key, time_ns in totals.most_common() if time_ns]
 
 
-def _is_place(name: str) -> bool:
+def _is_site(name: str) -> bool:
     is_communication = analysis.is_collective_operator(name) or analysis.is_host_communication(name)
     return not (run.is_range(name) or is_communication or analysis.is_time_mark(name))
 

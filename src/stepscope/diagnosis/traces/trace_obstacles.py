@@ -110,7 +110,7 @@ def _describe_unknown(traces: Sequence[DividedTrace]) -> str | None:
     )
     more = " and others" if len(counts) > MAX_NAMED else ""
     recorder = traces[0].trace.recorder
-    fuller = f"; the {recorder.fuller_file} beside it tells more" if recorder.fuller_file else ""
+    fuller = f"; the {recorder.fuller_file} next to it tells more" if recorder.fuller_file else ""
     return (
         "the traces hold neither operators nor device work, but ranges of other categories: "
         f"{categories}{more}; `stepscope show RUN timeline` draws them{fuller}"
