@@ -162,8 +162,7 @@ class Trace:
 
     @property
     def unknown_devices(self) -> str | None:
-        """Reason why absent device work tells nothing, as a clause: work that is not understood or
-        was not recorded; None where it does."""
+        """Reason why absent device work tells nothing, as a clause; None where it does."""
         issue = self.quality_issues.get("device_not_understood")
         if issue is not None and issue.count >= MIN_DOUBT_SHARE * self.event_count:
             return f"the time of the device is not understood ({issue.detail})"
@@ -259,11 +258,12 @@ class QualityRecord:
     def unrecorded_devices(self) -> dict[int, str]:
         """A sign of devices by trace, of the traces without any work of them."""
         work = " UNION ".join(f"SELECT trace FROM {table}" for table in DEVICE_TABLES)  # noqa: S608
-        signs: dict[int, str] = {}
-        for table, (sign, condition) in _DEVICE_SIGNS.items():
+        rest = self.reader.sql(f"SELECT trace FROM traces WHERE trace NOT IN ({work})")["trace"]  # noqa: S608
+        numbers, signs = ", ".join(map(str, rest.tolist())), dict[int, str]()
+        for table, (sign, condition) in _DEVICE_SIGNS.items() if numbers else ():
             rows = self.reader.sql(
                 f"SELECT trace, min({sign}) AS sign FROM {table} "  # noqa: S608
-                f"WHERE {condition} AND trace NOT IN ({work}) GROUP BY trace"
+                f"WHERE trace IN ({numbers}) AND {condition} GROUP BY trace"
             )
             for trace, name in zip(rows["trace"].tolist(), rows["sign"].tolist(), strict=True):
                 signs.setdefault(trace, name)

@@ -245,9 +245,11 @@ def _note_unrecorded_devices(traces: Sequence[Trace], unlike: UnlikeTraces) -> Q
         if trace.unrecorded_devices is not None and trace.trace not in unlike.no_device
     ]
     reason = UNRECORDED_DEVICES.format(", ".join(sorted(set(signs))))
+    if len(traces) > 1:
+        reason += f" in {len(signs)} of {count_of(len(traces), 'trace')}"
     sentence = (
-        f"{reason[:1].upper()}{reason[1:]} in {len(signs)} of {count_of(len(traces), 'trace')}: "
-        "whether they compute, communicate or are waited for is unknown."
+        f"{reason[:1].upper()}{reason[1:]}: whether they compute, communicate or are waited for is "
+        "unknown."
     )
     return _make_issue("device_not_recorded", len(signs), len(traces), sentence)
 
