@@ -128,6 +128,8 @@ def group_by_time(run: Run, traces: Sequence[Trace]) -> list[int]:
     Returns:
         The number of the group of each trace, from 0.
     """
+    if len(traces) < 2:
+        return [0] * len(traces)
     steps = run.whole_run.derive(_read_steps)
     keys: list[set[object]] = [
         {trace.rank, *steps.get(trace.trace, ())} if trace.rank is not None else {"any time"}
@@ -166,6 +168,8 @@ def find_time_groups(run: Run) -> list[list[Trace]]:
 def _find_time_groups(run: Run) -> list[list[Trace]]:
     other_steps = find_unlike_traces(run).other_steps
     traces = [t for t in run.traces if t.process is None and t.trace not in other_steps]
+    if len(traces) < 2:
+        return [traces]
     groups: defaultdict[int, list[Trace]] = defaultdict(list)
     for trace, number in zip(traces, group_by_time(run, traces), strict=True):
         groups[number].append(trace)
