@@ -65,11 +65,13 @@ def step(number: int, at: float, duration: float) -> Event:
     return event("user_annotation", f"ProfilerStep#{number}", at, duration)
 
 
-def distributed(events: list[Event], rank: int, world: int) -> dict[str, Any]:
+def distributed(
+    events: list[Event], rank: int, world: int, backend: str = "nccl"
+) -> dict[str, Any]:
     """Return the content of a file that names its rank."""
     return {
         "schemaVersion": 1,
-        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world},
+        "distributedInfo": {"backend": backend, "rank": rank, "world_size": world},
         "traceEvents": events,
     }
 

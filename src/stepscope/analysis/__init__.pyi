@@ -489,6 +489,7 @@ from .trace_steps.trace_steps import (
     find_called_steps as find_called_steps,
     find_device_categories as find_device_categories,
     find_host_steps as find_host_steps,
+    find_numbered_steps as find_numbered_steps,
     find_optimizer_steps as find_optimizer_steps,
     find_repeated_steps as find_repeated_steps,
     find_trace_steps as find_trace_steps,

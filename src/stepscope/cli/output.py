@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import sys
@@ -53,6 +54,32 @@ def locate(run: str | Path) -> str:
     """Return the location of a run so that it is valid in any directory: a URL, or an absolute
     path."""
     return str(run) if store.is_remote(run) else str(Path(run).absolute())
+
+
+_SUGGESTED = re.compile(rf"`{NAME} ([^`]*\bRUN\b[^`]*)`|^{NAME} (show RUN [\w-]+)$")
+"""Commands on a run that messages of all surfaces suggest."""
+
+
+def complete_commands(text: str, location: str | Path) -> list[tuple[int, int, str]]:
+    """Complete the commands in a text that name no run.
+
+    Args:
+        text: one message.
+        location: the run.
+
+    Returns:
+        Start and end of each command in the text, and the command to run.
+    """
+    commands = []
+    for match in _SUGGESTED.finditer(text):
+        group = 1 if match[1] is not None else 2
+        try:
+            words = shlex.split(match[group])
+        except ValueError:  # of a quotation that ends elsewhere
+            continue
+        words = [locate(location) if word == "RUN" else word for word in words]
+        commands.append((match.start(group) - len(NAME) - 1, match.end(group), suggest(*words)))
+    return commands
 
 
 def _own_command() -> list[str]:

@@ -6,14 +6,17 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.segment import Segment
 from rich.table import Column, Table
+from rich.text import Text
 
 from stepscope import quantities
+from stepscope.cli.output import complete_commands
 
 FILE_WIDTH = 100
 """Width of text that goes to a file or a pipe."""
@@ -43,17 +46,28 @@ def printable(text: str) -> str:
 class _Printer(Console):
     """A console that no name in a recording can command: only line ends pass.
 
-    Lines have no trailing blanks.
+    Lines have no trailing blanks. Commands that a message suggests are complete where the run is
+    known.
     """
+
+    run: str | None = None
+    """Location of the run that is written about."""
 
     def on_broken_pipe(self) -> None:
         """Raise BrokenPipeError, as other outputs do; the default ends the process."""
         raise  # noqa: PLE0704 - rich calls this while it handles the error
 
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Complete the commands in a string, such as a cell of a table."""
+        rendered = super().render_str(text, **options)
+        return rendered if self.run is None else _complete(rendered, self.run)
+
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:
         blanks: list[Segment] = []  # kept until the line goes on
+        if self.run is not None and isinstance(renderable, Text):
+            renderable = _complete(renderable, self.run)
         for segment in super().render(renderable, options):
             if segment.control:
                 yield segment
@@ -71,6 +85,12 @@ class _Printer(Console):
             if len(content) < len(text):
                 blanks.append(segment._replace(text=text[len(content) :]))
         yield from blanks
+
+
+def _complete(text: Text, run: str) -> Text:
+    for start, end, command in reversed(complete_commands(text.plain, run)):
+        text = text[:start] + Text(command, style=text.style) + text[end:]
+    return text
 
 
 class _Rows(Table):
@@ -123,18 +143,25 @@ def _cut(widths: Mapping[int, int], room: int) -> dict[int, int]:
     return {index: min(width, limit) for index, width in widths.items()}
 
 
-def console(*, stderr: bool = False) -> Console:
-    """Make a console: the terminal, or plain text as wide as `COLUMNS`, else of a fixed width."""
+def console(run: str | Path | None = None, *, stderr: bool = False) -> Console:
+    """Make a console: the terminal, or plain text as wide as `COLUMNS`, else of a fixed width.
+
+    Args:
+        run: location of the run that is written about, for the commands that messages suggest.
+        stderr: True for stderr instead of stdout.
+    """
     stream = sys.stderr if stderr else sys.stdout
     columns = os.environ.get("COLUMNS", "")
     has_width = stream.isatty() or (columns.isdecimal() and int(columns) > 0)
-    return _Printer(
+    printer = _Printer(
         file=stream,
         width=None if has_width else FILE_WIDTH,
         # `no_color` of rich keeps bold and dim.
         color_system=None if os.environ.get("NO_COLOR") else "auto",
         highlight=False,
     )
+    printer.run = None if run is None else str(run)
+    return printer
 
 
 def clock_time(epoch_ns: int) -> str:

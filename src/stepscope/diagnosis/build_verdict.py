@@ -397,8 +397,7 @@ def _list_loss_notes(run: Run) -> list[str]:
     notes = [*run.reader.damage, *records.list_losses(run), *find_repeated_ranks(run)]
     if restarts := explain_incarnations(run):
         notes.append(restarts)
-    for process in run.processes:
-        notes.extend(f"Process {process.pid}: {note}" for note in process.notes)
+    notes += _list_process_notes(run)
     for status in run.reader.statuses().values():
         notes.extend(status.notes)
     if recording_end := explain_recording_end(run):
@@ -406,3 +405,17 @@ def _list_loss_notes(run: Run) -> list[str]:
     if rounding := explain_rounding(run):
         notes.append(rounding)
     return notes
+
+
+def _list_process_notes(run: Run) -> list[str]:
+    """List the notes of the processes, each note once; with nodes where there are several."""
+    has_nodes = len({process.node for process in run.processes}) > 1
+    names: dict[str, list[str]] = {}
+    for process in run.processes:
+        name = f"{process.pid} on {process.node}" if has_nodes else str(process.pid)
+        for note in process.notes:
+            names.setdefault(note, []).append(name)
+    return [
+        f"{'Process' if len(processes) == 1 else 'Processes'} {', '.join(processes)}: {note}"
+        for note, processes in names.items()
+    ]

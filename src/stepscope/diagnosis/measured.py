@@ -88,21 +88,23 @@ def estimate_accuracy(cause: str, kind: verdict.EvidenceKind) -> Accuracy:
     if of_kind.verdict_count < MIN_PROGRAMS:
         of_kind, source = sum(counts.causes.values(), Counts()), "any evidence"
     if not of_kind.verdict_count:
-        basis = "No verdict was checked on public programs yet."
+        basis = "How often verdicts are right was not measured on public programs yet."
         return Accuracy(ratio=of_kind.accuracy_ratio, basis=basis)
     programs = quantities.count_of(of_cause.verdict_count, "public program")
-    finding = (
-        f"Only {programs} had the verdict “{answer}”"
-        if of_cause.verdict_count
-        else f"No public program had the verdict “{answer}”"
-    )
-    return Accuracy(
-        ratio=of_kind.accuracy_ratio, basis=f"{finding}; verdicts from {source} were {of_kind}."
-    )
+    if cause == verdict.UNKNOWN:
+        finding = "No verdict on a public program left the cause open"
+    elif of_cause.verdict_count:
+        finding = f"Only {programs} had the verdict “{answer}”"
+    else:
+        finding = f"No public program had the verdict “{answer}”"
+    basis = f"{finding}; verdicts from {source} were {of_kind} programs."
+    return Accuracy(ratio=of_kind.accuracy_ratio, basis=basis)
 
 
 def _estimate_from_traces(traced: Counts) -> Accuracy:
-    basis = "No verdict from a trace alone was checked on public programs yet."
+    basis = (
+        "How often verdicts from traces alone are right was not measured on public programs yet."
+    )
     if traced.verdict_count:
         basis = f"On public programs, verdicts from traces alone were {traced}."
     return Accuracy(ratio=traced.accuracy_ratio, basis=basis)
@@ -112,7 +114,8 @@ def estimate_outside_accuracy() -> Accuracy:
     """Estimate how often a verdict on a job that was recorded from outside is right."""
     return Accuracy(
         ratio=Counts().accuracy_ratio,
-        basis="No verdict on a job recorded from outside was checked on public programs yet.",
+        basis="How often verdicts on jobs recorded from outside are right was not measured on "
+        "public programs yet.",
     )
 
 

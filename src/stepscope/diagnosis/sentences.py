@@ -32,6 +32,13 @@ def write_headline(attribution: Attribution, finding: CauseFinding) -> str:
         )
     unit = "step and evaluation time" if finding.cause == "evaluation" else "step time"
     suspect = f"Bottleneck: {SUSPECT_NAMES[attribution.suspect]}, {share} of {unit}."
+    if finding.site:
+        cause = (
+            ""
+            if finding.cause == verdict.UNKNOWN
+            else f" Cause: {verdict.name_cause(finding.cause)}."
+        )
+        return f"{suspect}{cause} {finding.site}"
     if finding.cause == verdict.UNKNOWN:
         return f"{suspect} Cause: not found. {finding.missing}"
     return f"{suspect} Cause: {verdict.name_cause(finding.cause)}."

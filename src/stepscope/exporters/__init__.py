@@ -6,7 +6,6 @@ talking (`cli`).
 
     chrome             traces as Chrome JSON; `chrome_events` and `chrome_header` are its parts
     timeline           whole runs as Chrome JSON, with marks of bottlenecks
-    timeline_content   selection of what a timeline has
     python_profile     Python functions and trees of calls as HTML
     tensorboard        scalars and tensors as event files
     view_tables        payloads of views as flat tables, CSV and XLSX

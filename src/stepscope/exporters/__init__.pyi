@@ -4,12 +4,13 @@ from .python_profile import (
     render_python_profile as render_python_profile,
 )
 from .tensorboard import ExportedEvents as ExportedEvents, export_tensorboard as export_tensorboard
-from .timeline import ExportedTimeline as ExportedTimeline, export_timeline as export_timeline
-from .timeline_content import (
+from .timeline import (
     GPU_BELOW_RATIO as GPU_BELOW_RATIO,
     SOURCES as SOURCES,
+    ExportedTimeline as ExportedTimeline,
     TimelineContent as TimelineContent,
     choose_content as choose_content,
+    export_timeline as export_timeline,
     find_step_range as find_step_range,
 )
 from .view_tables import (

@@ -83,7 +83,7 @@ def _build_verdict(verdict: diagnosis.Verdict) -> profiling_report.Section:
         "Contributing causes": [f"{_name(also.cause)}: {also.text}" for also in verdict.also],
         "What to do": [_describe_fix(fix) for fix in verdict.fixes],
         "Expected after the fix": [target.text for target in verdict.targets],
-        "Checked" if verdict.suspect == "healthy" else "Not the cause": [
+        "Checked" if verdict.suspect == "healthy" else "Other suspects": [
             f"{_name(suspect.suspect)}: {suspect.why}" for suspect in verdict.ruled_out
         ],
         diagnosis.LEARNING_TITLE: [] if verdict.learning is None else verdict.learning.lines,

@@ -115,7 +115,10 @@ def check_rules(
 
 def rule_report(reader: store.RunReader, evaluation: Evaluation) -> RuleReport:
     """Report the findings of an evaluation so far."""
-    findings = evaluation.findings(progress_of(reader))
+    findings = [
+        msgspec.structs.replace(finding, evidence=_list_filled_views(reader, finding.evidence))
+        for finding in evaluation.findings(progress_of(reader))
+    ]
     recorded = recorded_rules(reader)
     return RuleReport(
         findings=findings,
@@ -124,6 +127,24 @@ def rule_report(reader: store.RunReader, evaluation: Evaluation) -> RuleReport:
         deliveries=recorded.deliveries if recorded else [],
         damage=list(reader.damage),
     )
+
+
+_TABLES_OF_VIEWS = {
+    "system": ("metrics",),
+    "memory": ("memory_events", "memory_categories", "metrics"),
+    "gpu-metrics": ("kernels",),
+}
+"""Tables that views show."""
+
+
+def _list_filled_views(reader: store.RunReader, evidence: Sequence[str]) -> list[str]:
+    """List the views of a finding that have something to show."""
+    return [
+        view
+        for view in evidence
+        if view not in _TABLES_OF_VIEWS
+        or any(reader.row_count(table) for table in _TABLES_OF_VIEWS[view])
+    ]
 
 
 def progress_of(reader: store.RunReader) -> schema.Progress:

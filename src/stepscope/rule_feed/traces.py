@@ -40,8 +40,8 @@ class StoredRuleTrace:
 
     @cached_property
     def steps(self) -> rules.TracedSteps | None:
-        """Steps and their parts; None if the trace has no duration, or devices that are not
-        understood."""
+        """Steps and their parts; None if the trace has no duration, or devices whose work is not
+        known."""
         if self.unknown_devices is not None:
             return None
         divided = self._divided

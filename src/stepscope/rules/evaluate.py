@@ -76,7 +76,7 @@ class Evaluation:
             has_only_traces = self._has_imported_traces and not self._has_nodes
             in_traces = entry.rule.missing_in_traces if has_only_traces else ""
             if in_traces and entry.rule.rests_on_devices and self._unknown_devices is not None:
-                in_traces = f"the time of the device is not understood ({self._unknown_devices})"
+                in_traces = self._unknown_devices
             missing = in_traces or reason.missing
             is_imported = self._latest is not None and self._latest.is_imported
             if reason.advice and not in_traces and not is_imported:

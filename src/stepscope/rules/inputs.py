@@ -171,13 +171,13 @@ class RuleTrace(Protocol):
 
     @property
     def steps(self) -> TracedSteps | None:
-        """Steps and their parts; None if the trace has no duration, or device work that is not
-        understood: the parts are those of idle and busy time of the device."""
+        """Steps and their parts; None if the trace has no duration, or devices whose work is not
+        known: the parts are those of idle and busy time of the device."""
 
     @property
     def unknown_devices(self) -> str | None:
-        """Label, count and time of the events that resemble work of a device and are not
-        understood; None without any."""
+        """Reason why devices without work in the trace tell nothing, as a clause; None where they
+        do."""
 
     @property
     def batches(self) -> TracedBatches | None:

@@ -128,7 +128,6 @@ from .model.traces import (
     Doubt as Doubt,
     QualityIssue as QualityIssue,
     Trace as Trace,
-    list_doubts as list_doubts,
     load_traces as load_traces,
     reading_ahead as reading_ahead,
 )
@@ -257,7 +256,9 @@ from .traces.unlike import (
     OTHER_STEPS as OTHER_STEPS,
     UnlikeTraces as UnlikeTraces,
     compare_traces as compare_traces,
+    find_time_groups as find_time_groups,
     find_unlike_traces as find_unlike_traces,
+    group_by_time as group_by_time,
     list_run_doubts as list_run_doubts,
     name_traces as name_traces,
 )

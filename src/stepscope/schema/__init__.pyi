@@ -126,6 +126,8 @@ from .nan_facts import (
     TensorValues as TensorValues,
 )
 from .recorders import (
+    DEVICE_BACKENDS as DEVICE_BACKENDS,
+    DEVICE_NAMES as DEVICE_NAMES,
     PYTORCH as PYTORCH,
     RECORDERS as RECORDERS,
     TF_DATA_FETCH as TF_DATA_FETCH,

@@ -188,12 +188,12 @@ class TraceJob:
         """Encode the trace as the profiler's JSON."""
         content: dict[str, Any] = {
             "schemaVersion": 1,
-            "deviceProperties": [DEVICE],
+            "deviceProperties": [DEVICE] if self._launches else [],
             "traceEvents": self.events,
         }
         if self.rank is not None:
             content["distributedInfo"] = {
-                "backend": "nccl",
+                "backend": "nccl" if self._launches else "gloo",
                 "rank": self.rank,
                 "world_size": self.world_size,
             }

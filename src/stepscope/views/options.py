@@ -22,7 +22,7 @@ from stepscope.run import (
     explain_recording_end,
     explain_recovery,
     explain_rounding,
-    list_doubts,
+    list_run_doubts,
     make_with_damage,
 )
 
@@ -189,6 +189,10 @@ class View:
             return payload
         if recovery := explain_recovery(run.reader):
             payload = msgspec.structs.replace(payload, recording_end=recovery)
+        if not payload.doubts and ("trace" in self.uses or not run.ranks):
+            doubts, _ = make_with_damage(run, list_run_doubts)  # they read more than the view
+            sentences = [doubt.sentence for doubt in doubts]
+            payload = msgspec.structs.replace(payload, doubts=sentences)
         return note_damage(payload, damage) if damage else payload
 
     def _show(self, run: Run, options: ViewOptions) -> msgspec.Struct:
@@ -197,9 +201,6 @@ class View:
         payload = self._show_selected(run, selected, options)
         if isinstance(payload, schema.Payload):
             payload = msgspec.structs.replace(payload, rounding=explain_rounding(selected))
-            if not payload.doubts and ("trace" in self.uses or not run.ranks):
-                doubts = [doubt.sentence for doubt in list_doubts(selected.traces)]
-                payload = msgspec.structs.replace(payload, doubts=doubts)
         if self.is_of_processes and isinstance(payload, schema.Payload):
             recording_end = explain_recording_end(selected)
             payload = msgspec.structs.replace(payload, recording_end=recording_end)

@@ -254,7 +254,8 @@ def explain_missing(sentence: str, subject: schema.Subject, trace: Trace) -> str
 def explain_no_device_work(trace: Trace) -> str:
     """Explain why a trace has no kernels, copies or sets of a device that are understood."""
     if trace.unknown_devices is not None:
-        return f"the time of the device is not understood ({trace.unknown_devices})"
+        advice = f": {advise_recording('devices', trace)}" if trace.unrecorded_devices else ""
+        return f"{trace.unknown_devices}{advice}"
     facts = trace.window_facts
     if trace.within is None and facts is not None and facts.depth == "light":
         return _NO_DEVICE_WORK_IN_LIGHT

@@ -10,11 +10,13 @@ from pathlib import Path
 import msgspec
 import pytest
 from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
 
 from stepscope.capture.trial import CHANGES
 from stepscope.cli.commands.try_changes import describe_losses
 from stepscope.cli.job.job_run import conclude
-from stepscope.cli.text import MIN_NAME_CELLS, table
+from stepscope.cli.text import MIN_NAME_CELLS, console, table
 from stepscope.cli.writers.verdict import write_verdict
 from stepscope.diagnosis import (
     ContributingCause,
@@ -93,7 +95,8 @@ def test_sentences_of_a_verdict() -> None:
         "On public programs, “slow augmentation” was right for 5 of 6.",
         "Breakdown (shares of step time)",
         "Communication: not applicable.",
-        "Contributing causes\n  - CPU limit: It is low.",
+        "Contributing causes\n  - CPU limit (framework and host overhead, 10% of step time): It is "
+        "low.",
         "Predicted step time 51.8 ms (-59%) if augmentation took no time.",
         "Reason: It is slow.",
     ):
@@ -208,3 +211,24 @@ def test_text_columns_may_still_wrap() -> None:
     text = " ".join(out.getvalue().split())
     assert "37.4 ms" in text
     assert "…" not in text
+
+
+def test_suggested_commands_name_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in cells of tables, and in any style; what names no run stays as it is."""
+    monkeypatch.setenv("COLUMNS", "1000")
+    monkeypatch.setattr(sys, "argv", ["stepscope"])
+    run = str(tmp_path / "a run")
+    out = console(run)
+    out.print(Text.assemble("Ranges: ", ("`stepscope show RUN timeline` draws them.", "bold")))
+    rows = table("command")
+    rows.add_row("see `stepscope diagnose RUN`, `stepscope run -- CMD`")
+    out.print(rows)
+    out.print(Padding(Text("stepscope show RUN steps", style="dim"), (0, 0, 0, 4)))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"Ranges: `stepscope show '{run}' timeline` draws them."
+    assert lines[2] == f"see `stepscope diagnose '{run}'`, `stepscope run -- CMD`"
+    assert lines[3] == f"    stepscope show '{run}' steps"
+    console().print("`stepscope show RUN timeline`")
+    assert capsys.readouterr().out == "`stepscope show RUN timeline`\n"

@@ -38,10 +38,12 @@ def test_rare_evidence_takes_the_accuracy_of_all_verdicts() -> None:
     estimate = estimate_accuracy("none", "timed")
     assert estimate.ratio == (6 + 1) / (10 + 2)
     assert estimate.basis.startswith("No public program had the verdict “no bottleneck”; ")
+    unknown = estimate_accuracy("unknown", "timed")
+    assert unknown.basis.startswith("No verdict on a public program left the cause open; ")
 
 
 def test_without_any_counts_the_accuracy_is_a_half(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured, "_load_counts", AccuracyCounts)
     estimate = estimate_accuracy("slow_decode", "sampled")
     assert estimate.ratio == 0.5
-    assert "No verdict was checked" in estimate.basis
+    assert "How often verdicts are right was not measured" in estimate.basis

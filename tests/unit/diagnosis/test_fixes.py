@@ -258,7 +258,7 @@ def test_every_fix_of_the_catalogue_that_speaks_of_a_gpu_requires_one() -> None:
 def test_fixes_for_traces_of_the_host_speak_of_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace_fixes, "is_overhead_in_optimizer", lambda inputs: True)
     inputs: Any = SimpleNamespace(
-        on_host=True, copies_without_waits=False, traces=[], recorder=PYTORCH
+        on_host=True, copies_without_waits=False, traces=[], recorder=PYTORCH, issuer=None
     )
     for cause in set().union(*CAUSES.values()) - DEVICE_CAUSES:
         assert not speaks_of_gpu(trace_fixes._list_texts(cause, inputs)), cause

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from stepscope.testing.traces import TraceJob
+from stepscope.diagnosis import diagnose
+from stepscope.testing.traces import DEVICE, TraceJob
+from stepscope.views import VIEWS
 from tests.support.drawn_verdicts import ELEMENTWISE, Draw, compute, draw_steps, judge
+from tests.support.imported_runs import import_into
 
 
 def test_a_wait_saves_at_most_its_own_time(tmp_path: Path) -> None:
@@ -259,3 +264,39 @@ def test_no_verdict_on_devices_that_are_not_understood(tmp_path: Path) -> None:
     verdict = judge(tmp_path, job)
     assert verdict.suspect == "insufficient_evidence"
     assert "the time of the device is not understood (category hpu_op: " in verdict.headline
+
+
+@pytest.mark.parametrize(
+    ("sign", "name"),
+    [
+        ({"deviceProperties": [DEVICE]}, DEVICE["name"]),
+        ({"distributedInfo": {"backend": "nccl"}}, "backend nccl"),
+        ({"traceEvents": {"name": "nccl:all_reduce"}}, "nccl:all_reduce"),
+        ({"traceEvents": {"name": "aten::cudnn_convolution"}}, "aten::cudnn_convolution"),
+        ({"traceEvents": {"cat": "cuda_runtime", "name": "cudaFree"}}, "cudaFree"),
+        ({"distributedInfo": {"backend": "gloo"}}, None),
+        ({}, None),
+    ],
+)
+def test_devices_whose_work_was_not_recorded(
+    tmp_path: Path, sign: dict[str, Any], name: str | None
+) -> None:
+    """The host alone shows its fetches: 20 ms of each step of 40 ms, with 20 ms of operators."""
+    job = draw_steps(lambda job, _: (job.fetch(20_000), job.operator("aten::mm", 20_000)), 1.0)
+    document = json.loads(job.encode())
+    events = document["traceEvents"]
+    event = {**events[0], "cat": "cpu_op", "dur": 1, **sign.pop("traceEvents", {"name": "aten::t"})}
+    file = tmp_path / "0.json"
+    file.write_text(json.dumps(document | sign | {"traceEvents": [*events, event]}))
+    run = import_into(tmp_path / "run", file)
+    verdict = diagnose(run)
+    if name is None:
+        assert (verdict.suspect, verdict.doubts) == ("data_pipeline", [])
+        return
+    assert verdict.suspect == "insufficient_evidence"
+    assert f"the work of the devices ({name}" in verdict.headline
+    assert "fetches batches for 50% of step time" in verdict.notes[0]
+    payload = VIEWS["distributed"](run)
+    assert payload.doubts == verdict.doubts
+    assert f"({name}" in payload.doubts[0]
+    assert payload.windows[0].ranks[0].communication_ratio is None

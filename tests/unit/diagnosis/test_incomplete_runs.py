@@ -15,7 +15,7 @@ import pytest
 from stepscope.analysis import ThreadActivity, estimate_wait_share
 from stepscope.comparison import compare_runs
 from stepscope.cost import report_cost
-from stepscope.diagnosis import Verdict, diagnose
+from stepscope.diagnosis import Verdict, build_verdict, diagnose
 from stepscope.run import Run
 from stepscope.schema import JobState
 from stepscope.store import RunWriter, open_run
@@ -382,3 +382,17 @@ def test_a_cycle_of_the_profiler_after_the_last_iteration(tmp_path: Path) -> Non
         job.python(30)
     verdict = judge_traces(tmp_path, job)
     assert "the only step of the trace is empty: the profiler's cycle began" in verdict.headline
+
+
+def test_notes_of_processes_are_written_once(new_run: RunMaker) -> None:
+    """Processes of several nodes may have one number."""
+    run = new_run()
+    for rank, node in enumerate(["algo-1", "algo-2"]):
+        run.rank(rank, node=node)
+    opened = run.open()
+    for process in opened.processes:
+        process.notes.append("It is so.")
+    pids = [process.pid for process in opened.processes]
+    assert build_verdict._list_process_notes(opened) == [
+        f"Processes {pids[0]} on algo-1, {pids[1]} on algo-2: It is so."
+    ]

@@ -117,6 +117,7 @@ def drawn_traces(draw: st.DrawFn) -> list[Any]:
     return [
         SimpleNamespace(
             trace=n,
+            process=None,
             rank=rank,
             base_ns=1,
             start_ns=start * quarter,
@@ -145,3 +146,20 @@ def test_traces_compared_pair_by_pair(traces: list[Any]) -> None:
     expected = {n for n, members in group.items() if len({ranks[m] for m in members}) == 1}
     apart = {one.trace for one in unlike._find_apart(traces)}
     assert apart == (expected if is_apart else set())
+
+
+@given(drawn_traces(), st.data())
+@settings(max_examples=300, deadline=None)
+def test_traces_grouped_by_time_and_steps(traces: list[Any], data: st.DataObject) -> None:
+    names = st.sets(st.sampled_from(["ProfilerStep#1", "ProfilerStep#2"]))
+    steps = {one.trace: data.draw(names) for one in traces}
+    run: Any = SimpleNamespace(whole_run=SimpleNamespace(derive=lambda _: steps))
+    group = {one.trace: {one.trace} for one in traces}
+    for a, b in combinations(traces, 2):
+        overlap_ns = min(a.end_ns, b.end_ns) - max(a.start_ns, b.start_ns)
+        if a.rank == b.rank or overlap_ns > 0 or steps[a.trace] & steps[b.trace]:
+            joined = group[a.trace] | group[b.trace]
+            group |= dict.fromkeys(joined, joined)
+    numbers = unlike.group_by_time(run, traces)
+    for (a, of_a), (b, of_b) in combinations(zip(traces, numbers, strict=True), 2):
+        assert (of_a == of_b) == (b.trace in group[a.trace])

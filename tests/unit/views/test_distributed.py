@@ -191,7 +191,9 @@ def test_a_rank_without_device_work(imported: Imported) -> None:
         event("user_annotation", "gloo:all_reduce", 40, 30, thread=11),
     ]
     late = [*events[:3], event("user_annotation", "gloo:all_reduce", 60, 10, thread=11)]
-    payload = show_distributed(imported(a=recording(events, 0, 2), b=recording(late, 1, 2)))
+    payload = show_distributed(
+        imported(a=recording(events, 0, 2, "gloo"), b=recording(late, 1, 2, "gloo"))
+    )
     (row,) = payload.windows[0].collectives
     assert row.name == "reduce_scatter, carried out as all_reduce"
     first, second = payload.windows[0].ranks

@@ -28,7 +28,7 @@ export function VerdictView({ verdict, savings, children }: Props) {
       <div class="two-columns">
         <BulletList title="Evidence" lines={verdict.evidence.slice(1).map((item) => item.text)} />
         <BulletList
-          title={verdict.suspect === "healthy" ? "Checked" : "Not the cause"}
+          title={verdict.suspect === "healthy" ? "Checked" : "Other suspects"}
           lines={verdict.ruled_out.map((item) => `${words(item.suspect)}: ${item.why}`)}
         />
       </div>

@@ -308,14 +308,21 @@ class MatchedCalls:
         )
 
 
-def match_calls(calls: CollectiveCalls) -> MatchedCalls:
-    """Match the calls of several ranks that form one collective."""
+def match_calls(calls: CollectiveCalls, time_group: Sequence[int] = ()) -> MatchedCalls:
+    """Match the calls of several ranks that form one collective.
+
+    Args:
+        calls: calls of all ranks.
+        time_group: by rank the number of the ranks that were recorded together with it; empty
+            where all were.
+    """
     matched = np.zeros(len(calls), dtype=np.bool_)
     transfer = np.zeros(len(calls), dtype=np.int64)
     last = np.zeros(len(calls), dtype=np.bool_)
     if not len(calls):
         return MatchedCalls(matched=matched, transfer_ns=transfer, last=last, uneven_kinds={})
-    kind = group_rows(calls.kind, calls.group, calls.pair, calls.sequence)
+    together = np.asarray(time_group, dtype=np.int64)[calls.rank] if time_group else calls.kind
+    kind = group_rows(calls.kind, calls.group, calls.pair, calls.sequence, together)
     usable, uneven = _find_matchable(calls, kind.group)
     collective = group_rows(kind.group, _number_calls(kind.group, calls))
     ranks = np.bincount(collective.group[usable], minlength=len(collective))

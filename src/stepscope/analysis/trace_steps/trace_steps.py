@@ -276,6 +276,8 @@ def _select_intervals(work: DeviceWork, rows: NDArray[np.bool_]) -> Intervals:
 MIN_RANGES = 3
 """Fewer ranges do not make two steps."""
 MIN_COVERED_RATIO = 0.5
+MIN_TILED_RATIO = 0.9
+"""Ranges that are steps leave less time between them."""
 _OPTIMIZER = "Optimizer.step#"
 _NUMBER = re.compile(r"\d+")
 _COLLECTIVE = re.compile(r"nccl:|rccl:|c10d::|record_param_comms")
@@ -324,6 +326,53 @@ def find_optimizer_steps(ranges: Sequence[NamedRange]) -> RepeatedSteps | None:
     if len(outermost) < MIN_RANGES:
         return None
     return RepeatedSteps(_make_steps([row.end for row in outermost]), first.name)
+
+
+def find_numbered_steps(ranges: Sequence[NamedRange]) -> HostSteps | None:
+    """Find the ranges in which the script counts its steps; None without any.
+
+    They have one name, but for a number that rises by one. They follow each other on the thread of
+    the optimizer without much time between them, and each has an optimizer step, of which none is
+    between them. Of several such names the one with most ranges counts.
+
+    Args:
+        ranges: by start.
+    """
+    updates = [row for row in ranges if row.name.startswith(_OPTIMIZER)]
+    groups: dict[str, list[NamedRange]] = defaultdict(list)
+    for row in ranges:
+        if updates and row.track == updates[0].track and _NUMBER.search(row.name):
+            groups[_NUMBER.sub("*", row.name)].append(row)
+    best: HostSteps | None = None
+    for rows in groups.values():
+        if len(rows) < MIN_RANGES or (best is not None and len(rows) <= len(best.names)):
+            continue
+        extent = Intervals(*(np.array([row[i] for row in rows], dtype=np.int64) for i in (2, 3)))
+        numbers = _find_rising_numbers([row.name for row in rows])
+        if numbers and _holds_updates(extent, [row.start for row in updates]):
+            best = HostSteps(names=numbers, extent=extent)
+    return best
+
+
+def _find_rising_numbers(names: Sequence[str]) -> list[str]:
+    """Find the number that rises by one from name to name, while all others stay; empty without."""
+    columns = [list(map(int, column)) for column in zip(*map(_NUMBER.findall, names), strict=True)]
+    rising = [column for column in columns if all(b - a == 1 for a, b in pairwise(column))]
+    constant_count = sum(len(set(column)) == 1 for column in columns)
+    is_count = len(rising) == 1 and constant_count == len(columns) - 1
+    return list(map(str, rising[0])) if is_count else []
+
+
+def _holds_updates(extent: Intervals, updates: Sequence[int]) -> bool:
+    """Return True for disjoint intervals that leave little time between them, and each of which has
+    one of the updates; none is between them."""
+    start, end = extent
+    covered_ns, total_ns = int((end - start).sum()), int(end[-1] - start[0])
+    if (start[1:] < end[:-1]).any() or covered_ns < MIN_TILED_RATIO * total_ns:
+        return False
+    times = np.array([time for time in updates if start[0] <= time < end[-1]], dtype=np.int64)
+    row = np.searchsorted(start, times, side="right") - 1
+    return bool((times < end[row]).all()) and len(np.unique(row)) == len(start)
 
 
 def find_repeated_steps(ranges: Sequence[NamedRange]) -> RepeatedSteps | None:

@@ -68,5 +68,5 @@ def check(
     else:
         from stepscope.cli.writers.findings import write_report
 
-        write_report(console(), report)
+        write_report(console(run), report)
     return common.FIRED if report.fired else 0

@@ -160,7 +160,7 @@ def command(
     from stepscope.cli.text import console
     from stepscope.cli.writers import write
 
-    write(console(), payload)
+    write(console(run), payload)
 
 
 def _check_range(run: Run, options: views.ViewOptions) -> None:

@@ -6,7 +6,7 @@ Belongs here: order, wording, columns. Does not: numbers; they are in the payloa
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -51,11 +51,19 @@ def write(out: Console, payload: msgspec.Struct) -> None:
     if isinstance(payload, schema.Payload):
         write_damage(out, payload.damage)
         write_doubts(out, payload.doubts)
+        payload = _leave_out_doubts(payload)
         write_limitation(out, payload.recording_end)
         write_limitation(out, payload.rounding)
     if isinstance(payload, views.Ranged) and payload.range is not None:
         write_range(out, payload.range)
     load_writer(type(payload))(out, payload)
+
+
+def _leave_out_doubts(payload: schema.Payload) -> schema.Payload:
+    """Leave the doubts, which are the first lines, out of the quality issues of a payload."""
+    quality: Sequence[views.QualityNote] = getattr(payload, "quality", ())
+    rest = [note for note in quality if not any(doubt in note.sentence for doubt in payload.doubts)]
+    return payload if len(rest) == len(quality) else msgspec.structs.replace(payload, quality=rest)
 
 
 def load_writer(payload_type: type) -> Callable[[Console, Any], None]:

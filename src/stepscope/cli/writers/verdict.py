@@ -29,12 +29,12 @@ def print_verdict(verdict: diagnosis.Verdict, location: str, *, as_json: bool) -
     if as_json:
         print_json(verdict)
     else:
-        write_verdict(console(), verdict, location)
+        write_verdict(console(location), verdict, location)
 
 
 def print_job_verdict(verdict: diagnosis.Verdict, location: str | Path) -> None:
     """Print the verdict of a job that has ended on stderr, with the location of its run."""
-    out = console(stderr=True)
+    out = console(location, stderr=True)
     write_verdict(out, verdict, str(location))
     _write_location(out, location, STEP_VIEWS if verdict.step_count else OTHER_VIEWS)
 
@@ -67,14 +67,15 @@ def write_verdict(out: Console, verdict: diagnosis.Verdict, location: str = "RUN
     _write_section(out, "Evidence", [entry.text for entry in verdict.evidence[1:]])
     _write_section(
         out,
-        "Checked" if verdict.suspect == "healthy" else "Not the cause",
+        "Checked" if verdict.suspect == "healthy" else "Other suspects",
         [f"{_capitalise(diagnosis.SUSPECT_NAMES[r.suspect])}: {r.why}" for r in verdict.ruled_out],
     )
     _write_section(
         out,
         "Contributing causes",
         [
-            f"{_capitalise(diagnosis.name_cause(cause.cause))}: {cause.text}"
+            f"{_capitalise(diagnosis.name_cause(cause.cause))}"
+            f"{_locate(cause) if cause.suspect != verdict.suspect else ''}: {cause.text}"
             for cause in verdict.also
         ],
     )
@@ -82,6 +83,12 @@ def write_verdict(out: Console, verdict: diagnosis.Verdict, location: str = "RUN
     targets = [f"{_capitalise(target.text)}." for target in verdict.targets]
     _write_section(out, "Expected after the fix", targets)
     _write_notes(out, verdict)
+
+
+def _locate(cause: diagnosis.ContributingCause) -> str:
+    """Name the suspect of a cause that is not that of the verdict, and its share."""
+    share = quantities.percent(cause.share_ratio)
+    return f" ({diagnosis.SUSPECT_NAMES[cause.suspect]}, {share} of step time)"
 
 
 def write_stuck(out: Console, stuck: diagnosis.StuckAccount) -> None:

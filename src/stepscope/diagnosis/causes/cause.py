@@ -37,6 +37,8 @@ class CauseFinding:
     cause: str
     missing: str = ""
     """The recording that would show an `UNKNOWN` cause, a full sentence."""
+    site: str = ""
+    """The part of the program that has most of the time, a full sentence; empty if unknown."""
     evidence_kind: EvidenceKind = "timed"
     certainty: float = 1.0
     """Probability that this cause is the largest of its suspect; 1 where all was measured."""

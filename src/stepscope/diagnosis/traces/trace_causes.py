@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,7 +14,13 @@ from stepscope.diagnosis.causes.attribution import Attribution
 from stepscope.diagnosis.causes.cause import CONTRIBUTING_RATIO, CauseFinding
 from stepscope.diagnosis.causes.causes import SLOW_RANK_RATIO
 from stepscope.diagnosis.traces import trace_details
-from stepscope.diagnosis.traces.trace_shares import SUSPECT_OF_PART, TraceShares, TraceWaits
+from stepscope.diagnosis.traces.trace_shares import (
+    SUSPECT_OF_PART,
+    TraceShares,
+    TraceWaits,
+    find_slow_rank,
+    make_evidence,
+)
 from stepscope.diagnosis.verdict import UNKNOWN, Evidence, Stage, Suspect
 from stepscope.quantities import count, count_of, duration, number, percent
 
@@ -95,9 +100,13 @@ class TraceInputs:
         return trace_details.measure_script_python(self.choose("python"))
 
     @cached_property
+    def issuer(self) -> str | None:
+        """Part of PyTorch that issues collectives, DDP or FSDP; None if neither is used."""
+        return trace_details.find_issuer(self.choose("communication"))
+
+    @cached_property
     def wait_function(self) -> str | None:
-        """Python function in which the host waits while it has no work; None where the trace does
-        not tell."""
+        """Python function in which the host waits while it has no work; None if unknown."""
         divided = self.choose("waiting")
         return run.name_wait_function(divided.trace, divided.activity.waiting)
 
@@ -147,7 +156,7 @@ def find_trace_cause(inputs: TraceInputs, attribution: Attribution) -> CauseFind
     if suspect == "healthy":
         finding = _describe_waiting(inputs)
     elif attribution.cause == "slow_rank" or wait > SLOW_RANK_RATIO * attribution.share:
-        finding = _find_slow_rank(inputs, suspect)
+        finding = find_slow_rank(inputs.waits, inputs.shares, suspect)
     elif suspect == "data_pipeline":
         finding = _find_data_cause(inputs)
     elif suspect == "communication":
@@ -177,7 +186,7 @@ def _describe_waiting(inputs: TraceInputs) -> CauseFinding:
         text = f"The host has no work for {duration(waiting_ns)} per step"
         function = inputs.wait_function
         text += f": it waits in {function}." if function else ", or runs Python code."
-        finding.evidence = [_evidence(text, waiting_ns, "ns", "idle")]
+        finding.evidence = [make_evidence(text, waiting_ns, "ns", "idle")]
     return finding
 
 
@@ -187,8 +196,9 @@ def _find_data_cause(inputs: TraceInputs) -> CauseFinding:
         return _find_copy_cause(inputs)
     divided = inputs.choose("data_loader")
     fetches = run.measure_fetches(divided.trace, divided.steps)
-    waiting = _evidence(
-        f"The device waits {duration(inputs.mean_ns('data_loader'))} per step for batches.",
+    subject = "training thread" if inputs.on_host else "device"
+    waiting = make_evidence(
+        f"The {subject} waits {duration(inputs.mean_ns('data_loader'))} per step for batches.",
         inputs.mean_ns("data_loader"),
         "ns",
         "steps",
@@ -204,7 +214,7 @@ def _find_data_cause(inputs: TraceInputs) -> CauseFinding:
             "training process.",
             evidence=[waiting],
         )
-    loading = _evidence(
+    loading = make_evidence(
         f"The training process makes its batches itself, {duration(fetches.ns_per_step)} per step.",
         fetches.ns_per_step,
         "ns",
@@ -220,13 +230,13 @@ def _find_stage_cause(inputs: TraceInputs, divided: run.DividedTrace) -> CauseFi
     stage = trace_details.describe_longest_stage(divided.trace)
     return CauseFinding(
         cause="slow_dataset" if stage else UNKNOWN,
-        evidence=[_evidence(text, waited_ns, "ns", "steps"), *stage],
+        evidence=[make_evidence(text, waited_ns, "ns", "steps"), *stage],
     )
 
 
 def _find_copy_cause(inputs: TraceInputs) -> CauseFinding:
     evidence = [
-        _evidence(
+        make_evidence(
             f"Copies to the device take {duration(inputs.mean_ns('copy_to_device'))} per step in "
             "which nothing else runs on it.",
             inputs.mean_ns("copy_to_device"),
@@ -237,7 +247,7 @@ def _find_copy_cause(inputs: TraceInputs) -> CauseFinding:
     pageable = trace_details.measure_pageable_ratio(inputs.choose("copy_to_device"))
     if inputs.copies_without_waits:
         evidence.append(
-            _evidence(
+            make_evidence(
                 "They read pinned memory, and the host does not wait for them, but kernels do.",
                 None,
                 "",
@@ -246,7 +256,7 @@ def _find_copy_cause(inputs: TraceInputs) -> CauseFinding:
         )
     if pageable:
         evidence.append(
-            _evidence(
+            make_evidence(
                 f"{percent(pageable)} of that copying reads pageable memory, which the host "
                 "waits for.",
                 pageable,
@@ -259,63 +269,14 @@ def _find_copy_cause(inputs: TraceInputs) -> CauseFinding:
 
 def _find_communication_cause(inputs: TraceInputs) -> CauseFinding:
     divided = inputs.choose("communication")
-    marks = divided.trace.columns("annotations", ("name",))["name"].values
-    operators = divided.trace.columns("operators", ("name",))["name"].values
-    uses_ddp = any("DistributedDataParallel" in str(name) for name in (*marks, *operators))
     exposed_ns = inputs.mean_ns("communication")
+    text = trace_details.describe_collectives(divided, exposed_ns)
+    waiting_ns = sum(inputs.waits.ratios.values()) * exposed_ns
+    if waiting_ns >= CONTRIBUTING_RATIO * exposed_ns:
+        text += f" {duration(waiting_ns)} of these are waiting for the slowest rank, not transfer."
     return CauseFinding(
-        cause="gradient_exchange" if uses_ddp else "collectives",
-        evidence=[
-            _evidence(_describe_collectives(divided, exposed_ns), exposed_ns, "ns", "distributed")
-        ],
-    )
-
-
-def _describe_collectives(divided: run.DividedTrace, exposed_ns: float) -> str:
-    """Describe the exposed collectives; of a host by name, since the training thread waits for them
-    without an event of its own."""
-    if not divided.on_host:
-        return f"Collectives take {duration(exposed_ns)} per step in which no other kernel runs."
-    totals: Counter[str] = Counter()
-    for table in ("annotations", "operators"):
-        for total in run.sum_by_name([divided.trace], table):
-            if analysis.is_host_communication(total.name):
-                totals[total.name] += total.total_ns
-    names = ", ".join(name for name, _ in totals.most_common(2))
-    return (
-        f"Collectives of the host ({names}) take {duration(exposed_ns)} per step in which no "
-        "sizeable operator runs: the training thread waits for them."
-    )
-
-
-def _find_slow_rank(inputs: TraceInputs, suspect: Suspect) -> CauseFinding:
-    waits = inputs.waits
-    parts = [part for part in waits.excess_ns if SUSPECT_OF_PART[part] == suspect]
-    part = max(parts, key=lambda name: waits.excess_ns[name])
-    excess_ns = waits.excess_ns[part]
-    subject = waits.slowest if waits.is_one_rank else "the last rank of a step"
-    excess = _evidence(
-        f"{subject[:1].upper()}{subject[1:]} spends {duration(excess_ns)} more per step on "
-        f"{analysis.PART_NAMES[part]} than the other ranks.",
-        excess_ns,
-        "ns",
-        "distributed",
-    )
-    turns = _evidence(
-        f"The other ranks wait for {waits.slowest} in {percent(waits.slowest_ratio)} of the "
-        "waiting.",
-        waits.slowest_ratio,
-        "ratio",
-        "distributed",
-    )
-    is_one = waits.is_one_rank
-    stage = Stage(
-        name=waits.slowest if is_one else "ranks in turn",
-        detail="the other ranks wait for it" if is_one else "",
-        share_ratio=waits.add_excess(inputs.shares.rank_wait[suspect]),
-    )
-    return CauseFinding(
-        cause="straggler" if is_one else "uneven_ranks", stages=[stage], evidence=[excess, turns]
+        cause="gradient_exchange" if inputs.issuer == "DDP" else "collectives",
+        evidence=[make_evidence(text, exposed_ns, "ns", "distributed")],
     )
 
 
@@ -324,17 +285,40 @@ def _find_overhead_cause(inputs: TraceInputs) -> CauseFinding:
     cause = max(parts, key=lambda name: parts[name])
     finding = CauseFinding(cause=cause, evidence=describe_overhead(inputs, cause))
     if cause == "python_overhead" and not inputs.traces[0].trace.has_stacks:
-        finding.cause = UNKNOWN
-        finding.missing = (
-            "Python functions of the training thread would show it; the trace contains none "
-            f"({inputs.recorder.advise('stacks')})."
-        )
+        _find_site(inputs, finding)
     finding.contributing = [
         (name, share, describe_overhead(inputs, name)[0].text)
         for name, share in sorted(parts.items(), key=lambda item: -item[1])
         if name != cause and share >= CONTRIBUTING_RATIO
     ]
     return finding
+
+
+def _find_site(inputs: TraceInputs, finding: CauseFinding) -> None:
+    """Name the range of the script or the function that has the time between operators, which a
+    trace without stacks does not explain otherwise: a range tells where it is, and not why."""
+    divided = inputs.choose("python")
+    step_count, step_ns = len(divided.steps.names), float(divided.steps.wall_ns.mean())
+    sites = [
+        site
+        for site in trace_details.find_sites(divided)
+        if site.time_ns >= CONTRIBUTING_RATIO * step_ns * step_count
+    ]
+    if not sites or not sites[0].is_function:
+        finding.cause = UNKNOWN
+        finding.missing = (
+            "Python functions of the training thread would show it; the trace contains none "
+            f"({inputs.recorder.advise('stacks')})."
+        )
+    for site in sites[: trace_details.MAX_NAMED_FUNCTIONS]:
+        kind = "function" if site.is_function else "range"
+        time_ns = site.time_ns / step_count
+        text = (
+            f"{duration(time_ns)} of {duration(step_ns)} per step lie in the {kind} "
+            f"“{site.name}”, between operators."
+        )
+        finding.site = finding.site or text
+        finding.evidence.append(make_evidence(text, time_ns, "ns", "timeline"))
 
 
 def describe_overhead(inputs: TraceInputs, cause: str) -> list[Evidence]:
@@ -345,7 +329,8 @@ def describe_overhead(inputs: TraceInputs, cause: str) -> list[Evidence]:
         case "recompilation":
             return _describe_calls(
                 trace_details.count_compilations(inputs.choose("compilation")),
-                "The compiler runs {} times per step and takes {} while the device is idle.",
+                "The compiler runs {} times per step and takes {}"
+                + ("." if inputs.on_host else " while the device is idle."),
                 inputs.mean_ns("compilation"),
             )
         case "memory_allocation":
@@ -363,14 +348,16 @@ def describe_overhead(inputs: TraceInputs, cause: str) -> list[Evidence]:
 
 
 def _describe_calls(calls: float, text: str, time_ns: float) -> list[Evidence]:
-    return [_evidence(text.format(number(calls), duration(time_ns)), calls, "count", "launches")]
+    return [
+        make_evidence(text.format(number(calls), duration(time_ns)), calls, "count", "launches")
+    ]
 
 
 def _describe_waits(inputs: TraceInputs) -> list[Evidence]:
     waits = trace_details.measure_waits_for_device(inputs.choose("synchronization", "copy_to_host"))
     idle_ns = inputs.mean_ns("synchronization", "copy_to_host")
     evidence = [
-        _evidence(
+        make_evidence(
             f"The host waits for the device {number(waits.count_per_step)} times per step; "
             f"afterwards the device is idle for {duration(idle_ns)} per step.",
             idle_ns,
@@ -380,7 +367,7 @@ def _describe_waits(inputs: TraceInputs) -> list[Evidence]:
     ]
     if waits.operators:
         names = ", ".join(f"{name} {percent(share)}" for name, share in waits.operators)
-        evidence.append(_evidence(f"Where it waits: {names}.", None, "", "launches"))
+        evidence.append(make_evidence(f"Where it waits: {names}.", None, "", "launches"))
     return evidence
 
 
@@ -390,7 +377,7 @@ def _describe_copies_out(inputs: TraceInputs) -> list[Evidence]:
         f"Copies to the host take {duration(copying_ns)} per step in which nothing else runs on "
         "the device; the host does not wait for them."
     )
-    return [_evidence(text, copying_ns, "ns", "activity")]
+    return [make_evidence(text, copying_ns, "ns", "activity")]
 
 
 def _describe_reads(inputs: TraceInputs) -> list[Evidence]:
@@ -399,7 +386,7 @@ def _describe_reads(inputs: TraceInputs) -> list[Evidence]:
         f"The host reads {count_of(round(inputs.reads.count / inputs.step_count), 'value')} per "
         f"step from tensors, one after another, in {duration(time_ns)}."
     )
-    return [_evidence(text, time_ns, "ns", "launches")]
+    return [make_evidence(text, time_ns, "ns", "launches")]
 
 
 def _describe_script_python(inputs: TraceInputs) -> list[Evidence]:
@@ -408,7 +395,7 @@ def _describe_script_python(inputs: TraceInputs) -> list[Evidence]:
         f"Between operators, {number(inputs.script_python.count_per_step)} times per step, Python "
         f"runs for more than {duration(MAX_CALL_NS)}: {duration(python_ns)} per step."
     )
-    evidence = [_evidence(text, python_ns, "ns", "launches")]
+    evidence = [make_evidence(text, python_ns, "ns", "launches")]
     if not inputs.recorder.is_torch:
         evidence += trace_details.describe_functions(inputs.choose("python"), CONTRIBUTING_RATIO)
     return evidence
@@ -421,14 +408,14 @@ def _describe_launches(inputs: TraceInputs, cause: str) -> list[Evidence]:
     subject = "The host" if divided.on_host else "The device"
     idle_ns = inputs.overhead_parts[cause] * mean_step_ns(inputs.traces)
     evidence = [
-        _evidence(
+        make_evidence(
             f"{count(round(launches.count_per_step))} {pieces} per step, half of them shorter "
             f"than {duration(launches.median_ns)}.",
             launches.count_per_step,
             "count",
             "launches",
         ),
-        _evidence(
+        make_evidence(
             f"{subject} {verb} for {duration(idle_ns)} per step, while the host calls the next.",
             idle_ns,
             "ns",
@@ -439,7 +426,7 @@ def _describe_launches(inputs: TraceInputs, cause: str) -> list[Evidence]:
     if optimizer >= OPTIMIZER_RATIO:
         evidence.insert(
             0,
-            _evidence(
+            make_evidence(
                 f"{percent(optimizer)} of that time is in optimizer steps.",
                 optimizer,
                 "ratio",
@@ -462,7 +449,7 @@ def _find_model_cause(inputs: TraceInputs) -> CauseFinding | None:
     if optimizer * share >= OPTIMIZER_COMPUTE_RATIO:
         text = f"Optimizer steps have {percent(optimizer)} of the computation."
         return CauseFinding(
-            cause="optimizer", evidence=[_evidence(text, optimizer, "ratio", "annotations")]
+            cause="optimizer", evidence=[make_evidence(text, optimizer, "ratio", "annotations")]
         )
     if divided.on_host:
         return None
@@ -476,7 +463,7 @@ def _find_model_cause(inputs: TraceInputs) -> CauseFinding | None:
         )
         return CauseFinding(
             cause="full_precision",
-            evidence=[_evidence(text, precision.full_precision_ratio, "ratio", "kernels")],
+            evidence=[make_evidence(text, precision.full_precision_ratio, "ratio", "kernels")],
         )
     ratio = trace_details.measure_multiprocessor_ratio(divided)
     if ratio is not None and ratio < MULTIPROCESSOR_RATIO:
@@ -485,7 +472,7 @@ def _find_model_cause(inputs: TraceInputs) -> CauseFinding | None:
             "average."
         )
         return CauseFinding(
-            cause="low_occupancy", evidence=[_evidence(text, ratio, "ratio", "gpu-metrics")]
+            cause="low_occupancy", evidence=[make_evidence(text, ratio, "ratio", "gpu-metrics")]
         )
     return None
 
@@ -493,7 +480,3 @@ def _find_model_cause(inputs: TraceInputs) -> CauseFinding | None:
 def mean_step_ns(traces: Sequence[run.DividedTrace]) -> float:
     """Compute the mean duration of the steps of several traces."""
     return float(np.concatenate([one.steps.wall_ns for one in traces]).mean())
-
-
-def _evidence(text: str, value: float | None, unit: str, source: str) -> Evidence:
-    return Evidence(text=text, value=value, unit=unit, source=source)

@@ -15,6 +15,9 @@ from stepscope import analysis, intervals, quantities, run
 from stepscope.diagnosis.verdict import Evidence
 
 MAX_NAMED_FUNCTIONS = 3
+_NUMBER = re.compile(r"\d+")
+_TRACED_FUNCTIONS = r"duration_ns > 0 AND regexp_full_match(name, '.+ \(.+:\d+\)')"
+"""Functions with file and line, as tracers of Python write them."""
 _HANDOVER_STAGES = frozenset(["Root", "Prefetch", "Model"])
 """Stages of tf.data that hand elements on, and wait for the others."""
 SHORT_KERNEL_NS = 10_000
@@ -30,6 +33,11 @@ _CLOSURE = re.compile(
 """Operators and ranges of a closure that an optimizer step calls."""
 MAX_OPERATORS_BETWEEN_READS = 5
 """Reads of values with more outermost operators between them do not follow each other."""
+_ISSUERS = {
+    "FSDP": re.compile(r"(?i)^fsdp::|FullyShardedDataParallel\."),
+    "DDP": re.compile(r"DistributedDataParallel|\.ddp\.reducer::|distributed::reducer::"),
+}
+"""Names of ranges and operators of the parts of PyTorch that issue collectives themselves."""
 _READS = frozenset(["aten::item", "aten::is_nonzero", "aten::_local_scalar_dense"])
 """Operators that read a value from a tensor."""
 
@@ -140,6 +148,15 @@ def measure_reads(divided: run.DividedTrace) -> Reads:
 def measure_script_python(divided: run.DividedTrace) -> ScriptPython:
     """Measure the gaps between operators, fetches and compiles that are longer than `MAX_CALL_NS`
     and not between two reads."""
+    inside_ns = divided.divide(_find_gaps(divided))["python"]
+    total_ns = int(divided.part_ns["python"].sum())
+    return ScriptPython(
+        count_per_step=int((inside_ns > 0).sum()) / len(divided.steps.names),
+        python_ratio=min(1.0, int(inside_ns.sum()) / total_ns) if total_ns else 0.0,
+    )
+
+
+def _find_gaps(divided: run.DividedTrace) -> intervals.Intervals:
     activity, steps = divided.activity, intervals.union(divided.steps.extent)
     calls = intervals.unite(activity.host, activity.data_loader, activity.compilation)
     gaps = intervals.Intervals(
@@ -148,30 +165,75 @@ def measure_script_python(divided: run.DividedTrace) -> ScriptPython:
     rows = (gaps.end - gaps.start > analysis.MAX_CALL_NS) & intervals.contains(steps, gaps.start)
     if divided.on_host:
         rows &= ~intervals.contains(intervals.union(_find_read_series(divided)), gaps.start)
-    inside_ns = divided.divide(intervals.Intervals(gaps.start[rows], gaps.end[rows]))["python"]
-    total_ns = int(divided.part_ns["python"].sum())
-    return ScriptPython(
-        count_per_step=int((inside_ns > 0).sum()) / len(divided.steps.names),
-        python_ratio=min(1.0, int(inside_ns.sum()) / total_ns) if total_ns else 0.0,
-    )
+    return intervals.Intervals(gaps.start[rows], gaps.end[rows])
+
+
+class Site(NamedTuple):
+    """Range or function in which the script spends time between operators."""
+
+    name: str
+    is_function: bool
+    """True for a Python function of another tracer."""
+    time_ns: int
+    """Time in all steps, without that of sites inside it."""
+
+
+def find_sites(divided: run.DividedTrace) -> list[Site]:
+    """Find the ranges of the script, or else the Python functions that another tracer recorded, in
+    which the gaps between operators lie; the longest first. Those around a whole step, which an
+    optimizer step in them shows, are left out; numbers in the names of ranges become `*`."""
+    activity = divided.activity
+    busy = [activity.device, activity.communication]
+    gaps = intervals.subtract(_find_gaps(divided), intervals.unite(intervals.EMPTY, *busy))
+    columns = ("name", "track", *analysis.TIME_COLUMNS)
+    marks = run.read_marks(divided.trace)
+    functions = divided.trace.columns("other_events", columns, condition=_TRACED_FUNCTIONS)
+    updates = run.select_named(marks, lambda name: name.startswith(_OPTIMIZER)).start
+    totals: Counter[tuple[str, bool]] = Counter()
+    for table, is_function in ((marks, False), (functions, True)):
+        extent = analysis.make_intervals(table)
+        counts = np.searchsorted(updates, extent.end) - np.searchsorted(updates, extent.start)
+        around = {table["name"].values[code] for code in table["name"].codes[counts > 0].tolist()}
+        for name, time_ns in _sum_own_time(table, gaps, _is_site):
+            if name not in around:
+                totals[name if is_function else _NUMBER.sub("*", name), is_function] += time_ns
+    return [Site(*key, time_ns) for key, time_ns in totals.most_common() if time_ns]
+
+
+def _is_site(name: str) -> bool:
+    is_communication = analysis.is_collective_operator(name) or analysis.is_host_communication(name)
+    return not (run.is_range(name) or is_communication or analysis.is_time_mark(name))
 
 
 def measure_functions(divided: run.DividedTrace) -> list[tuple[str, int]]:
     """Measure the time of Python functions inside the steps, without that of functions which they
     call; the longest first."""
     functions = divided.trace.columns("python_functions", ("name", "track", *analysis.TIME_COLUMNS))
-    steps, totals = intervals.union(divided.steps.extent), Counter[str]()
-    for track in np.unique(functions["track"]):
-        rows = functions["track"] == track
-        extent = analysis.make_intervals(functions, rows)
+    return _sum_own_time(functions, intervals.union(divided.steps.extent), lambda _: True)
+
+
+def _sum_own_time(
+    ranges: analysis.Columns, within: intervals.Intervals, test: Callable[[str], bool]
+) -> list[tuple[str, int]]:
+    """Sum the time of ranges by name, without that of ranges inside them; the longest first.
+
+    Args:
+        ranges: with `name`, `track` and times.
+        within: sorted, disjoint intervals that count.
+        test: whether ranges of a name count.
+    """
+    totals, selected = Counter[str](), analysis.match_rows(ranges["name"], test)
+    for track in np.unique(ranges["track"]):
+        rows = (ranges["track"] == track) & selected
+        extent = analysis.make_intervals(ranges, rows)
         order = intervals.nesting_order(extent.start, extent.end)
         extent = intervals.Intervals(extent.start[order], extent.end[order])
-        within_ns, parent = intervals.overlap(extent, steps), intervals.parents(*extent)
+        within_ns, parent = intervals.overlap(extent, within), intervals.parents(*extent)
         is_inner, own_ns = parent >= 0, within_ns.copy()
         np.subtract.at(own_ns, parent[is_inner], within_ns[is_inner])
-        codes = functions["name"].codes[rows][order]
+        codes = ranges["name"].codes[rows][order]
         for code, time_ns in zip(codes.tolist(), own_ns.tolist(), strict=True):
-            totals[str(functions["name"].values[code])] += time_ns
+            totals[str(ranges["name"].values[code])] += time_ns
     return totals.most_common()
 
 
@@ -297,6 +359,34 @@ def _count_waits(operator: NDArray[np.int64], names: Mapping[int, int]) -> int:
     """Count the waits: calls of one operator are one."""
     inside = np.isin(operator, list(names))
     return len(np.unique(operator[inside])) + int((~inside).sum())
+
+
+def find_issuer(divided: run.DividedTrace) -> str | None:
+    """Find the part of PyTorch whose collectives are in a trace; None for those of the script."""
+    tables = ("annotations", "operators", "python_functions")
+    names = [name for t in tables for name in divided.trace.columns(t, ("name",))["name"].values]
+    issuers = (
+        issuer for issuer, sign in _ISSUERS.items() if any(map(sign.search, filter(None, names)))
+    )
+    return next(issuers, None)
+
+
+def describe_collectives(divided: run.DividedTrace, exposed_ns: float) -> str:
+    """Describe the exposed collectives; of a host by name, since the training thread waits for them
+    without an event of its own."""
+    time = quantities.duration(exposed_ns)
+    if not divided.on_host:
+        return f"Collectives take {time} per step in which no other kernel runs."
+    totals: Counter[str] = Counter()
+    for table in ("annotations", "operators"):
+        for total in run.sum_by_name([divided.trace], table):
+            if analysis.is_host_communication(total.name):
+                totals[total.name] += total.total_ns
+    names = ", ".join(name for name, _ in totals.most_common(2))
+    return (
+        f"Collectives of the host ({names}) take {time} per step in which no sizeable "
+        "operator runs: the training thread waits for them."
+    )
 
 
 def count_allocations(divided: run.DividedTrace) -> float:

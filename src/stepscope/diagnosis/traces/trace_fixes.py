@@ -61,7 +61,12 @@ _CONDITIONS = {
     "device_to_host_copies": "copies to the host ran while the device computes",
 }
 """Assumption of the prediction for each cause."""
-_HOST_CONDITIONS = {"host_sync": "the loop read no value from a tensor"}
+_HOST_CONDITIONS = {
+    "host_sync": "the loop read no value from a tensor",
+    **dict.fromkeys(
+        ("gradient_exchange", "collectives"), "communication ran while operators compute"
+    ),
+}
 """Those that differ where the host computes itself."""
 _HOST_READ_FIXES: list[fact_fixes.FixText] = [
     (
@@ -73,6 +78,14 @@ _WAIT_FIXES: list[fact_fixes.FixText] = [
     (
         "Do not wait in the training thread",
         "let another thread or process prepare what the step waits for, one step ahead",
+    )
+]
+_SHARDING_FIXES: list[fact_fixes.FixText] = [
+    (
+        "Gather parameters less often, or earlier",
+        "fully_shard(…, reshard_after_forward=False) keeps them until the backward pass where "
+        "memory allows; set_modules_to_forward_prefetch and set_modules_to_backward_prefetch get "
+        "the next layers during the computation; shard larger modules, or within a node only",
     )
 ]
 _COPY_STREAM_FIXES: list[fact_fixes.FixText] = [
@@ -130,6 +143,8 @@ def _list_texts(cause: str, inputs: TraceInputs) -> list[fact_fixes.FixText]:
         ]
     if cause == "host_sync" and inputs.on_host:
         return _HOST_READ_FIXES
+    if cause == "collectives" and inputs.issuer == "FSDP":
+        return _SHARDING_FIXES
     if cause == "host_to_device_copies" and inputs.copies_without_waits:
         return _COPY_STREAM_FIXES
     return _FIXES.get(cause) or CAUSE_FIXES.get(cause, [])

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope import analysis, run
+from stepscope.diagnosis.causes.cause import CauseFinding
 from stepscope.diagnosis.causes.late_ranks import (
     CAUSE_NOT_FOUND,
     MIN_EXPLAINED_RATIO,
@@ -37,8 +38,8 @@ from stepscope.diagnosis.causes.late_ranks import (
 )
 from stepscope.diagnosis.shares import rank_waiting
 from stepscope.diagnosis.shares.rank_waiting import add_excess
-from stepscope.diagnosis.verdict import SUSPECTS, Suspect
-from stepscope.quantities import count_of, duration
+from stepscope.diagnosis.verdict import SUSPECTS, Evidence, Stage, Suspect
+from stepscope.quantities import count_of, duration, percent
 
 SUSPECT_OF_PART: Mapping[str, Suspect] = {
     "compute": "model",
@@ -199,6 +200,11 @@ def report_late_traces(of_run: run.Run, mesh: run.RankMesh | None = None) -> Lat
         if one.trace.rank is not None:
             by_rank.setdefault(one.trace.rank, []).append(one)
     traces = [by_rank[rank] for rank in sorted(by_rank)]
+    unknown = next((t.unknown_devices for t in of_run.traces if t.unknown_devices), None)
+    if unknown is not None:
+        return f"lateness shows in the communication of devices, and {unknown}"
+    if len(run.find_time_groups(of_run)) > 1:
+        return "the ranks were recorded at different times"
     if not traces:
         return "lateness is a comparison of ranks, and the traces do not state their ranks"
     if len(traces) < 2:
@@ -288,3 +294,39 @@ def _write_few_steps(
         f"{count_of(late.lateness_ns.shape[1], 'step')} by {duration(rank.lateness_ns)}: {cause}. "
         "These are too few steps to exclude chance."
     )
+
+
+def find_slow_rank(waits: TraceWaits, shares: TraceShares, suspect: Suspect) -> CauseFinding:
+    """Find the rank that the others wait for, or that they do so in turn, with its evidence."""
+    parts = [part for part in waits.excess_ns if SUSPECT_OF_PART[part] == suspect]
+    part = max(parts, key=lambda name: waits.excess_ns[name])
+    excess_ns = waits.excess_ns[part]
+    subject = waits.slowest if waits.is_one_rank else "the last rank of a step"
+    excess = make_evidence(
+        f"{subject[:1].upper()}{subject[1:]} spends {duration(excess_ns)} more per step on "
+        f"{analysis.PART_NAMES[part]} than the other ranks.",
+        excess_ns,
+        "ns",
+        "distributed",
+    )
+    turns = make_evidence(
+        f"The other ranks wait for {waits.slowest} in {percent(waits.slowest_ratio)} of the "
+        "waiting.",
+        waits.slowest_ratio,
+        "ratio",
+        "distributed",
+    )
+    is_one = waits.is_one_rank
+    stage = Stage(
+        name=waits.slowest if is_one else "ranks in turn",
+        detail="the other ranks wait for it" if is_one else "",
+        share_ratio=waits.add_excess(shares.rank_wait[suspect]),
+    )
+    return CauseFinding(
+        cause="straggler" if is_one else "uneven_ranks", stages=[stage], evidence=[excess, turns]
+    )
+
+
+def make_evidence(text: str, value: float | None, unit: str, source: str) -> Evidence:
+    """Make evidence with its figure and the view that shows it."""
+    return Evidence(text=text, value=value, unit=unit, source=source)

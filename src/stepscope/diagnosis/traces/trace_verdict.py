@@ -2,50 +2,42 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope import intervals, quantities, rules, schema
+from stepscope import rules
 from stepscope.diagnosis import verdict
 from stepscope.diagnosis.causes.attribution import Attribution, AttributionThresholds
-from stepscope.diagnosis.causes.cause import CONTRIBUTING_RATIO
+from stepscope.diagnosis.causes.cause import CONTRIBUTING_RATIO, CauseFinding
 from stepscope.diagnosis.measured import estimate_accuracy
 from stepscope.diagnosis.sentences import write_headline
 from stepscope.diagnosis.traces import trace_shares
 from stepscope.diagnosis.traces.trace_causes import TraceInputs, find_trace_cause, mean_step_ns
 from stepscope.diagnosis.traces.trace_fixes import list_trace_fixes
-from stepscope.quantities import count_of, duration, percent
-from stepscope.run import (
-    NO_DEVICE_WORK,
-    NO_HOST_WORK,
-    OTHER_STEPS,
-    DividedTrace,
-    Run,
-    StepSource,
-    divide_traces,
-    find_unlike_traces,
-    name_traces,
+from stepscope.diagnosis.traces.trace_obstacles import (
+    MAX_NAMED,
+    MAX_UNEXPLAINED_RATIO,
+    abstain_from_devices,
+    explain_waiting,
+    find_obstacle,
+    leave_out_unlike,
+    split_by_time,
 )
+from stepscope.quantities import count_of, duration, percent
+from stepscope.run import DividedTrace, Run, StepSource, divide_traces, name_traces
 
-MAX_UNEXPLAINED_RATIO = 0.25
-"""A trace of the device alone has a verdict only if the device is busy for the rest of the time."""
 MIN_NAMED_RATIO = 0.01
 """Smaller shares of the step are not named."""
-MIN_TOGETHER_RATIO = 0.7
-"""GPUs of one process work in turn if each works for less than this share of the time in which any
-of them does."""
 WAITING = "waiting"
 """Cause of an attribution to none, because the process has no work."""
-MAX_NAMED = 3
-"""Categories of ranges that are named."""
 WHOLE_RATIO = 0.5
 """Confidence where no steps were found: start-up and evaluation count as well."""
+UNTIL_DONE = ", until the device work of a step is done"
 SHARE_OF: dict[StepSource, str] = {
-    "job": "step time in the traces, until the device work of a step is done",
-    "named": "step time in the traces, until the device work of a step is done",
+    "job": f"step time in the traces{UNTIL_DONE}",
+    "named": f"step time in the traces{UNTIL_DONE}",
     "optimizer": "time between the ends of optimizer steps in the traces",
     "ranges": "time between the starts of a repeated range in the traces",
     "whole": "time from the first to the last event of the host in the traces",
@@ -57,36 +49,93 @@ def diagnose_traces(
     run: Run, thresholds: AttributionThresholds, notes: Sequence[str] = ()
 ) -> verdict.Verdict:
     """Diagnose the traces of a run that holds no watched steps. Abstains, with the reason, where
-    they do not tell, or hold device work whose layout is not known: what the host did meanwhile is
-    no cause of anything then.
+    they do not tell, or device work was not recorded, or has a layout that is not known: what the
+    host did meanwhile is no cause of anything then.
 
     Args:
         run: a run with traces.
         thresholds: those of verdicts on jobs.
         notes: notes on the run, for the verdict.
     """
-    unknown = next((one.unknown_devices for one in run.traces if one.unknown_devices), None)
+    unknown = next(
+        (t.unknown_devices for t in run.traces if t.unknown_devices and not t.unrecorded_devices),
+        None,
+    )
     if unknown is not None:
-        reason = f"the time of the device is not understood ({unknown})"
-        return verdict.make_abstention(reason, notes, evidence_kind="traced")
+        return verdict.make_abstention(unknown, notes, evidence_kind="traced")
     divided = divide_traces(run)
     sources = {one.source for one in divided}
     source: StepSource = next((name for name in SHARE_OF if name in sources), "whole")
-    recorded, unlike = _leave_out_unlike(run, [one for one in divided if one.source == source])
+    recorded, unlike = leave_out_unlike(run, [one for one in divided if one.source == source])
     notes = [*notes, *unlike]
-    traces = [one.without_start() for one in recorded]
-    left_out = len(run.traces) - sum(one.source == source for one in divided)
-    if not traces:
+    if not recorded:
         return verdict.make_abstention("the traces contain no time", notes, evidence_kind="traced")
-    waits, matrix = trace_shares.measure_waits(traces), trace_shares.build_part_matrix(traces)
+    left_out = len(run.traces) - sum(one.source == source for one in divided)
+    if left_out:
+        notes.append(f"{count_of(left_out, 'trace')} without such steps left out.")
+    if any(one.trace.unrecorded_devices for one in recorded):
+        return abstain_from_devices(recorded, notes)
+    groups = split_by_time(run, recorded)
+    if len(groups) > 1:
+        return _diagnose_apart(groups, thresholds, notes)
+    waits = trace_shares.measure_waits([one.without_start() for one in recorded])
+    return _diagnose_together(recorded, waits, thresholds, notes)
+
+
+def _diagnose_apart(
+    groups: Sequence[Sequence[DividedTrace]],
+    thresholds: AttributionThresholds,
+    notes: Sequence[str],
+) -> verdict.Verdict:
+    """Diagnose ranks that were not recorded together: their verdict, if it is the same for all of
+    them and not about communication, of which no share is known to be waiting for a rank."""
+    waits, summaries, suspects = trace_shares.TraceWaits(), [], set()
+    for group in groups:
+        alone = _diagnose_together(group, waits, thresholds, ())
+        suspects.add(alone.suspect)
+        text = alone.headline
+        if alone.suspect == "communication":
+            text = (
+                f"exposed communication takes {percent(alone.share_ratio)} of step time, an "
+                "unknown part of it waiting for other ranks."
+            )
+        names = name_traces([one.trace for one in group])
+        summaries.append(f"{names[:1].upper()}{names[1:]} alone: {text}")
+    if len(suspects) == 1 and "communication" not in suspects:
+        return _diagnose_together(
+            [one for group in groups for one in group], waits, thresholds, notes
+        )
+    return verdict.make_abstention(
+        "the ranks were recorded at different times and differ, so who waits for whom is unknown",
+        [*notes, *summaries[:MAX_NAMED]],
+        evidence_kind="traced",
+    )
+
+
+def _diagnose_together(
+    recorded: Sequence[DividedTrace],
+    waits: trace_shares.TraceWaits,
+    thresholds: AttributionThresholds,
+    notes: Sequence[str],
+) -> verdict.Verdict:
+    """Diagnose traces with steps of one source.
+
+    Args:
+        recorded: the traces.
+        waits: waiting of their ranks for each other.
+        thresholds, notes: as of `diagnose_traces`.
+    """
+    source = recorded[0].source
+    traces = [one.without_start() for one in recorded]
+    matrix = trace_shares.build_part_matrix(traces)
     shares = trace_shares.compute_trace_shares(matrix, waits)
-    obstacle = _find_obstacle(traces, shares)
+    obstacle = find_obstacle(traces, shares)
     if obstacle is not None:
         return verdict.make_abstention(obstacle, notes, evidence_kind="traced")
     inputs = TraceInputs(traces=traces, shares=shares, waits=waits)
     attribution = _attribute(inputs, shares, thresholds)
     if attribution.cause == WAITING and inputs.wait_function is None:
-        obstacle = _explain_waiting(attribution.share, traces[0].trace.recorder)
+        obstacle = explain_waiting(attribution.share, traces[0].trace.recorder)
         return verdict.make_abstention(obstacle, notes, evidence_kind="traced")
     finding = find_trace_cause(inputs, attribution)
     step_ns = mean_step_ns(traces)
@@ -105,7 +154,8 @@ def diagnose_traces(
         suspect=attribution.suspect,
         cause=finding.cause,
         share_ratio=attribution.share,
-        share_of=SHARE_OF[source],
+        share_of=SHARE_OF[source].replace(UNTIL_DONE, "") if inputs.on_host else SHARE_OF[source],
+        share_basis=_explain_waiting_share(attribution, finding, shares),
         confidence_ratio=round(stability * certainty * accuracy.ratio, 3),
         confidence_basis=accuracy.basis,
         evidence_kind=finding.evidence_kind,
@@ -114,49 +164,13 @@ def diagnose_traces(
         else _write_waiting_headline(attribution, inputs),
         stages=finding.stages,
         evidence=[verdict.describe_step_time(phases, "category"), *finding.evidence],
-        ruled_out=_rule_out(inputs, attribution.suspect, thresholds),
+        ruled_out=_rule_out(inputs, attribution.suspect, finding.cause, thresholds),
         also=contributing,
         fixes=list_trace_fixes(finding, attribution.suspect, contributing, inputs, step_ns),
-        notes=[*notes, *_list_notes(recorded, traces, source, left_out), *_note_queued(shares)],
+        notes=[*notes, *_list_notes(recorded, traces, source), *_note_queued(shares)],
         step_count=step_count,
         mean_step_ns=step_ns,
         phases=phases,
-    )
-
-
-def _leave_out_unlike(
-    run: Run, recorded: Sequence[DividedTrace]
-) -> tuple[list[DividedTrace], list[str]]:
-    """Leave out imported traces that recorded something else than the others, and note it."""
-    unlike, notes = find_unlike_traces(run), []
-    rest = list(recorded)
-    set_back = [trace.trace for trace in run.traces if trace.is_set_back]
-    for numbers, sentence in (
-        (set_back, "the clock was set back during {}"),
-        (unlike.no_device, NO_DEVICE_WORK),
-        (unlike.no_host, NO_HOST_WORK),
-        (unlike.other_steps, OTHER_STEPS),
-    ):
-        alike = [one for one in rest if one.trace.trace not in numbers]
-        if alike and len(alike) < len(rest):
-            names = name_traces([one.trace for one in rest if one.trace.trace in numbers])
-            notes.append(f"Left out of the shares: {sentence.format(names)}.")
-            rest = alike
-    return rest, notes
-
-
-def _explain_waiting(share: float, recorder: schema.Recorder) -> str:
-    """Explain why idle time of a process may be waiting for requests."""
-    idle = f"for {percent(share)} of the time the device has no work and the host runs no operator"
-    if recorder.is_torch:
-        return (
-            f"{idle}, in a trace without a backward pass; record with with_stack=True to see if it "
-            "waits for requests"
-        )
-    return (
-        f"{idle}, and no range says that it trains; Python functions would show if it waits for "
-        f"requests, and marks of steps that it trains ({recorder.advise('stacks')}; "
-        f"{recorder.advise('steps')})"
     )
 
 
@@ -166,90 +180,6 @@ def _write_waiting_headline(attribution: Attribution, inputs: TraceInputs) -> st
         f"No bottleneck found: the {subject} has no work for {percent(attribution.share)} of step "
         f"time, while the host waits in {inputs.wait_function}."
     )
-
-
-def _find_obstacle(traces: Sequence[DividedTrace], shares: trace_shares.TraceShares) -> str | None:
-    """Find the reason why there can be no verdict; None where there can be one."""
-    unexplained = shares.parts["dispatch"] + shares.parts["python"]
-    idle = _find_idle_devices(traces)
-    if idle is not None:
-        return idle
-    if unexplained <= MAX_UNEXPLAINED_RATIO:
-        return None
-    if not any(one.has_host or one.busy_ns.sum() for one in traces):
-        unknown = _describe_unknown(traces)
-        if unknown is not None:
-            return unknown
-    if not any(one.has_host for one in traces):
-        return (
-            f"the device is idle for {percent(unexplained)} of the time, and the trace has no "
-            f"operators to tell why ({_advise_operators(traces[0].trace.recorder)})"
-        )
-    if not any(one.busy_ns.sum() or one.part_ns["compute"].sum() for one in traces):
-        return "the trace contains neither device work nor operators that compute"
-    return None
-
-
-def _advise_operators(recorder: schema.Recorder) -> str:
-    if recorder.is_torch:
-        return "torch.profiler stores them with CPU activities"
-    return recorder.advise("operators")
-
-
-def _describe_unknown(traces: Sequence[DividedTrace]) -> str | None:
-    """Say what traces hold that have nothing of which a verdict is made; None for nothing."""
-    if all(one.source == "named" and len(one.steps.wall_ns) == 1 for one in traces):
-        return (
-            "the only step of the trace is empty: the profiler's cycle began after the last "
-            "iteration. Train for as many iterations as its cycles have, or export the trace of "
-            "an earlier cycle"
-        )
-    counts: Counter[str] = Counter()
-    for one in traces:
-        condition = "duration_ns IS NOT NULL"
-        category = one.trace.columns("other_events", ("category",), condition=condition)["category"]
-        names = [*category.values, None]  # code -1 stands for none
-        for code, number in zip(*np.unique(category.codes, return_counts=True), strict=True):
-            counts[names[code] or "no category"] += int(number)
-    if not counts:
-        return None
-    categories = ", ".join(
-        f"{name} ({count_of(number, 'event')})" for name, number in counts.most_common(MAX_NAMED)
-    )
-    more = " and others" if len(counts) > MAX_NAMED else ""
-    recorder = traces[0].trace.recorder
-    fuller = f"; the {recorder.fuller_file} next to it tells more" if recorder.fuller_file else ""
-    return (
-        "the traces hold neither operators nor device work, but ranges of other categories: "
-        f"{categories}{more}; `stepscope show RUN timeline` draws them{fuller}"
-    )
-
-
-def _find_idle_devices(traces: Sequence[DividedTrace]) -> str | None:
-    """Find processes whose GPUs work in turn: while one works, the trace tells nothing about the
-    reasons for which the others do not."""
-    for one in traces:
-        work, extent = one.work, intervals.union(one.steps.extent)
-        devices = work.kernel_devices
-        if len(devices) < 2:
-            continue
-        busy_ns = [
-            int(
-                intervals.overlap(
-                    extent, intervals.union(work.take(work.device == device).intervals)
-                ).sum()
-            )
-            for device in devices
-        ]
-        together_ns = int(one.busy_ns.sum())
-        mean_ns = sum(busy_ns) / len(busy_ns)
-        if mean_ns < MIN_TOGETHER_RATIO * together_ns:
-            ratio = percent(mean_ns / int(one.steps.wall_ns.sum()))
-            return (
-                f"the process uses {len(devices)} GPUs, of which each works for {ratio} of step "
-                "time, much of it in turn; the trace does not tell what the others wait for"
-            )
-    return None
 
 
 def _attribute(
@@ -339,17 +269,39 @@ def _estimate_stability(
     return same_count / thresholds.resamples
 
 
+def _explain_waiting_share(
+    attribution: Attribution, finding: CauseFinding, shares: trace_shares.TraceShares
+) -> str:
+    """Explain in one sentence that a share has a part in which ranks wait for the slowest of them,
+    which the categories show as communication; empty without such a part."""
+    waiting = shares.rank_wait.get(attribution.suspect, 0.0)
+    if waiting < MIN_NAMED_RATIO or attribution.cause is not None:
+        return ""
+    alone = attribution.share - waiting
+    sentence = (
+        f"The {percent(attribution.share)} are {percent(alone)} on the ranks themselves and "
+        f"{percent(waiting)} of waiting for the slowest rank, which is communication above"
+    )
+    if finding.cause not in {"straggler", "uneven_ranks"}:
+        return f"{sentence}."
+    return (
+        f"{sentence}; equal ranks would save {percent(finding.stages[0].share_ratio)}, the waiting "
+        "and what the slowest rank does longer."
+    )
+
+
 def _rule_out(
-    inputs: TraceInputs, suspect: verdict.Suspect, thresholds: AttributionThresholds
+    inputs: TraceInputs, suspect: verdict.Suspect, cause: str, thresholds: AttributionThresholds
 ) -> list[verdict.RuledOut]:
     """Give the reason against each suspect other than that of the verdict."""
     shares, limits = inputs.shares.suspects, thresholds.by_suspect
     is_host = inputs.on_host
-    meanwhile = "" if is_host else ", while it has no other work,"
     with_gaps = inputs.shares.parts["queued"] >= MIN_NAMED_RATIO
     model = "computation with gaps between queued work takes" if with_gaps else "computation takes"
     reasons: dict[verdict.Suspect, str] = {
-        "data_pipeline": f"fetching batches and copying them to the device{meanwhile} take",
+        "data_pipeline": "fetching batches takes"
+        if is_host
+        else "fetching batches and copying them to the device, while it has no other work, take",
         "model": "sizeable operators take" if is_host else model,
         "communication": "exposed communication takes",
         "framework_overhead": "calling operators, Python and waits take"
@@ -372,6 +324,13 @@ def _rule_out(
         elif name in limits:
             below = rules.percent_beside(shares[name], 100 * limits[name], 0)
             why = f"{reasons[name]} {below} of step time (threshold {percent(limits[name])})."
+            is_python = suspect == "framework_overhead" and cause in {
+                "python_overhead",
+                verdict.UNKNOWN,
+            }
+            if name == "data_pipeline" and not shares[name] and is_python:
+                why += f" No fetch {inputs.recorder.fetches} was recorded: batches that the script "
+                why += "makes otherwise count as host overhead."
         else:
             why = f"{reasons[name]} {share} of step time."
         ruled_out.append(verdict.RuledOut(suspect=name, share_ratio=shares[name], why=why))
@@ -389,10 +348,7 @@ def _note_queued(shares: trace_shares.TraceShares) -> list[str]:
 
 
 def _list_notes(
-    recorded: Sequence[DividedTrace],
-    traces: Sequence[DividedTrace],
-    source: StepSource,
-    left_out: int,
+    recorded: Sequence[DividedTrace], traces: Sequence[DividedTrace], source: StepSource
 ) -> list[str]:
     """List what limits the verdict.
 
@@ -400,7 +356,6 @@ def _list_notes(
         recorded: the traces with all of their steps.
         traces: the same without steps of start-up.
         source: source of their steps.
-        left_out: number of traces without such steps.
     """
     first = traces[0]
     notes = []
@@ -428,8 +383,6 @@ def _list_notes(
         notes.append(
             "A process used several GPUs: an instant at which one of them works counts as busy."
         )
-    if left_out:
-        notes.append(f"{quantities.count_of(left_out, 'trace')} without such steps left out.")
     if any(one.trace.has_stacks for one in traces):
         notes.append(
             "Python functions were recorded, which slows the host down: without them, its time "

@@ -1,4 +1,4 @@
-"""Origin of a run's time axis, and ranges of time that a run can be restricted to.
+"""Origin of a run's time axis, ranges of time that a run can be restricted to, and its windows.
 
 Epoch nanoseconds do not fit the doubles of a browser and are tedious to type. Times are given and
 shown as nanoseconds after the run's origin: the earliest recorded time.
@@ -9,10 +9,13 @@ In a run with other records it is shifted so that it starts at the run's origin.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stepscope import intervals, store
+import numpy as np
+
+from stepscope import intervals, schema, store
 
 MAX_CLOCK_DIFFERENCE_NS = 7 * 24 * 3600 * 10**9
 """A clock without a base that differs from the others by less than this is taken as correct."""
@@ -116,3 +119,29 @@ class Period(NamedTuple):
 
 ALWAYS = Period(-(1 << 62), 1 << 62)
 """Longer than any run."""
+
+
+WindowKey = tuple[str | None, int | None]
+"""Process and number of a window; an imported trace has neither."""
+
+
+def windows_of(processes: Iterable[schema.ProcessInfo]) -> dict[WindowKey, schema.WindowFact]:
+    """Collect every completed window, by process and number."""
+    return {
+        (process.process, fact.number): fact
+        for process in processes
+        for fact in process.facts_of(schema.WindowFact)
+    }
+
+
+class WatchedSteps(NamedTuple):
+    """Steps of a window by number and extent; a process counts its steps from 0."""
+
+    numbers: list[int]
+    extent: intervals.Intervals
+
+    def starting_in(self, period: Period) -> WatchedSteps:
+        """Select the steps that start in a range of time."""
+        rows = np.flatnonzero(period.contains(self.extent.start))
+        extent = intervals.Intervals(self.extent.start[rows], self.extent.end[rows])
+        return WatchedSteps([self.numbers[row] for row in rows.tolist()], extent)

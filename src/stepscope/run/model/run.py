@@ -11,7 +11,7 @@ import numpy as np
 
 from stepscope import analysis, errors, intervals, quantities, schema, store
 from stepscope.analysis import PHASE_OF_KIND, STEP_SOURCES
-from stepscope.run.model.clock import ALWAYS, Period, RunClock, clock_of
+from stepscope.run.model.clock import ALWAYS, Period, RunClock, WatchedSteps, clock_of, windows_of
 from stepscope.run.model.engine import Engine, StepTable, find_step_tables, split_by_node
 from stepscope.run.model.metrics import NodeMetrics
 from stepscope.run.model.tables import (
@@ -21,7 +21,7 @@ from stepscope.run.model.tables import (
     read_stack_samples,
     spans_of,
 )
-from stepscope.run.model.traces import Trace, WatchedSteps, load_traces, windows_of
+from stepscope.run.model.traces import Trace, load_traces
 
 STEP_KINDS = (*PHASE_OF_KIND, "step", "mode", "window", "device")
 IDLE_GPU_RATIO = 0.05

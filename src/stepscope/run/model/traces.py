@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope import analysis, intervals, quantities, schema, store
-from stepscope.run.model.clock import Period
+from stepscope.run.model.clock import WindowKey
 
 
 @dataclass(frozen=True)
@@ -167,18 +167,38 @@ class Trace:
 
     @property
     def unknown_devices(self) -> str | None:
-        """Label, count and time of the events that resemble work of a device and are not
-        understood; None without any."""
+        """Reason why absent device work tells nothing, as a clause; None where it does."""
         issue = self.quality_issues.get("device_not_understood")
-        if issue is None or issue.count < MIN_DOUBT_SHARE * self.event_count:
-            return None
-        return issue.detail
+        if issue is not None and issue.count >= MIN_DOUBT_SHARE * self.event_count:
+            return f"the time of the device is not understood ({issue.detail})"
+        sign = self.unrecorded_devices
+        return None if sign is None else UNRECORDED_DEVICES.format(sign)
+
+    @property
+    def unrecorded_devices(self) -> str | None:
+        """Sign of devices in an imported trace that holds no work of them; None without any."""
+        is_read = self.process is not None or "device_not_understood" in self.quality_issues
+        return None if is_read else self.record.unrecorded_devices.get(self.trace)
 
 
 EXCLUDING = frozenset(["impossible_time", "impossible_duration"])
 """Checks of events that are in no figure."""
 MIN_DOUBT_SHARE = 0.001
 """Smaller shares of events or of text change no answer."""
+
+
+DEVICE_TABLES = ("kernels", "copies")
+"""Tables of device work."""
+UNRECORDED_DEVICES = "the work of the devices ({}) was not recorded"
+_DEVICE_SIGNS = {
+    "devices": ("name", "TRUE"),
+    "traces": ("'backend ' || backend", f"regexp_full_match(backend, '{schema.DEVICE_BACKENDS}')"),
+    "runtime_calls": ("name", "TRUE"),
+    "memory_events": ("'memory of a device'", "device_type > 0"),
+    "annotations": ("name", f"regexp_matches(name, '{schema.DEVICE_NAMES}')"),
+    "operators": ("name", f"regexp_matches(name, '{schema.DEVICE_NAMES}')"),
+}
+"""Signs of a device by table, with the condition of rows that only a process with one writes."""
 
 
 class Doubt(NamedTuple):
@@ -238,6 +258,21 @@ class QualityRecord:
                 detail=rows["detail"][i],
             )
         return issues
+
+    @cached_property
+    def unrecorded_devices(self) -> dict[int, str]:
+        """A sign of devices by trace, of the traces without any work of them."""
+        work = " UNION ".join(f"SELECT trace FROM {table}" for table in DEVICE_TABLES)  # noqa: S608
+        rest = self.reader.sql(f"SELECT trace FROM traces WHERE trace NOT IN ({work})")["trace"]  # noqa: S608
+        numbers, signs = ", ".join(map(str, rest.tolist())), dict[int, str]()
+        for table, (sign, condition) in _DEVICE_SIGNS.items() if numbers else ():
+            rows = self.reader.sql(
+                f"SELECT trace, min({sign}) AS sign FROM {table} "  # noqa: S608
+                f"WHERE trace IN ({numbers}) AND {condition} GROUP BY trace"
+            )
+            for trace, name in zip(rows["trace"].tolist(), rows["sign"].tolist(), strict=True):
+                signs.setdefault(trace, name)
+        return signs
 
 
 class Query(NamedTuple):
@@ -468,29 +503,3 @@ def _fill_missing(values: Any) -> Any:
         return values
     np.copyto(values.data, np.nan if values.dtype.kind == "f" else -1, where=values.mask)
     return values.data
-
-
-WindowKey = tuple[str | None, int | None]
-"""Process and number; an imported trace has neither."""
-
-
-def windows_of(processes: Iterable[schema.ProcessInfo]) -> dict[WindowKey, schema.WindowFact]:
-    """Collect every completed window, by process and number."""
-    return {
-        (process.process, fact.number): fact
-        for process in processes
-        for fact in process.facts_of(schema.WindowFact)
-    }
-
-
-class WatchedSteps(NamedTuple):
-    """Steps of a window by number and extent; a process counts its steps from 0."""
-
-    numbers: list[int]
-    extent: intervals.Intervals
-
-    def starting_in(self, period: Period) -> WatchedSteps:
-        """Select the steps that start in a range of time."""
-        rows = np.flatnonzero(period.contains(self.extent.start))
-        extent = intervals.Intervals(self.extent.start[rows], self.extent.end[rows])
-        return WatchedSteps([self.numbers[row] for row in rows.tolist()], extent)

@@ -405,13 +405,19 @@ def measure_traces(
     measured = [table for part in mapped for table in part]
     no_device = find_unlike_traces(run).no_device
     return [
-        MeasuredTrace(trace, _leave_out_host(table) if trace.trace in no_device else table)
+        MeasuredTrace(
+            trace,
+            _leave_out_host(table)
+            if trace.trace in no_device or trace.unrecorded_devices
+            else table,
+        )
         for trace, table in zip(traces, measured, strict=True)
     ]
 
 
 def _leave_out_host(measured: TraceCommunication) -> TraceCommunication:
-    """Leave out the work of the host where other traces have devices: its shares are others."""
+    """Leave out the work of the host where it does not stand for that of devices: its shares are
+    others."""
     return replace(measured, on_host=False, extent=None, total=dict.fromkeys(measured.total, 0))
 
 

@@ -94,14 +94,17 @@ def _find_calls(trace: Trace, ranges: Sequence[analysis.NamedRange]) -> MarkedSt
 
 
 def _find_ranges(trace: Trace) -> MarkedSteps:
-    """Find the steps between the ends of optimizer steps, or between the starts of another range
-    that repeats; without any, one step covers the trace."""
+    """Find the steps that the script counts, those between the ends of optimizer steps, or those
+    between the starts of another range that repeats; without any, one step covers the trace."""
     ranges = _read_ranges(trace)
     if not trace.recorder.is_torch:
         called = _find_calls(trace, ranges)
         if called is not None:
             return called
         ranges = [row for row in ranges if not trace.recorder.is_part(row.name)]
+    numbered = analysis.find_numbered_steps(ranges)
+    if numbered is not None:
+        return MarkedSteps(numbered, "named")
     optimizer = analysis.find_optimizer_steps(ranges)
     if optimizer is not None:
         return MarkedSteps(optimizer.steps, "optimizer", optimizer.name)

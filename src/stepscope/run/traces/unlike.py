@@ -1,8 +1,10 @@
 """Traces of one import compared with each other: those that cannot belong together, and those that
 recorded something else than the others.
 
-    no_device, no_host    no device work, or no host, where the traces of other ranks have it
+    no_device, no_host    no device work, or no host, where the traces of most other ranks have it;
+                          no device work of devices that the trace shows, where any other has it
     other_steps           no step with the number of one that most other ranks recorded
+    time groups           ranks that were recorded at other times, and share no step
 
 Their shares are not averaged with those of the others.
 """
@@ -13,9 +15,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from stepscope.quantities import count_of
 from stepscope.run.model.rank_numbers import number_ranges
 from stepscope.run.model.run import Run
-from stepscope.run.model.traces import Doubt, QualityIssue, Trace, list_doubts
+from stepscope.run.model.traces import (
+    DEVICE_TABLES,
+    UNRECORDED_DEVICES,
+    Doubt,
+    QualityIssue,
+    Trace,
+    list_doubts,
+)
 
 MAX_DISTANCE_NS = 3_600 * 10**9
 """Ranks whose traces are further apart than an hour were not recorded together."""
@@ -23,14 +33,16 @@ MIN_EPOCH_NS = 10**17
 """Three years after 1970: earlier times are no moments, but counted from a start of their own."""
 MIN_OVERLAP_RATIO = 0.1
 """Overlap of two traces of a rank, as a share of the shorter one."""
-_DEVICE_TABLES = ("kernels", "copies")
+MAX_NAMED_GROUPS = 4
 _HOST_TABLES = ("operators", "python_functions", "runtime_calls")
 _STEPS_QUERY = (
-    "SELECT DISTINCT trace, name FROM annotations "
-    "WHERE on_device = 0 AND name LIKE 'ProfilerStep#%'"
+    "SELECT trace, name FROM annotations WHERE on_device = 0 AND name LIKE 'ProfilerStep#%' "
+    "UNION SELECT trace, name FROM operators WHERE name LIKE 'ProfilerStep#%'"
 )
 
 
+_WORST = frozenset(["device_not_recorded", "other_times"])
+"""Checks of what no verdict can do without."""
 NO_DEVICE_WORK = "{} recorded no device work, which other traces have"
 NO_HOST_WORK = "{} recorded no operators and calls of the host, which other traces have"
 OTHER_STEPS = "{} recorded none of the steps that other ranks recorded"
@@ -55,9 +67,10 @@ def _find_unlike_traces(run: Run) -> UnlikeTraces:
     if len(traces) < 2:
         return UnlikeTraces()
     numbers = {trace.trace for trace in traces}
-    device, host = (_find_owners(run, tables) for tables in (_DEVICE_TABLES, _HOST_TABLES))
+    device, host = (_find_owners(run, tables) for tables in (DEVICE_TABLES, _HOST_TABLES))
+    unrecorded = frozenset(t.trace for t in traces if device and t.unrecorded_devices)
     return UnlikeTraces(
-        no_device=_find_rest(numbers, device),
+        no_device=_find_rest(numbers, device) | unrecorded,
         no_host=_find_rest(numbers, host),
         other_steps=frozenset(_find_other_steps(run, traces)),
     )
@@ -78,11 +91,10 @@ def _find_owners(run: Run, tables: Iterable[str]) -> set[int]:
 def _find_other_steps(run: Run, traces: Sequence[Trace]) -> list[int]:
     """Find the traces of ranks that have no step in common with the rank that shares most."""
     ranks = {trace.trace: trace.rank for trace in traces if trace.rank is not None}
-    rows = run.reader.sql(_STEPS_QUERY)
     steps: defaultdict[int, set[str]] = defaultdict(set)
-    for trace, name in zip(rows["trace"].tolist(), rows["name"].tolist(), strict=True):
+    for trace, names in run.whole_run.derive(_read_steps).items():
         if trace in ranks:
-            steps[ranks[trace]].add(name)
+            steps[ranks[trace]] |= names
     owners: defaultdict[str, int] = defaultdict(int)
     for names in steps.values():
         for name in names:
@@ -98,6 +110,83 @@ def _find_other_steps(run: Run, traces: Sequence[Trace]) -> list[int]:
     ]
 
 
+def _read_steps(run: Run) -> dict[int, set[str]]:
+    """Read the names of the steps of each trace that marks any."""
+    steps: defaultdict[int, set[str]] = defaultdict(set)
+    rows = run.reader.sql(_STEPS_QUERY)
+    for trace, name in zip(rows["trace"].tolist(), rows["name"].tolist(), strict=True):
+        steps[trace].add(name)
+    return dict(steps)
+
+
+def group_by_time(run: Run, traces: Sequence[Trace]) -> list[int]:
+    """Group traces that were recorded together: at overlapping times, or with a common step.
+
+    Traces of one rank are together, and so are those of a watched job and those without a clock
+    base, whose times are not comparable.
+
+    Returns:
+        The number of the group of each trace, from 0.
+    """
+    if len(traces) < 2:
+        return [0] * len(traces)
+    steps = run.whole_run.derive(_read_steps)
+    keys: list[set[object]] = [
+        {trace.rank, *steps.get(trace.trace, ())} if trace.rank is not None else {"any time"}
+        for trace in traces
+    ]
+    end_ns, latest = 0, -1
+    for index in sorted(range(len(traces)), key=lambda index: traces[index].start_ns):
+        trace = traces[index]
+        if trace.process is not None or not (trace.base_ns or trace.start_ns > MIN_EPOCH_NS):
+            keys[index].add("any time")
+            continue
+        latest = index if trace.start_ns >= end_ns else latest
+        end_ns = max(end_ns, trace.end_ns)
+        keys[index].add(f"time {latest}")
+    groups = _join_groups(keys)
+    if any("any time" in group for group in groups):
+        return [0] * len(traces)
+    return [next(n for n, group in enumerate(groups) if key & group) for key in keys]
+
+
+def _join_groups(keys: Iterable[set[object]]) -> list[set[object]]:
+    """Join sets with a common element."""
+    groups: list[set[object]] = []
+    for key in keys:
+        joined = set(key).union(*(group for group in groups if group & key))
+        groups = [group for group in groups if not group & key] + [joined]
+    return groups
+
+
+def find_time_groups(run: Run) -> list[list[Trace]]:
+    """Find the imported traces of ranks that were recorded together; one group for all where all
+    were. Traces that recorded other steps than most are left out; computed once per run."""
+    return run.whole_run.derive(_find_time_groups)
+
+
+def _find_time_groups(run: Run) -> list[list[Trace]]:
+    other_steps = find_unlike_traces(run).other_steps
+    traces = [t for t in run.traces if t.process is None and t.trace not in other_steps]
+    if len(traces) < 2:
+        return [traces]
+    groups: defaultdict[int, list[Trace]] = defaultdict(list)
+    for trace, number in zip(traces, group_by_time(run, traces), strict=True):
+        groups[number].append(trace)
+    return list(groups.values())
+
+
+def _note_time_groups(run: Run) -> QualityIssue:
+    groups = find_time_groups(run)
+    names = "; ".join(name_traces(group) for group in groups[:MAX_NAMED_GROUPS])
+    more = "; …" if len(groups) > MAX_NAMED_GROUPS else ""
+    sentence = (
+        f"Ranks were recorded at different times and share no step ({names}{more}): who waits for "
+        "whom is unknown, and a mean over them is no step of the job."
+    )
+    return _make_issue("other_times", len(groups) if len(groups) > 1 else 0, None, sentence)
+
+
 def compare_traces(run: Run) -> list[QualityIssue]:
     """Compare the imported traces of a run with each other; computed once per run.
 
@@ -110,7 +199,12 @@ def compare_traces(run: Run) -> list[QualityIssue]:
 def _compare_traces(run: Run) -> list[QualityIssue]:
     traces = [trace for trace in run.traces if trace.process is None]
     unlike = find_unlike_traces(run)
-    issues = [_list_copies(traces), _compare_worlds(traces)]
+    issues = [
+        _note_unrecorded_devices(traces, unlike),
+        _note_time_groups(run),
+        _list_copies(traces),
+        _compare_worlds(traces),
+    ]
     for check, affected, sentence in (
         (
             "overlapping_rank",
@@ -148,10 +242,27 @@ def _compare_traces(run: Run) -> list[QualityIssue]:
     return [issue for issue in issues if issue.count]
 
 
+def _note_unrecorded_devices(traces: Sequence[Trace], unlike: UnlikeTraces) -> QualityIssue:
+    signs = [
+        trace.unrecorded_devices
+        for trace in traces
+        if trace.unrecorded_devices is not None and trace.trace not in unlike.no_device
+    ]
+    reason = UNRECORDED_DEVICES.format(", ".join(sorted(set(signs))))
+    if len(traces) > 1:
+        reason += f" in {len(signs)} of {count_of(len(traces), 'trace')}"
+    sentence = (
+        f"{reason[:1].upper()}{reason[1:]}: whether they compute, communicate or are waited for is "
+        "unknown."
+    )
+    return _make_issue("device_not_recorded", len(signs), len(traces), sentence)
+
+
 def list_run_doubts(run: Run) -> list[Doubt]:
     """List the doubts about the traces of a run, each and together, the worst first."""
     together = [Doubt(issue.check, None, issue.detail or "") for issue in compare_traces(run)]
-    return [*list_doubts(run.traces), *together]
+    doubts = [*list_doubts(run.traces), *together]
+    return sorted(doubts, key=lambda doubt: doubt.check not in _WORST)
 
 
 def name_traces(traces: Sequence[Trace]) -> str:

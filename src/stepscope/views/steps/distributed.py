@@ -13,6 +13,7 @@ from stepscope.run import (
     Trace,
     TraceCommunication,
     combine_calls,
+    group_by_time,
     measure_traces,
 )
 from stepscope.views.options import COMMUNICATION_OF, DEFAULTS, ViewOptions, list_names
@@ -44,6 +45,10 @@ ONE_RANK = (
     "steps of other ranks too"
 )
 
+OTHER_TIMES = (
+    "ranks were recorded at different times: collectives of one time are not matched with those of "
+    "another"
+)
 NO_GROUPS = (
     "the traces name no process groups: the n-th calls of a kind are taken as one collective of "
     "all ranks, which is wrong for ranks of different groups"
@@ -53,14 +58,17 @@ NO_GROUPS = (
 def show_distributed(run: Run, options: ViewOptions = DEFAULTS) -> arrivals.DistributedView:
     """Show computation, communication and waiting of ranks."""
     measured = measure_traces(run, options.carry_over, options.communication)
-    matrix = _build_run_matrix(run) or _build_trace_matrix(measured)
+    matrix = _build_run_matrix(run) or _build_trace_matrix(run, measured)
     return arrivals.DistributedView(
         share_of=SHARE_OF,
         communication_of=COMMUNICATION_OF[options.communication],
         transfer_of=TRANSFER_OF,
         bandwidth_of=BANDWIDTH_OF,
         carry_over=options.carry_over,
-        windows=[_show_window(name, traces) for name, traces in _group_by_window(measured).items()],
+        windows=[
+            _show_window(name, traces, group_by_time(run, [one.trace for one in traces]))
+            for name, traces in _group_by_window(measured).items()
+        ],
         arrivals=arrivals.show_arrivals(run),
         matrix=matrix,
         missing=None if matrix is not None else explain_no_traces(run, run.traces),
@@ -85,10 +93,12 @@ def _group_by_window(measured: Sequence[MeasuredTrace]) -> dict[str, list[Measur
     return windows
 
 
-def _show_window(name: str, measured: list[MeasuredTrace]) -> arrivals.RankWindow:
+def _show_window(
+    name: str, measured: list[MeasuredTrace], time_group: list[int]
+) -> arrivals.RankWindow:
     rank_calls = combine_calls([one.communication.calls for one in measured])
     # All calls are matched: within the range alone, the n-th calls of two ranks would differ.
-    matches = analysis.match_calls(rank_calls.calls)
+    matches = analysis.match_calls(rank_calls.calls, time_group)
     traces = [one.trace for one in measured]
     selected = rank_calls.calls.starting_within([trace.within for trace in traces])
     rank_calls, matches = rank_calls.take(selected), matches.take(selected)
@@ -108,7 +118,11 @@ def _show_window(name: str, measured: list[MeasuredTrace]) -> arrivals.RankWindo
             rank_calls, matches, [trace.node for trace in traces]
         ),
         rank_collectives=rows[:MAX_ROWS],
-        notes=[*_note_matching(traces, rank_calls, matches), *_note_omitted_rows(len(rows))],
+        notes=[
+            *([OTHER_TIMES] if len(set(time_group)) > 1 else ()),
+            *_note_matching(traces, rank_calls, matches),
+            *_note_omitted_rows(len(rows)),
+        ],
     )
 
 
@@ -200,25 +214,26 @@ def _build_run_matrix(run: Run) -> arrivals.StepMatrix | None:
     return _show_matrix("watched", [rank.name for rank in ranks], steps, durations)
 
 
-def _build_trace_matrix(measured: Sequence[MeasuredTrace]) -> arrivals.StepMatrix | None:
+def _build_trace_matrix(run: Run, measured: Sequence[MeasuredTrace]) -> arrivals.StepMatrix | None:
     """Build the matrix of the steps in traces; None without any."""
-    columns: dict[tuple[str, str], int] = {}
+    columns: dict[tuple[str, int, str], int] = {}
     rows: dict[str, int] = {}
     cells = []
     has_work = any(communication.extent is not None for _, communication in measured)
     for window, traces in _group_by_window(measured).items():
-        for trace, communication in traces:
+        time_group = group_by_time(run, [one.trace for one in traces])
+        for group, (trace, communication) in zip(time_group, traces, strict=True):
             if communication.extent is None and has_work:
                 continue  # its steps end when the host is done
             row = rows.setdefault(trace.label, len(rows))
             steps = communication.steps
             for name, wall_ns in zip(steps.names, steps.wall_ns.tolist(), strict=True):
-                column = columns.setdefault((window, name), len(columns))
+                column = columns.setdefault((window, group, name), len(columns))
                 cells.append((row, column, wall_ns))
     if not cells:
         return None
     durations = analysis.fill_step_matrix((len(rows), len(columns)), cells)
-    return _show_matrix("recorded", list(rows), [name for _, name in columns], durations)
+    return _show_matrix("recorded", list(rows), [name for *_, name in columns], durations)
 
 
 def _show_matrix(

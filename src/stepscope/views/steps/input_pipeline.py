@@ -125,11 +125,13 @@ def show_input_pipeline(run: Run, _options: ViewOptions = DEFAULTS) -> InputPipe
         for stage in measure_tf_data(trace)
     ]
     source = run.traces[0].recorder.fetches if run.traces else ""
+    has_devices = run.reader.row_count("kernels") > 0
     missing = NO_FETCHES.format(source) if run.traces else NO_STEPS
     return InputPipelineView(
         share_of="wall time of the rank's measured steps without evaluation"
         if ranks
-        else "step time in the trace, until the device work of a step is done",
+        else "step time in the trace"
+        + (", until the device work of a step is done" if has_devices else ""),
         ranks=ranks,
         traces=traces,
         tf_data=tf_data,

@@ -115,7 +115,7 @@ def show_trace_steps(run: Run, trace: Trace, options: ViewOptions) -> TraceSteps
         carry_over=options.carry_over,
         step_count=len(steps.names),
         cut_off=steps.cut_off,
-        share_of="mean step, until its device work is done",
+        share_of="mean step, until its device work is done" if len(work) else "mean step",
         mean_step_ns=float(steps.wall_ns.mean()),
         categories=[
             _show_category(name, times[name], steps, name in unknown)

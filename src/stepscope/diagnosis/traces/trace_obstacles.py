@@ -1,0 +1,177 @@
+"""Reasons for which traces have no verdict, and traces that are left out of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from stepscope import intervals, schema
+from stepscope.diagnosis import verdict
+from stepscope.diagnosis.traces.trace_shares import TraceShares
+from stepscope.quantities import count_of, percent
+from stepscope.run import (
+    NO_DEVICE_WORK,
+    NO_HOST_WORK,
+    OTHER_STEPS,
+    DividedTrace,
+    Run,
+    accelerator_of,
+    find_time_groups,
+    find_unlike_traces,
+    name_traces,
+)
+
+MAX_UNEXPLAINED_RATIO = 0.25
+"""A trace of the device alone has a verdict only if the device is busy for the rest of the time."""
+MIN_TOGETHER_RATIO = 0.7
+"""GPUs of one process work in turn if each works for less than this share of the time in which any
+of them does."""
+MAX_NAMED = 3
+"""Categories of ranges, and groups of ranks, that are named."""
+
+
+def leave_out_unlike(
+    run: Run, recorded: Sequence[DividedTrace]
+) -> tuple[list[DividedTrace], list[str]]:
+    """Leave out imported traces that recorded something else than the others, and note it."""
+    unlike, notes = find_unlike_traces(run), []
+    rest = list(recorded)
+    set_back = [trace.trace for trace in run.traces if trace.is_set_back]
+    for numbers, sentence in (
+        (set_back, "the clock was set back during {}"),
+        (unlike.no_device, NO_DEVICE_WORK),
+        (unlike.no_host, NO_HOST_WORK),
+        (unlike.other_steps, OTHER_STEPS),
+    ):
+        alike = [one for one in rest if one.trace.trace not in numbers]
+        if alike and len(alike) < len(rest):
+            names = name_traces([one.trace for one in rest if one.trace.trace in numbers])
+            notes.append(f"Left out of the shares: {sentence.format(names)}.")
+            rest = alike
+    return rest, notes
+
+
+def split_by_time(run: Run, recorded: Sequence[DividedTrace]) -> list[list[DividedTrace]]:
+    """Split traces by the ranks that were recorded together."""
+    groups = [{trace.trace for trace in group} for group in find_time_groups(run)]
+    if len(groups) < 2:
+        return [list(recorded)]
+    parts = [[one for one in recorded if one.trace.trace in group] for group in groups]
+    return [part for part in parts if part]
+
+
+def find_obstacle(traces: Sequence[DividedTrace], shares: TraceShares) -> str | None:
+    """Find the reason why there can be no verdict; None where there can be one."""
+    unexplained = shares.parts["dispatch"] + shares.parts["python"]
+    idle = _find_idle_devices(traces)
+    if idle is not None:
+        return idle
+    if unexplained <= MAX_UNEXPLAINED_RATIO:
+        return None
+    if not any(one.has_host or one.busy_ns.sum() for one in traces):
+        unknown = _describe_unknown(traces)
+        if unknown is not None:
+            return unknown
+    if not any(one.has_host for one in traces):
+        return (
+            f"the device is idle for {percent(unexplained)} of the time, and the trace has no "
+            f"operators to tell why ({_advise_operators(traces[0].trace.recorder)})"
+        )
+    if not any(one.busy_ns.sum() or one.part_ns["compute"].sum() for one in traces):
+        return "the trace contains neither device work nor operators that compute"
+    return None
+
+
+def _advise_operators(recorder: schema.Recorder) -> str:
+    if recorder.is_torch:
+        return "torch.profiler stores them with CPU activities"
+    return recorder.advise("operators")
+
+
+def _describe_unknown(traces: Sequence[DividedTrace]) -> str | None:
+    """Say what traces hold that have nothing of which a verdict is made; None for nothing."""
+    if all(one.source == "named" and len(one.steps.wall_ns) == 1 for one in traces):
+        return (
+            "the only step of the trace is empty: the profiler's cycle began after the last "
+            "iteration. Train for as many iterations as its cycles have, or export the trace of "
+            "an earlier cycle"
+        )
+    counts: Counter[str] = Counter()
+    for one in traces:
+        condition = "duration_ns IS NOT NULL"
+        category = one.trace.columns("other_events", ("category",), condition=condition)["category"]
+        names = [*category.values, None]  # code -1 stands for none
+        for code, number in zip(*np.unique(category.codes, return_counts=True), strict=True):
+            counts[names[code] or "no category"] += int(number)
+    if not counts:
+        return None
+    categories = ", ".join(
+        f"{name} ({count_of(number, 'event')})" for name, number in counts.most_common(MAX_NAMED)
+    )
+    more = " and others" if len(counts) > MAX_NAMED else ""
+    recorder = traces[0].trace.recorder
+    fuller = f"; the {recorder.fuller_file} next to it tells more" if recorder.fuller_file else ""
+    return (
+        "the traces hold neither operators nor device work, but ranges of other categories: "
+        f"{categories}{more}; `stepscope show RUN timeline` draws them{fuller}"
+    )
+
+
+def _find_idle_devices(traces: Sequence[DividedTrace]) -> str | None:
+    """Find processes whose GPUs work in turn: while one works, the trace tells nothing about the
+    reasons for which the others do not."""
+    for one in traces:
+        work, extent = one.work, intervals.union(one.steps.extent)
+        devices = work.kernel_devices
+        if len(devices) < 2:
+            continue
+        busy_ns = [
+            int(
+                intervals.overlap(
+                    extent, intervals.union(work.take(work.device == device).intervals)
+                ).sum()
+            )
+            for device in devices
+        ]
+        together_ns = int(one.busy_ns.sum())
+        mean_ns = sum(busy_ns) / len(busy_ns)
+        if mean_ns < MIN_TOGETHER_RATIO * together_ns:
+            ratio = percent(mean_ns / int(one.steps.wall_ns.sum()))
+            return (
+                f"the process uses {len(devices)} GPUs, of which each works for {ratio} of step "
+                "time, much of it in turn; the trace does not tell what the others wait for"
+            )
+    return None
+
+
+def abstain_from_devices(traces: Sequence[DividedTrace], notes: Sequence[str]) -> verdict.Verdict:
+    """Abstain where the work of devices was not recorded; the host alone shows how long it fetches
+    batches."""
+    first = next(one.trace for one in traces if one.trace.unrecorded_devices)
+    advice = accelerator_of(first).adapt(first.recorder.advise("devices"))
+    obstacle = f"{first.unknown_devices}, so what the host waits for is unknown; {advice}"
+    fetches_ns = sum(int(one.part_ns["data_loader"].sum()) for one in traces)
+    share = fetches_ns / sum(int(one.steps.wall_ns.sum()) for one in traces)
+    fetching = (
+        f"The host fetches batches for {percent(share)} of step time; whether devices compute "
+        "meanwhile was not recorded."
+    )
+    notes = [*notes, fetching] if fetches_ns else notes
+    return verdict.make_abstention(obstacle, notes, evidence_kind="traced")
+
+
+def explain_waiting(share: float, recorder: schema.Recorder) -> str:
+    """Explain why idle time of a process may be waiting for requests."""
+    idle = f"for {percent(share)} of the time the device has no work and the host runs no operator"
+    if recorder.is_torch:
+        return (
+            f"{idle}, in a trace without a backward pass; record with with_stack=True to see if it "
+            "waits for requests"
+        )
+    return (
+        f"{idle}, and no range says that it trains; Python functions would show if it waits for "
+        f"requests, and marks of steps that it trains ({recorder.advise('stacks')}; "
+        f"{recorder.advise('steps')})"
+    )
