@@ -6,9 +6,8 @@ Importers read one trace from one file. Files that hold others come first:
     bzip2, xz, gzip     around another form: the content
     several traces      one after the other in a text, plain or gzip: each of them, FILE/1, …
 
-They are unpacked into a hidden directory of the run, which is removed after the import. A path in
-it consists of the number of the file of the import, the directory around that file, the archive,
-and the member. Files with equal text are copies of one trace.
+They are unpacked into a hidden directory of the run, as NUMBER OF THE FILE/ITS DIRECTORY/ARCHIVE/
+MEMBER, which is removed after the import. Files with equal text are copies of one trace.
 """
 
 from __future__ import annotations
@@ -52,8 +51,7 @@ _ZIP, _BZIP2, _XZ = b"PK\x03\x04", b"BZh", b"\xfd7zXZ\x00"
 _SUFFIXES = (".gz", ".bz2", ".xz")
 _RANK_KEY = b'"distributedInfo"'
 _CHECKPOINT_MEMBER = "data.pkl"
-_NAME_ERRORS = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL)
-"""Errors of the name of a member that the disk does not take."""
+_NAME_ERRORS = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL)  # of names of members
 _COPY_AGAIN = "Copy the file again, as binary data"
 Form = Literal["tar", "zip", "compressed"]
 
@@ -163,13 +161,11 @@ class Unpacker:
         unpack = {"tar": self._unpack_tar, "zip": self._unpack_zip, "compressed": self._inflate}
         items: list[Document | Refused] = []
         try:
-            if depth:
-                document = self._set_aside(document)
+            document = self._set_aside(document) if depth else document
             for item in unpack[form](document, budget):
-                if isinstance(item, Refused):
-                    items.append(item)
-                else:
-                    items += self._expand(item, budget, depth + 1)
+                items += (
+                    [item] if isinstance(item, Refused) else self._expand(item, budget, depth + 1)
+                )
         except _RefusedError as error:
             items.append(Refused(Path(document.name), f"{document.name} {error}."))
         except OSError as error:

@@ -124,8 +124,6 @@ from .model.tables import (
     spans_of as spans_of,
 )
 from .model.traces import (
-    EXCLUDING as EXCLUDING,
-    Doubt as Doubt,
     QualityIssue as QualityIssue,
     Trace as Trace,
     load_traces as load_traces,
@@ -251,9 +249,11 @@ from .traces.steps import (
     select_named as select_named,
 )
 from .traces.unlike import (
+    EXCLUDING as EXCLUDING,
     NO_DEVICE_WORK as NO_DEVICE_WORK,
     NO_HOST_WORK as NO_HOST_WORK,
     OTHER_STEPS as OTHER_STEPS,
+    Doubt as Doubt,
     UnlikeTraces as UnlikeTraces,
     compare_traces as compare_traces,
     find_time_groups as find_time_groups,

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope import analysis, intervals, quantities, schema, store
+from stepscope import analysis, intervals, schema, store
 from stepscope.run.model.clock import WindowKey
 
 
@@ -181,8 +181,6 @@ class Trace:
         return None if is_read else self.record.unrecorded_devices.get(self.trace)
 
 
-EXCLUDING = frozenset(["impossible_time", "impossible_duration"])
-"""Checks of events that are in no figure."""
 MIN_DOUBT_SHARE = 0.001
 """Smaller shares of events or of text change no answer."""
 
@@ -199,43 +197,6 @@ _DEVICE_SIGNS = {
     "operators": ("name", f"regexp_matches(name, '{schema.DEVICE_NAMES}')"),
 }
 """Signs of a device by table, with the condition of rows that only a process with one writes."""
-
-
-class Doubt(NamedTuple):
-    """Quality issue of traces that changes what they seem to say."""
-
-    check: str
-    share: float | None
-    """Affected share of what was checked; None where that has no size."""
-    sentence: str
-
-
-def list_doubts(traces: Sequence[Trace]) -> list[Doubt]:
-    """List the doubts about traces together, the worst first."""
-    doubts = []
-    for check, template in schema.DOUBTS.items():
-        issues = {t.name: t.quality_issues[check] for t in traces if check in t.quality_issues}
-        if not issues:
-            continue
-        count = sum(issue.count for issue in issues.values())
-        of_count = sum(issue.of_count or 0 for issue in issues.values())
-        if check in EXCLUDING:
-            of_count = sum(trace.event_count for trace in traces)
-        share = count / of_count if of_count else None
-        if share is not None and share < MIN_DOUBT_SHARE:
-            continue
-        sentence = template.format(
-            count=quantities.count(count),
-            of_count=quantities.count(of_count),
-            share="A part" if share is None else quantities.percent(share),
-            worst=quantities.duration(max(issue.worst_ns or 0 for issue in issues.values())),
-            detail=next(iter(issues.values())).detail,
-        )
-        if len(traces) > 1:
-            several = f"{quantities.count(len(issues))} of {quantities.count(len(traces))} traces"
-            sentence += f" ({next(iter(issues)) if len(issues) == 1 else several})"
-        doubts.append(Doubt(check, share, f"{sentence}."))
-    return doubts
 
 
 @dataclass(frozen=True)

@@ -14,17 +14,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from stepscope import quantities, schema
 from stepscope.quantities import count_of
 from stepscope.run.model.rank_numbers import number_ranges
 from stepscope.run.model.run import Run
 from stepscope.run.model.traces import (
     DEVICE_TABLES,
+    MIN_DOUBT_SHARE,
     UNRECORDED_DEVICES,
-    Doubt,
     QualityIssue,
     Trace,
-    list_doubts,
 )
 
 MAX_DISTANCE_NS = 3_600 * 10**9
@@ -258,10 +259,51 @@ def _note_unrecorded_devices(traces: Sequence[Trace], unlike: UnlikeTraces) -> Q
     return _make_issue("device_not_recorded", len(signs), len(traces), sentence)
 
 
+EXCLUDING = frozenset(["impossible_time", "impossible_duration"])
+"""Checks of events that are in no figure."""
+
+
+class Doubt(NamedTuple):
+    """Quality issue of traces that changes what they seem to say."""
+
+    check: str
+    share: float | None
+    """Affected share of what was checked; None where that has no size."""
+    sentence: str
+
+
+def _list_doubts(traces: Sequence[Trace]) -> list[Doubt]:
+    """List the doubts about traces together, the worst first."""
+    doubts = []
+    for check, template in schema.DOUBTS.items():
+        issues = {t.name: t.quality_issues[check] for t in traces if check in t.quality_issues}
+        if not issues:
+            continue
+        count = sum(issue.count for issue in issues.values())
+        of_count = sum(issue.of_count or 0 for issue in issues.values())
+        if check in EXCLUDING:
+            of_count = sum(trace.event_count for trace in traces)
+        share = count / of_count if of_count else None
+        if share is not None and share < MIN_DOUBT_SHARE:
+            continue
+        sentence = template.format(
+            count=quantities.count(count),
+            of_count=quantities.count(of_count),
+            share="A part" if share is None else quantities.percent(share),
+            worst=quantities.duration(max(issue.worst_ns or 0 for issue in issues.values())),
+            detail=next(iter(issues.values())).detail,
+        )
+        if len(traces) > 1:
+            several = f"{quantities.count(len(issues))} of {quantities.count(len(traces))} traces"
+            sentence += f" ({next(iter(issues)) if len(issues) == 1 else several})"
+        doubts.append(Doubt(check, share, f"{sentence}."))
+    return doubts
+
+
 def list_run_doubts(run: Run) -> list[Doubt]:
     """List the doubts about the traces of a run, each and together, the worst first."""
     together = [Doubt(issue.check, None, issue.detail or "") for issue in compare_traces(run)]
-    doubts = [*list_doubts(run.traces), *together]
+    doubts = [*_list_doubts(run.traces), *together]
     return sorted(doubts, key=lambda doubt: doubt.check not in _WORST)
 
 
