@@ -27,6 +27,7 @@ from stepscope.spool import (
     SpanLog,
     SpoolTree,
     make_meta,
+    note_failure,
     note_refusal,
     note_refusal_in_spool,
     read_recording_end,
@@ -326,13 +327,24 @@ def _after_fork_in_child() -> None:
 
 
 def _note_end() -> None:
-    """Record that the interpreter ends by itself, for a job whose exit status is not seen."""
-    if _current is not None:
-        error = getattr(sys, "last_type", None)  # set if an exception ended the script
-        try:
-            _current.journal.write("end", exception=error.__name__ if error else None)
-        except OSError:  # the disk is full, or the spool is gone
-            pass
+    """Record that the interpreter ends by itself, for a job whose exit status is not seen, and the
+    exception that ends it, if there is one."""
+    error = getattr(sys, "last_value", None)  # set if an exception ended the script
+    exception = None if error is None else type(error).__name__
+    try:
+        if exception is not None and (spool := os.environ.get(SPOOL_VARIABLE)):
+            note_failure(spool, exception, _read_message(error))
+        if _current is not None:
+            _current.journal.write("end", exception=exception)
+    except OSError:  # the disk is full, or the spool is gone
+        pass
+
+
+def _read_message(error: BaseException | None) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - code of the job, which has failed once already
+        return ""
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from stepscope import analysis, quantities, rules
+from stepscope import analysis, quantities, rules, schema
 from stepscope.diagnosis import measured, records
 from stepscope.diagnosis.causes.attribution import (
     NEED_A_WINDOW,
@@ -59,6 +59,7 @@ from stepscope.run import (
     explain_rounding,
     find_recording_end,
     find_repeated_ranks,
+    has_ended,
     has_replicas,
     has_stage_operations,
     list_run_doubts,
@@ -216,9 +217,13 @@ def _explain_unknown_time(rank: Rank) -> str | None:
 
 
 def _explain_missing_steps(run: Run) -> str:
-    reason = records.explain_loss(run)
+    statuses = run.reader.statuses().values()
+    failures = [status.reason for status in statuses if status.state is schema.JobState.FAILED]
+    failure = next((reason for reason in failures if reason is not None), None)
+    reason = records.explain_loss(run) or records.explain_unrecorded(run)
     if reason is not None:
-        return f"no training step was recorded: {reason}"
+        suffix = f"; {failure}" if failure is not None else ""
+        return f"no training step was recorded: {reason}{suffix}"
     if explain_recovery(run.reader) is not None:
         return "no training step is in the run: its last records are still in the spool"
     if find_recording_end(run) is not None:
@@ -226,9 +231,13 @@ def _explain_missing_steps(run: Run) -> str:
             "no training step was recorded before the recording of the processes ended; raise "
             "--cpu-profiling-duration"
         )
+    if failure is not None:
+        return f"no training step was recorded before {failure}"
     processes = [process for process in run.processes if process.role == "main"]
     if not processes and run.is_imported:
         return "the imported files contain no event of a training process"
+    if not statuses or (not processes and not has_ended(statuses)):
+        return "not yet: no process of the job has recorded anything so far"
     if not processes:
         return (
             "no process of the job recorded anything; no Python process that imports PyTorch, "

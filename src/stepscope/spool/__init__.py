@@ -10,6 +10,7 @@ A spool is one local directory per node and run:
     <spool>/recording-end                  time at which the recording of the processes ends
     <spool>/element-bytes                  bytes of the recorded elements of tensors
     <spool>/refusals                       errors for which processes have no directory
+    <spool>/failure                        last uncaught exception that ended a process
     <spool>/p-<pid>-<start ticks>-<n>/     one per process image (exec makes a new one)
         journal.jsonl                      process description, interned names, facts, notes
         <tid><class>-<k>.log               k-th segment of one thread's log
@@ -118,6 +119,7 @@ from stepscope.spool.tree import (
     SpoolTree as SpoolTree,
     is_monitor as is_monitor,
     is_suspended as is_suspended,
+    note_failure as note_failure,
     machine_id as machine_id,
     process_directory as process_directory,
     process_is_alive as process_is_alive,
@@ -125,6 +127,7 @@ from stepscope.spool.tree import (
     process_start_ticks as process_start_ticks,
     read_process_fields as read_process_fields,
     read_recording_end as read_recording_end,
+    read_failure as read_failure,
     segment_bytes as segment_bytes,
     write_recording_end as write_recording_end,
 )
