@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import itertools
 import os
+import pathlib
 import pwd
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from stepscope import masking, schema, spool
@@ -48,7 +50,7 @@ class HookFacts(NamedTuple):
 
     flags: Sequence[str] = ()
     """Options of Python that switch the hook off: -I, -E and -S."""
-    release: tuple[int, int] | None = None
+    release: tuple[int, ...] | None = None
     """Version of Python; None if unknown."""
     has_variables: bool = True
     """False if it was started without the variables of stepscope."""
@@ -146,11 +148,7 @@ class UnrecordedProcesses:
     """
 
     def __init__(
-        self,
-        tree: spool.SpoolTree,
-        earlier: schema.JobStatus | None = None,
-        *,
-        proc: str = "/proc",
+        self, tree: spool.SpoolTree, earlier: schema.JobStatus | None = None, *, proc: str = "/proc"
     ) -> None:
         self._earlier = earlier.unrecorded if earlier is not None else []
         self._tree = tree
@@ -168,8 +166,7 @@ class UnrecordedProcesses:
             return
         self._next_ns = now_ns + _LOOK_INTERVAL_NS
         for name in self._tree.process_directories():
-            pid, ticks, *_ = name.split("-")
-            self._registered.add((int(pid), int(ticks)))
+            self._registered.add(_parse_key(name))
         for pid, process in processes.items():
             key = pid, process.start_ticks
             if key in self._registered or key in self._found:
@@ -210,7 +207,7 @@ class UnrecordedProcesses:
         command = _split(read_bytes(f"{directory}/cmdline"))
         if not command or any(helper in word for helper in HELPERS for word in command):
             return None
-        name = os.path.basename(program or command[0])
+        name = Path(program or command[0]).name
         is_python, release = _parse_program(name)
         facts = _read_facts(directory, command)._replace(release=release)
         if explain_hook(facts) is None and (release is not None or not is_python):
@@ -232,6 +229,12 @@ class UnrecordedProcesses:
         return _Unrecorded(key[0], command, framework, reason)
 
 
+def _parse_key(name: str) -> Key:
+    """Parse the name of a directory in the spool."""
+    pid, ticks, *_ = name.split("-")
+    return int(pid), int(ticks)
+
+
 def _read_facts(directory: str, command: Sequence[str]) -> HookFacts:
     """Read from procfs what decides whether a process runs the hook, except for its version."""
     facts = HookFacts(flags=find_flags(command), user=_find_user(directory))
@@ -242,13 +245,13 @@ def _read_facts(directory: str, command: Sequence[str]) -> HookFacts:
     site = os.path.realpath(bootstrap.SITE)
     before = list(itertools.takewhile(lambda path: os.path.realpath(path) != site, paths))
     root = f"{directory}/root"
-    shadows = (f"{path}/sitecustomize.py" for path in before if os.path.isabs(path))
+    shadows = (f"{path}/sitecustomize.py" for path in before if pathlib.Path(path).is_absolute())
     return facts._replace(
         has_variables=spool.SPOOL_VARIABLE in variables,
-        sees_package=_may_exist(root + bootstrap.PACKAGE),
+        sees_package=_may_exist(root + bootstrap.SITE),
         python_path=variables.get("PYTHONPATH", ""),
         has_hook=len(before) < len(paths),
-        shadow=next((path for path in shadows if os.path.exists(root + path)), None),
+        shadow=next((path for path in shadows if pathlib.Path(root + path).exists()), None),
     )
 
 
@@ -284,7 +287,7 @@ def _read_link(path: str) -> str | None:
         FileNotFoundError: the process has ended.
     """
     try:
-        return os.readlink(path)
+        return str(Path(path).readlink())
     except PermissionError:
         return None
 
@@ -292,7 +295,7 @@ def _read_link(path: str) -> str | None:
 def _may_exist(path: str) -> bool:
     """Return False if there is certainly no such file."""
     try:
-        os.stat(path)
+        Path(path).stat()
     except FileNotFoundError:
         return False
     except OSError:
@@ -322,10 +325,10 @@ def _describe(processes: Sequence[_Unrecorded]) -> str:
     command = shlex.join(masking.mask(first.command))
     if len(command) > MAX_COMMAND_CHARACTERS:
         command = f"{command[:MAX_COMMAND_CHARACTERS]}…"
-    what = "" if first.framework is None else f"loaded {first.framework} and "
+    loading = "" if first.framework is None else f"loaded {first.framework} and "
     if len(processes) == 1:
-        return f"process {first.pid} ({command}) {what}was not recorded: {first.reason}"
+        return f"process {first.pid} ({command}) {loading}was not recorded: {first.reason}"
     return (
-        f"{len(processes)} processes, the first of them {first.pid} ({command}), {what}were not "
+        f"{len(processes)} processes, the first of them {first.pid} ({command}), {loading}were not "
         f"recorded: {first.reason}"
     )

@@ -20,6 +20,7 @@ import msgspec
 from stepscope import budget, errors, masking, schema
 from stepscope._version import __version__
 from stepscope.capture.bootstrap import environment
+from stepscope.cli.job.interpreter import insert_shims
 from stepscope.cli.job.job_run import JobRun, check_command, conclude, find_identity
 from stepscope.cli.job.launcher import (
     STOP_GRACE_S,
@@ -345,6 +346,9 @@ class _Session:
             "STEPSCOPE_WINDOW": "on" if self._windows.enabled else "off",
             NAN_SEARCH_VARIABLE: self._options.nan_search or "",
         }
+        path = insert_shims(command, self._spool, os.environ.get("PATH"))
+        if path is not None:
+            job_environment["PATH"] = path
         if self._options.tensors is not None:
             job_environment[TENSORS_VARIABLE] = self._options.tensors.encode()
         try:
