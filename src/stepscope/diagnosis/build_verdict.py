@@ -266,7 +266,8 @@ def _abstain(run: Run, obstacle: str) -> Verdict:
     loss = records.explain_loss(run)
     if loss is not None and loss not in obstacle:
         obstacle = f"{loss}; {obstacle}"
-    return make_abstention(obstacle, _list_loss_notes(run), step_count=step_count)
+    notes = [note for note in _list_loss_notes(run) if note[1:].rstrip(".") not in obstacle]
+    return make_abstention(obstacle, notes, step_count=step_count)
 
 
 def _rule_out(

@@ -177,9 +177,11 @@ class UnrecordedProcesses:
                 continue
             parent = processes.get(process.parent_pid)
             of_parent = self._found.get((parent.pid, parent.start_ticks)) if parent else None
-            if of_parent and unrecorded and of_parent.command == unrecorded.command:
+            if unrecorded is None:
+                continue
+            if of_parent is not None and unrecorded._replace(pid=of_parent.pid) == of_parent:
                 self._registered.add(key)  # a fork, such as a DataLoader worker
-            elif unrecorded is not None:
+            else:
                 self._found[key] = unrecorded
 
     @property

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 from stepscope import errors
 from stepscope.capture.bootstrap import EXAMINATION, OLDEST_RELEASES, SITE, environment
 from stepscope.cli.output import suggest
-from stepscope.monitor import SHIMS_LINK, SHIMS_PREFIX, HookFacts, explain_hook
+from stepscope.monitor import SHIMS_LINK, SHIMS_PREFIX, HookFacts, explain_hook, remove_spool
 from stepscope.spool import SPOOL_VARIABLE
 
 LIMIT_S = 300
@@ -65,23 +65,28 @@ def examine_interpreter(command: Sequence[str]) -> list[Answer]:
     """
     modules = [f"{module},{adapted}" for module, (_, _, adapted) in OLDEST_RELEASES.items()]
     words = [*find_interpreter(command), "-c", Path(EXAMINATION).read_text()]
-    with tempfile.TemporaryDirectory() as spool:
-        job_environment = {**os.environ, **environment(spool, _SPOOL_BYTES)}
-        try:
-            done = subprocess.run(
-                [*words, _MARK, *modules],
-                env=job_environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=LIMIT_S,
-                check=False,
-            )
-        except OSError as error:
-            raise errors.UsageError(f"{words[0]} cannot be started: {error.strerror}.") from None
-        except subprocess.TimeoutExpired:
-            raise errors.UsageError(f"{words[0]} did not answer within {LIMIT_S} s.") from None
+    spool = Path(tempfile.mkdtemp())
+    job_environment = {**os.environ, **environment(str(spool), _SPOOL_BYTES)}
+    path = insert_shims(command, spool, os.environ.get("PATH"))
+    if path is not None:
+        job_environment["PATH"] = path
+    try:
+        done = subprocess.run(
+            [*words, _MARK, *modules],
+            env=job_environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=LIMIT_S,
+            check=False,
+        )
+    except OSError as error:
+        raise errors.UsageError(f"{words[0]} cannot be started: {error.strerror}.") from None
+    except subprocess.TimeoutExpired:
+        raise errors.UsageError(f"{words[0]} did not answer within {LIMIT_S} s.") from None
+    finally:
+        remove_spool(spool)
     lines = [line for line in done.stdout.splitlines() if line.startswith(_MARK)]
     answers = [json.loads(line.removeprefix(_MARK)) for line in lines]
     if not answers:
@@ -121,18 +126,23 @@ def _options(words: Sequence[str]) -> Iterator[str]:
 
 def _read_interpreter(path: Path) -> list[str] | None:
     """Read the interpreter of a script's first line, such as that of torchrun."""
-    try:
-        with path.open("rb", buffering=0) as file:
-            start = file.read(1024)
-    except OSError:  # it may be executed, and not be read
+    lines = _read_start(path)
+    if not lines:
         return None
-    if not start.startswith(b"#!"):
-        return None
-    lines = start.decode(errors="replace").splitlines()
     words = lines[0].removeprefix("#!").split()
     if words[:1] == ["/bin/sh"] and len(lines) > 1 and lines[1].startswith("'''exec'"):
         words = [lines[1].split('"')[1]] if '"' in lines[1] else lines[1].split()[1:2]  # pip's
     return words if any("python" in Path(word).name for word in words) else None
+
+
+def _read_start(path: Path) -> list[str]:
+    """Read the first lines of a script; empty for another file."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            start = file.read(1024)
+    except OSError:  # it may be executed, and not be read
+        return []
+    return start.decode(errors="replace").splitlines() if start.startswith(b"#!") else []
 
 
 def _explain(answers: list[Any], printed: str, status: int) -> Iterator[Answer]:
@@ -168,13 +178,15 @@ def _explain_hook(hook: dict[str, Any], version: str, printed: str) -> str | Non
         return reported[-1].removeprefix("stepscope: ")
     if hook["runs"]:
         return None
+    has_hook = SITE in hook["python_path"].split(os.pathsep)
     facts = HookFacts(
         flags=hook["flags"],
         release=tuple(_numbers(version)[:2]),
         has_variables=hook["sees_package"] is not None,
         sees_package=hook["sees_package"] is not False,
         python_path=hook["python_path"],
-        has_hook=False,
+        has_hook=has_hook,
+        shadow="another sitecustomize.py" if has_hook else None,
     )
     return f"does not run: {explain_hook(facts)}"
 
@@ -203,6 +215,8 @@ done
 PATH=${{PATH#:}} PATH=${{PATH%:}}
 exec {directory}/"${{0##*/}}" "$@"
 """
+_WRAPPERS = {"env", "sh", "bash", "dash", "ksh", "zsh"}
+"""Programs that often set PYTHONPATH before they start Python."""
 _LINKED = ("lib", "lib64", "include", "share", "etc", "conda-meta", "pyvenv.cfg")
 """What scripts look for beside the directory of a program."""
 
@@ -240,13 +254,13 @@ def insert_shims(command: Sequence[str], spool: Path, path: str | None) -> str |
 
 
 def _is_python(command: Sequence[str]) -> bool:
-    """Return True if a command is an interpreter or a script of one, or names one that a tool such
-    as a debugger needs as it is."""
-    try:
-        find_interpreter(command)
-    except errors.UsageError:
-        return False
-    return Path(command[0]).name != "env"  # which often sets PYTHONPATH
+    """Return True if a command is an interpreter or a script of one, or has one as an argument of a
+    program, such as a debugger, that may need the file of an interpreter."""
+    path = Path(shutil.which(command[0]) or command[0])
+    if _INTERPRETER.fullmatch(path.name) or _read_interpreter(path):
+        return True
+    has_interpreter = any(_INTERPRETER.fullmatch(Path(word).name) for word in command)
+    return has_interpreter and path.name not in _WRAPPERS and not _read_start(path)
 
 
 def _list_python_programs(directory: str) -> Iterator[str]:
