@@ -235,7 +235,10 @@ def insert_shims(command: Sequence[str], spool: Path, path: str | None) -> str |
     bash = shutil.which("bash")  # other shells drop variables with names such as BASH_FUNC_f%%
     if bash is None or not path or _is_python(command):
         return None
-    root = Path(tempfile.mkdtemp(prefix=SHIMS_PREFIX))
+    try:
+        root = Path(tempfile.mkdtemp(prefix=SHIMS_PREFIX))
+    except OSError:
+        return None
     try:
         (spool / SHIMS_LINK).symlink_to(root)
         if os.statvfs(root).f_flag & os.ST_NOEXEC:
@@ -249,6 +252,7 @@ def insert_shims(command: Sequence[str], spool: Path, path: str | None) -> str |
                 directories += _make_shims(root / str(len(targets)), directory, bash)
             directories.append(directory)
     except OSError:  # a full disk: the job runs without them
+        shutil.rmtree(root, ignore_errors=True)
         return None
     return os.pathsep.join(directories)
 
