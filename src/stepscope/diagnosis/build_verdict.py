@@ -220,7 +220,10 @@ def _explain_missing_steps(run: Run) -> str:
     statuses = run.reader.statuses().values()
     failures = [status.reason for status in statuses if status.state is schema.JobState.FAILED]
     failure = next((reason for reason in failures if reason is not None), None)
-    reason = records.explain_loss(run) or records.explain_unrecorded(run)
+    processes = [process for process in run.processes if process.role == "main"]
+    reason = records.explain_loss(run)
+    if reason is None and not processes:
+        reason = records.explain_unrecorded(run)
     if reason is not None:
         suffix = f"; {failure}" if failure is not None else ""
         return f"no training step was recorded: {reason}{suffix}"
@@ -233,7 +236,6 @@ def _explain_missing_steps(run: Run) -> str:
         )
     if failure is not None:
         return f"no training step was recorded before {failure}"
-    processes = [process for process in run.processes if process.role == "main"]
     if not processes and run.is_imported:
         return "the imported files contain no event of a training process"
     if not statuses or (not processes and not has_ended(statuses)):
