@@ -75,15 +75,20 @@ def explain_hook(facts: HookFacts) -> str | None:
             f"it runs Python {facts.release[0]}.{facts.release[1]}; Python "
             f"{OLDEST_PYTHON[0]}.{OLDEST_PYTHON[1]} and later are recorded"
         )
-    if not facts.has_variables:
-        return (
-            "a command before Python clears the environment, as `env -i` and sudo do; let it keep "
-            "PYTHONPATH and the variables STEPSCOPE_*"
-        )
     if not facts.sees_package:
         return (
             "the interpreter sees other files, as in a container. Install stepscope there, and "
             "start the job inside with `stepscope run -- CMD`"
+        )
+    if facts.user is not None:
+        return (
+            f"it runs as user {facts.user}, who may not write to the spool; start stepscope as "
+            "that user, after the change of user: `stepscope run -- CMD`"
+        )
+    if not facts.has_variables:
+        return (
+            "a command before Python clears the environment, as `env -i` and sudo do; let it keep "
+            "PYTHONPATH and the variables STEPSCOPE_*"
         )
     if not facts.has_hook:
         old = shlex.quote(facts.python_path)
@@ -96,11 +101,6 @@ def explain_hook(facts: HookFacts) -> str | None:
         return (
             f"Python finds {facts.shadow} before the start-up hook; move its directory to the end "
             "of PYTHONPATH"
-        )
-    if facts.user is not None:
-        return (
-            f"it runs as user {facts.user}, who may not write to the spool; start stepscope as "
-            "that user, after the change of user: `stepscope run -- CMD`"
         )
     return None
 
