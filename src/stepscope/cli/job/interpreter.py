@@ -28,10 +28,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stepscope import errors
+from stepscope import errors, monitor
 from stepscope.capture.bootstrap import EXAMINATION, OLDEST_RELEASES, SITE, environment
 from stepscope.cli.output import suggest
-from stepscope.monitor import SHIMS_LINK, SHIMS_PREFIX, HookFacts, explain_hook, remove_spool
 from stepscope.spool import SPOOL_VARIABLE
 
 LIMIT_S = 300
@@ -86,7 +85,7 @@ def examine_interpreter(command: Sequence[str]) -> list[Answer]:
     except subprocess.TimeoutExpired:
         raise errors.UsageError(f"{words[0]} did not answer within {LIMIT_S} s.") from None
     finally:
-        remove_spool(spool)
+        monitor.remove_spool(spool)
     lines = [line for line in done.stdout.splitlines() if line.startswith(_MARK)]
     answers = [json.loads(line.removeprefix(_MARK)) for line in lines]
     if not answers:
@@ -179,7 +178,7 @@ def _explain_hook(hook: dict[str, Any], version: str, printed: str) -> str | Non
     if hook["runs"]:
         return None
     has_hook = SITE in hook["python_path"].split(os.pathsep)
-    facts = HookFacts(
+    facts = monitor.HookFacts(
         flags=hook["flags"],
         release=tuple(_numbers(version)[:2]),
         has_variables=hook["sees_package"] is not None,
@@ -188,7 +187,7 @@ def _explain_hook(hook: dict[str, Any], version: str, printed: str) -> str | Non
         has_hook=has_hook,
         shadow="another sitecustomize.py" if has_hook else None,
     )
-    return f"does not run: {explain_hook(facts)}"
+    return f"does not run: {monitor.explain_hook(facts)}"
 
 
 def _numbers(release: str) -> list[int]:
@@ -236,11 +235,11 @@ def insert_shims(command: Sequence[str], spool: Path, path: str | None) -> str |
     if bash is None or not path or _is_python(command):
         return None
     try:
-        root = Path(tempfile.mkdtemp(prefix=SHIMS_PREFIX))
+        root = Path(tempfile.mkdtemp(prefix=monitor.SHIMS_PREFIX))
     except OSError:
         return None
     try:
-        (spool / SHIMS_LINK).symlink_to(root)
+        (spool / monitor.SHIMS_LINK).symlink_to(root)
         if os.statvfs(root).f_flag & os.ST_NOEXEC:
             return None
         directories: list[str] = []
