@@ -26,6 +26,7 @@ from stepscope.spool import (
     RowLog,
     SpanLog,
     SpoolTree,
+    forget_failure,
     make_meta,
     note_failure,
     note_refusal,
@@ -53,6 +54,7 @@ live = 1
 local = threading.local()
 """`.logs` is the `ThreadLogs` of the running thread, from its first record on."""
 
+_started_ns = time.monotonic_ns()
 _current: Session | None = None
 _unavailable: str | None = None
 _opening = False
@@ -328,14 +330,18 @@ def _after_fork_in_child() -> None:
 
 def _note_end() -> None:
     """Record that the interpreter ends by itself, for a job whose exit status is not seen, and the
-    exception that ends it, if there is one."""
+    exception that ends it, if there is one. A process that starts after another one has failed, and
+    ends by itself, shows that the job has survived that."""
     error = getattr(sys, "last_value", None)  # set if an exception ended the script
     exception = None if error is None else type(error).__name__
+    spool = os.environ.get(SPOOL_VARIABLE)
     try:
-        if exception is not None and (spool := os.environ.get(SPOOL_VARIABLE)):
-            note_failure(spool, exception, _read_message(error))
         if _current is not None:
             _current.journal.write("end", exception=exception)
+        if spool and exception is not None:
+            note_failure(spool, exception, _read_message(error))
+        elif spool:
+            forget_failure(spool, _started_ns)
     except OSError:  # the disk is full, or the spool is gone
         pass
 

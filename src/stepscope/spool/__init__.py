@@ -117,6 +117,7 @@ from stepscope.spool.tree import (
     LogName as LogName,
     SpoolFullError as SpoolFullError,
     SpoolTree as SpoolTree,
+    forget_failure as forget_failure,
     is_monitor as is_monitor,
     is_suspended as is_suspended,
     machine_id as machine_id,

@@ -278,6 +278,17 @@ def note_failure(spool: str, exception: str, message: str) -> None:
     os.replace(unfinished, path)
 
 
+def forget_failure(spool: str, started_ns: int) -> None:
+    """Remove the failure that was noted before a monotonic time: the job has survived it.
+
+    Raises:
+        OSError: the spool cannot be written.
+    """
+    failure = read_failure(spool)
+    if failure is not None and failure["t_ns"] < started_ns:
+        os.unlink(f"{spool}/{FAILURE_FILE}")
+
+
 def read_failure(spool: str) -> dict[str, Any] | None:
     """Read the pid, the monotonic time, the exception and the first line of its message; None
     without a failure."""

@@ -148,6 +148,8 @@ def test_the_exception_that_ends_a_process_is_noted(spool: Any) -> None:
     assert failure is not None
     assert (failure["exception"], failure["message"]) == ("Error", "")
     assert [path.name for path in spool.path.iterdir()] == ["failure"]
+    spool.run("import sys; sys.exit('not an exception')", check=False)
+    assert read_failure(str(spool.path)) is None  # the job has survived it
 
 
 class TestImportHook:
