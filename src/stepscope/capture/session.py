@@ -332,23 +332,23 @@ def _note_end() -> None:
     """Record that the interpreter ends by itself, for a job whose exit status is not seen, and the
     exception that ends it, if there is one. A process that starts after another one has failed, and
     ends by itself, shows that the job has survived that."""
-    error = getattr(sys, "last_value", None)  # set if an exception ended the script
-    exception = None if error is None else type(error).__name__
+    error = getattr(sys, "last_type", None)  # set if an exception ended the script
+    exception = error.__name__ if error else None
     spool = os.environ.get(SPOOL_VARIABLE)
     try:
         if _current is not None:
             _current.journal.write("end", exception=exception)
         if spool and exception is not None:
-            note_failure(spool, exception, _read_message(error))
+            note_failure(spool, exception, _read_message())
         elif spool:
             forget_failure(spool, _started_ns)
     except OSError:  # the disk is full, or the spool is gone
         pass
 
 
-def _read_message(error: BaseException | None) -> str:
+def _read_message() -> str:
     try:
-        return str(error)
+        return str(getattr(sys, "last_value", ""))
     except Exception:  # noqa: BLE001 - code of the job, which has failed once already
         return ""
 
