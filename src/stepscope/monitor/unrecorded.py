@@ -90,12 +90,16 @@ def explain_hook(facts: HookFacts) -> str | None:
             "a command before Python clears the environment, as `env -i` and sudo do; let it keep "
             "PYTHONPATH and the variables STEPSCOPE_*"
         )
+    if not facts.has_hook and not facts.python_path:
+        return (
+            "something before Python clears PYTHONPATH, which removes the start-up hook; let it "
+            "keep the value"
+        )
     if not facts.has_hook:
-        old = shlex.quote(facts.python_path)
-        remedy = f"export PYTHONPATH={old}:$PYTHONPATH" if facts.python_path else "keep its value"
         return (
             f"something before Python sets PYTHONPATH to {facts.python_path!r}, which removes the "
-            f"start-up hook. Prepend to its value there: {remedy}"
+            "start-up hook. Prepend to its value there: export "
+            f"PYTHONPATH={shlex.quote(facts.python_path)}:$PYTHONPATH"
         )
     if facts.shadow is not None:
         return (

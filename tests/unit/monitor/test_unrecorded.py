@@ -87,6 +87,7 @@ def test_a_process_with_the_hook_has_no_reason(proc: FakeProc) -> None:
             "something before Python sets PYTHONPATH to '/a b', which removes the start-up hook. "
             "Prepend to its value there: export PYTHONPATH='/a b':$PYTHONPATH",
         ),
+        ({"environment": {"STEPSCOPE_SPOOL": "/x"}}, "something before Python clears PYTHONPATH"),
         ({"command": "python -uB -Im train"}, "the option -I of Python switches the start-up hook"),
         ({"program": "/usr/bin/python3.8"}, "it runs Python 3.8; Python 3.9 and later are"),
         (
