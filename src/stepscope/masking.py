@@ -3,7 +3,7 @@
 A value is hidden for one of three reasons:
 
 1. its form: prefixes and lengths that providers document (`ghp_…`, `AKIA…`, PEM blocks), passwords
-   in URLs, and schemes of the Authorization header;
+   and tokens in URLs, and schemes of the Authorization header;
 2. its name: `--db-pass X`, `WANDB_API_KEY=X`, `"password": "X"`, `?sig=X`. A name is split into
    words, and `_name_strength` looks at the last ones;
 3. its randomness: a generated value under a name that may denote a secret (`--wandb-key`), or with
@@ -55,7 +55,10 @@ _FORMS = re.compile(
     r")"
 )
 _PRIVATE_KEY = re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----)(?:.*?(?=-----END)|.*)", re.DOTALL)
-_URL_USER = re.compile(r"(?<=://)([^/@:\s\"']*)(?::([^/\s\"']+))?@(?=[\w\[$*])")
+_URL_USER = re.compile(r"(?<=://)([^/?#@:\s\"']*)(?::([^/\s\"']+))?@(?=[\w\[$*])")
+_WEB = ("http://", "https://")
+"""Schemes with which the user in a URL without a password is a token; that of ssh is a name, and
+that of abfss a container."""
 _SCHEME = re.compile(r"(?i)\b((?:bearer|basic|digest|token)\s+)([A-Za-z0-9._~+/-]{8,}=*)")
 _WEBHOOK = re.compile(
     r"(?i)(?<=://)((?:hooks\.slack\.com|(?:\w+\.)?discord(?:app)?\.com/api/webhooks"
@@ -260,7 +263,9 @@ def _mask_user(match: re.Match[str]) -> str:
     user, password = match[1], match[2]
     if password is not None:
         return f"{user}:{MASK}@"
-    return f"{MASK}@" if _is_random(user) else match[0]
+    scheme = match.string[max(0, match.start() - len(_WEB[-1])) : match.start()]
+    is_token = scheme.lower().endswith(_WEB) and not _UNHIDDEN.fullmatch(user)
+    return f"{MASK}@" if is_token or _is_random(user) else match[0]
 
 
 def _mask_scheme(match: re.Match[str]) -> str:

@@ -22,6 +22,7 @@ ARGUMENTS = [
     f'{{"password": "{SECRET}"}}',
     f"postgresql://ml:{SECRET}@db/ml",
     f"https://files.example.com/x?sig={SECRET}",
+    f"https://{SECRET}@files.example.com/x",
     "--pad-token",
     "harmless-word",
 ]

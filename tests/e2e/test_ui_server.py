@@ -170,6 +170,16 @@ def test_every_address_requires_the_printed_token(runs: Path, host: str) -> None
         assert token not in process.stdout.read() + process.stderr.read()
 
 
+def test_a_token_on_the_command_line_is_hidden_and_warned_of(runs: Path) -> None:
+    token = "on-the-command-line"  # noqa: S105
+    with serving(str(runs), "--token", token) as (url, process):
+        assert url.endswith(f"/?token={token}")
+        assert token not in " ".join(psutil.Process(process.pid).cmdline())
+        os.killpg(process.pid, signal.SIGINT)
+        _, messages = process.communicate(timeout=TIMEOUT_S)
+    assert "in the list of processes while the command starts; set STEPSCOPE_TOKEN" in messages
+
+
 @in_detail
 def test_a_token_from_the_environment(runs: Path) -> None:
     with serving(str(runs), STEPSCOPE_TOKEN="from-the-environment") as (url, _):  # noqa: S106

@@ -215,15 +215,44 @@ def test_a_missing_gpu_driver_is_reported(start: Start) -> None:
         assert "NVIDIA driver" in node.metrics_missing["gpu"]
 
 
-def test_pythonpath_is_ignored(start: Start) -> None:
-    """`python -I` disables the bootstrap: the job runs, and the verdict reports missing records."""
-    job = start(JOB_PYTHON, "-I", "-c", "print('done 0')")
-    assert job.wait() == 0
-    assert job.done == 1
+UNRECORDED = """
+import glob, mmap, os, sys, time
+library = open("libtorch_cpu.so", "wb+")
+library.truncate(4096)
+pages = mmap.mmap(library.fileno(), 4096)
+mark = f"process {os.getpid()} ("
+while not any(mark in open(path).read() for path in glob.glob("run0/nodes/*/status.json")):
+    time.sleep(0.05)
+"""
+WRAPPER = """
+cd "$1"
+export PYTHONPATH=/replaced
+"$2" -I unrecorded.py
+"$2" -c 'import os; print(os.environ["PYTHONPATH"]); raise ValueError("on purpose")'
+exit $?
+"""
+
+
+def test_a_wrapper_replaces_pythonpath_and_a_process_ignores_it(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shim restores the hook; the verdict says why `python -I` was not recorded."""
+    python = Path(JOB_PYTHON)
+    monkeypatch.setenv("PATH", f"{python.parent}{os.pathsep}{os.environ['PATH']}")
+    (tmp_path / "unrecorded.py").write_text(UNRECORDED)
+    job = start("bash", "-c", WRAPPER, "job", str(tmp_path), python.name)
+    assert job.wait() == 1
+    assert job.output.read_text().endswith("bootstrap/site:/replaced\n")
+    (status,) = open_run(job.run).statuses().values()
+    (reason,) = status.unrecorded
+    assert f"{python.name} -I unrecorded.py) loaded PyTorch and was not recorded: " in reason
     done = subprocess.run(
         [*STEPSCOPE, "diagnose", str(job.run)], capture_output=True, text=True, check=True
     )
-    assert "no process of the job recorded anything" in " ".join(done.stdout.split())
+    verdict = " ".join(done.stdout.split())
+    assert "the option -I of Python switches the start-up hook off" in verdict
+    assert "the job exited with status 1; process " in verdict
+    assert "ended with ValueError: on purpose" in verdict
 
 
 @pytest.mark.extended("another job")

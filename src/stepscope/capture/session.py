@@ -26,7 +26,9 @@ from stepscope.spool import (
     RowLog,
     SpanLog,
     SpoolTree,
+    forget_failure,
     make_meta,
+    note_failure,
     note_refusal,
     note_refusal_in_spool,
     read_recording_end,
@@ -52,6 +54,7 @@ live = 1
 local = threading.local()
 """`.logs` is the `ThreadLogs` of the running thread, from its first record on."""
 
+_started_ns = time.monotonic_ns()
 _current: Session | None = None
 _unavailable: str | None = None
 _opening = False
@@ -326,13 +329,28 @@ def _after_fork_in_child() -> None:
 
 
 def _note_end() -> None:
-    """Record that the interpreter ends by itself, for a job whose exit status is not seen."""
-    if _current is not None:
-        error = getattr(sys, "last_type", None)  # set if an exception ended the script
-        try:
-            _current.journal.write("end", exception=error.__name__ if error else None)
-        except OSError:  # the disk is full, or the spool is gone
-            pass
+    """Record that the interpreter ends by itself, for a job whose exit status is not seen, and the
+    exception that ends it, if there is one. A process that starts after another one has failed, and
+    ends by itself, shows that the job has survived that."""
+    error = getattr(sys, "last_type", None)  # set if an exception ended the script
+    exception = error.__name__ if error else None
+    spool = os.environ.get(SPOOL_VARIABLE)
+    try:
+        if _current is not None:
+            _current.journal.write("end", exception=exception)
+        if spool and exception is not None:
+            note_failure(spool, exception, _read_message())
+        elif spool:
+            forget_failure(spool, _started_ns)
+    except OSError:  # the disk is full, or the spool is gone
+        pass
+
+
+def _read_message() -> str:
+    try:
+        return str(getattr(sys, "last_value", ""))
+    except Exception:  # noqa: BLE001 - code of the job, which has failed once already
+        return ""
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from stepscope import analysis, quantities, rules
+from stepscope import analysis, quantities, rules, schema
 from stepscope.diagnosis import measured, records
 from stepscope.diagnosis.causes.attribution import (
     NEED_A_WINDOW,
@@ -60,6 +60,7 @@ from stepscope.run import (
     explain_rounding,
     find_recording_end,
     find_repeated_ranks,
+    has_ended,
     has_replicas,
     has_stage_operations,
     list_run_doubts,
@@ -226,9 +227,16 @@ def _explain_unknown_time(rank: Rank) -> str | None:
 
 
 def _explain_missing_steps(run: Run) -> str:
+    statuses = run.reader.statuses().values()
+    failures = [status.reason for status in statuses if status.state is schema.JobState.FAILED]
+    failure = next((reason for reason in failures if reason is not None), None)
+    processes = [process for process in run.processes if process.role == "main"]
     reason = records.explain_loss(run)
+    if reason is None and not processes:
+        reason = records.explain_unrecorded(run)
     if reason is not None:
-        return f"no training step was recorded: {reason}"
+        suffix = f"; {failure}" if failure is not None else ""
+        return f"no training step was recorded: {reason}{suffix}"
     if explain_recovery(run.reader) is not None:
         return "no training step is in the run: its last records are still in the spool"
     if find_recording_end(run) is not None:
@@ -236,9 +244,12 @@ def _explain_missing_steps(run: Run) -> str:
             "no training step was recorded before the recording of the processes ended; raise "
             "--cpu-profiling-duration"
         )
-    processes = [process for process in run.processes if process.role == "main"]
+    if failure is not None:
+        return f"no training step was recorded before {failure}"
     if not processes and run.is_imported:
         return "the imported files contain no event of a training process"
+    if not statuses or (not processes and not has_ended(statuses)):
+        return "not yet: no process of the job has recorded anything so far"
     if not processes:
         return (
             "no process of the job recorded anything; no Python process that imports PyTorch, "
@@ -267,7 +278,8 @@ def _abstain(run: Run, obstacle: str) -> Verdict:
     loss = records.explain_loss(run)
     if loss is not None and loss not in obstacle:
         obstacle = f"{loss}; {obstacle}"
-    return make_abstention(obstacle, _list_loss_notes(run), step_count=step_count)
+    notes = [note for note in _list_loss_notes(run) if note[1:].rstrip(".") not in obstacle]
+    return make_abstention(obstacle, notes, step_count=step_count)
 
 
 def _rule_out(

@@ -77,9 +77,17 @@ def explain_loss(run: Run) -> str | None:
     return losses[0] if losses else None
 
 
+def explain_unrecorded(run: Run) -> str | None:
+    """Say why a process that loaded a framework was not recorded; None without one."""
+    statuses = run.reader.statuses().values()
+    return next((reason for status in statuses for reason in status.unrecorded), None)
+
+
 def list_losses(run: Run) -> list[str]:
     """List all reasons for which records are missing, one sentence each."""
     losses = [loss for status in run.reader.statuses().values() for loss in status.losses]
+    for status in run.reader.statuses().values():
+        losses += [f"{reason[0].upper()}{reason[1:]}." for reason in status.unrecorded]
     for process in run.processes:
         losses += [
             f"Process {process.pid}: {count(dropped)} records dropped because "

@@ -18,6 +18,7 @@ run. Does not belong here: the interpretation of the figures.
     registration  launchers of one job in a run that they share; leases
     stuck_watch   ranks that make no progress, and their stacks
     host          description of the node
+    unrecorded    processes that are not recorded, and why
 """
 
 from __future__ import annotations

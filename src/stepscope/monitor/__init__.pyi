@@ -13,6 +13,8 @@ from .config import (
     FIRST_FLUSH_S as FIRST_FLUSH_S,
     KINETO_LINK as KINETO_LINK,
     MIN_RUN_BYTES as MIN_RUN_BYTES,
+    SHIMS_LINK as SHIMS_LINK,
+    SHIMS_PREFIX as SHIMS_PREFIX,
     AttachSettings as AttachSettings,
     Handshake as Handshake,
     JobExit as JobExit,
@@ -38,6 +40,7 @@ from .registration import (
     read_participants as read_participants,
     register_launcher as register_launcher,
 )
+from .unrecorded import HookFacts as HookFacts, explain_hook as explain_hook
 from .uploading import (
     BUSY as BUSY,
     UploadEnd as UploadEnd,

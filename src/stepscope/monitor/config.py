@@ -242,6 +242,11 @@ KINETO_LINK = "kineto"
 """Link in the spool to the directory of libkineto's sockets, so that both are removed together."""
 
 
+SHIMS_LINK = "shims"
+"""Link in the spool to the directory of shims, for the same reason."""
+SHIMS_PREFIX = "stepscope-shims-"
+
+
 def open_log() -> int:
     """Return the descriptor of a log in memory: the disks of the run and of the spool may be full
     when there is something to say."""
@@ -292,9 +297,10 @@ def last_line(log: int) -> str:
 
 
 def remove_spool(spool: Path) -> None:
-    """Remove a spool and its directory of sockets."""
-    link = spool / KINETO_LINK
-    sockets = link.readlink() if link.is_symlink() else None
-    if sockets is not None and sockets.name.startswith(PREFIX):
-        shutil.rmtree(sockets, ignore_errors=True)
+    """Remove a spool and its directories of sockets and shims."""
+    for name, prefix in ((KINETO_LINK, PREFIX), (SHIMS_LINK, SHIMS_PREFIX)):
+        link = spool / name
+        directory = link.readlink() if link.is_symlink() else None
+        if directory is not None and directory.name.startswith(prefix):
+            shutil.rmtree(directory, ignore_errors=True)
     shutil.rmtree(spool, ignore_errors=True)

@@ -22,6 +22,7 @@ from stepscope.monitor.samplers import Sample
 from stepscope.monitor.samplers.processes import JobTree, children_of
 from stepscope.monitor.sampling import Sampling
 from stepscope.monitor.spool_files import SampleLog, SpoolLock, SpoolSize
+from stepscope.monitor.unrecorded import UnrecordedProcesses
 from stepscope.monitor.uploading import Uploader
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.service import WindowService
@@ -123,6 +124,7 @@ class Monitor:
         self._losses: dict[str, str] = {text: text for text in earlier.losses} if earlier else {}
         if was_deleted:
             self._note_deletion()
+        self._unrecorded = UnrecordedProcesses(self._tree, earlier, proc=proc)
         self._orphans: dict[int, int] = {}
         self._spool_size = SpoolSize(self._tree)
 
@@ -258,6 +260,8 @@ class Monitor:
         self._next_sample_ns = max(self._next_sample_ns + self._interval_ns, now_ns)
         self._keep_budget()
         self._sampling.refresh_job(now_ns, self._elapsed_ns())
+        if self._config.launcher_pid is not None:  # else the job was not started with the hook
+            self._unrecorded.look(self._job.processes, now_ns)
         self._record_attached(AttachedRecorder.poll)
         samples += self._sampling.read(now_ns, self._elapsed_ns())
         try:
@@ -430,6 +434,7 @@ class Monitor:
             reason=None if stop is None else stop.reason,
             notes=self._notes(),
             losses=list(self._losses.values()),
+            unrecorded=self._unrecorded.sentences,
             max_pause_ns=self._max_pause_ns,
         )
         self._sampling.store()

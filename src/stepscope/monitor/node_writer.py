@@ -27,6 +27,11 @@ from stepscope.quantities import memory
 
 MAX_TRIES = 5
 RETRY_S = 0.5
+FAILURE_STATUS = 1
+"""Exit status of Python after an uncaught exception."""
+MAX_FAILURE_AGE_NS = 60_000_000_000
+"""Time before the end of a job in which the failure of a process may be the cause; launchers take
+half a minute to end the others."""
 
 
 class NodeWriter:
@@ -209,8 +214,26 @@ class NodeWriter:
         if job_exit.signal is not None:
             return schema.JobState.FAILED, f"signal {job_exit.signal} ended the job"
         if job_exit.exit_code != 0:
-            return schema.JobState.FAILED, f"the job exited with status {job_exit.exit_code}"
+            reason = f"the job exited with status {job_exit.exit_code}"
+            return schema.JobState.FAILED, reason + self._describe_failure(status, job_exit)
         return schema.JobState.COMPLETED, None
+
+    def _describe_failure(self, status: schema.JobStatus, job_exit: JobExit) -> str:
+        """Describe the uncaught exception at the end of a job; empty without one.
+
+        One of another process than that of the command is from the end of the job if Python's exit
+        status after an exception was passed on. One that the job has survived is long ago.
+        """
+        failure = spool.read_failure(self._spool)
+        if failure is None or job_exit.exit_code != FAILURE_STATUS:
+            return ""
+        message = masking.mask_text(failure["message"])
+        text = f"{failure['exception']}: {message}" if message else failure["exception"]
+        if failure["pid"] == status.pid:
+            return f": {text}"
+        age_ns = (job_exit.ended_monotonic_ns or time.monotonic_ns()) - failure["t_ns"]
+        is_last = age_ns < MAX_FAILURE_AGE_NS
+        return f"; process {failure['pid']} ended with {text}" if is_last else ""
 
     def close(self) -> None:
         """Wait for the compaction; DuckDB must not be running when the process ends."""

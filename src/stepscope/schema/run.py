@@ -91,6 +91,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Missing data and the reasons, one sentence each."""
     losses: list[str] = []
     """Reasons for which records of the job may be missing, one sentence each."""
+    unrecorded: list[str] = []
+    """Reasons for which processes that loaded a framework were not recorded, one sentence each."""
     refusals: list[str] = []
     """Errors, such as ENOSPC, because of which processes of the job could not be recorded and are
     not among the processes of the run."""

@@ -10,6 +10,7 @@ A spool is one local directory per node and run:
     <spool>/recording-end                  time at which the recording of the processes ends
     <spool>/element-bytes                  bytes of the recorded elements of tensors
     <spool>/refusals                       errors for which processes have no directory
+    <spool>/failure                        last uncaught exception that ended a process
     <spool>/p-<pid>-<start ticks>-<n>/     one per process image (exec makes a new one)
         journal.jsonl                      process description, interned names, facts, notes
         <tid><class>-<k>.log               k-th segment of one thread's log
@@ -116,13 +117,16 @@ from stepscope.spool.tree import (
     LogName as LogName,
     SpoolFullError as SpoolFullError,
     SpoolTree as SpoolTree,
+    forget_failure as forget_failure,
     is_monitor as is_monitor,
     is_suspended as is_suspended,
     machine_id as machine_id,
+    note_failure as note_failure,
     process_directory as process_directory,
     process_is_alive as process_is_alive,
     process_parent as process_parent,
     process_start_ticks as process_start_ticks,
+    read_failure as read_failure,
     read_process_fields as read_process_fields,
     read_recording_end as read_recording_end,
     segment_bytes as segment_bytes,

@@ -425,8 +425,8 @@ def _damaged_run(location: str | Path, reason: object) -> errors.DamagedRunError
 def _explain_missing_run(location: str | Path) -> str:
     if is_remote(location):
         return (
-            f"{location} is not a run: it has no {layout.RUN_KEY}. Pass the URL of a run; "
-            "`stepscope ui URL` lists the runs below a URL."
+            f"{location} is not a run: it has no {layout.RUN_KEY}, or not yet, if its job has just "
+            "started. Pass the URL of a run; `stepscope ui URL` lists the runs below a URL."
         )
     path = Path(location)
     if not path.exists():

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import stepscope
+from stepscope.spool import read_failure
 
 PACKAGE_PARENT = Path(stepscope.__file__).parents[1]
 
@@ -127,6 +128,28 @@ def test_spawned_and_forkserver_children_record(spool: Any) -> None:
     recorded = spool.drain()
     assert sorted(r.value for r in recorded.of("step")) == list(range(6))
     assert len(recorded.processes) == 6
+
+
+def test_the_exception_that_ends_a_process_is_noted(spool: Any) -> None:
+    """The last one of a job; a launcher that passes it on does not replace it."""
+    spool.run("print('fine')")
+    assert read_failure(str(spool.path)) is None
+    launcher = """
+        import subprocess, sys
+        code = "raise ValueError('first' + chr(10) + 'second')"
+        subprocess.run([sys.executable, "-c", code], check=True)
+    """
+    spool.run(launcher, check=False)
+    failure = read_failure(str(spool.path))
+    assert failure is not None
+    assert (failure["exception"], failure["message"]) == ("ValueError", "first")
+    spool.run("class Error(Exception):\n  __str__ = None\nraise Error", check=False)
+    failure = read_failure(str(spool.path))
+    assert failure is not None
+    assert (failure["exception"], failure["message"]) == ("Error", "")
+    assert [path.name for path in spool.path.iterdir()] == ["failure"]
+    spool.run("import sys; sys.exit('not an exception')", check=False)
+    assert read_failure(str(spool.path)) is None  # the job has survived it
 
 
 class TestImportHook:

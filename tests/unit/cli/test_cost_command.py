@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from stepscope.cli.commands.cost import command
-from stepscope.cli.options.prices import recorded_prices
+from stepscope.cli.options.common import recorded_prices
 from stepscope.cli.writers import write
 from stepscope.cli.writers.cost import write_before_after
 from stepscope.comparison.before_after import NO_FULL_RUN, Side, compare_before_after

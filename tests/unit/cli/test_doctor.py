@@ -359,7 +359,9 @@ def test_frameworks_of_an_interpreter(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "start").write_text(f"#!{sys.executable} -S\n")
     (tmp_path / "start").chmod(0o755)
     answers = ask(str(tmp_path / "start"), "train.py")
-    assert answers["start-up hook"] == "no does not run with the option -S of Python; leave it out"
+    assert answers["start-up hook"] == (
+        "no does not run: the option -S of Python switches the start-up hook off; leave it out"
+    )
     answers = ask(sys.executable, "-X", "utf8", "train.py")
     assert answers.pop("Python").startswith(f"yes {sys.version.split()[0]}, ")
     pytorch = answers.pop("PyTorch")
@@ -379,7 +381,7 @@ def test_frameworks_of_an_interpreter(tmp_path: Path, monkeypatch: pytest.Monkey
     [
         (("env", "-i", sys.executable), "a command before Python clears the environment"),
         (("env", "PYTHONPATH=/x", sys.executable), "something before Python sets PYTHONPATH to"),
-        ((sys.executable, "-X", "utf8", "-I", "-um", "train"), "with the option -I of Python"),
+        ((sys.executable, "-X", "utf8", "-I", "-um", "train"), "the option -I of Python"),
         (("env", "STEPSCOPE_PACKAGE=/x", "PYTHONPATH=", sys.executable), "sees other files"),
     ],
 )

@@ -268,7 +268,8 @@ def test_where_there_is_no_run(bucket: TestBucket) -> None:
     done = stepscope("diagnose", bucket.url("none"))
     assert done.returncode == 2
     assert done.stderr == (
-        f"stepscope: {bucket.url('none')} is not a run: it has no run.json. Pass the URL of a "
+        f"stepscope: {bucket.url('none')} is not a run: it has no run.json, or not yet, if its job "
+        "has just started. Pass the URL of a "
         "run; `stepscope ui URL` lists the runs below a URL.\n"
     )
 

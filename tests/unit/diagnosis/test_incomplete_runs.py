@@ -78,6 +78,26 @@ def test_a_run_without_steps_says_why(tmp_path: Path) -> None:
     assert headline("lost", lose) == (
         "No verdict: no training step was recorded: the spool was deleted while the job ran."
     )
+
+    def skip(run: RunBuilder) -> None:
+        run.status(JobState.FAILED, unrecorded=["process 7 was not recorded: -I"], reason="it died")
+
+    assert headline("unrecorded", skip) == (
+        "No verdict: no training step was recorded: process 7 was not recorded: -I; it died."
+    )
+
+    def fail(run: RunBuilder) -> None:
+        reason = "the job exited with status 1: ModuleNotFoundError: No module named 'x'"
+        run.status(JobState.FAILED, reason=reason)
+
+    assert headline("failed", fail) == (
+        "No verdict: no training step was recorded before the job exited with status 1: "
+        "ModuleNotFoundError: No module named 'x'."
+    )
+    now: dict[str, Any] = {"heartbeat_ns": time.time_ns(), "ended_ns": None}
+    assert headline("running", lambda run: run.status(JobState.IN_PROGRESS, **now)) == (
+        "No verdict: not yet: no process of the job has recorded anything so far."
+    )
     compiled = headline("compiled", lambda run: run.rank().draw("wait 1 | dispatch:predict 5", 9))
     assert "no compiled function that was called returns state" in compiled
     assert "mark the steps with stepscope.steps(loader)" in compiled
@@ -97,6 +117,15 @@ def test_records_that_are_still_in_the_spool(new_run: RunMaker, has_processes: b
     assert headline == (
         "No verdict: no training step is in the run: its last records are still in the spool."
     )
+
+
+def test_a_further_process_that_is_not_recorded_is_a_note(new_run: RunMaker) -> None:
+    run = new_run()
+    run.status(JobState.COMPLETED, unrecorded=["process 7 was not recorded: -I"])
+    run.rank().draw(STEPS, 200)
+    verdict = diagnose(run.open())
+    assert verdict.headline.startswith("No bottleneck found: ")
+    assert "Process 7 was not recorded: -I." in verdict.notes
 
 
 def test_a_verdict_begins_with_the_loss(new_run: RunMaker) -> None:

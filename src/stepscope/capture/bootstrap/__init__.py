@@ -14,10 +14,16 @@ from stepscope.capture.frameworks.registry import OLDEST_RELEASES, install_after
 from stepscope.capture.import_hooks import after_import
 
 __all__ = [
-    "EXAMINATION", "OLDEST_RELEASES", "activate", "environment", "trial_environment",
+    "EXAMINATION", "OLDEST_RELEASES", "PACKAGE", "SITE", "activate", "environment",
+    "trial_environment",
 ]  # fmt: skip
-EXAMINATION = os.path.join(os.path.dirname(os.path.abspath(__file__)), "examination.py")
+_HERE = os.path.dirname(os.path.abspath(__file__))
+EXAMINATION = os.path.join(_HERE, "examination.py")
 """Source that examines the interpreter of a job; see there."""
+SITE = os.path.join(_HERE, "site")
+"""Directory of the start-up hook, on PYTHONPATH of the job."""
+PACKAGE = os.path.dirname(os.path.dirname(_HERE))
+"""Directory of stepscope, which the job imports regardless of its own packages."""
 PACKAGE_VARIABLE = "STEPSCOPE_PACKAGE"
 TRIAL_VARIABLE = "STEPSCOPE_TRIAL"
 """Plan of a trial; see `stepscope.capture.trial`."""
@@ -70,11 +76,9 @@ def trial_environment(plan_text: str, python_path: str | None) -> dict[str, str]
 
 
 def _bootstrap_variables(python_path: str | None) -> dict[str, str]:
-    directory = os.path.dirname(os.path.abspath(__file__))
-    site = os.path.join(directory, "site")
     return {
-        PACKAGE_VARIABLE: os.path.dirname(os.path.dirname(directory)),
-        "PYTHONPATH": f"{site}{os.pathsep}{python_path}" if python_path else site,
+        PACKAGE_VARIABLE: PACKAGE,
+        "PYTHONPATH": f"{SITE}{os.pathsep}{python_path}" if python_path else SITE,
     }
 
 

@@ -10,8 +10,13 @@ import click
 
 from stepscope import cost, errors, output_files, store
 from stepscope.cli.opening import resolve_run
-from stepscope.cli.options.common import epochs_option, json_option, parsed_by, split_names
-from stepscope.cli.options.prices import price_options
+from stepscope.cli.options.common import (
+    epochs_option,
+    json_option,
+    parsed_by,
+    price_options,
+    split_names,
+)
 from stepscope.cli.output import json_text
 from stepscope.comparison import Comparison, compare_runs, parse_allowed_groups, parse_condition
 from stepscope.run import Run

@@ -9,7 +9,6 @@ import click
 from stepscope import cost
 from stepscope.cli.opening import open_run
 from stepscope.cli.options import common
-from stepscope.cli.options.prices import price_options
 from stepscope.cli.output import print_json
 
 
@@ -19,7 +18,7 @@ from stepscope.cli.output import print_json
     "right-sizing advice.",
 )
 @common.run_argument
-@price_options
+@common.price_options
 @common.epochs_option
 @click.option(
     "--hours",

@@ -20,6 +20,7 @@ import msgspec
 from stepscope import budget, errors, masking, schema
 from stepscope._version import __version__
 from stepscope.capture.bootstrap import environment
+from stepscope.cli.job.interpreter import insert_shims
 from stepscope.cli.job.job_run import JobRun, check_command, conclude, find_identity
 from stepscope.cli.job.launcher import (
     STOP_GRACE_S,
@@ -35,7 +36,6 @@ from stepscope.cli.job.rule_options import RulePlan, rule_options
 from stepscope.cli.job.staging import plan_staging, staging_option
 from stepscope.cli.job.watching import StatusLine, Watching
 from stepscope.cli.options import common, recording
-from stepscope.cli.options.prices import price_options, recorded_prices
 from stepscope.cli.options.windows import ScheduleOptions, depth_options, schedule_options
 from stepscope.cli.output import say
 from stepscope.cli.startup import working_directory
@@ -182,7 +182,7 @@ class RunOptions(ScheduleOptions):
     is_flag=True,
     help="Allow the web UI on this machine, run by the same user, to stop the job.",
 )
-@price_options
+@common.price_options
 @click.option("--keep-raw", is_flag=True, help="Keep the trace files of the profiler in RUN/raw/.")
 @click.option(
     "--share",
@@ -211,7 +211,7 @@ def record_job(command: Sequence[str], options: RunOptions) -> NoReturn:
     """
     windows = _plan_windows(options)
     check_command(command)
-    pricing = recorded_prices(options.usd_per_hour, options.instance_type, options.prices)
+    pricing = common.recorded_prices(options.usd_per_hour, options.instance_type, options.prices)
     identity = find_identity(options.job, command)
     staging = plan_staging(options.out, options.staging, identity)
     run_id = new_run_id(command, identity)
@@ -346,6 +346,9 @@ class _Session:
             "STEPSCOPE_WINDOW": "on" if self._windows.enabled else "off",
             NAN_SEARCH_VARIABLE: self._options.nan_search or "",
         }
+        path = insert_shims(command, self._spool, os.environ.get("PATH"))
+        if path is not None:
+            job_environment["PATH"] = path
         if self._options.tensors is not None:
             job_environment[TENSORS_VARIABLE] = self._options.tensors.encode()
         try:

@@ -9,12 +9,17 @@ import webbrowser
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from stepscope import errors, server
 from stepscope.cli.job.places import RUNS_DIRECTORY
 from stepscope.cli.output import say
 
 TOKEN_VARIABLE = "STEPSCOPE_TOKEN"  # noqa: S105 - a name
+TOKEN_WARNING = (
+    "Other users can read the token of --token in the list of processes while the command starts; "
+    f"set {TOKEN_VARIABLE} instead."
+)
 
 
 @click.command(
@@ -44,8 +49,9 @@ TOKEN_VARIABLE = "STEPSCOPE_TOKEN"  # noqa: S105 - a name
     "--token",
     envvar=TOKEN_VARIABLE,
     metavar="SECRET",
-    help=f"Access token. Default: ${TOKEN_VARIABLE}, or a generated one. The printed "
-    "address contains it; browsers then keep a cookie.",
+    help=f"Access token; other users can read it while the command starts. Default: "
+    f"${TOKEN_VARIABLE}, which they cannot read, or a generated one. The printed address contains "
+    "it; browsers then keep a cookie.",
 )
 @click.option(
     "--allow-host",
@@ -72,15 +78,19 @@ def command(  # noqa: PLR0917 - click passes options by name
     allowed_hosts: tuple[str, ...],
     source_roots: tuple[Path, ...],
 ) -> None:
+    if token and len(token) < server.MIN_TOKEN_LENGTH:
+        raise errors.UsageError(
+            f"The token is too short; use at least {server.MIN_TOKEN_LENGTH} characters."
+        )
+    source = click.get_current_context().get_parameter_source("token")
+    if token and source is ParameterSource.COMMANDLINE:
+        say(TOKEN_WARNING)
+        _hide_token(token)
     server.start_fork_server()
     # While that process starts, this one imports the rest.
     from stepscope.run.catalog import resolve_root
     from stepscope.server import serve, url_of
 
-    if token and len(token) < server.MIN_TOKEN_LENGTH:
-        raise errors.UsageError(
-            f"The token is too short; use at least {server.MIN_TOKEN_LENGTH} characters."
-        )
     root = resolve_root(_default_location() if location is None else location)
     in_runs = isinstance(root, Path) and root.name == RUNS_DIRECTORY
     settings = server.Settings(
@@ -101,6 +111,19 @@ def command(  # noqa: PLR0917 - click passes options by name
         say(f"Serving the runs below {listening.root}. Ctrl-C stops the server, not the jobs.")
 
     serve(settings, started)
+
+
+def _hide_token(token: str) -> None:
+    """Start this command again with the token in its environment, which other users cannot read."""
+    words = iter(sys.orig_argv)
+    command: list[str] = []
+    for word in words:
+        if word == "--token":
+            next(words, None)
+        elif word != f"--token={token}":
+            command.append(word)
+    if len(command) < len(sys.orig_argv):
+        os.execve(sys.executable, command, {**os.environ, TOKEN_VARIABLE: token})  # noqa: S606
 
 
 def _default_location() -> str:
