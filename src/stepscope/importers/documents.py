@@ -25,7 +25,7 @@ import tempfile
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Literal, cast
@@ -111,33 +111,30 @@ class Unpacker:
         """
         from stepscope.importers.kineto import Frame, read_text
 
+        document = self._set_aside(document)
         budget, frame = _Budget(document.path, self._run), Frame()
         parts: list[Document | Refused] = []
         ends = iter((*starts[1:], sys.maxsize))
         position = end = 0
-        file: IO[bytes] | None = None
         try:
-            for piece in read_text(document.path, frame):
-                rest = memoryview(piece)
-                while len(rest):
-                    if position == end:
-                        part = self._place(document, str(len(parts) + 1), is_member=True)
-                        parts.append(part)
-                        if file is not None:
-                            file.close()
-                        file, end = part.path.open("wb"), next(ends)
-                    written, rest = rest[: end - position], rest[end - position :]
-                    budget.take(len(written), document)
-                    cast("IO[bytes]", file).write(written)
-                    position += len(written)
+            with ExitStack() as stack:
+                for piece in read_text(document.path, frame):
+                    rest = memoryview(piece)
+                    while len(rest):
+                        if position == end:
+                            part = self._place(document, str(len(parts) + 1), is_member=True)
+                            parts.append(part)
+                            stack.close()  # the file of the part before
+                            file, end = stack.enter_context(part.path.open("wb")), next(ends)
+                        written, rest = rest[: end - position], rest[end - position :]
+                        budget.take(len(written), document)
+                        file.write(written)
+                        position += len(written)
         except _RefusedError as error:
-            return [Refused(document.path, f"{document.name} {error}.")]
-        finally:
-            if file is not None:
-                file.close()
+            return [Refused(Path(document.name), f"{document.name} {error}.")]
         if frame.damage:
             reason = f"{document.name} was not read as it was written: {frame.damage}."
-            parts.append(Refused(document.path, reason))
+            parts.append(Refused(Path(document.name), reason))
         return parts
 
     def rename(self, result: Result) -> Result:
@@ -161,7 +158,7 @@ class Unpacker:
         unpack = {"tar": self._unpack_tar, "zip": self._unpack_zip, "compressed": self._inflate}
         items: list[Document | Refused] = []
         try:
-            document = self._set_aside(document) if depth else document
+            document = self._set_aside(document)
             for item in unpack[form](document, budget):
                 items += (
                     [item] if isinstance(item, Refused) else self._expand(item, budget, depth + 1)
@@ -180,8 +177,10 @@ class Unpacker:
         return items
 
     def _set_aside(self, document: Document) -> Document:
-        """Move an archive that was unpacked, so that its directory can have its name."""
-        target = cast("Path", self._directory) / f"{len(self._aside)}.archive"
+        """Move a file that was unpacked, so that a directory of its parts can have its name."""
+        if self._directory is None or not document.path.is_relative_to(self._directory):
+            return document
+        target = self._directory / f"{len(self._aside)}.archive"
         self._aside[target] = document.path
         return replace(document, path=document.path.rename(target))
 
