@@ -52,7 +52,7 @@ for command in {commands!r}:
 def test_help_imports_no_command_and_a_job_starts_before_its_end_is_prepared(
     tmp_path: Path,
 ) -> None:
-    run = f"run --out {tmp_path / 'run'} --spool {tmp_path} -- true"
+    run = f"run --out {tmp_path / 'run'} --spool {tmp_path} -- {sys.executable}"
     version, general_help, views = list_imported("--version", "--help", "show --help")
     (job,) = list_imported(run)
     modules = {f"stepscope.cli.commands.{command.module}" for command in COMMANDS.values()}
