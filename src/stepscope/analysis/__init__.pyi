@@ -193,7 +193,6 @@ from .input_pipeline.stacks import (
     select_samples as select_samples,
 )
 from .kernel_classes import (
-    STEP_PREFIX as STEP_PREFIX,
     CommunicationDefinition as CommunicationDefinition,
     classify_precision as classify_precision,
     is_collective_operator as is_collective_operator,

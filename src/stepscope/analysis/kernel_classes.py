@@ -258,7 +258,6 @@ def match_rows(strings: Strings, predicate: Callable[[str], bool | None]) -> NDA
     return np.array([*matches, False], dtype=np.bool_)[strings.codes]
 
 
-STEP_PREFIX = "ProfilerStep#"
 _NUMBER = re.compile(r"#\d+$")
 _FETCHES = ("enumerate(DataPipe)#", schema.TF_DATA_FETCH, "_DataLoaderIter")
 """Start of the names of fetches, the last one of Paddle."""
@@ -272,7 +271,8 @@ def is_step(name: str) -> bool:
     >>> is_step("ProfilerStep#12"), is_step("ProfilerStep")
     (True, False)
     """
-    return name.startswith(STEP_PREFIX) and name[len(STEP_PREFIX) :].isdigit()
+    prefix = schema.STEP_PREFIX
+    return name.startswith(prefix) and name[len(prefix) :].isdigit()
 
 
 def is_data_loader(name: str) -> bool:

@@ -202,8 +202,8 @@ class _Sampler:
                 current.fact(
                     "source", file=code.co_filename, line=line, call=0, text=texts[0][:200]
                 )
-        call = _read_call(code, instruction) if texts is not None else ""
-        if texts is not None and call and texts[0]:
+        call = _read_call(code, instruction) if texts and texts[0] else ""
+        if texts and call:
             if call not in texts[1:] and len(texts) <= MAX_CALLS:
                 texts.append(call)
                 current.fact(

@@ -87,7 +87,7 @@ def _add_totals(
     for code, total, count in zip(codes, sums, counts, strict=True):
         name = names.values[code] or ""
         if analysis.is_step(name):  # older profilers record an operator for each step
-            name = f"{analysis.STEP_PREFIX}*"
+            name = f"{schema.STEP_PREFIX}*"
         previous_total, previous_count = totals.get(name, (0, 0))
         totals[name] = previous_total + total, previous_count + count
 

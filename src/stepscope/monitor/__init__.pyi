@@ -40,7 +40,11 @@ from .registration import (
     read_participants as read_participants,
     register_launcher as register_launcher,
 )
-from .unrecorded import HookFacts as HookFacts, explain_hook as explain_hook
+from .unrecorded import (
+    VALUED_OPTIONS as VALUED_OPTIONS,
+    HookFacts as HookFacts,
+    explain_hook as explain_hook,
+)
 from .uploading import (
     BUSY as BUSY,
     UploadEnd as UploadEnd,

@@ -42,7 +42,7 @@ _LIBRARY = re.compile(rb"/(?:libpython|lib/python)(\d+)\.(\d+)")
 _EMBEDDED = re.compile(rb"/lib(?:python|pypy)\d[^/\n]*\.so")
 _OPTIONS = re.compile(r"-([^cmXW-]*)([cm]?)")
 """Letters of a word with options of Python, up to one after which the program follows."""
-_VALUED_OPTIONS = {"-X", "-W", "--check-hash-based-pycs"}
+VALUED_OPTIONS = {"-X", "-W", "--check-hash-based-pycs"}
 """Options of Python that take the next word."""
 
 
@@ -117,7 +117,7 @@ def find_flags(command: Sequence[str]) -> list[str]:
         options = _OPTIONS.match(word)
         if options is None or word == "-":
             break
-        if word in _VALUED_OPTIONS:
+        if word in VALUED_OPTIONS:
             next(words, None)
         flags += [f"-{letter}" for letter in options[1] if letter in "IES"]
         if options[2]:

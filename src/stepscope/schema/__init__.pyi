@@ -128,8 +128,10 @@ from .nan_facts import (
 from .recorders import (
     DEVICE_BACKENDS as DEVICE_BACKENDS,
     DEVICE_NAMES as DEVICE_NAMES,
+    EVALUATION_STEPS as EVALUATION_STEPS,
     PYTORCH as PYTORCH,
     RECORDERS as RECORDERS,
+    STEP_PREFIX as STEP_PREFIX,
     TF_DATA_FETCH as TF_DATA_FETCH,
     Recorder as Recorder,
     Subject as Subject,

@@ -26,6 +26,10 @@ DEVICE_NAMES = (
     r"|^aten::(cudnn_(convolution|batch_norm)|_cudnn_rnn|miopen_(convolution|batch_norm|rnn))"
 )
 """Pattern of ranges and operators that only run where the tensors are on a device."""
+STEP_PREFIX = "ProfilerStep#"
+"""Start of the name of a step, before its number, in traces as they are stored."""
+EVALUATION_STEPS = ("test", "predict", "eval")
+"""Names of numbered steps of XLA's profiler that are no training."""
 TF_DATA_FETCH = "IteratorGetNextOp::DoCompute"
 """Range in which TensorFlow waits for a batch of tf.data."""
 _NOWHERE = r"(?!)"

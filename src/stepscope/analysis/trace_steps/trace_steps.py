@@ -48,13 +48,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope import schema
 from stepscope.analysis.devices.device_work import MEMCPY, MEMSET, DeviceWork, RuntimeCalls
-from stepscope.analysis.kernel_classes import (
-    STEP_PREFIX,
-    is_data_loader,
-    is_host_communication,
-    is_step,
-)
+from stepscope.analysis.kernel_classes import is_data_loader, is_host_communication, is_step
 from stepscope.intervals import EMPTY, Int, Intervals, contains, overlap, union, unite
 
 CATEGORIES = (
@@ -122,13 +118,13 @@ def find_host_steps(names: list[str], start: Int, end: Int) -> HostSteps | None:
     order = [int(row) for row in np.argsort(start, kind="stable") if is_step(names[row])]
     last: dict[str, int] = {}
     for row in order:
-        name = names[row].removeprefix(STEP_PREFIX)
+        name = names[row].removeprefix(schema.STEP_PREFIX)
         if name not in last or start[row] >= end[last[name]]:
             last[name] = row
     if not last:
         return None
     rows = np.array(sorted(last.values(), key=start.__getitem__), dtype=np.int64)
-    step_names = [names[row].removeprefix(STEP_PREFIX) for row in rows]
+    step_names = [names[row].removeprefix(schema.STEP_PREFIX) for row in rows]
     return HostSteps(names=step_names, extent=Intervals(start[rows], end[rows]))
 
 

@@ -40,8 +40,6 @@ _LAST_OPTION = re.compile(r"-$|-[bBdEiIOPqsSuvx]*[cm]")
 _INTERPRETER = re.compile(r"(python|pypy)[\d.]*[a-z]?")
 _MARK = "stepscope-examination:"
 """Beginning of the lines of answers."""
-_VALUED_OPTIONS = {"-X", "-W", "--check-hash-based-pycs"}
-"""Options of Python that take the next word."""
 
 
 class Answer(NamedTuple):
@@ -119,7 +117,7 @@ def _options(words: Sequence[str]) -> Iterator[str]:
         if not word.startswith("-") or _LAST_OPTION.match(word):
             return
         yield word
-        if word in _VALUED_OPTIONS:
+        if word in monitor.VALUED_OPTIONS:
             yield from [value for value in [next(remaining, None)] if value is not None]
 
 

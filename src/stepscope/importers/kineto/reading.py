@@ -297,9 +297,7 @@ def _explain(path: Path, frame: Frame) -> str:
     return f"{path} has no readable event{broken}."
 
 
-_STEP_NAME = "ProfilerStep#"
 _STEP_NUMBER = re.compile(r'^\{.*"step_num":\s*"?(\d{1,18})\b')
-_EVALUATION_STEPS = ("test", "predict", "eval")
 _COLUMNS = (
     "id", "track", "name", "start", "phase", "category", "duration", "has_duration", "args",
 )  # fmt: skip
@@ -313,7 +311,7 @@ def _shorten_names(gathered: Gathered, recorder: schema.Recorder) -> None:
     end, step = re.compile(rf"(?:{recorder.name_end})\Z"), recorder.step_name
     texts = [end.sub("", text) for text in gathered.strings]
     texts = [
-        _STEP_NAME + text.removeprefix(step) if step and text.startswith(step) else text
+        schema.STEP_PREFIX + text.removeprefix(step) if step and text.startswith(step) else text
         for text in texts
     ]
     fetch = recorder.fetch_name
@@ -343,11 +341,13 @@ def _mark_steps(gathered: Gathered) -> None:
     events = gathered.take(OtherKind.OTHER, *_COLUMNS)
     is_step = np.isin(events["args"], [*names]) & (events["has_duration"] > 0)
     is_step &= np.array(on_host, dtype=np.bool_)[events["track"]]
-    is_step &= ~np.isin(events["name"], [gathered.code_of(name) for name in _EVALUATION_STEPS])
+    is_step &= ~np.isin(
+        events["name"], [gathered.code_of(name) for name in schema.EVALUATION_STEPS]
+    )
     steps = {name: values[is_step] for name, values in events.items()}
     numbers = [names[code] for code in steps["args"].tolist()]
     steps["name"] = np.array(
-        [gathered.code_of(_STEP_NAME + number) for number in numbers], dtype=np.int32
+        [gathered.code_of(schema.STEP_PREFIX + number) for number in numbers], dtype=np.int32
     )
     gathered.keep(ANNOTATION, steps)
     gathered.keep(OtherKind.OTHER, {name: values[~is_step] for name, values in events.items()})

@@ -52,7 +52,7 @@ MIN_NUMBERED = 20
 MAX_SETBACK_SHARE = 0.05
 """Numbers of which more are out of order tell no order."""
 SETBACK_TOLERANCE_NS = 10_000
-_STEP = re.compile(r"ProfilerStep#(\d{1,18})")
+_STEP = re.compile(rf"{schema.STEP_PREFIX}(\d{{1,18}})")
 
 
 def cut_unended(gathered: Gathered, counts: Counts) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope import store
+from stepscope import schema, store
 from stepscope.importers.content import Imported
 from stepscope.importers.kineto import joins, times
 from stepscope.importers.kineto.arguments import ANNOTATION, CALL_KINDS, OPERATOR, integers_of
@@ -289,7 +289,9 @@ def _has_external_ids(gathered: Gathered) -> bool:
 def _duplicate_steps(gathered: Gathered) -> int:
     kinds = (ANNOTATION, OPERATOR)
     codes = np.concatenate([gathered.columns(kind, "name")["name"] for kind in kinds])
-    steps = [code for code, name in enumerate(gathered.strings) if name.startswith("ProfilerStep#")]
+    steps = [
+        code for code, name in enumerate(gathered.strings) if name.startswith(schema.STEP_PREFIX)
+    ]
     step_codes = codes[np.isin(codes, steps)]
     return len(step_codes) - len(np.unique(step_codes))
 

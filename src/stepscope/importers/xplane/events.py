@@ -53,7 +53,6 @@ _EXECUTOR_LINE = re.compile(r"tf_(Compute|data_private_threadpool)\b")
 _TYPE_NAME = re.compile(r"_?[A-Z]\w*")
 _EXECUTOR_STATISTICS = ("_ct", "_pt")
 """Statistics of events by which one thread hands work to another; operators have none."""
-_EVALUATION_STEPS = ("test", "predict", "eval")
 _STEP_STATISTIC = "step_num"
 _CORRELATION = "correlation_id"
 _OPERATION_STATISTICS = ("hlo_op", "tf_op", "hlo_module")
@@ -343,7 +342,8 @@ def _host_chunk(plane: Plane, line: Line) -> Chunk:
 
 def _step_name(name: str, number: int) -> str:
     """Return the name of a step; steps of evaluation are no training steps."""
-    return f"{name} {number}" if name in _EVALUATION_STEPS else f"ProfilerStep#{number}"
+    is_evaluation = name in schema.EVALUATION_STEPS
+    return f"{name} {number}" if is_evaluation else f"{schema.STEP_PREFIX}{number}"
 
 
 def _python_name(name: str) -> str | None:
