@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,16 @@ import pytest
 from hypothesis import given, strategies as st
 
 from stepscope.capture import kineto_daemon as daemon
+from stepscope.monitor.attached.target import OutsideProcess
 from stepscope.monitor.windows.kineto_peer import ACTIVITIES, KinetoPeer, open_peer
+from stepscope.monitor.windows.planner import (
+    Planner,
+    TrainingProcess,
+    WindowSpec,
+    WindowStart,
+    find_training_processes,
+)
+from stepscope.spool import SpoolTree, WindowState, finished_file
 
 PID = 4321
 OTHER_USER = 65534
@@ -102,6 +112,39 @@ def test_an_offer_is_the_response_to_one_request(peer: KinetoPeer, tmp_path: Pat
     peer.offer(PID, "A=1\n")
     assert (peer.withdraw(PID), peer.withdraw(PID)) == (True, False)
     assert text_of(send(tmp_path, request())) == ""
+
+
+def test_a_window_that_libkineto_refused_is_offered_again(peer: KinetoPeer, tmp_path: Path) -> None:
+    """It refuses one that it fetched, or for which it checked, a moment too late. Then it polls
+    outside a trace after the planned end, and there is no file."""
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    tree, pid = SpoolTree(str(spool), 1 << 20), os.getpid()
+    outside = OutsideProcess(tree, pid, [], period_ns=100_000_000)
+    send(tmp_path, request(pids=(pid,)))
+    outside.follow_windows(peer)
+    processes: dict[str, TrainingProcess] = {}
+    find_training_processes(tree, processes, 0)
+    (process,) = processes.values()
+    planner = Planner(peer, by_duration=True)
+    spec = WindowSpec(reason="requested", duration_ns=1)
+    planner.assign(spec, [process], WindowStart(first_step=None, start_ns=time.monotonic_ns()))
+
+    def fetch(types: int = ACTIVITIES) -> str:
+        configuration = text_of(send(tmp_path, request(types, (pid,))))
+        outside.follow_windows(peer)
+        assert process.window_state == WindowState.RECORDING
+        return configuration
+
+    refused = fetch()
+    assert fetch(types=0) == "", "a trace is being recorded"
+    accepted = fetch()
+    assert "PROFILE_START_TIME" in refused
+    assert accepted > refused, "it starts later"
+    assert fetch() == "", "it is ahead"
+    Path(finished_file(str(process.directory), 0, pid)).write_text("{}")
+    outside.follow_windows(peer)
+    assert process.window_state == WindowState.OVER
 
 
 def test_it_records_the_polls_of_a_process(peer: KinetoPeer, tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ class AttachedRecorder:
         for pid in self._job.processes:
             process = self._find(pid, []) if self._peer.last_poll(pid) is not None else None
             if process is not None:
-                process.follow_windows(is_fetched=not self._peer.has_offer(pid))
+                process.follow_windows(self._peer)
 
 
 RATE_HZ = 10

@@ -17,7 +17,8 @@ import psutil
 
 from stepscope import errors, job_environment, schema
 from stepscope.capture.kineto_daemon import TRACE_DIRECTORY_VARIABLE
-from stepscope.monitor.windows.kineto_peer import address_of
+from stepscope.monitor.windows.kineto_peer import KinetoPeer, address_of
+from stepscope.monitor.windows.planner import make_lead_ns, make_timed_configuration
 from stepscope.quantities import duration
 from stepscope.spool import (
     SPOOL_VARIABLE,
@@ -223,6 +224,7 @@ def _find_trace_directory(environment: dict[str, str]) -> str:
 WORKER_FILE = "torch/utils/data/_utils/worker.py"
 MAX_FRAMES = 40
 """Innermost frames of a stack that are recorded, as many as capture records."""
+MAX_REFUSALS = 3
 WINDOW_TIMEOUT_NS = 60_000_000_000
 """Time after the planned end of a window after which a missing file means that there is none."""
 
@@ -267,6 +269,7 @@ class OutsideProcess:
         self._metas: dict[str, int] = {}
         self._heartbeat: Heartbeat | None = None
         self._window: WindowPlan | None = None
+        self._refusals = 0
         self._finished_count = 0
 
     def write_stack(self, frames: list[OutsideFrame], t_ns: int) -> None:
@@ -292,11 +295,13 @@ class OutsideProcess:
             meta = self._metas[stack] = make_meta(number, Kind.STACK, Flag.MARK)
         self._log.write(meta, t_ns, 0, user_line << 32 | frames[-1].line)
 
-    def follow_windows(self, *, is_fetched: bool) -> None:
+    def follow_windows(self, peer: KinetoPeer) -> None:
         """Report the state of the window that was planned for the process.
 
-        Args:
-            is_fetched: libkineto has its configuration.
+        A window that libkineto has not recorded although it had its configuration in time is
+        offered again: it looks once a second whether a window is due, and refuses one if it looks
+        a moment later than the warm-up had to start
+        (https://github.com/pytorch/kineto/blob/main/libkineto/src/AsyncActivityProfilerHandler.cpp).
 
         Raises:
             OSError: the spool cannot be written.
@@ -309,12 +314,19 @@ class OutsideProcess:
         plan = self._window
         if plan is None:
             return
+        is_fetched = not peer.has_offer(self._pid)
         if is_fetched:
             self._enter(WindowState.RECORDING)
-        end_ns = plan.start_ns + (plan.longest_ns or 0) + WINDOW_TIMEOUT_NS
+        end_ns = plan.start_ns + (plan.longest_ns or 0)
+        idle_ns = 1e9 * (peer.last_idle_poll(self._pid) or 0)
         if Path(finished_file(self._directory, plan.number, self._pid)).exists():
             self._conclude(plan, "window", recorder=plan.recorder, depth=plan.depth)
-        elif time.monotonic_ns() > end_ns:
+        elif is_fetched and idle_ns > end_ns and self._refusals < MAX_REFUSALS:
+            self._refusals += 1
+            lead_ns = make_lead_ns([peer.poll_interval_s(self._pid)], is_timed=True)
+            plan.start_ns = time.monotonic_ns() + lead_ns
+            peer.offer(self._pid, make_timed_configuration(plan, self._directory))
+        elif time.monotonic_ns() > end_ns + WINDOW_TIMEOUT_NS:
             why = "libkineto wrote no file"
             self._conclude(plan, "window_missed", why=why)
 
@@ -331,6 +343,7 @@ class OutsideProcess:
         )
         self._enter(WindowState.OVER)
         self._window = None
+        self._refusals = 0
         self._finished_count += 1
 
     def _enter(self, state: int) -> None:

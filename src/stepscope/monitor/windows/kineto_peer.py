@@ -68,6 +68,7 @@ class KinetoPeer:
         self._lock = threading.Lock()
         self._offers: dict[int, str] = {}
         self._polls: dict[int, tuple[float, float]] = {}
+        self._idle_polls: dict[int, float] = {}
         self._thread = threading.Thread(target=self._serve, name="libkineto", daemon=True)
         self._thread.start()
 
@@ -97,6 +98,11 @@ class KinetoPeer:
         with self._lock:
             poll = self._polls.get(pid)
         return poll[1] if poll is not None and poll[1] > 0 else None
+
+    def last_idle_poll(self, pid: int) -> float | None:
+        """Time of the process's last request outside a trace, in monotonic seconds, or None."""
+        with self._lock:
+            return self._idle_polls.get(pid)
 
     def close(self) -> None:
         """Stop responding."""
@@ -153,7 +159,10 @@ class KinetoPeer:
         with self._lock:
             previous_s, _ = self._polls.get(pid, (0.0, 0.0))
             self._polls[pid] = now_s, now_s - previous_s if previous_s else 0.0
-            return self._offers.pop(pid, "") if types & ACTIVITIES else ""
+            if not types & ACTIVITIES:
+                return ""
+            self._idle_polls[pid] = now_s
+            return self._offers.pop(pid, "")
 
 
 def _is_own_user(ancillary: list[tuple[int, int, bytes]]) -> bool:

@@ -97,16 +97,11 @@ class Planner:
 
     def lead_ns(self, processes: Sequence[TrainingProcess]) -> int:
         """Time before a window after which every process knows its plan."""
-        intervals = [MAX_POLL_S if self._by_duration else DEFAULT_POLL_S]
-        if self._peer is not None:
-            measured = [self._peer.poll_interval_s(process.pid) for process in processes]
-            intervals += [
-                min(interval, MAX_POLL_S) for interval in measured if interval is not None
-            ]
+        peer = self._peer
+        measured = [] if peer is None else [peer.poll_interval_s(item.pid) for item in processes]
         has_other_nodes = any(process.world_size > len(processes) for process in processes)
-        polls = LEAD_POLLS + self._by_duration  # a late response counts for the next request
-        seconds = polls * max(intervals) + LEAD_S + TIMED_WARMUP_S * self._by_duration
-        return round(1e9 * (seconds + NODE_AGREEMENT_S * has_other_nodes))
+        agreement_ns = round(1e9 * NODE_AGREEMENT_S * has_other_nodes)
+        return make_lead_ns(measured, is_timed=self._by_duration) + agreement_ns
 
     def assign(
         self, spec: WindowSpec, processes: Sequence[TrainingProcess], start: WindowStart
@@ -206,6 +201,19 @@ class Planner:
             make = make_timed_configuration if self._by_duration else make_configuration
             self._peer.offer(process.pid, make(plan, str(process.directory)))
             self._offers[process.pid] = process, plan.number
+
+
+def make_lead_ns(poll_intervals_s: Iterable[float | None], *, is_timed: bool) -> int:
+    """Time before a window after which libkineto has its configuration in every process.
+
+    Args:
+        poll_intervals_s: the measured one of each process, None where it is unknown.
+        is_timed: libkineto itself starts the window, after a warm-up.
+    """
+    measured = [min(interval, MAX_POLL_S) for interval in poll_intervals_s if interval is not None]
+    polls = LEAD_POLLS + is_timed  # a late response counts for the next request
+    longest_s = max([MAX_POLL_S if is_timed else DEFAULT_POLL_S, *measured])
+    return round(1e9 * (polls * longest_s + LEAD_S + TIMED_WARMUP_S * is_timed))
 
 
 def make_configuration(plan: spool.WindowPlan, directory: str) -> str:
