@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -102,3 +103,35 @@ class TestTransformers(Trainer):
     modes: ClassVar = {"EVAL": 3, "PREDICT": 1}  # one evaluation is after the training
     numbers: ClassVar = {"loss": 4, "learning_rate": 4, "eval_loss": 3}
     checkpoint = "Trainer._save_checkpoint"
+
+
+def test_lightning_without_a_logger(tmp_path: Path) -> None:
+    script = str(TestLightning.path())
+    options = ("--window", "off", "--no-rules")
+    done = run_under(
+        tmp_path / "run",
+        *(sys.executable, script, str(tmp_path / "out"), "--no-logger"),
+        options=options,
+    )
+    assert done.code == 0, done.stderr
+    query = "SELECT name, count(*) AS n FROM scalars GROUP BY name"
+    counts = {row["name"]: row["n"] for row in stepscope.open(done.run).sql(query).rows()}
+    assert counts == TestLightning.numbers
+
+
+def test_a_trainer_that_replaces_a_loss_that_is_nan(tmp_path: Path) -> None:
+    """The logged loss is finite; the verdict tells the real one."""
+    script = str(TestTransformers.path())
+    done = run_under(
+        tmp_path / "run",
+        *(sys.executable, script, str(tmp_path / "out"), "--learning-rate", "1e38"),
+        options=("--window", "off"),
+    )
+    assert done.code == 0, done.stderr
+    query = "SELECT value FROM scalars WHERE name = 'loss'"
+    logged = [row["value"] for row in stepscope.open(done.run).sql(query).rows()]
+    assert len(logged) == TestTransformers.numbers["loss"]
+    assert all(math.isfinite(value) for value in logged)
+    learning = done.verdict["learning"]
+    assert learning["rule"] == "NonFiniteLoss"
+    assert any("logs a finite one instead" in line for line in learning["evidence"])

@@ -35,6 +35,7 @@ _STEADY_RULES = frozenset(
 MIN_STEADY_RATIO = 0.1
 """Share of the records of a tensor, or of the checks, from which their condition is a problem."""
 _LOSS_RULE = "LossNotDecreasing"
+_NAN_RULE = "NonFiniteLoss"
 _REQUIRED = {_LOSS_RULE: "losses", "VanishingGradient": "gradients", "UnchangedTensor": "weights"}
 """Data that each of these rules shows to be recorded."""
 
@@ -84,22 +85,35 @@ def judge_learning(findings: Iterable[schema.Finding]) -> diagnosis.Learning | N
         key=lambda finding: (finding.first_ns or 0, finding.rule),
     )
     if fired:
-        first = fired[0]
+        first = next((finding for finding in fired if finding.rule == _NAN_RULE), fired[0])
+        fired.remove(first)
         return diagnosis.Learning(
             state="issue",
-            headline=f"The model may not learn as it should: {first.rule} fired first.",
+            headline=(
+                "The model no longer learns: its loss or its gradients are NaN or infinite."
+                if first.rule == _NAN_RULE
+                else f"The model may not learn as it should: {first.rule} fired first."
+            ),
             rule=first.rule,
             first_ns=first.first_ns,
             evidence=first.sentences,
             advice=first.recommendation,
-            also=[finding.rule for finding in fired[1:]],
+            also=[finding.rule for finding in fired],
             not_recorded=not_recorded,
         )
-    if _LOSS_RULE in {finding.rule for finding in judged}:
+    trends = {trend for finding in judged for trend in _list_trends(finding)}
+    if trends:
         quiet = quantities.count_of(len(judged), "rule")
+        headline = (
+            f"The model is learning: the loss decreases, and {quiet} found no problem."
+            if "decreases" in trends
+            else f"The loss has decreased, and lately stays where it is; {quiet} found no problem."
+            if "has converged" in trends
+            else f"The loss has no trend beyond chance so far; {quiet} found no problem."
+        )
         return diagnosis.Learning(
-            state="healthy",
-            headline=f"The model is learning: the loss decreases, and {quiet} found no problem.",
+            state="healthy" if trends - {"unclear"} else "not_judged",
+            headline=headline,
             not_recorded=not_recorded,
         )
     return diagnosis.Learning(
@@ -107,6 +121,13 @@ def judge_learning(findings: Iterable[schema.Finding]) -> diagnosis.Learning | N
         headline="Whether the model is learning is unknown: its loss could not be judged.",
         not_recorded=not_recorded,
     )
+
+
+def _list_trends(finding: schema.Finding) -> list[str]:
+    if finding.rule != _LOSS_RULE:
+        return []
+    losses = finding.details.get("losses", [])
+    return [loss.get("trend", "unclear") for loss in losses if loss["record_count"]]
 
 
 def _is_steady(finding: schema.Finding) -> bool:

@@ -46,6 +46,7 @@ class SlowCallback(L.Callback):
 def main():
     parser = argparse.ArgumentParser(description="Regression with Lightning.")
     parser.add_argument("directory")
+    parser.add_argument("--no-logger", action="store_true")
     arguments = parser.parse_args()
 
     L.seed_everything(7, verbose=False)
@@ -57,7 +58,7 @@ def main():
         max_epochs=EPOCHS,
         accelerator="cpu",
         devices=1,
-        logger=CSVLogger(arguments.directory),
+        logger=False if arguments.no_logger else CSVLogger(arguments.directory),
         log_every_n_steps=LOG_INTERVAL,
         enable_progress_bar=False,
         enable_model_summary=False,

@@ -45,6 +45,7 @@ class SlowCallback(TrainerCallback):
 def main():
     parser = argparse.ArgumentParser(description="Sequence classification with Trainer.")
     parser.add_argument("directory")
+    parser.add_argument("--learning-rate", type=float, default=5e-5)
     arguments = parser.parse_args()
 
     set_seed(42)
@@ -58,6 +59,7 @@ def main():
         args=TrainingArguments(
             output_dir=arguments.directory,
             num_train_epochs=EPOCHS,
+            learning_rate=arguments.learning_rate,
             per_device_train_batch_size=4,
             logging_steps=LOG_INTERVAL,
             eval_strategy="epoch",

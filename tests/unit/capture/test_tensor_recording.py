@@ -215,7 +215,8 @@ for _ in range(2):
 
 
 def test_losses(spool: Spool) -> None:
-    """The value on which `backward` is called, before a GradScaler multiplies it."""
+    """The value on which `backward` is called, before a GradScaler multiplies it; in validation
+    what a loss module returns, under the name of its training loss."""
     plan = TensorPlan(collections=("losses",))
     done = spool.run_torch(
         PREFACE
@@ -237,13 +238,19 @@ for step in range(6):
         scaler.step(optimizer)
         scaler.update()
 torch.ones(3, requires_grad=True).backward(torch.ones(3))  # not a loss
+criterion, target = nn.MSELoss(), torch.ones(2, 1)
+criterion(output, target)  # in training: recorded if the script calls backward()
+with torch.no_grad():
+    losses += [criterion(output, target).item(), nn.L1Loss()(output, target).item()]
+    nn.MSELoss(reduction="none")(output, target)  # not a loss
 print(json.dumps(losses))
 """,
         **{TENSORS_VARIABLE: plan.encode()},
     )
-    records = [record for record in spool.drain().records if record.name.startswith("loss/")]
+    records = [record for record in spool.drain().records if "loss/" in record.name]
     assert [record.value for record in records] == json.loads(done.stdout)
-    assert [record.name for record in records] == ["loss/Mean", "loss/MseLoss"] * 3
+    validation = ["validation_loss/MseLoss", "validation_loss/L1Loss"]
+    assert [record.name for record in records] == ["loss/Mean", "loss/MseLoss"] * 3 + validation
 
 
 @pytest.mark.parametrize("optimizer", ["SGD", "LBFGS"])

@@ -95,15 +95,36 @@ def judge(*findings: Finding) -> Learning:
     return learning
 
 
-QUIET = [finding(rule) for rule in ("LossNotDecreasing", "VanishingGradient", "UnchangedTensor")]
+def quiet_loss(trend: str) -> Finding:
+    losses = [{"name": "loss", "record_count": 100, "trend": trend}]
+    return finding("LossNotDecreasing", details={"losses": losses})
 
 
-def test_a_quiet_run_is_healthy() -> None:
-    learning = judge(*QUIET)
+QUIET = [quiet_loss("decreases"), finding("VanishingGradient"), finding("UnchangedTensor")]
+
+
+@pytest.mark.parametrize(
+    ("trend", "headline", "state"),
+    [
+        ("decreases", "The model is learning: the loss decreases, and 3", "healthy"),
+        ("has converged", "The loss has decreased, and lately stays where it is; 3", "healthy"),
+        ("unclear", "The loss has no trend beyond chance so far; 3", "not_judged"),
+    ],
+)
+def test_a_quiet_run_is_judged_by_the_trend_of_its_loss(
+    trend: str, headline: str, state: str
+) -> None:
+    learning = judge(quiet_loss(trend), *QUIET[1:])
+    assert learning.lines == [f"{headline} rules found no problem."]
+    assert learning.state == state
+
+
+def test_a_loss_that_is_nan_comes_first() -> None:
+    learning = judge(finding("LossSpike", first_ns=5), finding("NonFiniteLoss", first_ns=7), *QUIET)
     assert learning.lines == [
-        "The model is learning: the loss decreases, and 3 rules found no problem."
+        "The model no longer learns: its loss or its gradients are NaN or infinite.",
+        "Fired later: LossSpike.",
     ]
-    assert learning.state == "healthy"
 
 
 def test_the_rule_that_fired_first_is_named_with_its_evidence() -> None:

@@ -13,7 +13,7 @@ from stepscope.quantities import multiple
 from stepscope.rules.base import NotApplicable, NotRecorded, read_details
 from stepscope.rules.tensor import losses
 from stepscope.rules.tensor.loss_spike import LossSpike
-from stepscope.rules.tensor.losses import LossNotDecreasing
+from stepscope.rules.tensor.losses import LossNotDecreasing, NonFiniteLoss
 from stepscope.rules.tensor.stalled_training import StalledTrainingDetails, StalledTrainingRule
 from stepscope.rules.tensor.updates import LearningRateTooHigh, LearningRateTooLow
 from stepscope.rules.tensor.validation import Overfit, Overtraining, ValidationDetails
@@ -77,6 +77,11 @@ def test_a_loss_is_judged_against_its_noise(
     ]
     count = sum(finding.fired for finding in findings)
     assert count >= 19 if fires else count <= 1, count
+    trends = [finding.details["losses"][0]["trend"] for finding in findings]
+    if not fires:  # by chance, the latest of the averages can be the lowest
+        assert trends.count("has converged") >= 15, trends
+    elif expected[-1] == expected[0]:
+        assert trends.count("unclear") >= 19, trends
 
 
 def test_values_that_are_not_finite_do_not_count() -> None:
@@ -85,6 +90,36 @@ def test_values_that_are_not_finite_do_not_count() -> None:
     finding = check_rule(LossNotDecreasing(), FakeRuleInputs().scalar("loss", with_nan))
     assert not finding.fired
     assert finding.datapoints == 100
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "sentence"),
+    [
+        ("loss", [3.0, 2.0, np.nan, np.nan], "NaN or infinite at record 2, after 2; 1 more"),
+        ("loss", [3.0, 2.0, np.inf], "NaN or infinite at record 2, after 2."),
+        ("loss", [np.nan], "NaN or infinite at record 0."),
+        ("loss", [3.0, np.nan, 2.0, 1.0], None),  # a step that a GradScaler left out
+        ("loss", [3.0, *[np.nan] * 3, 2.0], "NaN or infinite at record 1, after 3; 2 more"),
+        ("train/grad_norm", [1.0, *[np.nan] * 3], "NaN or infinite at record 1, after 1; 2 more"),
+        ("train/grad_norm", [1.0, np.inf, np.inf], None),
+        ("loss", [3.0, 2.0], None),
+    ],
+)
+def test_a_loss_that_is_not_finite(name: str, values: list[float], sentence: str | None) -> None:
+    finding = check_rule(NonFiniteLoss(), FakeRuleInputs().scalar(name, values))
+    assert finding.fired == (sentence is not None)
+    assert finding.datapoints == len(values)
+    if sentence is not None:
+        assert finding.violations == int(np.sum(~np.isfinite(values)))
+        assert finding.sentences[0].startswith(f"{name}: {sentence}")
+    with pytest.raises(NotRecorded):
+        NonFiniteLoss().check(FakeRuleInputs().scalar("accuracy", values))
+
+
+def test_a_loss_that_the_trainer_replaces_is_explained() -> None:
+    inputs = FakeRuleInputs().scalar("loss", [3.0, 0.0]).scalar(losses.UNFILTERED_LOSS, [np.nan])
+    finding = check_rule(NonFiniteLoss(), inputs)
+    assert "logs a finite one instead (logging_nan_inf_filter)" in finding.sentences[-1]
 
 
 def spike(at: int, height: float) -> FakeRuleInputs:

@@ -205,6 +205,14 @@ def _describe_lightning(package: str) -> Internals:
             "records numbers that are logged",
             "Numbers that the trainer logs are not recorded",
         ),
+        "without_logger": Internal(
+            (
+                f"{connectors}.logger_connector._LoggerConnector.log_metrics",
+                f"{connectors}.logger_connector.LoggerConnector.log_metrics",
+            ),
+            "records numbers that are logged without a logger",
+            "Numbers that are logged without a logger are not recorded",
+        ),
     }
     return Internals("Lightning", package, table)
 

@@ -17,6 +17,8 @@ the first steps, whatever framework trains.
 
 from __future__ import annotations
 
+import atexit
+import math
 import sys
 import threading
 import time
@@ -155,6 +157,7 @@ def _install_lightning(package: str, internals: Internals) -> None:
     internals.patch("prediction", record_as(Kind.MODE, "PREDICT"))
     internals.patch("epoch", record_as(Kind.ANNOTATION, "epoch"))
     internals.patch("logged", _records_numbers)
+    internals.patch("without_logger", _records_unlogged)
 
 
 def _times_lightning_callbacks(package: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -191,9 +194,32 @@ def _records_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
     return convert_tensors_to_scalars
 
 
+def _records_unlogged(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Record numbers that Lightning reads from no device, because there is no logger."""
+    from stepscope.capture.frameworks.pytorch.tensors.scalars import DeviceScalars
+
+    scalars = DeviceScalars(_scalar_probe)
+    atexit.register(_scalar_probe.protect(scalars.finish))
+
+    @_scalar_probe.protect
+    def record(metrics: Any) -> None:
+        for name, value in metrics.items() if session.live else ():
+            if getattr(value, "numel", lambda: 0)() == 1 and not value.is_complex():
+                scalars.add(str(name), value)
+        record_numbers(metrics)
+
+    def log_metrics(self: Any, metrics: Any, *args: Any, **kwargs: Any) -> Any:
+        if metrics and not self.trainer.loggers:
+            record(metrics)
+        return original(self, metrics, *args, **kwargs)
+
+    return log_metrics
+
+
+UNFILTERED_LOSS = "loss/unfiltered"
 _transformers_probe = Probe("the trainer of Transformers")
 _thread = threading.local()
-"""`.epoch` is the open interval of an epoch."""
+"""`.epoch` is the open interval of an epoch, `.loss` the loss of the latest training step."""
 
 
 def install_transformers() -> None:
@@ -203,9 +229,39 @@ def install_transformers() -> None:
     patch(trainer, "evaluate", record_as(Kind.MODE, "EVAL"))
     patch(trainer, "predict", record_as(Kind.MODE, "PREDICT"))
     patch(trainer, "log", record_logged("logs"))
+    patch(trainer, "training_step", _remembers_loss)
+    patch(trainer, "log", _records_unfiltered_loss)
     save = record_as(Kind.CHECKPOINT, "Trainer._save_checkpoint")
     TRANSFORMERS.patch("save_checkpoint", save)
     TRANSFORMERS.patch("call_event", _times_transformers_callbacks(callback))
+
+
+def _remembers_loss(original: Callable[..., Any]) -> Callable[..., Any]:
+    def training_step(*args: Any, **kwargs: Any) -> Any:
+        _thread.loss = loss = original(*args, **kwargs)
+        return loss
+
+    return training_step
+
+
+def _records_unfiltered_loss(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Record the loss of the latest step if it is NaN or infinite: the trainer replaces it in the
+    one that it logs. It has just waited for the device to read that one."""
+
+    @_scalar_probe.protect
+    def record(logs: Mapping[str, object]) -> None:
+        loss, _thread.loss = getattr(_thread, "loss", None), None
+        if loss is None or "loss" not in logs or not session.live:
+            return
+        value = float(loss)
+        if not math.isfinite(value):
+            _scalar_probe.scalar(UNFILTERED_LOSS, value, time.monotonic_ns())
+
+    def log(self: Any, logs: Any, *args: Any, **kwargs: Any) -> Any:
+        record(logs)
+        return original(self, logs, *args, **kwargs)
+
+    return log
 
 
 def _times_transformers_callbacks(base: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -58,6 +58,10 @@ def write_tensors(out: Console, payload: views.TensorsView) -> None:
         name = series.name if series.rank is None else f"{series.name} rank {series.rank}"
         last = next((v for v in reversed(series.value) if v is not None), None)
         note = "no finite value" if last is None else f"last {quantities.number(last, 4)}"
+        if series.nan_count:
+            is_last = len(series.value) - 1 in series.non_finite_points
+            count = quantities.count_of(series.nan_count, "value")
+            note = "last NaN or infinite" if is_last else f"{note}; {count} NaN or infinite"
         _write_line(out, name, series.value, note)
     if payload.left_out_count:
         out.print(f"{payload.left_out_count} series omitted")

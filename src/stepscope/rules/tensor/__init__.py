@@ -6,7 +6,7 @@ docstring is its page.
 
     batches         CheckInputImages, NLPSequenceRatio, ClassImbalance
     boosted_models  FeatureImportanceOverweight, TreeDepth
-    losses          LossNotDecreasing
+    losses          LossNotDecreasing, NonFiniteLoss
     matrices        Confusion
     precision       LossScaleCollapse, GradientClippingSaturation
     units           DeadRelu, SaturatedActivation
@@ -25,7 +25,7 @@ from stepscope.rules.base import Rule
 from stepscope.rules.tensor.batches import CheckInputImages, ClassImbalance, NLPSequenceRatio
 from stepscope.rules.tensor.boosted_models import FeatureImportanceOverweight, TreeDepth
 from stepscope.rules.tensor.loss_spike import LossSpike
-from stepscope.rules.tensor.losses import LossNotDecreasing
+from stepscope.rules.tensor.losses import LossNotDecreasing, NonFiniteLoss
 from stepscope.rules.tensor.matrices import Confusion
 from stepscope.rules.tensor.nan_origin import NanOrigin
 from stepscope.rules.tensor.poor_weight_initialization import PoorWeightInitialization
@@ -69,6 +69,7 @@ RULES: tuple[type[Rule[Any]], ...] = (
     FeatureImportanceOverweight,
     TreeDepth,
     LossSpike,
+    NonFiniteLoss,
     LearningRateTooHigh,
     LearningRateTooLow,
     GradientClippingSaturation,

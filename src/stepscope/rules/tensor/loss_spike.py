@@ -332,14 +332,12 @@ class LossSpike(PerLossRule[LossSpikeParameters, SpikingLoss]):
         require_more_than(self.parameters.window, longest, "values of a loss")
 
     def describe(self, loss: SpikingLoss, violation: LossViolation) -> str:
-        return (
-            f"{number(violation.value)} at record {count(violation.record)}, "
-            f"{quantities.multiple(violation.value / violation.reference)} the median of the "
-            f"{count(self.parameters.window)} values before"
-            if violation.reference > 0
-            else f"{number(violation.value)} at record {count(violation.record)} after a median of "
-            f"{number(violation.reference)}"
-        )
+        value, reference = violation.value or 0.0, violation.reference or 0.0
+        size = f"{number(value)} at record {count(violation.record)}"
+        if reference <= 0:
+            return f"{size} after a median of {number(reference)}"
+        ratio, window = quantities.multiple(value / reference), count(self.parameters.window)
+        return f"{size}, {ratio} the median of the {window} values before"
 
 
 def _describe_growth(growth: GradientGrowth) -> str:

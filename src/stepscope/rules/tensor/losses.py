@@ -1,4 +1,4 @@
-"""Losses among the logged values, and those that no longer decrease."""
+"""Losses among the logged values: those that no longer decrease, and those that are not finite."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,11 +19,14 @@ from stepscope.rules.base import IncrementalRule, NotRecorded, Trigger, require_
 from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Count, NotNegative, Regex
 
+UNFILTERED_LOSS = "loss/unfiltered"
+"""Name of the loss of training steps whose logged one the trainer of Transformers has replaced."""
 NO_LOSSES = "no loss was recorded"
 LOSS_ADVICE = "run the job with `--tensors losses`, or log it with stepscope.scalar('loss', loss)"
 _LOSS = re.compile(r"(?i)(^|[^a-z])loss([^a-z]|$)")
 _VALIDATION = re.compile(r"(?i)(^|[^a-z])(validation|valid|val|eval|test|dev)(?=[^a-z]|$)")
 _TRAINING = re.compile(r"(?i)(^|[^a-z])(training|train)(?=[^a-z]|$)")
+_GRADIENT_NORM = re.compile(r"(?i)grad(ient)?[^a-z]?norm")
 
 
 def is_loss(name: str) -> bool:
@@ -76,10 +79,10 @@ class LossViolation(msgspec.Struct, frozen=True, kw_only=True):
     """Epoch nanoseconds."""
     record: int = 0
     """Number of recorded values of the loss before it."""
-    value: float = 0.0
-    """Loss there."""
-    reference: float = 0.0
-    """Loss that it is compared with."""
+    value: float | None = 0.0
+    """Loss there; null if it is NaN or infinite."""
+    reference: float | None = 0.0
+    """Loss that it is compared with; null if there is none."""
 
 
 class LossResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,8 +135,8 @@ class LossStates(Generic[S]):
 
 
 class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
-    """Judges the values of each loss. Values that are NaN or infinite are left out: ExplodingTensor
-    and NanOrigin are about those."""
+    """Judges the values of each loss. Values that are NaN or infinite are left out: NonFiniteLoss
+    is about those."""
 
     topic = "losses"
     state_type: ClassVar[type[Any]]
@@ -148,8 +151,12 @@ class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
     run_state = LossStates
 
     def judge(self, loss: S, series: analysis.LoggedScalars) -> list[LossViolation]:
-        """Return the violations in new values, all of which are finite."""
+        """Return the violations in new values, of which there is at least one."""
         raise NotImplementedError
+
+    def choose(self, series: analysis.LoggedScalars) -> analysis.LoggedScalars:
+        """Return the values that are judged: by default the finite ones."""
+        return series.take(np.isfinite(series.value))
 
     def describe(self, loss: S, violation: LossViolation) -> str:
         """Describe the first violation of a loss, as a sentence without a full stop."""
@@ -175,9 +182,8 @@ class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
             key = (series.process, series.name)
             if key not in state.losses:
                 state.losses[key] = self.state_type(name=series.name, process=series.process)
-            finite = np.isfinite(series.value)
-            loss, values = state.losses[key], series.take(finite)
-            violations = self.judge(loss, values) if finite.any() else []
+            loss, values = state.losses[key], self.choose(series)
+            violations = self.judge(loss, values) if len(values.value) else []
             loss.record_count += len(values.value)
             for violation in violations:
                 loss.add(violation)
@@ -221,6 +227,17 @@ class PerLossRule(IncrementalRule[P, LossStates[S]], Generic[P, S]):
             yield f"{loss.name}: {self.describe(loss, loss.violations[0])}{more}."
 
 
+Trend = Literal["decreases", "has converged", "unclear"]
+
+
+class ComparedLossResult(LossResult, frozen=True, kw_only=True):
+    """Results for one loss, and its trend."""
+
+    trend: Trend = "unclear"
+    """`unclear`: it is not lower than at first, beyond chance; `has converged`: it is, but not
+    lower than before."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossNotDecreasingParameters(LossParameters):
     """Length and size of the expected decrease."""
@@ -256,6 +273,10 @@ class ComparedLoss(LossState):
     has_fallen: bool = False
     """True if the latest average is lower than the first one, beyond chance."""
     has_risen: bool = False
+    averages: deque[float] = field(default_factory=deque)
+    """Those that share means with the latest one, and that one."""
+    lowest_before: float = math.inf
+    """Lowest average before those."""
     lowest: float = math.inf
     """Mean that the next ones are compared with."""
     in_row: int = 0
@@ -321,6 +342,9 @@ class LossNotDecreasing(PerLossRule[LossNotDecreasingParameters, ComparedLoss]):
             )
             loss.has_fallen = self._has_fallen(loss.first, average)
             loss.lowest_average = min(loss.lowest_average, average.value)
+            loss.averages.append(average.value)
+            if len(loss.averages) > self.parameters.patience:
+                loss.lowest_before = min(loss.lowest_before, loss.averages.popleft())
             if is_violated:
                 record = loss.record_count + row
                 violations.append(
@@ -349,13 +373,21 @@ class LossNotDecreasing(PerLossRule[LossNotDecreasingParameters, ComparedLoss]):
     def still_holds(self, loss: ComparedLoss) -> bool:
         return loss.has_risen or not loss.has_fallen
 
+    def result_of(self, loss: ComparedLoss) -> ComparedLossResult:
+        trend: Trend = "unclear"
+        if loss.has_fallen:
+            lowest = loss.lowest_before
+            expected = self.parameters.diff_percent / 100 * abs(lowest)
+            trend = "decreases" if loss.averages[-1] < lowest - expected else "has converged"
+        return ComparedLossResult(**msgspec.structs.asdict(super().result_of(loss)), trend=trend)
+
     def require_enough(self, losses: list[ComparedLoss]) -> None:
         longest = max(loss.record_count for loss in losses)
         required = (1 + self.parameters.patience) * self.parameters.num_steps
         require_more_than(required - 1, longest, "values of a loss")
 
     def describe(self, loss: ComparedLoss, violation: LossViolation) -> str:
-        lowest, mean = violation.reference, violation.value
+        lowest, mean = violation.reference or 0.0, violation.value or 0.0
         rises = mean - lowest > self.parameters.increase_threshold_percent / 100 * abs(lowest)
         return (
             f"its mean over {count(self.parameters.num_steps)} values "
@@ -372,3 +404,95 @@ def _average(means: Sequence[_Mean]) -> _Mean:
 def _compute_error(values: Sequence[float]) -> float:
     """Compute the standard error of the mean of some values; 0 of a single one."""
     return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NonFiniteLossParameters(LossParameters):
+    """Number of values."""
+
+    patience: Count = 3
+    """Values in a row that are NaN or infinite, from which they count although others follow."""
+
+    def selects(self, name: str) -> bool:
+        """Return True for a value that the rule judges."""
+        return LossParameters.selects(self, name) or (
+            self.tensor_regex is None and _GRADIENT_NORM.search(name) is not None
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class NonFiniteState(LossState):
+    """State of a loss, with its values since the last finite one."""
+
+    last_finite: float | None = None
+    in_row: int = 0
+    longest: int = 0
+    """Largest number in a row."""
+
+
+class NonFiniteLoss(PerLossRule[NonFiniteLossParameters, NonFiniteState]):
+    """Checks whether a loss or a norm of gradients is NaN or infinite.
+
+    ## What it checks
+    Each recorded loss, and each value whose name has the words gradient norm. The rule fires if a
+    loss is NaN or infinite and none that follows is finite, or if `patience` values in a row are
+    not. A norm of gradients needs `patience` values in a row in any case: with a GradScaler, single
+    ones are infinite, and the step is left out. Datapoints are recorded values, violations those
+    that are not finite.
+
+    ## Why it matters
+    NaN does not go away: the update of the optimizer writes it into the parameters, and from there
+    it reaches every later loss. What is computed from then on is lost.
+
+    ## What to do
+    Run the job with `--find-nan`, which names the operator that produced the first one. Common
+    reasons are a learning rate that is too high, a division by zero, the logarithm of zero, and an
+    overflow in reduced precision. The trainer of Transformers does not show it: it replaces
+    losses that are NaN by the mean of the others, or zero, in what it logs. That is switched off by
+    [`logging_nan_inf_filter=False`](https://huggingface.co/docs/transformers/main_classes/trainer).
+
+    ## Where the numbers differ from SageMaker Debugger's
+    Debugger has no such rule; its ExplodingTensor is about recorded tensors.
+    """
+
+    parameters_type = NonFiniteLossParameters
+    state_type = NonFiniteState
+    recommendation = "Stop, find the operator with `--find-nan`, and restart from a checkpoint."
+
+    def choose(self, series: analysis.LoggedScalars) -> analysis.LoggedScalars:
+        return series
+
+    def judge(self, loss: NonFiniteState, series: analysis.LoggedScalars) -> list[LossViolation]:
+        violations = []
+        for row, value in enumerate(series.value.tolist()):
+            if math.isfinite(value):
+                loss.last_finite, loss.in_row = value, 0
+                continue
+            loss.in_row += 1
+            loss.longest = max(loss.longest, loss.in_row)
+            violations.append(
+                LossViolation(
+                    t_ns=int(series.t_ns[row]),
+                    record=loss.record_count + row,
+                    value=None,
+                    reference=loss.last_finite,
+                )
+            )
+        return violations
+
+    def still_holds(self, loss: NonFiniteState) -> bool:
+        is_last = loss.in_row > 0 and _GRADIENT_NORM.search(loss.name) is None
+        return is_last or loss.longest >= self.parameters.patience
+
+    def describe(self, loss: NonFiniteState, violation: LossViolation) -> str:
+        last = violation.reference
+        before = "" if last is None else f", after {quantities.number(last)}"
+        return f"NaN or infinite at record {count(violation.record)}{before}"
+
+    def sentences(self, fired: list[NonFiniteState]) -> Iterable[str]:
+        yield from super().sentences(fired)
+        if any(loss.name == UNFILTERED_LOSS for loss in fired):
+            yield (
+                f"{UNFILTERED_LOSS} is the loss of the training steps: the trainer of Transformers "
+                "logs a finite one instead (logging_nan_inf_filter)."
+            )

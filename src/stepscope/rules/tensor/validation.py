@@ -361,4 +361,5 @@ class Overtraining(ValidationRule[OvertrainingParameters, OvertrainedPair]):
             key=lambda pair_of: pair_of[1].passes_since,
         )
         passes = count(best.passes_since)
+        name = "it" if name == pair.validation else name
         return f"{name} has not fallen below {number(best.value)} for {passes} passes"

@@ -95,9 +95,12 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(module, loss_class):
             module_call.active = True
             try:
-                return original(module, *args, **kwargs)
+                loss = original(module, *args, **kwargs)
             finally:
                 module_call.active = False
+            if tensors.add_module_loss is not None:
+                tensors.add_module_loss(module, loss)
+            return loss
         progress.notify_work_start()
         name = type(module).__name__
         if name == collectives.PARALLEL_CLASS:

@@ -45,6 +45,7 @@ recorder: TensorRecorder | None = None
 calls: CallRecorder | None = None
 """None without a request for what modules take and return."""
 add_loss: Callable[[Any], None] | None = None
+add_module_loss: Callable[[torch.nn.Module, Any], None] | None = None
 """Takes the tensors of each backward pass; None without a request for losses."""
 _has_scalars = False
 """The functions behind the scale and the clipping are patched; twice, each would count twice."""
@@ -121,7 +122,7 @@ def start(plan: TensorPlan, model: torch.nn.Module | None = None) -> None:
         plan: what to record; for a further model that of the first one stays.
         model: record only tensors of this model and of others that are given; None for all.
     """
-    global recorder, calls, add_loss, _has_scalars
+    global recorder, calls, add_loss, add_module_loss, _has_scalars
     if recorder is not None:
         if model is not None:
             recorder.watch(model)
@@ -140,6 +141,7 @@ def start(plan: TensorPlan, model: torch.nn.Module | None = None) -> None:
 
         losses = LossRecorder(plan)
         add_loss = _loss_probe.protect(losses.add)
+        add_module_loss = _loss_probe.protect(losses.add_of_module)
         patch_scaler(_loss_probe.protect(losses.note_scaled))
         atexit.register(_loss_probe.protect(losses.finish))
     if _SCALAR_COLLECTIONS & set(plan.collections) and not _has_scalars:

@@ -15,7 +15,7 @@ Names of a second scaler, or of a second list of parameters that is clipped by i
 The script computes the scale and the norm anyway. They are read without waiting for a device.
 
 Losses: the values of the tensors on which the script calls `backward()`. They are written as
-scalars, at every backward pass.
+scalars, at every backward pass. Validation losses: what loss modules return without gradients.
 """
 
 from __future__ import annotations
@@ -265,6 +265,8 @@ def _find_first(parameters: Any) -> Any:
 
 LOSS_PREFIX = "loss/"
 """Prefix of the name of a loss; the function that computes it follows: `loss/NllLoss`."""
+VALIDATION_PREFIX = "validation_loss/"
+"""Prefix of the name of a validation loss; that of the same training loss follows."""
 _BACKWARD = re.compile(r"Backward\d*$")
 _loss_probe = Probe("losses")
 
@@ -305,6 +307,7 @@ class LossRecorder:
         self._scalars = DeviceScalars(_loss_probe)
         self._scaled = ScaledLosses()
         self.note_scaled = self._scaled.note
+        self._functions: dict[type, str] = {}
 
     def add(self, outputs: Any) -> None:
         """Record the loss of a backward pass; a tensor with more elements is none.
@@ -312,18 +315,28 @@ class LossRecorder:
         Args:
             outputs: the tensors on which the script calls `backward()`.
         """
-        if not isinstance(outputs, (tuple, list)) or len(outputs) != 1:
+        if isinstance(outputs, (tuple, list)) and len(outputs) == 1:
+            loss = self._scaled.unscale(outputs[0])
+            self._record(f"{LOSS_PREFIX}{_name_function(loss) or 'loss'}", loss)
+
+    def add_of_module(self, module: torch.nn.Module, loss: Any) -> None:
+        """Record what a loss module has returned, if no backward pass can follow."""
+        if not isinstance(loss, torch.Tensor):
             return
-        if not is_recorded_rank(self._plan):
-            return
-        loss, t_ns = self._scaled.unscale(outputs[0]), time.monotonic_ns()
-        if is_inside_transform() or is_capturing():
+        name = type(module).__name__
+        if loss.requires_grad:
+            self._functions[type(module)] = _name_function(loss) or name
+        else:
+            function = self._functions.get(type(module), name)
+            self._record(f"{VALIDATION_PREFIX}{function}", loss)
+
+    def _record(self, name: str, loss: torch.Tensor) -> None:
+        t_ns = time.monotonic_ns()
+        if not is_recorded_rank(self._plan) or is_inside_transform() or is_capturing():
             return
         with torch.no_grad(), without_functions():
             if loss.numel() != 1 or not loss.is_floating_point() or loss.is_meta:
                 return
-            function = type(loss.grad_fn).__name__ if loss.grad_fn is not None else "loss"
-            name = f"{LOSS_PREFIX}{_BACKWARD.sub('', function)}"
             placements = getattr(loss, "placements", ())  # of a DTensor
             if not all(placement.is_replicate() for placement in placements):
                 return  # ranks would have to communicate
@@ -333,6 +346,11 @@ class LossRecorder:
     def finish(self) -> None:
         """Write the losses that are still on a device; the process ends."""
         self._scalars.finish()
+
+
+def _name_function(loss: torch.Tensor) -> str:
+    """Name the function that computed a loss; empty if it is not known."""
+    return _BACKWARD.sub("", type(loss.grad_fn).__name__) if loss.grad_fn is not None else ""
 
 
 def patch_scaler(note_scaled: Callable[[Any, Any], None]) -> None:
