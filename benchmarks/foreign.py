@@ -11,7 +11,9 @@ their confidence, src/stepscope/diagnosis/accuracy.json.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Literal
 
 import msgspec
@@ -121,6 +123,11 @@ def grade(program: Program) -> Grade:
     )
 
 
+def load_programs() -> list[Program]:
+    """Load the programs and their verdicts."""
+    return msgspec.json.decode((RESULTS / "foreign.json").read_bytes(), type=list[Program])
+
+
 def count_verdicts(programs: Iterable[Program]) -> AccuracyCounts:
     """Count right verdicts by cause and by kind of evidence."""
     causes: dict[str, Counts] = {}
@@ -198,6 +205,31 @@ and causes are shares of all verdicts given, false alarms of all programs withou
 was predicted. Intervals (Wilson, 95 %) are in brackets."""
 
 
+_BOUNDS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
+def describe_reliability() -> str:
+    """Describe the reliability curve of the confidence of verdicts.
+
+    Each program is left out of the counts from which its own accuracy is estimated.
+    """
+    held_out = [p for p in load_programs() if p.half == "held out" and not grade(p).abstained]
+    stated: list[tuple[float, bool]] = []
+    for program in held_out:
+        counts = count_verdicts(p for p in held_out if p is not program)
+        given = program.verdict
+        accuracy = counts.estimate_accuracy(given.cause, given.evidence_kind)
+        stated.append((accuracy, grade(program).cause_right))
+    rows = []
+    for low, high in pairwise(_BOUNDS):
+        inside = [(ratio, is_right) for ratio, is_right in stated if low <= ratio < high]
+        if inside:
+            mean = fmean(ratio for ratio, _ in inside)
+            rights = _rate([is_right for _, is_right in inside])
+            rows.append([f"{low:.0%} to {high:.0%}", str(len(inside)), f"{mean:.0%}", rights])
+    return _table(["accuracy", "verdicts", "mean accuracy", "right verdicts"], rows)
+
+
 def _list_rounds(programs: Iterable[Program]) -> list[tuple[Half, str | None]]:
     """List the development half, then the rounds of programs that were held out."""
     return list(dict.fromkeys((program.half, program.frozen_at) for program in programs))
@@ -258,8 +290,7 @@ def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def main() -> None:
     """Write the page and the counts."""
-    source = RESULTS / "foreign.json"
-    programs = msgspec.json.decode(source.read_bytes(), type=list[Program])
+    programs = load_programs()
     (RESULTS / "foreign.md").write_text(render(programs))
     counts = count_verdicts(program for program in programs if program.half == "held out")
     COUNTS.write_bytes(msgspec.json.format(msgspec.json.encode(counts)) + b"\n")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.foreign import describe_reliability
 from benchmarks.reliability_doc import describe_faults, describe_fuzzing, describe_kills
 from tools.docs.errors import list_faults, list_messages
 from tools.docs.releases import list_releases
@@ -22,6 +23,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "topics of rules": list_topics,
     "pages of rules": write_pages,
     "schema": describe_schema,
+    "reliability of verdicts": describe_reliability,
     "counts of kills": describe_kills,
     "counts of failed writes": describe_faults,
     "counts of hostile input": describe_fuzzing,

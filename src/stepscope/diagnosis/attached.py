@@ -14,7 +14,7 @@ from statistics import NormalDist
 from stepscope import analysis, schema
 from stepscope.diagnosis.causes.attribution import AttributionThresholds
 from stepscope.diagnosis.causes.data_causes import STAGE_CAUSES
-from stepscope.diagnosis.measured import estimate_outside_accuracy
+from stepscope.diagnosis.measured import UNMEASURED_RATIO
 from stepscope.diagnosis.traces import diagnose_traces
 from stepscope.diagnosis.verdict import UNKNOWN, Evidence, Fix, Verdict, make_abstention, name_cause
 from stepscope.quantities import count_of, percent
@@ -118,15 +118,14 @@ def _accuse(  # noqa: PLR0917
     cores = _describe_cores(run, training)
     evidence += [] if cores is None else [cores]
     distance = (share.ratio - thresholds.data_pipeline) / share.standard_error
-    accuracy = estimate_outside_accuracy()
+    accuracy = UNMEASURED_RATIO
     words = f"Cause: {name_cause(cause)}." if cause != UNKNOWN else "Cause: not found from outside."
     return Verdict(
         suspect="data_pipeline",
         cause=cause,
         share_ratio=share.ratio,
         share_of=SHARE_OF,
-        confidence_ratio=round(NormalDist().cdf(distance) * accuracy.ratio, 3),
-        confidence_basis=accuracy.basis,
+        confidence_ratio=round(NormalDist().cdf(distance) * accuracy, 3),
         evidence_kind="sampled",
         headline=f"Attached from outside: training threads wait for the data pipeline for "
         f"{percent(share.ratio)} of their time. {words}",

@@ -24,7 +24,8 @@ from stepscope.run import Run
 
 COUNTS = Path(__file__).with_name("accuracy.json")
 MIN_PROGRAMS = 5
-"""A cause that was the verdict on fewer programs has no accuracy of its own."""
+"""Programs with a verdict from which its own accuracy counts as much as that of others. Of 1 to 30,
+about this number predicts the verdicts on the other public programs best."""
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,16 +36,13 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     right_count: int = 0
     """Programs whose measured fixes prove its suspect and its cause."""
 
-    @property
-    def accuracy_ratio(self) -> float:
-        """Expected share of right verdicts by the rule of succession, (right + 1) / (verdicts + 2).
+    def estimate_accuracy(self, expected_ratio: float) -> float:
+        """Estimate the share of right verdicts, as `MIN_PROGRAMS` more of the expected one would.
 
-        https://en.wikipedia.org/wiki/Rule_of_succession
+        https://en.wikipedia.org/wiki/Additive_smoothing
         """
-        return (self.right_count + 1) / (self.verdict_count + 2)
-
-    def __str__(self) -> str:
-        return f"right for {self.right_count} of {self.verdict_count}"
+        right_count = self.right_count + MIN_PROGRAMS * expected_ratio
+        return right_count / (self.verdict_count + MIN_PROGRAMS)
 
     def __add__(self, more: Counts) -> Counts:
         return Counts(
@@ -59,64 +57,27 @@ class AccuracyCounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     causes: dict[str, Counts] = {}
     evidence_kinds: dict[verdict.EvidenceKind, Counts] = {}
 
+    def estimate_accuracy(self, cause: str, kind: verdict.EvidenceKind) -> float:
+        """Estimate how often a verdict is right; see the function of this name."""
+        if kind == "traced":
+            return self.evidence_kinds.get(kind, Counts()).estimate_accuracy(UNMEASURED_RATIO)
+        of_all = sum(self.causes.values(), Counts()).estimate_accuracy(UNMEASURED_RATIO)
+        of_kind = self.evidence_kinds.get(kind, Counts()).estimate_accuracy(of_all)
+        return self.causes.get(cause, Counts()).estimate_accuracy(of_kind)
 
-class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
-    """Expected accuracy of a verdict, and its source in words."""
 
-    ratio: float
-    basis: str
+UNMEASURED_RATIO = 0.5
+"""Accuracy of verdicts that were not tried on public programs: from traces, or from outside."""
 
 
-def estimate_accuracy(cause: str, kind: verdict.EvidenceKind) -> Accuracy:
-    """Estimate how often a stable verdict with this cause is right.
+def estimate_accuracy(cause: str, kind: verdict.EvidenceKind) -> float:
+    """Estimate how often a stable verdict with this cause is right on a program of strangers.
 
-    The counts are those of the cause; with fewer than `MIN_PROGRAMS`, those of all verdicts from
-    the same kind of evidence; with fewer again, those of all verdicts. Verdicts on watched jobs say
-    nothing about those from traces alone.
+    The fewer public programs had it, the more the accuracy of all verdicts from the same kind of
+    evidence counts, and likewise that of all. Verdicts on watched jobs say nothing about those
+    from traces alone.
     """
-    counts = _load_counts()
-    if kind == "traced":
-        return _estimate_from_traces(counts.evidence_kinds.get(kind, Counts()))
-    of_cause = counts.causes.get(cause, Counts())
-    answer = "no bottleneck" if cause == "none" else verdict.name_cause(cause)
-    if of_cause.verdict_count >= MIN_PROGRAMS:
-        return Accuracy(
-            ratio=of_cause.accuracy_ratio,
-            basis=f"On public programs, the verdict “{answer}” was {of_cause}.",
-        )
-    of_kind, source = counts.evidence_kinds.get(kind, Counts()), verdict.EVIDENCE_KINDS[kind]
-    if of_kind.verdict_count < MIN_PROGRAMS:
-        of_kind, source = sum(counts.causes.values(), Counts()), "any evidence"
-    if not of_kind.verdict_count:
-        basis = "How often verdicts are right was not measured on public programs yet."
-        return Accuracy(ratio=of_kind.accuracy_ratio, basis=basis)
-    programs = quantities.count_of(of_cause.verdict_count, "public program")
-    if cause == verdict.UNKNOWN:
-        finding = "No verdict on a public program left the cause open"
-    elif of_cause.verdict_count:
-        finding = f"Only {programs} had the verdict “{answer}”"
-    else:
-        finding = f"No public program had the verdict “{answer}”"
-    basis = f"{finding}; verdicts from {source} were {of_kind} programs."
-    return Accuracy(ratio=of_kind.accuracy_ratio, basis=basis)
-
-
-def _estimate_from_traces(traced: Counts) -> Accuracy:
-    basis = (
-        "How often verdicts from traces alone are right was not measured on public programs yet."
-    )
-    if traced.verdict_count:
-        basis = f"On public programs, verdicts from traces alone were {traced}."
-    return Accuracy(ratio=traced.accuracy_ratio, basis=basis)
-
-
-def estimate_outside_accuracy() -> Accuracy:
-    """Estimate how often a verdict on a job that was recorded from outside is right."""
-    return Accuracy(
-        ratio=Counts().accuracy_ratio,
-        basis="How often verdicts on jobs recorded from outside are right was not measured on "
-        "public programs yet.",
-    )
+    return _load_counts().estimate_accuracy(cause, kind)
 
 
 @cache

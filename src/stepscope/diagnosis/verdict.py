@@ -136,15 +136,6 @@ CAUSES: dict[Suspect, tuple[str, ...]] = {
 
 TargetName = Literal["gpu_utilization", "data_loading", "rules"]
 EvidenceKind = Literal["timed", "sampled", "profiled", "configured", "traced"]
-EVIDENCE_KINDS: dict[EvidenceKind, str] = {
-    "timed": "measured times",
-    "sampled": "stack samples",
-    "profiled": "profiler windows",
-    "configured": "settings of the job",
-    "traced": "traces alone",
-}
-"""Evidence that a cause can rest on, in words."""
-
 _PROPER_WORDS = {"cpu": "CPU", "python": "Python"}
 
 STEP_SHARE = "step wall time"
@@ -295,8 +286,6 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Expected share of verdicts like this that are right: the stability of the verdict under
     resampling of steps, lowered where evidence is missing, times the accuracy of such verdicts on
     public programs."""
-    confidence_basis: str = ""
-    """Source of that accuracy."""
     evidence_kind: EvidenceKind = "timed"
     """Evidence that decided on the cause."""
     headline: str
@@ -335,9 +324,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             parts.insert(1, render_list("Ranks", map(escape, self.stuck.lines)))
         if self.has_bottleneck:
             share = f"{quantities.percent(self.share_ratio)} of {self.share_of}"
-            confidence = (
-                f"Confidence {quantities.percent(self.confidence_ratio)}. {self.confidence_basis}"
-            )
+            confidence = f"Confidence {quantities.percent(self.confidence_ratio)}."
             parts.append(render_dim(escape(f"{share}. {confidence}")))
         fixes = []
         for fix in self.fixes:

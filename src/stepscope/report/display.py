@@ -61,8 +61,7 @@ def _build_verdict(verdict: diagnosis.Verdict) -> profiling_report.Section:
     if verdict.suspect != "insufficient_evidence":
         text = (
             f"{quantities.count_of(verdict.step_count, 'step')} measured. Confidence "
-            f"{quantities.percent(verdict.confidence_ratio)}. Shares are of {verdict.share_of}. "
-            f"{verdict.confidence_basis}"
+            f"{quantities.percent(verdict.confidence_ratio)}. Shares are of {verdict.share_of}."
         )
         blocks.append(profiling_report.Text(text=text))
     if verdict.phases:

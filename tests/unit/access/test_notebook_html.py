@@ -83,7 +83,6 @@ def test_text_of_a_run_is_no_markup() -> None:
         cause="compute",
         share_ratio=0.5,
         confidence_ratio=0.5,
-        confidence_basis=HOSTILE,
         headline=HOSTILE,
         stages=[],
         evidence=[Evidence(text=HOSTILE)],
@@ -92,7 +91,7 @@ def test_text_of_a_run_is_no_markup() -> None:
         notes=[HOSTILE],
     )
     shown = show(verdict)
-    assert shown.text.count(unescape(HOSTILE)) == 6
+    assert shown.text.count(unescape(HOSTILE)) == 5
     assert "script" not in shown.tags
 
 

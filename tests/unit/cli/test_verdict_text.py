@@ -50,7 +50,6 @@ VERDICT = Verdict(
     cause="slow_augmentation",
     share_ratio=0.64,
     confidence_ratio=0.914,
-    confidence_basis="On public programs, “slow augmentation” was right for 5 of 6.",
     headline="Bottleneck: data pipeline, 64% of step time. Cause: slow augmentation.",
     stages=[Stage(name="augmentation", detail="", share_ratio=0.64)],
     evidence=[Evidence(text="Step time by phase: data wait 64%.")],
@@ -92,7 +91,6 @@ def test_sentences_of_a_verdict() -> None:
     text = write(200, fixes=[fix], also=[also])
     for part in (
         "230 steps measured, mean 126 ms. Confidence 91%. Shares are of step wall time.",
-        "On public programs, “slow augmentation” was right for 5 of 6.",
         "Breakdown (shares of step time)",
         "Communication: not applicable.",
         "Contributing causes\n  - CPU limit (framework and host overhead, 10% of step time): It is "

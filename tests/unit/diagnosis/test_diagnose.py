@@ -54,7 +54,7 @@ def diagnose_recommender(run: RunBuilder) -> Verdict:
 def compute_stability(verdict: Verdict) -> float:
     """Compute the confidence without the accuracy of such verdicts on public programs."""
     accuracy = estimate_accuracy(verdict.cause, verdict.evidence_kind)
-    return verdict.confidence_ratio / accuracy.ratio
+    return verdict.confidence_ratio / accuracy
 
 
 @pytest.mark.seed("DIAG-02", "DIAG-03", "DIAG-05")

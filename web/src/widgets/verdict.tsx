@@ -47,7 +47,7 @@ function Basis({ verdict }: { verdict: Verdict }) {
       {verdict.mean_step_ns === null
         ? ""
         : `${countOf(verdict.step_count, "step")} measured, mean ${duration(verdict.mean_step_ns)}. `}
-      Confidence {percent(verdict.confidence_ratio)}. Shares are of {verdict.share_of}. {verdict.confidence_basis}
+      Confidence {percent(verdict.confidence_ratio)}. Shares are of {verdict.share_of}.
     </p>
   );
 }

@@ -59,7 +59,6 @@ def write_verdict(out: Console, verdict: diagnosis.Verdict, location: str = "RUN
         f"[dim]{steps}Confidence {quantities.percent(verdict.confidence_ratio)}. "
         f"Shares are of {verdict.share_of}.[/dim]"
     )
-    out.print(f"[dim]{verdict.confidence_basis}[/dim]")
     out.print()
     _write_phases(out, verdict)
     if verdict.suspect != "healthy":

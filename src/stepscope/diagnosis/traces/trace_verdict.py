@@ -156,8 +156,7 @@ def _diagnose_together(
         share_ratio=attribution.share,
         share_of=SHARE_OF[source].replace(UNTIL_DONE, "") if inputs.on_host else SHARE_OF[source],
         share_basis=_explain_waiting_share(attribution, finding, shares),
-        confidence_ratio=round(stability * certainty * accuracy.ratio, 3),
-        confidence_basis=accuracy.basis,
+        confidence_ratio=round(stability * certainty * accuracy, 3),
         evidence_kind=finding.evidence_kind,
         headline=write_headline(attribution, finding)
         if attribution.cause != WAITING
