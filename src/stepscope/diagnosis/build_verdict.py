@@ -23,7 +23,12 @@ from stepscope.diagnosis.causes.job_facts import JobFacts, is_boosting
 from stepscope.diagnosis.causes.overhead_causes import describe_outside_load
 from stepscope.diagnosis.fixes.advice import list_even_changes, list_fixes
 from stepscope.diagnosis.fixes.what_if import WhatIf
-from stepscope.diagnosis.sentences import explain_share, explain_smaller_share, write_headline
+from stepscope.diagnosis.sentences import (
+    explain_share,
+    explain_smaller_share,
+    hedge,
+    write_headline,
+)
 from stepscope.diagnosis.shares.debug_switches import list_debug_switches
 from stepscope.diagnosis.shares.pipeline_model import Pipeline
 from stepscope.diagnosis.shares.shares import (
@@ -88,7 +93,8 @@ def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdic
     """Diagnose a run. Abstains, with the reason, where evidence is damaged or not sufficient."""
     verdict, damage = make_with_damage(run, lambda source: _diagnose(source, thresholds))
     if not damage:
-        return msgspec.structs.replace(verdict, stuck=find_stuck(run.whole_run))
+        headline = hedge(verdict.headline, verdict.confidence_ratio)
+        return msgspec.structs.replace(verdict, headline=headline, stuck=find_stuck(run.whole_run))
     return _abstain(run, f"a part of the run is damaged; {damage[0].rstrip('.')}")
 
 

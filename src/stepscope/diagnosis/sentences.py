@@ -44,6 +44,23 @@ def write_headline(attribution: Attribution, finding: CauseFinding) -> str:
     return f"{suspect} Cause: {verdict.name_cause(finding.cause)}."
 
 
+PROBABLE_RATIO = 0.5
+"""Confidence below which the headline says that the verdict is only probable."""
+_HEDGES = (
+    ("Bottleneck: ", "Bottleneck: probably "),
+    ("No bottleneck found: ", "Probably no bottleneck: "),
+)
+
+
+def hedge(headline: str, confidence_ratio: float) -> str:
+    """Say "probably" in the headline of an answer with little confidence."""
+    if confidence_ratio >= PROBABLE_RATIO:
+        return headline
+    for certain, probable in _HEDGES:
+        headline = headline.replace(certain, probable, 1)
+    return headline
+
+
 _WAITING = "waiting for the slowest rank"
 _PHASES: Mapping[str, str] = {
     "waiting for batches": "data_wait",

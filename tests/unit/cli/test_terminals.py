@@ -90,9 +90,9 @@ def test_a_process_in_an_ascii_locale(directory: Path, variables: dict[str, str]
 
 
 def test_json_is_utf_8(directory: Path) -> None:
-    verdict = run_command(directory, "diagnose", "run", "--json").stdout
-    assert not verdict.isascii()
-    assert run_command(directory, "diagnose", "run", "--json", encoding="ascii").stdout == verdict
+    rules = run_command(directory, "rules", "list", "--json").stdout
+    assert not rules.isascii()
+    assert run_command(directory, "rules", "list", "--json", encoding="ascii").stdout == rules
     markdown = ["compare", "run", "run", "--markdown", "-"]
     document = run_command(directory, *markdown).stdout
     assert run_command(directory, *markdown, encoding="ascii").stdout == document

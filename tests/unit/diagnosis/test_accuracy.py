@@ -6,6 +6,7 @@ import pytest
 
 from stepscope.diagnosis import measured
 from stepscope.diagnosis.measured import AccuracyCounts, Counts, estimate_accuracy
+from stepscope.diagnosis.sentences import hedge
 
 
 @pytest.fixture(autouse=True)
@@ -45,3 +46,16 @@ def test_verdicts_that_were_not_tried_have_a_half(monkeypatch: pytest.MonkeyPatc
     assert estimate_accuracy("slow_decode", "traced") == 0.5
     monkeypatch.setattr(measured, "_load_counts", AccuracyCounts)
     assert estimate_accuracy("slow_decode", "sampled") == 0.5
+
+
+def test_a_headline_with_little_confidence_says_probably() -> None:
+    for headline, probable in (
+        (
+            "X. Bottleneck: model, 9% of step time.",
+            "X. Bottleneck: probably model, 9% of step time.",
+        ),
+        ("No bottleneck found: 9%.", "Probably no bottleneck: 9%."),
+        ("No verdict: the run is empty.", "No verdict: the run is empty."),
+    ):
+        assert hedge(headline, 0.49) == probable
+        assert hedge(headline, 0.5) == headline

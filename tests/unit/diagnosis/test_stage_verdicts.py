@@ -56,7 +56,7 @@ def slow_links(name: Name, step: int, data_rank: int) -> float:
         (slow_last_stage, "model", "last_stage", "Cause: last stage."),
         (slow_second_stage, "model", "slow_stage", "Cause: slow stage, stage 1."),
         (uneven_inputs, "model", "uneven_inputs", "Cause: uneven inputs."),
-        (slow_links, "communication", "collectives", "Bottleneck: communication, "),
+        (slow_links, "communication", "collectives", "Bottleneck: probably communication, "),
     ],
 )  # fmt: skip
 def test_the_cause_is_the_one_that_was_made(
