@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
     from typing import Any
 
+    FrameState = tuple[CodeType, int, int]
+    """Code, line and instruction of a frame."""
+
 MAX_FRAMES = 40
 MAX_THREADS = 32
 """Limit on the threads that are looked at in one sample."""
@@ -60,9 +63,6 @@ _CALLS = ("CALL", "PRECALL", "CACHE")
 _THREAD_FRAMES = 4
 """Outermost frames that tell the purpose of a thread: two of its start, `run`, and the target."""
 _LOOP_FILE = os.path.join("asyncio", "base_events.py")
-
-FrameState = "tuple[CodeType, int, int]"
-"""Code, line and instruction of a frame."""
 
 
 def library_of(path: str) -> str:
@@ -181,17 +181,16 @@ def walk_others(target: int) -> list[tuple[int, list[FrameState]]]:
     if collects:
         gc.disable()
     skipped = {target, threading.get_ident()}
-    frame = None
+    current: dict[int, FrameType] = {}
     try:
         current = sys._current_frames()
-        threads = []
-        for ident in islice(current, MAX_THREADS):
-            if ident not in skipped:
-                frame = current[ident]
-                threads.append((ident, _read_frames(frame)[0]))
-        return threads
+        return [
+            (ident, _read_frames(current[ident])[0])
+            for ident in islice(current, MAX_THREADS)
+            if ident not in skipped
+        ]
     finally:
-        frame = current = None
+        current.clear()
         if collects:
             gc.enable()
 

@@ -32,7 +32,7 @@ from types import CodeType
 from typing import Any
 
 from stepscope.capture import session
-from stepscope.capture.frames import MAX_FRAMES, Filler, FrameState, Libraries, library_of, walk
+from stepscope.capture.frames import MAX_FRAMES, Libraries, library_of, walk
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
 from stepscope.spool import Flag, Kind
@@ -40,6 +40,8 @@ from stepscope.spool import Flag, Kind
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from stepscope.capture.frames import Filler, FrameState
 
 MAIN_PERIOD_S = 0.05
 WORKER_PERIOD_S = 0.02
