@@ -232,6 +232,8 @@ class LineWait:
     file: str
     line: int
     text: str
+    caller: str
+    """Innermost function of user code; '' for the script itself."""
     phase: str
     ratio: float
     """Share of the time in the phase."""
@@ -261,6 +263,7 @@ class _LineSums:
     sample_count: int = 0
     kinds: Counter[WaitKind] = field(default_factory=Counter)
     text: str = ""
+    caller: str = ""
     fillers: list[_Work] = field(default_factory=list)
 
 
@@ -324,15 +327,15 @@ def _add_stack(
 ) -> None:
     recorded = samples.stacks[stack.code]
     frames = parse_stack(recorded)
-    files = [frame.file for frame in frames if not frame.library]
-    if not files:
+    users = [frame for frame in frames if not frame.library]
+    if not users:
         return
-    number = parse_call(recorded)
-    text = samples.sources.get((files[-1], stack.line, number), "")
+    file, number = users[-1].file, parse_call(recorded)
+    text = samples.sources.get((file, stack.line, number), "")
     wait = classify_wait(frames, text if number else "")
     pipeline = find_inline_pipeline(frames) if wait is None else None
     if wait is not None:
-        wait_key = _WaitKey(phase, wait.pipeline, files[-1], stack.line, is_inline=False)
+        wait_key = _WaitKey(phase, wait.pipeline, file, stack.line, is_inline=False)
     elif pipeline is not None:
         wait_key = _WaitKey(phase, pipeline.name, "", 0, is_inline=True)
     else:
@@ -340,7 +343,7 @@ def _add_stack(
     entry = sums.setdefault(wait_key, _LineSums())
     entry.time_ns += time_ns
     entry.sample_count += stack.sample_count
-    entry.text = entry.text or text
+    entry.text, entry.caller = entry.text or text, users[-1].function.removeprefix("<module>")
     entry.kinds[wait.kind if wait is not None else "thread"] += stack.sample_count
     filler = parse_filler(recorded)
     if wait is None:
@@ -397,6 +400,7 @@ def _summarize(
         file=wait_key.file,
         line=wait_key.line,
         text=entry.text,
+        caller=entry.caller,
         phase=wait_key.phase,
         ratio=entry.time_ns / max(1, total_ns),
         sample_count=entry.sample_count,
@@ -452,6 +456,6 @@ def _select_function(frames: Sequence[Frame]) -> Frame | None:
         return None
     first = users[0]
     starts_here = not first or frames[first - 1].file.endswith(_STARTS)
-    named = [index for index in users if not frames[index].bare_function.startswith("<")]
-    later = [index for index in named if index > first or not starts_here]
-    return frames[(later or named or users)[0]]
+    functions = [index for index in users if not frames[index].bare_function.startswith("<")]
+    later = [index for index in functions if index > first or not starts_here]
+    return frames[(later or functions or users)[0]]
