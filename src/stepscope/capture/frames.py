@@ -214,13 +214,13 @@ def _read_awaited(loop_frame: FrameType) -> list[FrameState]:
     it awaits, innermost first."""
     frames: list[FrameState] = []
     awaited: Any = loop_frame.f_locals.get("future")
-    while awaited is not None and len(frames) < MAX_AWAITED:
-        if hasattr(awaited, "get_coro"):  # a task
-            coroutine = awaited.get_coro()
-            frames = _read_coroutines(coroutine) + frames
-            awaited = getattr(awaited, "_fut_waiter", None)
-        else:
-            awaited = None
+    while hasattr(awaited, "get_coro") and len(frames) < MAX_AWAITED:  # a task
+        frames = _read_coroutines(awaited.get_coro()) + frames
+        awaited = getattr(awaited, "_fut_waiter", None)
+        for child in getattr(awaited, "_children", ()):  # of `asyncio.gather`
+            if not child.done():
+                awaited = child
+                break
     return frames
 
 
