@@ -274,6 +274,8 @@ class InputPipeline:
     """Change by which threads of it run functions of the job ahead, or more of them."""
     processes: str = ""
     """Change by which processes do; empty where it has none."""
+    native_waits: frozenset[str] = frozenset()
+    """Functions of it that wait in native code, without a frame."""
 
 
 PIPELINES: tuple[InputPipeline, ...] = (
@@ -315,6 +317,7 @@ PIPELINES: tuple[InputPipeline, ...] = (
         threads="dataset.map({function}, num_parallel_calls=tf.data.AUTOTUNE)"
         ".prefetch(tf.data.AUTOTUNE); Python that py_function or from_generator calls holds the "
         "interpreter lock: replace it by operators of TensorFlow",
+        native_waits=frozenset(["iterator_get_next"]),
     ),
     InputPipeline(
         name="fastai",
@@ -342,10 +345,3 @@ def find_pipeline(frames: Iterable[code_stages.Frame]) -> InputPipeline | None:
                 if pipeline.path in frame.file:
                     return pipeline
     return None
-
-
-def find_inline_pipeline(frames: Sequence[code_stages.Frame]) -> InputPipeline | None:
-    """Find the input pipeline that calls the innermost function of user code; None if that is not
-    called by one."""
-    users = [index for index, frame in enumerate(frames) if not frame.library]
-    return find_pipeline(frames[: users[-1]]) if users else None

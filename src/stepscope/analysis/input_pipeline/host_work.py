@@ -443,7 +443,7 @@ def _classify_cause(
         return _classify_waiting(side_frames, wait)
     if data_preparation.is_simulation(side_frames):
         return "python"
-    if data_preparation.find_inline_pipeline(frames) is not None:
+    if data_preparation.find_pipeline(frames) is not None:
         return "data_preparation"
     if data_preparation.produces_values(frames):
         return "logging" if _LOGGING.search(text) else "data_preparation"

@@ -27,7 +27,7 @@ from stepscope.analysis.input_pipeline.code_stages import (
     parse_call,
     parse_stack,
 )
-from stepscope.analysis.input_pipeline.data_preparation import find_inline_pipeline, find_pipeline
+from stepscope.analysis.input_pipeline.data_preparation import find_pipeline
 from stepscope.analysis.input_pipeline.stacks import find_phase_at
 from stepscope.analysis.steps.phases import PHASES
 from stepscope.analysis.steps.spans import Spans
@@ -104,6 +104,9 @@ _PROCESS_START = "/multiprocessing/process.py"
 _STARTS = ("/threading.py", _PROCESS_START)
 _NO_SOURCE = "<"
 """Start of the names of files of generated code."""
+MIN_INLINE_RATIO = 0.5
+"""Share of the samples of an input pipeline in the training thread from which a function of the job
+stands for it; the rest is its own work."""
 MIN_FILLER_RATIO = 0.1
 """Share of the samples of a wait from which the function that fills it is named."""
 
@@ -150,6 +153,9 @@ def classify_wait(frames: Sequence[Frame], call: str = "") -> Wait | None:
         return None
     kind = _classify_frames(below) if below else _classify_call(call)
     pipeline = find_pipeline(below)
+    if kind is None and pipeline is not None:
+        waits = any(frame.bare_function in pipeline.native_waits for frame in below)
+        kind = "thread" if waits else None
     if kind is None:
         return None
     return Wait(kind, pipeline.name if pipeline is not None else "")
@@ -332,8 +338,8 @@ def _add_stack(
         return
     file, number = users[-1].file, parse_call(recorded)
     text = samples.sources.get((file, stack.line, number), "")
-    wait = classify_wait(frames, text if number else "")
-    pipeline = find_inline_pipeline(frames) if wait is None else None
+    wait, inner = classify_wait(frames, text if number else ""), False
+    pipeline = find_pipeline(frames) if wait is None else None
     if wait is not None:
         wait_key = _WaitKey(phase, wait.pipeline, file, stack.line, is_inline=False)
     elif pipeline is not None:
@@ -347,9 +353,10 @@ def _add_stack(
     entry.kinds[wait.kind if wait is not None else "thread"] += stack.sample_count
     filler = parse_filler(recorded)
     if wait is None:
-        entry.fillers.append(
-            _Work(frames, stack.line, text if number else "", 1, stack.sample_count)
-        )
+        if find_pipeline(_select_below(frames)) is None:  # it runs a function of the job
+            entry.fillers.append(
+                _Work(frames, stack.line, text if number else "", 1, stack.sample_count)
+            )
     elif filler is not None:
         number = parse_call(recorded.partition(FILLER_MARK)[2])
         call = _find_call(samples, filler.frames, filler.line, number)
@@ -390,9 +397,15 @@ def _summarize(
 ) -> LineWait:
     kind = entry.kinds.most_common(1)[0][0]
     function = None
-    if _count_samples(entry.fillers) >= MIN_FILLER_RATIO * entry.sample_count:
+    min_ratio = MIN_INLINE_RATIO if wait_key.is_inline else MIN_FILLER_RATIO
+    if _count_samples(entry.fillers) >= min_ratio * entry.sample_count:
         function = _find_function(entry.fillers, in_processes=False)
-    if function is None and in_processes and kind in {"thread", "process"}:
+    if (
+        function is None
+        and in_processes
+        and not wait_key.is_inline
+        and kind in {"thread", "process"}
+    ):
         kind, function = "process", _find_function(in_processes, in_processes=True)
     return LineWait(
         kind=kind,

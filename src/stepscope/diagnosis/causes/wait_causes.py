@@ -55,8 +55,8 @@ class StepWait:
         """Describe what the training thread waits for, in a sentence."""
         function, pipeline = self.wait.function, self.wait.pipeline
         if self.wait.is_inline:
-            assert function is not None  # noqa: S101 - it is what the samples show
-            return f"{pipeline} runs {function.location} in the training thread."
+            work = "prepares batches" if function is None else f"runs {function.location}"
+            return f"{pipeline} {work} in the training thread."
         if self.wait.kind == "coroutine" and self.wait.caller and not pipeline:
             return f"{self.wait.caller} awaits at {self.location}, and the event loop has no work."
         if function is None:
@@ -73,7 +73,9 @@ class StepWait:
     def list_evidence(self) -> list[Evidence]:
         """List the share of the line, and what the function that fills it does."""
         wait, function = self.wait, self.wait.function
-        location = function.location if wait.is_inline and function else self.location
+        location = self.location
+        if wait.is_inline:
+            location = wait.pipeline if function is None else function.location
         text = f": {wait.text}" if wait.text and not wait.is_inline else "."
         evidence = [
             Evidence(
@@ -178,7 +180,7 @@ def describe_waits(waits: list[StepWait]) -> CauseFinding:
         stages=[
             Stage(
                 name="waiting" if not first.wait.is_inline else "preparing batches",
-                detail=wait.function or wait.location,
+                detail=wait.function or wait.wait.pipeline or wait.location,
                 share_ratio=wait.share,
             )
             for wait in same[:3]
