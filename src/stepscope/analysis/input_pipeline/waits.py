@@ -338,7 +338,7 @@ def _add_stack(
         return
     file, number = users[-1].file, parse_call(recorded)
     text = samples.sources.get((file, stack.line, number), "")
-    wait, inner = classify_wait(frames, text if number else ""), False
+    wait = classify_wait(frames, text if number else "")
     pipeline = find_pipeline(frames) if wait is None else None
     if wait is not None:
         wait_key = _WaitKey(phase, wait.pipeline, file, stack.line, is_inline=False)
