@@ -21,6 +21,7 @@ import sysconfig
 import threading
 from itertools import islice
 from opcode import opname
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,6 +63,12 @@ _ENDS_WAITS = frozenset(
 _CALLS = ("CALL", "PRECALL", "CACHE")
 _THREAD_FRAMES = 4
 """Outermost frames that tell the purpose of a thread: two of its start, `run`, and the target."""
+_SUSPENDED: dict[type, tuple[str, str]] = {
+    AsyncGeneratorType: ("ag_frame", "ag_await"),
+    CoroutineType: ("cr_frame", "cr_await"),
+    GeneratorType: ("gi_frame", "gi_yieldfrom"),
+}
+"""Types of what a coroutine awaits, with their attributes for the frame and what they await."""
 _LOOP_FILE = os.path.join("asyncio", "base_events.py")
 
 
@@ -211,31 +218,29 @@ def _read_frames(frame: FrameType | None) -> tuple[list[FrameState], FrameType |
 
 def _read_awaited(loop_frame: FrameType) -> list[FrameState]:
     """Return the frames of the coroutine that an event loop runs until it is complete, and of what
-    it awaits, innermost first."""
+    it awaits, innermost first. Only objects of Python itself are read: others may run any code."""
+    tasks = sys.modules.get("asyncio.tasks")
+    if tasks is None:
+        return []
     frames: list[FrameState] = []
     awaited: Any = loop_frame.f_locals.get("future")
-    while hasattr(awaited, "get_coro") and len(frames) < MAX_AWAITED:  # a task
+    while issubclass(type(awaited), tasks.Task) and len(frames) < MAX_AWAITED:
         frames = _read_coroutines(awaited.get_coro()) + frames
         awaited = getattr(awaited, "_fut_waiter", None)
-        for child in getattr(awaited, "_children", ()):  # of `asyncio.gather`
-            if not child.done():
-                awaited = child
-                break
+        if type(awaited).__name__ == "_GatheringFuture":
+            children = [c for c in awaited._children if issubclass(type(c), tasks.Task)]
+            awaited = next((child for child in children if not child.done()), None)
     return frames
 
 
 def _read_coroutines(coroutine: Any) -> list[FrameState]:
+    """Return the frames of a coroutine and of those that it awaits, innermost first."""
     frames: list[FrameState] = []
-    while coroutine is not None and len(frames) < MAX_AWAITED:
-        for prefix in ("cr", "gi", "ag"):
-            frame = getattr(coroutine, f"{prefix}_frame", None)
-            if frame is not None:
-                frames.append((frame.f_code, frame.f_lineno or 0, frame.f_lasti))
-                names = (f"{prefix}_await", f"{prefix}_yieldfrom")
-                coroutine = next(
-                    (c for c in (getattr(coroutine, n, None) for n in names) if c is not None), None
-                )
-                break
-        else:
-            coroutine = None
+    while type(coroutine) in _SUSPENDED and len(frames) < MAX_AWAITED:
+        frame_name, awaited_name = _SUSPENDED[type(coroutine)]
+        frame = getattr(coroutine, frame_name)
+        if frame is None:
+            break
+        frames.append((frame.f_code, frame.f_lineno or 0, frame.f_lasti))
+        coroutine = getattr(coroutine, awaited_name)
     return frames[::-1]
