@@ -120,6 +120,8 @@ class Libraries:
         """Return True if a thread may wait for another thread, a process or a service."""
         code, _, instruction = frames[0]
         library = self.find(code)
+        if any(outer.co_filename.endswith("selectors.py") for outer, _, _ in frames[1:MAX_AWAITED]):
+            return True  # an event loop, behind what it waits for
         if library == "python":
             return os.path.basename(code.co_filename) in _BLOCKING_FILES
         if library == "torch" or (not library and _BLOCKING_NAMES.isdisjoint(code.co_names)):

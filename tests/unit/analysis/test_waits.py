@@ -37,6 +37,7 @@ NODES = "_apply_udf@torchdata/nodes/_apply_udf.py"
         ("Session.get@requests/sessions.py > readinto@python:socket.py", "service"),
         ("sleep@python:asyncio/tasks.py", "coroutine"),
         ("StreamReader.read@python:asyncio/streams.py", "service"),
+        ("select@python:selectors.py > answer", "coroutine"),
         ("quantiles@python:statistics.py", None),
         ("Queue.qsize@python:queue.py", None),
         # torch's own waits are phases, or part of the computation

@@ -156,9 +156,17 @@ def classify_wait(frames: Sequence[Frame], call: str = "") -> Wait | None:
     if kind is None and pipeline is not None:
         waits = any(frame.bare_function in pipeline.native_waits for frame in below)
         kind = "thread" if waits else None
+    if kind is None and _is_awaited(frames):
+        kind = "coroutine"
     if kind is None:
         return None
     return Wait(kind, pipeline.name if pipeline is not None else "")
+
+
+def _is_awaited(frames: Sequence[Frame]) -> bool:
+    """Return True if an event loop waits, and the stack goes on with what it waits for."""
+    loops = [index for index, frame in enumerate(frames) if frame.module == "selectors"]
+    return bool(loops) and any(not frame.library for frame in frames[loops[-1] :])
 
 
 def _select_below(frames: Sequence[Frame]) -> Sequence[Frame]:

@@ -57,7 +57,7 @@ class StepWait:
         if self.wait.is_inline:
             work = "prepares batches" if function is None else f"runs {function.location}"
             return f"{pipeline} {work} in the training thread."
-        if self.wait.kind == "coroutine" and self.wait.caller and not pipeline:
+        if self.wait.kind == "coroutine" and self.wait.caller and not pipeline and not function:
             return f"{self.wait.caller} awaits at {self.location}, and the event loop has no work."
         if function is None:
             return f"{self.location} waits for {pipeline or _NOUNS[self.wait.kind]}."
