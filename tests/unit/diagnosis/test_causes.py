@@ -238,7 +238,9 @@ def test_python_between_forward_and_backward_is_overhead(new_run: RunMaker) -> N
     assert verdict.stages[0].name == "Python inside the time between forward and backward pass"
     assert verdict.stages[0].share_ratio == pytest.approx(20 / 41)
     assert verdict.stages[0].detail == "train.py:9"
-    assert verdict.evidence[1].text == "train.py:9 takes 49% of step time: rate = base / step"
+    assert verdict.evidence[1].text == (
+        "schedule (train.py:9) takes 49% of step time: rate = base / step"
+    )
     assert verdict.fixes[0].instructions.startswith("train.py:9 runs in every step")
     prediction = verdict.fixes[0].prediction
     assert prediction.step_ns == pytest.approx(21 * MS)

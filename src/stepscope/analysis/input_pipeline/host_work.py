@@ -103,6 +103,8 @@ class HostLine:
     """0 for a function of a library, which stands for its calls in no line of the script."""
     text: str
     """Text of the line, or of the call in it that takes nearly all of its time."""
+    function: str
+    """Function of the script that it is in; '' in the training loop itself."""
     phase: str
     cause: HostCause
     source: str
@@ -268,6 +270,7 @@ class _WorkSums:
         self._preparation: dict[str, int] = {}
         self._lines: dict[tuple[str, tuple[str, int]], dict[tuple[HostCause, str], int]] = {}
         self._calls: dict[tuple[str, tuple[str, int]], dict[int, int]] = {}
+        self._names: dict[tuple[str, int], str] = {}
 
     def add(self, phase: str, work: _StackWork, time_ns: int) -> None:
         """Add the time of one stack."""
@@ -282,6 +285,7 @@ class _WorkSums:
             causes[key] = causes.get(key, 0) + time_ns
             calls = self._calls.setdefault((phase, work.location), {})
             calls[work.call] = calls.get(work.call, 0) + time_ns
+            self._names[work.location] = work.function
 
     def sum_causes(self) -> dict[HostCause, float]:
         """Sum the causes of the time outside phases as shares of it, largest first."""
@@ -308,6 +312,7 @@ class _WorkSums:
                     file=file,
                     line=line,
                     text=samples.sources.get((file, line, call), ""),
+                    function=self._names[file, line],
                     phase=phase,
                     cause=cause,
                     source=source,
