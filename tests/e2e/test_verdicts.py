@@ -23,6 +23,11 @@ pytestmark = pytest.mark.quiet
 SCRIPTS = sorted((E2E / "faults").glob("*.py"))
 IN_MAKE_TEST = [E2E / "faults" / "slow_augmentation.py"]
 BURN = "while True: pass"
+FILLERS = {
+    "producer_thread": "waits for one thread that spends its time in make_batch (producer_thread",
+    "process_pool": "waits for 2 processes that spend their time in decode (process_pool",
+}
+"""What fills the waits of a script, as its headline says."""
 
 
 @contextmanager
@@ -59,6 +64,7 @@ def test_the_planted_fault_is_found(script: Path, tmp_path: Path) -> None:
     suspects = {"data_pipeline", "model", "communication", "framework_overhead"}
     assert ruled_out == suspects - {verdict["suspect"]}
     assert verdict["headline"] in " ".join(job.stderr.split())
+    assert FILLERS.get(script.stem, "") in verdict["headline"]
 
 
 @pytest.mark.extended("another job; test_late_rank_jobs.py has two ranks")

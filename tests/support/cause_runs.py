@@ -24,6 +24,12 @@ CODE = {
     "log": f"{LOOP} # print(step, total)",
     "python": f"{LOOP} > schedule # rate = base / step",
     "batch": f"{LOOP} > get_batch # x = data[i : i + n]",
+    "nodes": f"{LOOP} > LoaderIterator.next@torchdata/nodes/loader.py > Queue.get@python:queue.py",
+    "queue": f"{LOOP} > Queue.get@python:queue.py > Condition.wait@python:threading.py",
+    "pool": f"{LOOP} > Pool.map@python:multiprocessing/pool.py > Event.wait@python:threading.py",
+    "service": f"{LOOP} > reward > urlopen@python:urllib/request.py > readinto@python:socket.py",
+    "program": f"{LOOP} > score > run@python:subprocess.py > select@python:selectors.py",
+    "coroutine": f"{LOOP} > select@python:selectors.py > answer > sleep@python:asyncio/tasks.py",
     "model": f"{LOOP} > Module.__call__@torch/nn/modules/module.py",
 }
 
@@ -212,6 +218,9 @@ CAUSE_RUNS: dict[str, tuple[str, Callable[[RunBuilder], None]]] = {
     "worker_startup": ("data_pipeline", draw_worker_startup),
     "batch_handover": ("data_pipeline", draw_batch_handover),
     "inline_data_preparation": ("data_pipeline", draw_inline_preparation),
+    "slow_input_pipeline": ("data_pipeline", draw_steps(f"do:nodes 60 | {COMPUTE}")),
+    "waiting_for_a_thread": ("data_pipeline", draw_steps(f"do:queue 60 | {COMPUTE}")),
+    "waiting_for_a_process": ("data_pipeline", draw_steps(f"do:pool 60 | {COMPUTE}")),
     "host_to_device_copies": ("data_pipeline", draw_steps(f"wait 1 | h2d 30 | {COMPUTE}")),
     "small_batch": ("framework_overhead", draw_small_batch),
     "tiny_operators": (
@@ -230,6 +239,9 @@ CAUSE_RUNS: dict[str, tuple[str, Callable[[RunBuilder], None]]] = {
     ),
     "debug_switch": ("framework_overhead", draw_anomaly_detection),
     "python_overhead": ("framework_overhead", draw_steps(f"{COMPUTE} | do:python 40 | do:log 5")),
+    "waiting_for_a_service": ("framework_overhead", draw_steps(f"{COMPUTE} | do:service 40")),
+    "waiting_for_a_program": ("framework_overhead", draw_steps(f"{COMPUTE} | do:program 40")),
+    "waiting_for_a_coroutine": ("framework_overhead", draw_steps(f"{COMPUTE} | do:coroutine 40")),
     "checkpoint": ("framework_overhead", draw_steps(f"{COMPUTE} | save=2000000 40 | do:log 5")),
     "cpu_contention": ("framework_overhead", draw_cpu_contention),
     "cpu_limit": ("framework_overhead", draw_cpu_limit),

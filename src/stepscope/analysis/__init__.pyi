@@ -171,6 +171,7 @@ from .input_pipeline.code_stages import (
     NO_DATASET_CODE as NO_DATASET_CODE,
     STAGE_LABELS as STAGE_LABELS,
 )
+from .input_pipeline.data_preparation import PIPELINES as PIPELINES, InputPipeline as InputPipeline
 from .input_pipeline.host_work import (
     HOST_CAUSE_LABELS as HOST_CAUSE_LABELS,
     HostCause as HostCause,
@@ -191,6 +192,12 @@ from .input_pipeline.stacks import (
     measure_thread_activity as measure_thread_activity,
     profile_functions as profile_functions,
     select_samples as select_samples,
+)
+from .input_pipeline.waits import (
+    FillingFunction as FillingFunction,
+    LineWait as LineWait,
+    WaitKind as WaitKind,
+    find_waits as find_waits,
 )
 from .kernel_classes import (
     CommunicationDefinition as CommunicationDefinition,

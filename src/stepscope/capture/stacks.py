@@ -24,7 +24,6 @@ import atexit
 import gc
 import os
 import sys
-import sysconfig
 import threading
 import time
 from itertools import islice
@@ -33,14 +32,23 @@ from types import CodeType
 from typing import Any
 
 from stepscope.capture import session
+from stepscope.capture.frames import MAX_FRAMES, Libraries, library_of, walk
 from stepscope.capture.guard import Probe
+from stepscope.capture.patching import patch
 from stepscope.spool import Flag, Kind
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stepscope.capture.frames import Filler, FrameState
 
 MAIN_PERIOD_S = 0.05
 WORKER_PERIOD_S = 0.02
+WORKER_DELAY_S = 0.5
+"""A process that works for the job and ends earlier records nothing."""
 DEFAULT_SWITCH_INTERVAL_S = 0.005
 SWITCH_INTERVAL_S = 0.000_25
-MAX_FRAMES = 40
 MAX_SOURCE_LINES = 1000
 MAX_CALLS = 20
 """Limit on the recorded calls of one line."""
@@ -52,39 +60,61 @@ JOIN_TIMEOUT_S = 0.2
 
 _probe = Probe("stack samples")
 _MARK_BITS = Flag.MARK << 16
-_STANDARD_LIBRARY = sysconfig.get_path("stdlib") + os.sep
-_OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_COLLECTS_ANYWHERE = sys.version_info < (3, 12)
-"""Any allocation may run the collector; later versions only run it between two instructions."""
 _GENERATOR = 0x20  # inspect.CO_GENERATOR
+_NO_SEPARATORS = str.maketrans(";|", ",,")
 _RUNS_CODE = ("CALL", "PRECALL", "BINARY", "COMPARE", "CONTAINS")
 """Start of the names of instructions that run code of their operands, which may be in C."""
-_SITE = ("site-packages" + os.sep, "dist-packages" + os.sep)
 
 _sampler: _Sampler | None = None
 
 
 def watch_this_thread(period_s: float) -> None:
     """Sample the calling thread from now on, unless a sampler is running already. Never raises."""
-    if _sampler is None:
+    sampler = _sampler
+    if sampler is None:
+        _start_protected(period_s)
+    elif sampler.worker:  # which trains, maybe in another thread
+        _probe.fact("worker_process", target=sampler.worker, trains=True)
+        _stop_protected()
         _start_protected(period_s)
 
 
-def library_of(path: str) -> str:
-    """Return the library of a source file: '' for user code, 'python' for the standard library.
+def watch_worker(target: str) -> None:
+    """Sample the calling thread of a process that works for the job, once it has run for
+    `WORKER_DELAY_S`. Never raises.
 
-    >>> library_of("/usr/lib/python3/dist-packages/yaml/loader.py")
-    'yaml'
+    Args:
+        target: function that it runs, or the library that started it.
     """
-    for site in _SITE:
-        _, separator, relative_path = path.rpartition(site)
-        if separator:
-            return relative_path.partition(os.sep)[0].removesuffix(".py")
-    if path.startswith(_OWN_PACKAGE):
-        return "stepscope"
-    if path.startswith((_STANDARD_LIBRARY, "<frozen")):
-        return "python"
-    return ""
+    if _sampler is None and session.live:
+        _start_worker(target)
+
+
+def watch_child_processes() -> None:
+    """Sample the processes that this one starts by multiprocessing, from now on. Idempotent.
+
+    Those of torch are left out: they load batches or train, and are sampled then.
+    """
+    process = sys.modules.get("multiprocessing.process")
+    bootstrap = getattr(getattr(process, "BaseProcess", None), "_bootstrap", None)
+    if process is not None and bootstrap is not None and not hasattr(bootstrap, "__wrapped__"):
+        patch(process.BaseProcess, "_bootstrap", _watched_bootstrap)
+
+
+def _watched_bootstrap(original: Callable[..., Any]) -> Callable[..., Any]:
+    def _bootstrap(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _watch_process(self)
+        return original(self, *args, **kwargs)
+
+    return _bootstrap
+
+
+@_probe.protect
+def _watch_process(process: Any) -> None:
+    target = getattr(process, "_target", None) or type(process).run
+    module, name = getattr(target, "__module__", ""), getattr(target, "__qualname__", "")
+    if not module.startswith("torch."):
+        watch_worker(f"{module}.{name}")
 
 
 def qualified_name(code: CodeType) -> str:
@@ -93,8 +123,10 @@ def qualified_name(code: CodeType) -> str:
 
 
 class _Sampler:
-    def __init__(self, target: int, period_s: float) -> None:
+    def __init__(self, target: int, period_s: float, worker: str = "") -> None:
         self.period_s = period_s
+        self.worker = worker
+        """What a process that works for the job runs; '' for a process that trains."""
         self._target = target
         self._stop = threading.Event()
         self._frames: dict[int, tuple[str, bool, CodeType]] = {}
@@ -104,6 +136,7 @@ class _Sampler:
         self._calls: dict[tuple[int, int], str] = {}
         """Text of the frame of user code by code and instruction."""
         self._functions_left = MAX_FUNCTIONS
+        self._libraries = Libraries()
         self._delay = RunQueueDelay(threading.get_native_id())
         self._last_ns = time.monotonic_ns()
         self._thread = threading.Thread(target=self._run, name="stepscope-stacks", daemon=True)
@@ -122,6 +155,10 @@ class _Sampler:
             time.sleep(0.0001)
 
     def _run(self) -> None:
+        if self.worker and self._stop.wait(WORKER_DELAY_S):
+            return
+        if self.worker:
+            _probe.fact("worker_process", target=self.worker)
         _probe.fact(
             "stack_sampler",
             period_ns=int(self.period_s * 1e9),
@@ -136,31 +173,45 @@ class _Sampler:
             _release()
 
     def _sample(self, now: int) -> None:
-        frames = _walk(self._target)
+        frames = walk(self._target)
         if frames:
-            self._record(frames, now)
+            waits = self._libraries.is_waiting(frames)
+            filler = self._libraries.find_filler(self._target, frames) if waits else None
+            self._record(frames, filler, now)
             self._record_delay(now)
         else:
             self._stop.set()
 
-    def _record(self, frames: list[tuple[CodeType, int, int]], now: int) -> None:
+    def _record(self, frames: list[FrameState], filler: Filler | None, now: int) -> None:
         logs = session.thread_logs()
         if logs is None:
             return
+        text, user_line = self._describe_stack(frames, logs.session)
+        if filler is not None:
+            name = filler.name.translate(_NO_SEPARATORS)
+            filling, line = self._describe_stack(filler.frames, logs.session)
+            text = f"{text};<filled by {name}>|{line}|{filler.count};{filling}"
+        key = (Kind.STACK, text, None)
+        meta = logs.metas.get(key) or logs.session.meta(key)
+        logs.fine.write(meta | _MARK_BITS, now, 0, user_line << 32 | frames[0][1])
+
+    def _describe_stack(
+        self, frames: list[FrameState], current: session.Session
+    ) -> tuple[str, int]:
+        """Return the text of a stack, and the line of its innermost frame of user code, 0 without
+        one."""
         user_line = 0
         names: list[str] = []
         for code, line, instruction in frames:
-            text, is_user, _ = self._frames.get(id(code)) or self._describe(code, logs.session)
+            text, is_user, _ = self._frames.get(id(code)) or self._describe(code, current)
             if is_user and not user_line:
                 user_line = line
                 text = self._calls.get((id(code), instruction)) or self._mark_call(
-                    logs.session, code, line, instruction
+                    current, code, line, instruction
                 )
             if text:
                 names.append(text)
-        key = (Kind.STACK, ";".join(reversed(names)), None)
-        meta = logs.metas.get(key) or logs.session.meta(key)
-        logs.fine.write(meta | _MARK_BITS, now, 0, user_line << 32 | frames[0][1])
+        return ";".join(reversed(names)), user_line
 
     def _record_delay(self, now: int) -> None:
         """Record the time without a core since the last sample, or since the wait began."""
@@ -173,7 +224,7 @@ class _Sampler:
             logs.fine.write(meta, max(1, min(last_ns, now - delay_ns)), now, delay_ns)
 
     def _describe(self, code: CodeType, current: session.Session) -> tuple[str, bool, CodeType]:
-        library = library_of(code.co_filename)
+        library = self._libraries.find(code)
         if library == "stepscope":  # frames of the adapters are not work of the job
             return self._frames.setdefault(id(code), ("", False, code))
         suffix = "<generator>" if code.co_flags & _GENERATOR and code.co_name[0] != "<" else ""
@@ -242,31 +293,6 @@ def _read_call(code: CodeType, instruction: int) -> str:
     return " ".join(b"".join(lines).decode(errors="replace").split())
 
 
-def _walk(target: int) -> list[tuple[CodeType, int, int]]:
-    """Return code, line and instruction of the frames of a thread, innermost first.
-
-    A frame keeps objects of the job alive, and the thread that drops the last reference runs their
-    destructors. So no frame outlives this function, and nothing in it releases the GIL. A garbage
-    collection would: before Python 3.12, access to a frame can trigger one, and code that it runs
-    lets the sampled thread continue and leave the frame being accessed. The interpreter would then
-    read freed memory, so the collector is disabled during the walk.
-    """
-    frames: list[tuple[CodeType, int, int]] = []
-    collects = _COLLECTS_ANYWHERE and gc.isenabled()
-    if collects:
-        gc.disable()
-    try:
-        frame = sys._current_frames().get(target)
-        while frame is not None and len(frames) < MAX_FRAMES:
-            # Some instructions have no line.
-            frames.append((frame.f_code, frame.f_lineno or 0, frame.f_lasti))
-            frame = frame.f_back
-    finally:
-        if collects:
-            gc.enable()
-    return frames
-
-
 def _start(period_s: float) -> None:
     global _sampler
     if session.live and session.current() is not None:
@@ -277,6 +303,14 @@ def _start(period_s: float) -> None:
 
 
 _start_protected = _probe.protect(_start)
+
+
+@_probe.protect
+def _start_worker(target: str) -> None:
+    global _sampler
+    sampler = _Sampler(threading.get_ident(), MAIN_PERIOD_S, target)
+    sampler.start()
+    _sampler = sampler
 
 
 def _change_switch_interval(old: float, new: float) -> None:
@@ -304,8 +338,9 @@ def _forget() -> None:
 
 
 # The sampler must not run during interpreter shutdown: objects it drops there may need the GIL.
-atexit.register(_probe.protect(stop))
-os.register_at_fork(before=_probe.protect(stop), after_in_child=_forget)
+_stop_protected = _probe.protect(stop)
+atexit.register(_stop_protected)
+os.register_at_fork(before=_stop_protected, after_in_child=_forget)
 
 
 MIN_DELAY_NS = 200_000

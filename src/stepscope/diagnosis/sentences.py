@@ -130,7 +130,10 @@ def explain_smaller_share(
         return ""
     reasons = []
     if suspect == "framework_overhead" and shares.inline_data >= verdict.MIN_LISTED_RATIO:
-        reasons.append("data preparation by the training thread counts for the data pipeline")
+        reasons.append(
+            "data preparation by the training thread and its waits for batches count for the "
+            "data pipeline"
+        )
     if (
         shares.without_core >= verdict.MIN_LISTED_RATIO
         or shares.delayed_by_others >= verdict.MIN_LISTED_RATIO
@@ -157,7 +160,7 @@ def _list_parts(suspect: verdict.Suspect, shares: Shares) -> dict[str, float]:
             return {
                 "waiting for batches": shares.phases["data_wait"] - shares.delayed_by_others,
                 "copies to the device": shares.phases["h2d"],
-                "data preparation in the training thread": shares.inline_data,
+                "data preparation and waits for batches in the training thread": shares.inline_data,
                 "training thread without a core because of workers": shares.worker_contention,
             } | waiting
         case "communication":

@@ -360,13 +360,18 @@ def _make_process_info(
     ranks = {name: description.get(name) for name in ("rank", "world_size")}
     for late in schema.decode_facts(process.facts, schema.RankFact):
         ranks = {"rank": late.rank, "world_size": late.world_size}
-    is_worker = bool(schema.decode_facts(process.facts, schema.DataLoaderWorkerFact))
+    role = description.get("role", "main")
+    if schema.decode_facts(process.facts, schema.DataLoaderWorkerFact):
+        role = "dataloader_worker"
+    workers = schema.decode_facts(process.facts, schema.WorkerProcessFact)
+    if workers and not any(worker.trains for worker in workers):
+        role = "worker"
     return schema.ProcessInfo(
         process=process.name,
         node=node.node,
         pid=process.pid,
         parent_pid=description.get("parent_pid", 0),
-        role="dataloader_worker" if is_worker else description.get("role", "main"),
+        role=role,
         rank=ranks["rank"],
         local_rank=description.get("local_rank"),
         world_size=ranks["world_size"],

@@ -20,6 +20,7 @@ from .job.data_loading import (
     LoaderWorker as LoaderWorker,
     analyse_loading as analyse_loading,
     count_loader_workers as count_loader_workers,
+    find_line_waits as find_line_waits,
 )
 from .job.opening import (
     explain_recovery as explain_recovery,

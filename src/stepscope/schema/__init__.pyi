@@ -86,6 +86,7 @@ from .facts import (
     WindowFact as WindowFact,
     WindowMissedFact as WindowMissedFact,
     WindowUnfinishedFact as WindowUnfinishedFact,
+    WorkerProcessFact as WorkerProcessFact,
     decode_facts as decode_facts,
 )
 from .finding import (

@@ -334,6 +334,16 @@ class StackSamplerFact(Fact, frozen=True, kw_only=True, tag="stack_sampler"):
     """True if it records the time in which the sampled thread was runnable without a core."""
 
 
+class WorkerProcessFact(Fact, frozen=True, kw_only=True, tag="worker_process"):
+    """Process that works for a training process: of a pool, or of an input pipeline other than the
+    DataLoader of torch."""
+
+    target: str
+    """Function that it runs, or the library that started it."""
+    trains: bool = False
+    """True once it has trained itself."""
+
+
 class SourceLineFact(Fact, frozen=True, kw_only=True, tag="source"):
     """Line of user code that a stack sample hit."""
 
@@ -420,6 +430,7 @@ FACT_TYPES: dict[str, type[Fact]] = {
         WindowMissedFact,
         WindowUnfinishedFact,
         StackSamplerFact,
+        WorkerProcessFact,
         FlightRecorderFact,
         ThinnedFact,
         SourceLineFact,

@@ -207,7 +207,7 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     parent_pid: int
     role: str
-    """`main`, `dataloader_worker` or `monitor`."""
+    """`main`, `dataloader_worker`, `worker` of a pool or another input pipeline, or `monitor`."""
     rank: int | None = None
     local_rank: int | None = None
     world_size: int | None = None

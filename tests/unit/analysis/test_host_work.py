@@ -13,6 +13,7 @@ from stepscope.analysis.input_pipeline.host_work import (
     _classify_cause,
     attribute_host_work,
 )
+from stepscope.analysis.input_pipeline.waits import classify_wait
 from stepscope.analysis.steps.steps import find_steps
 from stepscope.intervals import contains, union
 from stepscope.testing import Drawing, stack_text
@@ -54,6 +55,29 @@ def cause(line: str, stack: str = "", *, waits: bool = True) -> str:
     frames = parse_stack(stack_text(stack)) if stack else []
     preparation = find_preparation(frames, line, {}, frozenset())
     return _classify_cause(frames, line, waits=waits, preparation=preparation)
+
+
+QUEUE = "Queue.get@python:queue.py > Condition.wait@python:threading.py"
+REQUEST = "urlopen@python:urllib/request.py > SocketIO.readinto@python:socket.py"
+
+
+@pytest.mark.parametrize(
+    ("stack", "expected"),
+    [
+        (f"main > {QUEUE}", "input_wait"),
+        (f"main > next@ray/data/iterator.py > {QUEUE}", "input_wait"),
+        (f"main > reward > {REQUEST}", "wait"),
+        (f"main > load_batch > {REQUEST}", "input_wait"),
+        (f"main > report_metrics > {REQUEST}", "logging"),
+        ("main > step_wait@gymnasium/vector/async_vector_env.py > "
+         "Connection.recv@python:multiprocessing/connection.py", "python"),
+    ],
+)  # fmt: skip
+def test_waits_by_what_fills_them(stack: str, expected: str) -> None:
+    """What threads and processes fill are batches; services are asked for those by functions that
+    are named after them."""
+    frames = parse_stack(stack_text(stack))
+    assert _classify_cause(frames, "", waits=False, wait=classify_wait(frames)) == expected
 
 
 def test_shares_are_of_the_time_outside_phases() -> None:

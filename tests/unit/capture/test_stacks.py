@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import queue
 import sys
 import threading
 import time
@@ -12,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.capture import guard, stacks
+from stepscope.capture import frames, guard, stacks
 
 
 @pytest.fixture
@@ -75,8 +77,8 @@ def test_an_instruction_without_a_line_does_not_stop_the_sampler(
     sampler: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frame = SimpleNamespace(f_code=wait_for.__code__, f_lineno=None, f_lasti=-1, f_back=None)
-    monkeypatch.setattr(stacks.sys, "_current_frames", lambda: dict.fromkeys(range(2), frame))
-    assert stacks._walk(1) == [(wait_for.__code__, 0, -1)]
+    monkeypatch.setattr(frames.sys, "_current_frames", lambda: dict.fromkeys(range(2), frame))
+    assert frames.walk(1) == [(wait_for.__code__, 0, -1)]
     watcher = stacks._Sampler(1, 60.0)
     watcher._sample(1)
     assert not watcher._stop.is_set()
@@ -106,11 +108,11 @@ def test_nothing_is_collected_while_frames_are_walked() -> None:
         gc.collect()
         gc.callbacks.append(record_phase)
         gc.set_threshold(10)
-        frames = stacks._walk(thread.ident or 0)
+        walked = frames.walk(thread.ident or 0)
         assert not collected
         assert gc.isenabled()
         gc.disable()
-        assert stacks._walk(thread.ident or 0) == frames
+        assert frames.walk(thread.ident or 0) == walked
         assert not gc.isenabled()  # as set by the job
     finally:
         gc.set_threshold(*thresholds)
@@ -119,16 +121,77 @@ def test_nothing_is_collected_while_frames_are_walked() -> None:
             gc.callbacks.remove(record_phase)
         release.set()
         thread.join()
-    assert len(frames) > 30
+    assert len(walked) > 30
+
+
+def fill_slowly(results: queue.Queue[int]) -> None:
+    """Fill a queue from a function of this file."""
+    while results.empty():
+        make_result()
+    results.put(2)
+
+
+def make_result() -> None:
+    sum(range(1000))
+
+
+def test_a_wait_is_recorded_with_the_thread_that_fills_it(sampler: Any) -> None:
+    """A thread that uses `put` fills the queue; one that only runs does not."""
+    results: queue.Queue[int] = queue.Queue()
+    started, ended = threading.Event(), threading.Event()
+
+    def run_beside() -> None:
+        started.set()
+        while not ended.is_set():
+            make_result()
+
+    beside = threading.Thread(target=run_beside)
+    filler = threading.Thread(target=fill_slowly, args=(results,), name="filler;1")
+    beside.start()
+    assert started.wait(10)
+    filler.start()
+    stacks.watch_this_thread(0.001)
+    try:
+        wait_for(lambda: any("<filled by filler,1>|" in r.name for r in samples(sampler)))
+        names = [r.name for r in samples(sampler)]
+    finally:
+        results.put(1)
+        ended.set()
+        filler.join()
+        beside.join()
+    fillers = [name.partition(";<filled by ")[2] for name in names if ";<filled by " in name]
+    assert all(text.startswith("filler,1>|") for text in fillers)
+    assert any(f"fill_slowly|{__file__}|;make_result" in text for text in fillers)
+
+
+def test_a_coroutine_is_sampled_where_it_waits(sampler: Any) -> None:
+    """The frames of what the event loop waits for follow those of the loop."""
+
+    def list_waits() -> list[str]:
+        names = [r.name for r in samples(sampler)]
+        return [name for name in names if ".select|" in name and "fetch|" in name]
+
+    async def fetch() -> None:
+        deadline = time.monotonic() + 10
+        while not any("sleep|" in name for name in list_waits()):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+
+    async def main() -> None:
+        stacks.watch_this_thread(0.001)
+        await asyncio.gather(fetch())
+
+    asyncio.run(main())
+    assert any("main|" in name and "sleep|" in name for name in list_waits())
 
 
 def test_the_library_of_a_file_is_its_package() -> None:
-    assert stacks.library_of("/x/lib/python3.12/site-packages/PIL/Image.py") == "PIL"
-    assert stacks.library_of("/x/lib/python3/dist-packages/six.py") == "six"
-    assert stacks.library_of(threading.__file__) == "python"
-    assert stacks.library_of(guard.__file__) == "stepscope"
-    assert stacks.library_of("/home/me/train.py") == ""
-    assert stacks.library_of("<frozen importlib._bootstrap>") == "python"
+    assert frames.library_of("/x/lib/python3.12/site-packages/PIL/Image.py") == "PIL"
+    assert frames.library_of("/x/lib/python3/dist-packages/six.py") == "six"
+    assert frames.library_of(threading.__file__) == "python"
+    assert frames.library_of(guard.__file__) == "stepscope"
+    assert frames.library_of("/home/me/train.py") == ""
+    assert frames.library_of("<frozen importlib._bootstrap>") == "python"
 
 
 def test_one_thread_is_watched_until_it_ends(sampler: Any) -> None:

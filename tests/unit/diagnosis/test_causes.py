@@ -61,7 +61,7 @@ def test_every_cause_is_drawn_documented_and_has_advice() -> None:
     assert documented == drawn | CAUSES_OF_STAGES
     assert all(cause in CAUSES[suspect] for cause, (suspect, _) in CAUSE_RUNS.items())
     assert set(STAGE_CAUSES.values()) <= set(CAUSES["data_pipeline"])
-    renamed = {"data_preparation", "checkpoint", "framework", "python"}
+    renamed = {"data_preparation", "input_wait", "wait", "checkpoint", "framework", "python"}
     assert set(get_args(HostCause)) - renamed <= set(CAUSES["framework_overhead"])
     assert set(STAGE_CAUSES) == set(STAGE_LABELS)
     # Fixes come from the table, except more workers, which depend on the loader's settings.
@@ -238,7 +238,9 @@ def test_python_between_forward_and_backward_is_overhead(new_run: RunMaker) -> N
     assert verdict.stages[0].name == "Python inside the time between forward and backward pass"
     assert verdict.stages[0].share_ratio == pytest.approx(20 / 41)
     assert verdict.stages[0].detail == "train.py:9"
-    assert verdict.evidence[1].text == "train.py:9 takes 49% of step time: rate = base / step"
+    assert verdict.evidence[1].text == (
+        "schedule (train.py:9) takes 49% of step time: rate = base / step"
+    )
     assert verdict.fixes[0].instructions.startswith("train.py:9 runs in every step")
     prediction = verdict.fixes[0].prediction
     assert prediction.step_ns == pytest.approx(21 * MS)

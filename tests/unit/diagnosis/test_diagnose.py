@@ -140,7 +140,8 @@ def test_a_share_of_another_phase_names_its_only_part(
 ) -> None:
     """Preparation between the phases, 60 of 100 ms, is all of `other`."""
     verdict = judge_cause("inline_data_preparation")
-    assert verdict.share_basis == "The 60% are data preparation in the training thread."
+    parts = "data preparation and waits for batches in the training thread"
+    assert verdict.share_basis == f"The 60% are {parts}."
 
 
 def test_shares_of_the_four_suspects_sum_to_the_step(new_run: RunMaker) -> None:

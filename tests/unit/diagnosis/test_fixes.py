@@ -112,7 +112,7 @@ def test_tokeniser_between_the_passes_is_data_preparation(tmp_path: Path) -> Non
         ("train.py:2", pytest.approx(0.36))
     ]
     assert verdict.evidence[1].text == (
-        "train.py:2 takes 36% of step time (text): pieces = re.findall(pattern, text)"
+        "encode (train.py:2) takes 36% of step time (text): pieces = re.findall(pattern, text)"
     )
     assert "move the work of train.py:2 into a Dataset" in verdict.fixes[0].instructions
     assert not [stage for stage in verdict.stages if "loss" in stage.name]
@@ -135,7 +135,8 @@ def test_stepping_an_environment_is_no_data_preparation(
     run.rank().draw(f"do:{code} 60 | forward 20 ( do:model 20 ) | backward 15 | optimizer 5", 60)
     verdict = diagnose(run.open())
     assert (verdict.suspect, verdict.cause) == ("framework_overhead", "python_overhead")
-    assert f"train.py:{list(CODE).index(code) + 1} takes 60% of step time" in str(verdict.evidence)
+    line = list(CODE).index(code) + 1
+    assert f"(train.py:{line}) takes 60% of step time" in str(verdict.evidence)
     titles = [fix.title for fix in verdict.fixes]
     assert ("Step several environments at once" in titles) == is_library
 

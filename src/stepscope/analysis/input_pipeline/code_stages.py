@@ -71,17 +71,21 @@ _CALL_MARK = re.compile(r"<call (\d+)>(?=\|)")
 """Number of the call in the running line, after the name of the innermost function of user code."""
 
 
+FILLER_MARK = ";<filled by "
+"""Start of the thread that fills the wait of a recorded stack, behind the stack."""
+
+
 def parse_call(text: str) -> int:
     """Return the number of the call that a recorded stack runs in its line of user code; 0 for an
     unknown one, or the line as a whole."""
-    match = _CALL_MARK.search(text)
+    match = _CALL_MARK.search(text.partition(FILLER_MARK)[0])
     return int(match[1]) if match else 0
 
 
 def parse_stack(text: str) -> list[Frame]:
     """Parse a recorded stack into frames, outermost first."""
     frames = []
-    for part in text.split(";"):
+    for part in text.partition(FILLER_MARK)[0].split(";"):
         function, _, rest = _CALL_MARK.sub("", part).partition("|")
         file, _, library = rest.rpartition("|")
         name = function.removesuffix(GENERATOR_MARK)

@@ -8,12 +8,15 @@ Without a DataLoader nothing marks where inputs of the model are made. Evidence,
                  makes tensors of Python data
 
 Code that reads results of the model, or that simulates an environment, prepares no data.
+
+`PIPELINES` has the input pipelines other than the DataLoader of torch, whose waits are timed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from stepscope.analysis.input_pipeline import code_stages
@@ -115,6 +118,12 @@ _TRAINING_CALLS = frozenset(
 _WRITES = re.compile(r"^_*(dump|write|save|iterencode|compress|flush|close|to_)|encode$")
 
 
+_READING_METHODS = frozenset(
+    ["__array__", "__contains__", "__format__", "__iter__", "__repr__", "__str__"]
+)
+"""Methods that Python calls where a torch tensor is used as a number or a sequence."""
+
+
 class Preparation(NamedTuple):
     """Evidence that a stack prepares data."""
 
@@ -213,6 +222,36 @@ def is_training_call(frames: Sequence[code_stages.Frame]) -> bool:
     return first is not None and first.bare_function in _TRAINING_CALLS
 
 
+def reads_tensor(frames: Sequence[code_stages.Frame]) -> bool:
+    """Return True if torch itself reads the elements of a tensor, or formats it."""
+    return any(
+        frame.library == "torch"
+        and (
+            frame.module == "_tensor_str"
+            or (frame.module == "_tensor" and frame.bare_function in _READING_METHODS)
+        )
+        for frame in frames
+    )
+
+
+def produces_values(frames: Sequence[code_stages.Frame]) -> bool:
+    """Return True if user code produces values for a caller that iterates or indexes.
+
+    A training loop takes its batches from such code, under any name. The body of a context manager
+    is a generator too, and does not count.
+    """
+    caller_module = ""
+    for frame in frames:
+        is_context_manager = frame.generator and caller_module == "contextlib"
+        if not frame.library and (
+            frame.bare_function in code_stages.SAMPLE_FUNCTIONS
+            or (frame.generator and not is_context_manager)
+        ):
+            return True
+        caller_module = frame.module
+    return False
+
+
 def _list_names(frames: Sequence[code_stages.Frame], functions: FunctionNames) -> frozenset[str]:
     """List the names that functions of the script use."""
     empty: frozenset[str] = frozenset()
@@ -222,3 +261,87 @@ def _list_names(frames: Sequence[code_stages.Frame], functions: FunctionNames) -
 
 def _makes_tensors(names: frozenset[str]) -> bool:
     return bool(names & _TENSOR_NAMES) or names >= {"torch", "tensor"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputPipeline:
+    """Input pipeline other than the DataLoader of torch."""
+
+    name: str
+    path: str
+    """Part of the paths of its files."""
+    threads: str
+    """Change by which threads of it run functions of the job ahead, or more of them."""
+    processes: str = ""
+    """Change by which processes do; empty where it has none."""
+    native_waits: frozenset[str] = frozenset()
+    """Functions of it that wait in native code, without a frame."""
+
+
+PIPELINES: tuple[InputPipeline, ...] = (
+    InputPipeline(
+        name="torchdata.nodes",
+        path="/torchdata/nodes/",
+        threads="ParallelMapper(source, {function}, num_workers={more}, method='thread')",
+        processes="ParallelMapper(source, {function}, num_workers={more}, method='process')",
+    ),
+    InputPipeline(
+        name="Ray Data",
+        path="/ray/data/",
+        threads="iter_torch_batches(prefetch_batches={more})",
+        processes="map_batches({function}, concurrency={more}), with at least that many CPUs in "
+        "the cluster (ray.init(num_cpus=...))",
+    ),
+    InputPipeline(
+        name="Grain",
+        path="/grain/",
+        threads="ReadOptions(num_threads={more}, prefetch_buffer_size=...) for reads that wait",
+        processes="grain.DataLoader(worker_count={more}), or dataset.mp_prefetch("
+        "grain.multiprocessing.MultiprocessingOptions(num_workers={more}))",
+    ),
+    InputPipeline(
+        name="WebDataset",
+        path="/webdataset/",
+        threads="",
+        processes="webdataset.WebLoader(dataset, batch_size=None, num_workers={more})",
+    ),
+    InputPipeline(
+        name="LitData",
+        path="/litdata/",
+        threads="",
+        processes="litdata.StreamingDataLoader(dataset, num_workers={more})",
+    ),
+    InputPipeline(
+        name="tf.data",
+        path="/tensorflow/python/data/",
+        threads="dataset.map({function}, num_parallel_calls=tf.data.AUTOTUNE)"
+        ".prefetch(tf.data.AUTOTUNE); Python that py_function or from_generator calls holds the "
+        "interpreter lock: replace it by operators of TensorFlow",
+        native_waits=frozenset(["iterator_get_next"]),
+    ),
+    InputPipeline(
+        name="fastai",
+        path="/fastai/data/",
+        threads="",
+        processes="num_workers={more} of DataLoaders, such as block.dataloaders(source, "
+        "num_workers={more})",
+    ),
+    InputPipeline(
+        name="Hugging Face Datasets",
+        path="/datasets/iterable_dataset.py",
+        threads="",
+        processes="torch.utils.data.DataLoader(dataset, num_workers={more}), up to "
+        "dataset.num_shards",
+    ),
+)
+"""Input pipelines, by the code in which the training thread waits for them or runs them."""
+
+
+def find_pipeline(frames: Iterable[code_stages.Frame]) -> InputPipeline | None:
+    """Find the input pipeline on a stack; None without one."""
+    for frame in frames:
+        if frame.library:
+            for pipeline in PIPELINES:
+                if pipeline.path in frame.file:
+                    return pipeline
+    return None

@@ -15,23 +15,30 @@ from numpy.typing import NDArray
 from stepscope import intervals
 from stepscope.analysis.input_pipeline import data_preparation
 from stepscope.analysis.input_pipeline.batches import StackSamples
-from stepscope.analysis.input_pipeline.code_stages import (
-    SAMPLE_FUNCTIONS,
-    Frame,
-    parse_call,
-    parse_stack,
-)
+from stepscope.analysis.input_pipeline.code_stages import Frame, parse_call, parse_stack
 from stepscope.analysis.input_pipeline.stacks import find_phase_at
+from stepscope.analysis.input_pipeline.waits import Wait, classify_wait
 from stepscope.analysis.steps.phases import COMPUTE_PHASES, PHASES, find_device_busy
 from stepscope.analysis.steps.spans import Spans
 from stepscope.analysis.steps.steps import Steps
 
-HostCause = Literal["host_sync", "logging", "data_preparation", "checkpoint", "framework", "python"]
+HostCause = Literal[
+    "host_sync",
+    "logging",
+    "data_preparation",
+    "input_wait",
+    "wait",
+    "checkpoint",
+    "framework",
+    "python",
+]
 
 HOST_CAUSE_LABELS: dict[HostCause, str] = {
     "host_sync": "reading values from tensors",
     "logging": "logging",
     "data_preparation": "preparing batches",
+    "input_wait": "waiting for batches",
+    "wait": "waiting",
     "checkpoint": "writing checkpoints",
     "framework": "calls of the framework",
     "python": "other Python",
@@ -59,10 +66,6 @@ _LOGGING_NAMES = re.compile(
     r"|logger|tracker|reporter|telemetry|summarywriter|journal"
 )
 """Functions, and classes with their methods, that report on the training."""
-_READING_METHODS = frozenset(
-    ["__array__", "__contains__", "__format__", "__iter__", "__repr__", "__str__"]
-)
-"""Methods that Python calls where a torch tensor is used as a number or a sequence."""
 _READS_TENSOR = re.compile(r"\.(item|tolist|cpu|numpy)\(|synchronize\(")
 _SAVING = re.compile(
     r"\bsave_(checkpoint|state|model|pretrained|weights)\(|\btorch\.save\(|\bsave_file\("
@@ -100,6 +103,8 @@ class HostLine:
     """0 for a function of a library, which stands for its calls in no line of the script."""
     text: str
     """Text of the line, or of the call in it that takes nearly all of its time."""
+    function: str
+    """Function of the script that it is in; '' in the training loop itself."""
     phase: str
     cause: HostCause
     source: str
@@ -209,8 +214,14 @@ class _StackReader:
         )
         cause: HostCause
         if phase == "other":
+            wait = classify_wait(frames, text if parse_call(self.samples.stacks[stack]) else "")
             cause = _classify_cause(
-                inner, text, waits=self.waits, preparation=preparation, training=self.training
+                inner,
+                text,
+                waits=self.waits,
+                preparation=preparation,
+                training=self.training,
+                wait=wait,
             )
             cause = "checkpoint" if self.savers.intersection(inner) else cause
             if cause == "python" and data_preparation.runs_tensors(inner):
@@ -259,6 +270,7 @@ class _WorkSums:
         self._preparation: dict[str, int] = {}
         self._lines: dict[tuple[str, tuple[str, int]], dict[tuple[HostCause, str], int]] = {}
         self._calls: dict[tuple[str, tuple[str, int]], dict[int, int]] = {}
+        self._names: dict[tuple[str, int], str] = {}
 
     def add(self, phase: str, work: _StackWork, time_ns: int) -> None:
         """Add the time of one stack."""
@@ -273,6 +285,7 @@ class _WorkSums:
             causes[key] = causes.get(key, 0) + time_ns
             calls = self._calls.setdefault((phase, work.location), {})
             calls[work.call] = calls.get(work.call, 0) + time_ns
+            self._names[work.location] = work.function
 
     def sum_causes(self) -> dict[HostCause, float]:
         """Sum the causes of the time outside phases as shares of it, largest first."""
@@ -299,6 +312,7 @@ class _WorkSums:
                     file=file,
                     line=line,
                     text=samples.sources.get((file, line, call), ""),
+                    function=self._names[file, line],
                     phase=phase,
                     cause=cause,
                     source=source,
@@ -405,6 +419,7 @@ def _classify_cause(
     waits: bool,
     preparation: data_preparation.Preparation | None = None,
     training: frozenset[Frame] = frozenset(),
+    wait: Wait | None = None,
 ) -> HostCause:
     """Classify one stack; the innermost evidence counts, so logging in a sync line is logging.
 
@@ -415,6 +430,7 @@ def _classify_cause(
             part of its purpose.
         preparation: evidence that the stack prepares data.
         training: functions that call the model: their names say nothing of what they do now.
+        wait: what the thread waits for.
     """
     for frame in reversed(frames):
         if frame.library in _LOGGING_LIBRARIES or (
@@ -428,9 +444,13 @@ def _classify_cause(
     if _SAVING.search(text):
         return "checkpoint"
     side_frames = [frame for frame in frames if frame.library or frame not in training]
+    if wait is not None and not data_preparation.find_environment_library(side_frames):
+        return _classify_waiting(side_frames, wait)
     if data_preparation.is_simulation(side_frames):
         return "python"
-    if _produces_values(frames):
+    if data_preparation.find_pipeline(frames) is not None:
+        return "data_preparation"
+    if data_preparation.produces_values(frames):
         return "logging" if _LOGGING.search(text) else "data_preparation"
     cause = _classify_by_names(side_frames)
     if cause == "logging" and not waits:
@@ -438,7 +458,9 @@ def _classify_cause(
     reads = preparation is not None and preparation.reads and not _READS_TENSOR.search(text)
     if reads and cause != "logging" and not _LOGGING.search(text):
         return "data_preparation"
-    if (_SYNC.search(text) and not data_preparation.runs_tensors(frames)) or _reads_tensor(frames):
+    if (
+        _SYNC.search(text) and not data_preparation.runs_tensors(frames)
+    ) or data_preparation.reads_tensor(frames):
         return "host_sync"
     if _LOGGING.search(text):
         return "logging"
@@ -448,16 +470,14 @@ def _classify_cause(
     return cause or ("data_preparation" if is_data else "python")
 
 
-def _reads_tensor(frames: Sequence[Frame]) -> bool:
-    """Return True if torch itself reads the elements of a tensor, or formats it."""
-    return any(
-        frame.library == "torch"
-        and (
-            frame.module == "_tensor_str"
-            or (frame.module == "_tensor" and frame.bare_function in _READING_METHODS)
-        )
-        for frame in frames
-    )
+def _classify_waiting(frames: Sequence[Frame], wait: Wait) -> HostCause:
+    """Classify a wait: threads and processes fill queues with batches; services and programs are
+    asked for those only by a function that is named after them."""
+    purpose = _classify_by_names(frames)
+    if purpose == "logging":
+        return purpose
+    fills = wait.kind in {"thread", "process"}
+    return "input_wait" if fills or purpose == "data_preparation" else "wait"
 
 
 def _classify_by_names(frames: Sequence[Frame]) -> HostCause | None:
@@ -473,20 +493,3 @@ def _classify_by_names(frames: Sequence[Frame]) -> HostCause | None:
             if _DATA.search(frame.bare_function) or _DATA_NAMES.search(frame.bare_function):
                 return "data_preparation"
     return None
-
-
-def _produces_values(frames: Sequence[Frame]) -> bool:
-    """Return True if user code produces values for a caller that iterates or indexes.
-
-    A training loop takes its batches from such code, under any name. The body of a context manager
-    is a generator too, and does not count.
-    """
-    caller_module = ""
-    for frame in frames:
-        is_context_manager = frame.generator and caller_module == "contextlib"
-        if not frame.library and (
-            frame.bare_function in SAMPLE_FUNCTIONS or (frame.generator and not is_context_manager)
-        ):
-            return True
-        caller_module = frame.module
-    return False

@@ -18,6 +18,7 @@ from typing import Any
 
 from stepscope.capture import marks, stacks
 from stepscope.capture.guard import Probe
+from stepscope.capture.import_hooks import after_import
 from stepscope.spool import Flag, Kind
 
 RARE_PERIOD = 20
@@ -139,6 +140,7 @@ def watch_steps() -> None:
         _is_watching = True
         progress.on_boundary(functools.partial(stacks.watch_this_thread, stacks.MAIN_PERIOD_S))
         progress.on_some_boundaries(_sampling_probe.protect(stacks.watch_this_process))
+        after_import("multiprocessing.process", stacks.watch_child_processes)
 
 
 @_sampling_probe.protect

@@ -37,6 +37,7 @@ ADAPTERS = {
     "xgboost": f"{_HERE}.xgboost:install",
     "jax": f"{_HERE}.jax:install",
     "ray.train": f"{_HERE}.trainers:install_ray",
+    "ray.data": f"{_HERE}.trainers:install_ray_data",
     "grain._src.python.dataset.dataset": f"{_HERE}.grain:install",
     "lightning.pytorch.trainer.trainer": f"{_HERE}.trainers:install_lightning",
     "pytorch_lightning.trainer.trainer": f"{_HERE}.trainers:install_standalone_lightning",

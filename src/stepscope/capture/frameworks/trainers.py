@@ -12,7 +12,8 @@ Steps and phases are those of PyTorch. Callbacks and arguments of the script sta
 
 Workers of Ray Train: their ranks, which the environment does not state. Ray starts its workers
 before it knows their ranks, and runs the training function in a thread. So the rank is recorded at
-the first steps, whatever framework trains.
+the first steps, whatever framework trains. Its processes that run functions for Ray Data are
+sampled.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import time
 import types
 from typing import Any
 
-from stepscope.capture import session
+from stepscope.capture import session, stacks
 from stepscope.capture.frameworks.progress import progress, watch_steps
 from stepscope.capture.frameworks.tables import LIGHTNING, STANDALONE_LIGHTNING, TRANSFORMERS
 from stepscope.capture.guard import Probe
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
     from stepscope.capture.frameworks.internals import Internals
 
+_RAY_WORKER = "ray/_private/workers/default_worker.py"
+"""Script of the processes in which Ray runs tasks."""
 _probe = Probe("callbacks of the trainer")
 _mode_probe = Probe("modes of the trainer", coarse=True)
 _scalar_probe = Probe("numbers that the trainer logs")
@@ -293,6 +296,12 @@ _ray_probe = Probe("ranks of Ray Train")
 
 
 @_ray_probe.protect
+def install_ray_data() -> None:
+    """Sample the thread of a worker process of Ray that runs functions for Ray Data."""
+    if str(getattr(sys.modules["__main__"], "__file__", "")).endswith(_RAY_WORKER):
+        stacks.watch_worker("ray.data")
+
+
 def install_ray() -> None:
     """Record ranks and watch the training thread, from the first step on."""
     watch_steps()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stepscope import analysis, run
+from stepscope.diagnosis.causes import wait_causes
 from stepscope.diagnosis.causes.cause import (
     CONTRIBUTING_RATIO,
     CauseFinding,
@@ -21,6 +22,8 @@ from stepscope.quantities import count_of, duration, percent
 
 STARTING_RATIO = 0.5
 """Starting iterators, or handing over batches, is the cause from this share of the waiting on."""
+MAIN_WAIT_RATIO = 0.5
+"""A wait for what fills batches is the cause from this share of the data pipeline on."""
 MAX_DATA_RATIO = 0.15
 """Too few workers are the cause if more of them bring the waiting below this share of the step …"""
 MIN_WORKER_GAIN = 0.25
@@ -43,6 +46,11 @@ def find_starved_rank(ranks: Sequence[run.Rank]) -> run.Rank:
 def find_data_pipeline_cause(inputs: CauseInputs) -> CauseFinding:
     """Find the cause of late batches on the rank that waits longest for them."""
     rank, shares = inputs.starved_rank, inputs.shares
+    waits = wait_causes.list_input_waits(inputs)
+    if waits and waits[0].share >= MAIN_WAIT_RATIO * shares.suspects["data_pipeline"]:
+        finding = wait_causes.describe_waits(waits)
+        finding.certainty = _estimate_inline_certainty(inputs, waits[0].share)
+        return finding
     if shares.inline_data > shares.phases["data_wait"] + shares.phases["h2d"]:
         return _describe_inline_data(inputs)
     if shares.phases["h2d"] > shares.phases["data_wait"]:
@@ -268,16 +276,20 @@ def _describe_estimate(estimate: WorkerEstimate, workers: int, step_ns: float) -
 
 def _describe_inline_data(inputs: CauseInputs) -> CauseFinding:
     lines, share = list_lines(inputs, "data_preparation"), inputs.shares.inline_data
-    works = [work for rank in inputs.run.ranks if (work := rank.host_work) is not None]
-    between_phases = inputs.shares.overhead_parts["between_phases"]
     stage = "preparing data in the training thread"
     return CauseFinding(
         cause="inline_data_preparation",
-        certainty=analysis.estimate_lead_probability(
-            share, between_phases, sum(sum(work.phase_samples.values()) for work in works)
-        ),
+        certainty=_estimate_inline_certainty(inputs, share),
         evidence_kind="sampled",
         reason=None if lines else _describe_share(stage, share),
         stages=[Stage(name=stage, detail=name_first(lines), share_ratio=share)],
         evidence=[line.describe() for line in lines[:3]],
     )
+
+
+def _estimate_inline_certainty(inputs: CauseInputs, share: float) -> float:
+    """Estimate the probability that a sampled share is larger than the overhead between phases."""
+    works = [work for rank in inputs.run.ranks if (work := rank.host_work) is not None]
+    between_phases = inputs.shares.overhead_parts["between_phases"]
+    sample_count = sum(sum(work.phase_samples.values()) for work in works)
+    return analysis.estimate_lead_probability(share, between_phases, sample_count)

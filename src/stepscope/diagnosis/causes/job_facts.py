@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from msgspec import UNSET
 
 from stepscope import schema
-from stepscope.diagnosis.causes import stalls
+from stepscope.diagnosis.causes import stalls, wait_causes
 from stepscope.diagnosis.causes.batch_size import has_loop
 from stepscope.diagnosis.causes.cause import CauseInputs
 from stepscope.diagnosis.causes.data_causes import name_dataset_function
 from stepscope.diagnosis.shares.shares import Shares
-from stepscope.run import Run, embedding_ratio, largest_model
+from stepscope.run import Rank, Run, embedding_ratio, largest_model
 
 _ATTENTION = re.compile(r"attention|attn(?![a-z])", re.IGNORECASE)
 _FUSED_ATTENTION = re.compile(r"scaled_dot_product|flash_attn|flash_attention")
@@ -22,6 +22,11 @@ _FUSED_ATTENTION = re.compile(r"scaled_dot_product|flash_attn|flash_attention")
 def is_boosting(run: Run, shares: Shares) -> bool:
     """Return whether a job trains with XGBoost, and not with torch as well."""
     return not shares.has_passes and any(rank.facts(schema.BoostedModelFact) for rank in run.ranks)
+
+
+def _trains_with_tensorflow(rank: Rank) -> bool:
+    versions = rank.process.versions
+    return "tensorflow" in versions and not {"torch", "jax"} & versions.keys()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +55,11 @@ class JobFacts:
     framework_line: stalls.StepLine | None
     """The line between the phases that calls torch for the longest time, where such calls take
     more time than those of operators in the compute phases."""
+    input_wait: wait_causes.StepWait | None
+    """The longest wait for what fills batches, or the function that an input pipeline runs in the
+    training thread for the longest time."""
+    overhead_wait: wait_causes.StepWait | None
+    """The longest other wait between the phases."""
     environment_line: stalls.StepLine | None
     """The line that simulates an environment of a known library for the longest time."""
     has_loop: bool
@@ -59,7 +69,7 @@ class JobFacts:
     uses_jax: bool
     """True if functions compiled by JAX train."""
     uses_tensorflow: bool
-    """True if TensorFlow traces functions."""
+    """True if TensorFlow traces functions, or no other framework was imported."""
     has_fused_attention: bool
     """True if a window shows an operator of fused attention."""
 
@@ -92,13 +102,25 @@ class JobFacts:
             data_line=data_lines[0] if data_lines else None,
             python_line=python_lines[0] if python_lines else None,
             framework_line=framework_lines[0] if framework_lines else None,
+            input_wait=next(iter(wait_causes.list_input_waits(inputs)), None),
+            overhead_wait=next(iter(wait_causes.list_overhead_waits(inputs)), None),
             environment_line=next((line for line in python_lines if line.line.source), None),
             is_boosting=is_boosting(run, inputs.shares),
             has_loop=profile is not None and has_loop(first, profile),
             uses_jax=inputs.shares.uses_jax,
-            uses_tensorflow=stalls.traces_functions(run.ranks),
+            uses_tensorflow=stalls.traces_functions(run.ranks) or _trains_with_tensorflow(first),
             has_fused_attention=any(map(_FUSED_ATTENTION.search, names)),
         )
+
+    def find_wait(self, cause: str) -> wait_causes.StepWait | None:
+        """Find the wait with a cause; None where there is none."""
+        waits = (self.input_wait, self.overhead_wait)
+        return next((wait for wait in waits if wait is not None and wait.cause == cause), None)
+
+    @property
+    def uses_torch(self) -> bool:
+        """True if torch trains, as far as is known."""
+        return not (self.uses_jax or self.uses_tensorflow or self.is_boosting)
 
     @property
     def devices(self) -> list[str]:

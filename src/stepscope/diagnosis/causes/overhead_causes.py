@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope import analysis, quantities
-from stepscope.diagnosis.causes import batch_size, stalls
+from stepscope.diagnosis.causes import batch_size, stalls, wait_causes
 from stepscope.diagnosis.causes.cause import (
     CONTRIBUTING_RATIO,
     EVEN_ODDS,
@@ -172,7 +172,11 @@ def list_overhead_causes(inputs: CauseInputs) -> list[tuple[str, float, str]]:
         lines = stalls.list_lines(inputs, host_cause)
         name = analysis.HOST_CAUSE_LABELS[host_cause]
         causes.append(
-            (_name_cause(host_cause), share, f"{name} ({lines[0].location})" if lines else name)
+            (
+                _name_cause(inputs, host_cause),
+                share,
+                f"{name} ({lines[0].location})" if lines else name,
+            )
         )
     return [
         (cause, share, f"{name[:1].upper()}{name[1:]} takes {percent(share)} of step time.")
@@ -333,7 +337,10 @@ def _load_process_memory(rank: Rank, is_measured: NDArray[np.bool_]) -> NDArray[
     return during.series("process_memory_bytes", str(rank.process.pid))
 
 
-def _name_cause(host_cause: analysis.HostCause) -> str:
+def _name_cause(inputs: CauseInputs, host_cause: analysis.HostCause) -> str:
+    if host_cause == "wait":
+        waits = wait_causes.list_overhead_waits(inputs)
+        return waits[0].cause if waits else "waiting_for_a_service"
     return {"python": "python_overhead", "framework": "dispatch_overhead"}.get(
         host_cause, host_cause
     )
@@ -400,8 +407,13 @@ def _find_host_cause(inputs: CauseInputs) -> CauseFinding:
         *stalls.describe_callbacks(run),
         *(line.describe() for line in _put_first(lines, first)[:3]),
     ]
+    waits = wait_causes.list_overhead_waits(inputs) if first == "wait" else []
     return CauseFinding(
-        cause=_name_cause(first), certainty=certainty, evidence=evidence, evidence_kind="sampled"
+        cause=_name_cause(inputs, first),
+        site=waits[0].describe() if waits else "",
+        certainty=certainty,
+        evidence=evidence,
+        evidence_kind="sampled",
     )
 
 

@@ -210,8 +210,11 @@ class StepLine:
         """Describe the line by its share of the step."""
         source = f" ({self.line.source})" if self.line.source else ""
         text = f": {self.line.text}" if self.line.text else "."
+        location = self.location
+        if self.line.line and self.line.function:
+            location = f"{self.line.function} ({location})"
         return Evidence(
-            text=f"{self.location} takes {percent(self.share)} of step time{source}{text}",
+            text=f"{location} takes {percent(self.share)} of step time{source}{text}",
             value=self.share,
             unit="ratio",
             source="steps",

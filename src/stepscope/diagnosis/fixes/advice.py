@@ -8,7 +8,7 @@ from stepscope import quantities, schema
 from stepscope.diagnosis.causes.cause import CauseFinding
 from stepscope.diagnosis.causes.job_facts import JobFacts
 from stepscope.diagnosis.fixes import fact_fixes
-from stepscope.diagnosis.fixes.framework_fixes import JAX_FIXES, TENSORFLOW_FIXES, list_changes
+from stepscope.diagnosis.fixes.framework_fixes import RECORDER_FIXES, list_changes
 from stepscope.diagnosis.fixes.what_if import WhatIf
 from stepscope.diagnosis.measured import is_often_wrong
 from stepscope.diagnosis.shares.pipeline_model import WorkerEstimate
@@ -105,10 +105,10 @@ def _list_cause_fixes(cause: str, reason: str, what_if: WhatIf, facts: JobFacts)
 
 
 def _list_texts(cause: str, facts: JobFacts) -> list[fact_fixes.FixText]:
-    if facts.uses_jax and cause in JAX_FIXES:
-        return JAX_FIXES[cause]
-    if facts.uses_tensorflow and cause in TENSORFLOW_FIXES:
-        return TENSORFLOW_FIXES[cause]
+    framework = "JAX" if facts.uses_jax else "TensorFlow" if facts.uses_tensorflow else ""
+    fixes = RECORDER_FIXES.get(framework, {})
+    if cause in fixes:
+        return fixes[cause]
     return (
         fact_fixes.FACT_FIXES[cause](facts)
         if cause in fact_fixes.FACT_FIXES

@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import UNSET
 
+from stepscope.diagnosis.causes import wait_causes
 from stepscope.diagnosis.causes.job_facts import JobFacts
 
 PREPARE_BESIDE = "Prepare batches beside the training thread"
@@ -259,8 +260,12 @@ def list_dispatch_fixes(facts: JobFacts) -> list[FixText]:
 
 
 def _list_compiler_fixes(facts: JobFacts) -> list[FixText]:
-    """Advise torch.compile unless the model is compiled."""
-    return [] if facts.is_compiled else [make_compiler_fix(on_host=facts.is_cpu_job)]
+    """Advise torch.compile unless the model is compiled, or torch does not train it."""
+    return (
+        []
+        if facts.is_compiled or not facts.uses_torch
+        else [make_compiler_fix(on_host=facts.is_cpu_job)]
+    )
 
 
 GRAPHS_OF_COMPILED: FixText = (
@@ -276,12 +281,20 @@ def make_compiler_fix(*, on_host: bool) -> FixText:
     return COMPILE, "model = torch.compile(model)" + ("" if on_host else graphs)
 
 
+_BESIDE_OTHER_FRAMEWORKS = (
+    "processes that run ahead, such as those of grain.DataLoader(worker_count>0) or "
+    "concurrent.futures.ProcessPoolExecutor"
+)
+
+
 def list_inline_data_fixes(facts: JobFacts) -> list[FixText]:
     """List the fixes for data preparation by the training thread."""
     line = facts.data_line
     work = "the preparation" if line is None else f"the work of {line.location}"
     target = (
-        "a Dataset, and let DataLoader(num_workers>0) run it ahead"
+        _BESIDE_OTHER_FRAMEWORKS
+        if not facts.uses_torch
+        else "a Dataset, and let DataLoader(num_workers>0) run it ahead"
         if facts.loader is None
         else "the Dataset or collate_fn of the DataLoader, whose workers (num_workers>0) run it "
         "ahead"
@@ -333,7 +346,16 @@ _VECTORISED = {
 }
 """Vectorised environments by library."""
 
+
+def _make_wait_fixes(cause: str) -> Callable[[JobFacts], list[FixText]]:
+    """Make the function that lists the fixes for a wait."""
+    return lambda facts: wait_causes.list_wait_fixes(
+        facts.find_wait(cause), facts.cores, uses_torch=facts.uses_torch
+    )
+
+
 FACT_FIXES: Mapping[str, Callable[[JobFacts], list[FixText]]] = {
+    **{cause: _make_wait_fixes(cause) for cause in wait_causes.WAIT_CAUSES},
     "batch_handover": list_handover_fixes,
     "compute": list_compute_fixes,
     "cpu_contention": list_contention_fixes,

@@ -147,7 +147,7 @@ RECORDER_FIXES: Mapping[str, Mapping[str, list[fact_fixes.FixText]]] = {
         ],
     },
 }
-"""Fixes for what traces show, by recorder and cause; there are none for other causes."""
+"""Fixes by framework and cause; traces of other frameworks, and other causes, have none."""
 
 
 BATCH_FACTOR = 2

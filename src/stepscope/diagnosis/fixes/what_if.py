@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stepscope import analysis, quantities
+from stepscope.diagnosis.causes import wait_causes
 from stepscope.diagnosis.causes.batch_size import is_python_bound, measure_doubling_saving
 from stepscope.diagnosis.causes.cause import CauseInputs
 from stepscope.diagnosis.causes.data_causes import STAGE_CAUSES
@@ -36,6 +37,7 @@ class WhatIf:
         self._pipeline = inputs.pipeline
         self._making = inputs.starved_rank.making
         self._step_ns = inputs.run.mean_step_ns
+        self._waits = wait_causes.sum_waits(inputs)
         self._inline = Pipeline.measure_inline(
             inputs.run, inputs.starved_rank, inputs.shares.inline_data
         )
@@ -226,6 +228,8 @@ class WhatIf:
                 return shares.collectives
             case "gradient_exchange":
                 return shares.exchange
+            case _ if cause in wait_causes.WAIT_CAUSES:
+                return self._waits.get(cause, 0.0)
             case "host_sync" | "logging":
                 return phases["other"] * compute_host_cause_share(run.ranks, cause)
             case _:
@@ -271,6 +275,12 @@ _CHANGES: Mapping[str, str] = {
 """Conditions that a change brings about."""
 
 _REMOVALS: Mapping[str, str] = {
+    "slow_input_pipeline": "the input pipeline had each batch ready",
+    "waiting_for_a_thread": "the thread had each result ready",
+    "waiting_for_a_process": "the process had each result ready",
+    "waiting_for_a_service": "each answer of the service was there in time",
+    "waiting_for_a_program": "each program had ended in time",
+    "waiting_for_a_coroutine": "each coroutine had ended in time",
     "slow_reads": "reading took no time",
     "slow_decode": "decoding took no time",
     "slow_augmentation": "augmentation took no time",

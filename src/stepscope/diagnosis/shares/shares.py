@@ -4,7 +4,7 @@ Every share is of the wall time of the measured steps of all ranks (`verdict.STE
 four suspects together have all of it, except batches delayed by other processes (see below):
 
     data pipeline    data_wait + h2d, and the time between and inside the other phases in which the
-                     training thread prepares data
+                     training thread prepares data, or waits for whatever fills its batches
     communication    collectives of the script, and the gradient exchange that DDP reports as
                      exposed (not hidden behind its backward pass)
     overhead         the rest of the time between phases; checkpoints, including all work of the
@@ -35,7 +35,7 @@ from stepscope.diagnosis.verdict import Suspect
 
 PASSES = ("forward", "loss", "backward")
 """Phases that anomaly detection makes longer."""
-HOST_CAUSES: tuple[analysis.HostCause, ...] = ("host_sync", "logging", "python")
+HOST_CAUSES: tuple[analysis.HostCause, ...] = ("host_sync", "logging", "wait", "python")
 """Causes in the time between phases that are overhead; the others belong to the data pipeline and
 to checkpoints."""
 MAX_ROWS = 100_000
@@ -53,7 +53,7 @@ class PhaseSplit:
     """Share of the backward pass that is exposed gradient exchange."""
     inline_data: Mapping[str, float]
     """Share of the time between phases (`other`), and of each compute phase, in which the training
-    thread prepares data itself."""
+    thread prepares data itself, or waits for batches."""
     inline_saving: float
     """Share of the time between phases spent in functions that write checkpoints."""
     framework_calls: float
@@ -93,7 +93,7 @@ class Shares:
     compute_overhead: dict[str, float]
     """The rest of each compute phase; sums to `inside_compute`."""
     inline_data: float
-    """Data preparation by the training thread itself."""
+    """Data preparation by the training thread itself, and its waits for batches between phases."""
     collectives: float
     """Collectives of the script, without waiting for the slowest rank."""
     exchange: float
@@ -187,7 +187,10 @@ def _compute_largest_overhead(parts: Mapping[str, float], split: PhaseSplit) -> 
 
 def _compute_inline_data(ranks: Sequence[run.Rank]) -> dict[str, float]:
     works = [work for rank in ranks if (work := rank.host_work) is not None]
-    ratios = {"other": compute_host_cause_share(ranks, "data_preparation")}
+    ratios = {
+        "other": compute_host_cause_share(ranks, "data_preparation")
+        + compute_host_cause_share(ranks, "input_wait")
+    }
     for phase in analysis.COMPUTE_PHASES:
         counts = [work.phase_samples.get(phase, 0) for work in works]
         prepared = [work.preparation.get(phase, 0.0) for work in works]

@@ -1,4 +1,4 @@
-"""Analysis of a DataLoader: waits, batch creation, workers."""
+"""Analysis of a DataLoader: waits, batch creation, workers. Waits for whatever else fills them."""
 
 from __future__ import annotations
 
@@ -157,3 +157,28 @@ def _read_workers(run: Run, spans: FrameColumns) -> list[LoaderWorker]:
             )
         )
     return workers
+
+
+def find_line_waits(run: Run) -> dict[str, list[analysis.LineWait]]:
+    """Find the waits of each rank by line, largest first, from stack samples; by process."""
+    return run.derive(_find_line_waits)
+
+
+def _find_line_waits(run: Run) -> dict[str, list[analysis.LineWait]]:
+    parents = {(rank.process.node, rank.process.pid) for rank in run.ranks}
+    workers = [process for process in run.processes if process.role == "worker"]
+    waits = {}
+    for rank in run.ranks:
+        samples, process = run.stack_samples(rank.process), rank.process
+        # Its children, and processes of its node that another launcher has started.
+        helpers = [
+            run.stack_samples(worker)
+            for worker in workers
+            if worker.node == process.node
+            and (
+                worker.parent_pid == process.pid or (worker.node, worker.parent_pid) not in parents
+            )
+        ]
+        if len(samples.t_ns):
+            waits[process.process] = analysis.find_waits(rank.spans, samples, rank.steps, helpers)
+    return waits

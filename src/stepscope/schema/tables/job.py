@@ -93,7 +93,10 @@ STACKS = Table(
             "Frames from outermost to innermost, joined by ';'. A frame is function|file|library, "
             "for example Dataset.__getitem__|/home/u/data.py| . The library is empty for the "
             "user's code and 'python' for the standard library. <call N> after the innermost "
-            "function of user code says that its line runs call N, whose source is in the facts.",
+            "function of user code says that its line runs call N, whose source is in the facts. "
+            "Where another thread fills a wait, <filled by THREAD>|line|threads and its frames "
+            "follow: the line of its innermost frame of user code, and the threads that do the "
+            "same.",
         ),
         column("line", "INTEGER", "Line of the innermost frame."),
         column("user_line", "INTEGER", "Line of the innermost frame of user code, 0 without one."),

@@ -2,15 +2,15 @@
 
 `install` runs once, right after `import keras`. Phases within a step are those of the backend.
 
-    training   modes, epochs, callbacks, checkpoints, logged numbers; batches and waits for them
-    steps      optimizer steps, compiled steps of JAX, forward passes on TensorFlow
+    training   modes, epochs, callbacks, checkpoints, logged numbers; batches and waits for them;
+               optimizer steps, compiled steps of JAX, forward passes on TensorFlow
 """
 
 from __future__ import annotations
 
 import sys
 
-from stepscope.capture.frameworks.keras import steps, training
+from stepscope.capture.frameworks.keras import training
 from stepscope.capture.frameworks.progress import record_versions
 from stepscope.capture.guard import Probe
 
@@ -28,7 +28,7 @@ def _install() -> None:
     backend = keras.backend.backend()
     record_versions(lambda: {"keras": keras.__version__, "keras_backend": backend})
     training.install()
-    steps.install(backend)
+    training.install_steps(backend)
     training.install_datasets(backend)
     if backend == "tensorflow":
-        steps.install_passes()
+        training.install_passes()
