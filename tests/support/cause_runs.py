@@ -117,7 +117,7 @@ def draw_batch_handover(run: RunBuilder) -> None:
 def draw_cpu_contention(run: RunBuilder) -> None:
     process = run.rank().draw(COMPUTE, 60)
     run.metric("outside_cpu_cores", 6).metric("job_cpu_cores", 2)
-    run.metric("process_runqueue_ratio", 0.5, device=str(process.info.pid))
+    run.metric("process_runqueue_ratio", 0.6, device=str(process.info.pid))
 
 
 def draw_heavy(run: RunBuilder) -> None:

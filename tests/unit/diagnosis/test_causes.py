@@ -188,7 +188,7 @@ def test_evaluation_time_is_relative_to_the_steps(judge_cause: CauseJudge) -> No
     """300 ms after every ten steps of 41 ms: nine times in the ninety measured steps."""
     verdict = judge_cause("evaluation")
     assert verdict.share_ratio == pytest.approx(9 * 300 / (9 * 300 + 90 * 41))
-    assert verdict.owned_step_ratio == pytest.approx(30 / 41)
+    assert verdict.suspect_step_ns == pytest.approx(verdict.mean_step_ns * 30 / 41)
 
 
 @pytest.mark.parametrize(

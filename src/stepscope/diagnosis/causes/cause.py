@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from stepscope import analysis, quantities, schema
 from stepscope.diagnosis.shares.pipeline_model import Pipeline
 from stepscope.diagnosis.shares.shares import PhaseSplit, Shares
-from stepscope.diagnosis.verdict import Evidence, EvidenceKind, Stage
+from stepscope.diagnosis.verdict import CORE_SHARE, LOOP_SHARE, Evidence, EvidenceKind, Stage
 from stepscope.run import Rank, Run
 
 CONTRIBUTING_RATIO = 0.05
@@ -28,6 +28,21 @@ class CauseInputs:
     """The rank that waits longest for batches; the other ranks wait for it."""
     pipeline: Pipeline | None
     """Input pipeline of the starved rank; None where batch creation was not recorded."""
+
+    @property
+    def base_ns(self) -> float:
+        """Mean time per step that `shares` are of."""
+        return self.run.mean_step_ns * (1 - self.shares.without_core)
+
+    @property
+    def bases_ns(self) -> dict[str, float]:
+        """Mean time per step by denominator, for those that are not the mean step."""
+        bases_ns = {}
+        if self.shares.share_of == CORE_SHARE:
+            bases_ns[CORE_SHARE] = self.base_ns
+        if self.split.evaluation:
+            bases_ns[LOOP_SHARE] = self.run.mean_step_ns / (1 - self.split.evaluation)
+        return bases_ns
 
 
 @dataclass(slots=True, kw_only=True)

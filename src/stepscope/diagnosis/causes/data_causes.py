@@ -69,6 +69,8 @@ def find_data_pipeline_cause(inputs: CauseInputs) -> CauseFinding:
         finding.contributing.append(
             (inline.cause, shares.inline_data, inline.reason or inline.evidence[0].text)
         )
+    # Other causes are those that remain with the fix of the first one.
+    data_share *= _measure_remaining(inputs.pipeline, finding.cause)
     for cause, share, text in _list_contributing(waiting, making, data_share):
         if cause == finding.cause:
             finding.reason = text
@@ -86,7 +88,8 @@ def _add_worker_contention(inputs: CauseInputs) -> analysis.DataWait:
     rank = inputs.starved_rank
     waiting = inputs.split.core_waits.correct_waiting(rank.late_batches)
     wall_ns = int(rank.steps.wall_ns[rank.steps.measured()].sum())
-    contention_ns = round(inputs.shares.worker_contention * wall_ns)
+    shares = inputs.shares
+    contention_ns = round(shares.worker_contention * wall_ns * (1 - shares.without_core))
     return replace(
         waiting,
         total_ns=waiting.total_ns + contention_ns,
@@ -144,9 +147,27 @@ def name_dataset_function(making: analysis.BatchCreation | None) -> str | None:
     return next((label for label in labels if label != analysis.NO_DATASET_CODE), None)
 
 
+def _measure_remaining(pipeline: Pipeline | None, cause: str) -> float:
+    """Measure the share of the cost of batch creation that remains with the fix of a cause: more
+    workers may hide all of it behind the rest of the step."""
+    best = pipeline.find_best_workers() if pipeline is not None else None
+    if pipeline is None or best is None or cause != "too_few_workers":
+        return 1.0
+    hidden_ns, present_ns = pipeline.predict_step_ns(fetch_ratio=0.0), pipeline.predict_step_ns()
+    remaining_ns = max(0.0, best.step_ns - hidden_ns)
+    return remaining_ns / (present_ns - hidden_ns) if present_ns > hidden_ns else 0.0
+
+
 def _list_contributing(
     waiting: analysis.DataWait, making: analysis.BatchCreation | None, data_share: float
 ) -> list[tuple[str, float, str]]:
+    """List the stages of batch creation that cost enough.
+
+    Args:
+        waiting: waiting for batches.
+        making: creation of batches.
+        data_share: share of the step that it causes.
+    """
     if making is None or not waiting.total_ns:
         return []
     making_share = data_share * waiting.making_ns / waiting.total_ns

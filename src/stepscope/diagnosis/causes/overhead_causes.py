@@ -381,7 +381,7 @@ def _find_host_cause(inputs: CauseInputs) -> CauseFinding:
     evidence = [line.describe() for line in lines[:3]]
     share = inputs.shares.overhead_parts["between_phases"]
     leak = find_memory_leak(run)
-    if leak is not None and leak.excess_ns >= LEAK_RATIO * share * run.mean_step_ns:
+    if leak is not None and leak.excess_ns >= LEAK_RATIO * share * inputs.base_ns:
         return CauseFinding(cause="memory_leak", evidence=[*_describe_leak(leak), *evidence])
     if not lines:
         return CauseFinding(
@@ -397,7 +397,7 @@ def _find_host_cause(inputs: CauseInputs) -> CauseFinding:
         ratios[first], ratios[second], sum(work.sample_count for work in works)
     )
     evidence = [
-        *stalls.describe_callbacks(run),
+        *stalls.describe_callbacks(inputs),
         *(line.describe() for line in _put_first(lines, first)[:3]),
     ]
     return CauseFinding(

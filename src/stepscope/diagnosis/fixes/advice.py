@@ -40,7 +40,8 @@ def list_fixes(
             other_fixes += loader_fixes
     if finding.cause == "straggler":
         main_fixes.insert(1, _make_straggler_fix(first, what_if, facts))
-    fixes = main_fixes + sorted(other_fixes, key=_get_saving_ratio, reverse=True)
+        main_fixes.sort(key=_get_saving, reverse=True)
+    fixes = main_fixes + sorted(other_fixes, key=_get_saving, reverse=True)
     if not any(fix.title == fact_fixes.DEBUG for fix in fixes):
         fixes += _list_debug_fixes(facts)
     return sorted(fixes, key=is_often_wrong)
@@ -65,8 +66,8 @@ def list_even_changes(finding: CauseFinding, what_if: WhatIf, facts: JobFacts) -
     return [text] if text else []
 
 
-def _get_saving_ratio(fix: Fix) -> float:
-    return 0.0 if fix.prediction is None else fix.prediction.saving_ratio
+def _get_saving(fix: Fix) -> float:
+    return 0.0 if fix.prediction is None else fix.prediction.saved_ns
 
 
 def _make_straggler_fix(reason: str, what_if: WhatIf, facts: JobFacts) -> Fix:

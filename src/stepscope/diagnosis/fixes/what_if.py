@@ -19,7 +19,13 @@ from stepscope.diagnosis.causes.overhead_causes import find_memory_leak
 from stepscope.diagnosis.causes.rank_causes import count_exchanges
 from stepscope.diagnosis.shares.pipeline_model import Pipeline, WorkerEstimate, describe_workers
 from stepscope.diagnosis.shares.shares import compute_host_cause_share
-from stepscope.diagnosis.verdict import MIN_SAVING_RATIO, Prediction
+from stepscope.diagnosis.verdict import (
+    CORE_SHARE,
+    LOOP_SHARE,
+    MIN_SAVING_RATIO,
+    STEP_SHARE,
+    Prediction,
+)
 
 SKIPPED_EVALUATIONS = 0.9
 """Share of the evaluations that are left out when evaluating less often."""
@@ -36,8 +42,11 @@ class WhatIf:
         self._pipeline = inputs.pipeline
         self._making = inputs.starved_rank.making
         self._step_ns = inputs.run.mean_step_ns
+        self._base_ns = inputs.base_ns
         self._inline = Pipeline.measure_inline(
-            inputs.run, inputs.starved_rank, inputs.shares.inline_data
+            inputs.run,
+            inputs.starved_rank,
+            inputs.shares.inline_data * (1 - inputs.shares.without_core),
         )
 
     def predict_without(self, cause: str) -> Prediction | None:
@@ -56,8 +65,29 @@ class WhatIf:
             return self._predict_with_loader(condition)
         if cause == "evaluation":
             return self._predict_less_evaluation(condition)
-        step_ns = self._step_ns * (1 - self._compute_share(cause))
-        return Prediction.from_step(step_ns, self._step_ns, condition, is_bound=is_bound)
+        return self._remove(
+            self._compute_share(cause),
+            condition,
+            is_bound=is_bound,
+            share_of=STEP_SHARE if cause in _SHARES_OF_STEP else self._shares.share_of,
+        )
+
+    def _remove(
+        self, share: float, condition: str, *, is_bound: bool = True, share_of: str | None = None
+    ) -> Prediction:
+        """Predict the step without a share of it.
+
+        Args:
+            share: share of `share_of`.
+            condition: change that removes it.
+            is_bound: as of `Prediction`.
+            share_of: denominator of the share; by default that of `Shares`.
+        """
+        share_of = share_of or self._shares.share_of
+        base_ns = self._base_ns if share_of == CORE_SHARE else self._step_ns
+        return Prediction.from_step(
+            base_ns * (1 - share), base_ns, condition, is_bound=is_bound, share_of=share_of
+        )
 
     @property
     def intra_op_threads(self) -> int:
@@ -123,12 +153,7 @@ class WhatIf:
     def predict_with_equal_ranks(self) -> Prediction:
         """Predict the step if the slowest rank were as fast as the others are on average."""
         saved_ratio = self._split.rank_waits.add_excess(self._rank_wait)
-        return Prediction.from_step(
-            self._step_ns * (1 - saved_ratio),
-            self._step_ns,
-            "the slow rank was as fast as the others",
-            is_bound=True,
-        )
+        return self._remove(saved_ratio, "the slow rank was as fast as the others")
 
     def _predict_pipeline_without(self, cause: str) -> float | None:
         if self._pipeline is None:
@@ -173,30 +198,27 @@ class WhatIf:
 
     def predict_without_framework_calls(self) -> Prediction:
         """Predict the step without calls of the framework between the phases."""
-        step_ns = self._step_ns * (1 - self._shares.overhead_parts["framework_calls"])
-        condition = "the loop called torch only in the phases"
-        return Prediction.from_step(step_ns, self._step_ns, condition, is_bound=True)
+        share = self._shares.overhead_parts["framework_calls"]
+        return self._remove(share, "the loop called torch only in the phases")
 
     def predict_without_preparation(self) -> Prediction:
         """Predict the step without preparing batches in the training thread."""
-        step_ns = self._step_ns * (1 - self._shares.inline_data)
-        return Prediction.from_step(
-            step_ns, self._step_ns, "preparing batches took no time", is_bound=True
-        )
+        return self._remove(self._shares.inline_data, "preparing batches took no time")
 
     def _predict_less_evaluation(self, condition: str) -> Prediction:
         """Predict the step with its part of the evaluation, for fewer evaluations."""
         evaluation = self._split.evaluation
         loop_ns = self._step_ns / (1 - evaluation)
         saved_ns = SKIPPED_EVALUATIONS * evaluation * loop_ns
-        return Prediction.from_step(loop_ns - saved_ns, loop_ns, condition)
+        return Prediction.from_step(loop_ns - saved_ns, loop_ns, condition, share_of=LOOP_SHARE)
 
     @property
     def _rank_wait(self) -> float:
         return sum(self._shares.rank_wait.values())
 
     def _compute_share(self, cause: str) -> float:
-        """Compute the share of the step of a cause outside the input pipeline."""
+        """Compute the share of a cause outside the input pipeline; its denominator is that of
+        `Shares`, but for `_SHARES_OF_STEP`."""
         shares, phases, run = self._shares, self._shares.phases, self._run
         match cause:
             case "cpu_contention" | "cpu_limit":
@@ -257,6 +279,8 @@ def compute_stage_ratio(making: analysis.BatchCreation | None, cause: str) -> fl
     return measured.get(cause)
 
 
+_SHARES_OF_STEP = frozenset(["cpu_contention", "cpu_limit", "memory_leak"])
+"""Causes whose time is measured in the step, waiting for cores included."""
 _STAGE_OF = {cause: stage for stage, cause in STAGE_CAUSES.items()}
 
 _CHANGES: Mapping[str, str] = {

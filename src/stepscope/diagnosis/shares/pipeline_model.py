@@ -124,6 +124,11 @@ class Pipeline:
         fetch_cpu_ns = fetch_ns * min(1.0, cpu_ratio + run.workers_without_core(rank))
         budget = _Budget.measure(run, rank, busy_ns, fetch_cpu_ns, inline=not workers)
         scale = wait_ns / parts.total_ns if parts.total_ns else 0.0
+        delayed_ns = sum(
+            ratio * float(rank.steps.phase_ns[phase][is_measured].mean())
+            for phase, ratio in core_waits.outside.items()
+            if phase != "data_wait"
+        )
         return cls(
             workers=workers,
             threads=budget.threads,
@@ -135,7 +140,7 @@ class Pipeline:
             fetch_ns=fetch_ns,
             fetch_cpu_ns=fetch_cpu_ns,
             other_cpu_ns=budget.cpu_ns,
-            contended_ns=core_waits.outside_data_wait * busy_ns,
+            contended_ns=core_waits.outside_data_wait * (busy_ns - delayed_ns),
             batch_count=batch_count,
             batch_bytes=input_bytes(rank),
             start_count=late.start_count / int(is_measured.sum()),

@@ -31,7 +31,7 @@ from stepscope import analysis, intervals, run
 from stepscope.diagnosis.shares.cpu_contention import CoreWaits, measure_core_waits
 from stepscope.diagnosis.shares.debug_switches import measure_anomaly_detection_ns
 from stepscope.diagnosis.shares.rank_waiting import RankWaits, measure_rank_waits
-from stepscope.diagnosis.verdict import Suspect
+from stepscope.diagnosis.verdict import CORE_SHARE, STEP_SHARE, Suspect
 
 PASSES = ("forward", "loss", "backward")
 """Phases that anomaly detection makes longer."""
@@ -109,6 +109,11 @@ class Shares:
     worker_contention: float = 0.0
     """Time outside of `data_wait` without a core because workers had them; included in the share of
     the data pipeline."""
+
+    @property
+    def share_of(self) -> str:
+        """Denominator of all shares but `without_core`."""
+        return CORE_SHARE if self.without_core > 0 else STEP_SHARE
 
     @property
     def has_passes(self) -> bool:

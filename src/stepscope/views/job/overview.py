@@ -306,9 +306,7 @@ def show_overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
             join_step_durations(divided) if divided else run.measured_step_ns
         ),
         step_parts=_show_step_parts(verdict),
-        suspect_step_ns=None
-        if verdict.mean_step_ns is None or not verdict.has_bottleneck
-        else verdict.owned_step_ratio * verdict.mean_step_ns,
+        suspect_step_ns=verdict.suspect_step_ns,
         gpu_busy_ratio=_measure_busy_ratio(divided)
         if divided
         else analysis.average_present(node.gpu_busy_ratio for node in nodes),
