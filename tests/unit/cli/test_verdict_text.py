@@ -118,8 +118,8 @@ def test_sentences_of_a_verdict() -> None:
         "On public programs, “slow augmentation” was right for 5 of 6.",
         "Breakdown (shares of step time)",
         "Communication: not applicable.",
-        "Contributing causes\n  - CPU limit (framework and host overhead, 10% of step wall time): It "
-        "is low.",
+        "Contributing causes\n  - CPU limit (framework and host overhead, 10% of step wall time): "
+        "It is low.",
         "Predicted step time 51.8 ms (-59%) if augmentation took no time.",
         "Reason: It is slow.",
     ):

@@ -98,6 +98,8 @@ class HostLine:
     file: str
     line: int
     """0 for a function of a library, which stands for its calls in no line of the script."""
+    function: str
+    """Function of the script that has the line; '' for the training loop itself."""
     text: str
     """Text of the line, or of the call in it that takes nearly all of its time."""
     phase: str
@@ -259,6 +261,7 @@ class _WorkSums:
         self._preparation: dict[str, int] = {}
         self._lines: dict[tuple[str, tuple[str, int]], dict[tuple[HostCause, str], int]] = {}
         self._calls: dict[tuple[str, tuple[str, int]], dict[int, int]] = {}
+        self._function_of_line: dict[tuple[str, int], str] = {}
 
     def add(self, phase: str, work: _StackWork, time_ns: int) -> None:
         """Add the time of one stack."""
@@ -273,6 +276,7 @@ class _WorkSums:
             causes[key] = causes.get(key, 0) + time_ns
             calls = self._calls.setdefault((phase, work.location), {})
             calls[work.call] = calls.get(work.call, 0) + time_ns
+            self._function_of_line[work.location] = work.function
 
     def sum_causes(self) -> dict[HostCause, float]:
         """Sum the causes of the time outside phases as shares of it, largest first."""
@@ -298,6 +302,7 @@ class _WorkSums:
                 HostLine(
                     file=file,
                     line=line,
+                    function=self._function_of_line[file, line],
                     text=samples.sources.get((file, line, call), ""),
                     phase=phase,
                     cause=cause,

@@ -39,7 +39,7 @@ def list_fixes(
         else:
             other_fixes += loader_fixes
     if finding.cause == "straggler":
-        main_fixes.insert(1, _make_straggler_fix(first, what_if, facts))
+        main_fixes.insert(1, _make_straggler_fix(finding, first, what_if, facts))
         main_fixes.sort(key=_get_saving, reverse=True)
     fixes = main_fixes + sorted(other_fixes, key=_get_saving, reverse=True)
     if not any(fix.title == fact_fixes.DEBUG for fix in fixes):
@@ -70,12 +70,20 @@ def _get_saving(fix: Fix) -> float:
     return 0.0 if fix.prediction is None else fix.prediction.saved_ns
 
 
-def _make_straggler_fix(reason: str, what_if: WhatIf, facts: JobFacts) -> Fix:
+def _make_straggler_fix(
+    finding: CauseFinding, reason: str, what_if: WhatIf, facts: JobFacts
+) -> Fix:
+    instructions = (
+        "bring its data closer, check for other processes on its node, for "
+        f"{'' if facts.is_cpu_job else 'GPU '}throttling, and for a slower network link"
+    )
+    if finding.site:
+        instructions = "do the work of that line on no rank, once for several steps, or beside the "
+        instructions += "training"
     return Fix(
         title="Make the slow rank as fast as the others",
-        instructions="bring its data closer, check for other processes on its node, for "
-        f"{'' if facts.is_cpu_job else 'GPU '}throttling, and for a slower network link",
-        why=reason,
+        instructions=instructions,
+        why=finding.site or reason,
         prediction=what_if.predict_with_equal_ranks(),
     )
 

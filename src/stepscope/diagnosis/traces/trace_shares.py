@@ -116,8 +116,7 @@ def measure_waits(traces: Sequence[run.DividedTrace]) -> TraceWaits:
         return TraceWaits()
     slowest_ns, peer_ns = rank_waiting.measure_slowest_rank(parts, communication)
     excess = {part: slowest_ns[part] - peer_ns[part] for part in parts}
-    last = communication.argmin(axis=0)
-    waited_for = np.bincount(last, weights=waiting.sum(axis=0), minlength=len(ranks))
+    waited_for = rank_waiting.divide_waiting(communication)
     slowest = int(waited_for.argmax())
     return TraceWaits(
         ratios=_split_waiting(
