@@ -17,7 +17,7 @@ from stepscope.diagnosis.causes.stalls import list_lines, name_first
 from stepscope.diagnosis.shares.pipeline_model import Pipeline, WorkerEstimate
 from stepscope.diagnosis.shares.shares import Shares
 from stepscope.diagnosis.verdict import UNKNOWN, Evidence, Stage
-from stepscope.quantities import count_of, duration, percent
+from stepscope.quantities import count_of, duration, number, percent
 
 STARTING_RATIO = 0.5
 """Starting iterators, or handing over batches, is the cause from this share of the waiting on."""
@@ -149,7 +149,9 @@ def name_dataset_function(making: analysis.BatchCreation | None) -> str | None:
 
 def _measure_remaining(pipeline: Pipeline | None, cause: str) -> float:
     """Measure the share of the cost of batch creation that remains with the fix of a cause: more
-    workers may hide all of it behind the rest of the step."""
+    workers may hide all of it behind the rest of the step, fewer do not wait for cores."""
+    if pipeline is not None and cause == "too_many_workers":
+        return 1 - pipeline.delayed_ratio
     best = pipeline.find_best_workers() if pipeline is not None else None
     if pipeline is None or best is None or cause != "too_few_workers":
         return 1.0
@@ -245,6 +247,9 @@ def _find_making_cause(
 ) -> str:
     """Find the cause within batch creation; extends the evidence and certainty of the finding."""
     total_ns = max(1, waiting.total_ns)
+    if pipeline is not None and pipeline.is_crowded:
+        finding.evidence.insert(0, _describe_crowd(pipeline))
+        return "too_many_workers"
     has_workers = pipeline is None or pipeline.workers > 0
     if has_workers and waiting.starting_ns >= STARTING_RATIO * total_ns:
         return "worker_startup"
@@ -274,6 +279,16 @@ def _find_making_cause(
     if stage == "other" and name_dataset_function(making) is None:
         return UNKNOWN
     return STAGE_CAUSES[stage]
+
+
+def _describe_crowd(pipeline: Pipeline) -> Evidence:
+    return Evidence(
+        text=f"{count_of(pipeline.workers, 'worker')} share {number(pipeline.core_count)} cores: "
+        f"batch creation waits for a core for {percent(pipeline.delayed_ratio)} of its time.",
+        value=pipeline.delayed_ratio,
+        unit="ratio",
+        source="input-pipeline",
+    )
 
 
 def _describe_estimate(estimate: WorkerEstimate, workers: int, step_ns: float) -> Evidence:

@@ -137,8 +137,8 @@ def find_excess_work(rank: run.Rank, peers: Sequence[run.Rank], phase: str) -> s
         if largest is None or line_excess_ns > largest[0]:
             largest = (line_excess_ns, time_ns, f"{place} {function}".rstrip())
     if largest is None or largest[0] < MIN_EXPLAINED_RATIO * excess_ns:
-        function = name_dataset_function(rank.making) if phase == "data_wait" else None
-        return None if function is None else f"{function}, which creates its batches"
+        creator = name_dataset_function(rank.making) if phase == "data_wait" else None
+        return None if creator is None else f"{creator}, which creates its batches"
     return f"{largest[2]}, {duration(largest[1])} of {duration(step_ns)} per step"
 
 

@@ -36,6 +36,8 @@ def list_fixes(
         loader_fixes = _list_loader_fixes(finding, facts.loader, what_if, facts.cores)
         if finding.cause == "too_few_workers":
             main_fixes = loader_fixes + main_fixes
+        elif finding.cause == "too_many_workers":
+            main_fixes = _list_fewer_workers_fix(first, facts.loader, what_if)
         else:
             other_fixes += loader_fixes
     if finding.cause == "straggler":
@@ -109,7 +111,8 @@ def _list_cause_fixes(cause: str, reason: str, what_if: WhatIf, facts: JobFacts)
             changes=list_changes(title, facts),
         )
         for title, instructions in texts
-        if title != fact_fixes.PREPARE_BESIDE or not what_if.is_inline_even
+        if (title != fact_fixes.PREPARE_BESIDE or not what_if.is_inline_even)
+        and (title != fact_fixes.OVERLAP or not what_if.is_handover_longer)
     ]
 
 
@@ -231,6 +234,13 @@ CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
     "low_occupancy": [
         (fact_fixes.LARGER_BATCH, "a larger batch fills the multiprocessors that are idle now")
     ],
+    "job_profiler": [
+        (
+            "Profile fewer steps",
+            "let torch.profiler.schedule record a few steps once, and read the result "
+            "(events(), key_averages(), the exported trace) after the training",
+        )
+    ],
     "debug_switch": [
         (
             fact_fixes.DEBUG,
@@ -334,6 +344,26 @@ def _make_workers_fix(
         prediction=what_if.predict_with_workers(best.workers, best.threads),
         changes=changes,
     )
+
+
+def _list_fewer_workers_fix(
+    reason: str, loader: schema.DataLoaderFact | None, what_if: WhatIf
+) -> list[Fix]:
+    """Recommend as many workers as there are cores, where there are many more."""
+    fewer = what_if.find_fewer_workers()
+    if loader is None or fewer is None:
+        return []
+    workers, prediction = fewer
+    return [
+        Fix(
+            title=f"Use {count_of(workers, 'DataLoader worker')} instead of {loader.num_workers}",
+            instructions=f"DataLoader(num_workers={workers}): more workers than cores wait for "
+            "each other, and each has to be started",
+            why=reason,
+            prediction=prediction,
+            changes=[schema.Change(name="num_workers", value=str(workers))],
+        )
+    ]
 
 
 def _list_loader_fixes(

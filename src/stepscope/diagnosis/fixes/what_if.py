@@ -17,7 +17,12 @@ from stepscope.diagnosis.causes.cause import CauseInputs
 from stepscope.diagnosis.causes.data_causes import STAGE_CAUSES
 from stepscope.diagnosis.causes.overhead_causes import find_memory_leak
 from stepscope.diagnosis.causes.rank_causes import count_exchanges
-from stepscope.diagnosis.shares.pipeline_model import Pipeline, WorkerEstimate, describe_workers
+from stepscope.diagnosis.shares.pipeline_model import (
+    MAX_HANDOVER_NS,
+    Pipeline,
+    WorkerEstimate,
+    describe_workers,
+)
 from stepscope.diagnosis.shares.shares import compute_host_cause_share
 from stepscope.diagnosis.verdict import (
     CORE_SHARE,
@@ -98,7 +103,14 @@ class WhatIf:
     def is_inline_even(self) -> bool:
         """True if it is known that workers would not prepare batches clearly faster than the
         training thread."""
-        return self._inline.cores is not None and self._inline.find_better_workers() is None
+        inline = self._inline
+        is_known = inline.cores is not None or inline.is_handover_longer
+        return is_known and inline.find_better_workers() is None
+
+    @property
+    def is_handover_longer(self) -> bool:
+        """True if a batch is created faster than a worker hands one over."""
+        return self._pipeline is not None and self._pipeline.is_handover_longer
 
     def describe_even_workers(self, *, is_inline: bool) -> str:
         """Describe more workers that are about even with the present ones, or worse; '' where some
@@ -106,6 +118,12 @@ class WhatIf:
         pipeline = self._inline if is_inline else self._pipeline
         if pipeline is None or pipeline.find_better_workers() is not None:
             return ""
+        if pipeline.is_handover_longer:
+            return (
+                "More DataLoader workers are no fix here: a batch is created in "
+                f"{quantities.duration(pipeline.fetch_ns / pipeline.batch_count)}, and handing it "
+                f"over from a worker takes up to {quantities.duration(MAX_HANDOVER_NS)}."
+            )
         best = pipeline.find_best_workers(pipeline.workers + 1)
         if best is None:
             return ""
@@ -133,6 +151,19 @@ class WhatIf:
         if threads is not None and threads < self._pipeline.threads:
             condition += " and half of the CPU time of the removed threads was spinning"
         return self._scale_pipeline(step_ns, condition)
+
+    def find_fewer_workers(self) -> tuple[int, Prediction] | None:
+        """Find the number of workers, at most that of the cores, with the shortest step, and its
+        prediction; None where the cores or the pipeline are not known."""
+        pipeline, cores = self._pipeline, self._run.cores_available
+        if pipeline is None or cores is None:
+            return None
+        counts = range(1, max(1, round(cores)) + 1)
+        steps = {count: pipeline.predict_uncontended_ns(count) for count in counts}
+        best = min(steps, key=lambda count: steps[count])
+        condition = "the workers did not wait for cores"
+        prediction = self._scale_pipeline(steps[best], condition)
+        return None if prediction is None else (best, prediction)
 
     def predict_with_twice_the_workers(self) -> Prediction | None:
         """Predict the step with twice the workers, for fetches that wait rather than compute."""
@@ -229,7 +260,7 @@ class WhatIf:
                 return self._rank_wait
             case "recompilation":
                 return shares.overhead_parts["compilation"]
-            case "garbage_collection" | "checkpoint" | "debug_switch":
+            case "garbage_collection" | "checkpoint" | "debug_switch" | "job_profiler":
                 return shares.overhead_parts[cause]
             case "memory_leak":
                 leak = find_memory_leak(run)
@@ -287,6 +318,7 @@ _CHANGES: Mapping[str, str] = {
     "inline_data_preparation": "{setting} were used, and each worker prepared batches as fast as "
     "the training thread",
     "debug_switch": "anomaly detection was off",
+    "job_profiler": "the job did not profile itself",
     "small_batch": "each batch was twice as large, for the same number of samples",
     "memory_leak": "steps stayed as fast as the first ones",
     "evaluation": "evaluation ran a tenth as often, its time spread over the steps",

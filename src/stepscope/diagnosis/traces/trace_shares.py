@@ -30,12 +30,12 @@ from stepscope import analysis, run
 from stepscope.diagnosis.causes.cause import CauseFinding
 from stepscope.diagnosis.causes.late_ranks import (
     CAUSE_NOT_FOUND,
-    MIN_EXPLAINED_RATIO,
     ComparedRank,
     LateCause,
     LateReport,
     write_lateness,
 )
+from stepscope.diagnosis.causes.rank_causes import MIN_EXPLAINED_RATIO
 from stepscope.diagnosis.shares import rank_waiting
 from stepscope.diagnosis.shares.rank_waiting import add_excess
 from stepscope.diagnosis.verdict import SUSPECTS, Evidence, Stage, Suspect
