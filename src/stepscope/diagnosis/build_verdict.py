@@ -21,7 +21,7 @@ from stepscope.diagnosis.causes.causes import find_cause, find_contributing_caus
 from stepscope.diagnosis.causes.data_causes import find_starved_rank
 from stepscope.diagnosis.causes.job_facts import JobFacts, is_boosting
 from stepscope.diagnosis.causes.overhead_causes import describe_outside_load
-from stepscope.diagnosis.fixes.advice import list_even_changes, list_fixes
+from stepscope.diagnosis.fixes.advice import list_even_changes, list_fixes, list_refusals
 from stepscope.diagnosis.fixes.what_if import WhatIf
 from stepscope.diagnosis.sentences import (
     CORE_SHORTAGES,
@@ -197,6 +197,7 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
             *records.list_slow_settings(run, shares, facts),
             *list_even_changes(finding, what_if, facts),
         ],
+        refused=list_refusals(what_if, facts, _excuse_overhead(run, shares, attributor)),
         targets=measured.list_targets(attribution.suspect, uses_gpu=not facts.is_cpu_job),
         step_count=step_count,
         mean_step_ns=run.mean_step_ns,
@@ -346,7 +347,7 @@ def _rule_out(  # noqa: PLR0917
     for name, limit in limits.items():
         share = rules.percent_beside(shares.suspects[name], 100 * limit, 0)
         if shares.suspects[name] >= limit:
-            reasons[name] += f" {share} of step time, {_excuse_overhead(run, shares, attributor)}."
+            reasons[name] += f" {share} of step time; {_excuse_overhead(run, shares, attributor)}."
         else:
             reasons[name] += f" {share} of step time (threshold {percent(limit)})."
             explanation = explain_smaller_share(name, shares, phases)
@@ -374,12 +375,15 @@ def _rule_out(  # noqa: PLR0917
 
 
 def _excuse_overhead(run: Run, shares: Shares, attributor: Attributor) -> str:
-    """Say why overhead beyond its threshold is not a bottleneck."""
-    limit = attributor.thresholds.overhead_cause
-    if shares.largest_overhead < limit:
-        return f"in several parts of which none has {percent(limit)}"
+    """Say why overhead beyond its threshold is no bottleneck; '' where it is below, or is one."""
+    limits = attributor.thresholds
+    is_below = shares.suspects["framework_overhead"] < limits.framework_overhead
+    if is_below or attributor.is_exceeded("framework_overhead", shares):
+        return ""
+    if shares.largest_overhead < limits.overhead_cause:
+        return f"it has several parts of which none has {percent(limits.overhead_cause)}"
     saving = percent(measure_doubling_saving(run, shares))
-    return f"but with twice the batch, a sample would take only {saving} less"
+    return f"with twice the batch, a sample would take only {saving} less"
 
 
 def _describe_model(run: Run, shares: Shares) -> str:

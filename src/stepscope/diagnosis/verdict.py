@@ -350,6 +350,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What to expect after the fix; empty unless a GPU waits for the data pipeline."""
     also: list[ContributingCause] = []
     """Contributing causes with at least a twentieth of the step, largest first."""
+    refused: dict[str, str] = {}
+    """Reasons for which the verdict refuses the advice of a rule, by rule."""
     notes: list[str] = []
     doubts: list[str] = []
     """Doubts about the traces that change the verdict, the worst first."""

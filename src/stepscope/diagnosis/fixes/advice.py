@@ -64,8 +64,23 @@ def list_even_changes(finding: CauseFinding, what_if: WhatIf, facts: JobFacts) -
     is_inline = finding.cause == "inline_data_preparation"
     if finding.cause not in _PIPELINE_CAUSES or (facts.loader is None and not is_inline):
         return []
-    text = what_if.describe_even_workers(is_inline=is_inline)
-    return [text] if text else []
+    reason = what_if.refuse_workers(is_inline=is_inline)
+    return [f"More DataLoader workers are no fix here: {reason}."] if reason else []
+
+
+def list_refusals(what_if: WhatIf, facts: JobFacts, overhead: str) -> dict[str, str]:
+    """List the advice of rules that the verdict refuses, with the reason, by rule.
+
+    Args:
+        what_if: predictions for the job.
+        facts: its facts.
+        overhead: reason for which overhead beyond its threshold is no bottleneck; '' for none.
+    """
+    refused = {"FrameworkOverhead": overhead} if overhead else {}
+    workers = what_if.refuse_workers(is_inline=False) if facts.loader is not None else ""
+    if workers:
+        refused |= dict.fromkeys(("Dataloader", "DataloaderBottleneck"), workers)
+    return refused
 
 
 def _get_saving(fix: Fix) -> float:

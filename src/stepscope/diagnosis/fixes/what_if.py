@@ -11,18 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stepscope import analysis, quantities
+from stepscope import analysis, quantities, rules
 from stepscope.diagnosis.causes.batch_size import is_python_bound, measure_doubling_saving
 from stepscope.diagnosis.causes.cause import CauseInputs
 from stepscope.diagnosis.causes.data_causes import STAGE_CAUSES
 from stepscope.diagnosis.causes.overhead_causes import find_memory_leak
 from stepscope.diagnosis.causes.rank_causes import count_exchanges
-from stepscope.diagnosis.shares.pipeline_model import (
-    MAX_HANDOVER_NS,
-    Pipeline,
-    WorkerEstimate,
-    describe_workers,
-)
+from stepscope.diagnosis.shares.pipeline_model import Pipeline, WorkerEstimate, describe_workers
 from stepscope.diagnosis.shares.shares import compute_host_cause_share
 from stepscope.diagnosis.verdict import (
     CORE_SHARE,
@@ -112,17 +107,17 @@ class WhatIf:
         """True if a batch is created faster than a worker hands one over."""
         return self._pipeline is not None and self._pipeline.is_handover_longer
 
-    def describe_even_workers(self, *, is_inline: bool) -> str:
-        """Describe more workers that are about even with the present ones, or worse; '' where some
-        setting is clearly better, or the cores are not known."""
+    def refuse_workers(self, *, is_inline: bool) -> str:
+        """Find the reason against more workers: they are about even with the present ones, or
+        worse; '' where some setting is clearly better, or the cores are not known."""
         pipeline = self._inline if is_inline else self._pipeline
         if pipeline is None or pipeline.find_better_workers() is not None:
             return ""
         if pipeline.is_handover_longer:
             return (
-                "More DataLoader workers are no fix here: a batch is created in "
+                "a batch is created in "
                 f"{quantities.duration(pipeline.fetch_ns / pipeline.batch_count)}, and handing it "
-                f"over from a worker takes up to {quantities.duration(MAX_HANDOVER_NS)}."
+                f"over from a worker takes up to {quantities.duration(rules.MAX_HANDOVER_NS)}"
             )
         best = pipeline.find_best_workers(pipeline.workers + 1)
         if best is None:
@@ -132,9 +127,9 @@ class WhatIf:
         present_ns = pipeline.predict_step_ns()
         result = "longer" if best.shortest_ns > present_ns else "about even"
         return (
-            f"More DataLoader workers are no fix here: with {describe_workers(best)} instead of "
+            f"with {describe_workers(best)} instead of "
             f"{pipeline.workers} and {pipeline.threads}, the predicted step time is {interval} "
-            f"instead of {quantities.duration(present_ns)}, {result}."
+            f"instead of {quantities.duration(present_ns)}, {result}"
         )
 
     def find_best_workers(self) -> WorkerEstimate | None:

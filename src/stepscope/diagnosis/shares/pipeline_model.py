@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from stepscope import quantities, schema
+from stepscope import quantities, rules, schema
 from stepscope.diagnosis.shares.cpu_contention import measure_core_waits
 from stepscope.run import Rank, Run, count_loader_workers, input_bytes
 
@@ -42,9 +42,6 @@ WORKER_START_NS = 15_000_000
 """Time for starting one worker."""
 HANDOVER_NS = 800_000
 """CPU time for sending one batch, and as much for receiving it."""
-MAX_HANDOVER_NS = 3_000_000
-"""Time for handing over a small batch beside a busy training thread: 1 to 3 ms were measured, where
-the worker and the training thread are woken up for each batch."""
 MAX_WORKER_RATIO = 2.0
 """Workers per core from which they are many more than the cores …"""
 MIN_DELAYED_RATIO = 0.5
@@ -219,7 +216,7 @@ class Pipeline:
     def is_handover_longer(self) -> bool:
         """True if the training process creates a batch in less time than a worker needs to hand one
         over."""
-        return not self.workers and self.fetch_ns <= MAX_HANDOVER_NS * self.batch_count
+        return not self.workers and self.fetch_ns <= rules.MAX_HANDOVER_NS * self.batch_count
 
     @property
     def is_crowded(self) -> bool:

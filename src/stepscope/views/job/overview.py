@@ -381,7 +381,9 @@ def _show_findings(run: Run, recorded: schema.RuleRecord | None) -> list[ShortFi
             first_after_ns=None if finding.first_ns is None else count_until(finding.first_ns),
             last_after_ns=None if finding.last_ns is None else count_until(finding.last_ns),
         )
-        for finding in sorted(recorded.fired, key=lambda rule: -rule.rule_triggered)
+        for finding in sorted(
+            rule_feed.refuse_advice(recorded.fired, run), key=lambda rule: -rule.rule_triggered
+        )
     ]
 
 
