@@ -194,6 +194,7 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
         ),
         notes=[
             *_list_notes(run, attribution, split, shares),
+            *records.explain_guessed_rounds(run, facts),
             *records.list_slow_settings(run, shares, facts),
             *list_even_changes(finding, what_if, facts),
         ],

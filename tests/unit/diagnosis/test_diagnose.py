@@ -256,6 +256,26 @@ def test_without_a_window_a_verdict_on_compute_counts_half(new_run: RunMaker) ->
     assert any("No profiler window" in note for note in verdict.notes)
 
 
+@pytest.mark.parametrize(
+    ("optimizers", "per_step"),
+    [
+        ("optimizer:Adam | forward 10 | optimizer:SGD", "2"),
+        ("optimizer:Adam | forward 10 | optimizer:Adam", None),
+        ("mark", None),
+    ],
+)
+def test_guessed_rounds_of_several_optimizers_are_stated(
+    new_run: RunMaker, optimizers: str, per_step: str | None
+) -> None:
+    run = new_run()
+    marks = " | mark 0.1" if optimizers == "mark" else ""
+    line = "optimizer:Adam | forward 10 | optimizer:SGD" if marks else optimizers
+    run.rank().draw(f"forward 60 | {line} 20{marks}", 60)
+    notes = [note for note in diagnose(run.open()).notes if note.startswith("The steps are gue")]
+    expected = f"2 optimizers (Adam, SGD) in turn are one round, {per_step} updates each."
+    assert [expected in note for note in notes] == ([True] if per_step else [])
+
+
 # --- contention -------------------------------------------------------------------------------
 
 
