@@ -115,6 +115,7 @@ def test_a_late_rank_is_named_with_its_function_and_line(new_run: RunMaker) -> N
     assert verdict.cause == "straggler"
     assert re.search(rf"Rank 1: train\.py:\d+ {work}\.$", verdict.headline)
     assert work in verdict.stages[0].detail
+    assert "python_overhead" not in {cause.cause for cause in verdict.also}
     fixes = [fix.prediction.saved_ns for fix in verdict.fixes if fix.prediction is not None]
     assert fixes == sorted(fixes, reverse=True)
     assert work in show_ranks(source).sentence

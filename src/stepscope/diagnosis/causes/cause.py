@@ -61,6 +61,9 @@ class CauseFinding:
     """Reason for a fix, where it differs from the first evidence."""
     stages: list[Stage] = field(default_factory=list)
     evidence: list[Evidence] = field(default_factory=list)
+    fixed_line: str = ""
+    """Line of the script, as file:line, that a fix of this cause concerns; its work is no other
+    cause."""
     contributing: list[tuple[str, float, str]] = field(default_factory=list)
     """Other causes of the same suspect that are worth a fix: cause, share of the step and reason,
     largest first."""

@@ -126,6 +126,7 @@ def find_contributing_causes(
                 text=text,
             )
             for cause, share, text in overhead_causes.list_overhead_causes(inputs)
+            if not main.fixed_line or f"({main.fixed_line})" not in text
         ]
         explained = {cause.suspect for cause in causes if cause.cause not in CORE_SHORTAGES}
         causes += [
@@ -134,6 +135,7 @@ def find_contributing_causes(
             if candidate.suspect == "framework_overhead"
             and candidate.cause is None
             and candidate.suspect not in explained
+            and not main.fixed_line
         ]
     shares = inputs.shares
     optimizer = shares.phases["optimizer"]

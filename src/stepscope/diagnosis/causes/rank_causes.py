@@ -114,6 +114,7 @@ def find_slow_rank_cause(inputs: CauseInputs, suspect: Suspect) -> CauseFinding:
         cause=cause,
         site=site,
         stages=[stage],
+        fixed_line=work.partition(" ")[0],
         evidence=[*evidence, Evidence(text=site, source="steps")],
         evidence_kind="sampled",
     )
@@ -149,10 +150,14 @@ def _measure_lines(rank: run.Rank, phase: str) -> dict[tuple[str, str], float]:
         return {}
     phase_ns = _measure_mean_ns(rank, phase)
     return {
-        (f"{line.file.rpartition('/')[2]}:{line.line}", line.function): line.ratio * phase_ns
+        (_name_place(line), line.function.partition(".<locals>")[0]): line.ratio * phase_ns
         for line in work.lines
         if line.phase == phase and line.line
     }
+
+
+def _name_place(line: analysis.HostLine) -> str:
+    return f"{line.file.rpartition('/')[2]}:{line.line}"
 
 
 def _measure_mean_ns(rank: run.Rank, phase: str | None) -> float:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from stepscope import analysis, schema
@@ -83,6 +84,11 @@ def list_debug_switches(run: Run) -> list[DebugSwitch]:
     for rank in run.ranks:
         settings, counts = rank.facts(schema.SettingsFact), count_steps_with_settings(rank)
         is_priced = measure_anomaly_detection_ns(rank) is not None
+        is_intermittent = len({fact.profiles_operators for fact in settings}) > 1
+        if is_intermittent and rank.profiler_lines:  # the script starts and stops it in the loop
+            settings = [
+                msgspec.structs.replace(fact, profiles_operators=False) for fact in settings
+            ]
         steps_with: Counter[DebugSwitch] = Counter()
         for fact, count in zip(settings, counts, strict=True):
             for switch in _list_switches(fact, is_priced=is_priced):
