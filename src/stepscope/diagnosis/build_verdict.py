@@ -9,11 +9,13 @@ import msgspec
 from stepscope import analysis, quantities, rules, schema
 from stepscope.diagnosis import measured, records
 from stepscope.diagnosis.causes.attribution import (
+    CORE_SHORTAGES,
     NEED_A_WINDOW,
     THRESHOLDS,
     Attribution,
     AttributionThresholds,
     Attributor,
+    name_denominator,
 )
 from stepscope.diagnosis.causes.batch_size import measure_doubling_saving
 from stepscope.diagnosis.causes.cause import CauseInputs
@@ -24,13 +26,11 @@ from stepscope.diagnosis.causes.overhead_causes import describe_outside_load
 from stepscope.diagnosis.fixes.advice import list_even_changes, list_fixes, list_refusals
 from stepscope.diagnosis.fixes.what_if import WhatIf
 from stepscope.diagnosis.sentences import (
-    CORE_SHORTAGES,
     describe_load,
     explain_hatching,
     explain_share,
     explain_smaller_share,
     list_bars,
-    name_denominator,
     write_headline,
 )
 from stepscope.diagnosis.shares.debug_switches import list_debug_switches
@@ -135,6 +135,11 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
     obstacle = _find_obstacle(run, thresholds)
     if obstacle is not None:
         return _abstain(run, obstacle)
+    return _diagnose_steps(run, thresholds)
+
+
+def _diagnose_steps(run: Run, thresholds: AttributionThresholds) -> Verdict:
+    """Diagnose the measured steps of a run."""
     split = measure_phase_split(run.ranks)
     matrix = build_phase_matrix(run.ranks)
     shares = compute_shares(matrix, split)

@@ -15,17 +15,6 @@ BUSY_RATIO = 0.85
 """Share of computation from which the rest saves little, whatever it is."""
 
 
-CORE_SHORTAGES = frozenset(["cpu_contention", "cpu_limit"])
-"""Causes whose share is of the step as measured, waiting for cores included."""
-
-
-def name_denominator(attribution: Attribution, shares: Shares) -> str:
-    """Name the denominator of an attribution's share."""
-    if attribution.cause == "evaluation":
-        return verdict.LOOP_SHARE
-    return verdict.STEP_SHARE if attribution.cause in CORE_SHORTAGES else shares.share_of
-
-
 def write_headline(attribution: Attribution, finding: CauseFinding, model_share: float) -> str:
     """Write the first sentences of a verdict: the model first, where it has more of the time than
     the bottleneck.

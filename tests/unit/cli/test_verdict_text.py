@@ -84,11 +84,11 @@ def test_the_bars_show_the_denominator_with_the_time_without_a_core_hatched() ->
         bars_basis=explain_hatching(bars, CORE_SHARE),
     )
     assert "mean 100 ms, 60 ms without waiting for cores." in text
-    forward, other = (line for line in text.splitlines() if "▒" in line)
+    forward, between = (line for line in text.splitlines() if "▒" in line)
     assert (forward.count("█"), forward.count("▒")) == (round(0.45 * 24), 7)
-    assert (other.count("█"), other.count("▒")) == (round(0.15 * 24), 2)
+    assert (between.count("█"), between.count("▒")) == (round(0.15 * 24), 2)
     assert forward.endswith(" 75%")
-    assert other.endswith(" 25%")
+    assert between.endswith(" 25%")
     assert "Hatched: without a core, 40% of step wall time, part of no share." in text
 
 

@@ -194,8 +194,8 @@ def measure_profiler_lines(
             continue
         frames = code_stages.parse_stack(samples.stacks[samples.stack[row]])
         file = next((frame.file for frame in reversed(frames) if not frame.library), "")
-        place = (file, int(samples.user_line[row]))
-        shares[place] = shares.get(place, 0.0) + int(samples.weight_ns[row]) / total_ns
+        line = (file, int(samples.user_line[row]))
+        shares[line] = shares.get(line, 0.0) + int(samples.weight_ns[row]) / total_ns
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from stepscope.diagnosis.causes import batch_size
 from stepscope.diagnosis.shares.shares import PhaseSplit, Shares, compute_shares
-from stepscope.diagnosis.verdict import Suspect
+from stepscope.diagnosis.verdict import LOOP_SHARE, STEP_SHARE, Suspect
 from stepscope.run import Run, largest_model
 
 
@@ -80,6 +80,17 @@ class Attribution:
     cause: str | None = None
     """Set where the attribution already is a cause: cpu_contention, cpu_limit, evaluation,
     small_batch, or slow_rank, which stands for several causes."""
+
+
+CORE_SHORTAGES = frozenset(["cpu_contention", "cpu_limit"])
+"""Causes whose share is of the step as measured, waiting for cores included."""
+
+
+def name_denominator(attribution: Attribution, shares: Shares) -> str:
+    """Name the denominator of an attribution's share."""
+    if attribution.cause == "evaluation":
+        return LOOP_SHARE
+    return STEP_SHARE if attribution.cause in CORE_SHORTAGES else shares.share_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from stepscope import quantities, schema
 from stepscope.diagnosis import verdict
 from stepscope.diagnosis.causes import overhead_causes
-from stepscope.diagnosis.causes.attribution import Attribution, is_double_precision
+from stepscope.diagnosis.causes.attribution import (
+    CORE_SHORTAGES,
+    Attribution,
+    is_double_precision,
+    name_denominator,
+)
 from stepscope.diagnosis.causes.batch_size import find_small_batch_cause
 from stepscope.diagnosis.causes.cause import (
     CONTRIBUTING_RATIO,
@@ -17,7 +22,6 @@ from stepscope.diagnosis.causes.cause import (
 )
 from stepscope.diagnosis.causes.data_causes import STAGE_CAUSES, find_data_pipeline_cause
 from stepscope.diagnosis.causes.rank_causes import find_communication_cause, find_slow_rank_cause
-from stepscope.diagnosis.sentences import CORE_SHORTAGES, name_denominator
 from stepscope.diagnosis.shares.debug_switches import list_debug_switches
 from stepscope.quantities import count_of
 
@@ -117,26 +121,7 @@ def find_contributing_causes(
         for cause, share, text in main.contributing
     ]
     if attribution.suspect != "framework_overhead" or attribution.cause is not None:
-        causes += [
-            verdict.ContributingCause(
-                suspect="framework_overhead",
-                cause=cause,
-                share_ratio=share,
-                share_of=share_of,
-                text=text,
-            )
-            for cause, share, text in overhead_causes.list_overhead_causes(inputs)
-            if not main.fixed_line or f"({main.fixed_line})" not in text
-        ]
-        explained = {cause.suspect for cause in causes if cause.cause not in CORE_SHORTAGES}
-        causes += [
-            _convert(inputs, candidate)
-            for candidate in attributions
-            if candidate.suspect == "framework_overhead"
-            and candidate.cause is None
-            and candidate.suspect not in explained
-            and not main.fixed_line
-        ]
+        causes += _list_contributing_overhead(inputs, main, attributions)
     shares = inputs.shares
     optimizer = shares.phases["optimizer"]
     is_inside_optimizer = bool(main.stages) and main.stages[0].name.endswith("optimizer")
@@ -155,11 +140,41 @@ def find_contributing_causes(
         share = shares.suspects[suspect]
         if suspect != attribution.suspect and share >= CONTRIBUTING_RATIO:
             causes.append(_convert(inputs, Attribution(suspect=suspect, share=share)))
+    return _select_largest(inputs, causes, _identify(attribution.suspect, main.cause))
+
+
+def _list_contributing_overhead(
+    inputs: CauseInputs, main: CauseFinding, attributions: Sequence[Attribution]
+) -> list[verdict.ContributingCause]:
+    """List the causes of overhead, or where overhead is above its threshold and none is found, that
+    it is unknown."""
+    causes = [
+        verdict.ContributingCause(
+            suspect="framework_overhead",
+            cause=cause,
+            share_ratio=share,
+            share_of=inputs.shares.share_of,
+            text=text,
+        )
+        for cause, share, text in overhead_causes.list_overhead_causes(inputs)
+        if not main.fixed_line or f"({main.fixed_line})" not in text
+    ]
+    if causes or main.fixed_line:
+        return causes
+    return [
+        _convert(inputs, candidate)
+        for candidate in attributions
+        if candidate.suspect == "framework_overhead" and candidate.cause is None
+    ]
+
+
+def _select_largest(
+    inputs: CauseInputs, causes: list[verdict.ContributingCause], main_key: str
+) -> list[verdict.ContributingCause]:
+    """Select the largest entry of each cause other than the main one, largest first."""
     bases_ns, step_ns = inputs.bases_ns, inputs.run.mean_step_ns
     causes.sort(key=lambda cause: -cause.share_ratio * bases_ns.get(cause.share_of, step_ns))
-    selected: dict[str, verdict.ContributingCause | None] = {
-        _identify(attribution.suspect, main.cause): None
-    }
+    selected: dict[str, verdict.ContributingCause | None] = {main_key: None}
     for cause in causes:
         if cause.share_ratio >= CONTRIBUTING_RATIO:
             selected.setdefault(_identify(cause.suspect, cause.cause), cause)

@@ -145,9 +145,9 @@ def _name_profiler_lines(inputs: CauseInputs) -> str:
     totals: dict[str, float] = {}
     for rank in inputs.run.ranks:
         for (file, line), share in rank.profiler_lines.items():
-            place = f"{file.rpartition('/')[2]}:{line}"
-            totals[place] = totals.get(place, 0.0) + share
-    return ", ".join(sorted(totals, key=lambda place: -totals[place])[:3])
+            location = f"{file.rpartition('/')[2]}:{line}"
+            totals[location] = totals.get(location, 0.0) + share
+    return ", ".join(sorted(totals, key=lambda location: -totals[location])[:3])
 
 
 def _list_stages(inputs: CauseInputs) -> list[Stage]:

@@ -132,11 +132,11 @@ def find_excess_work(rank: run.Rank, peers: Sequence[run.Rank], phase: str) -> s
     )
     times_of_peers = [_measure_lines(peer, phase) for peer in peers]
     largest = None
-    for (place, function), time_ns in _measure_lines(rank, phase).items():
-        peer_ns = _average([times.get((place, function), 0.0) for times in times_of_peers])
+    for (location, function), time_ns in _measure_lines(rank, phase).items():
+        peer_ns = _average([times.get((location, function), 0.0) for times in times_of_peers])
         line_excess_ns = time_ns - peer_ns
         if largest is None or line_excess_ns > largest[0]:
-            largest = (line_excess_ns, time_ns, f"{place} {function}".rstrip())
+            largest = (line_excess_ns, time_ns, f"{location} {function}".rstrip())
     if largest is None or largest[0] < MIN_EXPLAINED_RATIO * excess_ns:
         creator = name_dataset_function(rank.making) if phase == "data_wait" else None
         return None if creator is None else f"{creator}, which creates its batches"
@@ -144,19 +144,19 @@ def find_excess_work(rank: run.Rank, peers: Sequence[run.Rank], phase: str) -> s
 
 
 def _measure_lines(rank: run.Rank, phase: str) -> dict[tuple[str, str], float]:
-    """Measure the time per step of the lines of the script in a phase, by place and function."""
+    """Measure the time per step of the lines of the script in a phase, by location and function."""
     work = rank.host_work
     if work is None:
         return {}
     phase_ns = _measure_mean_ns(rank, phase)
     return {
-        (_name_place(line), line.function.partition(".<locals>")[0]): line.ratio * phase_ns
+        (_locate(line), line.function.partition(".<locals>")[0]): line.ratio * phase_ns
         for line in work.lines
         if line.phase == phase and line.line
     }
 
 
-def _name_place(line: analysis.HostLine) -> str:
+def _locate(line: analysis.HostLine) -> str:
     return f"{line.file.rpartition('/')[2]}:{line.line}"
 
 

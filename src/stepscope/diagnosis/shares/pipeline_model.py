@@ -252,8 +252,7 @@ class Pipeline:
         """
         if self.cores is None or self.is_handover_longer:
             return None
-        core_count = max(1, round(self.cores))
-        present_ns = self.predict_step_ns()
+        core_count, present_ns = max(1, round(self.cores)), self.predict_step_ns()
         estimates = []
         for workers in range(min_workers, core_count * (2 if self.is_waiting else 1) + 1):
             estimates.append(self._estimate(workers, self.threads))

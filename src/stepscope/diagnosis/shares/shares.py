@@ -242,8 +242,7 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
     """
     totals = phase_ns.sum(axis=0).astype(np.float64)
     with_delays_ns = totals.sum()
-    outside = split.core_waits.outside
-    totals *= [1 - outside.get(phase, 0.0) for phase in analysis.PHASES]
+    totals *= [1 - split.core_waits.outside.get(phase, 0.0) for phase in analysis.PHASES]
     measured = dict(zip(analysis.PHASES, (totals / totals.sum()).tolist(), strict=True))
     with_core = 1 - split.core_waits.outside_data_wait
     phase = {
@@ -269,10 +268,9 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
     compute_work = {
         name: share - inline[name] - compute_overhead[name] for name, share in compute.items()
     } | {"execution": phase["execution"]}
-    inline_data = sum(inline.values())
     saving = phase["other"] * split.inline_saving
     profiling = phase["other"] * split.job_profiler
-    profiler_collections = phase["garbage_collection"] * split.profiler_collections
+    collections = phase["garbage_collection"] * split.profiler_collections
     # Calls of the profiler are calls of the framework.
     calling = max(0.0, phase["other"] * split.framework_calls - profiling)
     waiting = (phase["communication"] + exchange) * split.rank_waits.ratio
@@ -281,8 +279,8 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
     parts = {
         "checkpoint": phase["checkpoint"] + saving,
         "compilation": phase["compilation"],
-        "garbage_collection": phase["garbage_collection"] - profiler_collections,
-        "job_profiler": profiling + profiler_collections,
+        "garbage_collection": phase["garbage_collection"] - collections,
+        "job_profiler": profiling + collections,
         "compiled_calls": phase["dispatch"],
         "between_phases": max(0.0, phase["other"] - inline["other"] - saving - calling - profiling),
         "framework_calls": calling,
@@ -297,7 +295,7 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
             - delayed_by_others
             + worker_contention
             + phase["h2d"]
-            + inline_data
+            + sum(inline.values())
             + rank_wait.get("data_pipeline", 0.0),
             "model": sum(compute_work.values()) + rank_wait.get("model", 0.0),
             "communication": (phase["communication"] + exchange) * transfer_ratio
@@ -308,7 +306,7 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
         largest_overhead=_compute_largest_overhead(parts, split),
         compute_work=compute_work,
         compute_overhead=compute_overhead,
-        inline_data=inline_data,
+        inline_data=sum(inline.values()),
         collectives=phase["communication"] * transfer_ratio,
         exchange=exchange * transfer_ratio,
         rank_wait=rank_wait,
@@ -364,11 +362,11 @@ def compute_profiler_collections(ranks: Sequence[run.Rank]) -> float:
     the job: its events are many objects."""
     total_ns = profiler_ns = 0
     for rank in ranks:
-        places = {f"{file.rpartition('/')[2]}:{line}" for file, line in rank.profiler_lines}
+        lines = {f"{file.rpartition('/')[2]}:{line}" for file, line in rank.profiler_lines}
         spans = rank.spans.of("garbage_collection")
         total_ns += int(spans.duration.sum())
         for code, time_ns in zip(spans.name.tolist(), spans.duration.tolist(), strict=True):
-            profiler_ns += time_ns * (spans.names[code] in places)
+            profiler_ns += time_ns * (spans.names[code] in lines)
     return profiler_ns / total_ns if total_ns else 0.0
 
 
