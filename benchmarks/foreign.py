@@ -217,8 +217,8 @@ def describe_reliability() -> str:
     stated: list[tuple[float, bool]] = []
     for program in held_out:
         counts = count_verdicts(p for p in held_out if p is not program)
-        given = program.verdict
-        accuracy = counts.estimate_accuracy(given.cause, given.evidence_kind)
+        cause, kind = program.verdict.cause, program.verdict.evidence_kind
+        accuracy = counts.estimate_accuracy(cause, kind)
         stated.append((accuracy, grade(program).cause_right))
     rows = []
     for low, high in pairwise(_BOUNDS):

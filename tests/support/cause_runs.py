@@ -30,6 +30,7 @@ CODE = {
     "service": f"{LOOP} > reward > urlopen@python:urllib/request.py > readinto@python:socket.py",
     "program": f"{LOOP} > score > run@python:subprocess.py > select@python:selectors.py",
     "coroutine": f"{LOOP} > select@python:selectors.py > answer > sleep@python:asyncio/tasks.py",
+    "profile": f"{LOOP} > profile.events@torch/autograd/profiler.py",
     "model": f"{LOOP} > Module.__call__@torch/nn/modules/module.py",
 }
 
@@ -102,6 +103,15 @@ def draw_too_few_workers(run: RunBuilder) -> None:
     run.metric("job_cpu_cores", 1.4).metric("outside_cpu_cores", 0)
 
 
+def draw_too_many_workers(run: RunBuilder) -> None:
+    """Draw 20 workers on 8 cores, each of which waits for a core for 75 of 100 ms per batch."""
+    process = run.rank(workers=20).draw(f"wait=0 60 | {COMPUTE}", 60)
+    worker = process.workers[0].draw("fetch 100", 60)
+    worker.thread().draw("run_queue=75000000 100", 60)
+    worker.fact("stack_sampler", period_ns=100_000_000, counts_delays=True)
+    run.metric("job_cpu_cores", 8).metric("outside_cpu_cores", 0)
+
+
 def draw_inline_preparation(run: RunBuilder) -> None:
     draw_steps(f"do:batch 60 | {COMPUTE}")(run)
     run.metric("job_cpu_cores", 1).metric("outside_cpu_cores", 0)
@@ -123,7 +133,7 @@ def draw_batch_handover(run: RunBuilder) -> None:
 def draw_cpu_contention(run: RunBuilder) -> None:
     process = run.rank().draw(COMPUTE, 60)
     run.metric("outside_cpu_cores", 6).metric("job_cpu_cores", 2)
-    run.metric("process_runqueue_ratio", 0.5, device=str(process.info.pid))
+    run.metric("process_runqueue_ratio", 0.6, device=str(process.info.pid))
 
 
 def draw_heavy(run: RunBuilder) -> None:
@@ -215,6 +225,7 @@ CAUSE_RUNS: dict[str, tuple[str, Callable[[RunBuilder], None]]] = {
     "slow_dataset": ("data_pipeline", draw_inline_batches("samples ( do:lookup 60 )")),
     "unknown": ("data_pipeline", draw_steps(f"wait=0 60 | {COMPUTE}")),
     "too_few_workers": ("data_pipeline", draw_too_few_workers),
+    "too_many_workers": ("data_pipeline", draw_too_many_workers),
     "worker_startup": ("data_pipeline", draw_worker_startup),
     "batch_handover": ("data_pipeline", draw_batch_handover),
     "inline_data_preparation": ("data_pipeline", draw_inline_preparation),
@@ -238,6 +249,7 @@ CAUSE_RUNS: dict[str, tuple[str, Callable[[RunBuilder], None]]] = {
         draw_steps(f"{COMPUTE} | garbage_collection:train.py:9=2 40 | do:log 5"),
     ),
     "debug_switch": ("framework_overhead", draw_anomaly_detection),
+    "job_profiler": ("framework_overhead", draw_steps(f"{COMPUTE} | do:profile 40 | do:log 5")),
     "python_overhead": ("framework_overhead", draw_steps(f"{COMPUTE} | do:python 40 | do:log 5")),
     "waiting_for_a_service": ("framework_overhead", draw_steps(f"{COMPUTE} | do:service 40")),
     "waiting_for_a_program": ("framework_overhead", draw_steps(f"{COMPUTE} | do:program 40")),

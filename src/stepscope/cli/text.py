@@ -169,12 +169,13 @@ def clock_time(epoch_ns: int) -> str:
     return time.strftime("%H:%M:%S", time.localtime(epoch_ns / 1e9))
 
 
-def bar(ratio: float | None) -> str:
-    """Draw a bar of 24 cells for a ratio; empty if it is missing."""
+def bar(ratio: float | None, hatched: float = 0.0) -> str:
+    """Draw a bar of 24 cells for a ratio, with a hatched part; empty if it is missing."""
     if ratio is None:
         return ""
     cells = min(BAR_CELLS, max(0, round(ratio * BAR_CELLS)))
-    return "█" * cells + "·" * (BAR_CELLS - cells)
+    end = min(BAR_CELLS, max(cells, round((ratio + hatched) * BAR_CELLS)))
+    return "█" * cells + "▒" * (end - cells) + "·" * (BAR_CELLS - end)
 
 
 def table(*columns: str) -> Table:

@@ -242,7 +242,7 @@ class _Savings:
         """Price the bottleneck; None where there is none."""
         if not verdict.has_bottleneck:
             return None
-        hour_share = self._scale_to_hour(verdict.share_ratio, verdict.share_of)
+        hour_share = self._scale_to_hour(verdict.suspect_step_ns or 0.0)
         return SuspectCost(
             suspect=verdict.suspect,
             name=diagnosis.SUSPECT_NAMES[verdict.suspect],
@@ -263,15 +263,11 @@ class _Savings:
         prediction = fix.prediction
         if prediction is None or step_usd is None:
             return None
-        # The baseline of a fix for evaluation is the step with its part of the evaluation.
-        share_of = (
-            diagnosis.LOOP_SHARE if prediction.measured_ns != self.step_ns else diagnosis.STEP_SHARE
-        )
-        hour_share = self._scale_to_hour(prediction.saving_ratio, share_of)
+        hour_share = self._scale_to_hour(prediction.saved_ns)
         return FixSaving(
             title=fix.title,
             saving_ratio=prediction.saving_ratio,
-            share_of=share_of,
+            share_of=prediction.share_of,
             condition=prediction.condition,
             is_bound=prediction.is_bound,
             step_usd=step_usd,
@@ -279,10 +275,9 @@ class _Savings:
             training_usd=self._scale_training(hour_share),
         )
 
-    def _scale_to_hour(self, share: float, share_of: str) -> float:
-        """Scale a share to an hour of training: a share of the steps has no part of the hour's
-        evaluation."""
-        return share if share_of == diagnosis.LOOP_SHARE else share * (1 - self.evaluation_ratio)
+    def _scale_to_hour(self, saved_ns: float) -> float:
+        """Compute the share of an hour of training, evaluation included, of a time per step."""
+        return saved_ns / self.step_ns * (1 - self.evaluation_ratio)
 
     def _scale_training(self, share: float) -> float | None:
         return None if self.training_usd is None else share * self.training_usd

@@ -129,7 +129,7 @@ def price_verdict(verdict: diagnosis.Verdict, cost: JobCost) -> VerdictCost | No
 
     return VerdictCost(
         step_usd=step_usd,
-        suspect_usd=verdict.owned_step_ratio * step_usd,
+        suspect_usd=(verdict.suspect_step_ns or 0.0) / step_ns * step_usd,
         fix_savings_usd=[price_saving(fix.prediction) for fix in verdict.fixes],
     )
 

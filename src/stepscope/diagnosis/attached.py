@@ -15,8 +15,17 @@ from stepscope import analysis, schema
 from stepscope.diagnosis.causes.attribution import AttributionThresholds
 from stepscope.diagnosis.causes.data_causes import STAGE_CAUSES
 from stepscope.diagnosis.measured import UNMEASURED_RATIO
+from stepscope.diagnosis.sentences import list_bars
 from stepscope.diagnosis.traces import diagnose_traces
-from stepscope.diagnosis.verdict import UNKNOWN, Evidence, Fix, Verdict, make_abstention, name_cause
+from stepscope.diagnosis.verdict import (
+    UNKNOWN,
+    Evidence,
+    Fix,
+    SuspectShare,
+    Verdict,
+    make_abstention,
+    name_cause,
+)
 from stepscope.quantities import count_of, percent
 from stepscope.run import IDLE_GPU_RATIO, Run
 
@@ -132,8 +141,12 @@ def _accuse(  # noqa: PLR0917
         stages=[],
         evidence=evidence,
         ruled_out=[],
+        suspects=[
+            SuspectShare(suspect="data_pipeline", share_ratio=share.ratio, share_of=SHARE_OF)
+        ],
         fixes=[_advise(cause, work)],
         phases=phases,
+        bars=list_bars(phases),
         notes=[f"Other suspects cannot be told from outside; {FULL_RECORDING}.", *notes],
     )
 

@@ -9,24 +9,29 @@ import msgspec
 from stepscope import analysis, quantities, rules, schema
 from stepscope.diagnosis import measured, records
 from stepscope.diagnosis.causes.attribution import (
+    CORE_SHORTAGES,
     NEED_A_WINDOW,
     THRESHOLDS,
     Attribution,
     AttributionThresholds,
     Attributor,
+    name_denominator,
 )
 from stepscope.diagnosis.causes.batch_size import measure_doubling_saving
 from stepscope.diagnosis.causes.cause import CauseInputs
-from stepscope.diagnosis.causes.causes import CORE_SHORTAGES, find_cause, find_contributing_causes
+from stepscope.diagnosis.causes.causes import find_cause, find_contributing_causes
 from stepscope.diagnosis.causes.data_causes import find_starved_rank
 from stepscope.diagnosis.causes.job_facts import JobFacts, is_boosting
 from stepscope.diagnosis.causes.overhead_causes import describe_outside_load
-from stepscope.diagnosis.fixes.advice import list_even_changes, list_fixes
+from stepscope.diagnosis.fixes.advice import list_even_changes, list_fixes, list_refusals
 from stepscope.diagnosis.fixes.what_if import WhatIf
 from stepscope.diagnosis.sentences import (
+    describe_load,
+    explain_hatching,
     explain_share,
     explain_smaller_share,
     hedge,
+    list_bars,
     write_headline,
 )
 from stepscope.diagnosis.shares.debug_switches import list_debug_switches
@@ -41,12 +46,12 @@ from stepscope.diagnosis.shares.shares import (
 )
 from stepscope.diagnosis.stuck import find_stuck
 from stepscope.diagnosis.verdict import (
-    CORE_SHARE,
     LOOP_SHARE,
-    STEP_SHARE,
     SUSPECTS,
+    ContributingCause,
     RuledOut,
     Suspect,
+    SuspectShare,
     Verdict,
     describe_step_time,
     make_abstention,
@@ -132,6 +137,11 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
     obstacle = _find_obstacle(run, thresholds)
     if obstacle is not None:
         return _abstain(run, obstacle)
+    return _diagnose_steps(run, thresholds)
+
+
+def _diagnose_steps(run: Run, thresholds: AttributionThresholds) -> Verdict:
+    """Diagnose the measured steps of a run."""
     split = measure_phase_split(run.ranks)
     matrix = build_phase_matrix(run.ranks)
     shares = compute_shares(matrix, split)
@@ -154,45 +164,70 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
     accuracy = measured.estimate_accuracy(finding.cause, finding.evidence_kind)
     phases = measure_phase_shares(matrix)
     what_if, facts = WhatIf(inputs), JobFacts.of(inputs)
+    share_of = name_denominator(attribution, shares)
+    outside = split.core_waits.outside
+    bars = list_bars(
+        phases, {phase: phases[phase] * ratio for phase, ratio in outside.items()}, share_of
+    )
     return Verdict(
         suspect=attribution.suspect,
         cause=finding.cause,
         share_ratio=attribution.share,
-        share_of=_name_denominator(finding.cause, shares),
+        share_of=share_of,
         confidence_ratio=round(stability * finding.certainty * accuracy, 3),
         evidence_kind=finding.evidence_kind,
-        headline=_begin_with_loss(run, write_headline(attribution, finding)),
-        share_basis=explain_share(attribution, shares, phases),
+        headline=_begin_with_loss(
+            run,
+            write_headline(attribution, finding, _measure_model(shares, split, share_of))
+            + describe_load(attribution, contributing),
+        ),
+        share_basis=explain_share(
+            attribution, shares, {bar.phase: bar.share_ratio for bar in bars}
+        ),
         stages=finding.stages,
-        evidence=[describe_step_time(phases, "phase"), *finding.evidence],
-        ruled_out=_rule_out(run, attribution.suspect, shares, phases, attributor),
+        evidence=[
+            describe_step_time({bar.phase: bar.share_ratio for bar in bars}, "phase"),
+            *finding.evidence,
+        ],
+        ruled_out=_rule_out(run, attribution, shares, phases, attributor, contributing),
+        suspects=[
+            SuspectShare(suspect=suspect, share_ratio=share, share_of=shares.share_of)
+            for suspect, share in shares.suspects.items()
+        ],
         also=contributing,
         fixes=measured.attach_outcomes(
             list_fixes(finding, contributing, what_if, facts), measured.read_tried_changes(run)
         ),
         notes=[
             *_list_notes(run, attribution, split, shares),
+            *records.explain_guessed_rounds(run, facts),
             *records.list_slow_settings(run, shares, facts),
             *list_even_changes(finding, what_if, facts),
         ],
+        refused=list_refusals(what_if, facts, _excuse_overhead(run, shares, attributor)),
         targets=measured.list_targets(attribution.suspect, uses_gpu=not facts.is_cpu_job),
         step_count=step_count,
         mean_step_ns=run.mean_step_ns,
+        bases_ns=inputs.bases_ns,
         phases=phases,
+        bars=bars,
+        bars_basis=explain_hatching(bars, share_of),
     )
+
+
+def _measure_model(shares: Shares, split: PhaseSplit, share_of: str) -> float:
+    """Measure the model's share of a denominator."""
+    share = shares.suspects["model"]
+    if share_of == shares.share_of:
+        return share
+    share *= 1 - shares.without_core
+    return share * (1 - split.evaluation) if share_of == LOOP_SHARE else share
 
 
 def _begin_with_loss(run: Run, headline: str) -> str:
     """Begin a headline with the reason for which records are missing."""
     loss = records.explain_loss(run)
     return headline if loss is None else f"{loss[0].upper()}{loss[1:]}. {headline}"
-
-
-def _name_denominator(cause: str, shares: Shares) -> str:
-    if cause == "evaluation":
-        return LOOP_SHARE
-    is_corrected = shares.without_core > 0 and cause not in CORE_SHORTAGES
-    return CORE_SHARE if is_corrected else STEP_SHARE
 
 
 def _find_obstacle(run: Run, thresholds: AttributionThresholds) -> str | None:
@@ -287,10 +322,19 @@ def _abstain(run: Run, obstacle: str) -> Verdict:
     return make_abstention(obstacle, notes, step_count=step_count)
 
 
-def _rule_out(
-    run: Run, suspect: Suspect, shares: Shares, phases: Mapping[str, float], attributor: Attributor
+def _rule_out(  # noqa: PLR0917
+    run: Run,
+    attribution: Attribution,
+    shares: Shares,
+    phases: Mapping[str, float],
+    attributor: Attributor,
+    contributing: Sequence[ContributingCause],
 ) -> list[RuledOut]:
-    """Give the reason against each suspect other than that of the verdict."""
+    """Give the reason against each suspect that takes too little of the step.
+
+    That is neither the suspect of the verdict, nor that of a contributing cause, nor the largest
+    part of the step.
+    """
     limits = attributor.thresholds.by_suspect
     reasons: dict[Suspect, str] = {
         "data_pipeline": "waiting for batches, copies to the device and data preparation take",
@@ -300,12 +344,17 @@ def _rule_out(
         else "exposed communication takes",
         "framework_overhead": "time between phases, checkpoints and dispatch take",
     }
+    causes = {attribution.suspect, max(shares.suspects, key=lambda name: shares.suspects[name])}
+    causes |= {
+        cause.suspect
+        for cause in contributing
+        if cause.share_of == shares.share_of and cause.cause not in CORE_SHORTAGES
+    }
+    causes |= {name for name in limits if attributor.is_exceeded(name, shares)}
     for name, limit in limits.items():
         share = rules.percent_beside(shares.suspects[name], 100 * limit, 0)
-        if attributor.is_exceeded(name, shares):
-            reasons[name] = f"{share} of step time as well; look at it next."
-        elif shares.suspects[name] >= limit:
-            reasons[name] += f" {share} of step time, {_excuse_overhead(run, shares, attributor)}."
+        if shares.suspects[name] >= limit:
+            reasons[name] += f" {share} of step time; {_excuse_overhead(run, shares, attributor)}."
         else:
             reasons[name] += f" {share} of step time (threshold {percent(limit)})."
             explanation = explain_smaller_share(name, shares, phases)
@@ -321,19 +370,27 @@ def _rule_out(
     elif len(run.ranks) == 1 and not shares.suspects["communication"]:
         reasons["communication"] = "not applicable (single rank, no collectives)."
     return [
-        RuledOut(suspect=name, share_ratio=shares.suspects[name], why=reasons[name])
+        RuledOut(
+            suspect=name,
+            share_ratio=shares.suspects[name],
+            share_of=shares.share_of,
+            why=reasons[name],
+        )
         for name in SUSPECTS
-        if name != suspect
+        if name not in causes
     ]
 
 
 def _excuse_overhead(run: Run, shares: Shares, attributor: Attributor) -> str:
-    """Say why overhead beyond its threshold is not a bottleneck."""
-    limit = attributor.thresholds.overhead_cause
-    if shares.largest_overhead < limit:
-        return f"in several parts of which none has {percent(limit)}"
+    """Say why overhead beyond its threshold is no bottleneck; '' where it is below, or is one."""
+    limits = attributor.thresholds
+    is_below = shares.suspects["framework_overhead"] < limits.framework_overhead
+    if is_below or attributor.is_exceeded("framework_overhead", shares):
+        return ""
+    if shares.largest_overhead < limits.overhead_cause:
+        return f"it has several parts of which none has {percent(limits.overhead_cause)}"
     saving = percent(measure_doubling_saving(run, shares))
-    return f"but with twice the batch, a sample would take only {saving} less"
+    return f"with twice the batch, a sample would take only {saving} less"
 
 
 def _describe_model(run: Run, shares: Shares) -> str:

@@ -134,6 +134,32 @@ def _explain_limit(run: Run) -> str:
     )
 
 
+def explain_guessed_rounds(run: Run, facts: JobFacts) -> list[str]:
+    """Tell that the steps of the first rank are guessed: rounds of several optimizers, or updates
+    between which an environment is simulated. Empty where the script marks them."""
+    steps = run.ranks[0].steps
+    if steps.source != "optimizer":
+        return []
+    updates = run.ranks[0].spans.of("optimizer")
+    updates = updates.take((updates.thread == steps.thread) & ~updates.unfinished)
+    names = {value: updates.name_of(row) for row, value in enumerate(updates.value.tolist())}
+    if len(names) > 1:
+        per_step = quantities.number(len(updates) / max(1, len(steps)))
+        titles = ", ".join(sorted(names.values())[:MAX_LISTED_OPTIMIZERS])
+        return [
+            f"The steps are guessed: updates of {len(names)} optimizers ({titles}) in turn are one "
+            f"round, {per_step} updates each. stepscope.step() marks them."
+        ]
+    if facts.environment_line is not None:
+        return [
+            "The steps are guessed: each update of the optimizer ends one, and "
+            f"{facts.environment_line.location} simulates an environment in some of them. "
+            "stepscope.step() marks the rounds."
+        ]
+    return []
+
+
+MAX_LISTED_OPTIMIZERS = 4
 MIN_COMPUTE_RATIO = 0.5
 """Settings of operators are noted where operators take at least this share of the step."""
 

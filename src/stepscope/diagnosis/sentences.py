@@ -1,8 +1,8 @@
-"""Sentences of a verdict: the first one, and why a share differs from the phases."""
+"""First sentence and bars of a verdict, and why a share differs from the phases."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from stepscope import quantities
 from stepscope.diagnosis import verdict
@@ -15,14 +15,46 @@ BUSY_RATIO = 0.85
 """Share of computation from which the rest saves little, whatever it is."""
 
 
-def write_headline(attribution: Attribution, finding: CauseFinding) -> str:
-    """Write the first sentence of a verdict."""
+def write_headline(attribution: Attribution, finding: CauseFinding, model_share: float) -> str:
+    """Write the first sentences of a verdict: the model first, where it has more of the time than
+    the bottleneck.
+
+    Args:
+        attribution: the bottleneck.
+        finding: its cause.
+        model_share: the model's share, of the same denominator as the bottleneck's.
+    """
+    sentence = _write_bottleneck(attribution, finding)
+    is_smaller = attribution.suspect in verdict.SUSPECTS and attribution.suspect != "model"
+    if not is_smaller or model_share <= attribution.share:
+        return sentence
+    unit = "step and evaluation time" if finding.cause == "evaluation" else "step time"
+    rest = (
+        sentence
+        if attribution.cause == "small_batch"
+        else sentence.replace("Bottleneck: ", "Bottleneck of the rest: ", 1)
+    )
+    return f"Model compute: {quantities.percent(model_share)} of {unit}. {rest}"
+
+
+def describe_load(
+    attribution: Attribution, contributing: Sequence[verdict.ContributingCause]
+) -> str:
+    """Describe the load of other processes for a headline that says that nothing else is slow; ''
+    without such a load."""
+    load = next((cause for cause in contributing if cause.cause == "cpu_contention"), None)
+    if load is None or attribution.suspect != "healthy":
+        return ""
+    return f" The step waits for a core {quantities.percent(load.share_ratio)} of its time."
+
+
+def _write_bottleneck(attribution: Attribution, finding: CauseFinding) -> str:
     share = quantities.percent(attribution.share)
     if attribution.suspect == "healthy":
         rest = (
             "nothing else would save much"
             if attribution.share >= BUSY_RATIO
-            else "no other cause is large enough to accuse"
+            else "no other cause is large enough"
         )
         return f"No bottleneck found: {share} of step time is model compute; {rest}."
     if attribution.cause == "small_batch":
@@ -89,7 +121,7 @@ def explain_share(attribution: Attribution, shares: Shares, phases: Mapping[str,
     Args:
         attribution: the suspect and its share.
         shares: shares that the suspect's share was taken from.
-        phases: shares of the phases as the verdict shows them.
+        phases: shares of the phases as the verdict draws them.
     """
     if attribution.cause is not None:
         return ""
@@ -106,11 +138,7 @@ def explain_share(attribution: Attribution, shares: Shares, phases: Mapping[str,
     names = ", ".join(f"{name} {quantities.percent(share)}" for name, share in ordered)
     if len(parts) == 1:
         names = ordered[0][0]
-    sentence = f"The {total} are {names}."
-    if shares.without_core >= verdict.MIN_LISTED_RATIO:
-        without_core = quantities.percent(shares.without_core)
-        sentence += f" Phases include {without_core} without a core; this share does not."
-    return sentence
+    return f"The {total} are {names}."
 
 
 def explain_smaller_share(
@@ -142,7 +170,8 @@ def explain_smaller_share(
     if not reasons:
         return ""
     return (
-        f"The phase {name} has {quantities.percent(phase)} of step time: {', and '.join(reasons)}."
+        f"The phase {name} has {quantities.percent(phase)} of step time as measured: "
+        f"{', and '.join(reasons)}."
     )
 
 
@@ -174,3 +203,38 @@ def _list_parts(suspect: verdict.Suspect, shares: Shares) -> dict[str, float]:
                 for name, share in shares.overhead_parts.items()
             }
     return shares.compute_work | waiting
+
+
+def list_bars(
+    phases: Mapping[str, float],
+    without_core: Mapping[str, float] | None = None,
+    share_of: str = verdict.STEP_SHARE,
+) -> list[verdict.PhaseBar]:
+    """List the bars of phases.
+
+    Args:
+        phases: shares of step wall time, as measured.
+        without_core: shares of step wall time by phase; included in `phases`.
+        share_of: denominator of the shares of the verdict.
+    """
+    waiting = without_core or {}
+    is_corrected = share_of == verdict.CORE_SHARE
+    base = 1 - sum(waiting.values()) if is_corrected else 1.0
+    return [
+        verdict.PhaseBar(
+            phase=phase,
+            share_ratio=(share - is_corrected * waiting.get(phase, 0.0)) / base,
+            with_core_ratio=share - waiting.get(phase, 0.0),
+            without_core_ratio=waiting.get(phase, 0.0),
+        )
+        for phase, share in phases.items()
+    ]
+
+
+def explain_hatching(bars: Sequence[verdict.PhaseBar], share_of: str) -> str:
+    """Explain the hatched parts of the bars; '' without any."""
+    waiting = sum(bar.without_core_ratio for bar in bars)
+    if waiting < verdict.MIN_LISTED_RATIO:
+        return ""
+    suffix = ", part of no share" if share_of == verdict.CORE_SHARE else ""
+    return f"Hatched: without a core, {quantities.percent(waiting)} of step wall time{suffix}."

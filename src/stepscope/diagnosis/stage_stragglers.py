@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from stepscope import analysis, intervals, quantities
 from stepscope.diagnosis import verdict
 from stepscope.diagnosis.measured import estimate_accuracy
+from stepscope.diagnosis.sentences import list_bars
 from stepscope.quantities import count_of, duration, figure, percent
 from stepscope.run import Run, read_stage_operations
 
@@ -78,6 +79,7 @@ def diagnose_stages(run: Run, notes: Sequence[str] = ()) -> verdict.Verdict:
     step_count = len(operations.steps)
     accuracy = estimate_accuracy(cause, "traced")
     stability = _estimate_stability(slowdown, changes, cause) * step_count / (step_count + 1)
+    ruled_out = _rule_out(slowdown, suspect, excess, changes)
     return verdict.Verdict(
         suspect=suspect,
         cause=cause,
@@ -96,7 +98,8 @@ def diagnose_stages(run: Run, notes: Sequence[str] = ()) -> verdict.Verdict:
             if is_slow and gains[c.cause] * excess >= 0.01
         ],
         evidence=[verdict.describe_step_time(parts, "part"), *_list_evidence(operations, slowdown)],
-        ruled_out=_rule_out(slowdown, suspect, excess, changes),
+        ruled_out=ruled_out,
+        suspects=[verdict.SuspectShare(suspect=suspect, share_ratio=share), *ruled_out],
         fixes=[_make_fix(main_change, slowdown)] if main_change else [],
         also=[
             verdict.ContributingCause(
@@ -112,6 +115,7 @@ def diagnose_stages(run: Run, notes: Sequence[str] = ()) -> verdict.Verdict:
         step_count=step_count,
         mean_step_ns=float(slowdown.step_ns.mean()),
         phases=parts,
+        bars=list_bars(parts),
     )
 
 

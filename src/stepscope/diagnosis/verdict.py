@@ -82,6 +82,7 @@ CAUSES: dict[Suspect, tuple[str, ...]] = {
         "slow_collate",
         "slow_dataset",
         "too_few_workers",
+        "too_many_workers",
         "worker_startup",
         "batch_handover",
         "inline_data_preparation",
@@ -104,6 +105,7 @@ CAUSES: dict[Suspect, tuple[str, ...]] = {
         "logging",
         "garbage_collection",
         "debug_switch",
+        "job_profiler",
         "python_overhead",
         "waiting_for_a_service",
         "waiting_for_a_program",
@@ -152,6 +154,8 @@ STEP_SHARE = "step wall time"
 a profiler, evaluation left out), summed over ranks."""
 CORE_SHARE = "step wall time without waiting for cores"
 """Denominator where much of the step was time without a core that the job does not cause."""
+CORE_TIME = "step time without waiting for cores"
+"""That time of one step."""
 LOOP_SHARE = "step and evaluation wall time"
 """Denominator where evaluation is the bottleneck, because evaluation is in no step."""
 MIN_LISTED_RATIO = 0.005
@@ -179,21 +183,43 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the step."""
 
 
+class SuspectShare(msgspec.Struct, frozen=True, kw_only=True):
+    """A suspect's share of the step."""
+
+    suspect: Suspect
+    share_ratio: float
+    share_of: str = STEP_SHARE
+    """Denominator of the share."""
+
+
 class ContributingCause(msgspec.Struct, frozen=True, kw_only=True):
     """Another cause that is worth a fix."""
 
     suspect: Suspect
     cause: str
     share_ratio: float
-    """Share of the step; of steps and evaluation together where the cause is evaluation."""
+    share_of: str = STEP_SHARE
+    """Denominator of the share."""
     text: str
 
 
-class RuledOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A suspect that is not the bottleneck, and the reason."""
+class PhaseBar(msgspec.Struct, frozen=True, kw_only=True):
+    """A phase of the step, as it is drawn."""
 
-    suspect: Suspect
+    phase: str
     share_ratio: float
+    """Share of the verdict's `share_of`; of step wall time where that is the time of evaluation as
+    well."""
+    with_core_ratio: float
+    """Length of the filled part of the bar, as a share of step wall time."""
+    without_core_ratio: float = 0.0
+    """Length of the hatched part: time without a core that the job does not cause, as a share of
+    step wall time."""
+
+
+class RuledOut(SuspectShare, frozen=True, kw_only=True):
+    """A suspect that takes too little of the step to be a bottleneck, with the reason."""
+
     why: str
 
 
@@ -202,8 +228,10 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
 
     step_ns: float
     measured_ns: float
-    """Mean step as measured, the baseline of the prediction; with its part of the evaluation where
-    the change concerns evaluation."""
+    """Baseline of the prediction: the mean time of `share_of` per step."""
+    share_of: str = STEP_SHARE
+    """Denominator of the saving: the mean step as measured, with its part of the evaluation where
+    the change concerns evaluation, without waiting for cores where shares are of that."""
     saving_ratio: float
     """Saving as a share of the measured time, 0 to 1."""
     condition: str
@@ -219,24 +247,32 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_step(
-        cls, step_ns: float, measured_ns: float, condition: str, *, is_bound: bool = False
+        cls,
+        step_ns: float,
+        measured_ns: float,
+        condition: str,
+        *,
+        is_bound: bool = False,
+        share_of: str = STEP_SHARE,
     ) -> Prediction:
         """Create a prediction from the step before and after; a change never makes it longer."""
+        name = CORE_TIME if share_of == CORE_SHARE else "step time"
         step_ns = min(step_ns, measured_ns)
         saving_ratio = 1 - step_ns / measured_ns
         if saving_ratio < MIN_SAVING_RATIO:
-            text = f"step time unchanged by this fix alone, even if {condition}"
+            text = f"{name} unchanged by this fix alone, even if {condition}"
         elif is_bound:
             text = (
-                f"saving of at most {quantities.percent(saving_ratio)} (step time at least "
+                f"saving of at most {quantities.percent(saving_ratio)} ({name} at least "
                 f"{quantities.duration(step_ns)}) if {condition}"
             )
         else:
             change = quantities.relative_change(-saving_ratio, 0)
-            text = f"step time {quantities.duration(step_ns)} ({change}) if {condition}"
+            text = f"{name} {quantities.duration(step_ns)} ({change}) if {condition}"
         return cls(
             step_ns=step_ns,
             measured_ns=measured_ns,
+            share_of=share_of,
             saving_ratio=saving_ratio,
             condition=condition,
             is_bound=is_bound,
@@ -303,11 +339,17 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     stages: list[Stage]
     evidence: list[Evidence]
     ruled_out: list[RuledOut]
+    """Suspects that take too little of the step: neither the largest part of it nor a suspect with
+    a cause in `also` is one of them."""
+    suspects: list[SuspectShare] = []
+    """Shares of all suspects; empty where they are not known."""
     fixes: list[Fix]
     targets: list[Target] = []
     """What to expect after the fix; empty unless a GPU waits for the data pipeline."""
     also: list[ContributingCause] = []
     """Contributing causes with at least a twentieth of the step, largest first."""
+    refused: dict[str, str] = {}
+    """Reasons for which the verdict refuses the advice of a rule, by rule."""
     notes: list[str] = []
     doubts: list[str] = []
     """Doubts about the traces that change the verdict, the worst first."""
@@ -318,8 +360,15 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     step_count: int = 0
     """Measured steps of all ranks."""
     mean_step_ns: float | None = None
+    bases_ns: Annotated[dict[str, float], schema.field_label("denominators", unit="ns")] = {}
+    """Mean time per step by denominator, for those that are not the mean step. A share and a time
+    may be multiplied only where the share is of that time."""
     phases: Annotated[dict[str, float], schema.field_label("mean time by phase", unit="ns")] = {}
-    """Share of the step by phase."""
+    """Share of step wall time by phase, as measured."""
+    bars: list[PhaseBar] = []
+    """The phases as they are drawn."""
+    bars_basis: str = ""
+    """Meaning of the hatched parts of the bars, a sentence; empty without any."""
 
     @property
     def has_bottleneck(self) -> bool:
@@ -347,18 +396,21 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return render_box(parts)
 
     def get_share(self, suspect: Suspect) -> float | None:
-        """Return the share of a suspect, bottleneck or not; None without a verdict."""
-        if suspect == self.suspect:
-            return self.share_ratio
-        return next((r.share_ratio for r in self.ruled_out if r.suspect == suspect), None)
+        """Return the share of a suspect, bottleneck or not; None where it is not known."""
+        return next((s.share_ratio for s in self.suspects if s.suspect == suspect), None)
+
+    def measure_share(self, share_ratio: float, share_of: str) -> float | None:
+        """Measure the time per step of a share; None without steps."""
+        base_ns = self.bases_ns.get(share_of, self.mean_step_ns)
+        return None if base_ns is None else share_ratio * base_ns
 
     @property
-    def owned_step_ratio(self) -> float:
-        """The suspect's time relative to the mean step. Evaluation is in no step: a share s of
-        steps and evaluation together is s / (1 - s) of the steps."""
-        if self.share_of == LOOP_SHARE and self.share_ratio < 1:
-            return self.share_ratio / (1 - self.share_ratio)
-        return self.share_ratio
+    def suspect_step_ns(self) -> float | None:
+        """Time per step that the bottleneck owns; None without one. Evaluation is in no step, so
+        that of evaluation may be longer than the mean step."""
+        if not self.has_bottleneck:
+            return None
+        return self.measure_share(self.share_ratio, self.share_of)
 
 
 def name_cause(cause: str) -> str:

@@ -64,19 +64,22 @@ def _build_verdict(verdict: diagnosis.Verdict) -> profiling_report.Section:
             f"{quantities.percent(verdict.confidence_ratio)}. Shares are of {verdict.share_of}."
         )
         blocks.append(profiling_report.Text(text=text))
-    if verdict.phases:
+    if verdict.bars:
         columns = [
             profiling_report.Column(label="phase"),
             profiling_report.Column(label="share", unit="%", digits=1),
         ]
         shares: list[list[profiling_report.Cell]] = [
-            [_name(phase), 100 * share] for phase, share in verdict.phases.items() if share
+            [_name(bar.phase), 100 * bar.share_ratio] for bar in verdict.bars if bar.share_ratio
         ]
         blocks.append(
             profiling_report.Table(title="Step time by phase", columns=columns, rows=shares)
         )
-    if verdict.share_basis:
-        blocks.append(profiling_report.Text(text=verdict.share_basis))
+    blocks += [
+        profiling_report.Text(text=text)
+        for text in (verdict.bars_basis, verdict.share_basis)
+        if text
+    ]
     lists = {
         "Evidence": [evidence.text for evidence in verdict.evidence[1:]],
         "Contributing causes": [f"{_name(also.cause)}: {also.text}" for also in verdict.also],

@@ -15,6 +15,7 @@ from .learning import (
     judge_learning as judge_learning,
     make_verdict as make_verdict,
     recorded_rules as recorded_rules,
+    refuse_advice as refuse_advice,
 )
 from .selection import (
     change_rules as change_rules,

@@ -53,6 +53,27 @@ def make_verdict(run: Run) -> diagnosis.Verdict:
     return msgspec.structs.replace(verdict, learning=judge_learning(findings))
 
 
+_REFUSABLE = frozenset(["Dataloader", "DataloaderBottleneck", "FrameworkOverhead"])
+"""Rules whose advice the verdict examines."""
+
+
+def refuse_advice(findings: Iterable[schema.Finding], run: Run) -> list[schema.Finding]:
+    """Add the reasons for which the verdict of the whole run refuses the advice of findings."""
+    findings = list(findings)
+    if not any(finding.fired and finding.rule in _REFUSABLE for finding in findings):
+        return findings
+    refused = run.whole_run.derive(diagnosis.diagnose).refused
+    return [
+        msgspec.structs.replace(
+            finding,
+            recommendation=f"{finding.recommendation} Refused, because {refused[finding.rule]}.",
+        )
+        if finding.fired and finding.rule in refused
+        else finding
+        for finding in findings
+    ]
+
+
 def find_tensor_issues(reader: store.RunReader) -> list[schema.Finding]:
     """Find the rules about tensors and losses that have fired; see `make_verdict`."""
     fired = [finding for finding in _find_findings(reader) if finding.fired]

@@ -19,7 +19,11 @@ from .inputs import (
     TracedGpu as TracedGpu,
     TracedSteps as TracedSteps,
 )
-from .parameters import describe_parameters as describe_parameters, percent_beside as percent_beside
+from .parameters import (
+    MAX_HANDOVER_NS as MAX_HANDOVER_NS,
+    describe_parameters as describe_parameters,
+    percent_beside as percent_beside,
+)
 from .profiler import RULE_METRICS as RULE_METRICS
 from .profiler.batch_size import (
     BatchSizeDetails as BatchSizeDetails,

@@ -242,7 +242,8 @@ class StackCapture(msgspec.Struct, frozen=True, kw_only=True):
 class SettingsFact(Fact, frozen=True, kw_only=True, tag="settings"):
     """Settings of torch and the interpreter that change how fast a job runs.
 
-    Recorded after the first step, and again if they differ after 10 or 100 steps.
+    Recorded after the first step, and again if they differ after 10 or 100 steps; while a debug
+    switch is on, after each of the first 20 steps and every 20 steps.
     """
 
     step_count: int

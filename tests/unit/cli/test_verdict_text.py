@@ -28,6 +28,8 @@ from stepscope.diagnosis import (
     Verdict,
     diagnose,
 )
+from stepscope.diagnosis.sentences import explain_hatching, list_bars
+from stepscope.diagnosis.verdict import CORE_SHARE
 from stepscope.run import Run
 from stepscope.schema import LossComparison
 from stepscope.store import open_run
@@ -58,6 +60,7 @@ VERDICT = Verdict(
     step_count=230,
     mean_step_ns=126e6,
     phases={"data_wait": 0.64, "forward": 0.004},
+    bars=list_bars({"data_wait": 0.64, "forward": 0.004}),
 )
 
 
@@ -66,6 +69,26 @@ def write(width: int, **fields: object) -> str:
     out = io.StringIO()
     write_verdict(Console(file=out, width=width), msgspec.structs.replace(VERDICT, **fields))
     return out.getvalue()
+
+
+def test_the_bars_show_the_denominator_with_the_time_without_a_core_hatched() -> None:
+    """Of a step of 100 ms, 40 are without a core: of the other 60, 45 are the forward pass."""
+    bars = list_bars({"forward": 0.75, "other": 0.25}, {"forward": 0.3, "other": 0.1}, CORE_SHARE)
+    text = write(
+        200,
+        mean_step_ns=100e6,
+        share_of=CORE_SHARE,
+        bases_ns={CORE_SHARE: 60e6},
+        bars=bars,
+        bars_basis=explain_hatching(bars, CORE_SHARE),
+    )
+    assert "mean 100 ms, 60 ms without waiting for cores." in text
+    forward, between = (line for line in text.splitlines() if "▒" in line)
+    assert (forward.count("█"), forward.count("▒")) == (round(0.45 * 24), 7)
+    assert (between.count("█"), between.count("▒")) == (round(0.15 * 24), 2)
+    assert forward.endswith(" 75%")
+    assert between.endswith(" 25%")
+    assert "Hatched: without a core, 40% of step wall time, part of no share." in text
 
 
 def test_source_lines_are_not_markup() -> None:
@@ -93,8 +116,8 @@ def test_sentences_of_a_verdict() -> None:
         "230 steps measured, mean 126 ms. Confidence 91%. Shares are of step wall time.",
         "Breakdown (shares of step time)",
         "Communication: not applicable.",
-        "Contributing causes\n  - CPU limit (framework and host overhead, 10% of step time): It is "
-        "low.",
+        "Contributing causes\n  - CPU limit (framework and host overhead, 10% of step wall time): "
+        "It is low.",
         "Predicted step time 51.8 ms (-59%) if augmentation took no time.",
         "Reason: It is slow.",
     ):

@@ -64,8 +64,8 @@ def test_every_cause_is_drawn_documented_and_has_advice() -> None:
     renamed = {"data_preparation", "input_wait", "wait", "checkpoint", "framework", "python"}
     assert set(get_args(HostCause)) - renamed <= set(CAUSES["framework_overhead"])
     assert set(STAGE_CAUSES) == set(STAGE_LABELS)
-    # Fixes come from the table, except more workers, which depend on the loader's settings.
-    with_advice = drawn - {"too_few_workers", "unknown"}
+    # Fixes come from the table, except numbers of workers, which depend on the loader's settings.
+    with_advice = drawn - {"too_few_workers", "too_many_workers", "unknown"}
     assert set(advice.CAUSE_FIXES) | set(FACT_FIXES) == with_advice
     assert not set(advice.CAUSE_FIXES) & set(FACT_FIXES)
     assert set(CAUSE_RUNS) >= advice._PIPELINE_CAUSES
@@ -188,7 +188,7 @@ def test_evaluation_time_is_relative_to_the_steps(judge_cause: CauseJudge) -> No
     """300 ms after every ten steps of 41 ms: nine times in the ninety measured steps."""
     verdict = judge_cause("evaluation")
     assert verdict.share_ratio == pytest.approx(9 * 300 / (9 * 300 + 90 * 41))
-    assert verdict.owned_step_ratio == pytest.approx(30 / 41)
+    assert verdict.suspect_step_ns == pytest.approx(verdict.mean_step_ns * 30 / 41)
 
 
 @pytest.mark.parametrize(

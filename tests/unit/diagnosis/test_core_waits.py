@@ -173,7 +173,7 @@ def test_a_run_that_counted_no_delays_has_none(new_run: RunMaker) -> None:
     assert run.open().ranks[0].core_delays is None
 
 
-@pytest.mark.parametrize("delay_ms", [0, 30, 60])
+@pytest.mark.parametrize("delay_ms", [0, 30, 49])
 def test_a_slow_decode_is_named_whatever_the_contention(new_run: RunMaker, delay_ms: int) -> None:
     run = new_run(cores=2)
     step = f"wait=-1 ( fetch 35 ( {DECODE.format(35)} ) ) | forward 30 | backward 30 | optimizer 5"
@@ -206,18 +206,70 @@ def test_only_the_phase_that_was_delayed_gets_shorter(new_run: RunMaker) -> None
 
 @pytest.mark.parametrize(
     ("delay_ms", "outside", "cause"),
-    [(50, 1.5, "cpu_contention"), (15, 1.5, "none"), (50, 0.1, "none")],
+    [(51, 1.5, "cpu_contention"), (23, 1.5, "none"), (15, 1.5, "none"), (51, 0.1, "none")],
 )
-def test_contention_is_the_cause_where_nothing_else_is(
+def test_contention_is_the_cause_of_more_than_half_of_the_step(
     new_run: RunMaker, delay_ms: float, outside: float, cause: str
 ) -> None:
     run = new_run(cores=2)
     draw(run, "forward 50 | backward 45 | optimizer 5", delay_ms, outside=outside, workers=None)
     verdict = diagnose(run.open())
     assert verdict.cause == cause
+    beside = {entry.cause: (entry.share_ratio, entry.share_of) for entry in verdict.also}
+    contention = (pytest.approx(delay_ms / 100, abs=0.01), STEP_SHARE)
     if cause == "cpu_contention":
-        assert verdict.share_ratio == pytest.approx(delay_ms / 100, abs=0.01)
-        assert verdict.share_of == STEP_SHARE
+        assert (verdict.share_ratio, verdict.share_of) == contention
+    elif outside > 1 and delay_ms >= 20:
+        assert verdict.headline.startswith("Probably no bottleneck: 100% of step time is model")
+        assert verdict.headline.endswith(" The step waits for a core 23% of its time.")
+        assert beside == {"cpu_contention": contention}
+        assert [fix.title for fix in verdict.fixes] == ["Get the cores back"]
+
+
+@pytest.mark.parametrize("delay_ms", [0, 23, 40, 75])
+def test_a_share_times_its_base_is_the_time_whatever_the_contention(
+    new_run: RunMaker, delay_ms: int
+) -> None:
+    """Each phase of a step of 100 ms is without a core for the same part of it."""
+    base = {"data_wait": 15, "forward": 30, "backward": 20, "optimizer": 10, "other": 25}
+    run = new_run(cores=2)
+    step = (
+        f"wait=-1 ( fetch 15 ( {DECODE.format(15)} ) ) | forward 30 | backward 20 | optimizer 10"
+        " | do:python 25"
+    )
+    draw(run, step, delay_ms)
+    verdict = diagnose(run.open())
+    with_core = 1 - delay_ms / 100
+    for entry in verdict.suspects:
+        expected = {
+            "data_pipeline": base["data_wait"],
+            "framework_overhead": base["other"],
+            "communication": 0,
+            "model": base["forward"] + base["backward"] + base["optimizer"],
+        }[entry.suspect]
+        time_ns = verdict.measure_share(entry.share_ratio, entry.share_of)
+        assert time_ns == pytest.approx(expected * with_core * MS, rel=0.01, abs=1)
+    times_ms = {"slow_decode": 15 * with_core, "python_overhead": 25 * with_core}
+    times_ms["cpu_contention"] = delay_ms
+    causes = [(verdict.cause, verdict.share_ratio, verdict.share_of)]
+    causes += [(entry.cause, entry.share_ratio, entry.share_of) for entry in verdict.also]
+    assert {cause for cause, *_ in causes} == {name for name, ms in times_ms.items() if ms}
+    for cause, share, share_of in causes:
+        measured_ns = verdict.measure_share(share, share_of)
+        assert measured_ns == pytest.approx(times_ms[cause] * MS, rel=0.01)
+    assert verdict.suspect_step_ns == pytest.approx(times_ms[verdict.cause] * MS, rel=0.01)
+    assert (verdict.cause == "cpu_contention") == (delay_ms > 50)
+    for fix in verdict.fixes:
+        saved_ns = fix.prediction.saving_ratio * fix.prediction.measured_ns
+        assert fix.prediction.saved_ns == pytest.approx(saved_ns)
+        assert saved_ns <= (1 + 1e-9) * max(times_ms.values()) * MS
+    bars = {bar.phase: bar for bar in verdict.bars if bar.with_core_ratio}
+    for phase, ms in base.items():
+        assert bars[phase].share_ratio == pytest.approx(ms / 100, abs=2e-3)
+        assert bars[phase].with_core_ratio == pytest.approx(ms * with_core / 100, abs=2e-3)
+    waiting = sum(bar.without_core_ratio for bar in verdict.bars)
+    assert waiting == pytest.approx(delay_ms / 100, abs=1e-3)
+    assert verdict.bars_basis.startswith("Hatched: without a core, ") == (delay_ms > 0)
 
 
 def test_batches_that_are_late_because_workers_had_no_core(new_run: RunMaker) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
 import pytest
 
 from stepscope.diagnosis import diagnose
-from stepscope.diagnosis.shares.rank_waiting import measure_rank_waits
+from stepscope.diagnosis.causes.cause import CauseInputs
+from stepscope.diagnosis.causes.rank_causes import find_slow_rank_cause
+from stepscope.diagnosis.shares.rank_waiting import divide_waiting, measure_rank_waits
 from stepscope.diagnosis.shares.shares import (
     build_phase_matrix,
     compute_shares,
@@ -69,7 +73,52 @@ def test_ranks_that_are_late_in_turn(new_run: RunMaker) -> None:
     assert waits.slowest_ratio == pytest.approx(0.5, abs=0.02)
 
 
+@pytest.mark.parametrize("slow", [(2,), (0, 2), (0, 1)])
+def test_waiting_is_divided_between_ranks_that_come_last_together(slow: tuple[int, ...]) -> None:
+    """Each step of three ranks has 30 ms of communication beside the slow ranks, which have 1."""
+    communication = np.array([[1.0 if rank in slow else 30.0] * 20 for rank in range(3)])
+    waiting = (3 - len(slow)) * 20 * 29.0
+    expected = [waiting / len(slow) if rank in slow else 0.0 for rank in range(3)]
+    assert divide_waiting(communication).tolist() == pytest.approx(expected)
+
+
+def test_a_tie_names_no_rank(new_run: RunMaker) -> None:
+    """Ranks 0 and 2 are late together, so equal ranks would save the waiting of rank 1 alone."""
+    run = new_run()
+    run.rank(0).draw("forward 60 | optimizer 10", 60)
+    run.rank(1).draw("forward 20 | communication 40 | optimizer 10", 60)
+    run.rank(2).draw("forward 60 | optimizer 10", 60)
+    ranks = run.open().ranks
+    assert measure_rank_waits(ranks).lead_ratio == pytest.approx(0)
+    split = measure_phase_split(ranks)
+    shares = compute_shares(build_phase_matrix(ranks), split)
+    inputs = CauseInputs(
+        run=ranks[0].run, shares=shares, split=split, starved_rank=ranks[0], pipeline=None
+    )
+    finding = find_slow_rank_cause(inputs, "model")
+    texts = [finding.site, *(stage.name for stage in finding.stages)]
+    texts += [evidence.text for evidence in finding.evidence]
+    assert not any(f"ank {number}" in text for text in texts for number in range(3))
+
+
 PASSES = "forward 20 | backward 20"
+
+
+def test_a_late_rank_is_named_with_its_function_and_line(new_run: RunMaker) -> None:
+    """Rank 1 spends 30 of 43 ms per step in schedule, rank 0 a tenth of that."""
+    run = new_run()
+    run.rank(0).draw("do:python 3 | forward 6 | communication 27 | backward 6 | optimizer 1", 60)
+    run.rank(1).draw("do:python 30 | forward 6 | backward 6 | optimizer 1", 60)
+    source = run.open()
+    verdict = diagnose(source)
+    work = "schedule, 30 ms of 43 ms per step"
+    assert verdict.cause == "straggler"
+    assert re.search(rf"Rank 1: train\.py:\d+ {work}\.$", verdict.headline)
+    assert work in verdict.stages[0].detail
+    assert "python_overhead" not in {cause.cause for cause in verdict.also}
+    fixes = [fix.prediction.saved_ns for fix in verdict.fixes if fix.prediction is not None]
+    assert fixes == sorted(fixes, reverse=True)
+    assert work in show_ranks(source).sentence
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stepscope.diagnosis import diagnose
-from stepscope.diagnosis.shares.debug_switches import VARIABLES
+from stepscope.diagnosis.shares.debug_switches import VARIABLES, list_debug_switches
 from stepscope.job_environment import DEBUG_VARIABLES
 from stepscope.testing import RunBuilder
 from tests.support.cause_runs import SETTINGS, draw_anomaly_detection
@@ -66,6 +66,19 @@ def test_variables_that_are_on_with_any_value(new_run: Callable[..., RunBuilder]
 def test_the_last_settings_count(new_run: Callable[..., RunBuilder]) -> None:
     """A script may check its first steps only."""
     assert list_switches(new_run(), {"anomaly_detection": True}, {}) == []
+
+
+@pytest.mark.parametrize(("off_after", "is_listed"), [(20, False), (30, False), (40, True)])
+def test_a_switch_counts_that_was_on_in_half_of_the_measured_steps(
+    new_run: Callable[..., RunBuilder], off_after: int, is_listed: bool
+) -> None:
+    """54 of 60 steps are measured, from the seventh on."""
+    run = new_run()
+    rank = run.rank().draw(SWITCH_STEP, 60)
+    rank.fact("settings", **{**SETTINGS, "profiles_operators": True})
+    rank.fact("settings", **{**SETTINGS, "profiles_operators": False, "step_count": off_after})
+    assert bool(list_debug_switches(run.open())) == is_listed
+    assert is_listed == (off_after - 6 >= 54 / 2)
 
 
 SMALL_STEP = "forward 20 | optimizer 5"

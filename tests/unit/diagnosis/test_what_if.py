@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from stepscope.diagnosis import Verdict, diagnose
-from stepscope.diagnosis.fixes.fact_fixes import OVERLAP
+from stepscope.diagnosis.fixes.fact_fixes import OVERLAP, PREPARE_BESIDE
 from stepscope.diagnosis.fixes.what_if import CPU_TIME_RETURNED
 from stepscope.diagnosis.shares.pipeline_model import (
     HANDOVER_NS,
@@ -21,6 +21,7 @@ from stepscope.diagnosis.shares.pipeline_model import (
     WorkerEstimate,
     plan_step,
 )
+from stepscope.rule_feed import check_rules, choose_rules, refuse_advice
 from stepscope.testing import RunBuilder
 from tests.support.cause_runs import CAUSE_RUNS, COMPUTE, SETTINGS
 
@@ -50,6 +51,8 @@ WITHOUT = {
     "logging": 45,
     "garbage_collection": 45,
     "debug_switch": 30,
+    "job_profiler": 45,
+    "too_many_workers": 40,
     # Without sizeable operators in the forward pass, nor, as far as known, in most of the backward
     # pass: with 5 ms of the optimizer, twice the samples take only the rest more.
     "small_batch": 40 - (20 + 15 * 20 / 21 + 5) / 2,
@@ -59,10 +62,10 @@ WITHOUT = {
     "evaluation": 41 + 0.1 * 30,
     "memory_leak": 40 + 13,
     "cpu_limit": 16,
-    "straggler": 60,
+    "straggler": 40,
     "uneven_ranks": 55,
     "gradient_accumulation": 90,
-    "cpu_contention": 20,
+    "cpu_contention": 16,
     "optimizer": 40,
     "gradient_exchange": 70,
     "collectives": 40,
@@ -75,7 +78,9 @@ ACHIEVABLE = {
     "gradient_accumulation",
     "memory_leak",
     "too_few_workers",
+    "too_many_workers",
     "debug_switch",
+    "job_profiler",
     "small_batch",
 }
 """Causes with a fix that does not have to remove a part entirely to save as much."""
@@ -113,6 +118,36 @@ def test_reads_that_wait_are_overlapped_by_more_workers(
     fixes = {fix.title: fix.prediction for fix in judge_cause("slow_reads").fixes}
     overlapped = fixes[OVERLAP]
     assert overlapped.step_ns == pytest.approx(40 * MS + HANDOVER_NS)
+
+
+@pytest.mark.parametrize("has_loader", [True, False])
+@pytest.mark.parametrize("outside", [0.0, 1.5])
+@pytest.mark.parametrize("fetch_ms", [1, 2, 3, 6])
+def test_no_workers_are_advised_for_batches_that_are_handed_over_more_slowly(
+    new_run: RunMaker, fetch_ms: int, outside: float, has_loader: bool
+) -> None:
+    """A step creates its batch itself, as long as it trains, on a quiet machine or a busy one."""
+    run = new_run(cores=4)
+    if has_loader:
+        fetch = f"wait=-1 {fetch_ms} ( fetch {fetch_ms} ( samples ( do:decode {fetch_ms} ) ) )"
+        rank = run.rank(workers=0).draw(f"{fetch} | forward {fetch_ms}  | optimizer 0.1", 600)
+    else:
+        rank = run.rank().draw(f"do:batch {fetch_ms} | forward {fetch_ms} | optimizer 0.1", 600)
+    run.metric("job_cpu_cores", 1).metric("outside_cpu_cores", outside)
+    run.metric("process_cpu_cores", 1, device=str(rank.info.pid))
+    source = run.open()
+    verdict = diagnose(source)
+    assert verdict.suspect == "data_pipeline"
+    titles = " ".join(fix.title for fix in verdict.fixes)
+    is_advised = "DataLoader worker" in titles or PREPARE_BESIDE in titles
+    assert is_advised == (fetch_ms > 3)
+    note = f"More DataLoader workers are no fix here: a batch is created in {fetch_ms} ms, and"
+    assert any(text.startswith(note) for text in verdict.notes) != is_advised
+    findings = check_rules(source.reader, choose_rules(["DataloaderBottleneck"])).findings
+    (finding,) = refuse_advice(findings, source)
+    assert finding.fired == has_loader
+    refused = "Refused, because a batch is created in"
+    assert (refused in finding.recommendation) == (has_loader and not is_advised)
 
 
 def simulate_loader(workers: int, *, busy: int, fetch: int, steps: int = 400) -> float:

@@ -143,8 +143,28 @@ def test_more_loaders_are_advised_where_ranks_wait_for_batches(
     finding = check_rule(Dataloader(), inputs)
     assert finding.fired
     assert ("Try num_workers=" in finding.sentences[0]) is is_advised
-    assert ("so more workers would save at most that" in finding.sentences[0]) is not is_advised
+    refused = "More workers: refused, because ranks wait for batches"
+    assert (refused in finding.sentences[0]) is not is_advised
     assert finding.recommendation.startswith("Change" if is_advised else "Keep")
+
+
+@pytest.mark.parametrize(("fetch_ms", "is_advised"), [(1, False), (2, False), (4, True)])
+def test_no_workers_are_advised_for_batches_that_are_handed_over_more_slowly(
+    fetch_ms: float, is_advised: bool
+) -> None:
+    """The training process creates its batches, half of the step, beside seven free cores."""
+    inputs = FakeRuleInputs().node(cores=8)
+    inputs.rank(
+        data_wait=np.full(30, 0.5),
+        forward=0.5,
+        facts=[{"fact": "dataloader", "name": "Rows#0", "num_workers": 0}],
+    )
+    inputs.load(np.arange(30.0), fetch_ms / 1000, np.zeros(30, dtype=np.int64))
+    finding = check_rule(Dataloader(), inputs)
+    assert finding.fired
+    refused = f"More workers: refused, because a batch is created in {fetch_ms} ms, and handing it"
+    assert ("Try num_workers=" in finding.sentences[0]) is is_advised
+    assert (refused in finding.sentences[0]) is not is_advised
 
 
 def test_slow_batches_do_not_look_like_few_workers() -> None:

@@ -42,31 +42,37 @@ export function VerdictView({ verdict, savings, children }: Props) {
 }
 
 function Basis({ verdict }: { verdict: Verdict }) {
+  const base = verdict.bases_ns[verdict.share_of];
   return (
     <p class="muted">
       {verdict.mean_step_ns === null
         ? ""
         : `${countOf(verdict.step_count, "step")} measured, mean ${duration(verdict.mean_step_ns)}. `}
-      Confidence {percent(verdict.confidence_ratio)}. Shares are of {verdict.share_of}.
+      Confidence {percent(verdict.confidence_ratio)}. Shares are of {verdict.share_of}
+      {base === undefined ? "" : ` (${duration(base)} per step)`}.
     </p>
   );
 }
 
 function Phases({ verdict }: { verdict: Verdict }) {
-  const phases = Object.entries(verdict.phases).filter(([, share]) => share >= 0.005);
-  if (phases.length === 0) return null;
+  const bars = verdict.bars.filter((bar) => bar.with_core_ratio + bar.without_core_ratio >= 0.005);
+  if (bars.length === 0) return null;
   return (
     <div>
       <h3>{verdict.mean_step_ns === null ? "Time by phase" : "Step by phase"}</h3>
       <ul class="phases">
-        {phases.map(([name, share]) => (
-          <li key={name}>
-            <span>{words(name)}</span>
-            <span class="bar" aria-hidden="true"><i style={{ width: `${100 * share}%` }} /></span>
-            <b>{percent(share)}</b>
+        {bars.map((bar) => (
+          <li key={bar.phase}>
+            <span>{words(bar.phase)}</span>
+            <span class="bar" aria-hidden="true">
+              <i style={{ width: `${100 * bar.with_core_ratio}%` }} />
+              <i class="hatched" style={{ width: `${100 * bar.without_core_ratio}%` }} />
+            </span>
+            <b>{percent(bar.share_ratio)}</b>
           </li>
         ))}
       </ul>
+      {verdict.bars_basis === "" ? null : <p class="muted" data-testid="bars-basis">{verdict.bars_basis}</p>}
       {verdict.share_basis === "" ? null : <p class="muted" data-testid="share-basis">{verdict.share_basis}</p>}
     </div>
   );

@@ -101,10 +101,10 @@ class HostLine:
     file: str
     line: int
     """0 for a function of a library, which stands for its calls in no line of the script."""
+    function: str
+    """Function of the script that has the line; '' for the training loop itself."""
     text: str
     """Text of the line, or of the call in it that takes nearly all of its time."""
-    function: str
-    """Function of the script that it is in; '' in the training loop itself."""
     phase: str
     cause: HostCause
     source: str
@@ -270,7 +270,7 @@ class _WorkSums:
         self._preparation: dict[str, int] = {}
         self._lines: dict[tuple[str, tuple[str, int]], dict[tuple[HostCause, str], int]] = {}
         self._calls: dict[tuple[str, tuple[str, int]], dict[int, int]] = {}
-        self._names: dict[tuple[str, int], str] = {}
+        self._function_of_line: dict[tuple[str, int], str] = {}
 
     def add(self, phase: str, work: _StackWork, time_ns: int) -> None:
         """Add the time of one stack."""
@@ -285,7 +285,7 @@ class _WorkSums:
             causes[key] = causes.get(key, 0) + time_ns
             calls = self._calls.setdefault((phase, work.location), {})
             calls[work.call] = calls.get(work.call, 0) + time_ns
-            self._names[work.location] = work.function
+            self._function_of_line[work.location] = work.function
 
     def sum_causes(self) -> dict[HostCause, float]:
         """Sum the causes of the time outside phases as shares of it, largest first."""
@@ -311,8 +311,8 @@ class _WorkSums:
                 HostLine(
                     file=file,
                     line=line,
+                    function=self._function_of_line[file, line],
                     text=samples.sources.get((file, line, call), ""),
-                    function=self._names[file, line],
                     phase=phase,
                     cause=cause,
                     source=source,

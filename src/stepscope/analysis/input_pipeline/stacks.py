@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -164,6 +165,38 @@ def measure_stack_depth(spans: Spans, samples: StackSamples) -> float | None:
         [len(code_stages.parse_stack(stack)) for stack in samples.stacks], dtype=np.int64
     )
     return float(depths[samples.stack[inside]].mean())
+
+
+_TORCH_PROFILER = re.compile(r"torch/(autograd/profiler\w*\.py|profiler/)")
+"""Files of PyTorch's profiler in a stack."""
+
+
+def measure_profiler_lines(
+    samples: StackSamples, spans: Spans, steps: Steps
+) -> dict[tuple[str, int], float]:
+    """Measure the share of the time between phases in which the script starts, stops or reads
+    PyTorch's profiler, by file and line of the script, largest first.
+
+    Args:
+        samples: samples of the training thread.
+        spans, steps: of its process.
+    """
+    outside = find_phase_at(samples.t_ns, spans, steps) == PHASES.index("other")
+    # Windows of stepscope use the same profiler.
+    in_profiler = [
+        bool(_TORCH_PROFILER.search(stack)) and "/stepscope/" not in stack
+        for stack in samples.stacks
+    ]
+    total_ns = max(1, int(samples.weight_ns[outside].sum()))
+    shares: dict[tuple[str, int], float] = {}
+    for row in np.flatnonzero(outside).tolist():
+        if not in_profiler[samples.stack[row]]:
+            continue
+        frames = code_stages.parse_stack(samples.stacks[samples.stack[row]])
+        file = next((frame.file for frame in reversed(frames) if not frame.library), "")
+        line = (file, int(samples.user_line[row]))
+        shares[line] = shares.get(line, 0.0) + int(samples.weight_ns[row]) / total_ns
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
 def find_phase_at(times: intervals.Int, spans: Spans, steps: Steps) -> NDArray[np.int64]:

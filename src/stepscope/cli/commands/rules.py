@@ -56,13 +56,16 @@ def check(
     assignments: tuple[str, ...],
     as_json: bool,
 ) -> int:
+    import msgspec
+
     from stepscope.cli.opening import open_run, say_recovery
-    from stepscope.rule_feed import check_rules, choose_rules
+    from stepscope.rule_feed import check_rules, choose_rules, refuse_advice
 
     rules = choose_rules(names, config=config, assignments=assignments)
-    reader = open_run(run).reader
-    say_recovery(reader)
-    report = check_rules(reader, rules)
+    opened = open_run(run)
+    say_recovery(opened.reader)
+    report = check_rules(opened.reader, rules)
+    report = msgspec.structs.replace(report, findings=refuse_advice(report.findings, opened))
     if as_json:
         print_json(report)
     else:

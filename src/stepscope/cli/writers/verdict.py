@@ -53,7 +53,7 @@ def write_verdict(out: Console, verdict: diagnosis.Verdict, location: str = "RUN
         ""
         if verdict.mean_step_ns is None
         else f"{quantities.count_of(verdict.step_count, 'step')} measured, mean "
-        f"{quantities.duration(verdict.mean_step_ns)}. "
+        f"{quantities.duration(verdict.mean_step_ns)}{_describe_base(verdict)}. "
     )
     out.print(
         f"[dim]{steps}Confidence {quantities.percent(verdict.confidence_ratio)}. "
@@ -84,10 +84,20 @@ def write_verdict(out: Console, verdict: diagnosis.Verdict, location: str = "RUN
     _write_notes(out, verdict)
 
 
+def _describe_base(verdict: diagnosis.Verdict) -> str:
+    """Describe the time that shares are of; '' where that is the mean step."""
+    base_ns = verdict.bases_ns.get(verdict.share_of)
+    if base_ns is None:
+        return ""
+    is_loop = verdict.share_of == diagnosis.LOOP_SHARE
+    name = "with evaluation" if is_loop else "without waiting for cores"
+    return f", {quantities.duration(base_ns)} {name}"
+
+
 def _locate(cause: diagnosis.ContributingCause) -> str:
     """Name the suspect of a cause that is not that of the verdict, and its share."""
     share = quantities.percent(cause.share_ratio)
-    return f" ({diagnosis.SUSPECT_NAMES[cause.suspect]}, {share} of step time)"
+    return f" ({diagnosis.SUSPECT_NAMES[cause.suspect]}, {share} of {cause.share_of})"
 
 
 def write_stuck(out: Console, stuck: diagnosis.StuckAccount) -> None:
@@ -99,16 +109,18 @@ def write_stuck(out: Console, stuck: diagnosis.StuckAccount) -> None:
 
 
 def _write_phases(out: Console, verdict: diagnosis.Verdict) -> None:
-    phases = {
-        name.replace("_", " "): share
-        for name, share in verdict.phases.items()
-        if share >= MIN_PHASE_RATIO
-    }
-    width = max([MIN_NAME_WIDTH, *map(len, phases)]) + 1
-    for name, share in phases.items():
-        out.print(f"  {name:<{width}}{bar(share)} {quantities.percent(share):>4}")
-    if verdict.share_basis:
-        out.print(f"[dim]{verdict.share_basis}[/dim]")
+    phases = [
+        (entry.phase.replace("_", " "), entry)
+        for entry in verdict.bars
+        if entry.with_core_ratio + entry.without_core_ratio >= MIN_PHASE_RATIO
+    ]
+    width = max([MIN_NAME_WIDTH, *(len(name) for name, _ in phases)]) + 1
+    for name, entry in phases:
+        drawn = bar(entry.with_core_ratio, entry.without_core_ratio)
+        out.print(f"  {name:<{width}}{drawn} {quantities.percent(entry.share_ratio):>4}")
+    for sentence in (verdict.bars_basis, verdict.share_basis):
+        if sentence:
+            out.print(f"[dim]{sentence}[/dim]")
 
 
 def _write_stages(out: Console, verdict: diagnosis.Verdict) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from stepscope.diagnosis.causes import batch_size
 from stepscope.diagnosis.shares.shares import PhaseSplit, Shares, compute_shares
-from stepscope.diagnosis.verdict import Suspect
+from stepscope.diagnosis.verdict import LOOP_SHARE, STEP_SHARE, Suspect
 from stepscope.run import Run, largest_model
 
 
@@ -47,6 +47,10 @@ class AttributionThresholds:
     """… or the CPU quota of the job is exhausted for this share of the time, …"""
     waiting_ratio: float = 0.20
     """… while the training thread is runnable without a core for this share of the time."""
+    core_shortage: float = 0.50
+    """A core shortage is the verdict from more than this share of the step on. Below that, the load
+    of other processes contributes, and a limit of the job's own is the verdict where nothing else
+    is."""
     max_dropped_ratio: float = 0.01
     """Maximum ratio of dropped to recorded records."""
     resamples: int = 200
@@ -76,6 +80,17 @@ class Attribution:
     cause: str | None = None
     """Set where the attribution already is a cause: cpu_contention, cpu_limit, evaluation,
     small_batch, or slow_rank, which stands for several causes."""
+
+
+CORE_SHORTAGES = frozenset(["cpu_contention", "cpu_limit"])
+"""Causes whose share is of the step as measured, waiting for cores included."""
+
+
+def name_denominator(attribution: Attribution, shares: Shares) -> str:
+    """Name the denominator of an attribution's share."""
+    if attribution.cause == "evaluation":
+        return LOOP_SHARE
+    return STEP_SHARE if attribution.cause in CORE_SHORTAGES else shares.share_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +131,7 @@ class Attributor:
     def attribute(self, shares: Shares) -> Attribution:
         """Attribute the step to the largest suspect above its threshold, or to `healthy`."""
         attributions = self.attribute_all(shares)
-        if attributions:
+        if attributions and not self._is_load_alone(attributions[0]):
             return attributions[0]
         if self._is_optimizer_heavy(shares):
             return Attribution(suspect="model", share=shares.suspects["model"])
@@ -130,9 +145,7 @@ class Attributor:
     def attribute_all(self, shares: Shares) -> list[Attribution]:
         """List all attributions above their thresholds, largest first.
 
-        Where time without a core was recorded, no suspect's share contains any, and a core shortage
-        comes last. Elsewhere it is part of everything that the training thread does, so a core
-        shortage comes first unless a suspect has a larger share.
+        A core shortage comes first where it has more than half of the step, and last otherwise.
 
         Evaluation happens between the steps, so shares of the step are scaled to steps and
         evaluation together for the comparison. Evaluation precedes the other overhead where it is
@@ -147,9 +160,6 @@ class Attributor:
         rank_wait = split.rank_waits.add_excess(shares.rank_wait.get("model", 0.0))
         if rank_wait >= limits.slow_rank:
             attributions.append(Attribution(suspect="model", share=rank_wait, cause="slow_rank"))
-        is_recorded = split.core_waits.is_recorded
-        if self._shortage is not None and not is_recorded:
-            attributions.insert(0, self._shortage.attribute(self._shortage.ratio))
         if split.evaluation >= limits.evaluation:
             evaluation = Attribution(
                 suspect="framework_overhead", share=split.evaluation, cause="evaluation"
@@ -169,13 +179,27 @@ class Attributor:
         first = attributions[0] if attributions else None
         if first and first.suspect == "framework_overhead" and first.cause is None:
             attributions.sort(key=is_dominant_evaluation, reverse=True)
-        if (
-            self._shortage is not None
-            and is_recorded
-            and shares.without_core >= limits.waiting_ratio
-        ):
-            attributions.append(self._shortage.attribute(shares.without_core))
-        return attributions
+        shortage = self._attribute_shortage(shares)
+        if shortage is None:
+            return attributions
+        is_first = shortage.share > limits.core_shortage
+        return [shortage, *attributions] if is_first else [*attributions, shortage]
+
+    def _attribute_shortage(self, shares: Shares) -> Attribution | None:
+        """Attribute the step to a core shortage; None where that is too little of it."""
+        if self._shortage is None:
+            return None
+        is_recorded = self._split.core_waits.is_recorded
+        share = shares.without_core if is_recorded else self._shortage.ratio
+        return self._shortage.attribute(share) if share >= self.thresholds.waiting_ratio else None
+
+    def _is_load_alone(self, attribution: Attribution) -> bool:
+        """Return whether an attribution is to the load of other processes that takes less than half
+        of the step, which never turns a verdict."""
+        return (
+            attribution.cause == "cpu_contention"
+            and attribution.share <= self.thresholds.core_shortage
+        )
 
     def estimate_stability(
         self, matrix: NDArray[np.int64], attribution: Attribution, step_count: int

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from stepscope import analysis, quantities, schema
 from stepscope.diagnosis.shares.pipeline_model import Pipeline
 from stepscope.diagnosis.shares.shares import PhaseSplit, Shares
-from stepscope.diagnosis.verdict import Evidence, EvidenceKind, Stage
+from stepscope.diagnosis.verdict import CORE_SHARE, LOOP_SHARE, Evidence, EvidenceKind, Stage
 from stepscope.run import Rank, Run
 
 CONTRIBUTING_RATIO = 0.05
@@ -29,6 +29,21 @@ class CauseInputs:
     pipeline: Pipeline | None
     """Input pipeline of the starved rank; None where batch creation was not recorded."""
 
+    @property
+    def base_ns(self) -> float:
+        """Mean time per step that `shares` are of."""
+        return self.run.mean_step_ns * (1 - self.shares.without_core)
+
+    @property
+    def bases_ns(self) -> dict[str, float]:
+        """Mean time per step by denominator, for those that are not the mean step."""
+        bases_ns = {}
+        if self.shares.share_of == CORE_SHARE:
+            bases_ns[CORE_SHARE] = self.base_ns
+        if self.split.evaluation:
+            bases_ns[LOOP_SHARE] = self.run.mean_step_ns / (1 - self.split.evaluation)
+        return bases_ns
+
 
 @dataclass(slots=True, kw_only=True)
 class CauseFinding:
@@ -46,6 +61,9 @@ class CauseFinding:
     """Reason for a fix, where it differs from the first evidence."""
     stages: list[Stage] = field(default_factory=list)
     evidence: list[Evidence] = field(default_factory=list)
+    fixed_line: str = ""
+    """Line of the script, as file:line, that a fix of this cause concerns; its work is no other
+    cause."""
     contributing: list[tuple[str, float, str]] = field(default_factory=list)
     """Other causes of the same suspect that are worth a fix: cause, share of the step and reason,
     largest first."""

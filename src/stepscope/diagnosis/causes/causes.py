@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from stepscope import quantities, schema
 from stepscope.diagnosis import verdict
 from stepscope.diagnosis.causes import overhead_causes
-from stepscope.diagnosis.causes.attribution import Attribution, is_double_precision
+from stepscope.diagnosis.causes.attribution import (
+    CORE_SHORTAGES,
+    Attribution,
+    is_double_precision,
+    name_denominator,
+)
 from stepscope.diagnosis.causes.batch_size import find_small_batch_cause
 from stepscope.diagnosis.causes.cause import (
     CONTRIBUTING_RATIO,
@@ -20,7 +25,6 @@ from stepscope.diagnosis.causes.rank_causes import find_communication_cause, fin
 from stepscope.diagnosis.shares.debug_switches import list_debug_switches
 from stepscope.quantities import count_of
 
-CORE_SHORTAGES = frozenset(["cpu_contention", "cpu_limit"])
 SLOW_RANK_RATIO = 0.5
 """One slow rank is the cause when its excess over the others, and their waiting for it, is more
 than this share of its suspect's share."""
@@ -56,7 +60,12 @@ def find_cause(inputs: CauseInputs, attribution: Attribution) -> CauseFinding:
         case "model":
             return _doubt_model(inputs, find_model_cause(inputs))
     model = find_model_cause(inputs)
-    healthy = CauseFinding(cause="none", stages=model.stages, evidence_kind=model.evidence_kind)
+    healthy = CauseFinding(
+        cause="none",
+        stages=model.stages,
+        evidence=model.evidence,
+        evidence_kind=model.evidence_kind,
+    )
     return _doubt_model(inputs, healthy)
 
 
@@ -80,40 +89,39 @@ def find_contributing_causes(
 ) -> list[verdict.ContributingCause]:
     """Find the other causes that take enough of the step to be worth a fix, largest first.
 
-    There are none beside a core shortage, because time without a core is part of every phase, and
-    only evaluation in a healthy job: it is in no share of the step.
+    There are none beside a core shortage of which no delays were recorded, because then time
+    without a core is part of every phase, and only evaluation and the load of other processes in a
+    healthy job: they are in no share of the step.
 
     Args:
         main: the cause of the verdict.
         attribution: the attribution of the verdict.
         attributions: all attributions above their thresholds.
     """
-    if attribution.cause in CORE_SHORTAGES:
+    is_recorded = inputs.split.core_waits.is_recorded
+    if attribution.cause in CORE_SHORTAGES and not is_recorded:
         return []
-    evaluation = [] if attribution.cause == "evaluation" else _find_contributing_evaluation(inputs)
+    causes = [] if attribution.cause == "evaluation" else _find_contributing_evaluation(inputs)
+    for candidate in attributions:
+        if candidate.cause not in {None, "evaluation"} and candidate != attribution:
+            causes.append(_convert(inputs, candidate))
     if attribution.suspect == "healthy":
-        return evaluation
-    causes = evaluation + [
+        return causes
+    share_of = inputs.shares.share_of
+    causes += [
         verdict.ContributingCause(
             suspect=attribution.suspect
             if cause in verdict.CAUSES[attribution.suspect]
             else "model",
             cause=cause,
             share_ratio=share,
+            share_of=share_of,
             text=text,
         )
         for cause, share, text in main.contributing
     ]
-    for candidate in attributions:
-        if candidate.cause not in {None, "evaluation"} and candidate != attribution:
-            causes.append(_convert(inputs, candidate))
     if attribution.suspect != "framework_overhead" or attribution.cause is not None:
-        causes += [
-            verdict.ContributingCause(
-                suspect="framework_overhead", cause=cause, share_ratio=share, text=text
-            )
-            for cause, share, text in overhead_causes.list_overhead_causes(inputs)
-        ]
+        causes += _list_contributing_overhead(inputs, main, attributions)
     shares = inputs.shares
     optimizer = shares.phases["optimizer"]
     is_inside_optimizer = bool(main.stages) and main.stages[0].name.endswith("optimizer")
@@ -121,29 +129,61 @@ def find_contributing_causes(
         text = f"The optimizer takes {quantities.percent(optimizer)} of step time."
         causes.append(
             verdict.ContributingCause(
-                suspect="model", cause="optimizer", share_ratio=optimizer, text=text
+                suspect="model",
+                cause="optimizer",
+                share_ratio=optimizer,
+                share_of=share_of,
+                text=text,
             )
         )
     for suspect in ("data_pipeline", "communication"):
         share = shares.suspects[suspect]
         if suspect != attribution.suspect and share >= CONTRIBUTING_RATIO:
             causes.append(_convert(inputs, Attribution(suspect=suspect, share=share)))
-    min_ratio = CONTRIBUTING_RATIO
-    if attribution.cause == "evaluation":
-        # Shares of the step are shares of only a part of the time.
-        min_ratio /= 1 - attribution.share
-    return _select_largest(causes, main.cause, min_ratio)
+    return _select_largest(inputs, causes, _identify(attribution.suspect, main.cause))
+
+
+def _list_contributing_overhead(
+    inputs: CauseInputs, main: CauseFinding, attributions: Sequence[Attribution]
+) -> list[verdict.ContributingCause]:
+    """List the causes of overhead, or where overhead is above its threshold and none is found, that
+    it is unknown."""
+    causes = [
+        verdict.ContributingCause(
+            suspect="framework_overhead",
+            cause=cause,
+            share_ratio=share,
+            share_of=inputs.shares.share_of,
+            text=text,
+        )
+        for cause, share, text in overhead_causes.list_overhead_causes(inputs)
+        if not main.fixed_line or f"({main.fixed_line})" not in text
+    ]
+    if causes or main.fixed_line:
+        return causes
+    return [
+        _convert(inputs, candidate)
+        for candidate in attributions
+        if candidate.suspect == "framework_overhead" and candidate.cause is None
+    ]
 
 
 def _select_largest(
-    causes: Sequence[verdict.ContributingCause], main_cause: str, min_ratio: float
+    inputs: CauseInputs, causes: list[verdict.ContributingCause], main_key: str
 ) -> list[verdict.ContributingCause]:
     """Select the largest entry of each cause other than the main one, largest first."""
-    selected: dict[str, verdict.ContributingCause] = {}
-    for cause in sorted(causes, key=lambda cause: -cause.share_ratio):
-        if cause.cause != main_cause and cause.share_ratio >= min_ratio:
-            selected.setdefault(cause.cause, cause)
-    return list(selected.values())
+    bases_ns, step_ns = inputs.bases_ns, inputs.run.mean_step_ns
+    causes.sort(key=lambda cause: -cause.share_ratio * bases_ns.get(cause.share_of, step_ns))
+    selected: dict[str, verdict.ContributingCause | None] = {main_key: None}
+    for cause in causes:
+        if cause.share_ratio >= CONTRIBUTING_RATIO:
+            selected.setdefault(_identify(cause.suspect, cause.cause), cause)
+    return [cause for cause in selected.values() if cause is not None]
+
+
+def _identify(suspect: verdict.Suspect, cause: str) -> str:
+    """Identify a cause: unknown causes of two suspects are two."""
+    return suspect if cause == verdict.UNKNOWN else cause
 
 
 def _find_contributing_evaluation(inputs: CauseInputs) -> list[verdict.ContributingCause]:
@@ -156,7 +196,11 @@ def _find_contributing_evaluation(inputs: CauseInputs) -> list[verdict.Contribut
     )
     return [
         verdict.ContributingCause(
-            suspect="framework_overhead", cause="evaluation", share_ratio=share, text=text
+            suspect="framework_overhead",
+            cause="evaluation",
+            share_ratio=share,
+            share_of=verdict.LOOP_SHARE,
+            text=text,
         )
     ]
 
@@ -172,7 +216,8 @@ def _convert(inputs: CauseInputs, attribution: Attribution) -> verdict.Contribut
         suspect=attribution.suspect,
         cause=finding.cause,
         share_ratio=share,
-        text=finding.reason or evidence,
+        share_of=name_denominator(attribution, inputs.shares),
+        text=finding.reason or finding.missing or evidence,
     )
 
 

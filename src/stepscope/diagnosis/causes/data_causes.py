@@ -18,7 +18,7 @@ from stepscope.diagnosis.causes.stalls import list_lines, name_first
 from stepscope.diagnosis.shares.pipeline_model import Pipeline, WorkerEstimate
 from stepscope.diagnosis.shares.shares import Shares
 from stepscope.diagnosis.verdict import UNKNOWN, Evidence, Stage
-from stepscope.quantities import count_of, duration, percent
+from stepscope.quantities import count_of, duration, number, percent
 
 STARTING_RATIO = 0.5
 """Starting iterators, or handing over batches, is the cause from this share of the waiting on."""
@@ -77,6 +77,8 @@ def find_data_pipeline_cause(inputs: CauseInputs) -> CauseFinding:
         finding.contributing.append(
             (inline.cause, shares.inline_data, inline.reason or inline.evidence[0].text)
         )
+    # Other causes are those that remain with the fix of the first one.
+    data_share *= _measure_remaining(inputs.pipeline, finding.cause)
     for cause, share, text in _list_contributing(waiting, making, data_share):
         if cause == finding.cause:
             finding.reason = text
@@ -94,7 +96,8 @@ def _add_worker_contention(inputs: CauseInputs) -> analysis.DataWait:
     rank = inputs.starved_rank
     waiting = inputs.split.core_waits.correct_waiting(rank.late_batches)
     wall_ns = int(rank.steps.wall_ns[rank.steps.measured()].sum())
-    contention_ns = round(inputs.shares.worker_contention * wall_ns)
+    shares = inputs.shares
+    contention_ns = round(shares.worker_contention * wall_ns * (1 - shares.without_core))
     return replace(
         waiting,
         total_ns=waiting.total_ns + contention_ns,
@@ -152,9 +155,29 @@ def name_dataset_function(making: analysis.BatchCreation | None) -> str | None:
     return next((label for label in labels if label != analysis.NO_DATASET_CODE), None)
 
 
+def _measure_remaining(pipeline: Pipeline | None, cause: str) -> float:
+    """Measure the share of the cost of batch creation that remains with the fix of a cause: more
+    workers may hide all of it behind the rest of the step, fewer do not wait for cores."""
+    if pipeline is not None and cause == "too_many_workers":
+        return 1 - pipeline.delayed_ratio
+    best = pipeline.find_best_workers() if pipeline is not None else None
+    if pipeline is None or best is None or cause != "too_few_workers":
+        return 1.0
+    hidden_ns, present_ns = pipeline.predict_step_ns(fetch_ratio=0.0), pipeline.predict_step_ns()
+    remaining_ns = max(0.0, best.step_ns - hidden_ns)
+    return remaining_ns / (present_ns - hidden_ns) if present_ns > hidden_ns else 0.0
+
+
 def _list_contributing(
     waiting: analysis.DataWait, making: analysis.BatchCreation | None, data_share: float
 ) -> list[tuple[str, float, str]]:
+    """List the stages of batch creation that cost enough.
+
+    Args:
+        waiting: waiting for batches.
+        making: creation of batches.
+        data_share: share of the step that it causes.
+    """
     if making is None or not waiting.total_ns:
         return []
     making_share = data_share * waiting.making_ns / waiting.total_ns
@@ -232,6 +255,9 @@ def _find_making_cause(
 ) -> str:
     """Find the cause within batch creation; extends the evidence and certainty of the finding."""
     total_ns = max(1, waiting.total_ns)
+    if pipeline is not None and pipeline.is_crowded:
+        finding.evidence.insert(0, _describe_crowd(pipeline))
+        return "too_many_workers"
     has_workers = pipeline is None or pipeline.workers > 0
     if has_workers and waiting.starting_ns >= STARTING_RATIO * total_ns:
         return "worker_startup"
@@ -261,6 +287,16 @@ def _find_making_cause(
     if stage == "other" and name_dataset_function(making) is None:
         return UNKNOWN
     return STAGE_CAUSES[stage]
+
+
+def _describe_crowd(pipeline: Pipeline) -> Evidence:
+    return Evidence(
+        text=f"{count_of(pipeline.workers, 'worker')} share {number(pipeline.core_count)} cores: "
+        f"batch creation waits for a core for {percent(pipeline.delayed_ratio)} of its time.",
+        value=pipeline.delayed_ratio,
+        unit="ratio",
+        source="input-pipeline",
+    )
 
 
 def _describe_estimate(estimate: WorkerEstimate, workers: int, step_ns: float) -> Evidence:

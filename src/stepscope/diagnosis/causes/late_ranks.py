@@ -10,7 +10,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from stepscope import analysis, intervals, quantities, rules, schema
-from stepscope.diagnosis.causes.rank_causes import MIN_INPUT_RATIO
+from stepscope.diagnosis.causes.rank_causes import (
+    MIN_EXPLAINED_RATIO,
+    MIN_INPUT_RATIO,
+    find_excess_work,
+)
 from stepscope.diagnosis.shares.rank_waiting import compute_input_ratio
 from stepscope.run import (
     DIMENSIONS,
@@ -28,8 +32,6 @@ from stepscope.run import (
     read_shared_steps,
 )
 
-MIN_EXPLAINED_RATIO = 0.5
-"""A cause explains at least this share of the lateness."""
 MIN_CLOCK_RATIO = 0.9
 """A GPU whose clock is below this share of the others' is slowed down."""
 PHASE_WORDS = {
@@ -231,7 +233,10 @@ def _find_cause(
     if contention_ns is not None and contention_ns >= enough_ns:
         return LateCause("no free core", f" for {quantities.duration(contention_ns)} of a step")
     phase = max(excess, key=lambda name: excess[name])
-    return LateCause(PHASE_WORDS[phase]) if excess[phase] >= enough_ns else None
+    if excess[phase] < enough_ns:
+        return None
+    work = find_excess_work(ranks[index], peers, phase)
+    return LateCause(PHASE_WORDS[phase], f", {work}" if work is not None else "")
 
 
 class _Contention(NamedTuple):

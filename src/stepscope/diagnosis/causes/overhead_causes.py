@@ -39,6 +39,7 @@ _PART_NAMES = {
     "between_phases": "Python between the phases",
     "framework_calls": "calls of the framework between the phases",
     "debug_switch": "anomaly detection of autograd",
+    "job_profiler": "the job's own profiler",
 }
 _PHASE_NAMES = {
     "forward": "forward pass",
@@ -68,6 +69,8 @@ def find_overhead_cause(inputs: CauseInputs) -> CauseFinding:
             finding = CauseFinding(cause="dispatch_overhead", evidence=evidence)
         case "debug_switch":
             finding = _find_anomaly_cause(inputs)
+        case "job_profiler":
+            finding = _find_profiler_cause(inputs)
         case "inside_compute":
             finding = _find_compute_overhead_cause(inputs)
         case _:
@@ -122,6 +125,31 @@ def _find_anomaly_cause(inputs: CauseInputs) -> CauseFinding:
     return CauseFinding(cause="debug_switch", evidence=[evidence], evidence_kind="profiled")
 
 
+def _find_profiler_cause(inputs: CauseInputs) -> CauseFinding:
+    share, lines = inputs.shares.overhead_parts["job_profiler"], _name_profiler_lines(inputs)
+    evidence = [
+        Evidence(
+            text=f"Starting, stopping and reading PyTorch's profiler in the script ({lines}) takes "
+            f"{percent(share)} of step time; operators are slower while it records.",
+            value=share,
+            unit="ratio",
+            source="steps",
+        )
+    ]
+    site = f"The job profiles itself: {lines}."
+    return CauseFinding(cause="job_profiler", site=site, evidence=evidence, evidence_kind="sampled")
+
+
+def _name_profiler_lines(inputs: CauseInputs) -> str:
+    """Name the lines that use a profiler of the job, largest first: 'train.py:21, train.py:18'."""
+    totals: dict[str, float] = {}
+    for rank in inputs.run.ranks:
+        for (file, line), share in rank.profiler_lines.items():
+            location = f"{file.rpartition('/')[2]}:{line}"
+            totals[location] = totals.get(location, 0.0) + share
+    return ", ".join(sorted(totals, key=lambda location: -totals[location])[:3])
+
+
 def _list_stages(inputs: CauseInputs) -> list[Stage]:
     """List the parts of the overhead, inside the compute phases by phase."""
     overhead_parts = inputs.shares.overhead_parts
@@ -130,6 +158,7 @@ def _list_stages(inputs: CauseInputs) -> list[Stage]:
         _PART_NAMES["between_phases"]: stalls.name_first(
             stalls.list_lines(inputs, *HOST_CAUSES, phases=("other",))
         ),
+        _PART_NAMES["job_profiler"]: _name_profiler_lines(inputs),
         _PART_NAMES["framework_calls"]: stalls.name_first(stalls.list_framework_lines(inputs)),
     }
     kind = "Python" if batch_size.is_python_bound(inputs.run.compute_profile) else "dispatch"
@@ -156,6 +185,11 @@ def list_overhead_causes(inputs: CauseInputs) -> list[tuple[str, float, str]]:
         ("garbage_collection", parts["garbage_collection"], stalls.name_collections(inputs.run)),
         ("dispatch_overhead", parts["compiled_calls"], _PART_NAMES["compiled_calls"]),
         ("debug_switch", parts["debug_switch"], _PART_NAMES["debug_switch"]),
+        (
+            "job_profiler",
+            parts["job_profiler"],
+            f"{_PART_NAMES['job_profiler']} ({_name_profiler_lines(inputs)})",
+        ),
     ]
     profile, inside_compute = inputs.run.compute_profile, parts["inside_compute"]
     framework_calls = parts["framework_calls"]
@@ -388,7 +422,7 @@ def _find_host_cause(inputs: CauseInputs) -> CauseFinding:
     evidence = [line.describe() for line in lines[:3]]
     share = inputs.shares.overhead_parts["between_phases"]
     leak = find_memory_leak(run)
-    if leak is not None and leak.excess_ns >= LEAK_RATIO * share * run.mean_step_ns:
+    if leak is not None and leak.excess_ns >= LEAK_RATIO * share * inputs.base_ns:
         return CauseFinding(cause="memory_leak", evidence=[*_describe_leak(leak), *evidence])
     if not lines:
         return CauseFinding(
@@ -404,7 +438,7 @@ def _find_host_cause(inputs: CauseInputs) -> CauseFinding:
         ratios[first], ratios[second], sum(work.sample_count for work in works)
     )
     evidence = [
-        *stalls.describe_callbacks(run),
+        *stalls.describe_callbacks(inputs),
         *(line.describe() for line in _put_first(lines, first)[:3]),
     ]
     waits = wait_causes.list_overhead_waits(inputs) if first == "wait" else []

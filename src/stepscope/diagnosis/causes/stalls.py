@@ -221,16 +221,18 @@ class StepLine:
         )
 
 
-def describe_callbacks(run: Run) -> list[Evidence]:
+def describe_callbacks(inputs: CauseInputs) -> list[Evidence]:
     """Describe the callback or logger of the trainer that takes the most step time, if it is
-    sizeable."""
+    sizeable; delayed like the other work between the phases."""
     totals = Counter[str]()
     wall_ns = 0
-    for rank in run.ranks:
+    delayed = inputs.split.core_waits.outside.get("other", 0.0)
+    with_core = (1 - delayed) / (1 - inputs.shares.without_core)
+    for rank in inputs.run.ranks:
         totals.update(measure_callbacks(rank))
         wall_ns += int(rank.steps.wall_ns[rank.steps.measured()].sum())
     for name, total_ns in totals.most_common(1):
-        share = total_ns / max(1, wall_ns)
+        share = total_ns / max(1, wall_ns) * with_core
         if share >= MIN_LINE_RATIO:
             text = f"The callback {name} takes {percent(share)} of step time."
             return [Evidence(text=text, value=share, unit="ratio", source="steps")]

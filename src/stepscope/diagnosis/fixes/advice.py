@@ -36,11 +36,14 @@ def list_fixes(
         loader_fixes = _list_loader_fixes(finding, facts.loader, what_if, facts.cores)
         if finding.cause == "too_few_workers":
             main_fixes = loader_fixes + main_fixes
+        elif finding.cause == "too_many_workers":
+            main_fixes = _list_fewer_workers_fix(first, facts.loader, what_if)
         else:
             other_fixes += loader_fixes
     if finding.cause == "straggler":
-        main_fixes.insert(1, _make_straggler_fix(first, what_if, facts))
-    fixes = main_fixes + sorted(other_fixes, key=_get_saving_ratio, reverse=True)
+        main_fixes.insert(1, _make_straggler_fix(finding, first, what_if, facts))
+        main_fixes.sort(key=_get_saving, reverse=True)
+    fixes = main_fixes + sorted(other_fixes, key=_get_saving, reverse=True)
     if not any(fix.title == fact_fixes.DEBUG for fix in fixes):
         fixes += _list_debug_fixes(facts)
     return sorted(fixes, key=is_often_wrong)
@@ -61,20 +64,43 @@ def list_even_changes(finding: CauseFinding, what_if: WhatIf, facts: JobFacts) -
     is_inline = finding.cause == "inline_data_preparation"
     if finding.cause not in _PIPELINE_CAUSES or (facts.loader is None and not is_inline):
         return []
-    text = what_if.describe_even_workers(is_inline=is_inline)
-    return [text] if text else []
+    reason = what_if.refuse_workers(is_inline=is_inline)
+    return [f"More DataLoader workers are no fix here: {reason}."] if reason else []
 
 
-def _get_saving_ratio(fix: Fix) -> float:
-    return 0.0 if fix.prediction is None else fix.prediction.saving_ratio
+def list_refusals(what_if: WhatIf, facts: JobFacts, overhead: str) -> dict[str, str]:
+    """List the advice of rules that the verdict refuses, with the reason, by rule.
+
+    Args:
+        what_if: predictions for the job.
+        facts: its facts.
+        overhead: reason for which overhead beyond its threshold is no bottleneck; '' for none.
+    """
+    refused = {"FrameworkOverhead": overhead} if overhead else {}
+    workers = what_if.refuse_workers(is_inline=False) if facts.loader is not None else ""
+    if workers:
+        refused |= dict.fromkeys(("Dataloader", "DataloaderBottleneck"), workers)
+    return refused
 
 
-def _make_straggler_fix(reason: str, what_if: WhatIf, facts: JobFacts) -> Fix:
+def _get_saving(fix: Fix) -> float:
+    return 0.0 if fix.prediction is None else fix.prediction.saved_ns
+
+
+def _make_straggler_fix(
+    finding: CauseFinding, reason: str, what_if: WhatIf, facts: JobFacts
+) -> Fix:
+    instructions = (
+        "bring its data closer, check for other processes on its node, for "
+        f"{'' if facts.is_cpu_job else 'GPU '}throttling, and for a slower network link"
+    )
+    if finding.site:
+        instructions = "do the work of that line on no rank, once for several steps, or beside the "
+        instructions += "training"
     return Fix(
         title="Make the slow rank as fast as the others",
-        instructions="bring its data closer, check for other processes on its node, for "
-        f"{'' if facts.is_cpu_job else 'GPU '}throttling, and for a slower network link",
-        why=reason,
+        instructions=instructions,
+        why=finding.site or reason,
         prediction=what_if.predict_with_equal_ranks(),
     )
 
@@ -100,7 +126,8 @@ def _list_cause_fixes(cause: str, reason: str, what_if: WhatIf, facts: JobFacts)
             changes=list_changes(title, facts),
         )
         for title, instructions in texts
-        if title != fact_fixes.PREPARE_BESIDE or not what_if.is_inline_even
+        if (title != fact_fixes.PREPARE_BESIDE or not what_if.is_inline_even)
+        and (title != fact_fixes.OVERLAP or not what_if.is_handover_longer)
     ]
 
 
@@ -222,6 +249,13 @@ CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
     "low_occupancy": [
         (fact_fixes.LARGER_BATCH, "a larger batch fills the multiprocessors that are idle now")
     ],
+    "job_profiler": [
+        (
+            "Profile fewer steps",
+            "let torch.profiler.schedule record a few steps once, and read the result "
+            "(events(), key_averages(), the exported trace) after the training",
+        )
+    ],
     "debug_switch": [
         (
             fact_fixes.DEBUG,
@@ -325,6 +359,26 @@ def _make_workers_fix(
         prediction=what_if.predict_with_workers(best.workers, best.threads),
         changes=changes,
     )
+
+
+def _list_fewer_workers_fix(
+    reason: str, loader: schema.DataLoaderFact | None, what_if: WhatIf
+) -> list[Fix]:
+    """Recommend as many workers as there are cores, where there are many more."""
+    fewer = what_if.find_fewer_workers()
+    if loader is None or fewer is None:
+        return []
+    workers, prediction = fewer
+    return [
+        Fix(
+            title=f"Use {count_of(workers, 'DataLoader worker')} instead of {loader.num_workers}",
+            instructions=f"DataLoader(num_workers={workers}): more workers than cores wait for "
+            "each other, and each has to be started",
+            why=reason,
+            prediction=prediction,
+            changes=[schema.Change(name="num_workers", value=str(workers))],
+        )
+    ]
 
 
 def _list_loader_fixes(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stepscope import analysis, quantities
+from stepscope import analysis, quantities, rules
 from stepscope.diagnosis.causes import wait_causes
 from stepscope.diagnosis.causes.batch_size import is_python_bound, measure_doubling_saving
 from stepscope.diagnosis.causes.cause import CauseInputs
@@ -20,7 +20,13 @@ from stepscope.diagnosis.causes.overhead_causes import find_memory_leak
 from stepscope.diagnosis.causes.rank_causes import count_exchanges
 from stepscope.diagnosis.shares.pipeline_model import Pipeline, WorkerEstimate, describe_workers
 from stepscope.diagnosis.shares.shares import compute_host_cause_share
-from stepscope.diagnosis.verdict import MIN_SAVING_RATIO, Prediction
+from stepscope.diagnosis.verdict import (
+    CORE_SHARE,
+    LOOP_SHARE,
+    MIN_SAVING_RATIO,
+    STEP_SHARE,
+    Prediction,
+)
 
 SKIPPED_EVALUATIONS = 0.9
 """Share of the evaluations that are left out when evaluating less often."""
@@ -38,8 +44,11 @@ class WhatIf:
         self._making = inputs.starved_rank.making
         self._step_ns = inputs.run.mean_step_ns
         self._waits = wait_causes.sum_waits(inputs)
+        self._base_ns = inputs.base_ns
         self._inline = Pipeline.measure_inline(
-            inputs.run, inputs.starved_rank, inputs.shares.inline_data
+            inputs.run,
+            inputs.starved_rank,
+            inputs.shares.inline_data * (1 - inputs.shares.without_core),
         )
 
     def predict_without(self, cause: str) -> Prediction | None:
@@ -58,8 +67,29 @@ class WhatIf:
             return self._predict_with_loader(condition)
         if cause == "evaluation":
             return self._predict_less_evaluation(condition)
-        step_ns = self._step_ns * (1 - self._compute_share(cause))
-        return Prediction.from_step(step_ns, self._step_ns, condition, is_bound=is_bound)
+        return self._remove(
+            self._compute_share(cause),
+            condition,
+            is_bound=is_bound,
+            share_of=STEP_SHARE if cause in _SHARES_OF_STEP else self._shares.share_of,
+        )
+
+    def _remove(
+        self, share: float, condition: str, *, is_bound: bool = True, share_of: str | None = None
+    ) -> Prediction:
+        """Predict the step without a share of it.
+
+        Args:
+            share: share of `share_of`.
+            condition: change that removes it.
+            is_bound: as of `Prediction`.
+            share_of: denominator of the share; by default that of `Shares`.
+        """
+        share_of = share_of or self._shares.share_of
+        base_ns = self._base_ns if share_of == CORE_SHARE else self._step_ns
+        return Prediction.from_step(
+            base_ns * (1 - share), base_ns, condition, is_bound=is_bound, share_of=share_of
+        )
 
     @property
     def intra_op_threads(self) -> int:
@@ -70,14 +100,27 @@ class WhatIf:
     def is_inline_even(self) -> bool:
         """True if it is known that workers would not prepare batches clearly faster than the
         training thread."""
-        return self._inline.cores is not None and self._inline.find_better_workers() is None
+        inline = self._inline
+        is_known = inline.cores is not None or inline.is_handover_longer
+        return is_known and inline.find_better_workers() is None
 
-    def describe_even_workers(self, *, is_inline: bool) -> str:
-        """Describe more workers that are about even with the present ones, or worse; '' where some
-        setting is clearly better, or the cores are not known."""
+    @property
+    def is_handover_longer(self) -> bool:
+        """True if a batch is created faster than a worker hands one over."""
+        return self._pipeline is not None and self._pipeline.is_handover_longer
+
+    def refuse_workers(self, *, is_inline: bool) -> str:
+        """Find the reason against more workers: they are about even with the present ones, or
+        worse; '' where some setting is clearly better, or the cores are not known."""
         pipeline = self._inline if is_inline else self._pipeline
         if pipeline is None or pipeline.find_better_workers() is not None:
             return ""
+        if pipeline.is_handover_longer:
+            return (
+                "a batch is created in "
+                f"{quantities.duration(pipeline.fetch_ns / pipeline.batch_count)}, and handing it "
+                f"over from a worker takes up to {quantities.duration(rules.MAX_HANDOVER_NS)}"
+            )
         best = pipeline.find_best_workers(pipeline.workers + 1)
         if best is None:
             return ""
@@ -86,9 +129,9 @@ class WhatIf:
         present_ns = pipeline.predict_step_ns()
         result = "longer" if best.shortest_ns > present_ns else "about even"
         return (
-            f"More DataLoader workers are no fix here: with {describe_workers(best)} instead of "
+            f"with {describe_workers(best)} instead of "
             f"{pipeline.workers} and {pipeline.threads}, the predicted step time is {interval} "
-            f"instead of {quantities.duration(present_ns)}, {result}."
+            f"instead of {quantities.duration(present_ns)}, {result}"
         )
 
     def find_best_workers(self) -> WorkerEstimate | None:
@@ -105,6 +148,19 @@ class WhatIf:
         if threads is not None and threads < self._pipeline.threads:
             condition += " and half of the CPU time of the removed threads was spinning"
         return self._scale_pipeline(step_ns, condition)
+
+    def find_fewer_workers(self) -> tuple[int, Prediction] | None:
+        """Find the number of workers, at most that of the cores, with the shortest step, and its
+        prediction; None where the cores or the pipeline are not known."""
+        pipeline, cores = self._pipeline, self._run.cores_available
+        if pipeline is None or cores is None:
+            return None
+        counts = range(1, max(1, round(cores)) + 1)
+        steps = {count: pipeline.predict_uncontended_ns(count) for count in counts}
+        best = min(steps, key=lambda count: steps[count])
+        condition = "the workers did not wait for cores"
+        prediction = self._scale_pipeline(steps[best], condition)
+        return None if prediction is None else (best, prediction)
 
     def predict_with_twice_the_workers(self) -> Prediction | None:
         """Predict the step with twice the workers, for fetches that wait rather than compute."""
@@ -125,12 +181,7 @@ class WhatIf:
     def predict_with_equal_ranks(self) -> Prediction:
         """Predict the step if the slowest rank were as fast as the others are on average."""
         saved_ratio = self._split.rank_waits.add_excess(self._rank_wait)
-        return Prediction.from_step(
-            self._step_ns * (1 - saved_ratio),
-            self._step_ns,
-            "the slow rank was as fast as the others",
-            is_bound=True,
-        )
+        return self._remove(saved_ratio, "the slow rank was as fast as the others")
 
     def _predict_pipeline_without(self, cause: str) -> float | None:
         if self._pipeline is None:
@@ -175,30 +226,27 @@ class WhatIf:
 
     def predict_without_framework_calls(self) -> Prediction:
         """Predict the step without calls of the framework between the phases."""
-        step_ns = self._step_ns * (1 - self._shares.overhead_parts["framework_calls"])
-        condition = "the loop called torch only in the phases"
-        return Prediction.from_step(step_ns, self._step_ns, condition, is_bound=True)
+        share = self._shares.overhead_parts["framework_calls"]
+        return self._remove(share, "the loop called torch only in the phases")
 
     def predict_without_preparation(self) -> Prediction:
         """Predict the step without preparing batches in the training thread."""
-        step_ns = self._step_ns * (1 - self._shares.inline_data)
-        return Prediction.from_step(
-            step_ns, self._step_ns, "preparing batches took no time", is_bound=True
-        )
+        return self._remove(self._shares.inline_data, "preparing batches took no time")
 
     def _predict_less_evaluation(self, condition: str) -> Prediction:
         """Predict the step with its part of the evaluation, for fewer evaluations."""
         evaluation = self._split.evaluation
         loop_ns = self._step_ns / (1 - evaluation)
         saved_ns = SKIPPED_EVALUATIONS * evaluation * loop_ns
-        return Prediction.from_step(loop_ns - saved_ns, loop_ns, condition)
+        return Prediction.from_step(loop_ns - saved_ns, loop_ns, condition, share_of=LOOP_SHARE)
 
     @property
     def _rank_wait(self) -> float:
         return sum(self._shares.rank_wait.values())
 
     def _compute_share(self, cause: str) -> float:
-        """Compute the share of the step of a cause outside the input pipeline."""
+        """Compute the share of a cause outside the input pipeline; its denominator is that of
+        `Shares`, but for `_SHARES_OF_STEP`."""
         shares, phases, run = self._shares, self._shares.phases, self._run
         match cause:
             case "cpu_contention" | "cpu_limit":
@@ -209,7 +257,7 @@ class WhatIf:
                 return self._rank_wait
             case "recompilation":
                 return shares.overhead_parts["compilation"]
-            case "garbage_collection" | "checkpoint" | "debug_switch":
+            case "garbage_collection" | "checkpoint" | "debug_switch" | "job_profiler":
                 return shares.overhead_parts[cause]
             case "memory_leak":
                 leak = find_memory_leak(run)
@@ -261,12 +309,15 @@ def compute_stage_ratio(making: analysis.BatchCreation | None, cause: str) -> fl
     return measured.get(cause)
 
 
+_SHARES_OF_STEP = frozenset(["cpu_contention", "cpu_limit", "memory_leak"])
+"""Causes whose time is measured in the step, waiting for cores included."""
 _STAGE_OF = {cause: stage for stage, cause in STAGE_CAUSES.items()}
 
 _CHANGES: Mapping[str, str] = {
     "inline_data_preparation": "{setting} were used, and each worker prepared batches as fast as "
     "the training thread",
     "debug_switch": "anomaly detection was off",
+    "job_profiler": "the job did not profile itself",
     "small_batch": "each batch was twice as large, for the same number of samples",
     "memory_leak": "steps stayed as fast as the first ones",
     "evaluation": "evaluation ran a tenth as often, its time spread over the steps",

@@ -14,7 +14,11 @@ tell. They cost less than all of that work, so they are no cause where it is no 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
+
+import msgspec
+import numpy as np
 
 from stepscope import analysis, schema
 from stepscope.diagnosis.verdict import Suspect
@@ -74,13 +78,35 @@ class DebugSwitch(NamedTuple):
 
 
 def list_debug_switches(run: Run) -> list[DebugSwitch]:
-    """List the debug switches that were on in a training process."""
+    """List the debug switches that were on in a training process for at least half of its measured
+    steps."""
     switches: dict[DebugSwitch, None] = {}
     for rank in run.ranks:
-        for settings in rank.facts(schema.SettingsFact)[-1:]:
-            is_priced = measure_anomaly_detection_ns(rank) is not None
-            switches |= dict.fromkeys(_list_switches(settings, is_priced=is_priced))
+        settings, counts = rank.facts(schema.SettingsFact), count_steps_with_settings(rank)
+        is_priced = measure_anomaly_detection_ns(rank) is not None
+        is_intermittent = len({fact.profiles_operators for fact in settings}) > 1
+        if is_intermittent and rank.profiler_lines:  # the script starts and stops it in the loop
+            settings = [
+                msgspec.structs.replace(fact, profiles_operators=False) for fact in settings
+            ]
+        steps_with: Counter[DebugSwitch] = Counter()
+        for fact, count in zip(settings, counts, strict=True):
+            for switch in _list_switches(fact, is_priced=is_priced):
+                steps_with[switch] += count
+        half = sum(counts) / 2
+        switches |= {switch: None for switch, count in steps_with.items() if count >= half > 0}
     return list(switches)
+
+
+def count_steps_with_settings(rank: Rank) -> list[int]:
+    """Count the measured steps of a rank for each of its settings, which hold until the next."""
+    settings = rank.facts(schema.SettingsFact)
+    if not settings:
+        return []
+    numbers = rank.steps.number[rank.steps.measured()]
+    row = np.searchsorted([fact.step_count for fact in settings], numbers, side="right") - 1
+    counts: list[int] = np.bincount(np.maximum(row, 0), minlength=len(settings)).tolist()
+    return counts
 
 
 def measure_anomaly_detection_ns(rank: Rank) -> float | None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from stepscope import quantities, schema
+from stepscope import quantities, rules, schema
 from stepscope.diagnosis.shares.cpu_contention import measure_core_waits
 from stepscope.run import Rank, Run, count_loader_workers, input_bytes
 
@@ -42,6 +42,10 @@ WORKER_START_NS = 15_000_000
 """Time for starting one worker."""
 HANDOVER_NS = 800_000
 """CPU time for sending one batch, and as much for receiving it."""
+MAX_WORKER_RATIO = 2.0
+"""Workers per core from which they are many more than the cores …"""
+MIN_DELAYED_RATIO = 0.5
+"""… and are too many where batch creation waits for a core for this share of its time."""
 BYTE_NS = 1.0
 """CPU time of a worker for copying one byte of a batch to shared memory."""
 
@@ -99,6 +103,10 @@ class Pipeline:
     """Size of one batch; 0 where not known."""
     start_count: float = 0.0
     """Iterators of the loader per step."""
+    core_count: float | None = None
+    """Cores of the rank's node per rank; None where they are not known."""
+    delayed_ratio: float = 0.0
+    """Share of batch creation in which the worker has no core."""
 
     @classmethod
     def measure(cls, run: Run, rank: Rank) -> Pipeline | None:
@@ -123,7 +131,13 @@ class Pipeline:
         cpu_ratio = 1.0 if making.cpu_ratio is None else making.cpu_ratio
         fetch_cpu_ns = fetch_ns * min(1.0, cpu_ratio + run.workers_without_core(rank))
         budget = _Budget.measure(run, rank, busy_ns, fetch_cpu_ns, inline=not workers)
+        rank_count = sum(peer.process.node == rank.process.node for peer in run.ranks)
         scale = wait_ns / parts.total_ns if parts.total_ns else 0.0
+        delayed_ns = sum(
+            ratio * float(rank.steps.phase_ns[phase][is_measured].mean())
+            for phase, ratio in core_waits.outside.items()
+            if phase != "data_wait"
+        )
         return cls(
             workers=workers,
             threads=budget.threads,
@@ -135,10 +149,12 @@ class Pipeline:
             fetch_ns=fetch_ns,
             fetch_cpu_ns=fetch_cpu_ns,
             other_cpu_ns=budget.cpu_ns,
-            contended_ns=core_waits.outside_data_wait * busy_ns,
+            contended_ns=core_waits.outside_data_wait * (busy_ns - delayed_ns),
             batch_count=batch_count,
             batch_bytes=input_bytes(rank),
             start_count=late.start_count / int(is_measured.sum()),
+            core_count=None if run.cores_available is None else run.cores_available / rank_count,
+            delayed_ratio=run.workers_without_core(rank) if workers else 0.0,
         )
 
     @classmethod
@@ -196,6 +212,25 @@ class Pipeline:
             + self._predict_handover_ns(worker_count) * handing_over_ratio
         )
 
+    @property
+    def is_handover_longer(self) -> bool:
+        """True if the training process creates a batch in less time than a worker needs to hand one
+        over."""
+        return not self.workers and self.fetch_ns <= rules.MAX_HANDOVER_NS * self.batch_count
+
+    @property
+    def is_crowded(self) -> bool:
+        """True if the workers are many more than the cores, and wait for cores most of the time."""
+        is_many = self.core_count is not None and self.workers > MAX_WORKER_RATIO * self.core_count
+        return is_many and self.delayed_ratio >= MIN_DELAYED_RATIO
+
+    def predict_uncontended_ns(self, workers: int) -> float:
+        """Predict the step for fewer workers that do not wait for cores."""
+        busy_ns = self.busy_ns - self.contended_ns
+        fetch_ns = self.fetch_ns * (1 - self.delayed_ratio)
+        starting_ns = self.starting_ns * min(1.0, workers / max(1, self.workers))
+        return max(busy_ns, fetch_ns / workers) + starting_ns + self.handing_over_ns
+
     def predict_steady_ns(self) -> float:
         """Predict the step without the waiting that the model does not explain."""
         wait_ns = self._model(self.workers, self._training, 1.0).wait_ns
@@ -215,10 +250,9 @@ class Pipeline:
         Fewer intra-op threads are considered where the step would not get longer even if all their
         CPU time was work, and are better where they save more than the uncertainty.
         """
-        if self.cores is None:
+        if self.cores is None or self.is_handover_longer:
             return None
-        core_count = max(1, round(self.cores))
-        present_ns = self.predict_step_ns()
+        core_count, present_ns = max(1, round(self.cores)), self.predict_step_ns()
         estimates = []
         for workers in range(min_workers, core_count * (2 if self.is_waiting else 1) + 1):
             estimates.append(self._estimate(workers, self.threads))

@@ -42,6 +42,11 @@ SUSPECT_OF_PHASE: dict[str, Suspect] = {
     "other": "framework_overhead",
 }
 """Suspect of each phase except communication."""
+MIN_LEAD_RATIO = 0.1
+"""Ranks that are waited for about alike, within this share of the waiting, are a tie: none of them
+is named."""
+TIE_RATIO = 0.05
+"""Ranks that come last within this share of the longest waiting of a step come last together."""
 STRAGGLER_RATIO = 0.75
 """The rank that this share of the waiting is for is the slow one."""
 
@@ -58,6 +63,8 @@ class RankWaits:
     """Position of the rank that the others wait for most."""
     slowest_ratio: float = 1.0
     """Share of the waiting that is for that rank."""
+    lead_ratio: float = 1.0
+    """By how much that exceeds the share of the next rank."""
     work_ns: tuple[float, ...] = ()
     """Work of each rank in the mean step: everything but communication."""
     excess_ns: Mapping[str, float] = field(default_factory=dict)
@@ -100,9 +107,9 @@ def measure_rank_waits(ranks: Sequence[run.Rank]) -> RankWaits:
     work_ns = tuple(sum(phases.values(), np.zeros_like(communication)).mean(axis=1).tolist())
     if len(ranks) < 2 or total <= 0 or not waiting.any():
         return RankWaits(work_ns=work_ns, exchange_ns=exchange_ns)
-    last = communication.argmin(axis=0)
-    waited_for = np.bincount(last, weights=waiting.sum(axis=0), minlength=len(ranks))
+    waited_for = divide_waiting(communication)
     slowest = int(waited_for.argmax())
+    next_ratio = float(np.sort(waited_for)[-2] / waited_for.sum())
     peers = [rank for rank in ranks if rank is not ranks[slowest]]
     input_ratio = compute_input_ratio(ranks[slowest], peers)
     return RankWaits(
@@ -110,6 +117,7 @@ def measure_rank_waits(ranks: Sequence[run.Rank]) -> RankWaits:
         by_suspect=_split_waiting(phases, communication, input_ratio or 1.0),
         slowest_index=slowest,
         slowest_ratio=float(waited_for[slowest] / waited_for.sum()),
+        lead_ratio=float(waited_for[slowest] / waited_for.sum()) - next_ratio,
         work_ns=work_ns,
         excess_ns={
             name: float(times[slowest].mean() - np.delete(times, slowest, axis=0).mean())
@@ -117,6 +125,19 @@ def measure_rank_waits(ranks: Sequence[run.Rank]) -> RankWaits:
         },
         exchange_ns=exchange_ns,
     )
+
+
+def divide_waiting(communication: Float) -> Float:
+    """Divide the waiting of all ranks in each step evenly between those that come last, and sum it
+    over the steps.
+
+    Args:
+        communication: times by rank and step.
+    """
+    waiting = communication - communication.min(axis=0)
+    is_last = waiting <= TIE_RATIO * waiting.max(axis=0)
+    waited_for: Float = (is_last / is_last.sum(axis=0) * waiting.sum(axis=0)).sum(axis=1)
+    return waited_for
 
 
 def compute_input_ratio(slow_rank: run.Rank, peers: Sequence[run.Rank]) -> float | None:

@@ -31,7 +31,7 @@ from stepscope import analysis, intervals, run
 from stepscope.diagnosis.shares.cpu_contention import CoreWaits, measure_core_waits
 from stepscope.diagnosis.shares.debug_switches import measure_anomaly_detection_ns
 from stepscope.diagnosis.shares.rank_waiting import RankWaits, measure_rank_waits
-from stepscope.diagnosis.verdict import Suspect
+from stepscope.diagnosis.verdict import CORE_SHARE, STEP_SHARE, Suspect
 
 PASSES = ("forward", "loss", "backward")
 """Phases that anomaly detection makes longer."""
@@ -58,6 +58,10 @@ class PhaseSplit:
     """Share of the time between phases spent in functions that write checkpoints."""
     framework_calls: float
     """Share of the time between phases spent in calls of the framework."""
+    job_profiler: float
+    """Share of the time between phases in which the job uses a profiler of its own."""
+    profiler_collections: float
+    """Share of garbage collection at the lines that do."""
     largest_host_cause: float
     """Share of the overhead between phases that its largest cause has; 1 where not sampled."""
     evaluation: float
@@ -83,8 +87,9 @@ class Shares:
     suspects: dict[Suspect, float]
     overhead_parts: dict[str, float]
     """checkpoint, compilation, garbage_collection, compiled_calls, between_phases, framework_calls:
-    calls of the framework between the phases, inside_compute, debug_switch: anomaly detection in
-    the passes, and slow_rank: waiting for the overhead of the slowest rank."""
+    calls of the framework between the phases, job_profiler: use of a profiler by the job,
+    inside_compute, debug_switch: anomaly detection in the passes, and slow_rank: waiting for the
+    overhead of the slowest rank."""
     largest_overhead: float
     """The largest cause of overhead."""
     compute_work: dict[str, float]
@@ -109,6 +114,11 @@ class Shares:
     worker_contention: float = 0.0
     """Time outside of `data_wait` without a core because workers had them; included in the share of
     the data pipeline."""
+
+    @property
+    def share_of(self) -> str:
+        """Denominator of all shares but `without_core`."""
+        return CORE_SHARE if self.without_core > 0 else STEP_SHARE
 
     @property
     def has_passes(self) -> bool:
@@ -149,6 +159,8 @@ def measure_phase_split(ranks: Sequence[run.Rank]) -> PhaseSplit:
         inline_data=_compute_inline_data(ranks),
         inline_saving=compute_host_cause_share(ranks, "checkpoint"),
         framework_calls=compute_host_cause_share(ranks, "framework"),
+        job_profiler=sum(sum(rank.profiler_lines.values()) for rank in ranks) / len(ranks),
+        profiler_collections=compute_profiler_collections(ranks),
         largest_host_cause=_compute_largest_host_cause(ranks),
         evaluation=compute_evaluation_ratio(ranks),
         rank_waits=rank_waits,
@@ -233,8 +245,7 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
     """
     totals = phase_ns.sum(axis=0).astype(np.float64)
     with_delays_ns = totals.sum()
-    outside = split.core_waits.outside
-    totals *= [1 - outside.get(phase, 0.0) for phase in analysis.PHASES]
+    totals *= [1 - split.core_waits.outside.get(phase, 0.0) for phase in analysis.PHASES]
     measured = dict(zip(analysis.PHASES, (totals / totals.sum()).tolist(), strict=True))
     with_core = 1 - split.core_waits.outside_data_wait
     phase = {
@@ -260,18 +271,21 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
     compute_work = {
         name: share - inline[name] - compute_overhead[name] for name, share in compute.items()
     } | {"execution": phase["execution"]}
-    inline_data = sum(inline.values())
     saving = phase["other"] * split.inline_saving
-    calling = phase["other"] * split.framework_calls
+    profiling = phase["other"] * split.job_profiler
+    collections = phase["garbage_collection"] * split.profiler_collections
+    # Calls of the profiler are calls of the framework.
+    calling = max(0.0, phase["other"] * split.framework_calls - profiling)
     waiting = (phase["communication"] + exchange) * split.rank_waits.ratio
     rank_wait = {suspect: waiting * ratio for suspect, ratio in split.rank_waits.by_suspect.items()}
     transfer_ratio = 1 - split.rank_waits.ratio if rank_wait else 1.0
     parts = {
         "checkpoint": phase["checkpoint"] + saving,
         "compilation": phase["compilation"],
-        "garbage_collection": phase["garbage_collection"],
+        "garbage_collection": phase["garbage_collection"] - collections,
+        "job_profiler": profiling + collections,
         "compiled_calls": phase["dispatch"],
-        "between_phases": max(0.0, phase["other"] - inline["other"] - saving - calling),
+        "between_phases": max(0.0, phase["other"] - inline["other"] - saving - calling - profiling),
         "framework_calls": calling,
         "inside_compute": sum(compute_overhead.values()),
         "debug_switch": sum(anomaly.values()),
@@ -284,7 +298,7 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
             - delayed_by_others
             + worker_contention
             + phase["h2d"]
-            + inline_data
+            + sum(inline.values())
             + rank_wait.get("data_pipeline", 0.0),
             "model": sum(compute_work.values()) + rank_wait.get("model", 0.0),
             "communication": (phase["communication"] + exchange) * transfer_ratio
@@ -295,7 +309,7 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
         largest_overhead=_compute_largest_overhead(parts, split),
         compute_work=compute_work,
         compute_overhead=compute_overhead,
-        inline_data=inline_data,
+        inline_data=sum(inline.values()),
         collectives=phase["communication"] * transfer_ratio,
         exchange=exchange * transfer_ratio,
         rank_wait=rank_wait,
@@ -344,6 +358,19 @@ def _compute_exchange_ratio(ranks: Sequence[run.Rank], waits: RankWaits) -> floa
 
 def _measure_mean_ns(rank: run.Rank, phase: str) -> float:
     return float(rank.steps.phase_ns[phase][rank.steps.measured()].mean())
+
+
+def compute_profiler_collections(ranks: Sequence[run.Rank]) -> float:
+    """Compute the share of the time of garbage collection that is at lines which use a profiler of
+    the job: its events are many objects."""
+    total_ns = profiler_ns = 0
+    for rank in ranks:
+        lines = {f"{file.rpartition('/')[2]}:{line}" for file, line in rank.profiler_lines}
+        spans = rank.spans.of("garbage_collection")
+        total_ns += int(spans.duration.sum())
+        for code, time_ns in zip(spans.name.tolist(), spans.duration.tolist(), strict=True):
+            profiler_ns += time_ns * (spans.names[code] in lines)
+    return profiler_ns / total_ns if total_ns else 0.0
 
 
 def compute_evaluation_ratio(ranks: Sequence[run.Rank]) -> float:

@@ -30,12 +30,12 @@ from stepscope import analysis, run
 from stepscope.diagnosis.causes.cause import CauseFinding
 from stepscope.diagnosis.causes.late_ranks import (
     CAUSE_NOT_FOUND,
-    MIN_EXPLAINED_RATIO,
     ComparedRank,
     LateCause,
     LateReport,
     write_lateness,
 )
+from stepscope.diagnosis.causes.rank_causes import MIN_EXPLAINED_RATIO
 from stepscope.diagnosis.shares import rank_waiting
 from stepscope.diagnosis.shares.rank_waiting import add_excess
 from stepscope.diagnosis.verdict import SUSPECTS, Evidence, Stage, Suspect
@@ -116,8 +116,7 @@ def measure_waits(traces: Sequence[run.DividedTrace]) -> TraceWaits:
         return TraceWaits()
     slowest_ns, peer_ns = rank_waiting.measure_slowest_rank(parts, communication)
     excess = {part: slowest_ns[part] - peer_ns[part] for part in parts}
-    last = communication.argmin(axis=0)
-    waited_for = np.bincount(last, weights=waiting.sum(axis=0), minlength=len(ranks))
+    waited_for = rank_waiting.divide_waiting(communication)
     slowest = int(waited_for.argmax())
     return TraceWaits(
         ratios=_split_waiting(

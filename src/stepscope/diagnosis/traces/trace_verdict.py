@@ -12,7 +12,7 @@ from stepscope.diagnosis import verdict
 from stepscope.diagnosis.causes.attribution import Attribution, AttributionThresholds
 from stepscope.diagnosis.causes.cause import CONTRIBUTING_RATIO, CauseFinding
 from stepscope.diagnosis.measured import estimate_accuracy
-from stepscope.diagnosis.sentences import write_headline
+from stepscope.diagnosis.sentences import list_bars, write_headline
 from stepscope.diagnosis.traces import trace_shares
 from stepscope.diagnosis.traces.trace_causes import TraceInputs, find_trace_cause, mean_step_ns
 from stepscope.diagnosis.traces.trace_fixes import list_trace_fixes
@@ -140,12 +140,17 @@ def _diagnose_together(
     finding = find_trace_cause(inputs, attribution)
     step_ns = mean_step_ns(traces)
     step_count = len(matrix)
+    share_of = SHARE_OF[source].replace(UNTIL_DONE, "") if inputs.on_host else SHARE_OF[source]
     contributing = [
         verdict.ContributingCause(
-            suspect=attribution.suspect, cause=cause, share_ratio=share, text=text
+            suspect=attribution.suspect,
+            cause=cause,
+            share_ratio=share,
+            share_of=share_of,
+            text=text,
         )
         for cause, share, text in finding.contributing
-    ] + _find_other_suspects(inputs, attribution, thresholds)
+    ] + _find_other_suspects(inputs, attribution, thresholds, share_of)
     stability = _estimate_stability(inputs, matrix, attribution, thresholds)
     accuracy = estimate_accuracy(finding.cause, finding.evidence_kind)
     certainty = WHOLE_RATIO if source == "whole" else step_count / (step_count + 1)
@@ -154,22 +159,27 @@ def _diagnose_together(
         suspect=attribution.suspect,
         cause=finding.cause,
         share_ratio=attribution.share,
-        share_of=SHARE_OF[source].replace(UNTIL_DONE, "") if inputs.on_host else SHARE_OF[source],
+        share_of=share_of,
         share_basis=_explain_waiting_share(attribution, finding, shares),
         confidence_ratio=round(stability * certainty * accuracy, 3),
         evidence_kind=finding.evidence_kind,
-        headline=write_headline(attribution, finding)
+        headline=write_headline(attribution, finding, shares.suspects["model"])
         if attribution.cause != WAITING
         else _write_waiting_headline(attribution, inputs),
         stages=finding.stages,
         evidence=[verdict.describe_step_time(phases, "category"), *finding.evidence],
-        ruled_out=_rule_out(inputs, attribution.suspect, finding.cause, thresholds),
+        ruled_out=_rule_out(inputs, attribution, finding.cause, thresholds, contributing, share_of),
+        suspects=[
+            verdict.SuspectShare(suspect=name, share_ratio=shares.suspects[name], share_of=share_of)
+            for name in verdict.SUSPECTS
+        ],
         also=contributing,
         fixes=list_trace_fixes(finding, attribution.suspect, contributing, inputs, step_ns),
         notes=[*notes, *_list_notes(recorded, traces, source), *_note_queued(shares)],
         step_count=step_count,
         mean_step_ns=step_ns,
         phases=phases,
+        bars=list_bars(phases),
     )
 
 
@@ -224,7 +234,7 @@ def _is_exceeded(
 
 
 def _find_other_suspects(
-    inputs: TraceInputs, attribution: Attribution, thresholds: AttributionThresholds
+    inputs: TraceInputs, attribution: Attribution, thresholds: AttributionThresholds, share_of: str
 ) -> list[verdict.ContributingCause]:
     """Find the causes of other suspects that are worth a fix, largest first."""
     shares = inputs.shares.suspects
@@ -242,6 +252,7 @@ def _find_other_suspects(
                 suspect=suspect,
                 cause=finding.cause,
                 share_ratio=shares[suspect],
+                share_of=share_of,
                 text=finding.evidence[0].text,
             )
         )
@@ -289,11 +300,20 @@ def _explain_waiting_share(
     )
 
 
-def _rule_out(
-    inputs: TraceInputs, suspect: verdict.Suspect, cause: str, thresholds: AttributionThresholds
+def _rule_out(  # noqa: PLR0917
+    inputs: TraceInputs,
+    attribution: Attribution,
+    cause: str,
+    thresholds: AttributionThresholds,
+    contributing: Sequence[verdict.ContributingCause],
+    share_of: str,
 ) -> list[verdict.RuledOut]:
-    """Give the reason against each suspect other than that of the verdict."""
+    """Give the reason against each suspect that takes too little of the step: neither that of the
+    verdict, nor that of a contributing cause, nor the largest part of the step."""
     shares, limits = inputs.shares.suspects, thresholds.by_suspect
+    suspect = attribution.suspect
+    causes = {suspect, max(verdict.SUSPECTS, key=lambda name: shares[name])}
+    causes |= {entry.suspect for entry in contributing}
     is_host = inputs.on_host
     with_gaps = inputs.shares.parts["queued"] >= MIN_NAMED_RATIO
     model = "computation with gaps between queued work takes" if with_gaps else "computation takes"
@@ -310,11 +330,9 @@ def _rule_out(
     ruled_out = []
     for name in verdict.SUSPECTS:
         share = percent(shares[name])
-        if name == suspect:
+        if name in causes:
             continue
-        if name in limits and _is_exceeded(name, inputs, inputs.shares, thresholds):
-            why = f"{share} of step time as well; look at it next."
-        elif name in limits and shares[name] >= limits[name]:
+        if name in limits and shares[name] >= limits[name]:
             largest = percent(max(inputs.overhead_parts.values()))
             why = (
                 f"{reasons[name]} {share} of step time, of which the largest cause has {largest} "
@@ -332,7 +350,9 @@ def _rule_out(
                 why += "makes otherwise count as host overhead."
         else:
             why = f"{reasons[name]} {share} of step time."
-        ruled_out.append(verdict.RuledOut(suspect=name, share_ratio=shares[name], why=why))
+        ruled_out.append(
+            verdict.RuledOut(suspect=name, share_ratio=shares[name], share_of=share_of, why=why)
+        )
     return ruled_out
 
 

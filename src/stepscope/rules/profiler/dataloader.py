@@ -13,7 +13,7 @@ from stepscope import intervals, quantities, schema
 from stepscope.quantities import percent
 from stepscope.rules.base import HistogramCounts, IncrementalRule, NotApplicable, Trigger
 from stepscope.rules.inputs import Batches, RankStepTimes, RuleInputs, RuleTrace
-from stepscope.rules.parameters import Percentage, Positive, share_beside
+from stepscope.rules.parameters import MAX_HANDOVER_NS, Percentage, Positive, share_beside
 from stepscope.rules.profiler import step_share
 from stepscope.rules.quantile_sketch import DURATION_GRID, LinearGrid, QuantileSketch
 from stepscope.rules.samples import NO_FETCHES_IN_TRACES, sort_traces
@@ -27,7 +27,7 @@ MAX_BATCH_SECONDS = 600
 BINS = 100
 MIN_WAIT_SHARE = 0.05
 """Share of step time that ranks have to wait for batches before more loader processes help."""
-NO_CHANGE = "Keep the number of DataLoader workers: the ranks hardly wait for batches."
+NO_CHANGE = "Keep the number of DataLoader workers."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,8 +142,10 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
 
     ## What to do
     Change num_workers. DataloaderBottleneck shows whether that helps: as long as no rank waits for
-    batches, too few loader processes do no harm, and the finding names no other number while ranks
-    wait for batches for less than 5% of step time. With GPUs, pin_memory=True lets copies overlap.
+    batches, too few loader processes do no harm, and the finding refuses more while ranks wait for
+    batches for less than 5% of step time, or the training process creates a batch in at most 3 ms:
+    a worker may need as long to hand one over. The view `insights` and `stepscope rules check` add
+    the reasons for which the verdict refuses more. With GPUs, pin_memory=True lets copies overlap.
 
     ## Where the numbers differ from SageMaker Debugger's
     A process counts in each second in which it works on a batch, not only in the one in which it
@@ -213,36 +215,43 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
         minimum, maximum = (node.cores * t / 100 for t in (p.min_threshold, p.max_threshold))
         return "few" if count < minimum else "many" if count > maximum else None
 
-    def _advise(self, node: _NodeState) -> str | None:
-        """Return a sentence of advice on the number of workers of a node; None where another one
-        would not help."""
-        share = node.wait_share
-        if self._judge(node) == "few" and share is not None and share < MIN_WAIT_SHARE:
+    def _find_refusal(self, node: _NodeState, *, has_workers: bool) -> str | None:
+        """Find the reason for which more workers on a node are refused; None without one."""
+        share, (median_ns,) = node.wait_share, node.loading.quantiles([0.5])
+        if self._judge(node) != "few":
             return None
-        return f"Try num_workers={node.suggested_workers}."
+        if not has_workers and median_ns <= MAX_HANDOVER_NS:
+            return (
+                f"a batch is created in {quantities.duration(median_ns)}, and handing it over from "
+                f"a worker takes up to {quantities.duration(MAX_HANDOVER_NS)}"
+            )
+        if share is not None and share < MIN_WAIT_SHARE:
+            return f"ranks wait for batches {percent(share)} of step time: they save at most that"
+        return None
 
     def decide(self, state: _State) -> schema.Finding | None:
         if not state.nodes:
             return self._decide_on_traces(state.traces, state.trigger)
         wrong = {name: node for name, node in state.nodes.items() if self._judge(node)}
-        advice = {name: self._advise(node) for name, node in wrong.items()}
+        usage = {name: _usage(node, state) for name, node in sorted(state.nodes.items())}
+        refusals = {
+            name: self._find_refusal(node, has_workers=usage[name].has_workers)
+            for name, node in wrong.items()
+        }
         extent = Trigger()
         for node in wrong.values():
             extent.include(node.extent)
-        details = DataloaderDetails(
-            loaders=state.loaders,
-            nodes={name: _usage(node, state) for name, node in sorted(state.nodes.items())},
-        )
+        details = DataloaderDetails(loaders=state.loaders, nodes=usage)
         finding = self.finding(
             triggered=1 if wrong else 0,
             extent=extent,
             violations=len(wrong),
             datapoints=sum(len(node.loading) for node in state.nodes.values()),
             details=details,
-            sentences=_sentences(details, state.nodes, advice),
+            sentences=_sentences(details, state.nodes, refusals),
             nodes=wrong,
         )
-        if wrong and not any(advice.values()):
+        if wrong and all(refusals.values()):
             return msgspec.structs.replace(finding, recommendation=NO_CHANGE)
         return finding
 
@@ -262,7 +271,7 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
 
 
 def _sentences(
-    details: DataloaderDetails, nodes: Mapping[str, _NodeState], advice: Mapping[str, str | None]
+    details: DataloaderDetails, nodes: Mapping[str, _NodeState], refusals: Mapping[str, str | None]
 ) -> Iterable[str]:
     for name, usage in details.nodes.items():
         p25, p50, p95 = (
@@ -283,12 +292,13 @@ def _sentences(
             f"Node {name}: {processes}{available}. Batch creation takes {p50} at the median (p25 "
             f"{p25}, p95 {p95})."
         )
-        if name in advice:
-            waits = (
-                f"Ranks wait for batches {percent(nodes[name].wait_share)} of step time, so more "
-                "workers would save at most that."
+        if name in refusals:
+            refusal = refusals[name]
+            sentence += (
+                f" Try num_workers={nodes[name].suggested_workers}."
+                if refusal is None
+                else f" More workers: refused, because {refusal}."
             )
-            sentence += f" {advice[name] or waits}"
         yield sentence
     if any(_is_pinned(loader) is False for loader in details.loaders.values()):
         yield "Batches are not in pinned memory. With GPUs, pin_memory=True speeds up copies."

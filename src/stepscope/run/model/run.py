@@ -101,6 +101,12 @@ class Rank:
         return analysis.attribute_host_work(self.spans, samples, self.steps)
 
     @cached_property
+    def profiler_lines(self) -> dict[tuple[str, int], float]:
+        """Lines that use PyTorch's profiler; see `analysis.measure_profiler_lines`."""
+        samples = self.run.stack_samples(self.process)
+        return analysis.measure_profiler_lines(samples, self.spans, self.steps)
+
+    @cached_property
     def compute_profile(self) -> analysis.ComputeProfile | None:
         """Compute phases as seen in a profiler window; None without one."""
         trace = self.run.window_of(self.process)

@@ -35,7 +35,9 @@ def show_insights(run: Run, _options: ViewOptions = DEFAULTS) -> InsightsView:
     installed = {rule.name: rule for rule in rule_feed.choose_rules()}
     origin_ns = run.clock.origin_ns
     findings = [
-        finding for finding in record.findings if not finding.fired or _overlaps(finding, period)
+        finding
+        for finding in rule_feed.refuse_advice(record.findings, run)
+        if not finding.fired or _overlaps(finding, period)
     ]
     rules = [_show_rule(run, finding, installed, origin_ns=origin_ns) for finding in findings]
     fired = [finding.rule for finding in findings if finding.fired]

@@ -306,9 +306,7 @@ def show_overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
             join_step_durations(divided) if divided else run.measured_step_ns
         ),
         step_parts=_show_step_parts(verdict),
-        suspect_step_ns=None
-        if verdict.mean_step_ns is None or not verdict.has_bottleneck
-        else verdict.owned_step_ratio * verdict.mean_step_ns,
+        suspect_step_ns=verdict.suspect_step_ns,
         gpu_busy_ratio=_measure_busy_ratio(divided)
         if divided
         else analysis.average_present(node.gpu_busy_ratio for node in nodes),
@@ -383,7 +381,9 @@ def _show_findings(run: Run, recorded: schema.RuleRecord | None) -> list[ShortFi
             first_after_ns=None if finding.first_ns is None else count_until(finding.first_ns),
             last_after_ns=None if finding.last_ns is None else count_until(finding.last_ns),
         )
-        for finding in sorted(recorded.fired, key=lambda rule: -rule.rule_triggered)
+        for finding in sorted(
+            rule_feed.refuse_advice(recorded.fired, run), key=lambda rule: -rule.rule_triggered
+        )
     ]
 
 

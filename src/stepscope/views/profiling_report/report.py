@@ -194,7 +194,7 @@ def _make_results(
         job=job,
         job_is_damaged=bool(job_damage),
         rules=rules,
-        findings={finding.rule: finding for finding in findings},
+        findings={finding.rule: finding for finding in rule_feed.refuse_advice(findings, run)},
     )
 
 

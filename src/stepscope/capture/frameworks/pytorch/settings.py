@@ -23,7 +23,13 @@ from stepscope.job_environment import DEBUG_VARIABLES, read_ranks
 from stepscope.spool import Kind
 
 RECORDED_STEPS = (1, 10, 100)
-"""Steps after which settings are read; some scripts change them after a warm-up."""
+"""Steps after which settings are read; some scripts change them after a warm-up. While a debug
+switch is on they are read more often, to see when it is turned off."""
+SWITCHES = (
+    "anomaly_detection", "trace_function", "profile_function", "profiles_operators",
+    "traces_allocations",
+)  # fmt: skip
+"""Debug switches that a script can turn off."""
 VARIABLES = ("OMP_NUM_THREADS", *DEBUG_VARIABLES)
 DEEPER_FRAMES = 8
 """Frames by which the second stack is deeper, of the two whose capture is timed."""
@@ -39,7 +45,8 @@ def install() -> None:
 def _record() -> None:
     """Record the settings if they differ from those recorded before."""
     global _recorded
-    if progress.step_count not in RECORDED_STEPS:
+    is_on = any(_recorded.get(name) for name in SWITCHES)
+    if progress.step_count not in RECORDED_STEPS and not is_on:
         return
     settings = {
         "anomaly_detection": torch.is_anomaly_enabled(),
