@@ -79,8 +79,8 @@ SHOWN = {
     "hostile input": "tests/fuzz/test_fuzzing.py::test_decoders",
     "requests to the HTTP API": "tests/fuzz/test_fuzzing.py",
 }
-ELSEWHERE = {"adapter ray.train"}
-"""Its environment has 2 GB: `make test-all`."""
+ELSEWHERE = {"adapter ray.train", "adapter ray.data"}
+"""Their environment has 2 GB: `make test-all`."""
 
 
 def promised() -> set[str]:

@@ -158,7 +158,7 @@ class _Sampler:
         if self.worker and self._stop.wait(WORKER_DELAY_S):
             return
         if self.worker:
-            _probe.fact("worker_process", target=self.worker)
+            _probe.fact("worker_process", target=self.worker, trains=False)
         _probe.fact(
             "stack_sampler",
             period_ns=int(self.period_s * 1e9),

@@ -341,7 +341,7 @@ class WorkerProcessFact(Fact, frozen=True, kw_only=True, tag="worker_process"):
 
     target: str
     """Function that it runs, or the library that started it."""
-    trains: bool = False
+    trains: bool
     """True once it has trained itself."""
 
 

@@ -74,8 +74,8 @@ REQUEST = "urlopen@python:urllib/request.py > SocketIO.readinto@python:socket.py
     ],
 )  # fmt: skip
 def test_waits_by_what_fills_them(stack: str, expected: str) -> None:
-    """Threads and processes fill batches; services are asked for those by functions that are named
-    after them."""
+    """Threads and processes fill queues with batches; functions named after batches ask services
+    for them."""
     frames = parse_stack(stack_text(stack))
     assert _classify_cause(frames, "", waits=False, wait=classify_wait(frames)) == expected
 

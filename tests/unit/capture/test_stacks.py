@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from stepscope.capture import frames, guard, stacks
+from stepscope.capture.frameworks import trainers
 
 
 @pytest.fixture
@@ -162,6 +163,24 @@ def test_a_wait_is_recorded_with_the_thread_that_fills_it(sampler: Any) -> None:
     fillers = [name.partition(";<filled by ")[2] for name in names if ";<filled by " in name]
     assert all(text.startswith("filler,1>|") for text in fillers)
     assert any(f"fill_slowly|{__file__}|;make_result" in text for text in fillers)
+
+
+def test_a_process_that_works_for_the_job_says_so_unless_it_trains(
+    sampler: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only in the script of Ray's workers the adapter of Ray Data samples."""
+    monkeypatch.setattr(stacks, "WORKER_DELAY_S", 0.001)
+    trainers.install_ray_data()
+    assert stacks._sampler is None
+    script = f"/x/site-packages/{trainers._RAY_WORKER}"
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", script, raising=False)
+    trainers.install_ray_data()
+    wait_for(lambda: sampler.drain().facts("worker_process"))
+    (fact,) = sampler.drain().facts("worker_process")
+    assert (fact["target"], fact["trains"]) == ("ray.data", False)
+    stacks.watch_this_thread(0.001)  # as at the first step
+    assert [f["trains"] for f in sampler.drain().facts("worker_process")] == [False, True]
+    wait_for(lambda: len(samples(sampler)) > 1)
 
 
 def test_a_coroutine_is_sampled_where_it_waits(sampler: Any) -> None:

@@ -112,12 +112,11 @@ def _count_workers(function: analysis.FillingFunction) -> str:
 
 def list_step_waits(inputs: CauseInputs, *phases: str) -> list[StepWait]:
     """List the waits of the rank that waits longest for batches, largest first."""
-    waits = find_line_waits(inputs.run)
-    process = inputs.starved_rank.process.process
+    waits = find_line_waits(inputs.starved_rank) or find_line_waits(inputs.run.ranks[0])
     shares = inputs.shares.phases
     listed = [
         StepWait(wait=wait, share=wait.ratio * shares[wait.phase])
-        for wait in waits.get(process) or next(iter(waits.values()), [])
+        for wait in waits
         if wait.phase in phases
     ]
     sizeable = [wait for wait in listed if wait.share >= MIN_WAIT_RATIO]

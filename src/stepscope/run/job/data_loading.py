@@ -159,26 +159,33 @@ def _read_workers(run: Run, spans: FrameColumns) -> list[LoaderWorker]:
     return workers
 
 
-def find_line_waits(run: Run) -> dict[str, list[analysis.LineWait]]:
-    """Find the waits of each rank by line, largest first, from stack samples; by process."""
-    return run.derive(_find_line_waits)
+def find_line_waits(rank: Rank) -> list[analysis.LineWait]:
+    """Find the waits of a rank by line, largest first, from stack samples."""
+    waits = rank.run.derive(_LineWaits).by_process
+    if rank.process.process not in waits:
+        waits[rank.process.process] = _find_line_waits(rank)
+    return waits[rank.process.process]
 
 
-def _find_line_waits(run: Run) -> dict[str, list[analysis.LineWait]]:
-    parents = {(rank.process.node, rank.process.pid) for rank in run.ranks}
-    workers = [process for process in run.processes if process.role == "worker"]
-    waits = {}
-    for rank in run.ranks:
-        samples, process = run.stack_samples(rank.process), rank.process
-        # Its children, and processes of its node that another launcher has started.
-        helpers = [
-            run.stack_samples(worker)
-            for worker in workers
-            if worker.node == process.node
-            and (
-                worker.parent_pid == process.pid or (worker.node, worker.parent_pid) not in parents
-            )
-        ]
-        if len(samples.t_ns):
-            waits[process.process] = analysis.find_waits(rank.spans, samples, rank.steps, helpers)
-    return waits
+class _LineWaits:
+    """Waits of the ranks of a run for which they were asked."""
+
+    def __init__(self, _run: Run) -> None:
+        self.by_process: dict[str, list[analysis.LineWait]] = {}
+
+
+def _find_line_waits(rank: Rank) -> list[analysis.LineWait]:
+    run, process = rank.run, rank.process
+    samples = run.stack_samples(process)
+    if not len(samples.t_ns):
+        return []
+    parents = {(sibling.process.node, sibling.process.pid) for sibling in run.ranks}
+    # Its children, and processes of its node that another launcher has started.
+    helpers = [
+        run.stack_samples(worker)
+        for worker in run.processes
+        if worker.role == "worker"
+        and worker.node == process.node
+        and (worker.parent_pid == process.pid or (worker.node, worker.parent_pid) not in parents)
+    ]
+    return analysis.find_waits(rank.spans, samples, rank.steps, helpers)
