@@ -170,6 +170,7 @@ def _store(
     times.cut_unended(gathered, counts)
     times.find_setbacks(gathered, counts)
     joins.join_launches(gathered, counts, captures.ids)
+    times.find_late_work(gathered, counts)
     joins.name_captured(gathered, captures, counts)
     joins.count_overlaps(gathered, counts)
     linker = Linker(gathered, counts)
@@ -236,6 +237,9 @@ def quality_rows(reading: Reading, counts: joins.Counts) -> Mapping[str, Any]:
         counts.setback_detail or "later operators or calls of a thread start before earlier ones"
     )
     add("clock_setback", counts.setbacks, None, counts.worst_setback_ns, setback)
+    crowd = f"{counts.worst_crowd} works at once"
+    add("crowded_stream", counts.crowded, counts.device, None, crowd)
+    add("late_device", counts.late_waits, counts.waits, counts.median_late_ns)
     add("early_device", counts.early, counts.device, counts.worst_early_ns)
     add("impossible_duration", counts.impossible_duration, gathered.event_count)
     add("impossible_time", counts.impossible_time, gathered.event_count)
