@@ -19,13 +19,6 @@ Subject = Literal[
 ]
 """Data that a trace may lack."""
 
-DEVICE_BACKENDS = "nccl|rccl|xccl|hccl|mccl|cncl"
-"""Backends of torch.distributed that send from devices only. The oneCCL of CPUs, `ccl`, is none."""
-DEVICE_NAMES = (
-    rf"(?i)^({DEVICE_BACKENDS}):|^npu::"
-    r"|^aten::(cudnn_(convolution|batch_norm)|_cudnn_rnn|miopen_(convolution|batch_norm|rnn))"
-)
-"""Pattern of ranges and operators that only run where the tensors are on a device."""
 STEP_PREFIX = "ProfilerStep#"
 """Start of the name of a step, before its number, in traces as they are stored."""
 EVALUATION_STEPS = ("test", "predict", "eval")

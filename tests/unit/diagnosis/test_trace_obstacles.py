@@ -74,3 +74,67 @@ def test_times_of_another_clock(
     assert [text for text in verdict.doubts if doubt in text] == verdict.doubts
     assert bool(verdict.doubts) == bool(doubt)
     assert headline in verdict.headline.replace("about ", "").replace("_", " ")
+
+
+@pytest.mark.parametrize(
+    ("operator", "advice"),
+    [
+        ("aten::cudnn_convolution", "ProfilerActivity.CUDA"),
+        ("aten::_mps_convolution", "torch.mps.profiler.profile()"),
+        ("aten::mps_convolution_backward", "torch.mps.profiler.profile()"),
+        ("torch_xla::_xla_step_marker", "torch_xla.debug.profiler does"),
+        ("xla::add", "torch_xla.debug.profiler does"),
+        ("hpu::cast", "ProfilerActivity.HPU"),
+        ("xpu::linear", "ProfilerActivity.XPU"),
+        ("npu::npu_format_cast", "torch_npu.profiler.profile stores it with"),
+        ("torch_mlu::custom", "ProfilerActivity.PrivateUse1"),
+        ("aten::convolution_overrideable", "with the activity of the devices, if it has one"),
+        ("aten::item", "with the activity of the devices, if it has one"),
+        ("aten::_local_scalar_dense", "with the activity of the devices, if it has one"),
+    ],
+)
+def test_devices_whose_work_was_not_recorded(tmp_path: Path, operator: str, advice: str) -> None:
+    """An operator of a device, or reads of a value of 6 ms: what the host waits for is unknown."""
+
+    def draw(job: TraceJob, severity: float) -> None:
+        job.operator("aten::mm", 5_000)
+        job.operator(operator, 6_000)
+
+    verdict = judge(tmp_path, draw_steps(draw, 1.0))
+    assert verdict.suspect == "insufficient_evidence"
+    assert f"({operator})" in verdict.headline or f"(waits in {operator})" in verdict.headline
+    assert advice in verdict.headline
+    assert ("CUDA" in verdict.headline) == ("cudnn" in operator)
+    assert verdict.doubts[0].startswith("The work of the devices")
+
+
+@pytest.mark.parametrize(
+    ("name", "duration"),
+    [
+        ("aten::_scaled_dot_product_flash_attention_for_cpu", 6_000),
+        ("amd_loss", 6_000),
+        ("ncclient", 6_000),
+        ("aten::item", 900),
+    ],
+)
+def test_operators_of_the_host_are_no_sign_of_a_device(
+    tmp_path: Path, name: str, duration: float
+) -> None:
+    def draw(job: TraceJob, severity: float) -> None:
+        job.operator("aten::mm", 5_000)
+        with job.range(name):
+            job.operator(name, duration)
+
+    assert judge(tmp_path, draw_steps(draw, 1.0)).doubts == []
+
+
+def test_a_read_that_calls_a_long_operator_waits_for_no_device(tmp_path: Path) -> None:
+    """As that of a tensor whose collective is not done yet."""
+
+    def draw(job: TraceJob, severity: float) -> None:
+        start = job.now
+        job.operator("_c10d_functional::wait_tensor", 6_000)
+        end, job.now = job.now, start
+        job.operator("aten::_local_scalar_dense", end - start + 10)
+
+    assert judge(tmp_path, draw_steps(draw, 1.0)).doubts == []

@@ -198,6 +198,25 @@ _DEVICE_SIGNS = {
 }
 """Signs of a device by table, with the condition of rows that only a process with one writes."""
 
+_LONG_READ_NS, _MIN_LONG_READS, _MIN_READING_RATIO = 1_000_000, 3, 0.05
+"""Reads of a value that last longer wait for a device: on a CPU they take about a microsecond.
+There are so many of them, with this share of the time, where this is no accident."""
+_LONG_READS = f"""
+    WITH reads AS (
+        SELECT trace, id, name, duration_ns FROM operators WHERE trace IN ({{}})
+        AND name IN ('aten::_local_scalar_dense', 'aten::item') AND duration_ns > {_LONG_READ_NS}
+    ), children AS (
+        SELECT reads.trace, reads.id, sum(operators.duration_ns) AS called_ns FROM operators
+        JOIN reads ON operators.trace = reads.trace AND operators.parent = reads.id GROUP BY ALL
+    ), alone AS (
+        SELECT trace, name, duration_ns - coalesce(called_ns, 0) AS self_ns
+        FROM reads LEFT JOIN children USING (trace, id)
+    )
+    SELECT trace, 'waits in ' || min(alone.name) AS sign FROM alone JOIN traces USING (trace)
+    WHERE self_ns > {_LONG_READ_NS} GROUP BY trace HAVING count(*) >= {_MIN_LONG_READS}
+    AND sum(self_ns) >= {_MIN_READING_RATIO} * any_value(end_ns - start_ns)
+"""  # noqa: S608 - of constants
+
 
 @dataclass(frozen=True)
 class QualityRecord:
@@ -226,11 +245,13 @@ class QualityRecord:
         work = " UNION ".join(f"SELECT trace FROM {table}" for table in DEVICE_TABLES)  # noqa: S608
         rest = self.reader.sql(f"SELECT trace FROM traces WHERE trace NOT IN ({work})")["trace"]  # noqa: S608
         numbers, signs = ", ".join(map(str, rest.tolist())), dict[int, str]()
-        for table, (sign, condition) in _DEVICE_SIGNS.items() if numbers else ():
-            rows = self.reader.sql(
-                f"SELECT trace, min({sign}) AS sign FROM {table} "  # noqa: S608
-                f"WHERE trace IN ({numbers}) AND {condition} GROUP BY trace"
-            )
+        queries = [
+            f"SELECT trace, min({sign}) AS sign FROM {table} "  # noqa: S608
+            f"WHERE trace IN ({numbers}) AND {condition} GROUP BY trace"
+            for table, (sign, condition) in _DEVICE_SIGNS.items()
+        ]
+        for query in [*queries, _LONG_READS.format(numbers)] if numbers else ():
+            rows = self.reader.sql(query)
             for trace, name in zip(rows["trace"].tolist(), rows["sign"].tolist(), strict=True):
                 signs.setdefault(trace, name)
         return signs

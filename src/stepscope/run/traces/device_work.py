@@ -73,14 +73,18 @@ def streams_of(trace: Trace) -> dict[int, int | None]:
 
 def accelerator_of(trace: Trace) -> schema.Accelerator:
     """Return the maker of the devices of a trace: by its layout, else by the names of the calls of
-    its runtime, which are not CUDA's where none of them is; CUDA where there are no calls."""
+    its runtime, which are not CUDA's where none of them is, else by a sign of devices; CUDA where
+    there is none."""
     layout = trace.quality_issues.get("device_layout")
     if layout is not None and layout.detail:
         return schema.accelerator_named(layout.detail)
     calls = trace.whole.columns("runtime_calls", ("name",))["name"].values
     names = [name for name in calls if name]
-    unknown = schema.accelerator_named(schema.PRIVATE_BACKEND) if names else schema.ACCELERATORS[0]
-    return schema.accelerator_called(names) or unknown
+    if names:
+        unknown = schema.accelerator_named(schema.PRIVATE_BACKEND)
+        return schema.accelerator_called(names) or unknown
+    sign = trace.unrecorded_devices
+    return schema.ACCELERATORS[0] if sign is None else schema.accelerator_signed(sign)
 
 
 def calls_of(trace: Trace) -> analysis.RuntimeCalls:
