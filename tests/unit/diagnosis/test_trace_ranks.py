@@ -130,3 +130,29 @@ def test_waiting_for_a_rank_is_limited_by_its_excess(tmp_path: Path) -> None:
     verdict = judge(tmp_path, *jobs)
     assert verdict.cause != "straggler"
     assert all(fix.prediction is None or fix.prediction.step_ns >= 0 for fix in verdict.fixes)
+
+
+@pytest.mark.parametrize(
+    ("rank", "operator", "suspect"),
+    [
+        ({}, "aten::mm", "healthy"),
+        ({"rank": 0, "world_size": 1}, "aten::mm", "healthy"),
+        ({"rank": 0, "world_size": 2}, "aten::mm", "communication"),
+        ({}, "c10d::alltoall_", "communication"),
+    ],
+)
+def test_a_kernel_with_the_word_of_a_collective(
+    tmp_path: Path, rank: dict[str, int], operator: str, suspect: str
+) -> None:
+    """Half of the work of a process is such a kernel: it communicates if there are other ranks."""
+
+    def draw(job: TraceJob, severity: float) -> None:
+        compute(job, 10_000)
+        job.operator(operator, 20, kernel=("my_all_to_all_transpose_kernel", 10_000))
+        job.wait()
+
+    verdict = judge(tmp_path, draw_steps(draw, 1.0, **rank))
+    assert verdict.suspect == suspect
+    (trace,) = VIEWS["activity"](Run(open_run(tmp_path / "run"))).traces
+    counts = {activity.kind: activity.count for activity in trace.activities}
+    assert counts["communication"] == STEPS * (suspect == "communication")

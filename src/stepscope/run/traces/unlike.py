@@ -20,13 +20,13 @@ from stepscope import quantities, schema
 from stepscope.quantities import count_of
 from stepscope.run.model.rank_numbers import number_ranges
 from stepscope.run.model.run import Run
-from stepscope.run.model.traces import (
+from stepscope.run.model.trace_records import (
     DEVICE_TABLES,
     MIN_DOUBT_SHARE,
     UNRECORDED_DEVICES,
     QualityIssue,
-    Trace,
 )
+from stepscope.run.model.traces import Trace
 
 MAX_DISTANCE_NS = 3_600 * 10**9
 """Ranks whose traces are further apart than an hour were not recorded together."""
