@@ -65,9 +65,9 @@ class DeviceWork:
 
     @property
     def kernel_devices(self) -> list[int]:
-        """Devices that ran kernels, ascending."""
+        """Devices that ran kernels, ascending; -1 for that of all kernels if none states it."""
         devices: list[int] = np.unique(self.device[self.kind == KERNEL]).tolist()
-        return devices
+        return [device for device in devices if device >= 0] or devices
 
     @property
     def extent(self) -> tuple[int, int] | None:
