@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.testing.traces import TraceJob
-from tests.support.drawn_verdicts import GEMM, Draw, compute, draw_steps, judge
+from tests.support.drawn_verdicts import GEMM, STEPS, Draw, compute, draw_steps, judge
 
 
 def test_a_device_that_is_idle_for_unknown_reasons(tmp_path: Path) -> None:
@@ -138,3 +138,28 @@ def test_a_read_that_calls_a_long_operator_waits_for_no_device(tmp_path: Path) -
         job.operator("aten::_local_scalar_dense", end - start + 10)
 
     assert judge(tmp_path, draw_steps(draw, 1.0)).doubts == []
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2, 20])
+@pytest.mark.parametrize("time", ["1,5", "99999999999999.0"])
+def test_device_work_without_a_possible_time_was_recorded(
+    tmp_path: Path, lost: int, time: str
+) -> None:
+    """Of a kernel of 20 per step, beside 400 operators, the first ones have a time that cannot be:
+    above a tenth of the device's work there is no verdict, and no sentence that it was not recorded."""
+
+    def draw(job: TraceJob, severity: float) -> None:
+        for _ in range(400):
+            job.operator("aten::view", 10)
+        compute(job)
+        for event in [e for e in job.events if e["cat"] == "kernel"][-20:][:lost]:
+            event["ts"] = time
+
+    verdict = judge(tmp_path, draw_steps(draw, 1.0))
+    assert (verdict.suspect == "insufficient_evidence") == (lost > 2)
+    assert bool(verdict.doubts) == bool(lost)
+    if lost == 20:
+        total = f"{20 * STEPS} of {20 * STEPS}"
+        assert verdict.headline.endswith(f"{total} kernels, copies and sets have no possible time.")
+        (sentence,) = verdict.doubts
+        assert "events have no possible time, and are in no figure" in sentence

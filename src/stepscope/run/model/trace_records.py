@@ -106,7 +106,14 @@ _DEVICE_SIGNS = {
     "operators": ("name", f"regexp_matches(name, '{schema.DEVICE_NAMES}')"),
 }
 """Signs of a device by table, with the condition of rows that only a process with one writes."""
-
+_WORK_CATEGORIES = ", ".join(
+    f"'{category}'"
+    for kind in schema.EVENT_KINDS
+    if kind.table.name in DEVICE_TABLES
+    for category in kind.categories
+)
+MAX_LOST_RATIO = 0.1
+"""Share of the kernels, copies and sets of a file without which their time is not known."""
 _LONG_READ_NS, _MIN_LONG_READS, _MIN_READING_RATIO = 1_000_000, 3, 0.05
 """Reads of a value that last longer wait for a device: on a CPU they take about a microsecond.
 There are so many of them, with this share of the time, where this is no accident."""
@@ -149,11 +156,28 @@ class QualityRecord:
         return issues
 
     @cached_property
+    def lost_work(self) -> dict[int, tuple[int, int]]:
+        """Kernels, copies and sets that are in no figure, and all of the file, by trace, of the
+        traces that have such."""
+        rows = self.reader.sql(
+            "SELECT trace, count(*) AS n FROM other_events WHERE phase IN ('X', 'B') AND "  # noqa: S608
+            f"lower(category) IN ({_WORK_CATEGORIES}) GROUP BY trace"
+        )
+        lost = dict(zip(rows["trace"].tolist(), rows["n"].tolist(), strict=True))
+        totals = dict(lost)
+        for table in DEVICE_TABLES if lost else ():
+            rows = self.reader.sql(f"SELECT trace, count(*) AS n FROM {table} GROUP BY trace")  # noqa: S608
+            for trace, number in zip(rows["trace"].tolist(), rows["n"].tolist(), strict=True):
+                totals[trace] = totals.get(trace, 0) + number
+        return {trace: (number, totals[trace]) for trace, number in lost.items()}
+
+    @cached_property
     def unrecorded_devices(self) -> dict[int, str]:
-        """A sign of devices by trace, of the traces without any work of them."""
+        """A sign of devices by trace, of the traces without any work of them in the file."""
         work = " UNION ".join(f"SELECT trace FROM {table}" for table in DEVICE_TABLES)  # noqa: S608
         rest = self.reader.sql(f"SELECT trace FROM traces WHERE trace NOT IN ({work})")["trace"]  # noqa: S608
-        numbers, signs = ", ".join(map(str, rest.tolist())), dict[int, str]()
+        traces = [trace for trace in rest.tolist() if trace not in self.lost_work]
+        numbers, signs = ", ".join(map(str, traces)), dict[int, str]()
         queries = [
             f"SELECT trace, min({sign}) AS sign FROM {table} "  # noqa: S608
             f"WHERE trace IN ({numbers}) AND {condition} GROUP BY trace"

@@ -11,9 +11,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope import analysis, intervals, schema, store
+from stepscope import analysis, intervals, quantities, schema, store
 from stepscope.run.model.clock import WindowKey
 from stepscope.run.model.trace_records import (
+    MAX_LOST_RATIO,
     MIN_DOUBT_SHARE,
     UNRECORDED_DEVICES,
     CollectiveKernels,
@@ -133,6 +134,12 @@ class Trace:
         issue = self.quality_issues.get("device_not_understood")
         if issue is not None and issue.count >= MIN_DOUBT_SHARE * self.event_count:
             return f"the time of the device is not understood ({issue.detail})"
+        lost, total = self.record.lost_work.get(self.trace, (0, 0))
+        if lost > MAX_LOST_RATIO * total:
+            return (
+                f"{quantities.count(lost)} of {quantities.count(total)} kernels, copies and sets "
+                "have no possible time"
+            )
         sign = self.unrecorded_devices
         return None if sign is None else UNRECORDED_DEVICES.format(sign)
 
