@@ -146,7 +146,7 @@ def test_device_work_without_a_possible_time_was_recorded(
     tmp_path: Path, lost: int, time: str
 ) -> None:
     """Of a kernel of 20 per step, beside 400 operators, the first ones have a time that cannot be:
-    above a tenth of the device's work there is no verdict, and no sentence that it was not recorded."""
+    above a tenth of the device's work there is no verdict, and none says that it is not there."""
 
     def draw(job: TraceJob, severity: float) -> None:
         for _ in range(400):
