@@ -244,6 +244,7 @@ from .traces.steps import (
 )
 from .traces.unlike import (
     EXCLUDING as EXCLUDING,
+    NO_COLLECTIVE as NO_COLLECTIVE,
     NO_DEVICE_WORK as NO_DEVICE_WORK,
     NO_HOST_WORK as NO_HOST_WORK,
     OTHER_STEPS as OTHER_STEPS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,8 +23,10 @@ _NAMES = """
     SELECT DISTINCT name, true AS is_kernel FROM kernels WHERE name IS NOT NULL
     UNION ALL SELECT DISTINCT name, false FROM operators WHERE name IS NOT NULL
     UNION ALL SELECT DISTINCT name, false FROM annotations
-    WHERE on_device = 0 AND regexp_matches(name, '^[a-z]+ccl:')
+    WHERE on_device = 0 AND regexp_matches(name, '^([a-z]+ccl|gloo|mpi|ucc):')
 """
+_LIBRARY_NAME = re.compile(r"[a-z]+ccl|flagcx")
+"""A library in the name of a backend, as eccl in `cuda:eccl`."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +44,11 @@ class CollectiveKernels:
         alone only those of libraries count, and what operators of collectives launched."""
         if definition == "narrow":
             return analysis.is_narrow_communication
-        launched = self.launched_by_collectives
+        launched, libraries = self.launched_by_collectives, self._libraries
         test = (
             analysis.is_communication if self.is_distributed else analysis.is_library_communication
         )
-        return lambda name: name in launched or test(name)
+        return lambda name: name in launched or test(name) or bool(libraries.search(name))
 
     @cached_property
     def is_distributed(self) -> bool:
@@ -55,13 +58,28 @@ class CollectiveKernels:
         (world,), (ranks,), (groups,), (devices,) = self.reader.sql(_SIGNS_OF_RANKS).values()
         if max(ranks, groups, devices) > 1 or world >= 1:
             return bool(max(world, ranks, groups, devices) > 1)
+        return self._has_named(analysis.is_library_communication)
+
+    @cached_property
+    def has_collectives(self) -> bool:
+        """True if the traces of several ranks contain a collective, of any kind."""
+        return self._has_named(self.predicate())
+
+    def _has_named(self, is_of_kernel: Callable[[str], bool]) -> bool:
         names = self.reader.sql(_NAMES)
         return any(
-            (analysis.is_library_communication if is_kernel else analysis.is_collective_operator)(
-                name
-            )
+            is_of_kernel(name)
+            if is_kernel
+            else analysis.is_collective_operator(name) or analysis.is_host_communication(name)
             for name, is_kernel in zip(names["name"], names["is_kernel"], strict=True)
         )
+
+    @cached_property
+    def _libraries(self) -> re.Pattern[str]:
+        """Pattern of the libraries of the backends that the traces state."""
+        backends = self.reader.sql("SELECT DISTINCT backend FROM traces WHERE backend IS NOT NULL")
+        names = _LIBRARY_NAME.findall(" ".join(backends["backend"].tolist()).lower())
+        return re.compile(rf"(?<![a-z])({'|'.join(names) or '(?!)'})", re.IGNORECASE)
 
     @cached_property
     def launched_by_collectives(self) -> frozenset[str]:
