@@ -166,7 +166,7 @@ RECORDERS = (
         name="TensorFlow",
         processes=_XLA_PROCESSES + r"|/job:",
         signs=r"TFE_Py_|Eager(Kernel|Local)?Execute|ExecutorState::|FunctionRun$|SessionRun$"
-        rf"|{TF_DATA_FETCH}|KernelAndDeviceFunc::|tf_Compute\b",
+        r"|IteratorGetNext|KernelAndDeviceFunc::|tf_Compute\b",
         step_calls=r"EagerLocalExecute: __(inference|forward)_(?P<name>.+)_\d+",
         parts=r"Eager|TFE_|KernelAndDevice|FunctionRun|SessionRun|Executor(State|Done)|Iterator::"
         r"|MakeIterator|Prefetch|IteratorGetNext|convert_to_tensor|tf\.constant|ValidateInput"
@@ -243,6 +243,9 @@ RECORDERS = (
         marks_training=True,
         fuller_file=_XPLANE,
         fetches="of tf.data",
+        recording={
+            "operators": f"the {_XPLANE} of the recording holds more of the host than its JSON"
+        },
         otherwise="the profiler of XLA stored none",
         recommendations={
             **_RECOMMENDATIONS,

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
+from stepscope.diagnosis import diagnose
 from stepscope.testing.traces import TraceJob
 from tests.support.drawn_verdicts import GEMM, STEPS, Draw, compute, draw_steps, judge
+from tests.support.imported_runs import import_into
 
 
 def test_a_device_that_is_idle_for_unknown_reasons(tmp_path: Path) -> None:
@@ -163,3 +167,26 @@ def test_device_work_without_a_possible_time_was_recorded(
         assert verdict.headline.endswith(f"{total} kernels, copies and sets have no possible time.")
         (sentence,) = verdict.doubts
         assert "events have no possible time, and are in no figure" in sentence
+
+
+def test_a_host_of_xla_without_operators(tmp_path: Path) -> None:
+    """The file of the same recording that holds more is named; the device works for 10 ms of 40."""
+    names = {1: "/device:GPU:0", 2: "/host:CPU"}
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": name}}
+        for pid, name in names.items()
+    ]
+    events.append(
+        {"ph": "M", "pid": 1, "tid": 3, "name": "thread_name", "args": {"name": "Stream #3"}}
+    )
+    for n in range(5):
+        times = {"ph": "X", "ts": 1e9 + 40_000 * n}
+        events.append({"name": "gemm", "pid": 1, "tid": 3, "dur": 10_000} | times)
+        step = {"name": "train", "pid": 2, "tid": 4, "dur": 39_999, "args": {"step_num": str(n)}}
+        events.append(step | times)
+    path = tmp_path / "0.json"
+    path.write_bytes(msgspec.json.encode(events))
+    verdict = diagnose(import_into(tmp_path / "run", path))
+    assert "no operators to tell why (the file *.xplane.pb of the recording holds" in (
+        verdict.headline
+    )
