@@ -68,6 +68,8 @@ class Counts:
     crowded: int = 0
     """Work of streams that have more at once than a device takes."""
     worst_crowd: int = 0
+    unit: str = ""
+    """Sentence about the unit of the times, if it is perhaps another one."""
     overhangs: int = 0
     worst_overhang_ns: int = 0
     ranges: int = 0

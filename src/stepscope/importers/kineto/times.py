@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope import schema
+from stepscope import quantities, schema
 from stepscope.importers.kineto import arguments
 from stepscope.importers.kineto.columns import Columns
 from stepscope.importers.kineto.gather import Gathered, impossible, name_tracks
@@ -67,6 +67,34 @@ MAX_SETBACK_SHARE = 0.05
 """Numbers of which more are out of order tell no order."""
 SETBACK_TOLERANCE_NS = 10_000
 _STEP = re.compile(rf"{schema.STEP_PREFIX}(\d{{1,18}})")
+
+
+MIN_LAUNCHES, MIN_OPERATORS = 20, 100
+"""Calls by which the unit of times is judged."""
+POSSIBLE_NS = (100, 1_000_000)
+"""A call of the driver, or an operator, takes longer; and hardly any file has almost only longer
+ones."""
+
+
+def find_unit(gathered: Gathered, counts: Counts) -> None:
+    """Find out whether almost all launches, or operators without these, last too long or too short
+    for times in microseconds."""
+    parts = [gathered.columns(kind, "name", "duration") for kind in arguments.CALL_KINDS]
+    name, duration = (np.concatenate([p[key] for p in parts]) for key in ("name", "duration"))
+    duration = duration[np.isin(name, gathered.names_with(schema.WORK_LAUNCHES))]
+    calls = "calls that launch work"
+    if len(duration) < MIN_LAUNCHES:
+        duration = gathered.columns(arguments.OPERATOR, "duration")["duration"]
+        calls = "operators"
+        if len(duration) < MIN_OPERATORS:
+            return
+    low, middle, high = np.percentile(duration, (10, 50, 90)).tolist()
+    unit = {low > POSSIBLE_NS[1]: "nanoseconds", high < POSSIBLE_NS[0]: "milliseconds"}.get(True)
+    if unit is not None:
+        counts.unit = (
+            f"{calls} last {quantities.duration(middle)} at the median, so the times are perhaps "
+            f"{unit}, and they are read as microseconds"
+        )
 
 
 def cut_unended(gathered: Gathered, counts: Counts) -> None:

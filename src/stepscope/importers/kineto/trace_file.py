@@ -167,6 +167,7 @@ def _store(
     captures = joins.find_captures(gathered)
     if has_streams:
         times.cut_overflows(gathered, counts)
+        times.find_unit(gathered, counts)
     times.cut_unended(gathered, counts)
     times.find_setbacks(gathered, counts)
     joins.join_launches(gathered, counts, captures.ids)
@@ -237,6 +238,7 @@ def quality_rows(reading: Reading, counts: joins.Counts) -> Mapping[str, Any]:
         counts.setback_detail or "later operators or calls of a thread start before earlier ones"
     )
     add("clock_setback", counts.setbacks, None, counts.worst_setback_ns, setback)
+    add("unit", int(counts.unit != ""), None, None, counts.unit)
     crowd = f"{counts.worst_crowd} works at once"
     add("crowded_stream", counts.crowded, counts.device, None, crowd)
     add("late_device", counts.late_waits, counts.waits, counts.median_late_ns)
