@@ -81,7 +81,7 @@ class Reading:
             parts.append("the file is truncated")
         if self.gathered.lost_events:
             events, size = self.gathered.lost_events, self.gathered.lost_bytes
-            parts.append(f"{events} events ({size} bytes) could not be read")
+            parts.append(f"{quantities.count_of(events, 'event')} ({size} bytes) could not be read")
         if self.header.unread:
             parts.append(self.header.unread)
         return "; ".join(parts) or None

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope import schema, store
+from stepscope import quantities, schema, store
 from stepscope.importers.content import Imported
 from stepscope.importers.kineto import joins, times
 from stepscope.importers.kineto.arguments import ANNOTATION, CALL_KINDS, OPERATOR, integers_of
@@ -248,7 +248,8 @@ def quality_rows(reading: Reading, counts: joins.Counts) -> Mapping[str, Any]:
     add("overhang", counts.overhangs, counts.ranges, counts.worst_overhang_ns)
     if _has_external_ids(gathered):
         add("unmatched_external_id", counts.matched_by_time, counts.calls)
-    lost = [f"{gathered.lost_events} events could not be read"] * (gathered.lost_events > 0)
+    lost_count = quantities.count_of(gathered.lost_events, "event")
+    lost = [f"{lost_count} could not be read"] * (gathered.lost_events > 0)
     lost += [header.unread] if header.unread else []
     lost_bytes = gathered.lost_bytes or int(header.unread is not None)
     text_bytes = None if reading.truncated else frame.text_bytes  # of the rest nothing is known
