@@ -36,8 +36,9 @@ MIN_LATE_SHARE = 0.5
 """Share of the waits from which on it is not their own fault that work goes on after them."""
 _DEVICE_WAIT = re.compile("device_?synchronize|synchronize_?device", re.IGNORECASE)
 _STREAM_WAIT = re.compile("stream_?synchronize|synchronize_?stream", re.IGNORECASE)
-_COPY_OUT = re.compile(r".*(DtoH|D2M)")
-_PAGEABLE_OUT = re.compile(r".*DtoH.*-> Pageable")
+_LAUNCH = re.compile("|".join(schema.WORK_LAUNCHES))
+_COPY_OUT = re.compile(r"DtoH|D2M")
+_PAGEABLE_OUT = re.compile(r"Memcpy DtoH \(Device -> Pageable\)")
 """The call of such a copy returns when it has ended
 (https://docs.nvidia.com/cuda/cuda-runtime-api/api-sync-behavior.html)."""
 
@@ -81,7 +82,7 @@ def find_unit(gathered: Gathered, counts: Counts) -> None:
     for times in microseconds."""
     parts = [gathered.columns(kind, "name", "duration") for kind in arguments.CALL_KINDS]
     name, duration = (np.concatenate([p[key] for p in parts]) for key in ("name", "duration"))
-    duration = duration[np.isin(name, gathered.names_with(schema.WORK_LAUNCHES))]
+    duration = duration[_match(gathered, name, _LAUNCH)]
     calls = "calls that launch work"
     if len(duration) < MIN_LAUNCHES:
         duration = gathered.columns(arguments.OPERATOR, "duration")["duration"]
@@ -290,8 +291,7 @@ def longest_durations(
 def measure_crowds(stream: NDArray[Any], start: Int, duration: Int) -> NDArray[np.float64]:
     """Return for each work the mean number of works that its stream has at once, from the first
     start to the last."""
-    numbers = np.unique(stream, return_inverse=True)[1]
-    count = int(numbers.max(initial=-1)) + 1
+    numbers, count = stream.astype(np.int64), int(stream.max(initial=-1)) + 1
     first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
     np.minimum.at(first, numbers, start)
     np.maximum.at(last, numbers, start)
@@ -309,10 +309,12 @@ def find_late_work(gathered: Gathered, counts: Counts) -> None:
     names = ("id", "name", "track", "start", "duration")
     parts = [gathered.columns(kind, *names) for kind in arguments.CALL_KINDS]
     calls = {name: np.concatenate([part[name] for part in parts]) for name in names}
-    waits = np.flatnonzero(_match(gathered, _DEVICE_WAIT)[calls["name"]])
+    waits = np.flatnonzero(_match(gathered, calls["name"], _DEVICE_WAIT))
     work_names = ("device", "when", "start", "duration", "launch")
     parts = [gathered.columns(kind, *work_names) for kind in arguments.WORK_KINDS]
     work = {name: np.concatenate([part[name] for part in parts]) for name in work_names}
+    if not len(work["launch"]):
+        return
     rows = np.flatnonzero((work["launch"] >= 0) & ~impossible(work, gathered.bounds))
     device, when = work["device"][rows], work["when"][rows]
     ends = work["start"][rows] + work["duration"][rows]
@@ -325,16 +327,24 @@ def find_late_work(gathered: Gathered, counts: Counts) -> None:
         counts.median_late_ns = int(np.median(lateness[late]))
 
 
-def _match(gathered: Gathered, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
-    """Mask the strings, by code, in which a pattern is."""
-    return np.array([*(pattern.search(text) is not None for text in gathered.strings), False])
+def _match(gathered: Gathered, names: NDArray[Any], pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+    """Mask the codes of strings in which a pattern is."""
+    mask = np.zeros(len(gathered.strings) + 1, dtype=np.bool_)
+    mask[names] = True
+    for code in np.flatnonzero(mask).tolist():
+        text = gathered.strings[code] if code < len(gathered.strings) else ""  # of code -1
+        mask[code] = pattern.search(text) is not None
+    is_match: NDArray[np.bool_] = mask[names]
+    return is_match
 
 
 def _measure_late_copies(gathered: Gathered, calls: Columns) -> Int:
     """Return the time by which each copy to the host goes on after the wait for it: its call if it
     is to pageable memory, or the next call of the thread if that waits for a stream."""
     copies = gathered.columns(arguments.MEMCPY, "name", "launch", "start", "duration")
-    is_out = _match(gathered, _COPY_OUT)[copies["name"]] & (copies["launch"] >= 0)
+    is_out = _match(gathered, copies["name"], _COPY_OUT) & (copies["launch"] >= 0)
+    if not is_out.any():
+        return np.zeros(0, dtype=np.int64)
     copies = {name: values[is_out] for name, values in copies.items()}
     order = np.argsort(calls["id"], kind="stable")
     call = order[np.searchsorted(calls["id"][order], copies["launch"])]
@@ -342,11 +352,11 @@ def _measure_late_copies(gathered: Gathered, calls: Columns) -> Int:
     position = np.empty(len(order), dtype=np.int64)
     position[by_thread[:-1]] = np.arange(len(order))
     following = by_thread[position[call] + 1]
-    waits = _match(gathered, _STREAM_WAIT)[calls["name"]]
-    is_wait = (following >= 0) & waits[following] if len(waits) else np.zeros(0, dtype=np.bool_)
-    is_wait &= calls["track"][following] == calls["track"][call] if len(waits) else False
+    waits = _match(gathered, calls["name"], _STREAM_WAIT)
+    is_wait = (following >= 0) & waits[following]
+    is_wait &= calls["track"][following] == calls["track"][call]
     wait = np.where(is_wait, following, call)
-    is_waited = is_wait | _match(gathered, _PAGEABLE_OUT)[copies["name"]]
+    is_waited = is_wait | _match(gathered, copies["name"], _PAGEABLE_OUT)
     late = copies["start"] + copies["duration"] - calls["start"][wait] - calls["duration"][wait]
     return np.asarray(late[is_waited], dtype=np.int64)
 

@@ -25,7 +25,7 @@ _NAMES = """
     UNION ALL SELECT DISTINCT name, false FROM annotations
     WHERE on_device = 0 AND regexp_matches(name, '^([a-z]+ccl|gloo|mpi|ucc):')
 """
-_LIBRARY_NAME = re.compile(r"[a-z]+ccl|flagcx")
+_LIBRARY_NAME = re.compile(r"[a-z]{1,8}ccl|flagcx")
 """A library in the name of a backend, as eccl in `cuda:eccl`."""
 
 
