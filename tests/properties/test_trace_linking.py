@@ -136,3 +136,40 @@ def test_a_clock_is_set_back_where_the_next_number_starts_early(
         np.array([row[column] for row in rows], dtype=np.int64) for column in range(4)
     )
     assert times.measure_setbacks(track, number, start, start + length).tolist() == expected
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60), st.integers(0, 40)), max_size=20),
+    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)), max_size=6),
+)
+def test_work_that_goes_on_after_a_wait_for_it(
+    work: list[tuple[int, int, int]], waits: list[tuple[int, int]]
+) -> None:
+    """A wait is for one of the devices: that with the least work launched before."""
+    expected = []
+    for start, length in waits:
+        ends = [
+            [at + more for one, at, more in work if one == device and at < start]
+            for device in {device for device, _, _ in work}
+        ]
+        if ends and all(ends):
+            expected.append(min(map(max, ends)) - start - length)
+    device, launched, more = np.array(work, dtype=np.int64).reshape(-1, 3).T
+    start, length = np.array(waits, dtype=np.int64).reshape(-1, 2).T
+    late = times.measure_lateness(device, launched, launched + more, start, start + length)
+    assert late.tolist() == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0, 30)), min_size=1))
+def test_works_that_a_stream_has_at_once(work: list[tuple[int, int, int]]) -> None:
+    """The mean over the instants between its first and its last start."""
+    stream, start, duration = np.array(work, dtype=np.int64).T
+    crowds = times.measure_crowds(stream, start, duration)
+    for (of_stream, _, _), crowd in zip(work, crowds.tolist(), strict=True):
+        starts = [at for one, at, _ in work if one == of_stream]
+        instants = range(min(starts), max(starts))
+        running = [
+            sum(one == of_stream and at <= now < at + length for one, at, length in work)
+            for now in instants
+        ]
+        assert crowd == pytest.approx(sum(running) / max(len(instants), 1))

@@ -207,6 +207,7 @@ from .kernel_classes import (
     is_communication as is_communication,
     is_data_loader as is_data_loader,
     is_host_communication as is_host_communication,
+    is_library_communication as is_library_communication,
     is_narrow_communication as is_narrow_communication,
     is_step as is_step,
     is_time_mark as is_time_mark,

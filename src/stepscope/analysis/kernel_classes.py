@@ -29,21 +29,33 @@ CommunicationDefinition = Literal["wide", "narrow"]
 kernels of all libraries below, and those that operators of collectives launch."""
 
 _NARROW_COMMUNICATION = re.compile(r"nccl|rccl|cross_device_reduce", re.IGNORECASE)
-_COMMUNICATION = re.compile(
+_LIBRARY_COMMUNICATION = re.compile(
     _NARROW_COMMUNICATION.pattern
-    # Any collective by its name, as of symmetric memory and multimem (PyTorch), one- and two-shot
-    # kernels (vLLM, TensorRT-LLM, FlashInfer, quick reduce of AMD). Reductions within a block or a
-    # warp have the name, too.
-    + r"|(?<!block)(?<!warp)(?<!cg)(?<!block_)(?<!warp_)[-_]?all[-_]?reduce|all[-_]?gather"
-    r"|reduce[-_]?scatter|all[-_]?to[-_]?all|collective[-_](permute|broadcast)|cross_device_store|multimem|symm(etric)?_mem|(one|two)_?shot"
-    r"|(put|wait)_signal_kernel|lamport"
+    # Symmetric memory and multimem (PyTorch), custom kernels of vLLM, AITER and TensorRT-LLM,
+    # Transformer Engine, and operations of XLA, whose names are no identifiers.
+    + r"|cross_device_store|multimem|symm(etric)?_mem|lamport|userbuffers"
+    r"|(all-(reduce|gather|to-all)|reduce-scatter|collective-(permute|broadcast))"
     # NVSHMEM and rocSHMEM, DeepEP, MSCCL and MSCCL++, oneCCL.
-    r"|shmem|deep_?ep(::|\d)|(inter|intra)node(_ll)?(::|\d+)(\w*)(dispatch|combine|notify|barrier)"
+    r"|(nv|roc)_?shmem|deep_?ep(::|\d)"
+    r"|(inter|intra)node(_ll)?(::|\d+)(\w*)(dispatch|combine|notify|barrier)"
     r"|msccl|oneccl|(?<![a-z])ccl(::|_)|oneapi(::|\d)ccl"
     # HCCL of Ascend NPUs, HCCL of Gaudi.
     r"|(?<![a-z])(hccl|hcom)(?![a-z])",
     re.IGNORECASE,
 )
+_NOT_IN_A_SCOPE = "".join(
+    f"(?<!{scope})(?<!{scope}_)"
+    for scope in ("block", "warp", "cg", "cluster", "lane", "segment", "thread", "tile")
+)
+"""Reductions within a part of a kernel have the names of collectives, too."""
+_WORDS_OF_COMMUNICATION = re.compile(
+    # Any collective by its name, one- and two-shot kernels (vLLM, TensorRT-LLM, FlashInfer, quick
+    # reduce of AMD).
+    rf"{_NOT_IN_A_SCOPE}([-_]?all[-_]?reduce|all[-_]?gather|reduce[-_]?scatter|all[-_]?to[-_]?all)"
+    r"|collective[-_](permute|broadcast)|(one|two)_?shot|(put|wait)_signal_kernel|shmem",
+    re.IGNORECASE,
+)
+"""Words that kernels of one process may have in their names as well."""
 _COMPILED_FUSION = re.compile(r"triton_(poi|red|per|tem)_", re.IGNORECASE)
 """Kernels of Inductor contain the names of the operators around them, collectives too."""
 _COLLECTIVE_OPERATOR = re.compile(
@@ -154,7 +166,18 @@ def is_communication(name: str) -> bool:
     >>> is_communication("all-reduce-start.1"), is_communication("collective-permute")  # of XLA
     (True, True)
     """
-    return _COMMUNICATION.search(name) is not None and _COMPILED_FUSION.search(name) is None
+    return is_library_communication(name) or (
+        _WORDS_OF_COMMUNICATION.search(name) is not None and _COMPILED_FUSION.search(name) is None
+    )
+
+
+def is_library_communication(name: str) -> bool:
+    """Return True if a kernel is one of a library for communication, in whatever process it runs.
+
+    >>> is_library_communication("nvshmemx_alltoall"), is_library_communication("all_to_all_kernel")
+    (True, False)
+    """
+    return _LIBRARY_COMMUNICATION.search(name) is not None and _COMPILED_FUSION.search(name) is None
 
 
 def is_narrow_communication(name: str) -> bool:

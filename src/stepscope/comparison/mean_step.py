@@ -264,7 +264,12 @@ class _TraceCalls:
         on_device = np.zeros(len(start), dtype=np.bool_)
         on_device[len(operators["start_ns"]) : len(start) - len(no_parent)] = True
         tables = _Tables(
-            operators=operators, kernels=kernels, copies=copies, ranges=ranges, parent=parent
+            operators=operators,
+            kernels=kernels,
+            copies=copies,
+            ranges=ranges,
+            parent=parent,
+            is_collective=trace.collectives.predicate(),
         )
         return cls(
             **_join_names(columns),
@@ -378,11 +383,13 @@ class _Tables:
     ranges: analysis.Columns
     parent: intervals.Int
     """Row of the caller of each operator."""
+    is_collective: Callable[[str], bool]
+    """True for the name of a kernel of a collective."""
 
     def list_work_claims(self) -> list[analysis.CategoryRanges]:
         """List the categories of device work and communication, by descending priority as in
         `analysis.CATEGORIES`."""
-        is_collective = analysis.match_rows(self.kernels["name"], analysis.is_communication)
+        is_collective = analysis.match_rows(self.kernels["name"], self.is_collective)
         is_set = analysis.match_rows(self.copies["kind"], lambda kind: kind == "memset")
         return [
             self._claim("kernel", (_KERNELS, ~is_collective)),

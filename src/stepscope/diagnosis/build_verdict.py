@@ -59,6 +59,7 @@ from stepscope.diagnosis.verdict import (
 from stepscope.quantities import duration, percent
 from stepscope.run import (
     EXCLUDING,
+    NO_COLLECTIVE,
     RANK_FIGURES,
     REPLICAS,
     Doubt,
@@ -129,6 +130,11 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
             if reason
             else diagnose_traces(run, thresholds, notes)
         )
+        no_collective = [doubt for doubt in doubts if doubt.check == NO_COLLECTIVE]
+        if no_collective and verdict.suspect in {"model", "healthy"}:
+            reason = no_collective[0].sentence.rstrip(".")
+            reason = reason[:1].lower() + reason[1:]
+            verdict = make_abstention(reason, verdict.notes, evidence_kind="traced")
         return msgspec.structs.replace(verdict, doubts=[doubt.sentence for doubt in doubts])
     if not run.ranks and has_stage_operations(run):
         from stepscope.diagnosis.stage_stragglers import diagnose_stages

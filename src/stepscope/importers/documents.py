@@ -50,9 +50,9 @@ _CHECKSUM = slice(148, 156)
 _ZIP, _BZIP2, _XZ = b"PK\x03\x04", b"BZh", b"\xfd7zXZ\x00"
 _SUFFIXES = (".gz", ".bz2", ".xz")
 _RANK_KEY = b'"distributedInfo"'
-_CHECKPOINT_MEMBER = "data.pkl"
 _NAME_ERRORS = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL)  # of names of members
 _COPY_AGAIN = "Copy the file again, as binary data"
+_ENCRYPTED = "is encrypted: unpack the archive with its password, and import the files in it"
 Form = Literal["tar", "zip", "compressed"]
 
 
@@ -261,7 +261,7 @@ class Unpacker:
         damage = f"is a zip archive that cannot be read: {{}}. {_COPY_AGAIN}"
         with _refusing(damage), zipfile.ZipFile(document.path) as archive:
             members = archive.infolist()
-            if any(PurePosixPath(m.filename).name == _CHECKPOINT_MEMBER for m in members):
+            if any(PurePosixPath(m.filename).name == "data.pkl" for m in members):
                 raise _RefusedError(
                     "is a checkpoint that torch.save wrote, not a trace; the method "
                     "export_chrome_trace of torch.profiler writes traces"
@@ -269,8 +269,10 @@ class Unpacker:
             for member in members:
                 if member.is_dir() or _is_hidden(member.filename):
                     continue
-                if stat.S_ISLNK(member.external_attr >> 16):
-                    yield _refuse_member(document, member.filename, "is a link")
+                is_link = stat.S_ISLNK(member.external_attr >> 16)
+                if is_link or member.flag_bits & 1:
+                    reason = "is a link" if is_link else _ENCRYPTED
+                    yield _refuse_member(document, member.filename, reason)
                     continue
                 part = self._choose_member(document, member.filename)
                 if isinstance(part, Document):
@@ -288,11 +290,8 @@ class Unpacker:
             is_present = part.path.exists()
         except OSError as error:
             return _refuse_member(document, name, f"cannot be unpacked: {error.strerror}")
-        return (
-            _refuse_member(document, name, "is in the archive twice, and the first one was read")
-            if is_present
-            else part
-        )
+        twice = "is in the archive twice, and the first one was read"
+        return _refuse_member(document, name, twice) if is_present else part
 
 
 class _Budget:
@@ -460,7 +459,7 @@ def _stream_errors() -> tuple[type[Exception], ...]:
 
 @contextmanager
 def _refusing(sentence: str) -> Iterator[None]:
-    """Refuse an archive that is damaged, encrypted, or compressed in an unknown way."""
+    """Refuse an archive that is damaged, or compressed in an unknown way."""
     import tarfile
     import zipfile
 
@@ -472,6 +471,8 @@ def _refusing(sentence: str) -> Iterator[None]:
     except (*damage, *_stream_errors()) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk is full, or the file cannot be read
+        if isinstance(error, NotImplementedError):  # it is as it was written
+            sentence = sentence.replace(_COPY_AGAIN, "Unpack it, and import the files in it")
         raise _RefusedError(sentence.format(str(error).rstrip("."))) from error
 
 

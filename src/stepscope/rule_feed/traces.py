@@ -164,6 +164,7 @@ class StoredRuleTrace:
             self._trace.columns("kernels", columns),
             self._trace.columns("copies", (*columns, "kind")),
             self._trace.columns("runtime_calls", columns),
+            self._trace.collectives.predicate(),
         )
 
     @cached_property

@@ -124,12 +124,8 @@ from .model.tables import (
     sampling_period_ns as sampling_period_ns,
     spans_of as spans_of,
 )
-from .model.traces import (
-    QualityIssue as QualityIssue,
-    Trace as Trace,
-    load_traces as load_traces,
-    reading_ahead as reading_ahead,
-)
+from .model.trace_records import QualityIssue as QualityIssue
+from .model.traces import Trace as Trace, load_traces as load_traces, reading_ahead as reading_ahead
 from .ranks.collectives import (
     NO_CALLS as NO_CALLS,
     NO_RECORDER as NO_RECORDER,
@@ -193,13 +189,6 @@ from .tensors.series import (
     select_tensor_values as select_tensor_values,
     select_tensors as select_tensors,
 )
-from .traces.device_work import (
-    CarryOver as CarryOver,
-    accelerator_of as accelerator_of,
-    calls_of as calls_of,
-    device_work_of as device_work_of,
-    streams_of as streams_of,
-)
 from .traces.events import (
     DAY_NS as DAY_NS,
     DURATIONS as DURATIONS,
@@ -234,10 +223,14 @@ from .traces.step_activity import (
     name_wait_function as name_wait_function,
 )
 from .traces.steps import (
+    CarryOver as CarryOver,
     Fetches as Fetches,
     MarkedSteps as MarkedSteps,
     RecordedWork as RecordedWork,
     StepSource as StepSource,
+    accelerator_of as accelerator_of,
+    calls_of as calls_of,
+    device_work_of as device_work_of,
     find_marked_steps as find_marked_steps,
     host_categories as host_categories,
     join_step_durations as join_step_durations,
@@ -248,9 +241,11 @@ from .traces.steps import (
     read_marks as read_marks,
     recorded_work as recorded_work,
     select_named as select_named,
+    streams_of as streams_of,
 )
 from .traces.unlike import (
     EXCLUDING as EXCLUDING,
+    NO_COLLECTIVE as NO_COLLECTIVE,
     NO_DEVICE_WORK as NO_DEVICE_WORK,
     NO_HOST_WORK as NO_HOST_WORK,
     OTHER_STEPS as OTHER_STEPS,

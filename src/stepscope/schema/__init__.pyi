@@ -3,6 +3,8 @@ from .accelerators import (
     CAPTURE_BEGIN as CAPTURE_BEGIN,
     CAPTURE_END as CAPTURE_END,
     COPY_LAUNCH as COPY_LAUNCH,
+    DEVICE_BACKENDS as DEVICE_BACKENDS,
+    DEVICE_NAMES as DEVICE_NAMES,
     GRAPH_LAUNCH as GRAPH_LAUNCH,
     NO_WORK as NO_WORK,
     PRIVATE_BACKEND as PRIVATE_BACKEND,
@@ -15,6 +17,7 @@ from .accelerators import (
     accelerator_labelled as accelerator_labelled,
     accelerator_named as accelerator_named,
     accelerator_of_category as accelerator_of_category,
+    accelerator_signed as accelerator_signed,
     find_lane as find_lane,
     resembles_work as resembles_work,
 )
@@ -127,8 +130,6 @@ from .nan_facts import (
     TensorValues as TensorValues,
 )
 from .recorders import (
-    DEVICE_BACKENDS as DEVICE_BACKENDS,
-    DEVICE_NAMES as DEVICE_NAMES,
     EVALUATION_STEPS as EVALUATION_STEPS,
     PYTORCH as PYTORCH,
     RECORDERS as RECORDERS,

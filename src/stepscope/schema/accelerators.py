@@ -34,6 +34,8 @@ GRAPH_LAUNCH = "GraphLaunch"
 WAIT_CALLS = ("synchronize", "urEventWait", "urQueueFinish")
 """Parts of the names of calls in which the host waits for a device, in any case."""
 
+DEVICE_BACKENDS = "nccl|rccl|xccl|hccl|mccl|cncl|eccl|bkcl|flagcx"
+"""Backends of torch.distributed that send from devices only. The oneCCL of CPUs, `ccl`, is none."""
 PRIVATE_BACKEND = "PrivateUse1 backend"
 """Devices of any maker without an entry, which PyTorch calls so."""
 LaneRole = Literal["work", "collectives", "parts", "calls", "operators", "ranges", "summary"]
@@ -72,6 +74,10 @@ class Accelerator:
     """Pattern of the first part of a category or of the label of a process, as in `hpu_op`."""
     calls: str = r"(?!)"
     """Pattern of the start of the names of calls on the host."""
+    operators: str = ""
+    """Pattern of the start of names of operators that only run there, of `re` and DuckDB."""
+    backends: str = r"(?!)"
+    """Pattern of the start of names of its devices, and of backends that send from them."""
     categories: Mapping[str, str] = field(default_factory=dict)
     """Kind of the events of its own categories, by category in lower case; see `event_kinds`."""
     arguments: Mapping[str, str] = field(default_factory=dict)
@@ -100,11 +106,17 @@ class Accelerator:
     """Environment variable of the allocator of PyTorch."""
     has_cuda: bool = False
     """True where PyTorch calls the devices CUDA."""
+    recording: str = ""
+    """How the work of the devices is recorded, where torch.profiler takes no activity for it."""
 
     def adapt(self, advice: str) -> str:
         """Return advice for CUDA in the words of this maker."""
         if self.has_cuda:
             return advice
+        if self.recording:
+            advice = re.sub(
+                "torch.profiler stores it with CUDA activities.*", self.recording, advice
+            )
         for words, adapted in (
             ("; with fixed shapes also CUDA graphs (mode='reduce-overhead')", ""),
             ("torch.cuda.", f"{self.module}."),
@@ -124,6 +136,8 @@ ACCELERATORS = (
         runtime_categories=("cuda_runtime", "runtime"),
         driver_categories=("cuda_driver",),
         calls="cu[A-Z]|cuda",
+        operators="aten::_?cudnn_",
+        backends="nccl|nvidia|tesla",
         # `EventList.export_chrome_trace` names no categories; devices are threads, and the work of
         # an operator contains that of the operators in it
         # (https://github.com/pytorch/pytorch/blob/v1.8.0/torch/autograd/profiler.py).
@@ -140,6 +154,8 @@ ACCELERATORS = (
         name="HIP",
         runtime_categories=("hip_runtime",),
         calls="hip[A-Z]|hsa_|roc",
+        operators="aten::miopen_",
+        backends="rccl|amd",
         # rocprofv3, after `traceconv json`
         # (https://github.com/ROCm/rocprofiler-sdk/blob/amd-mainline/source/lib/output/generatePerfetto.cpp)
         categories={
@@ -173,6 +189,8 @@ ACCELERATORS = (
         driver_categories=("xpu_driver",),
         label="xpu",
         calls="ur[A-Z]|ze[A-Z]",
+        operators="xpu::",
+        backends="xccl|intel",
         activity="ProfilerActivity.XPU",
         module="torch.xpu",
     ),
@@ -180,7 +198,11 @@ ACCELERATORS = (
     # declared as a call of the host; traces of Gaudi have it on devices, too, so its launch decides
     # (https://docs.habana.ai/en/latest/Profiling/Profiling_with_PyTorch.html).
     Accelerator(
-        name="Habana HPU", label="hpu", activity="ProfilerActivity.HPU", module="torch.hpu"
+        name="Habana HPU",
+        label="hpu",
+        operators="hpu::",
+        activity="ProfilerActivity.HPU",
+        module="torch.hpu",
     ),
     # https://gitee.com/ascend/mstt/blob/master/profiler/msprof_analyze/compare_tools/compare_backend/profiling_parser/npu_profiling_parser.py
     # https://www.hiascend.com/document/detail/en/mindstudio/700/TITools/Profiling/atlasprofiling_16_0066.html
@@ -189,6 +211,7 @@ ACCELERATORS = (
         name="Ascend NPU",
         label="npu|ascend",
         calls="AscendCL@|Runtime@|Node@|acl",
+        operators="npu::|torch_npu::|aten::_?npu_",
         lanes=(
             Lane(process="Ascend Hardware", role="work"),
             Lane(process="HCCL|Communication", thread=".*Communication", role="collectives"),
@@ -207,6 +230,8 @@ ACCELERATORS = (
         activity="torch_npu.profiler.ProfilerActivity.NPU",
         module="torch.npu",
         allocator_variable="PYTORCH_NPU_ALLOC_CONF",
+        recording="torch_npu.profiler.profile stores it with "
+        "torch_npu.profiler.ProfilerActivity.NPU",
     ),
     # https://github.com/pytorch/kineto/blob/main/libkineto/include/ActivityType.h: the arguments of
     # `mtia_ccp_events` are not public.
@@ -215,13 +240,21 @@ ACCELERATORS = (
         runtime_categories=("mtia_runtime",),
         label="mtia",
         calls="mtia",
+        operators="mtia::",
         activity="ProfilerActivity.MTIA",
         module="torch.mtia",
     ),
     Accelerator(name="Glow", runtime_categories=("glow_runtime",), label="glow"),
     # PyTorch writes no events of Metal; its signposts are read by Instruments
     # (https://docs.pytorch.org/docs/stable/generated/torch.mps.profiler.profile.html).
-    Accelerator(name="Apple MPS", label="mps", module="torch.mps"),
+    Accelerator(
+        name="Apple MPS",
+        label="mps",
+        operators=r"mps::|aten::\w*mps(_|$)",
+        module="torch.mps",
+        recording="torch.profiler does not record it, and torch.mps.profiler.profile() marks it "
+        "for Instruments",
+    ),
     # https://github.com/pytorch/pytorch/blob/main/torch/csrc/profiler/kineto_shim.cpp
     Accelerator(
         name=PRIVATE_BACKEND,
@@ -231,11 +264,14 @@ ACCELERATORS = (
     ),
     # Its profiles are NTFF files and a viewer's database, no events of this format
     # (https://awsdocs-neuron.readthedocs-hosted.com/en/latest/tools/neuron-explorer/how-to-profile-workload.html).
-    Accelerator(name="AWS Neuron", label="neuron|nrt", calls="nrt_"),
+    Accelerator(
+        name="AWS Neuron", label="neuron|nrt", calls="nrt_", operators="(torch_)?neuronx?::"
+    ),
     # https://github.com/openxla/xla/blob/main/xla/tsl/profiler/utils/xplane_schema.cc
     Accelerator(
         name="XLA",
         label="tpu|xla",
+        operators="(torch_)?xla::",
         lanes=(
             Lane(process=r"/device:(GPU|TPU):\d+.*", thread="Stream #.*", role="work"),
             Lane(process=r"/device:(GPU|TPU):\d+.*", thread="XLA Ops", role="work", nests=True),
@@ -245,9 +281,32 @@ ACCELERATORS = (
         sets="Memset",
         activity="jax.profiler",
         module="jax",
+        recording="torch.profiler does not record it, and torch_xla.debug.profiler does",
+    ),
+    *(
+        Accelerator(name=name, operators=f"(torch_)?{namespace}::")
+        for name, namespace in (
+            ("Cambricon MLU", "mlu"), ("Moore Threads MUSA", "musa"), ("Enflame GCU", "gcu"),
+            ("Graphcore IPU", "(ipu|poptorch)"),
+        )
     ),
 )  # fmt: skip
 """All makers; CUDA's spellings come first, which an export writes."""
+_UNKNOWN = Accelerator(
+    name="", recording="torch.profiler stores it with the activity of the devices, if it has one"
+)
+"""Devices of a maker that nothing tells."""
+# https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/native_functions.yaml
+_ANY_DEVICE = (
+    r"aten::\w*_overrideable"
+    r"|aten::_scaled_dot_product_(efficient|cudnn|flash)_attention(_backward)?$"
+)
+"""Operators that no CPU runs, and devices of several makers do."""
+DEVICE_NAMES = (
+    rf"(?i)^(({DEVICE_BACKENDS}):|{_ANY_DEVICE}|"
+    rf"{'|'.join(entry.operators for entry in ACCELERATORS if entry.operators)})"
+)
+"""Pattern of ranges and operators that only run where the tensors are on a device."""
 NO_WORK = frozenset(
     {
         "cuda_sync", "cuda_event", "cuda_profiler_range", "xpu_sync", "xpu_scope_profiler",
@@ -340,6 +399,19 @@ def accelerator_called(names: Iterable[str]) -> Accelerator | None:
         if any(map(pattern.match, texts)):
             return accelerator
     return None
+
+
+def accelerator_signed(sign: str) -> Accelerator:
+    """Return the maker that a sign of devices tells: an operator, a backend, or their name.
+
+    >>> accelerator_signed("npu::npu_format_cast").name, accelerator_signed("backend xccl").name
+    ('Ascend NPU', 'Intel XPU')
+    """
+    for accelerator in ACCELERATORS:
+        pattern = rf"(backend )?({accelerator.backends})|{accelerator.operators or '(?!)'}"
+        if re.match(pattern, sign, re.IGNORECASE):
+            return accelerator
+    return _UNKNOWN
 
 
 def runtime_categories() -> tuple[str, ...]:

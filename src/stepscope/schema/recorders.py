@@ -19,13 +19,6 @@ Subject = Literal[
 ]
 """Data that a trace may lack."""
 
-DEVICE_BACKENDS = "nccl|rccl|xccl|hccl|mccl|cncl"
-"""Backends of torch.distributed that send from devices only. The oneCCL of CPUs, `ccl`, is none."""
-DEVICE_NAMES = (
-    rf"(?i)^({DEVICE_BACKENDS}):|^npu::"
-    r"|^aten::(cudnn_(convolution|batch_norm)|_cudnn_rnn|miopen_(convolution|batch_norm|rnn))"
-)
-"""Pattern of ranges and operators that only run where the tensors are on a device."""
 STEP_PREFIX = "ProfilerStep#"
 """Start of the name of a step, before its number, in traces as they are stored."""
 EVALUATION_STEPS = ("test", "predict", "eval")
@@ -173,7 +166,7 @@ RECORDERS = (
         name="TensorFlow",
         processes=_XLA_PROCESSES + r"|/job:",
         signs=r"TFE_Py_|Eager(Kernel|Local)?Execute|ExecutorState::|FunctionRun$|SessionRun$"
-        rf"|{TF_DATA_FETCH}|KernelAndDeviceFunc::|tf_Compute\b",
+        r"|IteratorGetNext|KernelAndDeviceFunc::|tf_Compute\b",
         step_calls=r"EagerLocalExecute: __(inference|forward)_(?P<name>.+)_\d+",
         parts=r"Eager|TFE_|KernelAndDevice|FunctionRun|SessionRun|Executor(State|Done)|Iterator::"
         r"|MakeIterator|Prefetch|IteratorGetNext|convert_to_tensor|tf\.constant|ValidateInput"
@@ -250,6 +243,9 @@ RECORDERS = (
         marks_training=True,
         fuller_file=_XPLANE,
         fetches="of tf.data",
+        recording={
+            "operators": f"the {_XPLANE} of the recording holds more of the host than its JSON"
+        },
         otherwise="the profiler of XLA stored none",
         recommendations={
             **_RECOMMENDATIONS,

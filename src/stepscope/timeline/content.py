@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope import analysis, run, schema, store
+from stepscope import run, schema, store
 
 _COUNTS = {
     table: f"SELECT trace, track, count(*) AS n FROM {table} GROUP BY trace, track"  # noqa: S608
@@ -115,6 +115,7 @@ def load_contents(traces: Sequence[run.Trace]) -> dict[int, dict[int, Content]]:
     }
     if not traces:
         return contents
+    is_collective = traces[0].collectives.predicate()
     for table, query in _COUNTS.items():
         for row in _read_rows(traces[0].reader, query):
             if row["trace"] not in contents:
@@ -126,7 +127,7 @@ def load_contents(traces: Sequence[run.Trace]) -> dict[int, dict[int, Content]]:
             content.counts[table] += row["n"]
             content.steps += row.get("steps", 0)
             content.backward += row.get("backward", 0)
-            if table == "kernels" and analysis.is_communication(row["name"]):
+            if table == "kernels" and is_collective(row["name"]):
                 content.communication += row["n"]
     for row in _read_rows(traces[0].reader, _ROWS):
         track_content = contents.get(row["trace"], {}).get(row["track"])

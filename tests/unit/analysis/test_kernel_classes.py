@@ -39,6 +39,8 @@ COMMUNICATION: dict[bool, list[str]] = {
         "triton_poi_fused_all_gather_into_tensor_0",
         "softmax_warp_all_reduce_kernel",
         "LayerNormForward<BlockAllReduce<float>>",
+        "segment_all_reduce_softmax_kernel",
+        "block_all_gather_embedding_kernel",
     ],
 }
 
@@ -72,6 +74,8 @@ LIBRARIES = {
         "void nvshmemx_alltoall_kernel<int>",
         "rocshmem_put_kernel",
     ],
+    "Transformer Engine": ["userbuffers_fp16_sum_inplace_gpu_rr_rs<8>", "kuserbuffers_pushrecv"],
+    "XLA": ["all-reduce-start.1", "reduce-scatter.7", "collective-permute"],
     "DeepEP": [
         "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*)",
         "void deep_ep::internode_ll::combine<false, 7168, 10>(void*)",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from stepscope.diagnosis import diagnose
 from stepscope.quantities import percent
 from stepscope.rule_feed import check_rules, choose_rules
 from stepscope.run import Run
@@ -13,6 +15,7 @@ from stepscope.store import open_run
 from stepscope.testing.traces import TraceJob
 from stepscope.views import VIEWS
 from tests.support.drawn_verdicts import GEMM, STEPS, compute, draw_steps, judge
+from tests.support.imported_runs import import_into
 
 
 def slow_rank(job: TraceJob, extra: float, longest: float) -> None:
@@ -130,3 +133,62 @@ def test_waiting_for_a_rank_is_limited_by_its_excess(tmp_path: Path) -> None:
     verdict = judge(tmp_path, *jobs)
     assert verdict.cause != "straggler"
     assert all(fix.prediction is None or fix.prediction.step_ns >= 0 for fix in verdict.fixes)
+
+
+@pytest.mark.parametrize(
+    ("backend", "kernel", "suspect"),
+    [
+        ("cuda:zccl", "zcclKernel_RingAR_f32", "communication"),
+        ("zork", "zorkKernel_RingAR_f32", "insufficient_evidence"),
+        ("zork", "ncclDevKernel_AllReduce", "communication"),
+    ],
+)
+def test_collectives_of_a_library_of_the_backend(
+    tmp_path: Path, backend: str, kernel: str, suspect: str
+) -> None:
+    """The name of the library is that of its kernels; without any collective of several ranks,
+    nothing is known to be computation."""
+
+    def draw(job: TraceJob, severity: float) -> None:
+        compute(job, 10_000)
+        job.operator("aten::mm", 20, kernel=(kernel, 10_000))
+        job.wait()
+
+    job = draw_steps(draw, 1.0, rank=0, world_size=2)
+    content = msgspec.json.decode(job.encode())
+    content["distributedInfo"]["backend"] = backend
+    path = tmp_path / "0.json"
+    path.write_bytes(msgspec.json.encode(content))
+    verdict = diagnose(import_into(tmp_path / "run", path))
+    assert verdict.suspect == suspect
+    sentence = (
+        "The job has 2 ranks (backend zork), and no collective was found in its traces: what "
+        "counts as computation may be communication."
+    )
+    assert verdict.doubts == [sentence] * (suspect == "insufficient_evidence")
+
+
+@pytest.mark.parametrize(
+    ("rank", "operator", "suspect"),
+    [
+        ({}, "aten::mm", "healthy"),
+        ({"rank": 0, "world_size": 1}, "aten::mm", "healthy"),
+        ({"rank": 0, "world_size": 2}, "aten::mm", "communication"),
+        ({}, "c10d::alltoall_", "communication"),
+    ],
+)
+def test_a_kernel_with_the_word_of_a_collective(
+    tmp_path: Path, rank: dict[str, int], operator: str, suspect: str
+) -> None:
+    """Half of the work of a process is such a kernel: it communicates if there are other ranks."""
+
+    def draw(job: TraceJob, severity: float) -> None:
+        compute(job, 10_000)
+        job.operator(operator, 20, kernel=("my_all_to_all_transpose_kernel", 10_000))
+        job.wait()
+
+    verdict = judge(tmp_path, draw_steps(draw, 1.0, **rank))
+    assert verdict.suspect == suspect
+    (trace,) = VIEWS["activity"](Run(open_run(tmp_path / "run"))).traces
+    counts = {activity.kind: activity.count for activity in trace.activities}
+    assert counts["communication"] == STEPS * (suspect == "communication")

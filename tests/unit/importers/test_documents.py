@@ -250,11 +250,20 @@ def test_archives_that_cannot_be_read(run: Path) -> None:
     damaged = bytearray(packed)
     damaged[60] ^= 0xFF
     assert "is a zip archive that cannot be read: " in refuse_one(run, "d.zip", bytes(damaged))
+    directory = packed.index(b"PK\x01\x02")
     encrypted = bytearray(packed)
     encrypted[6] |= 1
-    encrypted[packed.index(b"PK\x01\x02") + 8] |= 1
-    assert "is a zip archive that cannot be read: File" in refuse_one(
-        run, "e.zip", bytes(encrypted)
+    encrypted[directory + 8] |= 1
+    (refused,) = import_content(run, "e.zip", bytes(encrypted))
+    assert isinstance(refused, Refused)
+    assert refused.reason == (
+        f"{run.parent}/e.zip/r0.json is encrypted: unpack the archive with its password, and "
+        "import the files in it; it was not imported."
+    )
+    unknown = bytearray(packed)
+    unknown[8], unknown[directory + 10] = 9, 9
+    assert refuse_one(run, "u.zip", bytes(unknown)).endswith(
+        "compression method is not supported. Unpack it, and import the files in it."
     )
     assert "is a zip archive whose end is missing" in refuse_one(run, "c.zip", packed[:40])
     assert "holds no files" in refuse_one(run, "n.zip", zip_archive({".hidden": b""}))

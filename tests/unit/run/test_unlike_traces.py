@@ -27,6 +27,7 @@ def step_events(first: int = 0, *, on_device: bool = True, on_host: bool = True)
         start = 10_000 * n
         step = span("user_annotation", f"ProfilerStep#{first + n}", start, 9_999)
         host = [step, op("aten::mm", start + 100, 400), launch(start + 200, 10, n + 1)]
+        host += [op("c10d::allreduce_", start + 700, 10)]
         events += host if on_host else []
         events += [kernel(start + 300, 6_000, n + 1)] if on_device else []
     return events

@@ -65,9 +65,9 @@ class DeviceWork:
 
     @property
     def kernel_devices(self) -> list[int]:
-        """Devices that ran kernels, ascending."""
+        """Devices that ran kernels, ascending; -1 for that of all kernels if none states it."""
         devices: list[int] = np.unique(self.device[self.kind == KERNEL]).tolist()
-        return devices
+        return [device for device in devices if device >= 0] or devices
 
     @property
     def extent(self) -> tuple[int, int] | None:
@@ -200,14 +200,18 @@ class CopyKind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarize_activities(
-    kernels: Columns, copies: Columns, runtime_calls: Columns
+    kernels: Columns,
+    copies: Columns,
+    runtime_calls: Columns,
+    is_collective: Callable[[str], bool] = is_communication,
 ) -> list[ActivityKind]:
     """Sum up each kind of activity, in the order of `ACTIVITIES`.
 
     Args:
         kernels, copies, runtime_calls: columns `name` and `duration_ns`; of copies `kind` too.
+        is_collective: true for the name of a kernel of a collective.
     """
-    collective = match_rows(kernels["name"], is_communication)
+    collective = match_rows(kernels["name"], is_collective)
     sets = match_rows(copies["kind"], lambda kind: kind == "memset")
     waits = match_rows(runtime_calls["name"], is_synchronization)
     durations = {

@@ -421,7 +421,7 @@ def measure_matrix_kernels(divided: run.DividedTrace) -> MatrixKernels:
     """Measure the kernels of matrix products inside the steps; precision is guessed from names."""
     kernels = divided.trace.columns("kernels", ("name", *analysis.TIME_COLUMNS))
     inside = intervals.contains(intervals.union(divided.steps.extent), kernels["start_ns"])
-    inside &= ~analysis.match_rows(kernels["name"], analysis.is_communication)
+    inside &= ~analysis.match_rows(kernels["name"], divided.trace.collectives.predicate())
     plain = analysis.match_rows(kernels["name"], _is_full_precision) & inside
     total_ns = int(kernels["duration_ns"][inside].sum())
     plain_ns = kernels["duration_ns"][plain]
@@ -458,7 +458,7 @@ def measure_multiprocessor_ratio(divided: run.DividedTrace) -> float | None:
     )
     blocks, duration = kernels["blocks_per_multiprocessor"], kernels["duration_ns"]
     inside = intervals.contains(intervals.union(divided.steps.extent), kernels["start_ns"])
-    inside &= ~analysis.match_rows(kernels["name"], analysis.is_communication)
+    inside &= ~analysis.match_rows(kernels["name"], divided.trace.collectives.predicate())
     usable = (blocks > 0) & inside
     if not duration[usable].sum() or duration[usable].sum() < 0.5 * duration[inside].sum():
         return None

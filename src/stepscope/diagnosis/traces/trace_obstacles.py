@@ -10,7 +10,7 @@ import numpy as np
 from stepscope import intervals, schema
 from stepscope.diagnosis import verdict
 from stepscope.diagnosis.traces.trace_shares import TraceShares
-from stepscope.quantities import count_of, percent
+from stepscope.quantities import count_of, duration, percent
 from stepscope.run import (
     NO_DEVICE_WORK,
     NO_HOST_WORK,
@@ -28,6 +28,9 @@ MAX_UNEXPLAINED_RATIO = 0.25
 MIN_TOGETHER_RATIO = 0.7
 """GPUs of one process work in turn if each works for less than this share of the time in which any
 of them does."""
+MAX_CLOCK_RATIO = 0.1
+"""Difference of the clocks of host and device, as a share of a step, without which no step can be
+divided."""
 MAX_NAMED = 3
 """Categories of ranges, and groups of ranks, that are named."""
 
@@ -39,8 +42,10 @@ def leave_out_unlike(
     unlike, notes = find_unlike_traces(run), []
     rest = list(recorded)
     set_back = [trace.trace for trace in run.traces if trace.is_set_back]
+    wrong = [one.trace.trace for one in recorded if find_wrong_times(one) is not None]
     for numbers, sentence in (
         (set_back, "the clock was set back during {}"),
+        (wrong, "the times of the host and of the device do not agree in {}"),
         (unlike.no_device, NO_DEVICE_WORK),
         (unlike.no_host, NO_HOST_WORK),
         (unlike.other_steps, OTHER_STEPS),
@@ -51,6 +56,25 @@ def leave_out_unlike(
             notes.append(f"Left out of the shares: {sentence.format(names)}.")
             rest = alike
     return rest, notes
+
+
+def find_wrong_times(one: DividedTrace) -> str | None:
+    """Find the reason why device work of a trace belongs to no step: its times are wrong."""
+    issues = one.trace.quality_issues
+    if "crowded_stream" in issues:
+        return f"the durations of device work are wrong ({issues['crowded_stream'].detail})"
+    step_ns = float(np.median(one.steps.wall_ns)) if len(one.steps.wall_ns) else 0.0
+    for check in ("late_device", "early_device"):
+        issue = issues.get(check)
+        if issue is None or 2 * issue.count < (issue.of_count or 0):
+            continue
+        error_ns = issue.worst_ns or 0
+        if error_ns > MAX_CLOCK_RATIO * step_ns:
+            return (
+                f"the times of host and device differ by about {duration(error_ns)}, and a step "
+                f"takes {duration(step_ns)}: what the device does during a step is unknown"
+            )
+    return None
 
 
 def split_by_time(run: Run, recorded: Sequence[DividedTrace]) -> list[list[DividedTrace]]:

@@ -22,6 +22,7 @@ from stepscope.diagnosis.traces.trace_obstacles import (
     abstain_from_devices,
     explain_waiting,
     find_obstacle,
+    find_wrong_times,
     leave_out_unlike,
     split_by_time,
 )
@@ -73,6 +74,9 @@ def diagnose_traces(
     left_out = len(run.traces) - sum(one.source == source for one in divided)
     if left_out:
         notes.append(f"{count_of(left_out, 'trace')} without such steps left out.")
+    wrong = next(filter(None, map(find_wrong_times, recorded)), None)
+    if wrong is not None:
+        return verdict.make_abstention(wrong, notes, evidence_kind="traced")
     if any(one.trace.unrecorded_devices for one in recorded):
         return abstain_from_devices(recorded, notes)
     groups = split_by_time(run, recorded)

@@ -52,7 +52,7 @@ _LOOK_BYTES = 64 << 10
 _TRIED_BYTES = 64 << 20
 """Text that is copied and tried for splits of the tail."""
 _MAX_HEADER = 64 << 20
-_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[(?!\s*\](?s:.*?)"traceEvents"\s*:\s*\[)')
 _EVENTS_KEY_BYTES = 256
 MAX_TRACES = 1000
 """Traces in one text that are told apart."""

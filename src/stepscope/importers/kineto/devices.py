@@ -33,7 +33,7 @@ from stepscope.importers.kineto.arguments import EventKind, OtherKind
 from stepscope.importers.kineto.categories import Event
 from stepscope.importers.kineto.columns import Columns
 from stepscope.importers.kineto.decode import chunk_of
-from stepscope.importers.kineto.gather import Gathered, name_tracks
+from stepscope.importers.kineto.gather import Gathered, name_tracks, number_devices
 from stepscope.importers.kineto.joins import Positions, find_arrows, find_rows
 
 Int = NDArray[np.int64]
@@ -104,20 +104,8 @@ def map_device_work(gathered: Gathered, recorder: schema.Recorder) -> DeviceLayo
             mapper.move(kinds)
             mapper.tie_launches()
         layout.unknown.sort(key=lambda work: (-work.total_ns, work.label))
-    if recorder.numbers_devices:
-        _number_devices(gathered)
+    number_devices(gathered, by_process=recorder.numbers_devices)
     return layout
-
-
-def _number_devices(gathered: Gathered) -> None:
-    """Give device work without the number of its device that of its process."""
-    pids = [pid if isinstance(pid, int) else -1 for pid, _ in gathered.tracks]
-    for kind in arguments.WORK_KINDS:
-        columns = gathered.columns(kind, "device", "track")
-        if len(columns["device"]):
-            of_process = np.array(pids, dtype=np.int64)[columns["track"]]
-            device = np.where(columns["device"] < 0, of_process, columns["device"])
-            gathered.extend(kind, "device", device)
 
 
 class _Group(NamedTuple):

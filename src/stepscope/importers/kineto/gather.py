@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from stepscope import schema
 from stepscope.importers.content import INVALID
-from stepscope.importers.kineto.arguments import Kind
+from stepscope.importers.kineto.arguments import WORK_KINDS, Kind
 from stepscope.importers.kineto.columns import Chunk, Columns
 
 Int = NDArray[np.int64]
@@ -401,3 +401,33 @@ def name_tracks(gathered: Gathered) -> list[tuple[str, str, str]]:
         )
         for pid, tid in gathered.tracks
     ]
+
+
+def number_devices(gathered: Gathered, *, by_process: bool) -> None:
+    """Give device work that does not state its device that of its stream, else that of its process.
+
+    Args:
+        by_process: the number of a process is that of a device where no work states another.
+    """
+    parts = [gathered.columns(kind, "device", "track") for kind in WORK_KINDS]
+    if not any((part["device"] < 0).any() for part in parts):
+        return
+    numbers = dict[tuple[Any, ...], int]()
+    for part in parts:
+        is_stated = part["device"] >= 0
+        for track, row in zip(*np.unique(part["track"][is_stated], return_index=True), strict=True):
+            pid, tid = gathered.tracks[track]
+            device = int(part["device"][is_stated][row])
+            numbers[pid, tid] = numbers[pid,] = device
+    of_track = [
+        numbers.get(track, numbers.get(track[:1], _process_number(track[0]) if by_process else -1))
+        for track in gathered.tracks
+    ]
+    for kind, part in zip(WORK_KINDS, parts, strict=True):
+        if len(part["device"]):
+            stated, of_work = part["device"], np.array(of_track, dtype=np.int64)[part["track"]]
+            gathered.extend(kind, "device", np.where(stated < 0, of_work, stated))
+
+
+def _process_number(pid: int | str) -> int:
+    return pid if isinstance(pid, int) else -1

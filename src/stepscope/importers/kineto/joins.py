@@ -60,6 +60,16 @@ class Counts:
     early: int = 0
     """Work that starts before its launch."""
     worst_early_ns: int = 0
+    waits: int = 0
+    """Waits of the host for work of a device that was launched before."""
+    late_waits: int = 0
+    """Those that end before the work."""
+    median_late_ns: int = 0
+    crowded: int = 0
+    """Work of streams that have more at once than a device takes."""
+    worst_crowd: int = 0
+    unit: str = ""
+    """Sentence about the unit of the times, if it is perhaps another one."""
     overhangs: int = 0
     worst_overhang_ns: int = 0
     ranges: int = 0

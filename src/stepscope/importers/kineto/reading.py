@@ -81,7 +81,7 @@ class Reading:
             parts.append("the file is truncated")
         if self.gathered.lost_events:
             events, size = self.gathered.lost_events, self.gathered.lost_bytes
-            parts.append(f"{events} events ({size} bytes) could not be read")
+            parts.append(f"{quantities.count_of(events, 'event')} ({size} bytes) could not be read")
         if self.header.unread:
             parts.append(self.header.unread)
         return "; ".join(parts) or None
@@ -297,6 +297,7 @@ def _explain(path: Path, frame: Frame) -> str:
     return f"{path} has no readable event{broken}."
 
 
+_TF_DATA_OPERATOR = re.compile(r"([\w/]+[/:])?IteratorGetNext(Op::DoCompute.*)?")
 _STEP_NUMBER = re.compile(r'^\{.*"step_num":\s*"?(\d{1,18})\b')
 _COLUMNS = (
     "id", "track", "name", "start", "phase", "category", "duration", "has_duration", "args",
@@ -329,7 +330,8 @@ def _shorten_names(gathered: Gathered, recorder: schema.Recorder) -> None:
 
 def _mark_steps(gathered: Gathered) -> None:
     """Read ranges with the number of a step on hosts of XLA's profiler as marks of steps
-    (https://docs.jax.dev/en/latest/_autosummary/jax.profiler.StepTraceAnnotation.html)."""
+    (https://docs.jax.dev/en/latest/_autosummary/jax.profiler.StepTraceAnnotation.html), and those
+    of the operator that waits for a batch of tf.data as fetches."""
     on_host = [process.startswith("/host:") for process, _, _ in name_tracks(gathered)]
     if not any(on_host):
         return
@@ -339,18 +341,27 @@ def _mark_steps(gathered: Gathered) -> None:
         if (match := _STEP_NUMBER.search(text)) is not None
     }
     events = gathered.take(OtherKind.OTHER, *_COLUMNS)
-    is_step = np.isin(events["args"], [*names]) & (events["has_duration"] > 0)
-    is_step &= np.array(on_host, dtype=np.bool_)[events["track"]]
+    on_host_rows = np.array(on_host, dtype=np.bool_)[events["track"]] & (events["has_duration"] > 0)
+    is_step = np.isin(events["args"], [*names]) & on_host_rows
     is_step &= ~np.isin(
         events["name"], [gathered.code_of(name) for name in schema.EVALUATION_STEPS]
     )
+    fetches = [
+        code for code, name in enumerate(gathered.strings) if _TF_DATA_OPERATOR.fullmatch(name)
+    ]
+    is_fetch = np.isin(events["name"], fetches) & on_host_rows & ~is_step
     steps = {name: values[is_step] for name, values in events.items()}
     numbers = [names[code] for code in steps["args"].tolist()]
     steps["name"] = np.array(
         [gathered.code_of(schema.STEP_PREFIX + number) for number in numbers], dtype=np.int32
     )
-    gathered.keep(ANNOTATION, steps)
-    gathered.keep(OtherKind.OTHER, {name: values[~is_step] for name, values in events.items()})
+    fetched = {name: values[is_fetch] for name, values in events.items()}
+    if is_fetch.any():  # the name is a sign of TensorFlow
+        fetched["name"][:] = gathered.code_of(schema.TF_DATA_FETCH)
+    for marks in (steps, fetched):
+        gathered.keep(ANNOTATION, marks)
+    rest = ~(is_step | is_fetch)
+    gathered.keep(OtherKind.OTHER, {name: values[rest] for name, values in events.items()})
 
 
 def pair_ranges(gathered: Gathered) -> None:

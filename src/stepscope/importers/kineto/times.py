@@ -1,11 +1,13 @@
-"""Times that cannot be: work that lasts beyond the next of its stream, ranges without an end, and
-clocks that were set back.
+"""Times that cannot be: work that lasts beyond the next of its stream, ranges without an end,
+clocks that were set back, and work that goes on when the host has waited for its end.
 
 Each rule is one function of arrays.
 
     longest_durations   a stream does one work after the other
     last_credible_end   a recording does not go on for long after all its events but a few
     measure_setbacks    what a thread does later starts later
+    measure_crowds      a device takes work from a few queues
+    measure_lateness    a wait for a device ends after the work that was launched before
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope import schema
+from stepscope import quantities, schema
 from stepscope.importers.kineto import arguments
+from stepscope.importers.kineto.columns import Columns
 from stepscope.importers.kineto.gather import Gathered, impossible, name_tracks
 from stepscope.importers.kineto.joins import Counts
 
@@ -26,6 +29,18 @@ MAX_OVERLAP_NS = 10_000
 """Overlap of work of a stream that hardware allows: a kernel may start before the one before it has
 ended (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#programmatic-dependent-launch-and-synchronization)."""
 MAX_OVERFLOWING_SHARE = 0.5
+MAX_CONCURRENT = 32
+"""Queues from which a device takes work
+(https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables)."""
+MIN_LATE_SHARE = 0.5
+"""Share of the waits from which on it is not their own fault that work goes on after them."""
+_DEVICE_WAIT = re.compile("device_?synchronize|synchronize_?device", re.IGNORECASE)
+_STREAM_WAIT = re.compile("stream_?synchronize|synchronize_?stream", re.IGNORECASE)
+_LAUNCH = re.compile("|".join(schema.WORK_LAUNCHES))
+_COPY_OUT = re.compile(r"DtoH|D2M")
+_PAGEABLE_OUT = re.compile(r"Memcpy DtoH \(Device -> Pageable\)")
+"""The call of such a copy returns when it has ended
+(https://docs.nvidia.com/cuda/cuda-runtime-api/api-sync-behavior.html)."""
 
 
 class Patience(NamedTuple):
@@ -55,8 +70,38 @@ SETBACK_TOLERANCE_NS = 10_000
 _STEP = re.compile(rf"{schema.STEP_PREFIX}(\d{{1,18}})")
 
 
+MIN_LAUNCHES, MIN_OPERATORS = 20, 100
+"""Calls by which the unit of times is judged."""
+POSSIBLE_NS = (100, 1_000_000)
+"""A call of the driver, or an operator, takes longer; and hardly any file has almost only longer
+ones."""
+
+
+def find_unit(gathered: Gathered, counts: Counts) -> None:
+    """Find out whether almost all launches, or operators without these, last too long or too short
+    for times in microseconds."""
+    parts = [gathered.columns(kind, "name", "duration") for kind in arguments.CALL_KINDS]
+    name, duration = (np.concatenate([p[key] for p in parts]) for key in ("name", "duration"))
+    duration = duration[_match(gathered, name, _LAUNCH)]
+    calls = "calls that launch work"
+    if len(duration) < MIN_LAUNCHES:
+        duration = gathered.columns(arguments.OPERATOR, "duration")["duration"]
+        calls = "operators"
+        if len(duration) < MIN_OPERATORS:
+            return
+    low, middle, high = np.percentile(duration, (10, 50, 90)).tolist()
+    unit = {low > POSSIBLE_NS[1]: "nanoseconds", high < POSSIBLE_NS[0]: "milliseconds"}.get(True)
+    if unit is not None:
+        counts.unit = (
+            f"{calls} last {quantities.duration(middle)} at the median, so the times are perhaps "
+            f"{unit}, and they are read as microseconds"
+        )
+
+
 def cut_unended(gathered: Gathered, counts: Counts) -> None:
     """Let ranges whose end was not recorded end where the last of the others does."""
+    if counts.crowded:  # durations are wrong
+        return
     bounds = gathered.bounds
     host = (arguments.OPERATOR, *arguments.CALL_KINDS, arguments.ANNOTATION)
     kinds = (*host, *arguments.WORK_KINDS)
@@ -184,8 +229,11 @@ def cut_overflows(gathered: Gathered, counts: Counts) -> None:
     track, start, duration, node = (
         joined[name][possible] for name in ("track", "start", "duration", "graph_node")
     )
-    nests = _find_nesting_tracks(gathered)
-    allowed = longest_durations(track, start, duration, (node >= 0) | nests[track])
+    may_nest = (node >= 0) | _find_nesting_tracks(gathered)[track]
+    crowds = np.where(may_nest, 0, measure_crowds(track, start, duration))
+    counts.crowded = int((crowds > MAX_CONCURRENT).sum())
+    counts.worst_crowd = int(crowds.max(initial=0))
+    allowed = longest_durations(track, start, duration, may_nest)
     too_long = duration > allowed
     counts.overflows = int(too_long.sum())
     if not counts.overflows:
@@ -238,3 +286,100 @@ def longest_durations(
     longest = np.empty_like(limits)
     longest[order] = np.where(too_long, limits, duration[order])
     return longest
+
+
+def measure_crowds(stream: NDArray[Any], start: Int, duration: Int) -> NDArray[np.float64]:
+    """Return for each work the mean number of works that its stream has at once, from the first
+    start to the last."""
+    numbers, count = stream.astype(np.int64), int(stream.max(initial=-1)) + 1
+    first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
+    np.minimum.at(first, numbers, start)
+    np.maximum.at(last, numbers, start)
+    inside = np.minimum(duration, last[numbers] - start)
+    crowds = np.bincount(numbers, inside, count) / np.maximum(last - first, 1)
+    of_work: NDArray[np.float64] = crowds[numbers]
+    return of_work
+
+
+def find_late_work(gathered: Gathered, counts: Counts) -> None:
+    """Find waits of the host that end before the work that they wait for, after launches are
+    joined."""
+    if counts.crowded:  # durations are wrong
+        return
+    names = ("id", "name", "track", "start", "duration")
+    parts = [gathered.columns(kind, *names) for kind in arguments.CALL_KINDS]
+    calls = {name: np.concatenate([part[name] for part in parts]) for name in names}
+    waits = np.flatnonzero(_match(gathered, calls["name"], _DEVICE_WAIT))
+    work_names = ("device", "when", "start", "duration", "launch")
+    parts = [gathered.columns(kind, *work_names) for kind in arguments.WORK_KINDS]
+    work = {name: np.concatenate([part[name] for part in parts]) for name in work_names}
+    if not len(work["launch"]):
+        return
+    rows = np.flatnonzero((work["launch"] >= 0) & ~impossible(work, gathered.bounds))
+    device, when = work["device"][rows], work["when"][rows]
+    ends = work["start"][rows] + work["duration"][rows]
+    start, end = calls["start"][waits], calls["start"][waits] + calls["duration"][waits]
+    lateness = measure_lateness(device, when, ends, start, end)
+    lateness = np.concatenate([lateness, _measure_late_copies(gathered, calls)])
+    late = lateness > schema.MAX_EARLY_NS
+    if late.any() and late.mean() >= MIN_LATE_SHARE:
+        counts.waits, counts.late_waits = len(lateness), int(late.sum())
+        counts.median_late_ns = int(np.median(lateness[late]))
+
+
+def _match(gathered: Gathered, names: NDArray[Any], pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+    """Mask the codes of strings in which a pattern is."""
+    mask = np.zeros(len(gathered.strings) + 1, dtype=np.bool_)
+    mask[names] = True
+    for code in np.flatnonzero(mask).tolist():
+        text = gathered.strings[code] if code < len(gathered.strings) else ""  # of code -1
+        mask[code] = pattern.search(text) is not None
+    is_match: NDArray[np.bool_] = mask[names]
+    return is_match
+
+
+def _measure_late_copies(gathered: Gathered, calls: Columns) -> Int:
+    """Return the time by which each copy to the host goes on after the wait for it: its call if it
+    is to pageable memory, or the next call of the thread if that waits for a stream."""
+    copies = gathered.columns(arguments.MEMCPY, "name", "launch", "start", "duration")
+    is_out = _match(gathered, copies["name"], _COPY_OUT) & (copies["launch"] >= 0)
+    if not is_out.any():
+        return np.zeros(0, dtype=np.int64)
+    copies = {name: values[is_out] for name, values in copies.items()}
+    order = np.argsort(calls["id"], kind="stable")
+    call = order[np.searchsorted(calls["id"][order], copies["launch"])]
+    by_thread = np.append(np.lexsort((calls["start"], calls["track"])), -1)
+    position = np.empty(len(order), dtype=np.int64)
+    position[by_thread[:-1]] = np.arange(len(order))
+    following = by_thread[position[call] + 1]
+    waits = _match(gathered, calls["name"], _STREAM_WAIT)
+    is_wait = (following >= 0) & waits[following]
+    is_wait &= calls["track"][following] == calls["track"][call]
+    wait = np.where(is_wait, following, call)
+    is_waited = is_wait | _match(gathered, copies["name"], _PAGEABLE_OUT)
+    late = copies["start"] + copies["duration"] - calls["start"][wait] - calls["duration"][wait]
+    return np.asarray(late[is_waited], dtype=np.int64)
+
+
+def measure_lateness(device: Int, launched: Int, ends: Int, wait_start: Int, wait_end: Int) -> Int:
+    """Return the time by which work goes on after each wait for a device before which it was
+    launched; a process with several devices waits for one of them, not known which.
+
+    Args:
+        device, launched, ends: of work: its device, and the times of its launch and its end.
+        wait_start, wait_end: of the waits that have work before them.
+
+    Returns:
+        One for each wait before which each device has work; negative where the wait is longer.
+    """
+    order = np.argsort(launched, kind="stable")
+    lateness = []
+    for number in np.unique(device):
+        of_device = order[device[order] == number]
+        reached = np.maximum.accumulate(ends[of_device])
+        before = np.searchsorted(launched[of_device], wait_start, side="left") - 1
+        lateness.append(np.where(before >= 0, reached[before] - wait_end, np.iinfo(np.int64).min))
+    if not lateness:
+        return np.zeros(0, dtype=np.int64)
+    smallest = np.min(lateness, axis=0)
+    return np.asarray(smallest[smallest > np.iinfo(np.int64).min], dtype=np.int64)

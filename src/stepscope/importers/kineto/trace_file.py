@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope import schema, store
+from stepscope import quantities, schema, store
 from stepscope.importers.content import Imported
 from stepscope.importers.kineto import joins, times
 from stepscope.importers.kineto.arguments import ANNOTATION, CALL_KINDS, OPERATOR, integers_of
@@ -167,9 +167,11 @@ def _store(
     captures = joins.find_captures(gathered)
     if has_streams:
         times.cut_overflows(gathered, counts)
+        times.find_unit(gathered, counts)
     times.cut_unended(gathered, counts)
     times.find_setbacks(gathered, counts)
     joins.join_launches(gathered, counts, captures.ids)
+    times.find_late_work(gathered, counts)
     joins.name_captured(gathered, captures, counts)
     joins.count_overlaps(gathered, counts)
     linker = Linker(gathered, counts)
@@ -236,13 +238,18 @@ def quality_rows(reading: Reading, counts: joins.Counts) -> Mapping[str, Any]:
         counts.setback_detail or "later operators or calls of a thread start before earlier ones"
     )
     add("clock_setback", counts.setbacks, None, counts.worst_setback_ns, setback)
+    add("unit", int(counts.unit != ""), None, None, counts.unit)
+    crowd = f"{counts.worst_crowd} works at once"
+    add("crowded_stream", counts.crowded, counts.device, None, crowd)
+    add("late_device", counts.late_waits, counts.waits, counts.median_late_ns)
     add("early_device", counts.early, counts.device, counts.worst_early_ns)
     add("impossible_duration", counts.impossible_duration, gathered.event_count)
     add("impossible_time", counts.impossible_time, gathered.event_count)
     add("overhang", counts.overhangs, counts.ranges, counts.worst_overhang_ns)
     if _has_external_ids(gathered):
         add("unmatched_external_id", counts.matched_by_time, counts.calls)
-    lost = [f"{gathered.lost_events} events could not be read"] * (gathered.lost_events > 0)
+    lost_count = quantities.count_of(gathered.lost_events, "event")
+    lost = [f"{lost_count} could not be read"] * (gathered.lost_events > 0)
     lost += [header.unread] if header.unread else []
     lost_bytes = gathered.lost_bytes or int(header.unread is not None)
     text_bytes = None if reading.truncated else frame.text_bytes  # of the rest nothing is known

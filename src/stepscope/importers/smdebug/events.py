@@ -18,7 +18,7 @@ import msgspec
 
 from stepscope import schema
 from stepscope.importers.content import nanoseconds
-from stepscope.quantities import duration
+from stepscope.quantities import count_of, duration
 
 _LOOK_BYTES = 16 << 10
 _SAMPLE = re.compile(rb'^\s*\{[^{}\n]*"Dimension"[^{}\n]*\}\s*$', re.MULTILINE)
@@ -143,7 +143,7 @@ class EventFile:
         if self.truncated:
             parts.append("the file is truncated")
         if self.unreadable_count:
-            parts.append(f"{self.unreadable_count} events could not be read")
+            parts.append(f"{count_of(self.unreadable_count, 'event')} could not be read")
         if self.impossible:
             longest_ns = max(self.impossible, key=abs)
             parts.append(

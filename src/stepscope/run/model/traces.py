@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -12,42 +11,17 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope import analysis, intervals, schema, store
+from stepscope import analysis, intervals, quantities, schema, store
 from stepscope.run.model.clock import WindowKey
-
-
-@dataclass(frozen=True)
-class CollectiveKernels:
-    """Names of the kernels of collectives in a run."""
-
-    reader: store.RunReader
-    launched_names: frozenset[str] | None = None
-    """`launched_by_collectives`, where another process has read them."""
-
-    def predicate(self, definition: analysis.CommunicationDefinition) -> Callable[[str], bool]:
-        """Return the function that is true for the name of a kernel of a collective."""
-        if definition == "narrow":
-            return analysis.is_narrow_communication
-        launched = self.launched_by_collectives
-        return lambda name: name in launched or analysis.is_communication(name)
-
-    @cached_property
-    def launched_by_collectives(self) -> frozenset[str]:
-        """Names of kernels that operators of collectives launched themselves."""
-        if self.launched_names is not None:
-            return self.launched_names
-        operators = self.reader.sql("SELECT DISTINCT name FROM operators WHERE name IS NOT NULL")
-        names = sorted(filter(analysis.is_collective_operator, operators["name"].tolist()))
-        if not names:
-            return frozenset()
-        kernels = self.reader.sql(
-            "SELECT DISTINCT kernels.name FROM kernels JOIN operators ON "
-            "kernels.trace = operators.trace AND kernels.operator = operators.id "
-            "WHERE operators.name IN (SELECT unnest(?))",
-            [names],
-        )
-        return frozenset(filter(analysis.may_communicate, kernels["name"].tolist()))
-
+from stepscope.run.model.trace_records import (
+    MAX_LOST_RATIO,
+    MIN_DOUBT_SHARE,
+    UNRECORDED_DEVICES,
+    CollectiveKernels,
+    QualityIssue,
+    QualityRecord,
+    optional_int,
+)
 
 READ_AHEAD_EVENTS = 3_000_000
 """Events that are read together; with what is computed of them they take up to 200 MiB."""
@@ -55,17 +29,6 @@ READ_AHEAD_EVENTS = 3_000_000
 
 _OF_RUN = ("reader", "record", "collectives", "ahead")
 """Fields of a trace that belong to the run in this process."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QualityIssue:
-    """Quality issue of a trace; `check` is a key of `QUALITY_CHECKS`."""
-
-    check: str
-    count: int
-    of_count: int | None
-    worst_ns: int | None
-    detail: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +134,12 @@ class Trace:
         issue = self.quality_issues.get("device_not_understood")
         if issue is not None and issue.count >= MIN_DOUBT_SHARE * self.event_count:
             return f"the time of the device is not understood ({issue.detail})"
+        lost, total = self.record.lost_work.get(self.trace, (0, 0))
+        if lost > MAX_LOST_RATIO * total:
+            return (
+                f"{quantities.count(lost)} of {quantities.count(total)} kernels, copies and sets "
+                "have no possible time"
+            )
         sign = self.unrecorded_devices
         return None if sign is None else UNRECORDED_DEVICES.format(sign)
 
@@ -179,61 +148,6 @@ class Trace:
         """Sign of devices in an imported trace that holds no work of them; None without any."""
         is_read = self.process is not None or "device_not_understood" in self.quality_issues
         return None if is_read else self.record.unrecorded_devices.get(self.trace)
-
-
-MIN_DOUBT_SHARE = 0.001
-"""Smaller shares of events or of text change no answer."""
-
-
-DEVICE_TABLES = ("kernels", "copies")
-"""Tables of device work."""
-UNRECORDED_DEVICES = "the work of the devices ({}) was not recorded"
-_DEVICE_SIGNS = {
-    "devices": ("name", "TRUE"),
-    "traces": ("'backend ' || backend", f"regexp_full_match(backend, '{schema.DEVICE_BACKENDS}')"),
-    "runtime_calls": ("name", "TRUE"),
-    "memory_events": ("'memory of a device'", "device_type > 0"),
-    "annotations": ("name", f"regexp_matches(name, '{schema.DEVICE_NAMES}')"),
-    "operators": ("name", f"regexp_matches(name, '{schema.DEVICE_NAMES}')"),
-}
-"""Signs of a device by table, with the condition of rows that only a process with one writes."""
-
-
-@dataclass(frozen=True)
-class QualityRecord:
-    """Quality record of a run: a few rows per trace."""
-
-    reader: store.RunReader
-
-    @cached_property
-    def by_trace(self) -> dict[int, dict[str, QualityIssue]]:
-        """Quality issues by trace and check."""
-        rows = self.reader.table("quality")
-        issues: dict[int, dict[str, QualityIssue]] = {}
-        for i, (trace, check) in enumerate(zip(rows["trace"].tolist(), rows["kind"], strict=True)):
-            issues.setdefault(trace, {})[check] = QualityIssue(
-                check=check,
-                count=int(rows["count"][i]),
-                of_count=_optional(rows["of_count"], i),
-                worst_ns=_optional(rows["worst_ns"], i),
-                detail=rows["detail"][i],
-            )
-        return issues
-
-    @cached_property
-    def unrecorded_devices(self) -> dict[int, str]:
-        """A sign of devices by trace, of the traces without any work of them."""
-        work = " UNION ".join(f"SELECT trace FROM {table}" for table in DEVICE_TABLES)  # noqa: S608
-        rest = self.reader.sql(f"SELECT trace FROM traces WHERE trace NOT IN ({work})")["trace"]  # noqa: S608
-        numbers, signs = ", ".join(map(str, rest.tolist())), dict[int, str]()
-        for table, (sign, condition) in _DEVICE_SIGNS.items() if numbers else ():
-            rows = self.reader.sql(
-                f"SELECT trace, min({sign}) AS sign FROM {table} "  # noqa: S608
-                f"WHERE trace IN ({numbers}) AND {condition} GROUP BY trace"
-            )
-            for trace, name in zip(rows["trace"].tolist(), rows["sign"].tolist(), strict=True):
-                signs.setdefault(trace, name)
-        return signs
 
 
 class Query(NamedTuple):
@@ -361,9 +275,9 @@ def load_traces(
             name=rows["name"][i],
             node=rows["node"][i],
             process=rows["process"][i],
-            window=_optional(rows["window"], i),
-            rank=_optional(rows["rank"], i),
-            world_size=_optional(rows["world_size"], i),
+            window=optional_int(rows["window"], i),
+            rank=optional_int(rows["rank"], i),
+            world_size=optional_int(rows["world_size"], i),
             backend=rows["backend"][i],
             start_ns=int(rows["start_ns"][i]),
             end_ns=int(rows["end_ns"][i]),
@@ -375,7 +289,7 @@ def load_traces(
             metadata=msgspec.json.decode(rows["metadata"][i], type=dict[str, Any]),
             record=record,
             collectives=collectives,
-            window_facts=(windows or {}).get((rows["process"][i], _optional(rows["window"], i))),
+            window_facts=(windows or {}).get((rows["process"][i], optional_int(rows["window"], i))),
         )
         for i in range(len(rows["trace"]))
     ]
@@ -452,10 +366,6 @@ def _sum_nested_durations(operators: Mapping[str, Any]) -> Any:
         parent[nested], weights=operators["duration_ns"][nested], minlength=int(ids.max()) + 1
     )
     return sums[ids].astype(np.int64)
-
-
-def _optional(values: Any, row: int) -> int | None:
-    return None if np.ma.getmaskarray(values)[row] else int(values[row])
 
 
 def _fill_missing(values: Any) -> Any:

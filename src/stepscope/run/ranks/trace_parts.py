@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from stepscope import analysis, intervals, store
 from stepscope.run.model.clock import Period
 from stepscope.run.model.run import Run
-from stepscope.run.model.traces import CollectiveKernels, Trace, reading_ahead
+from stepscope.run.model.trace_records import CollectiveKernels
+from stepscope.run.model.traces import Trace, reading_ahead
 from stepscope.run.ranks.figures import RankPart, detach_ranks
-from stepscope.run.traces.device_work import CarryOver
-from stepscope.run.traces.steps import record_work
+from stepscope.run.traces.steps import CarryOver, record_work
 from stepscope.run.traces.unlike import find_unlike_traces
 
 _NUMBERS = (

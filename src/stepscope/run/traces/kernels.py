@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from stepscope import analysis, intervals, schema, store
 from stepscope.run.model.run import Run
 from stepscope.run.model.traces import Trace, columns_of, rows_in
-from stepscope.run.traces.device_work import calls_of
 from stepscope.run.traces.step_activity import is_range
-from stepscope.run.traces.steps import read_marks
+from stepscope.run.traces.steps import calls_of, read_marks
 
 _NO_OPERATOR = "no operator"
 

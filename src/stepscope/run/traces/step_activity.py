@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from stepscope import analysis, intervals, store
 from stepscope.run.model.run import Run
 from stepscope.run.model.traces import Trace, reading_ahead
-from stepscope.run.traces.device_work import calls_of, device_work_of
 from stepscope.run.traces.steps import (
     MarkedSteps,
     StepSource,
+    calls_of,
+    device_work_of,
     find_fetches,
     host_categories,
     marked_steps,

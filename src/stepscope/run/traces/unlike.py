@@ -20,13 +20,13 @@ from stepscope import quantities, schema
 from stepscope.quantities import count_of
 from stepscope.run.model.rank_numbers import number_ranges
 from stepscope.run.model.run import Run
-from stepscope.run.model.traces import (
+from stepscope.run.model.trace_records import (
     DEVICE_TABLES,
     MIN_DOUBT_SHARE,
     UNRECORDED_DEVICES,
     QualityIssue,
-    Trace,
 )
+from stepscope.run.model.traces import Trace
 
 MAX_DISTANCE_NS = 3_600 * 10**9
 """Ranks whose traces are further apart than an hour were not recorded together."""
@@ -203,6 +203,7 @@ def _compare_traces(run: Run) -> list[QualityIssue]:
     issues = [
         _note_unrecorded_devices(traces, unlike),
         _note_time_groups(run),
+        _note_no_collective(traces),
         _list_copies(traces),
         _compare_worlds(traces),
     ]
@@ -259,6 +260,22 @@ def _note_unrecorded_devices(traces: Sequence[Trace], unlike: UnlikeTraces) -> Q
     return _make_issue("device_not_recorded", len(signs), len(traces), sentence)
 
 
+def _note_no_collective(traces: Sequence[Trace]) -> QualityIssue:
+    """Note that traces of several ranks contain no collective, as of an unknown library."""
+    several = [t for t in traces if t.recorder is schema.PYTORCH and (t.world_size or 0) > 1]
+    if not several or several[0].collectives.has_collectives:
+        return _make_issue(NO_COLLECTIVE, 0, None, "")
+    world = max(trace.world_size or 0 for trace in several)
+    backend = next((f" (backend {t.backend})" for t in several if t.backend), "")
+    sentence = (
+        f"The job has {count_of(world, 'rank')}{backend}, and no collective was found in its "
+        "traces: what counts as computation may be communication."
+    )
+    return _make_issue(NO_COLLECTIVE, len(several), len(traces), sentence)
+
+
+NO_COLLECTIVE = "no_collective"
+"""Check without which no computation is known to be one."""
 EXCLUDING = frozenset(["impossible_time", "impossible_duration"])
 """Checks of events that are in no figure."""
 

@@ -90,6 +90,13 @@ QUALITY_CHECKS: dict[str, str] = {
     "unended": "Events that end long after all others of the file, by their duration: device work "
     "by more than the time of these and 100 ms, operators, calls and annotations by ten times that "
     "and 10 s. They are cut where the last of the others ends.",
+    "crowded_stream": "Device work of streams that would have more than 32 works at once, which no "
+    "device does: their durations are wrong.",
+    "unit": "Almost all launches, or operators, last longer than 1 ms or shorter than 100 ns: the "
+    "times are perhaps in another unit than microseconds.",
+    "late_device": "Waits of the host for a device that end more than 10 us before the work that "
+    "was launched before them, where these are at least half of them: the clocks of host and "
+    "device differ.",
     "early_device": "Device work that starts more than 10 us before the call that launched it: the "
     "clocks of host and device differ.",
     "impossible_duration": "Events whose duration is negative or extends far outside the window; "
@@ -114,6 +121,12 @@ QUALITY_CHECKS: dict[str, str] = {
 DOUBTS: dict[str, str] = {
     "clock_setback": "The clock was set back during the recording (setbacks: {count}, by up to "
     "{worst}): {detail}",
+    "crowded_stream": "{count} of {of_count} kernels, copies and sets are on streams that would "
+    "have {detail}, which no device does: the durations are wrong",
+    "late_device": "{count} of {of_count} waits of the host for the device end before the work "
+    "that they wait for, by about {worst}: the clocks of host and device differ, or durations are "
+    "wrong",
+    "unit": "The unit of the times is in doubt: {detail}",
     "impossible_time": "{count} of {of_count} events have no possible time, and are in no figure",
     "device_not_understood": "{count} of {of_count} events resemble work of a device and are not "
     "understood, so nothing is concluded about it ({detail})",

@@ -229,7 +229,9 @@ def _show_activity_of(trace: Trace, options: ViewOptions) -> TraceActivity:
     calls = trace.columns(
         "runtime_calls", ("name", "duration_ns"), condition="name ILIKE '%synchron%'"
     )
-    activities = analysis.summarize_activities(kernels, copies, calls)
+    activities = analysis.summarize_activities(
+        kernels, copies, calls, trace.collectives.predicate()
+    )
     has_device_work = len(kernels["duration_ns"]) + len(copies["duration_ns"]) > 0
     return TraceActivity(
         rank=trace.rank,

@@ -256,6 +256,7 @@ def _find_clock(recorded: Sequence[RecordedWork]) -> TimedOn:
 def _sum_kernels(traces: Sequence[Trace]) -> list[KernelTime]:
     """Sum up kernels by name, the longest in total first."""
     totals = sum_by_name(traces, "kernels")
+    is_collective = traces[0].collectives.predicate() if traces else analysis.is_communication
     all_ns = sum(total.total_ns for total in totals)
     kernels = [
         KernelTime(
@@ -265,7 +266,7 @@ def _sum_kernels(traces: Sequence[Trace]) -> list[KernelTime]:
             share_ratio=total_ns / all_ns if all_ns else 0.0,
             precision=analysis.classify_precision(name),
             tensor_cores=analysis.uses_tensor_cores(name),
-            communication=analysis.is_communication(name),
+            communication=is_collective(name),
         )
         for name, count, total_ns in totals
     ]

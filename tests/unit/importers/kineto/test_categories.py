@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -364,6 +365,25 @@ def test_steps_of_xla() -> None:
     assert tables.names("annotations") == ["ProfilerStep#90", "ProfilerStep#91"]
     assert tables.names("kernels") == ["fusion"]
     assert tables.names("other_events") == ["eval"]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_fetch"),
+    [
+        ("IteratorGetNext", True),
+        ("model/IteratorGetNext:IteratorGetNext", True),
+        ("IteratorGetNextOp::DoCompute#id=3#", True),
+        ("MakeIterator", False),
+    ],
+)
+def test_waits_for_tf_data_on_hosts_of_xla(name: str, is_fetch: bool) -> None:
+    wait = span("", name, 0, 900, pid=7)
+    names = labels({3: "/device:GPU:0", 7: "/host:CPU"}, {(3, 3): "Stream #3"})
+    tables = imported(trace(*names, *map(without_category, [wait, wait | {"pid": 3, "tid": 3}])))
+    assert tables.names("annotations") == ["IteratorGetNextOp::DoCompute"] * is_fetch
+    assert tables.names("kernels") == [name]
+    metadata = json.loads(tables.one("traces")["metadata"])
+    assert metadata["recorder"] == ("TensorFlow" if is_fetch else "XLA")
 
 
 ASCEND = {10: "Python", 500: "CANN", 800: "Ascend Hardware", 900: "HCCL", 990: "Overlap Analysis"}

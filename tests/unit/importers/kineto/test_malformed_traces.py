@@ -229,6 +229,14 @@ def test_cut_off_anywhere(layout: str) -> None:
             assert tables.outcome.lost, cut
 
 
+@pytest.mark.parametrize("before", [b'{"traceEvents":[],', b'{"a": 1, "traceEvents" : [ ]\n, '])
+def test_an_empty_list_of_events_before_the_list(before: bytes) -> None:
+    text = trace(op("a", 0, 5), op("b", 10, 5))
+    tables, expected = imported(before + text.lstrip()[1:]), imported(text)
+    assert tables.rows("operators") == expected.rows("operators")
+    assert tables.quality == expected.quality
+
+
 def test_a_file_without_its_end_may_have_lost_its_base() -> None:
     content = trace(*training())
     cut = imported(content[: content.index(b'"baseTimeNanoseconds"')])

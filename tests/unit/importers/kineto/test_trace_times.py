@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
 
 import msgspec
 import pytest
@@ -183,3 +184,26 @@ def test_few_events_tell_no_end() -> None:
     tables = imported(trace(kernel(10_000, 3 * 10**9, 1), launch(0, 5_000, 1)))
     assert tables.one("kernels")["duration_ns"] == 3 * 10**9
     assert "unended" not in tables.quality
+
+
+@pytest.mark.parametrize("is_launch", [True, False])
+@pytest.mark.parametrize(("factor", "unit"), [(1, ""), (1_000, "nano"), (0.001, "milli")])
+def test_times_of_another_unit(is_launch: bool, factor: float, unit: str) -> None:
+    """Calls of 2 to 9 us, and a few of a second and of none, written in a unit that is read as
+    another."""
+    lengths = [1_000 * (2 + n % 8) for n in range(120)] + [10**9] * 5 + [0] * 5
+    starts = [2_000_000 * n for n in range(len(lengths))]
+    rows = [
+        (round(factor * at), round(factor * length))
+        for at, length in zip(starts, lengths, strict=True)
+    ]
+    make = launch if is_launch else op
+    name: tuple[Any, ...] = () if is_launch else ("aten::mm",)
+    last: tuple[Any, ...] = (None,) if is_launch else ()
+    events = [make(*name, *row, *last) for row in rows]
+    issue = imported(trace(*events)).quality.get("unit")
+    assert (issue is None) == (not unit)
+    if issue is not None:
+        calls = "calls that launch work" if is_launch else "operators"
+        assert issue["detail"].startswith(f"{calls} last ")
+        assert f"perhaps {unit}seconds, and they are read as micro" in issue["detail"]

@@ -119,6 +119,18 @@ def test_counters() -> None:
     assert rows == [(1_000, "a", 1.0), (1_000, "b", 2.5), (2_000, "a", -3.0)]
 
 
+@pytest.mark.parametrize("args", [None, [1, 2], "text", {}, {"device": None}])
+def test_work_that_states_no_device_is_of_that_of_its_stream(args: Any) -> None:
+    """Else of its process, if that has other work; a kernel alone states no device."""
+    events = [kernel(0, 100, None, device=3), kernel(200, 100, None, name="odd", device=3)]
+    events[1]["args"] = args
+    elsewhere = span("gpu_memset", "odd", 400, 100, pid=3, tid=9, args=args)
+    tables = imported(trace(*events, elsewhere, op("aten::mm", 0, 900)))
+    rows = [*tables.rows("kernels"), *tables.rows("copies")]
+    assert [row["device"] for row in rows] == [3, 3, 3]
+    assert imported(trace(events[1])).one("kernels")["device"] == -1
+
+
 # --- begin and end ---------------------------------------------------------------------------
 
 

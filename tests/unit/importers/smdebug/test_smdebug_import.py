@@ -252,11 +252,11 @@ def test_samples_bound_the_end_of_the_job(output: DebuggerOutput) -> None:
     ("end", "count", "sentence"),
     [
         (",\n", 3, "the file is truncated"),
-        (',\n{"name": "Forw', 3, "1 events could not be read"),
+        (',\n{"name": "Forw', 3, "1 event could not be read"),
         (',\n{"name": bad},\n{"name": "after", "ph": "X", "pid": 1, "ts": 9, "dur": 1}\n]', 4,
-         "1 events could not be read"),
+         "1 event could not be read"),
         (',\n{"name": "x", "ph": "X", "pid": 1, "ts": "soon", "dur": 1}\n]', 3,
-         "1 events could not be read"),
+         "1 event could not be read"),
     ],
 )  # fmt: skip
 def test_missing_events_are_reported(
