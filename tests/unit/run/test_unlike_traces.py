@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from stepscope.run import Run, compare_traces, find_unlike_traces
+from stepscope.run import Run, compare_traces, find_unlike_traces, list_run_doubts
 from stepscope.run.traces import unlike
 from tests.support.command import run_command
 from tests.support.imported_runs import import_into
@@ -60,6 +60,8 @@ def test_what_cannot_belong_together(tmp_path: Path) -> None:
     write(tmp_path / "d.json", 1, step_events(), hours=3)
     run = import_into(tmp_path / "run", *(tmp_path / f"{name}.json" for name in "abcd"))
     assert checks_of(run) == {
+        "missing_rank": "Ranks of the job without a trace: 2, 3; whether the others wait for them "
+        "is unknown.",
         "world_size": "The traces state different world sizes, as those of several jobs: 2 in "
         "a.json, b.json, d.json; 4 in c.json.",
         "overlapping_rank": "One rank has several traces of the same time, as of several jobs: "
@@ -71,19 +73,44 @@ def test_what_cannot_belong_together(tmp_path: Path) -> None:
     }
 
 
+def test_lost_ranks_and_files_are_the_first_doubt_everywhere(tmp_path: Path) -> None:
+    """A rank is lost if its file was refused; files that no one takes for traces lack nothing."""
+    write(tmp_path / "0.json", 0, [*step_events(), op("late", 10**13, 5)], world=4)
+    (tmp_path / "1.json.lz4").write_bytes(b"\x04\x22\x4d\x18rank 1")
+    (tmp_path / "2.json").write_bytes(b'{"schemaVersion": 1, "distributedInf')
+    (tmp_path / "README").write_bytes(b"Traces of four ranks.")
+    (tmp_path / "loss.png").write_bytes(b"\x89PNG\r\n\x1a\n\0")
+    names = ("0.json", "1.json.lz4", "2.json", "README", "loss.png")
+    run = import_into(tmp_path / "run", *(tmp_path / name for name in names))
+    doubts = [doubt.sentence for doubt in list_run_doubts(run)]
+    assert doubts[0].startswith("2 of 3 files were not imported: ")
+    assert "1.json.lz4 is compressed with LZ4. Decompress it with `lz4 -d`" in doubts[0]
+    assert "2.json is not a trace that stepscope can read" in doubts[0]
+    assert "README" not in doubts[0]
+    assert doubts[1] == (
+        "Ranks of the job without a trace: 1 to 3; whether the others wait for them is unknown."
+    )
+    for command in (["diagnose", "run"], ["show", "run", "kernels"], ["show", "run", "quality"]):
+        assert run_json(tmp_path, *command)["doubts"] == doubts
+        first, _, rest = run_command(tmp_path, *command).stdout.partition("\n!")
+        assert first.startswith("! 2 of 5 files were not imported: ")
+        assert rest.startswith(" Ranks of the job without a trace: 1 to 3;")
+
+
 def test_a_rank_without_device_work_is_not_averaged(tmp_path: Path) -> None:
     """The verdict is that of the ranks with a device, and a note says so."""
     write(tmp_path / "0.json", 0, step_events())
     write(tmp_path / "1.json", 1, step_events(on_device=False))
     both = import_into(tmp_path / "both", tmp_path / "0.json", tmp_path / "1.json")
-    import_into(tmp_path / "one", tmp_path / "0.json")
+    one = import_into(tmp_path / "one", tmp_path / "0.json")
+    assert set(checks_of(one)) == {"missing_rank"}
     assert checks_of(both) == {
         "no_device_work": "rank 1 recorded no device work, which other traces have; shares are "
         "over the other traces."
     }
     verdicts = [run_json(tmp_path, "diagnose", name) for name in ("both", "one")]
     notes = [verdict.pop("notes") for verdict in verdicts]
-    assert [len(verdict.pop("doubts")) for verdict in verdicts] == [1, 0]
+    assert [len(verdict.pop("doubts")) for verdict in verdicts] == [1, 1]
     for verdict in verdicts:
         verdict.pop("run", None)
     assert verdicts[0] == verdicts[1]

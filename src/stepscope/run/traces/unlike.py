@@ -35,6 +35,7 @@ MIN_EPOCH_NS = 10**17
 MIN_OVERLAP_RATIO = 0.1
 """Overlap of two traces of a rank, as a share of the shorter one."""
 MAX_NAMED_GROUPS = 4
+MAX_NAMED_RANGES = 8
 _HOST_TABLES = ("operators", "python_functions", "runtime_calls")
 _STEPS_QUERY = (
     "SELECT trace, name FROM annotations WHERE on_device = 0 AND name LIKE 'ProfilerStep#%' "
@@ -42,8 +43,8 @@ _STEPS_QUERY = (
 )
 
 
-_WORST = frozenset(["device_not_recorded", "other_times"])
-"""Checks of what no verdict can do without."""
+_WORST = ("device_not_recorded", "other_times", "refused", "missing_rank")
+"""Checks of what is not there at all, the worst first."""
 NO_DEVICE_WORK = "{} recorded no device work, which other traces have"
 NO_HOST_WORK = "{} recorded no operators and calls of the host, which other traces have"
 OTHER_STEPS = "{} recorded none of the steps that other ranks recorded"
@@ -201,6 +202,8 @@ def _compare_traces(run: Run) -> list[QualityIssue]:
     traces = [trace for trace in run.traces if trace.process is None]
     unlike = find_unlike_traces(run)
     issues = [
+        _find_missing_ranks(run),
+        _list_refused(traces),
         _note_unrecorded_devices(traces, unlike),
         _note_time_groups(run),
         _list_copies(traces),
@@ -302,9 +305,14 @@ def _list_doubts(traces: Sequence[Trace]) -> list[Doubt]:
 
 def list_run_doubts(run: Run) -> list[Doubt]:
     """List the doubts about the traces of a run, each and together, the worst first."""
-    together = [Doubt(issue.check, None, issue.detail or "") for issue in compare_traces(run)]
+    together = [
+        Doubt(issue.check, None, issue.detail or "")
+        for issue in compare_traces(run)
+        if run.is_imported or issue.check != "missing_rank"  # windows are of chosen ranks
+    ]
     doubts = [*_list_doubts(run.traces), *together]
-    return sorted(doubts, key=lambda doubt: doubt.check not in _WORST)
+    order = {check: number for number, check in enumerate(_WORST)}
+    return sorted(doubts, key=lambda doubt: order.get(doubt.check, len(order)))
 
 
 def name_traces(traces: Sequence[Trace]) -> str:
@@ -355,6 +363,33 @@ def _find_apart(traces: Sequence[Trace]) -> list[Trace]:
     if len(groups) < 2:
         return []
     return [trace for group in groups for trace in group if len({t.rank for t in group}) == 1]
+
+
+def _find_missing_ranks(run: Run) -> QualityIssue:
+    """Find the ranks of the job of which the run has no trace."""
+    ranks = {trace.rank for trace in run.traces}
+    world = max((trace.world_size or 0 for trace in run.traces), default=0)
+    missing = [] if None in ranks else [rank for rank in range(world) if rank not in ranks]
+    names = number_ranges(missing)
+    more = ", …" if len(names) > MAX_NAMED_RANGES else ""
+    sentence = (
+        f"Ranks of the job without a trace: {', '.join(names[:MAX_NAMED_RANGES])}{more}; whether "
+        "the others wait for them is unknown."
+    )
+    return _make_issue("missing_rank", len(missing), world, sentence)
+
+
+def _list_refused(traces: Sequence[Trace]) -> QualityIssue:
+    """List the files of the import that were refused."""
+    issues = [t.quality_issues["refused"] for t in traces if "refused" in t.quality_issues]
+    count, of_count = (
+        sum(getattr(issue, name) or 0 for issue in issues) for name in ("count", "of_count")
+    )
+    reasons = " ".join(issue.detail or "" for issue in issues)
+    files = quantities.count_of(of_count, "file")
+    verb = "was" if count == 1 else "were"
+    sentence = f"{quantities.count(count)} of {files} {verb} not imported: {reasons}"
+    return _make_issue("refused", count, of_count, sentence)
 
 
 def _list_copies(traces: Sequence[Trace]) -> QualityIssue:

@@ -108,6 +108,7 @@ QUALITY_CHECKS: dict[str, str] = {
     "duplicate_step": "Steps that occur more than once in the file; the last of each counts.",
     "unmatched_flow": "Arrows with only one end.",
     "copy": "Files of the import that hold the same trace, which counts once.",
+    "refused": "Files of the import that were not imported; noted at its first trace.",
     "clock_base": "Reference of the file's times.",
 }
 """Every value of `kind`, with what it counts."""
