@@ -124,6 +124,7 @@ from .model.tables import (
     spans_of as spans_of,
 )
 from .model.traces import (
+    EXCLUDING as EXCLUDING,
     QualityIssue as QualityIssue,
     Trace as Trace,
     load_traces as load_traces,
@@ -249,7 +250,6 @@ from .traces.steps import (
     select_named as select_named,
 )
 from .traces.unlike import (
-    EXCLUDING as EXCLUDING,
     NO_DEVICE_WORK as NO_DEVICE_WORK,
     NO_HOST_WORK as NO_HOST_WORK,
     OTHER_STEPS as OTHER_STEPS,

@@ -22,7 +22,7 @@ from stepscope.store import RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.traces import TraceJob
 from stepscope.views import VIEWS, ViewOptions
-from tests.support.drawn_verdicts import ELEMENTWISE, draw_steps, judge as judge_traces
+from tests.support.drawn_verdicts import ELEMENTWISE, compute, draw_steps, judge as judge_traces
 from tests.support.segmented_runs import segment_tables
 
 RunMaker = Callable[..., RunBuilder]
@@ -349,11 +349,56 @@ def test_times_that_cannot_be_come_first(tmp_path: Path) -> None:
             event["ts"] = event["dur"] = 0
         verdict = judge_below(tmp_path / job_name, job)
         count = len(ranges[50::distance])
-        assert verdict.doubts == [
-            f"{count:,} of {len(job.events):,} events have no possible time, and are in no figure."
-        ]
+        (doubt,) = verdict.doubts
+        assert doubt.startswith(
+            f"{count:,} of {len(job.events):,} events have no possible time, and are in no figure ("
+        )
         assert (verdict.suspect != "insufficient_evidence") == has_verdict
         assert verdict.headline.startswith(f"No verdict: {count:,} of ") != has_verdict
+
+
+LOST_TIMES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "huge": (lambda event: event.update(dur=10**18), "an impossible duration"),
+    "negative": (lambda event: event.update(dur=-event["dur"]), "an impossible duration"),
+    "no duration": (lambda event: event.pop("dur"), "an impossible duration"),
+    "no start": (lambda event: event.update(ts=0), "no possible time"),
+    "no end": (lambda event: event.update(ph="B"), "no partner"),
+}
+
+
+@pytest.mark.parametrize("form", list(LOST_TIMES))
+def test_fetches_whose_times_were_lost_count_as_nothing_else(tmp_path: Path, form: str) -> None:
+    """The steps of lost fetches are left out; if those of all are lost, the verdict abstains."""
+    lose, words = LOST_TIMES[form]
+
+    def draw(job: TraceJob, _: float) -> None:
+        job.wait()
+        job.fetch(20_000)
+        compute(job)
+
+    intact = judge_below(tmp_path / "intact", draw_steps(draw, 1.0))
+    assert intact.doubts == []
+    for name, numbers in (("some", (1, 3)), ("all", range(6))):
+        job = draw_steps(draw, 1.0)
+        fetches = [event for event in job.events if event["name"].startswith("enumerate(")]
+        for number in numbers:
+            lose(fetches[number])
+        verdict = judge_below(tmp_path / name, job)
+        assert words in verdict.doubts[0]
+        count = f"_SingleProcessDataLoaderIter.__next__: {len(numbers)} of {len(fetches)}"
+        assert f"(enumerate(DataLoader)#{count}" in verdict.doubts[0]
+        assert (
+            f"Left out of the shares: {len(numbers)} of 6 steps, in which a fetch of a batch has "
+            "no known time." in verdict.notes
+        )
+        if name == "some":
+            assert (verdict.suspect, verdict.step_count) == ("data_pipeline", 4)
+            assert verdict.share_ratio == pytest.approx(intact.share_ratio, abs=0.01)
+            assert verdict.phases == pytest.approx(intact.phases, abs=0.01)
+        else:
+            assert verdict.headline.startswith(
+                "No verdict: in each step a fetch of a batch has no known time"
+            )
 
 
 def test_a_kernel_that_overflows_changes_no_verdict(tmp_path: Path) -> None:

@@ -53,6 +53,21 @@ def leave_out_unlike(
     return rest, notes
 
 
+def leave_out_lost_fetches(
+    recorded: Sequence[DividedTrace],
+) -> tuple[list[DividedTrace], list[str]]:
+    """Leave out the steps in which the time of a fetch of a batch was lost, and note it."""
+    rest = [one.without_lost_fetches() for one in recorded]
+    count, used = (sum(len(one.steps.names) for one in traces) for traces in (recorded, rest))
+    if used == count:
+        return list(recorded), []
+    note = (
+        f"Left out of the shares: {count - used} of {count_of(count, 'step')}, in which a fetch of "
+        "a batch has no known time."
+    )
+    return [one for one in rest if len(one.steps.names)], [note]
+
+
 def split_by_time(run: Run, recorded: Sequence[DividedTrace]) -> list[list[DividedTrace]]:
     """Split traces by the ranks that were recorded together."""
     groups = [{trace.trace for trace in group} for group in find_time_groups(run)]

@@ -22,6 +22,7 @@ from stepscope.diagnosis.traces.trace_obstacles import (
     abstain_from_devices,
     explain_waiting,
     find_obstacle,
+    leave_out_lost_fetches,
     leave_out_unlike,
     split_by_time,
 )
@@ -75,6 +76,15 @@ def diagnose_traces(
         notes.append(f"{count_of(left_out, 'trace')} without such steps left out.")
     if any(one.trace.unrecorded_devices for one in recorded):
         return abstain_from_devices(recorded, notes)
+    recorded, lost = leave_out_lost_fetches(recorded)
+    notes += lost
+    if not recorded:
+        return verdict.make_abstention(
+            "in each step a fetch of a batch has no known time, so the share of the data pipeline "
+            "is not known",
+            notes,
+            evidence_kind="traced",
+        )
     groups = split_by_time(run, recorded)
     if len(groups) > 1:
         return _diagnose_apart(groups, thresholds, notes)

@@ -17,7 +17,7 @@ are as many captures as graphs. The quality record counts the work that was matc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,8 +63,11 @@ class Counts:
     overhangs: int = 0
     worst_overhang_ns: int = 0
     ranges: int = 0
-    impossible_duration: int = 0
-    impossible_time: int = 0
+    impossible_duration: list[tuple[arguments.Kind, NDArray[np.int32]]] = field(
+        default_factory=list
+    )
+    """Kinds and names of the events that have one."""
+    impossible_time: list[tuple[arguments.Kind, NDArray[np.int32]]] = field(default_factory=list)
 
 
 def join_launches(gathered: Gathered, counts: Counts, captured: Int) -> None:

@@ -11,17 +11,20 @@ Each rule is one function of arrays.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope import schema
+from stepscope import quantities, schema
 from stepscope.importers.kineto import arguments
 from stepscope.importers.kineto.gather import Gathered, impossible, name_tracks
 from stepscope.importers.kineto.joins import Counts
 
 Int = NDArray[np.int64]
+Codes = NDArray[np.int32]
 MAX_OVERLAP_NS = 10_000
 """Overlap of work of a stream that hardware allows: a kernel may start before the one before it has
 ended (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#programmatic-dependent-launch-and-synchronization)."""
@@ -53,6 +56,59 @@ MAX_SETBACK_SHARE = 0.05
 """Numbers of which more are out of order tell no order."""
 SETBACK_TOLERANCE_NS = 10_000
 _STEP = re.compile(rf"{schema.STEP_PREFIX}(\d{{1,18}})")
+
+
+MIN_LOST_SHARE = 0.001
+"""Smaller shares of the events of a kind, or of annotations of a name, change no answer."""
+_MAX_NAMED_LOSSES = 3
+_DIGITS = re.compile(r"\d+")
+
+
+def name_losses(strings: Sequence[str], lost: Mapping[Any, tuple[Codes, Codes]]) -> str | None:
+    """Name the groups of events of which a share is in no figure, the largest shares first:
+    annotations by name, as one of a few is a step or a fetch, others by kind. None without any.
+
+    Args:
+        strings: names by their codes.
+        lost: by kind, the names of these events, and of all events of the kind.
+    """
+    shares: list[tuple[float, str]] = []
+    for kind, (names, all_names) in lost.items():
+        groups: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+        for column, codes in enumerate((names, all_names)):
+            for code, count in zip(*np.unique(codes, return_counts=True), strict=True):
+                name = (
+                    _DIGITS.sub("…", strings[code]) if kind is arguments.ANNOTATION else kind.name
+                )
+                groups[name][column] += int(count)
+        shares += [
+            (count / total, f"{name}: {quantities.count(count)} of {quantities.count(total)}")
+            for name, (count, total) in groups.items()
+            if count and count >= MIN_LOST_SHARE * total
+        ]
+    shares.sort(reverse=True)
+    return "; ".join(text for _, text in shares[:_MAX_NAMED_LOSSES]) or None
+
+
+def name_impossible(
+    gathered: Gathered, parts: Sequence[tuple[arguments.Kind, Codes]]
+) -> str | None:
+    """Name the groups of events that have impossible times; see `name_losses`.
+
+    Args:
+        parts: kinds and names of these events.
+    """
+    kinds = dict.fromkeys(kind for kind, _ in parts)
+    return name_losses(
+        gathered.strings,
+        {
+            kind: (
+                np.concatenate([names for of_kind, names in parts if of_kind is kind]),
+                gathered.columns(kind, "name")["name"],
+            )
+            for kind in kinds
+        },
+    )
 
 
 def cut_unended(gathered: Gathered, counts: Counts) -> None:

@@ -237,8 +237,15 @@ def quality_rows(reading: Reading, counts: joins.Counts) -> Mapping[str, Any]:
     )
     add("clock_setback", counts.setbacks, None, counts.worst_setback_ns, setback)
     add("early_device", counts.early, counts.device, counts.worst_early_ns)
-    add("impossible_duration", counts.impossible_duration, gathered.event_count)
-    add("impossible_time", counts.impossible_time, gathered.event_count)
+    for check, parts in (
+        ("impossible_duration", counts.impossible_duration),
+        ("impossible_time", counts.impossible_time),
+    ):
+        count = sum(len(names) for _, names in parts)
+        detail = times.name_impossible(gathered, parts)
+        add(check, count, gathered.event_count, None, detail)
+    unpaired = reading.unpaired
+    add("unpaired", unpaired.count, unpaired.of_count, None, unpaired.detail)
     add("overhang", counts.overhangs, counts.ranges, counts.worst_overhang_ns)
     if _has_external_ids(gathered):
         add("unmatched_external_id", counts.matched_by_time, counts.calls)

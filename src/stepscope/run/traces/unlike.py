@@ -22,7 +22,9 @@ from stepscope.run.model.rank_numbers import number_ranges
 from stepscope.run.model.run import Run
 from stepscope.run.model.traces import (
     DEVICE_TABLES,
+    EXCLUDING,
     MIN_DOUBT_SHARE,
+    NAMING_LOSSES,
     UNRECORDED_DEVICES,
     QualityIssue,
     Trace,
@@ -262,10 +264,6 @@ def _note_unrecorded_devices(traces: Sequence[Trace], unlike: UnlikeTraces) -> Q
     return _make_issue("device_not_recorded", len(signs), len(traces), sentence)
 
 
-EXCLUDING = frozenset(["impossible_time", "impossible_duration"])
-"""Checks of events that are in no figure."""
-
-
 class Doubt(NamedTuple):
     """Quality issue of traces that changes what they seem to say."""
 
@@ -287,14 +285,19 @@ def _list_doubts(traces: Sequence[Trace]) -> list[Doubt]:
         if check in EXCLUDING:
             of_count = sum(trace.event_count for trace in traces)
         share = count / of_count if of_count else None
-        if share is not None and share < MIN_DOUBT_SHARE:
+        detail = next((issue.detail for issue in issues.values() if issue.detail), None)
+        is_named = check in NAMING_LOSSES and detail is not None
+        if share is not None and share < MIN_DOUBT_SHARE and not is_named:
             continue
         sentence = template.format(
             count=quantities.count(count),
             of_count=quantities.count(of_count),
             share="A part" if share is None else quantities.percent(share),
             worst=quantities.duration(max(issue.worst_ns or 0 for issue in issues.values())),
-            detail=next(iter(issues.values())).detail,
+            detail=detail,
+            have="has" if count == 1 else "have",
+            are="is" if count == 1 else "are",
+            more=f" ({detail})" if detail else "",
         )
         if len(traces) > 1:
             several = f"{quantities.count(len(issues))} of {quantities.count(len(traces))} traces"

@@ -96,6 +96,8 @@ QUALITY_CHECKS: dict[str, str] = {
     "they are excluded from every sum.",
     "impossible_time": "Events whose start is zero or far outside the window; they are excluded "
     "from every sum.",
+    "unpaired": "Begin events without an end, and end events without a beginning: their ranges are "
+    "in no figure.",
     "overhang": "Ranges that end after the range in which they start; if it is at most 1000 ns "
     "later, the range counts as nested.",
     "unmatched_external_id": "Runtime calls whose operator was identified by time, not by number.",
@@ -115,14 +117,17 @@ QUALITY_CHECKS: dict[str, str] = {
 DOUBTS: dict[str, str] = {
     "clock_setback": "The clock was set back during the recording (setbacks: {count}, by up to "
     "{worst}): {detail}",
-    "impossible_time": "{count} of {of_count} events have no possible time, and are in no figure",
+    "impossible_time": "{count} of {of_count} events {have} no possible time, and {are} in no "
+    "figure{more}",
     "device_not_understood": "{count} of {of_count} events resemble work of a device and are not "
     "understood, so nothing is concluded about it ({detail})",
     "lost_text": "{share} of the text could not be read",
     "truncated": "The end of the file is missing, of unknown length: {detail}",
     "wrong_checksum": "The file is damaged: {detail}",
-    "impossible_duration": "{count} of {of_count} events have an impossible duration, and are in "
-    "no figure",
+    "impossible_duration": "{count} of {of_count} events {have} an impossible duration, and "
+    "{are} in no figure{more}",
+    "unpaired": "{count} of {of_count} begin and end events {have} no partner, and the range of "
+    "each is in no figure{more}",
     "unended": "Events whose end was not recorded: {count}. They last up to {worst} longer than "
     "everything else in the file, and are cut there",
     "overflow": "{count} of {of_count} kernels, copies and sets last beyond the start of the next "

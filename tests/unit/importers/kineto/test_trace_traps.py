@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from tests.support.kineto_files import (
     BASE_NS,
@@ -166,6 +167,48 @@ def test_begins_and_ends_without_partner_are_kept() -> None:
         5: ("E", ""),
     }
     assert tables.one("traces")["event_count"] == len(events)
+    issue = tables.quality["unpaired"]
+    assert (issue["count"], issue["of_count"]) == (4, 6)
+    assert issue["detail"] == "operator: 4 of 5"
+
+
+Range = tuple[int, int, int, bool]
+"""Depth, start, end, and whether the end is in the file."""
+
+
+@st.composite
+def nested_ranges(draw: st.DrawFn, start: int = 0, depth: int = 0, end: int = 24) -> list[Range]:
+    """Draw ranges inside each other and beside each other, in the order in which they end."""
+    ranges: list[Range] = []
+    while start < end and depth < 4 and draw(st.booleans()):
+        first = draw(st.integers(start, end - 1))
+        last = start = draw(st.integers(first + 1, end))
+        ranges += draw(nested_ranges(first, depth + 1, last))
+        ranges.append((depth, first, last, draw(st.integers(0, 4)) > 0))
+    return ranges
+
+
+@given(nested_ranges())
+@settings(max_examples=200, deadline=None)
+def test_named_ends_close_their_ranges_whatever_is_lost(ranges: list[Range]) -> None:
+    """Recorders sort by time alone: events of equal times are in any order of nesting."""
+    marks = [
+        mark(phase, at, f"depth {depth}")
+        for depth, first, last, has_end in ranges
+        for phase, at in (("B", first), *([("E", last)] if has_end else []))
+    ]
+    tables = imported(trace(op("other", 100, 1), *sorted(marks, key=lambda event: event["ts"])))
+    rows = [row for row in tables.rows("operators") if row["name"] != "other"]
+    start = BASE_NS
+    assert sorted(
+        (row["name"], row["start_ns"] - start, row["duration_ns"]) for row in rows
+    ) == sorted(
+        (f"depth {depth}", 1_000 * first, 1_000 * (last - first))
+        for depth, first, last, has_end in ranges
+        if has_end
+    )
+    lost = sum(not has_end for *_, has_end in ranges)
+    assert tables.quality.get("unpaired", {"count": 0})["count"] == lost
 
 
 # --- impossible events -----------------------------------------------------------------------
