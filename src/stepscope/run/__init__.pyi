@@ -259,6 +259,8 @@ from .traces.unlike import (
     find_time_groups as find_time_groups,
     find_unlike_traces as find_unlike_traces,
     group_by_time as group_by_time,
+    has_clock as has_clock,
     list_run_doubts as list_run_doubts,
     name_traces as name_traces,
+    number_recordings as number_recordings,
 )

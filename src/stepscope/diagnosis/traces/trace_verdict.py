@@ -88,7 +88,7 @@ def diagnose_traces(
     groups = split_by_time(run, recorded)
     if len(groups) > 1:
         return _diagnose_apart(groups, thresholds, notes)
-    waits = trace_shares.measure_waits([one.without_start() for one in recorded])
+    waits = trace_shares.measure_waits(run, [one.without_start() for one in recorded])
     return _diagnose_together(recorded, waits, thresholds, notes)
 
 
@@ -177,7 +177,12 @@ def _diagnose_together(
         ruled_out=_rule_out(inputs, attribution.suspect, finding.cause, thresholds),
         also=contributing,
         fixes=list_trace_fixes(finding, attribution.suspect, contributing, inputs, step_ns),
-        notes=[*notes, *_list_notes(recorded, traces, source), *_note_queued(shares)],
+        notes=[
+            *notes,
+            *([waits.note] if waits.note else ()),
+            *_list_notes(recorded, traces, source),
+            *_note_queued(shares),
+        ],
         step_count=step_count,
         mean_step_ns=step_ns,
         phases=phases,

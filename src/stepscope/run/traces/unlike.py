@@ -4,14 +4,14 @@ recorded something else than the others.
     no_device, no_host    no device work, or no host, where the traces of most other ranks have it;
                           no device work of devices that the trace shows, where any other has it
     other_steps           no step with the number of one that most other ranks recorded
-    time groups           ranks that were recorded at other times, and share no step
+    time groups           ranks that were recorded at other times
 
 Their shares are not averaged with those of the others.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -32,6 +32,9 @@ from stepscope.run.model.traces import (
 
 MAX_DISTANCE_NS = 3_600 * 10**9
 """Ranks whose traces are further apart than an hour were not recorded together."""
+MAX_SKEW_NS = 60 * 10**9
+"""Clocks of nodes differ by less: ranks whose traces are further apart were not recorded together,
+whatever the numbers of their steps are."""
 MIN_EPOCH_NS = 10**17
 """Three years after 1970: earlier times are no moments, but counted from a start of their own."""
 MIN_OVERLAP_RATIO = 0.1
@@ -124,7 +127,8 @@ def _read_steps(run: Run) -> dict[int, set[str]]:
 
 
 def group_by_time(run: Run, traces: Sequence[Trace]) -> list[int]:
-    """Group traces that were recorded together: at overlapping times, or with a common step.
+    """Group traces that were recorded together: at overlapping times, or with a common step and no
+    further apart than clocks differ.
 
     Traces of one rank are together, and so are those of a watched job and those without a clock
     base, whose times are not comparable.
@@ -136,22 +140,73 @@ def group_by_time(run: Run, traces: Sequence[Trace]) -> list[int]:
         return [0] * len(traces)
     steps = run.whole_run.derive(_read_steps)
     keys: list[set[object]] = [
-        {trace.rank, *steps.get(trace.trace, ())} if trace.rank is not None else {"any time"}
-        for trace in traces
+        {trace.rank} if trace.rank is not None else {"any time"} for trace in traces
     ]
-    end_ns, latest = 0, -1
-    for index in sorted(range(len(traces)), key=lambda index: traces[index].start_ns):
-        trace = traces[index]
-        if trace.process is not None or not (trace.base_ns or trace.start_ns > MIN_EPOCH_NS):
+    timed = [index for index, trace in enumerate(traces) if has_clock(trace)]
+    overlapping, near = (_chain(traces, timed, gap_ns) for gap_ns in (0, MAX_SKEW_NS))
+    for index, trace in enumerate(traces):
+        if index in near:
+            keys[index].add(f"time {overlapping[index]}")
+            keys[index] |= {(near[index], name) for name in steps.get(trace.trace, ())}
+        else:
             keys[index].add("any time")
-            continue
-        latest = index if trace.start_ns >= end_ns else latest
-        end_ns = max(end_ns, trace.end_ns)
-        keys[index].add(f"time {latest}")
     groups = _join_groups(keys)
     if any("any time" in group for group in groups):
         return [0] * len(traces)
     return [next(n for n, group in enumerate(groups) if key & group) for key in keys]
+
+
+def has_clock(trace: Trace) -> bool:
+    """Return True for an imported trace whose times are moments, as those of other files."""
+    return trace.process is None and bool(trace.base_ns or trace.start_ns > MIN_EPOCH_NS)
+
+
+def _chain(traces: Sequence[Trace], indices: Sequence[int], gap_ns: int) -> dict[int, int]:
+    """Number the chains of traces that overlap, or between which there is at most a gap."""
+    chains: dict[int, int] = {}
+    end_ns, number = 0, -1
+    for index in sorted(indices, key=lambda index: traces[index].start_ns):
+        number += traces[index].start_ns - end_ns >= gap_ns or number < 0
+        end_ns = max(end_ns, traces[index].end_ns)
+        chains[index] = number
+    return chains
+
+
+def number_recordings(run: Run, traces: Sequence[Trace]) -> list[int]:
+    """Number the recordings that ranks made together, each of at most one trace of a rank.
+
+    Traces of one recording overlap in time, or have a step in common that no rank has twice. Where
+    neither tells, they are the windows of one number, or the n-th files of the ranks.
+    """
+    counts: defaultdict[str, int] = defaultdict(int)
+    by_count: list[object] = []
+    for trace in traces:
+        counts[trace.label] += 1
+        number = counts[trace.label] if trace.window is None else trace.window
+        by_count.append((trace.window is None, number))
+    steps = run.whole_run.derive(_read_steps)
+    owners: defaultdict[tuple[str, str], int] = defaultdict(int)
+    for trace in traces:
+        for name in steps.get(trace.trace, ()):
+            owners[trace.label, name] += 1
+    repeated = {name for (_, name), count in owners.items() if count > 1}
+    timed = [index for index, trace in enumerate(traces) if has_clock(trace)]
+    overlapping = _chain(traces, timed, 0)
+    keys: list[set[object]] = [
+        {
+            ("file", index),
+            ("time", overlapping.get(index, -1 - index)),
+            *(steps.get(trace.trace, set()) - repeated),
+        }
+        for index, trace in enumerate(traces)
+    ]
+    groups = _join_groups(keys)
+    together = [next(n for n, group in enumerate(groups) if key & group) for key in keys]
+    members = Counter(zip(together, (trace.label for trace in traces), strict=True))
+    is_usual = max(counts.values(), default=0) < 2 or any(t.process is not None for t in traces)
+    if is_usual or max(members.values()) > 1 or len(members) == len(set(together)):
+        together = [list(dict.fromkeys(by_count)).index(key) for key in by_count]
+    return together
 
 
 def _join_groups(keys: Iterable[set[object]]) -> list[set[object]]:
@@ -184,9 +239,16 @@ def _note_time_groups(run: Run) -> QualityIssue:
     groups = find_time_groups(run)
     names = "; ".join(name_traces(group) for group in groups[:MAX_NAMED_GROUPS])
     more = "; …" if len(groups) > MAX_NAMED_GROUPS else ""
+    steps = run.whole_run.derive(_read_steps)
+    names_of = [set().union(*(steps.get(t.trace, ()) for t in group)) for group in groups]
+    apart = "at different times and share no step"
+    if len(set().union(*names_of)) < sum(map(len, names_of)):
+        traces = [trace for group in groups for trace in group]
+        apart_ns = max(t.start_ns for t in traces) - min(t.start_ns for t in traces)
+        apart = f"up to {quantities.duration(apart_ns)} apart, although they share step numbers"
     sentence = (
-        f"Ranks were recorded at different times and share no step ({names}{more}): who waits for "
-        "whom is unknown, and a mean over them is no step of the job."
+        f"Ranks were recorded {apart} ({names}{more}): who waits for whom is unknown, and a mean "
+        "over them is no step of the job."
     )
     return _make_issue("other_times", len(groups) if len(groups) > 1 else 0, None, sentence)
 
@@ -228,7 +290,7 @@ def _compare_traces(run: Run) -> list[QualityIssue]:
         ),
         (
             "recorded_apart",
-            _find_apart(traces),
+            _find_apart(traces) if len(find_time_groups(run)) < 2 else [],
             "More than an hour lies between the traces of these ranks and of all others: {}.",
         ),
     ):
