@@ -220,8 +220,8 @@ def test_recordings_of_ranks(traces: list[Any], data: st.DataObject) -> None:
     for one in traces:
         one.label, one.window = f"rank {one.rank}", None
     run: Any = SimpleNamespace(whole_run=SimpleNamespace(derive=lambda _: steps))
-    found = unlike.number_recordings(run, traces)
-    keys = list(zip(found, (one.rank for one in traces), strict=True))
+    numbers = unlike.number_recordings(run, traces)
+    keys = list(zip(numbers, (one.rank for one in traces), strict=True))
     assert len(set(keys)) == len(keys)
 
     def share_a_step(a: Any, b: Any) -> bool:
@@ -239,9 +239,9 @@ def test_recordings_of_ranks(traces: list[Any], data: st.DataObject) -> None:
     is_certain = all(len(set(ranks)) == len(ranks) for ranks in ranks_of)
     if several and is_certain and any(len(ranks) > 1 for ranks in ranks_of):
         for a, b in combinations(traces, 2):
-            assert (found[a.trace] == found[b.trace]) == (b.trace in together[a.trace])
+            assert (numbers[a.trace] == numbers[b.trace]) == (b.trace in together[a.trace])
     else:
         order: dict[int, int] = {}
-        for one, number in zip(traces, found, strict=True):
+        for one, number in zip(traces, numbers, strict=True):
             assert number == order.setdefault(one.rank, 0)
             order[one.rank] += 1
