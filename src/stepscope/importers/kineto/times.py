@@ -1,5 +1,5 @@
-"""Times that cannot be: work that lasts beyond the next of its stream, ranges without an end, and
-clocks that were set back.
+"""Times that cannot be: work that lasts beyond the next of its stream, ranges without an end,
+clocks that were set back, and events that were written twice.
 
 Each rule is one function of arrays.
 
@@ -109,6 +109,61 @@ def name_impossible(
             for kind in kinds
         },
     )
+
+
+_RANGE_KINDS: Sequence[arguments.Kind] = (
+    *(arguments.OPERATOR, arguments.ANNOTATION, arguments.PYTHON_FUNCTION),
+    *arguments.CALL_KINDS,
+    *arguments.WORK_KINDS,
+)
+MIN_COPIED_SHARE = 0.01
+"""Exact copies among ranges, as a share of them, from which a file was written in parts twice."""
+_SAMPLED_ROWS = 20_000
+_HASH = 0x9E3779B97F4A7C15
+
+
+def leave_out_copies(gathered: Gathered, counts: Counts) -> None:
+    """Leave out events that equal an earlier one in everything, where a file has many of them.
+
+    Events of equal starts are sampled first: nearly all files have no copies.
+    """
+    sampled = copied = 0
+    for kind in _RANGE_KINDS:
+        start = gathered.columns(kind, "start")["start"]
+        keys = (start.astype(np.uint64) * np.uint64(_HASH)) >> np.uint64(32)
+        rows = np.flatnonzero(keys % np.uint64(1 + len(start) // _SAMPLED_ROWS) == 0)
+        sampled += len(rows)
+        copied += int(_find_copies(gathered, kind, rows).sum())
+    if copied <= MIN_COPIED_SHARE * sampled:
+        return
+    for kind in (*schema.EVENT_KINDS, arguments.OtherKind.OTHER):
+        is_copy = _find_copies(gathered, kind, np.arange(gathered.count(kind)))
+        counts.copies += int(is_copy.sum())
+        gathered.leave_out(kind, is_copy)
+
+
+def _find_copies(gathered: Gathered, kind: arguments.Kind, rows: Int) -> NDArray[np.bool_]:
+    """Mask the rows that equal an earlier one in all columns."""
+    is_copy = np.zeros(len(rows), dtype=np.bool_)
+    if len(rows) < 2:
+        return is_copy
+    first = {n: v[rows] for n, v in gathered.columns(kind, "track", "start", "name").items()}
+    order = np.lexsort(tuple(first.values()))
+    is_same = np.logical_and.reduce([v[order][1:] == v[order][:-1] for v in first.values()])
+    candidates = np.zeros(len(rows), dtype=np.bool_)
+    candidates[order[1:][is_same]] = candidates[order[:-1][is_same]] = True
+    alike = np.flatnonzero(candidates)
+    if not len(alike):
+        return is_copy
+    names = [name for name in gathered.column_names(kind) if name != "id"]
+    values = [
+        np.ascontiguousarray(column[rows[alike]].reshape(len(alike), -1)).view(np.uint8)
+        for column in gathered.columns(kind, *names).values()
+    ]
+    originals = np.unique(np.concatenate(values, axis=1), axis=0, return_index=True)[1]
+    is_copy[alike] = True
+    is_copy[alike[originals]] = False
+    return is_copy
 
 
 def cut_unended(gathered: Gathered, counts: Counts) -> None:

@@ -153,6 +153,7 @@ def _store(
         has_streams: work of one track runs one after the other.
     """
     gathered, counts = reading.gathered, joins.Counts()
+    times.leave_out_copies(gathered, counts)
     bounds = gathered.find_bounds()
     described = describe_operators(gathered, execution_traces)
     trace = storing.next_trace()
@@ -219,6 +220,8 @@ def quality_rows(reading: Reading, counts: joins.Counts) -> Mapping[str, Any]:
             rows.append((check, count, of_count, worst_ns, detail))
 
     devices = reading.devices
+    add("several_processes", len(counts.processes), None, None, ", ".join(counts.processes))
+    add("copied_event", counts.copies, gathered.event_count)
     add("device_layout", devices.mapped_count, None, None, devices.accelerator)
     unknown = "; ".join(work.sentence_part for work in devices.unknown)
     unknown_count = sum(work.event_count for work in devices.unknown)
@@ -294,13 +297,19 @@ def _has_external_ids(gathered: Gathered) -> bool:
 
 
 def _duplicate_steps(gathered: Gathered) -> int:
-    kinds = (ANNOTATION, OPERATOR)
-    codes = np.concatenate([gathered.columns(kind, "name")["name"] for kind in kinds])
+    """Count the steps that have the number of another one of their process."""
     steps = [
         code for code, name in enumerate(gathered.strings) if name.startswith(schema.STEP_PREFIX)
     ]
-    step_codes = codes[np.isin(codes, steps)]
-    return len(step_codes) - len(np.unique(step_codes))
+    keys: list[tuple[int | str, int]] = []
+    for kind in (ANNOTATION, OPERATOR) if steps else ():
+        columns = gathered.columns(kind, "name", "track")
+        rows = np.isin(columns["name"], steps)
+        tracks, codes = (columns[name][rows].tolist() for name in ("track", "name"))
+        keys += [
+            (gathered.tracks[track][0], code) for track, code in zip(tracks, codes, strict=True)
+        ]
+    return len(keys) - len(set(keys))
 
 
 def _clock(reading: Reading) -> str:

@@ -73,6 +73,9 @@ MAX_EARLY_NS = 10_000
 QUALITY_CHECKS: dict[str, str] = {
     "device_not_understood": "Events that resemble work of a device, and whose meaning is not "
     "known, so nothing is concluded from an idle or absent device.",
+    "several_processes": "Processes of the host in the file that launch work or mark steps, as of "
+    "several ranks; launches whose number another process has, too, are tied to no work.",
+    "copied_event": "Events that equal an earlier one of the file in everything, and do not count.",
     "device_layout": "Events read as work of devices, or as calls of their runtime, by the layout "
     "of another maker or by their launches.",
     "unlinked_device": "Kernels, copies and sets whose launch is not in the file.",
@@ -115,6 +118,9 @@ QUALITY_CHECKS: dict[str, str] = {
 }
 """Every value of `kind`, with what it counts."""
 DOUBTS: dict[str, str] = {
+    "several_processes": "One file holds {count} processes that launch work or mark steps, as of "
+    "several ranks ({detail}): whose work is whose, and who waits for whom, is unknown",
+    "copied_event": "{count} of {of_count} events equal an earlier one of the file, and count once",
     "clock_setback": "The clock was set back during the recording (setbacks: {count}, by up to "
     "{worst}): {detail}",
     "impossible_time": "{count} of {of_count} events {have} no possible time, and {are} in no "
