@@ -16,6 +16,7 @@ from stepscope.analysis import ThreadActivity, estimate_wait_share
 from stepscope.comparison import compare_runs
 from stepscope.cost import report_cost
 from stepscope.diagnosis import Verdict, build_verdict, diagnose
+from stepscope.quantities import duration, percent
 from stepscope.run import Run
 from stepscope.schema import JobState
 from stepscope.store import RunWriter, open_run
@@ -470,3 +471,27 @@ def test_notes_of_processes_are_written_once(new_run: RunMaker) -> None:
     assert build_verdict._list_process_notes(opened) == [
         f"Processes {pids[0]} on algo-1, {pids[1]} on algo-2: It is so."
     ]
+
+
+def test_the_time_between_steps_is_named(tmp_path: Path) -> None:
+    """Of 5 validations of 60 ms between 6 steps of 40 ms; a step in a longer range is no other."""
+    job = TraceJob()
+    with job.range("epoch 1"):
+        for number in range(6):
+            with job.step():
+                job.fetch(20_000)
+                compute(job, 20_000)
+                job.wait()
+            if number < 5:
+                with job.range(f"validation step {number}"):
+                    compute(job, 59_000)
+                    job.wait()
+    verdict = judge_traces(tmp_path, job)
+    assert (verdict.suspect, verdict.step_count) == ("data_pipeline", 6)
+    (note,) = (note for note in verdict.notes if note.startswith("The time between the steps, "))
+    validations = [event for event in job.events if event["name"].startswith("validation")]
+    steps = [event for event in job.events if event["name"].startswith("ProfilerStep#")]
+    between_us = sum(event["dur"] for event in validations)
+    share = between_us / (between_us + sum(event["dur"] for event in steps))
+    assert f"is in no share; it is {percent(share)} of the time from the first step" in note
+    assert note.endswith(f" “validation step *” takes {duration(round(between_us) * 1000)} of it.")

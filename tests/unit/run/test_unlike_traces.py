@@ -99,6 +99,35 @@ def test_lost_ranks_and_files_are_the_first_doubt_everywhere(tmp_path: Path) -> 
         assert rest.startswith(" of the job without a trace: 1 to 3;")
 
 
+@pytest.mark.parametrize(
+    ("stated", "names", "check"),
+    [
+        ((1, 0), ("rank0", "rank1"), "rank_in_name"),
+        ((0, 8), ("host0/rank0", "host1/rank0"), None),
+        ((0.0, 1.0), ("rank0", "rank1"), None),
+        ((0.5, 1.5), ("a", "b"), "unreadable_rank"),
+        (("0", "one"), ("a", "b"), "unreadable_rank"),
+    ],
+)
+def test_ranks_that_the_file_and_its_name_state(
+    tmp_path: Path, stated: tuple[Any, ...], names: tuple[str, ...], check: str | None
+) -> None:
+    for n, (rank, name) in enumerate(zip(stated, names, strict=True)):
+        path = tmp_path / f"{name}.json"
+        path.parent.mkdir(exist_ok=True)
+        write(path, rank, [*step_events(), op(f"of {n}", 70_000, 5)], world=0)
+    run = import_into(tmp_path / "run", *(tmp_path / f"{name}.json" for name in names))
+    assert [doubt.check for doubt in list_run_doubts(run)] == [check] * (check is not None)
+    if check == "rank_in_name":
+        assert list_run_doubts(run)[0].sentence == (
+            "The names of these files state ranks of others; what the files state counts: "
+            "rank1.json (rank 0), rank0.json (rank 1)."
+        )
+    if check == "unreadable_rank":
+        name, rank = next((n, r) for n, r in zip("ab", stated, strict=True) if r not in {0, "0"})
+        assert (f"{rank}), so the trace has none") in list_run_doubts(run)[0].sentence
+
+
 def test_a_rank_without_device_work_is_not_averaged(tmp_path: Path) -> None:
     """The verdict is that of the ranks with a device, and a note says so."""
     write(tmp_path / "0.json", 0, step_events())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -10,7 +11,7 @@ import numpy as np
 from stepscope import intervals, schema
 from stepscope.diagnosis import verdict
 from stepscope.diagnosis.traces.trace_shares import TraceShares
-from stepscope.quantities import count_of, percent
+from stepscope.quantities import count_of, duration, percent
 from stepscope.run import (
     NO_DEVICE_WORK,
     NO_HOST_WORK,
@@ -21,6 +22,7 @@ from stepscope.run import (
     find_time_groups,
     find_unlike_traces,
     name_traces,
+    read_marks,
 )
 
 MAX_UNEXPLAINED_RATIO = 0.25
@@ -28,6 +30,11 @@ MAX_UNEXPLAINED_RATIO = 0.25
 MIN_TOGETHER_RATIO = 0.7
 """GPUs of one process work in turn if each works for less than this share of the time in which any
 of them does."""
+MIN_BETWEEN_RATIO = 0.1
+"""Share of the time from the first step to the last that is noted if it is between them."""
+MIN_INSIDE_RATIO = 0.9
+"""Share of a range that is between the steps, unless steps are in it."""
+_NUMBER = re.compile(r"\d+")
 MAX_NAMED = 3
 """Categories of ranges, and groups of ranks, that are named."""
 
@@ -66,6 +73,39 @@ def leave_out_lost_fetches(
         "a batch has no known time."
     )
     return [one for one in rest if len(one.steps.names)], [note]
+
+
+def note_time_between(recorded: Sequence[DividedTrace]) -> list[str]:
+    """Note the time between the steps, which is in no share, with the range that takes most of it,
+    such as an evaluation."""
+    between_ns = steps_ns = 0
+    ranges: Counter[str] = Counter()
+    for one in recorded:
+        extent = one.steps.extent
+        gaps = intervals.subtract(
+            intervals.Intervals(extent.start[:1], extent.end[-1:]), intervals.union(extent)
+        )
+        between_ns += int((gaps.end - gaps.start).sum())
+        steps_ns += int(one.steps.wall_ns.sum())
+        marks = read_marks(one.trace)
+        start, end = marks["start_ns"], marks["start_ns"] + marks["duration_ns"]
+        texts = [_NUMBER.sub("*", name or "") for name in marks["name"].values]
+        names, codes = np.unique(np.array(texts, dtype=np.str_), return_inverse=True)
+        code = codes[marks["name"].codes]
+        for number, name in enumerate(names.tolist()):
+            part = intervals.union(intervals.Intervals(start[code == number], end[code == number]))
+            inside_ns = int(intervals.overlap(gaps, part).sum())
+            if inside_ns >= MIN_INSIDE_RATIO * int((part.end - part.start).sum()):
+                ranges[name] += inside_ns
+    ratio = between_ns / (between_ns + steps_ns)
+    if ratio < MIN_BETWEEN_RATIO:
+        return []
+    ((name, longest_ns),) = ranges.most_common(1) or [("", 0)]
+    of_range = f" “{name}” takes {duration(longest_ns)} of it." if longest_ns else ""
+    return [
+        f"The time between the steps, {duration(between_ns)}, is in no share; it is "
+        f"{percent(ratio)} of the time from the first step to the last.{of_range}"
+    ]
 
 
 def split_by_time(run: Run, recorded: Sequence[DividedTrace]) -> list[list[DividedTrace]]:

@@ -24,6 +24,7 @@ from stepscope.diagnosis.traces.trace_obstacles import (
     find_obstacle,
     leave_out_lost_fetches,
     leave_out_unlike,
+    note_time_between,
     split_by_time,
 )
 from stepscope.quantities import count_of, duration, percent
@@ -76,6 +77,7 @@ def diagnose_traces(
         notes.append(f"{count_of(left_out, 'trace')} without such steps left out.")
     if any(one.trace.unrecorded_devices for one in recorded):
         return abstain_from_devices(recorded, notes)
+    notes += note_time_between(recorded) if source in {"named", "job"} else []
     recorded, lost = leave_out_lost_fetches(recorded)
     notes += lost
     if not recorded:
@@ -376,8 +378,8 @@ def _list_notes(
     notes = []
     if source == "whole":
         notes.append(
-            "The traces mark no steps, and no range repeats, so shares are of all of the recorded "
-            "time, start-up included."
+            "The traces mark no steps, and no range repeats as steps do, so shares are of all of "
+            "the recorded time, start-up included."
         )
     elif source in {"optimizer", "ranges"}:
         notes.append(

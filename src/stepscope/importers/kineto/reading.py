@@ -343,7 +343,8 @@ def _shorten_names(gathered: Gathered, recorder: schema.Recorder) -> None:
 def _mark_steps(gathered: Gathered) -> None:
     """Read ranges with the number of a step on hosts of XLA's profiler as marks of steps
     (https://docs.jax.dev/en/latest/_autosummary/jax.profiler.StepTraceAnnotation.html)."""
-    on_host = [process.startswith("/host:") for process, _, _ in name_tracks(gathered)]
+    names_of = name_tracks(gathered)
+    on_host = [process.startswith("/host:") for process, _, _ in names_of]
     if not any(on_host):
         return
     names = {
@@ -357,8 +358,19 @@ def _mark_steps(gathered: Gathered) -> None:
     is_step &= ~np.isin(
         events["name"], [gathered.code_of(name) for name in schema.EVALUATION_STEPS]
     )
+    numbers_of = "args"
+    if not is_step.any():  # TPUs have a line of steps, a device like the other
+        names = {n: text for n, text in enumerate(gathered.strings) if text.isdecimal()}
+        lines = [
+            n
+            for n, (process, line, _) in enumerate(names_of)
+            if line == "Steps" and process.startswith("/device:")
+        ]
+        is_step = np.isin(events["track"], lines[:1]) & np.isin(events["name"], [*names])
+        is_step &= events["has_duration"] > 0
+        numbers_of = "name"
     steps = {name: values[is_step] for name, values in events.items()}
-    numbers = [names[code] for code in steps["args"].tolist()]
+    numbers = [names[code] for code in steps[numbers_of].tolist()]
     steps["name"] = np.array(
         [gathered.code_of(schema.STEP_PREFIX + number) for number in numbers], dtype=np.int32
     )

@@ -263,6 +263,8 @@ def quality_rows(reading: Reading, counts: joins.Counts) -> Mapping[str, Any]:
     add("truncated", int(reading.truncated), None, None, ended)
     add("wrong_checksum", frame.wrong_checksums, None, None, WRONG_CHECKSUM)
     add("dropped_by_recorder", *_dropped(header))
+    rank = header.distributed.get("rank")
+    add("unreadable_rank", int(rank is not None and header.rank is None), None, None, str(rank))
     add("duplicate_step", _duplicate_steps(gathered), None)
     starts, ends = gathered.flow_counts
     add("unmatched_flow", abs(ends - starts), starts + ends)

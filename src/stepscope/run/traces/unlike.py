@@ -289,6 +289,11 @@ def _compare_traces(run: Run) -> list[QualityIssue]:
             "The rank is not below the world size that the trace states: {}.",
         ),
         (
+            "rank_in_name",
+            _find_other_names(traces),
+            "The names of these files state ranks of others; what the files state counts: {}.",
+        ),
+        (
             "recorded_apart",
             _find_apart(traces) if len(find_time_groups(run)) < 2 else [],
             "More than an hour lies between the traces of these ranks and of all others: {}.",
@@ -347,7 +352,10 @@ def _list_doubts(traces: Sequence[Trace]) -> list[Doubt]:
         if check in EXCLUDING:
             of_count = sum(trace.event_count for trace in traces)
         share = count / of_count if of_count else None
-        detail = next((issue.detail for issue in issues.values() if issue.detail), None)
+        details = {name: issue.detail for name, issue in issues.items() if issue.detail}
+        name, detail = next(iter(details.items()), (None, None))
+        if len(issues) > 1 and detail is not None:
+            detail = f"in {name}: {detail}"
         is_named = check in NAMING_LOSSES and detail is not None
         if share is not None and share < MIN_DOUBT_SHARE and not is_named:
             continue
@@ -409,6 +417,14 @@ def _find_overlapping(traces: Sequence[Trace]) -> list[Trace]:
                 if overlap_ns > 0 and overlap_ns >= MIN_OVERLAP_RATIO * shorter_ns:
                     affected |= {first.trace: first, second.trace: second}
     return list(affected.values())
+
+
+def _find_other_names(traces: Sequence[Trace]) -> list[Trace]:
+    """Find traces of ranks that the names of other files state; names of each node count apart."""
+    ranks = [schema.rank_in_name(trace.name) for trace in traces]
+    if len(set(ranks)) < len(traces) or set(ranks) != {trace.rank for trace in traces}:
+        return []
+    return [trace for trace, rank in zip(traces, ranks, strict=True) if rank != trace.rank]
 
 
 def _find_apart(traces: Sequence[Trace]) -> list[Trace]:

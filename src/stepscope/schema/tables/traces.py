@@ -75,6 +75,7 @@ QUALITY_CHECKS: dict[str, str] = {
     "known, so nothing is concluded from an idle or absent device.",
     "several_processes": "Processes of the host in the file that launch work or mark steps, as of "
     "several ranks; launches whose number another process has, too, are tied to no work.",
+    "unreadable_rank": "Ranks in the file that are no numbers of ranks.",
     "copied_event": "Events that equal an earlier one of the file in everything, and do not count.",
     "device_layout": "Events read as work of devices, or as calls of their runtime, by the layout "
     "of another maker or by their launches.",
@@ -127,6 +128,8 @@ DOUBTS: dict[str, str] = {
     "figure{more}",
     "device_not_understood": "{count} of {of_count} events resemble work of a device and are not "
     "understood, so nothing is concluded about it ({detail})",
+    "unreadable_rank": "The file states a rank that is no number of one ({detail}), so the trace "
+    "has none",
     "lost_text": "{share} of the text could not be read",
     "truncated": "The end of the file is missing, of unknown length: {detail}",
     "wrong_checksum": "The file is damaged: {detail}",
