@@ -119,7 +119,7 @@ _RANGE_KINDS: Sequence[arguments.Kind] = (
 MIN_COPIED_SHARE = 0.01
 """Exact copies among ranges, as a share of them, from which a file was written in parts twice."""
 _SAMPLED_ROWS = 20_000
-_HASH = 0x9E3779B97F4A7C15
+_HASH = np.uint64(0x9E3779B97F4A7C15)
 
 
 def leave_out_copies(gathered: Gathered, counts: Counts) -> None:
@@ -130,7 +130,7 @@ def leave_out_copies(gathered: Gathered, counts: Counts) -> None:
     sampled = copied = 0
     for kind in _RANGE_KINDS:
         start = gathered.columns(kind, "start")["start"]
-        keys = (start.astype(np.uint64) * np.uint64(_HASH)) >> np.uint64(32)
+        keys = (start.astype(np.uint64) * _HASH) >> np.uint64(32)
         rows = np.flatnonzero(keys % np.uint64(1 + len(start) // _SAMPLED_ROWS) == 0)
         sampled += len(rows)
         copied += int(_find_copies(gathered, kind, rows).sum())
@@ -147,7 +147,11 @@ def _find_copies(gathered: Gathered, kind: arguments.Kind, rows: Int) -> NDArray
     is_copy = np.zeros(len(rows), dtype=np.bool_)
     if len(rows) < 2:
         return is_copy
-    first = {n: v[rows] for n, v in gathered.columns(kind, "track", "start", "name").items()}
+
+    def read(name: str, rows: Int) -> NDArray[Any]:
+        return gathered.columns(kind, name)[name][rows]  # one at a time: all of them take memory
+
+    first = {name: read(name, rows) for name in ("track", "start", "name")}
     order = np.lexsort(tuple(first.values()))
     is_same = np.logical_and.reduce([v[order][1:] == v[order][:-1] for v in first.values()])
     candidates = np.zeros(len(rows), dtype=np.bool_)
@@ -155,12 +159,13 @@ def _find_copies(gathered: Gathered, kind: arguments.Kind, rows: Int) -> NDArray
     alike = np.flatnonzero(candidates)
     if not len(alike):
         return is_copy
-    names = [name for name in gathered.column_names(kind) if name != "id"]
-    values = [
-        np.ascontiguousarray(column[rows[alike]].reshape(len(alike), -1)).view(np.uint8)
-        for column in gathered.columns(kind, *names).values()
-    ]
-    originals = np.unique(np.concatenate(values, axis=1), axis=0, return_index=True)[1]
+    keys = np.zeros(len(alike), dtype=np.uint64)
+    for name in gathered.column_names(kind):
+        for column in read(name, rows[alike]).reshape(len(alike), -1).T if name != "id" else ():
+            wide = column.astype(np.float64 if column.dtype.kind == "f" else np.int64)
+            keys = (keys ^ wide.view(np.uint64)) * _HASH
+            keys ^= keys >> np.uint64(29)
+    originals = np.unique(keys, return_index=True)[1]
     is_copy[alike] = True
     is_copy[alike[originals]] = False
     return is_copy
