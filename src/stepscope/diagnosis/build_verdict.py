@@ -108,6 +108,9 @@ def _find_damage(run: Run, doubts: Sequence[Doubt]) -> str:
     """Return the doubt for which no verdict can rest on the traces of a run; empty for none."""
     if all(trace.is_set_back for trace in run.traces):
         return next(doubt.sentence for doubt in doubts if doubt.check == "clock_setback")
+    mixed = next((doubt for doubt in doubts if doubt.check == "several_processes"), None)
+    if mixed is not None:
+        return mixed.sentence
     excluded = [doubt for doubt in doubts if doubt.check in EXCLUDING]
     is_much = sum(doubt.share or 0 for doubt in excluded) > MAX_EXCLUDED
     return excluded[0].sentence if is_much else ""

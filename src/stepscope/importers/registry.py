@@ -35,6 +35,8 @@ from stepscope.importers.content import (
     read_head,
 )
 from stepscope.importers.documents import Document
+from stepscope.importers.forms import find_foreign_form
+from stepscope.quantities import count_of
 
 GROUP = "stepscope.importers"
 _BUILT_IN = {
@@ -49,6 +51,8 @@ _BUILT_IN = {
     "kineto": "stepscope.importers.kineto:KinetoImporter",
 }
 """In the order in which they are asked; those of installed packages come after the first one."""
+MAX_REASONS = 3
+"""Refused files of an import that its quality names."""
 _XPROF_MARK = b'"highres-ticks"'
 """Key at the start of a JSON file of XProf (https://github.com/openxla/xprof)."""
 
@@ -139,13 +143,17 @@ class _Import:
     def import_all(self, files: Sequence[Path]) -> list[Result]:
         """Import files; see `import_files`."""
         items = self._unpacker.expand(files)
-        results = self._import([item for item in items if isinstance(item, Document)])
+        imported = self._import([item for item in items if isinstance(item, Document)])
         self._note_copies()
-        return [
-            self._unpacker.rename(result)
+        results = [
+            result
             for item in items
-            for result in ([item] if isinstance(item, Refused) else results[item])
+            for result in ([item] if isinstance(item, Refused) else imported[item])
         ]
+        stray = [isinstance(result, Refused) and _is_stray(result.path) for result in results]
+        results = [self._unpacker.rename(result) for result in results]
+        self._note_refused([r for r, is_stray in zip(results, stray, strict=True) if not is_stray])
+        return results
 
     def _import(self, items: Sequence[Document]) -> dict[Document, list[Result]]:
         """Import documents, and those that turn out to be in them."""
@@ -226,22 +234,40 @@ class _Import:
 
     def _note_copies(self) -> None:
         """Record the copies of each trace in its quality."""
-        rows = [
-            (self._numbers[original], len(copies), ", ".join(copy.name for copy in copies) + ".")
-            for original, copies in self._copies.items()
-            if original in self._numbers
-        ]
+        self._note(
+            "copy",
+            [
+                (self._numbers[item], len(copies), None, ", ".join(c.name for c in copies) + ".")
+                for item, copies in self._copies.items()
+                if item in self._numbers
+            ],
+        )
+
+    def _note_refused(self, results: Sequence[Result]) -> None:
+        """Record the files that were refused, in the quality of the first trace of the import."""
+        reasons = [result.reason for result in results if isinstance(result, Refused)]
+        if reasons and self._numbers:
+            more = [f"{count_of(len(reasons) - MAX_REASONS, 'more file')}."]
+            more = more if len(reasons) > MAX_REASONS else []
+            detail = " ".join([*reasons[:MAX_REASONS], *more])
+            self._note(
+                "refused", [(min(self._numbers.values()), len(reasons), len(results), detail)]
+            )
+
+    def _note(self, check: str, rows: Sequence[tuple[int, int, int | None, str]]) -> None:
+        """Record rows of trace, count, total and detail in the quality of traces."""
         if not rows:
             return
-        traces, counts, names = zip(*rows, strict=True)
-        empty = np.ma.MaskedArray(np.zeros(len(rows), np.int64), mask=True)
+        traces, counts, totals, details = zip(*rows, strict=True)
         columns: dict[str, Any] = {
             "trace": np.array(traces, np.int64),
-            "kind": store.DictColumn.constant("copy", len(rows)),
+            "kind": store.DictColumn.constant(check, len(rows)),
             "count": np.array(counts, np.int64),
-            "of_count": empty,
-            "worst_ns": empty,
-            "detail": store.DictColumn.encode(names),
+            "of_count": np.ma.MaskedArray(
+                [total or 0 for total in totals], [total is None for total in totals], np.int64
+            ),
+            "worst_ns": np.ma.MaskedArray(np.zeros(len(rows), np.int64), mask=True),
+            "detail": store.DictColumn.encode(details),
         }
         with store.RunWriter(self._run, self._node) as writer:
             writer.append("quality", columns)
@@ -273,6 +299,16 @@ def _find_starts(results: Sequence[Result]) -> Sequence[int]:
     """Return the positions of several traces in the text of a document that was refused."""
     starts = [result.trace_starts for result in results if isinstance(result, Refused)]
     return starts[0] if starts else ()
+
+
+def _is_stray(path: Path) -> bool:
+    """Return True for a file that nothing takes for a trace, such as a text or a picture beside
+    traces: neither JSON nor of a form of profilers or archives, nor empty."""
+    try:
+        head = read_head(path).lstrip()
+        return bool(head) and head[:1] not in b"{[" and find_foreign_form(path) is None
+    except OSError:
+        return False  # a part of an archive
 
 
 class _Shares:

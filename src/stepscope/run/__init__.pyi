@@ -124,7 +124,7 @@ from .model.tables import (
     sampling_period_ns as sampling_period_ns,
     spans_of as spans_of,
 )
-from .model.trace_records import QualityIssue as QualityIssue
+from .model.trace_records import EXCLUDING as EXCLUDING, QualityIssue as QualityIssue
 from .model.traces import Trace as Trace, load_traces as load_traces, reading_ahead as reading_ahead
 from .ranks.collectives import (
     NO_CALLS as NO_CALLS,
@@ -244,7 +244,6 @@ from .traces.steps import (
     streams_of as streams_of,
 )
 from .traces.unlike import (
-    EXCLUDING as EXCLUDING,
     NO_COLLECTIVE as NO_COLLECTIVE,
     NO_DEVICE_WORK as NO_DEVICE_WORK,
     NO_HOST_WORK as NO_HOST_WORK,
@@ -255,6 +254,8 @@ from .traces.unlike import (
     find_time_groups as find_time_groups,
     find_unlike_traces as find_unlike_traces,
     group_by_time as group_by_time,
+    has_clock as has_clock,
     list_run_doubts as list_run_doubts,
     name_traces as name_traces,
+    number_recordings as number_recordings,
 )

@@ -38,18 +38,15 @@ _TOPICS: dict[str, tuple[Topic, ...]] = {
     "clock_base": (),
     "device_layout": (),
     "copy": (),
+    "refused": (),
 }
 """Topics that each check affects. A check that is not listed, such as `truncated`, affects all of
-them; the clock base and copies matter only between traces."""
+them; the clock base, copies and refused files matter only between traces."""
 
-_RUN_CHECKS = {
-    "missing_rank": "Ranks of the job without a trace:",
-    "clock_base": (
-        "Traces without a clock base: their times are read as microseconds since 1970 and may not "
-        "be comparable with those of other traces:"
-    ),
-}
-"""Checks across the traces of a run, which no trace's own record contains."""
+_NO_CLOCK_BASE = (
+    "Traces without a clock base: their times are read as microseconds since 1970 and may not be "
+    "comparable with those of other traces:"
+)
 
 
 class QualityNote(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,23 +76,16 @@ def note_run_quality(run: Run, traces: Sequence[Trace]) -> list[QualityNote]:
         run: the run; a rank is absent if no trace of the run is of that rank.
         traces: traces that the view shows.
     """
-    ranks = {trace.rank for trace in run.traces}
-    world = max((trace.world_size or 0 for trace in run.traces), default=0)
-    absent = [rank for rank in range(world) if rank not in ranks and None not in ranks]
-    baseless = [trace.name for trace in traces if not trace.base_ns]
-    issues = [("missing_rank", list_names(number_ranges(absent)), len(absent), world)]
-    if len(traces) > 1:
-        issues.append(("clock_base", list_names(baseless), len(baseless), len(traces)))
-    return [
-        _make_note(
-            QualityIssue(
-                check=check, count=count, of_count=of_count, worst_ns=None, detail=f"{names}."
-            ),
-            _RUN_CHECKS[check],
-        )
-        for check, names, count, of_count in issues
-        if count
-    ] + [_make_note(issue, "") for issue in compare_traces(run)]
+    baseless = [trace.name for trace in traces if not trace.base_ns] if len(traces) > 1 else []
+    clock_base = QualityIssue(
+        check="clock_base",
+        count=len(baseless),
+        of_count=len(traces),
+        worst_ns=None,
+        detail=f"{list_names(baseless)}.",
+    )
+    notes = [_make_note(issue, "") for issue in compare_traces(run)]
+    return [*notes, _make_note(clock_base, _NO_CLOCK_BASE)] if baseless else notes
 
 
 def _make_note(issue: QualityIssue, meaning: str) -> QualityNote:

@@ -16,13 +16,14 @@ from stepscope.analysis import ThreadActivity, estimate_wait_share
 from stepscope.comparison import compare_runs
 from stepscope.cost import report_cost
 from stepscope.diagnosis import Verdict, build_verdict, diagnose
+from stepscope.quantities import duration, percent
 from stepscope.run import Run
 from stepscope.schema import JobState
 from stepscope.store import RunWriter, open_run
 from stepscope.testing import RunBuilder
 from stepscope.testing.traces import TraceJob
 from stepscope.views import VIEWS, ViewOptions
-from tests.support.drawn_verdicts import ELEMENTWISE, draw_steps, judge as judge_traces
+from tests.support.drawn_verdicts import ELEMENTWISE, compute, draw_steps, judge as judge_traces
 from tests.support.segmented_runs import segment_tables
 
 RunMaker = Callable[..., RunBuilder]
@@ -349,11 +350,56 @@ def test_times_that_cannot_be_come_first(tmp_path: Path) -> None:
             event["ts"] = event["dur"] = 0
         verdict = judge_below(tmp_path / job_name, job)
         count = len(ranges[50::distance])
-        assert verdict.doubts == [
-            f"{count:,} of {len(job.events):,} events have no possible time, and are in no figure."
-        ]
+        (doubt,) = verdict.doubts
+        assert doubt.startswith(
+            f"{count:,} of {len(job.events):,} events have no possible time, and are in no figure ("
+        )
         assert (verdict.suspect != "insufficient_evidence") == has_verdict
         assert verdict.headline.startswith(f"No verdict: {count:,} of ") != has_verdict
+
+
+LOST_TIMES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "huge": (lambda event: event.update(dur=10**18), "an impossible duration"),
+    "negative": (lambda event: event.update(dur=-event["dur"]), "an impossible duration"),
+    "no duration": (lambda event: event.pop("dur"), "an impossible duration"),
+    "no start": (lambda event: event.update(ts=0), "no possible time"),
+    "no end": (lambda event: event.update(ph="B"), "no partner"),
+}
+
+
+@pytest.mark.parametrize("form", list(LOST_TIMES))
+def test_fetches_whose_times_were_lost_count_as_nothing_else(tmp_path: Path, form: str) -> None:
+    """The steps of lost fetches are left out; if those of all are lost, the verdict abstains."""
+    lose, words = LOST_TIMES[form]
+
+    def draw(job: TraceJob, _: float) -> None:
+        job.wait()
+        job.fetch(20_000)
+        compute(job)
+
+    intact = judge_below(tmp_path / "intact", draw_steps(draw, 1.0))
+    assert intact.doubts == []
+    for name, numbers in (("some", (1, 3)), ("all", range(6))):
+        job = draw_steps(draw, 1.0)
+        fetches = [event for event in job.events if event["name"].startswith("enumerate(")]
+        for number in numbers:
+            lose(fetches[number])
+        verdict = judge_below(tmp_path / name, job)
+        assert words in verdict.doubts[0]
+        count = f"_SingleProcessDataLoaderIter.__next__: {len(numbers)} of {len(fetches)}"
+        assert f"(enumerate(DataLoader)#{count}" in verdict.doubts[0]
+        assert (
+            f"Left out of the shares: {len(numbers)} of 6 steps, in which a fetch of a batch has "
+            "no known time." in verdict.notes
+        )
+        if name == "some":
+            assert (verdict.suspect, verdict.step_count) == ("data_pipeline", 4)
+            assert verdict.share_ratio == pytest.approx(intact.share_ratio, abs=0.01)
+            assert verdict.phases == pytest.approx(intact.phases, abs=0.01)
+        else:
+            assert verdict.headline.startswith(
+                "No verdict: in each step a fetch of a batch has no known time"
+            )
 
 
 def test_a_kernel_that_overflows_changes_no_verdict(tmp_path: Path) -> None:
@@ -425,3 +471,27 @@ def test_notes_of_processes_are_written_once(new_run: RunMaker) -> None:
     assert build_verdict._list_process_notes(opened) == [
         f"Processes {pids[0]} on algo-1, {pids[1]} on algo-2: It is so."
     ]
+
+
+def test_the_time_between_steps_is_named(tmp_path: Path) -> None:
+    """Of 5 validations of 60 ms between 6 steps of 40 ms; a step in a longer range is no other."""
+    job = TraceJob()
+    with job.range("epoch 1"):
+        for number in range(6):
+            with job.step():
+                job.fetch(20_000)
+                compute(job, 20_000)
+                job.wait()
+            if number < 5:
+                with job.range(f"validation step {number}"):
+                    compute(job, 59_000)
+                    job.wait()
+    verdict = judge_traces(tmp_path, job)
+    assert (verdict.suspect, verdict.step_count) == ("data_pipeline", 6)
+    (note,) = (note for note in verdict.notes if note.startswith("The time between the steps, "))
+    validations = [event for event in job.events if event["name"].startswith("validation")]
+    steps = [event for event in job.events if event["name"].startswith("ProfilerStep#")]
+    between_us = sum(event["dur"] for event in validations)
+    share = between_us / (between_us + sum(event["dur"] for event in steps))
+    assert f"is in no share; it is {percent(share)} of the time from the first step" in note
+    assert note.endswith(f" “validation step *” takes {duration(round(between_us) * 1000)} of it.")

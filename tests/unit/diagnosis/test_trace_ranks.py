@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from stepscope.diagnosis import diagnose
+from stepscope.diagnosis import diagnose, report_late_traces
 from stepscope.quantities import percent
 from stepscope.rule_feed import check_rules, choose_rules
 from stepscope.run import Run
@@ -28,12 +29,18 @@ def slow_rank(job: TraceJob, extra: float, longest: float) -> None:
 
 @pytest.mark.parametrize(
     ("now", "first", "suspect"),
-    [(0, 0, "model"), (10**7, 0, "model"), (10**7, 20, "insufficient_evidence")],
+    [
+        (0, 0, "model"),
+        (10**7, 0, "model"),
+        (10**7, 20, "insufficient_evidence"),
+        (10**8, 0, "insufficient_evidence"),
+    ],
 )
 def test_ranks_recorded_at_different_times(
     tmp_path: Path, now: int, first: int, suspect: str
 ) -> None:
-    """Rank 0 waits 15 ms of 36 for rank 1, unless they share neither time nor steps."""
+    """Rank 0 waits 15 ms of 36 for rank 1, unless they share neither time nor steps, or numbers of
+    steps at times that are further apart than clocks differ."""
     jobs = [
         draw_steps(
             lambda job, extra: slow_rank(job, extra, 15_000),
@@ -52,8 +59,49 @@ def test_ranks_recorded_at_different_times(
     assert [rank.matched_count for rank in window.ranks] == [STEPS * (suspect == "model")] * 2
     assert bool(verdict.doubts) == (suspect != "model")
     if suspect != "model":
-        assert "different times and share no step (rank 0; rank 1)" in verdict.doubts[0]
+        apart = (
+            "up to 100 s apart, although they share step numbers"
+            if not first
+            else ("at different times and share no step")
+        )
+        assert f"were recorded {apart} (rank 0; rank 1)" in verdict.doubts[0]
         assert "Rank 0 alone: exposed communication takes 4" in verdict.notes[0]
+
+
+@pytest.mark.parametrize("form", ["numbers", "other numbers", "no ranks", "windows"])
+def test_a_straggler_is_one_however_the_ranks_are_matched(tmp_path: Path, form: str) -> None:
+    """Rank 0 waits 15 ms of 36 for rank 1. Their steps have equal numbers, or others, or the traces
+    state no rank, or only rank 0 has an earlier window, too."""
+
+    def draw(extra: float, **more: Any) -> TraceJob:
+        more = {"now": 10**7} | more
+        return draw_steps(lambda job, extra: slow_rank(job, extra, 15_000), extra, **more)
+
+    ranks: list[dict[str, int]] = [{"rank": n, "world_size": 2} for n in range(2)]
+    if form == "no ranks":
+        ranks = [{}, {}]
+    if form == "other numbers":
+        ranks[1]["_step"] = 100
+    jobs = {"w_1.2": draw(0, **ranks[0]), "w_2.2": draw(15_000, **ranks[1])}
+    if form == "windows":
+        jobs["w_1.1"] = draw(0, now=0, _step=20, **ranks[0])
+    files = [tmp_path / f"{name}000000000000.pt.trace.json" for name in jobs]
+    for file, job in zip(files, jobs.values(), strict=True):
+        file.write_bytes(job.encode())
+    run = import_into(tmp_path / "run", *files)
+    verdict = diagnose(run)
+    assert (verdict.suspect, verdict.cause) == ("model", "straggler")
+    assert verdict.stages[0].name == ("rank 1" if form != "no ranks" else "w_2")
+    assert verdict.evidence[1].value == pytest.approx(15e6, rel=0.02)
+    note = {"other numbers": "number their steps differently", "no ranks": "do not state their"}
+    assert any(note.get(form, "steps are compared by time") in n for n in verdict.notes) == (
+        form in note
+    )
+    waits = [[rank.waiting_ns for rank in w.ranks] for w in VIEWS["distributed"](run).windows]
+    assert waits[-1] == pytest.approx([STEPS * 15e6, 0], rel=0.1)
+    assert waits[:-1] == [[None]] * (form == "windows")
+    if form != "no ranks":
+        assert "Rank 1 is late in 6 of 6 steps" in report_late_traces(run).sentence
 
 
 def test_a_slow_rank_is_the_model_s(tmp_path: Path) -> None:

@@ -351,8 +351,9 @@ def test_ranks_of_which_nothing_is_here(imported: Imported) -> None:
         payload: Any = VIEWS[view](run)
         (absent,) = (note for note in payload.quality if note.check == "missing_rank")
         assert (absent.count, absent.of_count) == (4, 6)
-        assert absent.sentence.endswith("0, 3 to 5.")
-        assert "missing rank: 4 of 6." in print_text(payload), view
+        assert "0, 3 to 5; whether the others wait" in absent.sentence
+        text = print_text(payload).replace("\n", " ")
+        assert "! Ranks of the job without a trace: 0, 3 to 5; whether" in text, view
 
 
 def test_clocks_that_may_not_agree(imported: Imported) -> None:

@@ -97,13 +97,13 @@ class TraceSteps:
         """Duration of each step."""
         return self.extent.end - self.extent.start
 
-    def from_step(self, first: int) -> TraceSteps:
-        """Leave out the steps before one, given by its position."""
+    def take(self, rows: Int) -> TraceSteps:
+        """Take some steps, given by their positions."""
         return TraceSteps(
-            names=self.names[first:],
-            host=Intervals(self.host.start[first:], self.host.end[first:]),
-            extent=Intervals(self.extent.start[first:], self.extent.end[first:]),
-            device_work_count=self.device_work_count[first:],
+            names=[self.names[row] for row in rows.tolist()],
+            host=Intervals(self.host.start[rows], self.host.end[rows]),
+            extent=Intervals(self.extent.start[rows], self.extent.end[rows]),
+            device_work_count=self.device_work_count[rows],
             cut_off=self.cut_off,
         )
 

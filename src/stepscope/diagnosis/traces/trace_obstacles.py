@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -21,6 +22,7 @@ from stepscope.run import (
     find_time_groups,
     find_unlike_traces,
     name_traces,
+    read_marks,
 )
 
 MAX_UNEXPLAINED_RATIO = 0.25
@@ -31,6 +33,11 @@ of them does."""
 MAX_CLOCK_RATIO = 0.1
 """Difference of the clocks of host and device, as a share of a step, without which no step can be
 divided."""
+MIN_BETWEEN_RATIO = 0.1
+"""Share of the time from the first step to the last that is noted if it is between them."""
+MIN_INSIDE_RATIO = 0.9
+"""Share of a range that is between the steps, unless steps are in it."""
+_NUMBER = re.compile(r"\d+")
 MAX_NAMED = 3
 """Categories of ranges, and groups of ranks, that are named."""
 
@@ -75,6 +82,54 @@ def find_wrong_times(one: DividedTrace) -> str | None:
                 f"takes {duration(step_ns)}: what the device does during a step is unknown"
             )
     return None
+
+
+def leave_out_lost_fetches(
+    recorded: Sequence[DividedTrace],
+) -> tuple[list[DividedTrace], list[str]]:
+    """Leave out the steps in which the time of a fetch of a batch was lost, and note it."""
+    rest = [one.without_lost_fetches() for one in recorded]
+    count, used = (sum(len(one.steps.names) for one in traces) for traces in (recorded, rest))
+    if used == count:
+        return list(recorded), []
+    note = (
+        f"Left out of the shares: {count - used} of {count_of(count, 'step')}, in which a fetch of "
+        "a batch has no known time."
+    )
+    return [one for one in rest if len(one.steps.names)], [note]
+
+
+def note_time_between(recorded: Sequence[DividedTrace]) -> list[str]:
+    """Note the time between the steps, which is in no share, with the range that takes most of it,
+    such as an evaluation."""
+    between_ns = steps_ns = 0
+    ranges: Counter[str] = Counter()
+    for one in recorded:
+        extent = one.steps.extent
+        gaps = intervals.subtract(
+            intervals.Intervals(extent.start[:1], extent.end[-1:]), intervals.union(extent)
+        )
+        between_ns += int((gaps.end - gaps.start).sum())
+        steps_ns += int(one.steps.wall_ns.sum())
+        marks = read_marks(one.trace)
+        start, end = marks["start_ns"], marks["start_ns"] + marks["duration_ns"]
+        texts = [_NUMBER.sub("*", name or "") for name in marks["name"].values]
+        names, codes = np.unique(np.array(texts, dtype=np.str_), return_inverse=True)
+        code = codes[marks["name"].codes]
+        for number, name in enumerate(names.tolist()):
+            part = intervals.union(intervals.Intervals(start[code == number], end[code == number]))
+            inside_ns = int(intervals.overlap(gaps, part).sum())
+            if inside_ns >= MIN_INSIDE_RATIO * int((part.end - part.start).sum()):
+                ranges[name] += inside_ns
+    ratio = between_ns / (between_ns + steps_ns)
+    if ratio < MIN_BETWEEN_RATIO:
+        return []
+    ((name, longest_ns),) = ranges.most_common(1) or [("", 0)]
+    of_range = f" “{name}” takes {duration(longest_ns)} of it." if longest_ns else ""
+    return [
+        f"The time between the steps, {duration(between_ns)}, is in no share; it is "
+        f"{percent(ratio)} of the time from the first step to the last.{of_range}"
+    ]
 
 
 def split_by_time(run: Run, recorded: Sequence[DividedTrace]) -> list[list[DividedTrace]]:

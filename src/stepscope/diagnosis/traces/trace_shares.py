@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,9 @@ from stepscope.diagnosis.shares.rank_waiting import add_excess
 from stepscope.diagnosis.verdict import SUSPECTS, Evidence, Stage, Suspect
 from stepscope.quantities import count_of, duration, percent
 
+MIN_MATCHED = 3
+MIN_MATCHED_RATIO = 0.5
+"""Steps that match by time, as a share of those of the rank with most."""
 SUSPECT_OF_PART: Mapping[str, Suspect] = {
     "compute": "model",
     "communication": "communication",
@@ -64,6 +68,8 @@ class TraceWaits:
     rank_count: int = 1
     excess_ns: Mapping[str, float] = field(default_factory=dict)
     """Time per step by which the slowest rank of a step exceeds the mean of the others, by part."""
+    note: str = ""
+    """Sentence on how the steps of ranks were matched, where not by their numbers."""
 
     @property
     def is_one_rank(self) -> bool:
@@ -87,29 +93,84 @@ class TraceShares:
     """Waiting for the slowest rank, by the work of that rank; included in `suspects`."""
 
 
-def measure_waits(traces: Sequence[run.DividedTrace]) -> TraceWaits:
-    """Measure the waiting of ranks in the steps that all of them have.
+class MatchedSteps(NamedTuple):
+    """Steps that the traces of all ranks have."""
 
-    Steps are told by window and name. Traces without a rank are not compared.
-    """
-    steps_by_rank: dict[int, dict[tuple[int, str], tuple[run.DividedTrace, int]]] = {}
-    for trace in traces:
-        if trace.trace.rank is None:
-            return TraceWaits()
-        steps = steps_by_rank.setdefault(trace.trace.rank, {})
-        for row, name in enumerate(trace.steps.names):
-            steps.setdefault((trace.trace.window or 0, name), (trace, row))
-    shared = sorted(set.intersection(*map(set, steps_by_rank.values())))
-    ranks = sorted(steps_by_rank)
-    if len(ranks) < 2 or not shared:
-        return TraceWaits()
-    rows = [[steps_by_rank[rank][step] for step in shared] for rank in ranks]
-    parts = {
-        part: np.array(
-            [[trace.part_ns[part][step] for trace, step in row] for row in rows], dtype=np.float64
+    ranks: list[str]
+    rows: list[list[tuple[run.DividedTrace, int]]]
+    """Trace and position of each step, by rank."""
+    note: str = ""
+    """Sentence where not the numbers of steps tell which belong together."""
+
+    def read(self, part: str) -> NDArray[np.float64]:
+        """Read the time of a part by rank and step, in nanoseconds."""
+        return np.array(
+            [[trace.part_ns[part][step] for trace, step in row] for row in self.rows],
+            dtype=np.float64,
         )
-        for part in analysis.STEP_PARTS
-    }
+
+
+def match_steps(of_run: run.Run, traces: Sequence[run.DividedTrace]) -> MatchedSteps:
+    """Match the steps of ranks in the recordings that they made together: by name, or by time where
+    ranks are not stated or number their steps differently. There are none where neither tells."""
+    recordings = run.number_recordings(of_run, [one.trace for one in traces])
+    by_rank: dict[str, dict[tuple[int, str], tuple[run.DividedTrace, int]]] = {}
+    for one, recording in zip(traces, recordings, strict=True):
+        steps = by_rank.setdefault(one.trace.label, {})
+        for row, name in enumerate(one.steps.names):
+            steps.setdefault((recording, name), (one, row))
+    has_ranks = all(one.trace.rank is not None for one in traces)
+    numbers = {one.trace.label: one.trace.rank or 0 for one in traces}
+    ranks = sorted(by_rank, key=lambda label: (numbers[label], label))
+    shared = sorted(set.intersection(*(set(steps) for steps in by_rank.values())))
+    if len(ranks) < 2 or (has_ranks and shared):
+        return MatchedSteps(ranks, [[by_rank[rank][step] for step in shared] for rank in ranks])
+    rows: list[list[tuple[run.DividedTrace, int]]] = [[] for _ in ranks]
+    for recording in sorted(set(recordings)):
+        together = {
+            one.trace.label: one
+            for one, number in zip(traces, recordings, strict=True)
+            if number == recording
+        }
+        if len(together) == len(ranks):
+            matched = _match_by_time([together[rank] for rank in ranks])
+            rows = [[*before, *more] for before, more in zip(rows, matched, strict=True)]
+    reason = "number their steps differently" if has_ranks else "do not state their ranks"
+    note = f"The traces {reason}: their steps are compared by time." if rows[0] else ""
+    return MatchedSteps(ranks, rows, note)
+
+
+def _match_by_time(traces: Sequence[run.DividedTrace]) -> list[list[tuple[run.DividedTrace, int]]]:
+    """Match the steps of one recording by time: those in which the middle of a step of the first
+    rank is. None match unless most steps of all ranks do, one by one."""
+    none: list[list[tuple[run.DividedTrace, int]]] = [[] for _ in traces]
+    if not all(one.marked and run.has_clock(one.trace) for one in traces):
+        return none
+    start, end = traces[0].steps.extent
+    middle = start + (end - start) // 2
+    positions = []
+    for one in traces:
+        row = np.searchsorted(one.steps.extent.start, middle, side="right") - 1
+        is_inside = (row >= 0) & (middle < one.steps.extent.end[row])
+        positions.append(np.where(is_inside, row, -1))
+    position = np.array(positions)
+    position = position[:, (position >= 0).all(axis=0)]
+    longest = max(len(one.steps.names) for one in traces)
+    is_single = all(len(np.unique(row)) == len(row) for row in position)
+    if not is_single or position.shape[1] < max(MIN_MATCHED, MIN_MATCHED_RATIO * longest):
+        return none
+    return [
+        [(one, row) for row in rows] for one, rows in zip(traces, position.tolist(), strict=True)
+    ]
+
+
+def measure_waits(of_run: run.Run, traces: Sequence[run.DividedTrace]) -> TraceWaits:
+    """Measure the waiting of ranks in the steps that all of them have."""
+    matched = match_steps(of_run, traces)
+    ranks, count = matched.ranks, len(matched.rows[0])
+    if len(ranks) < 2 or not count:
+        return TraceWaits()
+    parts = {part: matched.read(part) for part in analysis.STEP_PARTS}
     communication = parts.pop("communication")
     waiting = communication - communication.min(axis=0)
     if not waiting.any():
@@ -122,10 +183,11 @@ def measure_waits(traces: Sequence[run.DividedTrace]) -> TraceWaits:
         ratios=_split_waiting(
             excess, float(waiting.sum()), len(ranks) - 1, float(communication.sum())
         ),
-        slowest=f"rank {ranks[slowest]}",
+        slowest=ranks[slowest],
         slowest_ratio=float(waited_for[slowest] / waited_for.sum()),
         rank_count=len(ranks),
-        excess_ns={part: time_ns / len(shared) for part, time_ns in excess.items()},
+        excess_ns={part: time_ns / count for part, time_ns in excess.items()},
+        note=matched.note,
     )
 
 
@@ -210,10 +272,16 @@ def report_late_traces(of_run: run.Run, mesh: run.RankMesh | None = None) -> Lat
         return "lateness is a comparison of ranks, and the run has traces of one rank"
     steps = [_read_parts(of_rank) for of_rank in traces]
     shared = sorted(set(steps[0]).intersection(*steps[1:]))
-    if not shared:
-        return "the traces of the ranks have no steps in common"
-    part_ns = np.array([[of_rank[number] for number in shared] for of_rank in steps], dtype=float)
-    own_ns = dict(zip(analysis.STEP_PARTS, np.moveaxis(part_ns, 2, 0), strict=True))
+    if shared:
+        part_ns = np.array([[of_rank[step] for step in shared] for of_rank in steps], dtype=float)
+        own_ns = dict(zip(analysis.STEP_PARTS, np.moveaxis(part_ns, 2, 0), strict=True))
+    else:
+        matched = match_steps(of_run, [one for of_rank in traces for one in of_rank])
+        if not matched.rows[0]:
+            return "the traces of the ranks have no steps in common"
+        shared = [int(one.steps.names[row]) for one, row in matched.rows[0]]
+        own_ns = {part: matched.read(part) for part in analysis.STEP_PARTS}
+        part_ns = np.stack(list(own_ns.values()), axis=2)
     communication_ns = own_ns.pop("communication")
     if not communication_ns.any():
         return "the traces have no exposed communication in the steps that their ranks share"
@@ -302,7 +370,7 @@ def find_slow_rank(waits: TraceWaits, shares: TraceShares, suspect: Suspect) -> 
     excess_ns = waits.excess_ns[part]
     subject = waits.slowest if waits.is_one_rank else "the last rank of a step"
     excess = make_evidence(
-        f"{subject[:1].upper()}{subject[1:]} spends {duration(excess_ns)} more per step on "
+        f"{_begin_sentence(subject)} spends {duration(excess_ns)} more per step on "
         f"{analysis.PART_NAMES[part]} than the other ranks.",
         excess_ns,
         "ns",
@@ -324,6 +392,12 @@ def find_slow_rank(waits: TraceWaits, shares: TraceShares, suspect: Suspect) -> 
     return CauseFinding(
         cause="straggler" if is_one else "uneven_ranks", stages=[stage], evidence=[excess, turns]
     )
+
+
+def _begin_sentence(subject: str) -> str:
+    """Begin a sentence with a rank; the names of files stay as they are."""
+    is_word = subject.partition(" ")[0] in {"rank", "the"}
+    return subject[:1].upper() + subject[1:] if is_word else subject
 
 
 def make_evidence(text: str, value: float | None, unit: str, source: str) -> Evidence:

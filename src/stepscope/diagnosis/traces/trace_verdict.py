@@ -23,7 +23,9 @@ from stepscope.diagnosis.traces.trace_obstacles import (
     explain_waiting,
     find_obstacle,
     find_wrong_times,
+    leave_out_lost_fetches,
     leave_out_unlike,
+    note_time_between,
     split_by_time,
 )
 from stepscope.quantities import count_of, duration, percent
@@ -79,10 +81,20 @@ def diagnose_traces(
         return verdict.make_abstention(wrong, notes, evidence_kind="traced")
     if any(one.trace.unrecorded_devices for one in recorded):
         return abstain_from_devices(recorded, notes)
+    notes += note_time_between(recorded) if source in {"named", "job"} else []
+    recorded, lost = leave_out_lost_fetches(recorded)
+    notes += lost
+    if not recorded:
+        return verdict.make_abstention(
+            "in each step a fetch of a batch has no known time, so the share of the data pipeline "
+            "is not known",
+            notes,
+            evidence_kind="traced",
+        )
     groups = split_by_time(run, recorded)
     if len(groups) > 1:
         return _diagnose_apart(groups, thresholds, notes)
-    waits = trace_shares.measure_waits([one.without_start() for one in recorded])
+    waits = trace_shares.measure_waits(run, [one.without_start() for one in recorded])
     return _diagnose_together(recorded, waits, thresholds, notes)
 
 
@@ -179,7 +191,12 @@ def _diagnose_together(
         ],
         also=contributing,
         fixes=list_trace_fixes(finding, attribution.suspect, contributing, inputs, step_ns),
-        notes=[*notes, *_list_notes(recorded, traces, source), *_note_queued(shares)],
+        notes=[
+            *notes,
+            *([waits.note] if waits.note else ()),
+            *_list_notes(recorded, traces, source),
+            *_note_queued(shares),
+        ],
         step_count=step_count,
         mean_step_ns=step_ns,
         phases=phases,
@@ -384,8 +401,8 @@ def _list_notes(
     notes = []
     if source == "whole":
         notes.append(
-            "The traces mark no steps, and no range repeats, so shares are of all of the recorded "
-            "time, start-up included."
+            "The traces mark no steps, and no range repeats as steps do, so shares are of all of "
+            "the recorded time, start-up included."
         )
     elif source in {"optimizer", "ranges"}:
         notes.append(

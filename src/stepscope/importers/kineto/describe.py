@@ -70,6 +70,13 @@ class Header:
         info = self.content.get("distributedInfo")
         return info if isinstance(info, dict) else {}
 
+    @property
+    def rank(self) -> int | None:
+        """Rank that the file states; None without a number."""
+        rank = self.distributed.get("rank")
+        number = _integer(rank)
+        return None if isinstance(rank, float) and number != rank else number
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
@@ -85,9 +92,8 @@ class Description:
         """Rank that the caller, the file, its name or its directory states, in this order."""
         if self.identity.rank is not None:
             return self.identity.rank
-        stated = _integer(self.header.distributed.get("rank"))
-        if stated is not None:
-            return stated
+        if self.header.rank is not None:
+            return self.header.rank
         for part in reversed(self.identity.name.split("/")):  # an archive is named, too
             in_name = schema.rank_in_name(part)
             if in_name is not None:

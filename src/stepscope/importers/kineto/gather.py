@@ -259,6 +259,28 @@ class Gathered:
             if name == "when":
                 part.first, part.last = int(part_values.min()), int(part_values.max())
 
+    def column_names(self, kind: Kind) -> list[str]:
+        """Return the names of the columns that some events of a kind have."""
+        return list(dict.fromkeys(name for part in self._parts_of(kind) for name in part.columns))
+
+    def leave_out(self, kind: Kind, is_out: NDArray[np.bool_]) -> None:
+        """Forget some events of a kind."""
+        parts, offset = [], 0
+        for part in self._parts_of(kind):
+            rows = np.flatnonzero(~is_out[offset : offset + part.rows])
+            offset += part.rows
+            if len(rows):
+                columns = {name: self._column(part, name)[rows] for name in part.columns}
+                parts.append(
+                    _Part(
+                        columns={name: self._store(values) for name, values in columns.items()},
+                        rows=len(rows),
+                        first=int(columns["start"].min()),
+                        last=int(columns["start"].max()),
+                    )
+                )
+        self._parts[kind] = parts
+
     def between(self, kind: Kind, start: int, end: int) -> Columns:
         """Return the events of a kind with a time in [start, end), in the order of the file."""
         parts: list[Columns] = []

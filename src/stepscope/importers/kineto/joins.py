@@ -17,7 +17,7 @@ are as many captures as graphs. The quality record counts the work that was matc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,8 +73,39 @@ class Counts:
     overhangs: int = 0
     worst_overhang_ns: int = 0
     ranges: int = 0
-    impossible_duration: int = 0
-    impossible_time: int = 0
+    copies: int = 0
+    """Events that equal an earlier one."""
+    processes: list[str] = field(default_factory=list)
+    """Processes that launch work, or mark steps, if there are several."""
+    impossible_duration: list[tuple[arguments.Kind, NDArray[np.int32]]] = field(
+        default_factory=list
+    )
+    """Kinds and names of the events that have one."""
+    impossible_time: list[tuple[arguments.Kind, NDArray[np.int32]]] = field(default_factory=list)
+
+
+MIN_PROCESS_SHARE = 0.01
+"""Launches of a process, as a share of those of all, from which it is one of a file."""
+
+
+def _find_processes(gathered: Gathered, tracks: NDArray[Any]) -> NDArray[Any]:
+    """Number the processes that launched work, by the tracks of the launches; find those that mark
+    steps, too.
+
+    Returns:
+        The number of the process of each track, -1 for processes without either.
+    """
+    names: dict[int | str, int] = {}
+    for pid, _ in gathered.tracks:
+        names.setdefault(pid, len(names))
+    number = np.array([names[pid] for pid, _ in gathered.tracks], dtype=np.int64)
+    launches = np.bincount(number[tracks], minlength=len(names))
+    is_one = launches > MIN_PROCESS_SHARE * max(len(tracks), 1)
+    codes = [n for n, text in enumerate(gathered.strings) if text.startswith(schema.STEP_PREFIX)]
+    for kind in (arguments.ANNOTATION, arguments.OPERATOR) if codes else ():
+        columns = gathered.columns(kind, "name", "track")
+        is_one[number[columns["track"][np.isin(columns["name"], codes)]]] = True
+    return np.where(is_one[number], number, -1)
 
 
 def join_launches(gathered: Gathered, counts: Counts, captured: Int) -> None:
@@ -90,14 +121,22 @@ def join_launches(gathered: Gathered, counts: Counts, captured: Int) -> None:
         counts: receives the counts.
         captured: ids of calls that were captured into graphs, and put no work on a device.
     """
-    names = ("id", "name", "start", "duration", "correlation")
+    names = ("id", "name", "start", "duration", "correlation", "track")
     parts = [gathered.select(kind, names, "correlation") for kind in arguments.CALL_KINDS]
     calls = {name: np.concatenate([part[name] for part in parts]) for name in names}
     ids, starts, keys = calls["id"], calls["start"], calls["correlation"]
     launching = np.isin(calls["name"], gathered.names_with(schema.WORK_LAUNCHES))
     if len(captured):
         launching &= ~np.isin(ids, captured)
-    usable = np.flatnonzero((keys > 0) & ~impossible(calls, gathered.bounds))
+    is_usable = (keys > 0) & ~impossible(calls, gathered.bounds)
+    process = _find_processes(gathered, calls["track"][launching])
+    processes = np.unique(process[process >= 0], return_index=True)[1]
+    if len(processes) > 1:
+        counts.processes = [
+            str(gathered.tracks[np.flatnonzero(process >= 0)[row]][0]) for row in processes
+        ]
+        is_usable &= ~_find_shared(keys, process[calls["track"]])
+    usable = np.flatnonzero(is_usable)
     order = usable[intervals.sort_order(keys[usable], starts[usable])]
     ids, starts, keys, launching = ids[order], starts[order], keys[order], launching[order]
     counts.launches = len(keys)
@@ -135,6 +174,14 @@ def join_launches(gathered: Gathered, counts: Counts, captured: Int) -> None:
     counts.launching = int(launched.sum())
     counts.unlinked_launches = int((launched & ~np.logical_or.reduceat(used, first)).sum())
     counts.duplicate_correlation = int((used[same] | used[same + 1]).sum())
+
+
+def _find_shared(keys: Int, process: Int) -> NDArray[np.bool_]:
+    """Mask the calls whose number calls of another process have, too: they may be of either."""
+    order = np.lexsort((process, keys))
+    is_border = (keys[order][1:] == keys[order][:-1]) & (process[order][1:] != process[order][:-1])
+    shared: NDArray[np.bool_] = np.isin(keys, keys[order][1:][is_border])
+    return shared
 
 
 def _last_before(keys: Int, starts: Int, requested: Int, until: Int) -> Int:

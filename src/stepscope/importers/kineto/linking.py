@@ -305,9 +305,10 @@ class Linker:
         self._set_aside.append((kind, {name: values[is_wrong] for name, values in columns.items()}))
         bounds = self._gathered.bounds
         start = columns["start"][is_wrong]
+        names = columns["name"][is_wrong]
         is_outside = (start < bounds.first) | (start > bounds.last)
-        self._counts.impossible_time += int(is_outside.sum())
-        self._counts.impossible_duration += int((~is_outside).sum())
+        self._counts.impossible_time.append((kind, names[is_outside]))
+        self._counts.impossible_duration.append((kind, names[~is_outside]))
 
 
 def _memory_columns(kind: schema.EventKind) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from stepscope import errors, quantities, schema
 from stepscope.importers.content import INVALID, SeveralTracesError, decimal_text, is_compressed
 from stepscope.importers.forms import find_foreign_form
 from stepscope.importers.kineto import repair
-from stepscope.importers.kineto.arguments import ANNOTATION, OtherKind, check_nesting
+from stepscope.importers.kineto.arguments import ANNOTATION, OtherKind, check_nesting, kind_of
 from stepscope.importers.kineto.blocks import (
     MAX_BLOCK_BYTES,
     MAX_TRACES,
@@ -37,6 +37,7 @@ from stepscope.importers.kineto.describe import Header
 from stepscope.importers.kineto.devices import DeviceLayout, map_device_work
 from stepscope.importers.kineto.gather import Gathered, name_tracks
 from stepscope.importers.kineto.pool import DecodingStoppedError, decode_all
+from stepscope.importers.kineto.times import name_losses
 
 SERIAL_BYTES = 16 << 20
 """A smaller file is decoded before workers could start."""
@@ -60,6 +61,17 @@ Progress = Callable[[float], None]
 """Called with the share of the work that is done, 0 to 1."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unpaired:
+    """Begin and end events without a partner."""
+
+    count: int = 0
+    of_count: int = 0
+    """Begin and end events."""
+    detail: str | None = None
+    """Names of annotations, and kinds, that lack many; see `times.name_losses`."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Reading:
     """Content of a file. Close `gathered` after use."""
@@ -70,6 +82,7 @@ class Reading:
     truncated: bool = False
     """The end of the list of events, or of the compressed data, is missing."""
     devices: DeviceLayout = field(default_factory=DeviceLayout)
+    unpaired: Unpaired = field(default_factory=Unpaired)
 
     @property
     def lost(self) -> str | None:
@@ -123,7 +136,7 @@ def read_file(
             _read_tail(reading)
         if reading.lost:
             _refuse_several(path)
-        pair_ranges(gathered)
+        reading.unpaired = pair_ranges(gathered)
         _mark_steps(gathered)
         recorder = schema.recorder_stated(reading.header.content) or schema.PYTORCH
         _shorten_names(gathered, recorder)
@@ -332,7 +345,8 @@ def _mark_steps(gathered: Gathered) -> None:
     """Read ranges with the number of a step on hosts of XLA's profiler as marks of steps
     (https://docs.jax.dev/en/latest/_autosummary/jax.profiler.StepTraceAnnotation.html), and those
     of the operator that waits for a batch of tf.data as fetches."""
-    on_host = [process.startswith("/host:") for process, _, _ in name_tracks(gathered)]
+    names_of = name_tracks(gathered)
+    on_host = [process.startswith("/host:") for process, _, _ in names_of]
     if not any(on_host):
         return
     names = {
@@ -350,8 +364,19 @@ def _mark_steps(gathered: Gathered) -> None:
         code for code, name in enumerate(gathered.strings) if _TF_DATA_OPERATOR.fullmatch(name)
     ]
     is_fetch = np.isin(events["name"], fetches) & on_host_rows & ~is_step
+    numbers_of = "args"
+    if not is_step.any():  # TPUs have a line of steps, a device like the other
+        names = {n: text for n, text in enumerate(gathered.strings) if text.isdecimal()}
+        lines = [
+            n
+            for n, (process, line, _) in enumerate(names_of)
+            if line == "Steps" and process.startswith("/device:")
+        ]
+        is_step = np.isin(events["track"], lines[:1]) & np.isin(events["name"], [*names])
+        is_step &= events["has_duration"] > 0
+        numbers_of = "name"
     steps = {name: values[is_step] for name, values in events.items()}
-    numbers = [names[code] for code in steps["args"].tolist()]
+    numbers = [names[code] for code in steps[numbers_of].tolist()]
     steps["name"] = np.array(
         [gathered.code_of(schema.STEP_PREFIX + number) for number in numbers], dtype=np.int32
     )
@@ -364,27 +389,44 @@ def _mark_steps(gathered: Gathered) -> None:
     gathered.keep(OtherKind.OTHER, {name: values[rest] for name, values in events.items()})
 
 
-def pair_ranges(gathered: Gathered) -> None:
+def pair_ranges(gathered: Gathered) -> Unpaired:
     """Replace begin and end events by ranges; those without a partner stay events of their own.
 
     A range has the id of its begin event.
     """
     if not gathered.count(OtherKind.BEGIN, OtherKind.END):
-        return
+        return Unpaired()
     begins, ends = (gathered.take(kind, *_COLUMNS) for kind in (OtherKind.BEGIN, OtherKind.END))
     marks = {name: np.concatenate([begins[name], ends[name]]) for name in _COLUMNS}
-    partner = _partners(marks, len(begins["id"]), gathered.code_of(""))
-    paired = [row for row in range(len(begins["id"])) if partner[row] >= 0]
-    unpaired = [row for row, partner_row in enumerate(partner) if partner_row < 0]
-    ranges = chunk_of([_range(gathered, marks, row, partner[row]) for row in paired])
+    partner = np.array(_partners(marks, len(begins["id"]), gathered.code_of("")), dtype=np.int64)
+    paired = np.flatnonzero(partner[: len(begins["id"])] >= 0)
+    is_unpaired = partner < 0
+    ranges = chunk_of([_range(gathered, marks, row, partner[row]) for row in paired.tolist()])
     gathered.add(ranges, marks["id"][paired])
-    gathered.keep(OtherKind.OTHER, {name: values[unpaired] for name, values in marks.items()})
+    unpaired = {name: values[is_unpaired] for name, values in marks.items()}
+    gathered.keep(OtherKind.OTHER, unpaired)
+    return Unpaired(len(unpaired["id"]), len(partner), _name_unpaired(gathered, unpaired))
+
+
+def _name_unpaired(gathered: Gathered, unpaired: Columns) -> str | None:
+    kinds = np.array(
+        [*(kind_of("X", text) if text else None for text in gathered.strings), None], dtype=object
+    )[unpaired["category"]]
+    losses = {
+        kind: (unpaired["name"][kinds == kind], gathered.columns(kind, "name")["name"])
+        for kind in dict.fromkeys(kinds.tolist())
+        if isinstance(kind, schema.EventKind)
+    }
+    lost = {kind: (names, np.concatenate([names, rest])) for kind, (names, rest) in losses.items()}
+    return name_losses(gathered.strings, lost)
 
 
 def _partners(marks: Columns, begin_count: int, unnamed: int) -> list[int]:
     """Return the partner row of each begin and end event, -1 for none; begins come first.
 
-    An end closes the range that was opened last, or the last one that has its name.
+    An end closes the range that was opened last, or the last one that has its name. Ranges that
+    were opened in between and are still open have lost their ends, unless they were opened when
+    that one was opened or closed: equal times tell no order.
     """
     partner = [-1] * len(marks["id"])
     open_rows: dict[int, list[int]] = {}
@@ -396,14 +438,15 @@ def _partners(marks: Columns, begin_count: int, unnamed: int) -> list[int]:
         if row < begin_count:
             stack.append(row)
             continue
+        index = len(stack) - 1
         if names[row] != unnamed:
-            same_name = [i for i, begin in enumerate(stack) if names[begin] == names[row]]
-            if not same_name:
-                continue
-            del stack[same_name[-1] + 1 :]  # these never ended
-        if stack:
-            begin = stack.pop()
+            while index >= 0 and names[stack[index]] != names[row]:
+                index -= 1
+        if index >= 0:
+            begin = stack[index]
             partner[row], partner[begin] = begin, row
+            at = (times[begin], times[row])
+            stack[index:] = [later for later in stack[index + 1 :] if times[later] in at]
     return partner
 
 

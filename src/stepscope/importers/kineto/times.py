@@ -1,5 +1,6 @@
 """Times that cannot be: work that lasts beyond the next of its stream, ranges without an end,
-clocks that were set back, and work that goes on when the host has waited for its end.
+clocks that were set back, work that goes on when the host has waited for its end, and events that
+were written twice.
 
 Each rule is one function of arrays.
 
@@ -13,6 +14,8 @@ Each rule is one function of arrays.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +28,7 @@ from stepscope.importers.kineto.gather import Gathered, impossible, name_tracks
 from stepscope.importers.kineto.joins import Counts
 
 Int = NDArray[np.int64]
+Codes = NDArray[np.int32]
 MAX_OVERLAP_NS = 10_000
 """Overlap of work of a stream that hardware allows: a kernel may start before the one before it has
 ended (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#programmatic-dependent-launch-and-synchronization)."""
@@ -96,6 +100,119 @@ def find_unit(gathered: Gathered, counts: Counts) -> None:
             f"{calls} last {quantities.duration(middle)} at the median, so the times are perhaps "
             f"{unit}, and they are read as microseconds"
         )
+
+
+MIN_LOST_SHARE = 0.001
+"""Smaller shares of the events of a kind, or of annotations of a name, change no answer."""
+_MAX_NAMED_LOSSES = 3
+_DIGITS = re.compile(r"\d+")
+
+
+def name_losses(strings: Sequence[str], lost: Mapping[Any, tuple[Codes, Codes]]) -> str | None:
+    """Name the groups of events of which a share is in no figure, the largest shares first:
+    annotations by name, as one of a few is a step or a fetch, others by kind. None without any.
+
+    Args:
+        strings: names by their codes.
+        lost: by kind, the names of these events, and of all events of the kind.
+    """
+    shares: list[tuple[float, str]] = []
+    for kind, (names, all_names) in lost.items():
+        groups: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+        for column, codes in enumerate((names, all_names)):
+            for code, count in zip(*np.unique(codes, return_counts=True), strict=True):
+                name = (
+                    _DIGITS.sub("…", strings[code]) if kind is arguments.ANNOTATION else kind.name
+                )
+                groups[name][column] += int(count)
+        shares += [
+            (count / total, f"{name}: {quantities.count(count)} of {quantities.count(total)}")
+            for name, (count, total) in groups.items()
+            if count and count >= MIN_LOST_SHARE * total
+        ]
+    shares.sort(reverse=True)
+    return "; ".join(text for _, text in shares[:_MAX_NAMED_LOSSES]) or None
+
+
+def name_impossible(
+    gathered: Gathered, parts: Sequence[tuple[arguments.Kind, Codes]]
+) -> str | None:
+    """Name the groups of events that have impossible times; see `name_losses`.
+
+    Args:
+        parts: kinds and names of these events.
+    """
+    kinds = dict.fromkeys(kind for kind, _ in parts)
+    return name_losses(
+        gathered.strings,
+        {
+            kind: (
+                np.concatenate([names for of_kind, names in parts if of_kind is kind]),
+                gathered.columns(kind, "name")["name"],
+            )
+            for kind in kinds
+        },
+    )
+
+
+_RANGE_KINDS: Sequence[arguments.Kind] = (
+    *(arguments.OPERATOR, arguments.ANNOTATION, arguments.PYTHON_FUNCTION),
+    *arguments.CALL_KINDS,
+    *arguments.WORK_KINDS,
+)
+MIN_COPIED_SHARE = 0.01
+"""Exact copies among ranges, as a share of them, from which a file was written in parts twice."""
+_SAMPLED_ROWS = 20_000
+_HASH = np.uint64(0x9E3779B97F4A7C15)
+
+
+def leave_out_copies(gathered: Gathered, counts: Counts) -> None:
+    """Leave out events that equal an earlier one in everything, where a file has many of them.
+
+    Events of equal starts are sampled first: nearly all files have no copies.
+    """
+    sampled = copied = 0
+    for kind in _RANGE_KINDS:
+        start = gathered.columns(kind, "start")["start"]
+        keys = (start.astype(np.uint64) * _HASH) >> np.uint64(32)
+        rows = np.flatnonzero(keys % np.uint64(1 + len(start) // _SAMPLED_ROWS) == 0)
+        sampled += len(rows)
+        copied += int(_find_copies(gathered, kind, rows).sum())
+    if copied <= MIN_COPIED_SHARE * sampled:
+        return
+    for kind in (*schema.EVENT_KINDS, arguments.OtherKind.OTHER):
+        is_copy = _find_copies(gathered, kind, np.arange(gathered.count(kind)))
+        counts.copies += int(is_copy.sum())
+        gathered.leave_out(kind, is_copy)
+
+
+def _find_copies(gathered: Gathered, kind: arguments.Kind, rows: Int) -> NDArray[np.bool_]:
+    """Mask the rows that equal an earlier one in all columns."""
+    is_copy = np.zeros(len(rows), dtype=np.bool_)
+    if len(rows) < 2:
+        return is_copy
+
+    def read(name: str, rows: Int) -> NDArray[Any]:
+        return gathered.columns(kind, name)[name][rows]  # one at a time: all of them take memory
+
+    first = {name: read(name, rows) for name in ("track", "start", "name")}
+    order = np.lexsort(tuple(first.values()))
+    is_same = np.logical_and.reduce([v[order][1:] == v[order][:-1] for v in first.values()])
+    candidates = np.zeros(len(rows), dtype=np.bool_)
+    candidates[order[1:][is_same]] = candidates[order[:-1][is_same]] = True
+    alike = np.flatnonzero(candidates)
+    if not len(alike):
+        return is_copy
+    keys = np.zeros(len(alike), dtype=np.uint64)
+    for name in gathered.column_names(kind):
+        for column in read(name, rows[alike]).reshape(len(alike), -1).T if name != "id" else ():
+            wide = column.astype(np.float64 if column.dtype.kind == "f" else np.int64)
+            keys = (keys ^ wide.view(np.uint64)) * _HASH
+            keys ^= keys >> np.uint64(29)
+    originals = np.unique(keys, return_index=True)[1]
+    is_copy[alike] = True
+    is_copy[alike[originals]] = False
+    return is_copy
 
 
 def cut_unended(gathered: Gathered, counts: Counts) -> None:

@@ -153,6 +153,7 @@ def _store(
         has_streams: work of one track runs one after the other.
     """
     gathered, counts = reading.gathered, joins.Counts()
+    times.leave_out_copies(gathered, counts)
     bounds = gathered.find_bounds()
     described = describe_operators(gathered, execution_traces)
     trace = storing.next_trace()
@@ -221,6 +222,8 @@ def quality_rows(reading: Reading, counts: joins.Counts) -> Mapping[str, Any]:
             rows.append((check, count, of_count, worst_ns, detail))
 
     devices = reading.devices
+    add("several_processes", len(counts.processes), None, None, ", ".join(counts.processes))
+    add("copied_event", counts.copies, gathered.event_count)
     add("device_layout", devices.mapped_count, None, None, devices.accelerator)
     unknown = "; ".join(work.sentence_part for work in devices.unknown)
     unknown_count = sum(work.event_count for work in devices.unknown)
@@ -243,8 +246,15 @@ def quality_rows(reading: Reading, counts: joins.Counts) -> Mapping[str, Any]:
     add("crowded_stream", counts.crowded, counts.device, None, crowd)
     add("late_device", counts.late_waits, counts.waits, counts.median_late_ns)
     add("early_device", counts.early, counts.device, counts.worst_early_ns)
-    add("impossible_duration", counts.impossible_duration, gathered.event_count)
-    add("impossible_time", counts.impossible_time, gathered.event_count)
+    for check, parts in (
+        ("impossible_duration", counts.impossible_duration),
+        ("impossible_time", counts.impossible_time),
+    ):
+        count = sum(len(names) for _, names in parts)
+        detail = times.name_impossible(gathered, parts)
+        add(check, count, gathered.event_count, None, detail)
+    unpaired = reading.unpaired
+    add("unpaired", unpaired.count, unpaired.of_count, None, unpaired.detail)
     add("overhang", counts.overhangs, counts.ranges, counts.worst_overhang_ns)
     if _has_external_ids(gathered):
         add("unmatched_external_id", counts.matched_by_time, counts.calls)
@@ -260,6 +270,8 @@ def quality_rows(reading: Reading, counts: joins.Counts) -> Mapping[str, Any]:
     add("truncated", int(reading.truncated), None, None, ended)
     add("wrong_checksum", frame.wrong_checksums, None, None, WRONG_CHECKSUM)
     add("dropped_by_recorder", *_dropped(header))
+    rank = header.distributed.get("rank")
+    add("unreadable_rank", int(rank is not None and header.rank is None), None, None, str(rank))
     add("duplicate_step", _duplicate_steps(gathered), None)
     starts, ends = gathered.flow_counts
     add("unmatched_flow", abs(ends - starts), starts + ends)
@@ -294,13 +306,19 @@ def _has_external_ids(gathered: Gathered) -> bool:
 
 
 def _duplicate_steps(gathered: Gathered) -> int:
-    kinds = (ANNOTATION, OPERATOR)
-    codes = np.concatenate([gathered.columns(kind, "name")["name"] for kind in kinds])
+    """Count the steps that have the number of another one of their process."""
     steps = [
         code for code, name in enumerate(gathered.strings) if name.startswith(schema.STEP_PREFIX)
     ]
-    step_codes = codes[np.isin(codes, steps)]
-    return len(step_codes) - len(np.unique(step_codes))
+    keys: list[tuple[int | str, int]] = []
+    for kind in (ANNOTATION, OPERATOR) if steps else ():
+        columns = gathered.columns(kind, "name", "track")
+        rows = np.isin(columns["name"], steps)
+        tracks, codes = (columns[name][rows].tolist() for name in ("track", "name"))
+        keys += [
+            (gathered.tracks[track][0], code) for track, code in zip(tracks, codes, strict=True)
+        ]
+    return len(keys) - len(set(keys))
 
 
 def _clock(reading: Reading) -> str:

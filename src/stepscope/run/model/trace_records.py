@@ -112,6 +112,10 @@ class QualityIssue:
 
 MIN_DOUBT_SHARE = 0.001
 """Smaller shares of events or of text change no answer."""
+EXCLUDING = frozenset(["impossible_time", "impossible_duration"])
+"""Checks of events that are in no figure."""
+NAMING_LOSSES = EXCLUDING | {"unpaired"}
+"""Checks of ranges that are in no figure. Their detail names those that change an answer."""
 DEVICE_TABLES = ("kernels", "copies")
 """Tables of device work."""
 UNRECORDED_DEVICES = "the work of the devices ({}) was not recorded"

@@ -11,8 +11,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope import analysis, intervals, store
+from stepscope import analysis, intervals, schema, store
 from stepscope.run.model.run import Run
+from stepscope.run.model.trace_records import NAMING_LOSSES
 from stepscope.run.model.traces import Trace, reading_ahead
 from stepscope.run.traces.steps import (
     MarkedSteps,
@@ -234,18 +235,54 @@ class DividedTrace:
         wall_ns = self.steps.wall_ns
         if len(wall_ns) < MIN_STEPS or wall_ns[0] <= START_FACTOR * np.median(wall_ns[1:]):
             return self
+        return self.take(np.arange(1, len(wall_ns)))
+
+    def without_lost_fetches(self) -> DividedTrace:
+        """Leave out the steps in which the time of a fetch of a batch was lost, which would count
+        as something else: those in which such a fetch starts, or that lack a fetch where the starts
+        of some were lost as well."""
+        lost = np.sort(read_lost_fetches(self.trace))
+        if not len(lost):
+            return self
+        extent, trace = self.steps.extent, self.trace.whole
+        is_left = np.searchsorted(lost, extent.start) == np.searchsorted(lost, extent.end)
+        if lost[0] < trace.start_ns or lost[-1] > trace.end_ns:
+            is_left &= intervals.overlap(extent, intervals.union(self.activity.data_loader)) > 0
+        return self.take(np.flatnonzero(is_left))
+
+    def take(self, rows: intervals.Int) -> DividedTrace:
+        """Take some steps, given by their positions."""
+        if len(rows) == len(self.steps.names):
+            return self
         return replace(
             self,
-            steps=self.steps.from_step(1),
-            part_ns={part: times[1:] for part, times in self.part_ns.items()},
-            category_ns={name: times[1:] for name, times in self.category_ns.items()},
-            busy_ns=self.busy_ns[1:],
+            steps=self.steps.take(rows),
+            part_ns={part: times[rows] for part, times in self.part_ns.items()},
+            category_ns={name: times[rows] for name, times in self.category_ns.items()},
+            busy_ns=self.busy_ns[rows],
         )
 
     @property
     def marked(self) -> bool:
         """False for a trace without steps: one step covers all of it."""
         return self.source != "whole"
+
+
+_EXCLUDED = "phase IN ('B', 'E') OR (phase = 'X' AND category IN ({}))".format(
+    ", ".join(f"'{kind.categories[0]}'" for kind in schema.EVENT_KINDS)
+)
+"""Events of the table of other events that are ranges with an impossible time or without an end."""
+
+
+def read_lost_fetches(trace: Trace) -> intervals.Int:
+    """Read the starts, or the ends, of the fetches of batches that are in no figure."""
+    if not trace.quality_issues.keys() & NAMING_LOSSES:
+        return np.empty(0, dtype=np.int64)
+    ranges = trace.columns("other_events", ("name", "start_ns"), condition=_EXCLUDED)
+    lost: intervals.Int = ranges["start_ns"][
+        analysis.match_rows(ranges["name"], analysis.is_data_loader)
+    ]
+    return lost
 
 
 def divide_traces(run: Run) -> list[DividedTrace]:

@@ -4,14 +4,14 @@ recorded something else than the others.
     no_device, no_host    no device work, or no host, where the traces of most other ranks have it;
                           no device work of devices that the trace shows, where any other has it
     other_steps           no step with the number of one that most other ranks recorded
-    time groups           ranks that were recorded at other times, and share no step
+    time groups           ranks that were recorded at other times
 
 Their shares are not averaged with those of the others.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -22,7 +22,9 @@ from stepscope.run.model.rank_numbers import number_ranges
 from stepscope.run.model.run import Run
 from stepscope.run.model.trace_records import (
     DEVICE_TABLES,
+    EXCLUDING,
     MIN_DOUBT_SHARE,
+    NAMING_LOSSES,
     UNRECORDED_DEVICES,
     QualityIssue,
 )
@@ -30,11 +32,15 @@ from stepscope.run.model.traces import Trace
 
 MAX_DISTANCE_NS = 3_600 * 10**9
 """Ranks whose traces are further apart than an hour were not recorded together."""
+MAX_SKEW_NS = 60 * 10**9
+"""Clocks of nodes differ by less: ranks whose traces are further apart were not recorded together,
+whatever the numbers of their steps are."""
 MIN_EPOCH_NS = 10**17
 """Three years after 1970: earlier times are no moments, but counted from a start of their own."""
 MIN_OVERLAP_RATIO = 0.1
 """Overlap of two traces of a rank, as a share of the shorter one."""
 MAX_NAMED_GROUPS = 4
+MAX_NAMED_RANGES = 8
 _HOST_TABLES = ("operators", "python_functions", "runtime_calls")
 _STEPS_QUERY = (
     "SELECT trace, name FROM annotations WHERE on_device = 0 AND name LIKE 'ProfilerStep#%' "
@@ -42,8 +48,8 @@ _STEPS_QUERY = (
 )
 
 
-_WORST = frozenset(["device_not_recorded", "other_times"])
-"""Checks of what no verdict can do without."""
+_WORST = ("device_not_recorded", "other_times", "refused", "missing_rank")
+"""Checks of what is not there at all, the worst first."""
 NO_DEVICE_WORK = "{} recorded no device work, which other traces have"
 NO_HOST_WORK = "{} recorded no operators and calls of the host, which other traces have"
 OTHER_STEPS = "{} recorded none of the steps that other ranks recorded"
@@ -121,7 +127,8 @@ def _read_steps(run: Run) -> dict[int, set[str]]:
 
 
 def group_by_time(run: Run, traces: Sequence[Trace]) -> list[int]:
-    """Group traces that were recorded together: at overlapping times, or with a common step.
+    """Group traces that were recorded together: at overlapping times, or with a common step and no
+    further apart than clocks differ.
 
     Traces of one rank are together, and so are those of a watched job and those without a clock
     base, whose times are not comparable.
@@ -133,22 +140,73 @@ def group_by_time(run: Run, traces: Sequence[Trace]) -> list[int]:
         return [0] * len(traces)
     steps = run.whole_run.derive(_read_steps)
     keys: list[set[object]] = [
-        {trace.rank, *steps.get(trace.trace, ())} if trace.rank is not None else {"any time"}
-        for trace in traces
+        {trace.rank} if trace.rank is not None else {"any time"} for trace in traces
     ]
-    end_ns, latest = 0, -1
-    for index in sorted(range(len(traces)), key=lambda index: traces[index].start_ns):
-        trace = traces[index]
-        if trace.process is not None or not (trace.base_ns or trace.start_ns > MIN_EPOCH_NS):
+    timed = [index for index, trace in enumerate(traces) if has_clock(trace)]
+    overlapping, near = (_chain(traces, timed, gap_ns) for gap_ns in (0, MAX_SKEW_NS))
+    for index, trace in enumerate(traces):
+        if index in near:
+            keys[index].add(f"time {overlapping[index]}")
+            keys[index] |= {(near[index], name) for name in steps.get(trace.trace, ())}
+        else:
             keys[index].add("any time")
-            continue
-        latest = index if trace.start_ns >= end_ns else latest
-        end_ns = max(end_ns, trace.end_ns)
-        keys[index].add(f"time {latest}")
     groups = _join_groups(keys)
     if any("any time" in group for group in groups):
         return [0] * len(traces)
     return [next(n for n, group in enumerate(groups) if key & group) for key in keys]
+
+
+def has_clock(trace: Trace) -> bool:
+    """Return True for an imported trace whose times are moments, as those of other files."""
+    return trace.process is None and bool(trace.base_ns or trace.start_ns > MIN_EPOCH_NS)
+
+
+def _chain(traces: Sequence[Trace], indices: Sequence[int], gap_ns: int) -> dict[int, int]:
+    """Number the chains of traces that overlap, or between which there is at most a gap."""
+    chains: dict[int, int] = {}
+    end_ns, number = 0, -1
+    for index in sorted(indices, key=lambda index: traces[index].start_ns):
+        number += traces[index].start_ns - end_ns >= gap_ns or number < 0
+        end_ns = max(end_ns, traces[index].end_ns)
+        chains[index] = number
+    return chains
+
+
+def number_recordings(run: Run, traces: Sequence[Trace]) -> list[int]:
+    """Number the recordings that ranks made together, each of at most one trace of a rank.
+
+    Traces of one recording overlap in time, or have a step in common that no rank has twice. Where
+    neither tells, they are the windows of one number, or the n-th files of the ranks.
+    """
+    counts: defaultdict[str, int] = defaultdict(int)
+    by_count: list[object] = []
+    for trace in traces:
+        counts[trace.label] += 1
+        number = counts[trace.label] if trace.window is None else trace.window
+        by_count.append((trace.window is None, number))
+    steps = run.whole_run.derive(_read_steps)
+    owners: defaultdict[tuple[str, str], int] = defaultdict(int)
+    for trace in traces:
+        for name in steps.get(trace.trace, ()):
+            owners[trace.label, name] += 1
+    repeated = {name for (_, name), count in owners.items() if count > 1}
+    timed = [index for index, trace in enumerate(traces) if has_clock(trace)]
+    overlapping = _chain(traces, timed, 0)
+    keys: list[set[object]] = [
+        {
+            ("file", index),
+            ("time", overlapping.get(index, -1 - index)),
+            *(steps.get(trace.trace, set()) - repeated),
+        }
+        for index, trace in enumerate(traces)
+    ]
+    groups = _join_groups(keys)
+    together = [next(n for n, group in enumerate(groups) if key & group) for key in keys]
+    members = Counter(zip(together, (trace.label for trace in traces), strict=True))
+    is_usual = max(counts.values(), default=0) < 2 or any(t.process is not None for t in traces)
+    if is_usual or max(members.values()) > 1 or len(members) == len(set(together)):
+        together = [list(dict.fromkeys(by_count)).index(key) for key in by_count]
+    return together
 
 
 def _join_groups(keys: Iterable[set[object]]) -> list[set[object]]:
@@ -181,9 +239,16 @@ def _note_time_groups(run: Run) -> QualityIssue:
     groups = find_time_groups(run)
     names = "; ".join(name_traces(group) for group in groups[:MAX_NAMED_GROUPS])
     more = "; …" if len(groups) > MAX_NAMED_GROUPS else ""
+    steps = run.whole_run.derive(_read_steps)
+    names_of = [set().union(*(steps.get(t.trace, ()) for t in group)) for group in groups]
+    apart = "at different times and share no step"
+    if len(set().union(*names_of)) < sum(map(len, names_of)):
+        traces = [trace for group in groups for trace in group]
+        apart_ns = max(t.start_ns for t in traces) - min(t.start_ns for t in traces)
+        apart = f"up to {quantities.duration(apart_ns)} apart, although they share step numbers"
     sentence = (
-        f"Ranks were recorded at different times and share no step ({names}{more}): who waits for "
-        "whom is unknown, and a mean over them is no step of the job."
+        f"Ranks were recorded {apart} ({names}{more}): who waits for whom is unknown, and a mean "
+        "over them is no step of the job."
     )
     return _make_issue("other_times", len(groups) if len(groups) > 1 else 0, None, sentence)
 
@@ -201,6 +266,8 @@ def _compare_traces(run: Run) -> list[QualityIssue]:
     traces = [trace for trace in run.traces if trace.process is None]
     unlike = find_unlike_traces(run)
     issues = [
+        _find_missing_ranks(run),
+        _list_refused(traces),
         _note_unrecorded_devices(traces, unlike),
         _note_time_groups(run),
         _note_no_collective(traces),
@@ -223,8 +290,13 @@ def _compare_traces(run: Run) -> list[QualityIssue]:
             "The rank is not below the world size that the trace states: {}.",
         ),
         (
+            "rank_in_name",
+            _find_other_names(traces),
+            "The names of these files state ranks of others; what the files state counts: {}.",
+        ),
+        (
             "recorded_apart",
-            _find_apart(traces),
+            _find_apart(traces) if len(find_time_groups(run)) < 2 else [],
             "More than an hour lies between the traces of these ranks and of all others: {}.",
         ),
     ):
@@ -276,8 +348,6 @@ def _note_no_collective(traces: Sequence[Trace]) -> QualityIssue:
 
 NO_COLLECTIVE = "no_collective"
 """Check without which no computation is known to be one."""
-EXCLUDING = frozenset(["impossible_time", "impossible_duration"])
-"""Checks of events that are in no figure."""
 
 
 class Doubt(NamedTuple):
@@ -301,14 +371,22 @@ def _list_doubts(traces: Sequence[Trace]) -> list[Doubt]:
         if check in EXCLUDING:
             of_count = sum(trace.event_count for trace in traces)
         share = count / of_count if of_count else None
-        if share is not None and share < MIN_DOUBT_SHARE:
+        details = {name: issue.detail for name, issue in issues.items() if issue.detail}
+        name, detail = next(iter(details.items()), (None, None))
+        if len(issues) > 1 and detail is not None:
+            detail = f"in {name}: {detail}"
+        is_named = check in NAMING_LOSSES and detail is not None
+        if share is not None and share < MIN_DOUBT_SHARE and not is_named:
             continue
         sentence = template.format(
             count=quantities.count(count),
             of_count=quantities.count(of_count),
             share="A part" if share is None else quantities.percent(share),
             worst=quantities.duration(max(issue.worst_ns or 0 for issue in issues.values())),
-            detail=next(iter(issues.values())).detail,
+            detail=detail,
+            have="has" if count == 1 else "have",
+            are="is" if count == 1 else "are",
+            more=f" ({detail})" if detail else "",
         )
         if len(traces) > 1:
             several = f"{quantities.count(len(issues))} of {quantities.count(len(traces))} traces"
@@ -319,9 +397,14 @@ def _list_doubts(traces: Sequence[Trace]) -> list[Doubt]:
 
 def list_run_doubts(run: Run) -> list[Doubt]:
     """List the doubts about the traces of a run, each and together, the worst first."""
-    together = [Doubt(issue.check, None, issue.detail or "") for issue in compare_traces(run)]
+    together = [
+        Doubt(issue.check, None, issue.detail or "")
+        for issue in compare_traces(run)
+        if run.is_imported or issue.check != "missing_rank"  # windows are of chosen ranks
+    ]
     doubts = [*_list_doubts(run.traces), *together]
-    return sorted(doubts, key=lambda doubt: doubt.check not in _WORST)
+    order = {check: number for number, check in enumerate(_WORST)}
+    return sorted(doubts, key=lambda doubt: order.get(doubt.check, len(order)))
 
 
 def name_traces(traces: Sequence[Trace]) -> str:
@@ -355,6 +438,14 @@ def _find_overlapping(traces: Sequence[Trace]) -> list[Trace]:
     return list(affected.values())
 
 
+def _find_other_names(traces: Sequence[Trace]) -> list[Trace]:
+    """Find traces of ranks that the names of other files state; names of each node count apart."""
+    ranks = [schema.rank_in_name(trace.name) for trace in traces]
+    if len(set(ranks)) < len(traces) or set(ranks) != {trace.rank for trace in traces}:
+        return []
+    return [trace for trace, rank in zip(traces, ranks, strict=True) if rank != trace.rank]
+
+
 def _find_apart(traces: Sequence[Trace]) -> list[Trace]:
     """Find traces that are far in time from those of all other ranks."""
     ranked = [trace for trace in traces if trace.rank is not None and trace.base_ns]
@@ -372,6 +463,33 @@ def _find_apart(traces: Sequence[Trace]) -> list[Trace]:
     if len(groups) < 2:
         return []
     return [trace for group in groups for trace in group if len({t.rank for t in group}) == 1]
+
+
+def _find_missing_ranks(run: Run) -> QualityIssue:
+    """Find the ranks of the job of which the run has no trace."""
+    ranks = {trace.rank for trace in run.traces}
+    world = max((trace.world_size or 0 for trace in run.traces), default=0)
+    missing = [] if None in ranks else [rank for rank in range(world) if rank not in ranks]
+    names = number_ranges(missing)
+    more = ", …" if len(names) > MAX_NAMED_RANGES else ""
+    effect = "; whether the others wait for them is unknown" if run.is_imported else ""
+    sentence = (
+        f"Ranks of the job without a trace: {', '.join(names[:MAX_NAMED_RANGES])}{more}{effect}."
+    )
+    return _make_issue("missing_rank", len(missing), world, sentence)
+
+
+def _list_refused(traces: Sequence[Trace]) -> QualityIssue:
+    """List the files of the import that were refused."""
+    issues = [t.quality_issues["refused"] for t in traces if "refused" in t.quality_issues]
+    count, of_count = (
+        sum(getattr(issue, name) or 0 for issue in issues) for name in ("count", "of_count")
+    )
+    reasons = " ".join(issue.detail or "" for issue in issues)
+    files = quantities.count_of(of_count, "file")
+    verb = "was" if count == 1 else "were"
+    sentence = f"{quantities.count(count)} of {files} {verb} not imported: {reasons}"
+    return _make_issue("refused", count, of_count, sentence)
 
 
 def _list_copies(traces: Sequence[Trace]) -> QualityIssue:

@@ -73,6 +73,10 @@ MAX_EARLY_NS = 10_000
 QUALITY_CHECKS: dict[str, str] = {
     "device_not_understood": "Events that resemble work of a device, and whose meaning is not "
     "known, so nothing is concluded from an idle or absent device.",
+    "several_processes": "Processes of the host in the file that launch work or mark steps, as of "
+    "several ranks; launches whose number another process has, too, are tied to no work.",
+    "unreadable_rank": "Ranks in the file that are no numbers of ranks.",
+    "copied_event": "Events that equal an earlier one of the file in everything, and do not count.",
     "device_layout": "Events read as work of devices, or as calls of their runtime, by the layout "
     "of another maker or by their launches.",
     "unlinked_device": "Kernels, copies and sets whose launch is not in the file.",
@@ -103,6 +107,8 @@ QUALITY_CHECKS: dict[str, str] = {
     "they are excluded from every sum.",
     "impossible_time": "Events whose start is zero or far outside the window; they are excluded "
     "from every sum.",
+    "unpaired": "Begin events without an end, and end events without a beginning: their ranges are "
+    "in no figure.",
     "overhang": "Ranges that end after the range in which they start; if it is at most 1000 ns "
     "later, the range counts as nested.",
     "unmatched_external_id": "Runtime calls whose operator was identified by time, not by number.",
@@ -115,10 +121,14 @@ QUALITY_CHECKS: dict[str, str] = {
     "duplicate_step": "Steps that occur more than once in the file; the last of each counts.",
     "unmatched_flow": "Arrows with only one end.",
     "copy": "Files of the import that hold the same trace, which counts once.",
+    "refused": "Files of the import that were not imported; noted at its first trace.",
     "clock_base": "Reference of the file's times.",
 }
 """Every value of `kind`, with what it counts."""
 DOUBTS: dict[str, str] = {
+    "several_processes": "One file holds {count} processes that launch work or mark steps, as of "
+    "several ranks ({detail}): whose work is whose, and who waits for whom, is unknown",
+    "copied_event": "{count} of {of_count} events equal an earlier one of the file, and count once",
     "clock_setback": "The clock was set back during the recording (setbacks: {count}, by up to "
     "{worst}): {detail}",
     "crowded_stream": "{count} of {of_count} kernels, copies and sets are on streams that would "
@@ -127,14 +137,19 @@ DOUBTS: dict[str, str] = {
     "that they wait for, by about {worst}: the clocks of host and device differ, or durations are "
     "wrong",
     "unit": "The unit of the times is in doubt: {detail}",
-    "impossible_time": "{count} of {of_count} events have no possible time, and are in no figure",
+    "impossible_time": "{count} of {of_count} events {have} no possible time, and {are} in no "
+    "figure{more}",
     "device_not_understood": "{count} of {of_count} events resemble work of a device and are not "
     "understood, so nothing is concluded about it ({detail})",
+    "unreadable_rank": "The file states a rank that is no number of one ({detail}), so the trace "
+    "has none",
     "lost_text": "{share} of the text could not be read",
     "truncated": "The end of the file is missing, of unknown length: {detail}",
     "wrong_checksum": "The file is damaged: {detail}",
-    "impossible_duration": "{count} of {of_count} events have an impossible duration, and are in "
-    "no figure",
+    "impossible_duration": "{count} of {of_count} events {have} an impossible duration, and "
+    "{are} in no figure{more}",
+    "unpaired": "{count} of {of_count} begin and end events {have} no partner, and the range of "
+    "each is in no figure{more}",
     "unended": "Events whose end was not recorded: {count}. They last up to {worst} longer than "
     "everything else in the file, and are cut there",
     "overflow": "{count} of {of_count} kernels, copies and sets last beyond the start of the next "

@@ -15,6 +15,7 @@ from stepscope.run import (
     combine_calls,
     group_by_time,
     measure_traces,
+    number_recordings,
 )
 from stepscope.views.options import COMMUNICATION_OF, DEFAULTS, ViewOptions, list_names
 from stepscope.views.steps import arrivals
@@ -67,7 +68,7 @@ def show_distributed(run: Run, options: ViewOptions = DEFAULTS) -> arrivals.Dist
         carry_over=options.carry_over,
         windows=[
             _show_window(name, traces, group_by_time(run, [one.trace for one in traces]))
-            for name, traces in _group_by_window(measured).items()
+            for name, traces in _group_by_window(run, measured).items()
         ],
         arrivals=arrivals.show_arrivals(run),
         matrix=matrix,
@@ -79,18 +80,20 @@ def show_distributed(run: Run, options: ViewOptions = DEFAULTS) -> arrivals.Dist
 # --- traces --------------------------------------------------------------------------------------
 
 
-def _group_by_window(measured: Sequence[MeasuredTrace]) -> dict[str, list[MeasuredTrace]]:
-    """Group traces made at the same time: windows of one number, or the n-th file of each rank."""
-    windows: dict[str, list[MeasuredTrace]] = {}
-    file_counts: dict[str, int] = {}
-    for one in measured:
-        if one.trace.window is not None:
-            name = f"window {one.trace.window}"
-        else:
-            file_counts[one.trace.label] = file_counts.get(one.trace.label, 0) + 1
-            name = f"recording {file_counts[one.trace.label]} of each rank"
-        windows.setdefault(name, []).append(one)
-    return windows
+def _group_by_window(run: Run, measured: Sequence[MeasuredTrace]) -> dict[str, list[MeasuredTrace]]:
+    """Group traces made at the same time; see `number_recordings`."""
+    numbers = number_recordings(run, [one.trace for one in measured])
+    groups: dict[int, list[MeasuredTrace]] = {}
+    for one, number in zip(measured, numbers, strict=True):
+        groups.setdefault(number, []).append(one)
+    windows = [{one.trace.window for one in group} for group in groups.values()]
+    labels = [{one.trace.label for one in group} for group in groups.values()]
+    if all(len(window) == 1 and None not in window for window in windows):
+        names = [f"window {number}" for (number,) in windows]
+    else:
+        ending = " of each rank" if all(of_one == labels[0] for of_one in labels) else ""
+        names = [f"recording {count}{ending}" for count in range(1, len(groups) + 1)]
+    return dict(zip(names, groups.values(), strict=True))
 
 
 def _show_window(
@@ -220,7 +223,7 @@ def _build_trace_matrix(run: Run, measured: Sequence[MeasuredTrace]) -> arrivals
     rows: dict[str, int] = {}
     cells = []
     has_work = any(communication.extent is not None for _, communication in measured)
-    for window, traces in _group_by_window(measured).items():
+    for window, traces in _group_by_window(run, measured).items():
         time_group = group_by_time(run, [one.trace for one in traces])
         for group, (trace, communication) in zip(time_group, traces, strict=True):
             if communication.extent is None and has_work:

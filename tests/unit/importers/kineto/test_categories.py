@@ -386,6 +386,25 @@ def test_waits_for_tf_data_on_hosts_of_xla(name: str, is_fetch: bool) -> None:
     assert metadata["recorder"] == ("TensorFlow" if is_fetch else "XLA")
 
 
+@pytest.mark.parametrize("has_marks", [False, True])
+def test_steps_of_a_line_of_a_tpu(has_marks: bool) -> None:
+    """The first device's line of steps, unless the host marks them."""
+    events = [
+        span("", str(10 + n), 1_000 * n, 900, pid=pid, tid=1) for n in range(3) for pid in (3, 4)
+    ]
+    events += [span("", "7", 1_000, 50, pid=3, tid=3), span("", "PjitFunction(f)", 0, 5, pid=7)]
+    if has_marks:
+        events.append(span("", "train", 0, 2_900, pid=7, args={"step_num": "90"}))
+    processes = {3: "/device:TPU:0", 4: "/device:TPU:1", 7: "/host:CPU"}
+    lines = {(3, 1): "Steps", (4, 1): "Steps", (3, 3): "XLA Ops"}
+    tables = imported(trace(*labels(processes, lines), *map(without_category, events)))
+    assert tables.names("annotations") == [
+        f"ProfilerStep#{n}" for n in ([90] if has_marks else [10, 11, 12])
+    ]
+    assert tables.names("kernels") == ["7"]
+    assert [row["on_device"] for row in tables.rows("annotations")] == [0] * (1 if has_marks else 3)
+
+
 ASCEND = {10: "Python", 500: "CANN", 800: "Ascend Hardware", 900: "HCCL", 990: "Overlap Analysis"}
 ASCEND_THREADS = {
     (800, 3): "Stream 3", (900, 1): "Group 0 Communication", (900, 2): "Plane 0",

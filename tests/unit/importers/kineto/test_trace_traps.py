@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from tests.support.kineto_files import (
     BASE_NS,
@@ -13,6 +14,7 @@ from tests.support.kineto_files import (
     imported,
     kernel,
     launch,
+    many_kinds,
     memory,
     op,
     python,
@@ -92,7 +94,8 @@ def test_the_shadow_of_a_step_is_not_a_step() -> None:
     tables = imported(trace(*marks))
     assert [row["on_device"] for row in tables.rows("annotations")] == [0, 1]
     assert "duplicate_step" not in tables.quality
-    assert imported(trace(*marks, marks[0])).quality["duplicate_step"]["count"] == 1
+    marks.append(span("user_annotation", "ProfilerStep#1", 6_000, 5_000))
+    assert imported(trace(*marks)).quality["duplicate_step"]["count"] == 1
 
 
 def test_marks_and_asynchronous_events_are_kept() -> None:
@@ -178,6 +181,48 @@ def test_begins_and_ends_without_partner_are_kept() -> None:
         5: ("E", ""),
     }
     assert tables.one("traces")["event_count"] == len(events)
+    issue = tables.quality["unpaired"]
+    assert (issue["count"], issue["of_count"]) == (4, 6)
+    assert issue["detail"] == "operator: 4 of 5"
+
+
+Range = tuple[int, int, int, bool]
+"""Depth, start, end, and whether the end is in the file."""
+
+
+@st.composite
+def nested_ranges(draw: st.DrawFn, start: int = 0, depth: int = 0, end: int = 24) -> list[Range]:
+    """Draw ranges inside each other and beside each other, in the order in which they end."""
+    ranges: list[Range] = []
+    while start < end and depth < 4 and draw(st.booleans()):
+        first = draw(st.integers(start, end - 1))
+        last = start = draw(st.integers(first + 1, end))
+        ranges += draw(nested_ranges(first, depth + 1, last))
+        ranges.append((depth, first, last, draw(st.integers(0, 4)) > 0))
+    return ranges
+
+
+@given(nested_ranges())
+@settings(max_examples=200, deadline=None)
+def test_named_ends_close_their_ranges_whatever_is_lost(ranges: list[Range]) -> None:
+    """Recorders sort by time alone: events of equal times are in any order of nesting."""
+    marks = [
+        mark(phase, at, f"depth {depth}")
+        for depth, first, last, has_end in ranges
+        for phase, at in (("B", first), *([("E", last)] if has_end else []))
+    ]
+    tables = imported(trace(op("other", 100, 1), *sorted(marks, key=lambda event: event["ts"])))
+    rows = [row for row in tables.rows("operators") if row["name"] != "other"]
+    start = BASE_NS
+    assert sorted(
+        (row["name"], row["start_ns"] - start, row["duration_ns"]) for row in rows
+    ) == sorted(
+        (f"depth {depth}", 1_000 * first, 1_000 * (last - first))
+        for depth, first, last, has_end in ranges
+        if has_end
+    )
+    lost = sum(not has_end for *_, has_end in ranges)
+    assert tables.quality.get("unpaired", {"count": 0})["count"] == lost
 
 
 # --- impossible events -----------------------------------------------------------------------
@@ -333,3 +378,62 @@ def test_memory_belongs_to_the_enclosing_operator() -> None:
     assert [(rows[n]["size_bytes"], rows[n]["operator"]) for n in (1, 2, 3)] == [
         (512, 0), (-512, None), (8, None),
     ]  # fmt: skip
+
+
+# --- several traces in one -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", [1.0, 0.3])
+def test_events_that_were_written_twice_count_once(part: float) -> None:
+    """A recorder that flushes its buffer twice: the tables are those of each event once."""
+    events = [event for event in many_kinds() if event["ph"] in {"X", "i", "M"}]
+    more = events[: round(part * len(events))]
+    once, twice = imported(trace(*events)), imported(trace(*events, *more))
+    assert twice.quality["copied_event"]["of_count"] == len(events) + len(more)
+    assert twice.quality["copied_event"]["count"] == sum(event["ph"] != "M" for event in more)
+    assert "duplicate_correlation" not in twice.quality
+    for table in (
+        "operators",
+        "kernels",
+        "copies",
+        "runtime_calls",
+        "annotations",
+        "python_functions",
+        "memory_events",
+        "other_events",
+    ):
+        assert twice.rows(table) == once.rows(table), table
+    assert twice.levels() == once.levels()
+
+
+def test_events_that_differ_in_a_number_are_several() -> None:
+    events = [op("a", 0, 10, external=1), op("a", 0, 10, external=2), op("a", 0, 10, {"x": 1})]
+    tables = imported(trace(*events))
+    assert len(tables.rows("operators")) == 3
+    assert "copied_event" not in tables.quality
+
+
+@pytest.mark.parametrize("first", [1, 100])
+def test_processes_of_one_file_are_not_mixed(first: int) -> None:
+    """Work whose launch may be of either process has none; other work has its own."""
+    events = [
+        event
+        for rank, (pid, number) in enumerate(((10, 1), (20, first)))
+        for n in range(5)
+        for event in (
+            op("aten::mm", 1_000 * n + rank, 500, external=n + 1, pid=pid),
+            launch(1_000 * n + 100 + rank, 10, number + n, external=n + 1, pid=pid),
+            kernel(1_000 * n + 300, 400, number + n, device=rank),
+        )
+    ]
+    tables = imported(trace(*events))
+    assert (tables.quality["several_processes"]["count"], first) == (2, first)
+    assert tables.quality["several_processes"]["detail"] == "10, 20"
+    assert "early_device" not in tables.quality
+    calls = tables.by_id("runtime_calls")
+    tracks = {row["track"]: row["pid"] for row in tables.rows("tracks")}
+    launched_by = {
+        (tracks[row["track"]], row["launch"] and tracks[calls[row["launch"]]["track"]])
+        for row in tables.rows("kernels")
+    }
+    assert launched_by == ({("0", None), ("1", None)} if first == 1 else {("0", "10"), ("1", "20")})
