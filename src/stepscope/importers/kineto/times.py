@@ -196,8 +196,10 @@ def _find_copies(gathered: Gathered, kind: arguments.Kind, rows: Int) -> NDArray
         return gathered.columns(kind, name)[name][rows]  # one at a time: all of them take memory
 
     first = {name: read(name, rows) for name in ("track", "start", "name")}
+    is_possible = ~impossible(first, gathered.bounds)  # lost times are equal
     order = np.lexsort(tuple(first.values()))
     is_same = np.logical_and.reduce([v[order][1:] == v[order][:-1] for v in first.values()])
+    is_same &= is_possible[order][1:]
     candidates = np.zeros(len(rows), dtype=np.bool_)
     candidates[order[1:][is_same]] = candidates[order[:-1][is_same]] = True
     alike = np.flatnonzero(candidates)

@@ -153,8 +153,8 @@ def _store(
         has_streams: work of one track runs one after the other.
     """
     gathered, counts = reading.gathered, joins.Counts()
-    times.leave_out_copies(gathered, counts)
     bounds = gathered.find_bounds()
+    times.leave_out_copies(gathered, counts)
     described = describe_operators(gathered, execution_traces)
     trace = storing.next_trace()
     maker = TableMaker(trace, reading.header.base_ns, gathered)
