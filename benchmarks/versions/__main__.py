@@ -22,7 +22,9 @@ from benchmarks.versions.frameworks import FRAMEWORKS, NEWEST, Framework, Releas
 from stepscope.errors import StepscopeError
 
 RESULTS = Path(__file__).parents[1] / "results" / "versions.json"
-LIMIT_S = 300
+LIMIT_S = 1200
+_ERROR = re.compile(r"(\[rank\d+\]: )?[\w.]*(?<!ChildFailed)(Error|Exception): ")
+"""An error of a job; not that of torchrun, which says that a rank failed."""
 
 
 def check(script: Path, cell: Cell, python: Path, directory: Path) -> str:
@@ -57,7 +59,7 @@ def _run(command: list[str], directory: Path) -> tuple[int, list[str], str]:
     )
     losses = sorted(line for line in done.stdout.splitlines() if "0x" in line)
     lines = done.stderr.strip().splitlines() or [""]
-    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]
+    errors = [line for line in lines if _ERROR.match(line)]
     return done.returncode, losses, [*lines[-1:], *errors][-1]
 
 

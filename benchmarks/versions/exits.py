@@ -34,11 +34,11 @@ WINDOWS = {
     "window": ("--start-step", "3", "--num-steps", "3"),
     "open window": ("--start-step", "6", "--num-steps", "1000"),
 }
-ROUNDS = 20
+ROUNDS = 10
 """Processes of each way in one job."""
 JOBS = 4
 """Jobs at the same time."""
-LIMIT_S = 900
+LIMIT_S = 3600
 BUSY = """
 import os
 os.nice(10)
@@ -108,6 +108,20 @@ def read_exits(directory: Path) -> dict[str, tuple[str, ...]]:
     return exits
 
 
+def store(release: str, counts: Counter[str], changed: list[str]) -> str:
+    """Add exits of a release to those before, and return their sums."""
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    before = results.get(release, {"exits": {}, "changed": []})
+    results[release] = {
+        "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
+        "exits": dict(Counter(before["exits"]) + counts),
+        "changed": before["changed"] + changed,
+    }
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    entry = results[release]
+    return f"{sum(entry['exits'].values())} exits, {len(entry['changed'])} changed"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.versions.exits")
     parser.add_argument("--interpreter", type=Path, default=Path(sys.executable))
@@ -118,8 +132,6 @@ def main() -> None:
     python = options.interpreter.absolute()
     shown = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
     release = shown.stdout.strip().partition("+")[0]
-    counts: Counter[str] = Counter()
-    changed: list[str] = []
     end_s = time.monotonic() + 60 * options.minutes
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as top, busy_machine():
         expected: dict[str, tuple[str, ...]] = {}
@@ -140,20 +152,13 @@ def main() -> None:
         with ThreadPoolExecutor(JOBS) as pool:
             ended = pool.map(run, *zip(*jobs, strict=True))
             for (window, number), exits in zip(jobs, ended, strict=True):
-                counts[window if number else f"{window}, two ranks"] += len(exits)
-                for name, answer in exits.items():
-                    if answer != expected[name]:
-                        changed.append(f"{window}: {name}: {answer} instead of {expected[name]}")
-                        print(changed[-1], flush=True)
-                print(f"{release}: {counts.total()} exits, {len(changed)} changed", flush=True)
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    before = results.get(release, {"exits": {}, "changed": []})
-    results[release] = {
-        "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
-        "exits": dict(Counter(before["exits"]) + counts),
-        "changed": before["changed"] + changed,
-    }
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+                changed = [
+                    f"{window}: {name}: {answer} instead of {expected[name]}"
+                    for name, answer in exits.items()
+                    if answer != expected[name]
+                ]
+                ways = window if number else f"{window}, two ranks"
+                print(release, store(release, Counter({ways: len(exits)}), changed), flush=True)
 
 
 if __name__ == "__main__":
