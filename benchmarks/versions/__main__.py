@@ -82,8 +82,10 @@ def _examine(cell: Cell, run: Path) -> str:
         if recorded != cell.ranks * count:
             wrong.append(f"{recorded} of {cell.ranks * count} {record}")
     wrong += [f"{count} steps" for count in _count_steps(run) if count != cell.steps]
-    wrong += [f"no {table}" for table, count in rows.items() if not count]
     notes = sorted(_read_notes(run))
+    explained = " ".join(notes).lower()
+    absent = [table for table, count in rows.items() if not count]
+    wrong += [f"no {table}" for table in absent if table.replace("_", " ") not in explained]
     if wrong:
         return f"wrong: {', '.join([*wrong, *notes])}"
     return f"right; {' '.join(notes)}" if notes else "right"
