@@ -2,8 +2,9 @@
 
     python -m benchmarks.versions.exits [--interpreter PYTHON] [--exits N] [--minutes N]
 
-Processes of `exiting_job.py` end in each of its ways, while others keep processors, memory and disk
-busy; a third of them without windows, a third with a window that has ended and a third with one
+Several jobs of `exiting_job.py` run at once, which keeps the processors busy: an exit costs a third
+of a second of them. Another process keeps memory and disk busy. Processes of a job end in each of
+its ways; a third of them without windows, a third with a window that has ended and a third with one
 that is open at the exit. Some are two ranks under torchrun. Every exit is compared with one of the
 same way without stepscope. Counts are added to benchmarks/results/exits.json by release.
 """
@@ -14,7 +15,6 @@ import argparse
 import datetime
 import hashlib
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,9 +34,11 @@ WINDOWS = {
     "window": ("--start-step", "3", "--num-steps", "3"),
     "open window": ("--start-step", "6", "--num-steps", "1000"),
 }
-ROUNDS = 20
+ROUNDS = 10
 """Processes of each way in one job."""
-LIMIT_S = 900
+JOBS = 4
+"""Jobs at the same time."""
+LIMIT_S = 3600
 BUSY = """
 import os
 os.nice(10)
@@ -51,16 +54,14 @@ while True:
 
 @contextmanager
 def busy_machine() -> Iterator[None]:
-    """Keep what the job leaves of each core, the disk and a gigabyte of memory busy."""
+    """Keep the disk, a gigabyte of memory and what the jobs leave of a core busy."""
     with tempfile.TemporaryDirectory() as directory:
-        command = [sys.executable, "-c", BUSY]
-        processes = [subprocess.Popen(command, cwd=directory) for _ in range(os.cpu_count() or 1)]
+        process = subprocess.Popen([sys.executable, "-c", BUSY], cwd=directory)
         try:
             yield
         finally:
-            for process in processes:
-                process.kill()
-                process.wait()
+            process.kill()
+            process.wait()
 
 
 def run_job(python: Path, directory: Path, options: tuple[str, ...] | None, ranks: int) -> None:
@@ -107,6 +108,20 @@ def read_exits(directory: Path) -> dict[str, tuple[str, ...]]:
     return exits
 
 
+def store(release: str, counts: Counter[str], changed: list[str]) -> str:
+    """Add exits of a release to those before, and return their sums."""
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    before = results.get(release, {"exits": {}, "changed": []})
+    results[release] = {
+        "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
+        "exits": dict(Counter(before["exits"]) + counts),
+        "changed": before["changed"] + changed,
+    }
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    entry = results[release]
+    return f"{sum(entry['exits'].values())} exits, {len(entry['changed'])} changed"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.versions.exits")
     parser.add_argument("--interpreter", type=Path, default=Path(sys.executable))
@@ -117,35 +132,33 @@ def main() -> None:
     python = options.interpreter.absolute()
     shown = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
     release = shown.stdout.strip().partition("+")[0]
-    counts: Counter[str] = Counter()
-    changed: list[str] = []
     end_s = time.monotonic() + 60 * options.minutes
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as top, busy_machine():
-        expected = {}
+        expected: dict[str, tuple[str, ...]] = {}
         for ranks in (1, 2):
             run_job(python, Path(top) / f"alone {ranks}", None, ranks)
             expected |= read_exits(Path(top) / f"alone {ranks}")
-        number = 0
-        while counts.total() < options.exits and time.monotonic() < end_s:
-            number += 1
-            for window, window_options in WINDOWS.items():
-                ranks = 2 if number == 1 else 1
-                directory = Path(top) / f"{window} {number}"
-                run_job(python, directory, window_options, ranks)
-                for name, ended in read_exits(directory).items():
-                    counts[window if ranks == 1 else f"{window}, two ranks"] += 1
-                    if ended != expected[name]:
-                        changed.append(f"{window}: {name}: {ended} instead of {expected[name]}")
-                        print(changed[-1], flush=True)
-            print(f"{release}: {counts.total()} exits, {len(changed)} changed", flush=True)
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    before = results.get(release, {"exits": {}, "changed": []})
-    results[release] = {
-        "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
-        "exits": dict(Counter(before["exits"]) + counts),
-        "changed": before["changed"] + changed,
-    }
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        jobs_of_window = -(-options.exits // (len(WINDOWS) * len(WAYS) * ROUNDS))
+        jobs = [(window, number) for number in range(jobs_of_window + 1) for window in WINDOWS]
+
+        def run(window: str, number: int) -> dict[str, tuple[str, ...]]:
+            """Read the exits of a job, of two ranks if it is the first; none after the time."""
+            if time.monotonic() > end_s:
+                return {}
+            directory = Path(top) / f"{window} {number}"
+            run_job(python, directory, WINDOWS[window], 1 if number else 2)
+            return read_exits(directory)
+
+        with ThreadPoolExecutor(JOBS) as pool:
+            ended = pool.map(run, *zip(*jobs, strict=True))
+            for (window, number), exits in zip(jobs, ended, strict=True):
+                changed = [
+                    f"{window}: {name}: {answer} instead of {expected[name]}"
+                    for name, answer in exits.items()
+                    if answer != expected[name]
+                ]
+                ways = window if number else f"{window}, two ranks"
+                print(release, store(release, Counter({ways: len(exits)}), changed), flush=True)
 
 
 if __name__ == "__main__":

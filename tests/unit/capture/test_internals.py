@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from pathlib import Path
 
@@ -96,7 +97,29 @@ def test_in_an_environment_without(spool: Spool, printed: str, environment: str)
     assert {kind: len(recorded.of(kind)) for kind in RECORDED} == RECORDED
 
 
+@pytest.mark.extended("imports torch.distributed.checkpoint")
+def test_saves_of_distributed_checkpoints_under_their_older_name(
+    spool: Spool, tmp_path: Path
+) -> None:
+    newest = PYTORCH.table["save_distributed"]
+    variables = hide(
+        [newest._replace(paths=newest.paths[:1])], tmp_path, spool.environment()["PYTHONPATH"]
+    )
+    spool.run_torch(
+        f"""
+import torch
+from torch.distributed import checkpoint
+writer = checkpoint.FileSystemWriter({str(tmp_path / "parts")!r})
+checkpoint.save_state_dict({{"weight": torch.ones(3)}}, writer, no_dist=True)
+""",
+        **variables,
+    )
+    (save,) = spool.drain().of("checkpoint")
+    assert save.name == "save_state_dict"
+
+
 def test_every_attribute_is_in_the_release_of_the_tests() -> None:
+    importlib.import_module("torch.distributed.checkpoint")  # which torch does not import itself
     absent = {
         name for name, internal in PYTORCH.table.items() if not any(map(read, internal.paths))
     }

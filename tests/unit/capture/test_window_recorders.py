@@ -19,6 +19,8 @@ from stepscope.spool import STEPS_WORD, Depth, Heartbeat, Recorder, WindowPlan, 
 class FakeProfiler(XPlaneProfiler):
     """A profiler that writes files, but whose first call of one function fails."""
 
+    framework = "TensorFlow"
+
     def __init__(
         self, failing: str = "", *, does: str = "trains", content: bytes = b"trace"
     ) -> None:
@@ -75,7 +77,7 @@ class Job:
         self._follower.follow_plans()
         progress.step_count += 1
 
-    def record_step(self, recorder: str = Recorder.PROFILER) -> None:
+    def record_step(self, recorder: str = Recorder.PROFILER, options: tuple[str, ...] = ()) -> None:
         """Plan a window of the next step, and run it and one more."""
         plan = WindowPlan(
             number=self._plan_count,
@@ -84,6 +86,7 @@ class Job:
             depth=Depth.FULL,
             first_step=progress.step_count,
             steps=1,
+            options=options,
         )
         plan.write(str(self.directory))
         self._plan_count += 1
@@ -157,3 +160,29 @@ def test_the_framework_that_works_or_that_the_plan_names_records(
     assert [path.read_bytes() for path in job.directory.glob("*.xplane.pb")] == [content]
     (window,) = recording.drain().facts("window")
     assert window["recorder"] == Recorder.PROFILER  # the only one of both, whatever the plan names
+
+
+@pytest.mark.parametrize(
+    ("options", "content", "notes"),
+    [
+        (("stacks",), b"\x12\x10$train.py:12 step\x1a", []),
+        ((), b"MatMul", []),
+        (
+            ("stacks",),
+            b"MatMul",
+            [
+                "Windows have no calls of Python functions:"
+                " the profiler of TensorFlow records none in this release."
+            ],
+        ),
+    ],
+)
+def test_calls_that_a_profiler_does_not_record(
+    start_job: Callable[..., Job],
+    recording: Any,
+    options: tuple[str, ...],
+    content: bytes,
+    notes: list[str],
+) -> None:
+    start_job(FakeProfiler(content=content)).record_step(options=options)
+    assert recording.drain().notes == notes

@@ -280,5 +280,10 @@ PYTORCH = Internals(
         "irecv": Internal(
             ("torch.distributed.distributed_c10d.irecv",), "records receives from a rank", ""
         ),
+        "save_distributed": Internal(
+            ("torch.distributed.checkpoint.save", "torch.distributed.checkpoint.save_state_dict"),
+            "records saves of distributed checkpoints",
+            "",  # every release has one of the two
+        ),
     },
 )

@@ -7,7 +7,9 @@ marked and counts for no step.
 from __future__ import annotations
 
 import glob
+import mmap
 import os
+import re
 import shutil
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +22,8 @@ from stepscope.spool import Depth, Kind, Recorder, WindowPlan, finished_file
 SUFFIX = ".xplane.pb"
 _FULL, _LIGHT = 2, 1
 """Levels of events of the host."""
+_PYTHON_CALL = re.compile(rb"\$\S{1,200}:\d+ ")
+"""Name of a call of a Python function: `$train.py:12 step`."""
 _probe = Probe("files of windows", coarse=True)
 
 
@@ -27,6 +31,7 @@ class XPlaneProfiler:
     """Base class of such profilers; see `FrameworkProfiler`."""
 
     recorders: tuple[str, ...] = (Recorder.PROFILER,)
+    framework: str
 
     def start(self, directory: str, *, host_level: int, python_level: int) -> None:
         """Start recording.
@@ -95,6 +100,11 @@ class _Recorder:
             pattern = f"{glob.escape(self._directory)}/**/*{SUFFIX}"
             newest = max(glob.glob(pattern, recursive=True), key=os.path.getmtime)
             os.rename(newest, self._path)
+            if self._python_level and not _has_python_calls(self._path):
+                _probe.note(
+                    "Windows have no calls of Python functions:"
+                    f" the profiler of {self._profiler.framework} records none in this release."
+                )
         finally:
             shutil.rmtree(self._directory, ignore_errors=True)
             _probe.end(span)
@@ -109,6 +119,11 @@ class _Recorder:
     def finish(self, timeout_s: float) -> bool:
         """Return True: `stop` has written the file."""
         return True
+
+
+def _has_python_calls(path: str) -> bool:
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return _PYTHON_CALL.search(content) is not None
 
 
 def guard_start(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -67,6 +67,8 @@ class JaxProfiler(XPlaneProfiler):
         state: JAX's own state of its profiler.
     """
 
+    framework = "JAX"
+
     def __init__(self, state: Any) -> None:
         self._state = state
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from stepscope.capture.frameworks.pytorch.patching import patch, read_path
+from stepscope.capture.frameworks.pytorch.patching import patch, patch_internal, read_path
 from stepscope.capture.guard import Probe
 from stepscope.spool import Kind
 
@@ -30,8 +30,9 @@ def install_safetensors() -> None:
 
 
 def install_distributed() -> None:
-    """Patch `torch.distributed.checkpoint.save`; asynchronous saves do not block the job."""
-    patch(sys.modules["torch.distributed.checkpoint"], "save", _timed)
+    """Patch `torch.distributed.checkpoint.save`, before PyTorch 2.2 `save_state_dict`. Asynchronous
+    saves do not block the job."""
+    patch_internal("save_distributed", _timed)
 
 
 def _timed(original: Callable[..., Any]) -> Callable[..., Any]:

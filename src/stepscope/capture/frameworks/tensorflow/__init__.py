@@ -53,6 +53,8 @@ class TensorFlowProfiler(XPlaneProfiler):
         module: `tf.profiler.experimental`, with its state.
     """
 
+    framework = "TensorFlow"
+
     def __init__(self, module: Any) -> None:
         self._module = module
 
