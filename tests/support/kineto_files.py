@@ -355,3 +355,19 @@ def imported_file(
         path, writer, identity, scratch=scratch, workers=workers, execution_traces=execution_traces
     )
     return tables
+
+
+def labels(processes: Mapping[Any, str], threads: Mapping[tuple[Any, Any], str]) -> list[Event]:
+    """Return the events that name processes and threads."""
+    return [
+        {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}}
+        for pid, name in processes.items()
+    ] + [
+        {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}
+        for (pid, tid), name in threads.items()
+    ]
+
+
+def without_category(event: Event) -> Event:
+    """Return an event without its category."""
+    return {key: value for key, value in event.items() if key != "cat"}

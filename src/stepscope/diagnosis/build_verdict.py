@@ -58,11 +58,9 @@ from stepscope.diagnosis.verdict import (
 )
 from stepscope.quantities import duration, percent
 from stepscope.run import (
-    EXCLUDING,
     NO_COLLECTIVE,
     RANK_FIGURES,
     REPLICAS,
-    Doubt,
     Rank,
     Run,
     explain_incarnations,
@@ -79,8 +77,6 @@ from stepscope.run import (
     measure_ranks,
 )
 
-MAX_EXCLUDED = 0.1
-"""Share of the events of traces without which there is no verdict."""
 MIN_NOTED_THROTTLING = 0.05
 MIN_NOTED_RECORDING = 0.02
 """Recording of tensors between the rounds, as a share of them and the recording together."""
@@ -104,18 +100,6 @@ def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdic
     return _abstain(run, f"a part of the run is damaged; {damage[0].rstrip('.')}")
 
 
-def _find_damage(run: Run, doubts: Sequence[Doubt]) -> str:
-    """Return the doubt for which no verdict can rest on the traces of a run; empty for none."""
-    if all(trace.is_set_back for trace in run.traces):
-        return next(doubt.sentence for doubt in doubts if doubt.check == "clock_setback")
-    mixed = next((doubt for doubt in doubts if doubt.check == "several_processes"), None)
-    if mixed is not None:
-        return mixed.sentence
-    excluded = [doubt for doubt in doubts if doubt.check in EXCLUDING]
-    is_much = sum(doubt.share or 0 for doubt in excluded) > MAX_EXCLUDED
-    return excluded[0].sentence if is_much else ""
-
-
 def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
     # Imports of what few runs need: `stepscope diagnose` and `show` must start fast.
     if not run.ranks and run.reader.info.attached_pid is not None:
@@ -127,7 +111,7 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
 
         doubts = list_run_doubts(run)
         notes = _list_loss_notes(run)
-        reason = _find_damage(run, doubts)
+        reason = records.find_damage(run, doubts)
         verdict = (
             make_abstention(reason.rstrip("."), notes, evidence_kind="traced")
             if reason

@@ -10,12 +10,13 @@ from __future__ import annotations
 import errno
 import os
 from collections import Counter
+from collections.abc import Sequence
 
 from stepscope import quantities, schema
 from stepscope.diagnosis.causes.job_facts import JobFacts
 from stepscope.diagnosis.shares.shares import Shares
 from stepscope.quantities import count, count_of, duration, number
-from stepscope.run import Run
+from stepscope.run import EXCLUDING, Doubt, Run
 
 _FULL_SPOOL = "the spool was full; raise --spool-limit"
 _CAUSES = {
@@ -205,3 +206,19 @@ def _count_idle_cores(run: Run) -> int:
     return int(
         run.cores_available - contention.job_cores - contention.outside_cores + 1 - IDLE_CORE_RATIO
     )
+
+
+MAX_EXCLUDED = 0.1
+"""Share of the events of traces without which there is no verdict."""
+
+
+def find_damage(run: Run, doubts: Sequence[Doubt]) -> str:
+    """Return the doubt for which no verdict can rest on the traces of a run; empty for none."""
+    if all(trace.is_set_back for trace in run.traces):
+        return next(doubt.sentence for doubt in doubts if doubt.check == "clock_setback")
+    mixed = next((doubt for doubt in doubts if doubt.check == "several_processes"), None)
+    if mixed is not None:
+        return mixed.sentence
+    excluded = [doubt for doubt in doubts if doubt.check in EXCLUDING]
+    is_much = sum(doubt.share or 0 for doubt in excluded) > MAX_EXCLUDED
+    return excluded[0].sentence if is_much else ""

@@ -108,6 +108,7 @@ from .model.metrics import NodeMetrics as NodeMetrics, read_series as read_serie
 from .model.rank_numbers import (
     DIMENSIONS as DIMENSIONS,
     RankMesh as RankMesh,
+    name_traces as name_traces,
     number_ranges as number_ranges,
     number_ranks as number_ranks,
     parse_mesh as parse_mesh,
@@ -124,7 +125,11 @@ from .model.tables import (
     sampling_period_ns as sampling_period_ns,
     spans_of as spans_of,
 )
-from .model.trace_records import EXCLUDING as EXCLUDING, QualityIssue as QualityIssue
+from .model.trace_records import (
+    EXCLUDING as EXCLUDING,
+    Doubt as Doubt,
+    QualityIssue as QualityIssue,
+)
 from .model.traces import Trace as Trace, load_traces as load_traces, reading_ahead as reading_ahead
 from .ranks.collectives import (
     NO_CALLS as NO_CALLS,
@@ -248,7 +253,6 @@ from .traces.unlike import (
     NO_DEVICE_WORK as NO_DEVICE_WORK,
     NO_HOST_WORK as NO_HOST_WORK,
     OTHER_STEPS as OTHER_STEPS,
-    Doubt as Doubt,
     UnlikeTraces as UnlikeTraces,
     compare_traces as compare_traces,
     find_time_groups as find_time_groups,
@@ -256,6 +260,5 @@ from .traces.unlike import (
     group_by_time as group_by_time,
     has_clock as has_clock,
     list_run_doubts as list_run_doubts,
-    name_traces as name_traces,
     number_recordings as number_recordings,
 )

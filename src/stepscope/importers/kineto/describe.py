@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from stepscope import schema, store
+from stepscope import quantities, schema, store
 from stepscope.importers.kineto import arguments
 from stepscope.importers.kineto.gather import Gathered
 from stepscope.importers.kineto.tables import TableMaker
 
+Codes = NDArray[np.int32]
 _RANK_DIRECTORY = re.compile(r"rank[-_ ]?(\d+)", re.IGNORECASE)
 _STORED_APART = frozenset(
     {"traceEvents", "deviceProperties", "distributedInfo", "baseTimeNanoseconds"}
@@ -323,3 +326,56 @@ def _number_or_digits(value: Any, label: int | str) -> int | None:
         return int(value)
     digits = re.search(r"\d+", str(label))
     return _integer(digits[0]) if digits else None
+
+
+MIN_LOST_SHARE = 0.001
+"""Smaller shares of the events of a kind, or of annotations of a name, change no answer."""
+_MAX_NAMED_LOSSES = 3
+_DIGITS = re.compile(r"\d+")
+
+
+def name_losses(strings: Sequence[str], lost: Mapping[Any, tuple[Codes, Codes]]) -> str | None:
+    """Name the groups of events of which a share is in no figure, the largest shares first:
+    annotations by name, as one of a few is a step or a fetch, others by kind. None without any.
+
+    Args:
+        strings: names by their codes.
+        lost: by kind, the names of these events, and of all events of the kind.
+    """
+    shares: list[tuple[float, str]] = []
+    for kind, (names, all_names) in lost.items():
+        groups: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+        for column, codes in enumerate((names, all_names)):
+            for code, count in zip(*np.unique(codes, return_counts=True), strict=True):
+                name = (
+                    _DIGITS.sub("…", strings[code]) if kind is arguments.ANNOTATION else kind.name
+                )
+                groups[name][column] += int(count)
+        shares += [
+            (count / total, f"{name}: {quantities.count(count)} of {quantities.count(total)}")
+            for name, (count, total) in groups.items()
+            if count and count >= MIN_LOST_SHARE * total
+        ]
+    shares.sort(reverse=True)
+    return "; ".join(text for _, text in shares[:_MAX_NAMED_LOSSES]) or None
+
+
+def name_impossible(
+    gathered: Gathered, parts: Sequence[tuple[arguments.Kind, Codes]]
+) -> str | None:
+    """Name the groups of events that have impossible times; see `name_losses`.
+
+    Args:
+        parts: kinds and names of these events.
+    """
+    kinds = dict.fromkeys(kind for kind, _ in parts)
+    return name_losses(
+        gathered.strings,
+        {
+            kind: (
+                np.concatenate([names for of_kind, names in parts if of_kind is kind]),
+                gathered.columns(kind, "name")["name"],
+            )
+            for kind in kinds
+        },
+    )

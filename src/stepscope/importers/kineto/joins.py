@@ -1,7 +1,7 @@
 """Joins over a whole file, between events that may be far apart in time.
 
 Launches and the work they launched, forward and backward operators, host ranges and their shadows,
-arrows; and overlaps within a stream, which need all work of a stream at once.
+arrows.
 
 Kernels of replayed CUDA graphs and the operators that were captured. A replay is one launch: its
 kernels belong to the call of cudaGraphLaunch, which no operator but the replaying one encloses.
@@ -202,25 +202,6 @@ def _last_before(keys: Int, starts: Int, requested: Int, until: Int) -> Int:
         position = int(np.searchsorted(candidates, until[index], side="right")) - 1
         rows[index] = low[index] + max(0, position)
     return rows
-
-
-def count_overlaps(gathered: Gathered, counts: Counts) -> None:
-    """Count device work that starts before an earlier event of its stream has ended."""
-    names = ("start", "duration", "track", "launch")
-    columns = [gathered.columns(kind, *names) for kind in arguments.WORK_KINDS]
-    joined = {name: np.concatenate([c[name] for c in columns]) for name in names}
-    possible = ~impossible(joined, gathered.bounds)
-    track = joined["track"][possible]
-    start = Positions(gathered.bounds).of(joined["start"][possible], track)
-    end = start + joined["duration"][possible]
-    order = intervals.nesting_order(start, end)
-    start, end, streams = start[order], end[order], track[order]
-    if len(start) < 2:
-        return
-    reach = np.maximum.accumulate(end)[:-1]
-    excess = np.where(streams[1:] == streams[:-1], reach - start[1:], 0)
-    counts.overlaps = int((excess > 0).sum())
-    counts.worst_overlap_ns = max(0, int(excess.max()))
 
 
 @dataclass(frozen=True, slots=True)

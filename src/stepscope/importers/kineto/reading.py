@@ -33,11 +33,10 @@ from stepscope.importers.kineto.blocks import (
 from stepscope.importers.kineto.categories import Event
 from stepscope.importers.kineto.columns import Chunk, Columns
 from stepscope.importers.kineto.decode import chunk_of, decode_block
-from stepscope.importers.kineto.describe import Header
+from stepscope.importers.kineto.describe import Header, name_losses
 from stepscope.importers.kineto.devices import DeviceLayout, map_device_work
 from stepscope.importers.kineto.gather import Gathered, name_tracks
 from stepscope.importers.kineto.pool import DecodingStoppedError, decode_all
-from stepscope.importers.kineto.times import name_losses
 
 SERIAL_BYTES = 16 << 20
 """A smaller file is decoded before workers could start."""
@@ -69,7 +68,7 @@ class Unpaired:
     of_count: int = 0
     """Begin and end events."""
     detail: str | None = None
-    """Names of annotations, and kinds, that lack many; see `times.name_losses`."""
+    """Names of annotations, and kinds, that lack many; see `describe.name_losses`."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -14,18 +14,17 @@ Each rule is one function of arrays.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope import quantities, schema
+from stepscope import intervals, quantities, schema
 from stepscope.importers.kineto import arguments
 from stepscope.importers.kineto.columns import Columns
 from stepscope.importers.kineto.gather import Gathered, impossible, name_tracks
-from stepscope.importers.kineto.joins import Counts
+from stepscope.importers.kineto.joins import Counts, Positions
 
 Int = NDArray[np.int64]
 Codes = NDArray[np.int32]
@@ -100,59 +99,6 @@ def find_unit(gathered: Gathered, counts: Counts) -> None:
             f"{calls} last {quantities.duration(middle)} at the median, so the times are perhaps "
             f"{unit}, and they are read as microseconds"
         )
-
-
-MIN_LOST_SHARE = 0.001
-"""Smaller shares of the events of a kind, or of annotations of a name, change no answer."""
-_MAX_NAMED_LOSSES = 3
-_DIGITS = re.compile(r"\d+")
-
-
-def name_losses(strings: Sequence[str], lost: Mapping[Any, tuple[Codes, Codes]]) -> str | None:
-    """Name the groups of events of which a share is in no figure, the largest shares first:
-    annotations by name, as one of a few is a step or a fetch, others by kind. None without any.
-
-    Args:
-        strings: names by their codes.
-        lost: by kind, the names of these events, and of all events of the kind.
-    """
-    shares: list[tuple[float, str]] = []
-    for kind, (names, all_names) in lost.items():
-        groups: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
-        for column, codes in enumerate((names, all_names)):
-            for code, count in zip(*np.unique(codes, return_counts=True), strict=True):
-                name = (
-                    _DIGITS.sub("…", strings[code]) if kind is arguments.ANNOTATION else kind.name
-                )
-                groups[name][column] += int(count)
-        shares += [
-            (count / total, f"{name}: {quantities.count(count)} of {quantities.count(total)}")
-            for name, (count, total) in groups.items()
-            if count and count >= MIN_LOST_SHARE * total
-        ]
-    shares.sort(reverse=True)
-    return "; ".join(text for _, text in shares[:_MAX_NAMED_LOSSES]) or None
-
-
-def name_impossible(
-    gathered: Gathered, parts: Sequence[tuple[arguments.Kind, Codes]]
-) -> str | None:
-    """Name the groups of events that have impossible times; see `name_losses`.
-
-    Args:
-        parts: kinds and names of these events.
-    """
-    kinds = dict.fromkeys(kind for kind, _ in parts)
-    return name_losses(
-        gathered.strings,
-        {
-            kind: (
-                np.concatenate([names for of_kind, names in parts if of_kind is kind]),
-                gathered.columns(kind, "name")["name"],
-            )
-            for kind in kinds
-        },
-    )
 
 
 _RANGE_KINDS: Sequence[arguments.Kind] = (
@@ -337,6 +283,25 @@ def measure_setbacks(track: NDArray[Any], number: Int, start: Int, reached: Int)
     back = np.where(is_next, times[:-1] - starts[1:], 0)
     amounts[order[1:]] = np.where(back > SETBACK_TOLERANCE_NS, back, 0)
     return amounts
+
+
+def count_overlaps(gathered: Gathered, counts: Counts) -> None:
+    """Count device work that starts before an earlier event of its stream has ended."""
+    names = ("start", "duration", "track", "launch")
+    columns = [gathered.columns(kind, *names) for kind in arguments.WORK_KINDS]
+    joined = {name: np.concatenate([c[name] for c in columns]) for name in names}
+    possible = ~impossible(joined, gathered.bounds)
+    track = joined["track"][possible]
+    start = Positions(gathered.bounds).of(joined["start"][possible], track)
+    end = start + joined["duration"][possible]
+    order = intervals.nesting_order(start, end)
+    start, end, streams = start[order], end[order], track[order]
+    if len(start) < 2:
+        return
+    reach = np.maximum.accumulate(end)[:-1]
+    excess = np.where(streams[1:] == streams[:-1], reach - start[1:], 0)
+    counts.overlaps = int((excess > 0).sum())
+    counts.worst_overlap_ns = max(0, int(excess.max()))
 
 
 def cut_overflows(gathered: Gathered, counts: Counts) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from stepscope import quantities, schema, store
 from stepscope.importers.content import Imported
-from stepscope.importers.kineto import joins, times
+from stepscope.importers.kineto import describe, joins, times
 from stepscope.importers.kineto.arguments import ANNOTATION, CALL_KINDS, OPERATOR, integers_of
 from stepscope.importers.kineto.blocks import WRONG_CHECKSUM
 from stepscope.importers.kineto.describe import Description, Header, Identity
@@ -174,7 +174,7 @@ def _store(
     joins.join_launches(gathered, counts, captures.ids)
     times.find_late_work(gathered, counts)
     joins.name_captured(gathered, captures, counts)
-    joins.count_overlaps(gathered, counts)
+    times.count_overlaps(gathered, counts)
     linker = Linker(gathered, counts)
     summariser = Summariser(bounds, reading.header.base_ns, event_count=gathered.event_count)
     cuts = gathered.cuts(min(max_rows, max(gathered.event_count // SLICES, MIN_SLICE_ROWS)))
@@ -251,7 +251,7 @@ def quality_rows(reading: Reading, counts: joins.Counts) -> Mapping[str, Any]:
         ("impossible_time", counts.impossible_time),
     ):
         count = sum(len(names) for _, names in parts)
-        detail = times.name_impossible(gathered, parts)
+        detail = describe.name_impossible(gathered, parts)
         add(check, count, gathered.event_count, None, detail)
     unpaired = reading.unpaired
     add("unpaired", unpaired.count, unpaired.of_count, None, unpaired.detail)

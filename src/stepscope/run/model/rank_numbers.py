@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stepscope import errors
 from stepscope.run.model.run import Run
+from stepscope.run.model.traces import Trace
 
 
 @dataclass(frozen=True)
@@ -223,3 +224,14 @@ def _divides(groups: set[Members], ranks: Collection[int]) -> bool:
 
 def _stride(groups: set[Members]) -> int:
     return min(group[1] - group[0] for group in groups)
+
+
+def name_traces(traces: Sequence[Trace]) -> str:
+    """Name traces by their ranks, or by their names where ranks are unknown.
+
+    Returns:
+        A list such as "rank 1, rank 3 to 5".
+    """
+    ranks = sorted({trace.rank for trace in traces if trace.rank is not None})
+    names = [trace.name for trace in traces if trace.rank is None]
+    return ", ".join([*(f"rank {numbers}" for numbers in number_ranges(ranks)), *names])

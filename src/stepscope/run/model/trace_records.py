@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -108,6 +108,19 @@ class QualityIssue:
     of_count: int | None
     worst_ns: int | None
     detail: str | None
+
+
+class Doubt(NamedTuple):
+    """Quality issue of traces that changes what they seem to say."""
+
+    check: str
+    share: float | None
+    """Affected share of what was checked; None where that has no size."""
+    sentence: str
+
+
+def make_issue(check: str, count: int, of_count: int | None, sentence: str) -> QualityIssue:
+    return QualityIssue(check=check, count=count, of_count=of_count, worst_ns=None, detail=sentence)
 
 
 MIN_DOUBT_SHARE = 0.001

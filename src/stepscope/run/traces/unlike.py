@@ -14,11 +14,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from stepscope import quantities, schema
 from stepscope.quantities import count_of
-from stepscope.run.model.rank_numbers import number_ranges
+from stepscope.run.model.rank_numbers import name_traces, number_ranges
 from stepscope.run.model.run import Run
 from stepscope.run.model.trace_records import (
     DEVICE_TABLES,
@@ -26,7 +25,9 @@ from stepscope.run.model.trace_records import (
     MIN_DOUBT_SHARE,
     NAMING_LOSSES,
     UNRECORDED_DEVICES,
+    Doubt,
     QualityIssue,
+    make_issue,
 )
 from stepscope.run.model.traces import Trace
 
@@ -250,7 +251,7 @@ def _note_time_groups(run: Run) -> QualityIssue:
         f"Ranks were recorded {apart} ({names}{more}): who waits for whom is unknown, and a mean "
         "over them is no step of the job."
     )
-    return _make_issue("other_times", len(groups) if len(groups) > 1 else 0, None, sentence)
+    return make_issue("other_times", len(groups) if len(groups) > 1 else 0, None, sentence)
 
 
 def compare_traces(run: Run) -> list[QualityIssue]:
@@ -304,7 +305,7 @@ def _compare_traces(run: Run) -> list[QualityIssue]:
             trace.name if trace.rank is None else f"{trace.name} (rank {trace.rank})"
             for trace in affected
         )
-        issues.append(_make_issue(check, len(affected), len(traces), sentence.format(names)))
+        issues.append(make_issue(check, len(affected), len(traces), sentence.format(names)))
     for check, numbers, sentence in (
         ("no_device_work", unlike.no_device, NO_DEVICE_WORK),
         ("no_host_work", unlike.no_host, NO_HOST_WORK),
@@ -312,7 +313,7 @@ def _compare_traces(run: Run) -> list[QualityIssue]:
     ):
         names = name_traces([trace for trace in traces if trace.trace in numbers])
         text = f"{sentence.format(names)}; shares are over the other traces."
-        issues.append(_make_issue(check, len(numbers), len(traces), text))
+        issues.append(make_issue(check, len(numbers), len(traces), text))
     return [issue for issue in issues if issue.count]
 
 
@@ -329,34 +330,25 @@ def _note_unrecorded_devices(traces: Sequence[Trace], unlike: UnlikeTraces) -> Q
         f"{reason[:1].upper()}{reason[1:]}: whether they compute, communicate or are waited for is "
         "unknown."
     )
-    return _make_issue("device_not_recorded", len(signs), len(traces), sentence)
+    return make_issue("device_not_recorded", len(signs), len(traces), sentence)
 
 
 def _note_no_collective(traces: Sequence[Trace]) -> QualityIssue:
     """Note that traces of several ranks contain no collective, as of an unknown library."""
     several = [t for t in traces if t.recorder is schema.PYTORCH and (t.world_size or 0) > 1]
     if not several or several[0].collectives.has_collectives:
-        return _make_issue(NO_COLLECTIVE, 0, None, "")
+        return make_issue(NO_COLLECTIVE, 0, None, "")
     world = max(trace.world_size or 0 for trace in several)
     backend = next((f" (backend {t.backend})" for t in several if t.backend), "")
     sentence = (
         f"The job has {count_of(world, 'rank')}{backend}, and no collective was found in its "
         "traces: what counts as computation may be communication."
     )
-    return _make_issue(NO_COLLECTIVE, len(several), len(traces), sentence)
+    return make_issue(NO_COLLECTIVE, len(several), len(traces), sentence)
 
 
 NO_COLLECTIVE = "no_collective"
 """Check without which no computation is known to be one."""
-
-
-class Doubt(NamedTuple):
-    """Quality issue of traces that changes what they seem to say."""
-
-    check: str
-    share: float | None
-    """Affected share of what was checked; None where that has no size."""
-    sentence: str
 
 
 def _list_doubts(traces: Sequence[Trace]) -> list[Doubt]:
@@ -397,25 +389,19 @@ def _list_doubts(traces: Sequence[Trace]) -> list[Doubt]:
 
 def list_run_doubts(run: Run) -> list[Doubt]:
     """List the doubts about the traces of a run, each and together, the worst first."""
+    issues = compare_traces(run)
+    # A single trace, and windows, are of ranks that someone chose.
+    is_choice = not run.is_imported or (
+        len(run.traces) == 1 and all(issue.check != "refused" for issue in issues)
+    )
     together = [
         Doubt(issue.check, None, issue.detail or "")
-        for issue in compare_traces(run)
-        if run.is_imported or issue.check != "missing_rank"  # windows are of chosen ranks
+        for issue in issues
+        if issue.check != "missing_rank" or not is_choice
     ]
     doubts = [*_list_doubts(run.traces), *together]
     order = {check: number for number, check in enumerate(_WORST)}
     return sorted(doubts, key=lambda doubt: order.get(doubt.check, len(order)))
-
-
-def name_traces(traces: Sequence[Trace]) -> str:
-    """Name traces by their ranks, or by their names where ranks are unknown.
-
-    Returns:
-        A list such as "rank 1, rank 3 to 5".
-    """
-    ranks = sorted({trace.rank for trace in traces if trace.rank is not None})
-    names = [trace.name for trace in traces if trace.rank is None]
-    return ", ".join([*(f"rank {numbers}" for numbers in number_ranges(ranks)), *names])
 
 
 def _find_overlapping(traces: Sequence[Trace]) -> list[Trace]:
@@ -476,7 +462,7 @@ def _find_missing_ranks(run: Run) -> QualityIssue:
     sentence = (
         f"Ranks of the job without a trace: {', '.join(names[:MAX_NAMED_RANGES])}{more}{effect}."
     )
-    return _make_issue("missing_rank", len(missing), world, sentence)
+    return make_issue("missing_rank", len(missing), world, sentence)
 
 
 def _list_refused(traces: Sequence[Trace]) -> QualityIssue:
@@ -489,14 +475,14 @@ def _list_refused(traces: Sequence[Trace]) -> QualityIssue:
     files = quantities.count_of(of_count, "file")
     verb = "was" if count == 1 else "were"
     sentence = f"{quantities.count(count)} of {files} {verb} not imported: {reasons}"
-    return _make_issue("refused", count, of_count, sentence)
+    return make_issue("refused", count, of_count, sentence)
 
 
 def _list_copies(traces: Sequence[Trace]) -> QualityIssue:
     copies = [trace.quality_issues["copy"] for trace in traces if "copy" in trace.quality_issues]
     names = ", ".join((issue.detail or "").rstrip(".") for issue in copies)
     sentence = f"These files hold a trace that another file holds, too, and count once: {names}."
-    return _make_issue("copy", sum(issue.count for issue in copies), None, sentence)
+    return make_issue("copy", sum(issue.count for issue in copies), None, sentence)
 
 
 def _compare_worlds(traces: Sequence[Trace]) -> QualityIssue:
@@ -506,8 +492,4 @@ def _compare_worlds(traces: Sequence[Trace]) -> QualityIssue:
             by_size[trace.world_size].append(trace.name)
     sizes = "; ".join(f"{size} in {', '.join(names)}" for size, names in sorted(by_size.items()))
     sentence = f"The traces state different world sizes, as those of several jobs: {sizes}."
-    return _make_issue("world_size", len(by_size) if len(by_size) > 1 else 0, None, sentence)
-
-
-def _make_issue(check: str, count: int, of_count: int | None, sentence: str) -> QualityIssue:
-    return QualityIssue(check=check, count=count, of_count=of_count, worst_ns=None, detail=sentence)
+    return make_issue("world_size", len(by_size) if len(by_size) > 1 else 0, None, sentence)

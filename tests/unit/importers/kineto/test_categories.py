@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +21,7 @@ from tests.support.kineto_files import (
     Tables,
     imported,
     kernel,
+    labels,
     launch,
     memory,
     microseconds,
@@ -29,6 +29,7 @@ from tests.support.kineto_files import (
     span,
     trace,
     training,
+    without_category,
 )
 
 ARROWS: list[Event] = [
@@ -272,17 +273,6 @@ def test_a_trace_of_paddle() -> None:
     assert not tables.rows("other_events")
 
 
-def labels(processes: Mapping[Any, str], threads: Mapping[tuple[Any, Any], str]) -> list[Event]:
-    """Return the events that name processes and threads."""
-    return [
-        {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}}
-        for pid, name in processes.items()
-    ] + [
-        {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}
-        for (pid, tid), name in threads.items()
-    ]
-
-
 def link(category: str, ends: Mapping[str, Event]) -> list[Event]:
     """Return an arrow from the start of an event to that of another, by phase."""
     return [
@@ -290,10 +280,6 @@ def link(category: str, ends: Mapping[str, Event]) -> list[Event]:
         | {key: event[key] for key in ("pid", "tid", "ts")}
         for phase, event in ends.items()
     ]
-
-
-def without_category(event: Event) -> Event:
-    return {key: value for key, value in event.items() if key != "cat"}
 
 
 def test_devices_of_the_autograd_profiler() -> None:
@@ -351,58 +337,6 @@ def test_categories_of_rocprofv3() -> None:
     assert streams == {1, 2}
     assert kernel_row["launch"] == tables.one("runtime_calls")["id"]
     assert "device_not_understood" not in tables.quality
-
-
-def test_steps_of_xla() -> None:
-    """Ranges of a host with the number of a step, as its annotation writes them."""
-    steps = [
-        span("", name, 1_000 * n, 900, pid=7, args={"step_num": str(90 + n), "_r": "1"})
-        for n, name in enumerate(("train", "train", "eval"))
-    ]
-    on_device = span("", "fusion", 0, 50, pid=3, tid=3, args={"step_num": "1"})
-    names = labels({3: "/device:TPU:0", 7: "/host:CPU"}, {(3, 3): "XLA Ops"})
-    tables = imported(trace(*names, *map(without_category, [*steps, on_device])))
-    assert tables.names("annotations") == ["ProfilerStep#90", "ProfilerStep#91"]
-    assert tables.names("kernels") == ["fusion"]
-    assert tables.names("other_events") == ["eval"]
-
-
-@pytest.mark.parametrize(
-    ("name", "is_fetch"),
-    [
-        ("IteratorGetNext", True),
-        ("model/IteratorGetNext:IteratorGetNext", True),
-        ("IteratorGetNextOp::DoCompute#id=3#", True),
-        ("MakeIterator", False),
-    ],
-)
-def test_waits_for_tf_data_on_hosts_of_xla(name: str, is_fetch: bool) -> None:
-    wait = span("", name, 0, 900, pid=7)
-    names = labels({3: "/device:GPU:0", 7: "/host:CPU"}, {(3, 3): "Stream #3"})
-    tables = imported(trace(*names, *map(without_category, [wait, wait | {"pid": 3, "tid": 3}])))
-    assert tables.names("annotations") == ["IteratorGetNextOp::DoCompute"] * is_fetch
-    assert tables.names("kernels") == [name]
-    metadata = json.loads(tables.one("traces")["metadata"])
-    assert metadata["recorder"] == ("TensorFlow" if is_fetch else "XLA")
-
-
-@pytest.mark.parametrize("has_marks", [False, True])
-def test_steps_of_a_line_of_a_tpu(has_marks: bool) -> None:
-    """The first device's line of steps, unless the host marks them."""
-    events = [
-        span("", str(10 + n), 1_000 * n, 900, pid=pid, tid=1) for n in range(3) for pid in (3, 4)
-    ]
-    events += [span("", "7", 1_000, 50, pid=3, tid=3), span("", "PjitFunction(f)", 0, 5, pid=7)]
-    if has_marks:
-        events.append(span("", "train", 0, 2_900, pid=7, args={"step_num": "90"}))
-    processes = {3: "/device:TPU:0", 4: "/device:TPU:1", 7: "/host:CPU"}
-    lines = {(3, 1): "Steps", (4, 1): "Steps", (3, 3): "XLA Ops"}
-    tables = imported(trace(*labels(processes, lines), *map(without_category, events)))
-    assert tables.names("annotations") == [
-        f"ProfilerStep#{n}" for n in ([90] if has_marks else [10, 11, 12])
-    ]
-    assert tables.names("kernels") == ["7"]
-    assert [row["on_device"] for row in tables.rows("annotations")] == [0] * (1 if has_marks else 3)
 
 
 ASCEND = {10: "Python", 500: "CANN", 800: "Ascend Hardware", 900: "HCCL", 990: "Overlap Analysis"}

@@ -11,6 +11,7 @@ from tests.support.kineto_files import (
     Event,
     imported,
     kernel,
+    labels,
     launch,
     memory,
     op,
@@ -18,6 +19,7 @@ from tests.support.kineto_files import (
     span,
     trace,
     training,
+    without_category,
 )
 
 NCCL = {
@@ -215,3 +217,55 @@ def test_host_only() -> None:
 
 def test_the_row_in_traces_is_written_last() -> None:
     assert imported(trace(*training())).written[-1] == "traces"
+
+
+def test_steps_of_xla() -> None:
+    """Ranges of a host with the number of a step, as its annotation writes them."""
+    steps = [
+        span("", name, 1_000 * n, 900, pid=7, args={"step_num": str(90 + n), "_r": "1"})
+        for n, name in enumerate(("train", "train", "eval"))
+    ]
+    on_device = span("", "fusion", 0, 50, pid=3, tid=3, args={"step_num": "1"})
+    names = labels({3: "/device:TPU:0", 7: "/host:CPU"}, {(3, 3): "XLA Ops"})
+    tables = imported(trace(*names, *map(without_category, [*steps, on_device])))
+    assert tables.names("annotations") == ["ProfilerStep#90", "ProfilerStep#91"]
+    assert tables.names("kernels") == ["fusion"]
+    assert tables.names("other_events") == ["eval"]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_fetch"),
+    [
+        ("IteratorGetNext", True),
+        ("model/IteratorGetNext:IteratorGetNext", True),
+        ("IteratorGetNextOp::DoCompute#id=3#", True),
+        ("MakeIterator", False),
+    ],
+)
+def test_waits_for_tf_data_on_hosts_of_xla(name: str, is_fetch: bool) -> None:
+    wait = span("", name, 0, 900, pid=7)
+    names = labels({3: "/device:GPU:0", 7: "/host:CPU"}, {(3, 3): "Stream #3"})
+    tables = imported(trace(*names, *map(without_category, [wait, wait | {"pid": 3, "tid": 3}])))
+    assert tables.names("annotations") == ["IteratorGetNextOp::DoCompute"] * is_fetch
+    assert tables.names("kernels") == [name]
+    metadata = json.loads(tables.one("traces")["metadata"])
+    assert metadata["recorder"] == ("TensorFlow" if is_fetch else "XLA")
+
+
+@pytest.mark.parametrize("has_marks", [False, True])
+def test_steps_of_a_line_of_a_tpu(has_marks: bool) -> None:
+    """The first device's line of steps, unless the host marks them."""
+    events = [
+        span("", str(10 + n), 1_000 * n, 900, pid=pid, tid=1) for n in range(3) for pid in (3, 4)
+    ]
+    events += [span("", "7", 1_000, 50, pid=3, tid=3), span("", "PjitFunction(f)", 0, 5, pid=7)]
+    if has_marks:
+        events.append(span("", "train", 0, 2_900, pid=7, args={"step_num": "90"}))
+    processes = {3: "/device:TPU:0", 4: "/device:TPU:1", 7: "/host:CPU"}
+    lines = {(3, 1): "Steps", (4, 1): "Steps", (3, 3): "XLA Ops"}
+    tables = imported(trace(*labels(processes, lines), *map(without_category, events)))
+    assert tables.names("annotations") == [
+        f"ProfilerStep#{n}" for n in ([90] if has_marks else [10, 11, 12])
+    ]
+    assert tables.names("kernels") == ["7"]
+    assert [row["on_device"] for row in tables.rows("annotations")] == [0] * (1 if has_marks else 3)
