@@ -171,7 +171,7 @@ from .input_pipeline.code_stages import (
     NO_DATASET_CODE as NO_DATASET_CODE,
     STAGE_LABELS as STAGE_LABELS,
 )
-from .input_pipeline.data_preparation import PIPELINES as PIPELINES, InputPipeline as InputPipeline
+from .input_pipeline.data_preparation import PIPELINES as PIPELINES
 from .input_pipeline.host_work import (
     HOST_CAUSE_LABELS as HOST_CAUSE_LABELS,
     HostCause as HostCause,

@@ -92,10 +92,9 @@ def library_of(path: str) -> str:
 class Filler:
     """Thread that fills a wait of the sampled one."""
 
-    __slots__ = ("count", "frames", "name")
+    __slots__ = ("count", "frames")
 
-    def __init__(self, name: str, count: int, frames: list[FrameState]) -> None:
-        self.name = name
+    def __init__(self, count: int, frames: list[FrameState]) -> None:
         self.count = count
         """Threads with the same purpose."""
         self.frames = frames
@@ -124,7 +123,7 @@ class Libraries:
             return True  # an event loop, behind what it waits for
         if library == "python":
             return os.path.basename(code.co_filename) in _BLOCKING_FILES
-        if library == "torch" or (not library and _BLOCKING_NAMES.isdisjoint(code.co_names)):
+        if library == "torch" or _BLOCKING_NAMES.isdisjoint(code.co_names):
             return False
         bytecode = code.co_code
         is_inside = 0 <= instruction < len(bytecode)
@@ -137,19 +136,17 @@ class Libraries:
         """
         threads = walk_others(target)
         joins = any(code.co_name == "join" for code, _, _ in waiting[:3])
-        purposes = [tuple(id(code) for code, _, _ in f[-_THREAD_FRAMES:]) for _, f in threads]
-        best: tuple[bool, bool] = (False, False)
+        purposes = [tuple(id(code) for code, _, _ in f[-_THREAD_FRAMES:]) for f in threads]
         filler = None
-        for (ident, frames), purpose in zip(threads, purposes):
+        for frames, purpose in zip(threads, purposes):
             runs_job = any(not self.find(code) for code, _, _ in frames)
             if not runs_job or not (joins or self._fills(frames)):
                 continue
-            rank = (True, not self.is_waiting(frames))
-            if rank > best:
-                best = rank
-                thread = getattr(threading, "_active", {}).get(ident)
-                name = getattr(thread, "name", "")
-                filler = Filler(name, purposes.count(purpose), frames)
+            is_waiting = self.is_waiting(frames)
+            if filler is None or not is_waiting:
+                filler = Filler(purposes.count(purpose), frames)
+            if not is_waiting:
+                break
         return filler
 
     def _fills(self, frames: list[FrameState]) -> bool:
@@ -184,8 +181,8 @@ def walk(target: int) -> list[FrameState]:
             gc.enable()
 
 
-def walk_others(target: int) -> list[tuple[int, list[FrameState]]]:
-    """Return the frames of the other threads of the job, innermost first, by identifier."""
+def walk_others(target: int) -> list[list[FrameState]]:
+    """Return the frames of the other threads of the job, innermost first."""
     collects = _COLLECTS_ANYWHERE and gc.isenabled()
     if collects:
         gc.disable()
@@ -194,7 +191,7 @@ def walk_others(target: int) -> list[tuple[int, list[FrameState]]]:
     try:
         current = sys._current_frames()
         return [
-            (ident, _read_frames(current[ident])[0])
+            _read_frames(current[ident])[0]
             for ident in islice(current, MAX_THREADS)
             if ident not in skipped
         ]

@@ -61,21 +61,22 @@ JOIN_TIMEOUT_S = 0.2
 _probe = Probe("stack samples")
 _MARK_BITS = Flag.MARK << 16
 _GENERATOR = 0x20  # inspect.CO_GENERATOR
-_NO_SEPARATORS = str.maketrans(";|", ",,")
 _RUNS_CODE = ("CALL", "PRECALL", "BINARY", "COMPARE", "CONTAINS")
 """Start of the names of instructions that run code of their operands, which may be in C."""
 
 _sampler: _Sampler | None = None
+_worker = ""
+"""What this process runs if it works for the job, as far as is known; '' if it trains."""
 
 
 def watch_this_thread(period_s: float) -> None:
     """Sample the calling thread from now on, unless a sampler is running already. Never raises."""
-    sampler = _sampler
-    if sampler is None:
-        _start_protected(period_s)
-    elif sampler.worker:  # which trains, maybe in another thread
-        _probe.fact("worker_process", target=sampler.worker, trains=True)
+    global _worker
+    if _worker:  # it trains, maybe in another thread
+        _probe.fact("worker_process", target=_worker, trains=True)
+        _worker = ""
         _stop_protected()
+    if _sampler is None:
         _start_protected(period_s)
 
 
@@ -86,7 +87,9 @@ def watch_worker(target: str) -> None:
     Args:
         target: function that it runs, or the library that started it.
     """
+    global _worker
     if _sampler is None and session.live:
+        _worker = target
         _start_worker(target)
 
 
@@ -188,9 +191,8 @@ class _Sampler:
             return
         text, user_line = self._describe_stack(frames, logs.session)
         if filler is not None:
-            name = filler.name.translate(_NO_SEPARATORS)
             filling, line = self._describe_stack(filler.frames, logs.session)
-            text = f"{text};<filled by {name}>|{line}|{filler.count};{filling}"
+            text = f"{text};<filled by>|{line}|{filler.count};{filling}"
         key = (Kind.STACK, text, None)
         meta = logs.metas.get(key) or logs.session.meta(key)
         logs.fine.write(meta | _MARK_BITS, now, 0, user_line << 32 | frames[0][1])
@@ -337,10 +339,16 @@ def _forget() -> None:
     _sampler = None
 
 
+def _begin_child() -> None:
+    global _worker
+    _worker = ""
+    _forget()
+
+
 # The sampler must not run during interpreter shutdown: objects it drops there may need the GIL.
 _stop_protected = _probe.protect(stop)
 atexit.register(_stop_protected)
-os.register_at_fork(before=_stop_protected, after_in_child=_forget)
+os.register_at_fork(before=_stop_protected, after_in_child=_begin_child)
 
 
 MIN_DELAY_NS = 200_000

@@ -80,7 +80,9 @@ PROBABLE_RATIO = 0.5
 """Confidence below which the headline says that the verdict is only probable."""
 _HEDGES = (
     ("Bottleneck: ", "Bottleneck: probably "),
+    ("Bottleneck of the rest: ", "Bottleneck of the rest: probably "),
     ("No bottleneck found: ", "Probably no bottleneck: "),
+    ("Attached from outside: ", "Attached from outside: probably "),
 )
 
 

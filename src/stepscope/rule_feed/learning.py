@@ -6,6 +6,7 @@ them evaluates nothing and imports no rule.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -68,10 +69,20 @@ def refuse_advice(findings: Iterable[schema.Finding], run: Run) -> list[schema.F
             finding,
             recommendation=f"{finding.recommendation} Refused, because {refused[finding.rule]}.",
         )
-        if finding.fired and finding.rule in refused
+        if finding.fired and finding.rule in refused and _advises_more(finding)
         else finding
         for finding in findings
     ]
+
+
+def _advises_more(finding: schema.Finding) -> bool:
+    """Return True unless a finding about workers advises fewer, or no change."""
+    usages = finding.details.get("nodes", {}).values() if finding.rule == "Dataloader" else ()
+    is_many = any(
+        (usage["loader_process_count"] or 0) > (usage["cores_available"] or math.inf)
+        for usage in usages
+    )
+    return not is_many and finding.recommendation != rules.KEEP_WORKERS
 
 
 def find_tensor_issues(reader: store.RunReader) -> list[schema.Finding]:
@@ -86,7 +97,11 @@ def _find_findings(reader: store.RunReader) -> Sequence[schema.Finding]:
     if not any(reader.has(table) for table in ("tensor_statistics", "tensor_values", "scalars")):
         return []
     record = recorded_rules(reader)
-    if record is not None and record.progress == rule_feed.progress_of(reader):
+    if (
+        record is not None
+        and record.progress == rule_feed.progress_of(reader)
+        and all(trend for finding in record.findings for trend in _list_trends(finding))
+    ):
         return record.findings
     names = _list_rules()
     tensor_rules = [rule for rule in rule_feed.choose_rules() if rule.name in names]
@@ -148,7 +163,8 @@ def _list_trends(finding: schema.Finding) -> list[str]:
     if finding.rule != _LOSS_RULE:
         return []
     losses = finding.details.get("losses", [])
-    return [loss.get("trend", "unclear") for loss in losses if loss["record_count"]]
+    # Findings that an earlier version stored have none.
+    return [loss.get("trend", "") for loss in losses if loss["record_count"]]
 
 
 def _is_steady(finding: schema.Finding) -> bool:

@@ -33,7 +33,11 @@ from .profiler.bottleneck import (
     BottleneckDetails as BottleneckDetails,
     NodeBottlenecks as NodeBottlenecks,
 )
-from .profiler.dataloader import DataloaderDetails as DataloaderDetails, LoaderUsage as LoaderUsage
+from .profiler.dataloader import (
+    KEEP_WORKERS as KEEP_WORKERS,
+    DataloaderDetails as DataloaderDetails,
+    LoaderUsage as LoaderUsage,
+)
 from .profiler.gpu_memory import GPUMemoryIncreaseDetails as GPUMemoryIncreaseDetails
 from .profiler.gpu_utilization import (
     LoadBalancingDetails as LoadBalancingDetails,

@@ -86,6 +86,7 @@ from stepscope.spool.record import (
     RECORD_WORDS as RECORD_WORDS,
     SEGMENT_BYTES as SEGMENT_BYTES,
     SEGMENT_RECORDS as SEGMENT_RECORDS,
+    UNFILTERED_LOSS as UNFILTERED_LOSS,
     Flag as Flag,
     Kind as Kind,
     make_meta as make_meta,

@@ -43,6 +43,8 @@ ANCHOR_EPOCH_WORD = 5
 
 CALLBACK_PREFIX = "callback "
 """Start of the names of annotations that are calls of a trainer's callback or logger."""
+UNFILTERED_LOSS = "loss/unfiltered"
+"""Name of the loss of a step where the trainer of Transformers logs a finite one instead."""
 
 
 class Kind:

@@ -25,6 +25,7 @@ from benchmarks.diagnosis.running import (
 )
 from benchmarks.diagnosis.scoring import grade
 from stepscope.diagnosis import diagnose
+from stepscope.diagnosis.causes.wait_causes import WAIT_CAUSES
 from stepscope.diagnosis.verdict import CAUSES
 from stepscope.run import Run
 from stepscope.store import open_run
@@ -126,8 +127,12 @@ def test_of_several_scenarios_with_a_cause_the_quick_one_is_selected() -> None:
     assert [scenario.name for scenario in catalogue.select_one_per_cause(both)] == ["late"]
 
 
-CAUSES_IN_NO_SCENARIO = {"unknown", "slow_worker", "last_stage", "slow_stage", "uneven_inputs"}
-"""`unknown` is no cause; the others are of jobs in stages, which no scenario trains."""
+CAUSES_IN_NO_SCENARIO = {
+    *("unknown", "slow_worker", "last_stage", "slow_stage", "uneven_inputs"),
+    *("job_profiler", "too_many_workers", *WAIT_CAUSES),
+}
+"""`unknown` is no cause; others are of jobs in stages, which no scenario trains, or are planted in
+drawn runs only (tests/support/cause_runs.py)."""
 
 
 def test_every_suspect_and_cause_has_a_scenario() -> None:

@@ -147,21 +147,20 @@ def test_a_wait_is_recorded_with_the_thread_that_fills_it(sampler: Any) -> None:
             make_result()
 
     beside = threading.Thread(target=run_beside)
-    filler = threading.Thread(target=fill_slowly, args=(results,), name="filler;1")
+    filler = threading.Thread(target=fill_slowly, args=(results,))
     beside.start()
     assert started.wait(10)
     filler.start()
     stacks.watch_this_thread(0.001)
     try:
-        wait_for(lambda: any("<filled by filler,1>|" in r.name for r in samples(sampler)))
+        wait_for(lambda: any("<filled by>|" in r.name for r in samples(sampler)))
         names = [r.name for r in samples(sampler)]
     finally:
         results.put(1)
         ended.set()
         filler.join()
         beside.join()
-    fillers = [name.partition(";<filled by ")[2] for name in names if ";<filled by " in name]
-    assert all(text.startswith("filler,1>|") for text in fillers)
+    fillers = [name.partition(";<filled by>|")[2] for name in names if ";<filled by>|" in name]
     assert any(f"fill_slowly|{__file__}|;make_result" in text for text in fillers)
 
 

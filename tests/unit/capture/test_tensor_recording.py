@@ -241,6 +241,8 @@ torch.ones(3, requires_grad=True).backward(torch.ones(3))  # not a loss
 criterion, target = nn.MSELoss(), torch.ones(2, 1)
 criterion(output, target)  # in training: recorded if the script calls backward()
 with torch.no_grad():
+    nn.L1Loss()(output, target)  # a figure of a training step
+    output = model(torch.ones(2, 3))
     losses += [criterion(output, target).item(), nn.L1Loss()(output, target).item()]
     nn.MSELoss(reduction="none")(output, target)  # not a loss
 print(json.dumps(losses))

@@ -54,6 +54,8 @@ def test_a_headline_with_little_confidence_says_probably() -> None:
             "X. Bottleneck: model, 9% of step time.",
             "X. Bottleneck: probably model, 9% of step time.",
         ),
+        ("Bottleneck of the rest: model.", "Bottleneck of the rest: probably model."),
+        ("Attached from outside: it waits.", "Attached from outside: probably it waits."),
         ("No bottleneck found: 9%.", "Probably no bottleneck: 9%."),
         ("No verdict: the run is empty.", "No verdict: the run is empty."),
     ):

@@ -71,7 +71,7 @@ _CALL_MARK = re.compile(r"<call (\d+)>(?=\|)")
 """Number of the call in the running line, after the name of the innermost function of user code."""
 
 
-FILLER_MARK = ";<filled by "
+FILLER_MARK = ";<filled by>|"
 """Start of the thread that fills the wait of a recorded stack, behind the stack."""
 
 

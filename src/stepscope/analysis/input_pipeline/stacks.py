@@ -182,11 +182,8 @@ def measure_profiler_lines(
         spans, steps: of its process.
     """
     outside = find_phase_at(samples.t_ns, spans, steps) == PHASES.index("other")
-    # Windows of stepscope use the same profiler.
-    in_profiler = [
-        bool(_TORCH_PROFILER.search(stack)) and "/stepscope/" not in stack
-        for stack in samples.stacks
-    ]
+    # Windows of stepscope use the same profiler, in the mode RECORDING, which is in no phase.
+    in_profiler = [bool(_TORCH_PROFILER.search(stack)) for stack in samples.stacks]
     total_ns = max(1, int(samples.weight_ns[outside].sum()))
     shares: dict[tuple[str, int], float] = {}
     for row in np.flatnonzero(outside).tolist():

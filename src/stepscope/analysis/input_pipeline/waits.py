@@ -122,7 +122,6 @@ class Wait(NamedTuple):
 class Filler(NamedTuple):
     """Thread that fills a wait, as recorded with one sample."""
 
-    thread: str
     line: int
     """Line of its innermost frame of user code."""
     worker_count: int
@@ -136,9 +135,8 @@ def parse_filler(text: str) -> Filler | None:
     if not mark:
         return None
     head, _, stack = rest.partition(";")
-    name, _, numbers = head.partition(">|")
-    line, _, count = numbers.partition("|")
-    return Filler(name, int(line), int(count), parse_stack(stack))
+    line, _, count = head.partition("|")
+    return Filler(int(line), int(count), parse_stack(stack))
 
 
 def classify_wait(frames: Sequence[Frame], call: str = "") -> Wait | None:

@@ -31,7 +31,7 @@ from stepscope.capture.frameworks.progress import progress, watch_steps
 from stepscope.capture.frameworks.tables import LIGHTNING, STANDALONE_LIGHTNING, TRANSFORMERS
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
-from stepscope.spool import CALLBACK_PREFIX, Kind
+from stepscope.spool import CALLBACK_PREFIX, UNFILTERED_LOSS, Kind
 
 TYPE_CHECKING = False
 
@@ -219,7 +219,6 @@ def _records_unlogged(original: Callable[..., Any]) -> Callable[..., Any]:
     return log_metrics
 
 
-UNFILTERED_LOSS = "loss/unfiltered"
 _transformers_probe = Probe("the trainer of Transformers")
 _thread = threading.local()
 """`.epoch` is the open interval of an epoch, `.loss` the loss of the latest training step."""
@@ -295,13 +294,13 @@ def _times_transformers_callbacks(base: type) -> Callable[[Callable[..., Any]], 
 _ray_probe = Probe("ranks of Ray Train")
 
 
-@_ray_probe.protect
 def install_ray_data() -> None:
     """Sample the thread of a worker process of Ray that runs functions for Ray Data."""
     if str(getattr(sys.modules["__main__"], "__file__", "")).endswith(_RAY_WORKER):
         stacks.watch_worker("ray.data")
 
 
+@_ray_probe.protect
 def install_ray() -> None:
     """Record ranks and watch the training thread, from the first step on."""
     watch_steps()

@@ -232,7 +232,11 @@ class Window:
     def _stop(self, step: int, reason: str) -> None:
         _probe.end(self._span)
         self._span = None
-        self._recorder.stop()
+        recording = _probe.start(Kind.MODE, "RECORDING")
+        try:
+            self._recorder.stop()
+        finally:
+            _probe.end(recording)
         plan, step_count = self.plan, step - self._first_step
         is_late = plan.first_step is not None and self._first_step > plan.first_step
         is_short = plan.steps is not None and step_count < plan.steps
@@ -454,7 +458,9 @@ _follower = _Follower()
 def _open(action: Callable[[], T]) -> T:
     """Call a recorder that may start the framework's profiler for a window."""
     _follower.opening = True
+    recording = _probe.start(Kind.MODE, "RECORDING")
     try:
         return action()
     finally:
         _follower.opening = False
+        _probe.end(recording)

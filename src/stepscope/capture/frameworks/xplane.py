@@ -17,7 +17,7 @@ from typing import Any
 from stepscope.capture.frameworks import windows
 from stepscope.capture.frameworks.profilers import WindowRecorder
 from stepscope.capture.guard import Probe
-from stepscope.spool import Depth, Kind, Recorder, WindowPlan, finished_file
+from stepscope.spool import Depth, Recorder, WindowPlan, finished_file
 
 SUFFIX = ".xplane.pb"
 _FULL, _LIGHT = 2, 1
@@ -32,6 +32,8 @@ class XPlaneProfiler:
 
     recorders: tuple[str, ...] = (Recorder.PROFILER,)
     framework: str
+    writes_python_calls: bool | None = None
+    """None before the first window with them."""
 
     def start(self, directory: str, *, host_level: int, python_level: int) -> None:
         """Start recording.
@@ -94,20 +96,20 @@ class _Recorder:
 
     def stop(self) -> None:
         """Stop recording and write the file."""
-        span = _probe.start(Kind.MODE, "RECORDING")
         try:
             self._profiler.stop()
             pattern = f"{glob.escape(self._directory)}/**/*{SUFFIX}"
             newest = max(glob.glob(pattern, recursive=True), key=os.path.getmtime)
             os.rename(newest, self._path)
-            if self._python_level and not _has_python_calls(self._path):
+            if self._python_level and self._profiler.writes_python_calls is None:
+                self._profiler.writes_python_calls = _has_python_calls(self._path)
+            if self._python_level and not self._profiler.writes_python_calls:
                 _probe.note(
                     "Windows have no calls of Python functions:"
                     f" the profiler of {self._profiler.framework} records none in this release."
                 )
         finally:
             shutil.rmtree(self._directory, ignore_errors=True)
-            _probe.end(span)
 
     def is_written(self) -> bool:
         """Return True: `stop` has written the file."""

@@ -236,7 +236,7 @@ def _find_cause(
     if excess[phase] < enough_ns:
         return None
     work = find_excess_work(ranks[index], peers, phase)
-    return LateCause(PHASE_WORDS[phase], f", {work}" if work is not None else "")
+    return LateCause(PHASE_WORDS[phase], f", {work.text}" if work is not None else "")
 
 
 class _Contention(NamedTuple):

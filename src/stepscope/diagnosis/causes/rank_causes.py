@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from stepscope import analysis, quantities, run, schema
 from stepscope.diagnosis.causes.cause import CauseFinding, CauseInputs
@@ -108,21 +109,29 @@ def find_slow_rank_cause(inputs: CauseInputs, suspect: Suspect) -> CauseFinding:
     if cause != "straggler" or work is None:
         stage = Stage(name=name, detail="the other ranks wait for it", share_ratio=share)
         return CauseFinding(cause=cause, stages=[stage], evidence=evidence)
-    stage = Stage(name=name, detail=work, share_ratio=share)
-    site = f"{_name(slow_rank)}: {work}."
+    stage = Stage(name=name, detail=work.text, share_ratio=share)
+    site = f"{_name(slow_rank)}: {work.text}."
     return CauseFinding(
         cause=cause,
         site=site,
         stages=[stage],
-        fixed_line=work.partition(" ")[0],
+        fixed_line=work.location,
         evidence=[*evidence, Evidence(text=site, source="steps")],
         evidence_kind="sampled",
     )
 
 
-def find_excess_work(rank: run.Rank, peers: Sequence[run.Rank], phase: str) -> str | None:
-    """Find the line of the script that a rank runs for longer than its peers in a phase, with its
-    time per step: 'train.py:24 preprocess, 30 of 43 ms'.
+class ExcessWork(NamedTuple):
+    """Work that a rank does for longer than its peers."""
+
+    location: str
+    """Line of the script, 'train.py:24'; '' where only the function is known."""
+    text: str
+    """'train.py:24 preprocess, 30 ms of 43 ms per step'."""
+
+
+def find_excess_work(rank: run.Rank, peers: Sequence[run.Rank], phase: str) -> ExcessWork | None:
+    """Find the line of the script that a rank runs for longer than its peers in a phase.
 
     None where no line explains half of the difference, or stacks were not sampled.
     """
@@ -136,11 +145,13 @@ def find_excess_work(rank: run.Rank, peers: Sequence[run.Rank], phase: str) -> s
         peer_ns = _average([times.get((location, function), 0.0) for times in times_of_peers])
         line_excess_ns = time_ns - peer_ns
         if largest is None or line_excess_ns > largest[0]:
-            largest = (line_excess_ns, time_ns, f"{location} {function}".rstrip())
+            largest = (line_excess_ns, time_ns, location, function)
     if largest is None or largest[0] < MIN_EXPLAINED_RATIO * excess_ns:
         creator = name_dataset_function(rank.making) if phase == "data_wait" else None
-        return None if creator is None else f"{creator}, which creates its batches"
-    return f"{largest[2]}, {duration(largest[1])} of {duration(step_ns)} per step"
+        return None if creator is None else ExcessWork("", f"{creator}, which creates its batches")
+    _, time_ns, location, function = largest
+    name = f"{location} {function}".rstrip()
+    return ExcessWork(location, f"{name}, {duration(time_ns)} of {duration(step_ns)} per step")
 
 
 def _measure_lines(rank: run.Rank, phase: str) -> dict[tuple[str, str], float]:

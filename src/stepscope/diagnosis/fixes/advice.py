@@ -94,7 +94,7 @@ def _make_straggler_fix(
         "bring its data closer, check for other processes on its node, for "
         f"{'' if facts.is_cpu_job else 'GPU '}throttling, and for a slower network link"
     )
-    if finding.site:
+    if finding.fixed_line:
         instructions = "do the work of that line on no rank, once for several steps, or beside the "
         instructions += "training"
     return Fix(

@@ -150,12 +150,12 @@ class WhatIf:
         return self._scale_pipeline(step_ns, condition)
 
     def find_fewer_workers(self) -> tuple[int, Prediction] | None:
-        """Find the number of workers, at most that of the cores, with the shortest step, and its
-        prediction; None where the cores or the pipeline are not known."""
-        pipeline, cores = self._pipeline, self._run.cores_available
-        if pipeline is None or cores is None:
+        """Find the number of workers, at most that of the rank's cores, with the shortest step, and
+        its prediction; None where the cores or the pipeline are not known."""
+        pipeline = self._pipeline
+        if pipeline is None or pipeline.core_count is None:
             return None
-        counts = range(1, max(1, round(cores)) + 1)
+        counts = range(1, max(1, round(pipeline.core_count)) + 1)
         steps = {count: pipeline.predict_uncontended_ns(count) for count in counts}
         best = min(steps, key=lambda count: steps[count])
         condition = "the workers did not wait for cores"

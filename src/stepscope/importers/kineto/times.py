@@ -106,8 +106,10 @@ _RANGE_KINDS: Sequence[arguments.Kind] = (
     *arguments.CALL_KINDS,
     *arguments.WORK_KINDS,
 )
-MIN_COPIED_SHARE = 0.01
+MIN_COPIED_SHARE = 0.1
 """Exact copies among ranges, as a share of them, from which a file was written in parts twice."""
+MIN_COPIED_NS = 2_000
+"""Of shorter ranges, several can start and end at one tick of the clock."""
 _SAMPLED_ROWS = 20_000
 _HASH = np.uint64(0x9E3779B97F4A7C15)
 
@@ -121,7 +123,9 @@ def leave_out_copies(gathered: Gathered, counts: Counts) -> None:
     for kind in _RANGE_KINDS:
         start = gathered.columns(kind, "start")["start"]
         keys = (start.astype(np.uint64) * _HASH) >> np.uint64(32)
-        rows = np.flatnonzero(keys % np.uint64(1 + len(start) // _SAMPLED_ROWS) == 0)
+        is_sampled = keys % np.uint64(1 + len(start) // _SAMPLED_ROWS) == 0
+        is_sampled &= gathered.columns(kind, "duration")["duration"] >= MIN_COPIED_NS
+        rows = np.flatnonzero(is_sampled)
         sampled += len(rows)
         copied += int(_find_copies(gathered, kind, rows).sum())
     if copied <= MIN_COPIED_SHARE * sampled:

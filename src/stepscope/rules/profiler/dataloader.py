@@ -27,7 +27,7 @@ MAX_BATCH_SECONDS = 600
 BINS = 100
 MIN_WAIT_SHARE = 0.05
 """Share of step time that ranks have to wait for batches before more loader processes help."""
-NO_CHANGE = "Keep the number of DataLoader workers."
+KEEP_WORKERS = "Keep the number of DataLoader workers."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +144,9 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
     Change num_workers. DataloaderBottleneck shows whether that helps: as long as no rank waits for
     batches, too few loader processes do no harm, and the finding refuses more while ranks wait for
     batches for less than 5% of step time, or the training process creates a batch in at most 3 ms:
-    a worker may need as long to hand one over. The view `insights` and `stepscope rules check` add
-    the reasons for which the verdict refuses more. With GPUs, pin_memory=True lets copies overlap.
+    a worker may need as long to hand one over. The view `insights` and `stepscope rules check RUN`
+    add the reasons for which the verdict refuses more. With GPUs, pin_memory=True lets copies
+    overlap.
 
     ## Where the numbers differ from SageMaker Debugger's
     A process counts in each second in which it works on a batch, not only in the one in which it
@@ -252,7 +253,7 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
             nodes=wrong,
         )
         if wrong and all(refusals.values()):
-            return msgspec.structs.replace(finding, recommendation=NO_CHANGE)
+            return msgspec.structs.replace(finding, recommendation=KEEP_WORKERS)
         return finding
 
     def _decide_on_traces(

@@ -20,7 +20,7 @@ from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import Count, NotNegative, Regex
 
 UNFILTERED_LOSS = "loss/unfiltered"
-"""Name of the loss of training steps whose logged one the trainer of Transformers has replaced."""
+"""`spool.UNFILTERED_LOSS`; rules are handed names, and import nothing of capture."""
 NO_LOSSES = "no loss was recorded"
 LOSS_ADVICE = "run the job with `--tensors losses`, or log it with stepscope.scalar('loss', loss)"
 _LOSS = re.compile(r"(?i)(^|[^a-z])loss([^a-z]|$)")
@@ -410,8 +410,8 @@ def _compute_error(values: Sequence[float]) -> float:
 class NonFiniteLossParameters(LossParameters):
     """Number of values."""
 
-    patience: Count = 3
-    """Values in a row that are NaN or infinite, from which they count although others follow."""
+    patience: Count = 10
+    """Latest norms of gradients in a row that are NaN or infinite, from which the rule fires."""
 
     def selects(self, name: str) -> bool:
         """Return True for a value that the rule judges."""
@@ -426,19 +426,16 @@ class NonFiniteState(LossState):
 
     last_finite: float | None = None
     in_row: int = 0
-    longest: int = 0
-    """Largest number in a row."""
 
 
 class NonFiniteLoss(PerLossRule[NonFiniteLossParameters, NonFiniteState]):
     """Checks whether a loss or a norm of gradients is NaN or infinite.
 
     ## What it checks
-    Each recorded loss, and each value whose name has the words gradient norm. The rule fires if a
-    loss is NaN or infinite and none that follows is finite, or if `patience` values in a row are
-    not. A norm of gradients needs `patience` values in a row in any case: with a GradScaler, single
-    ones are infinite, and the step is left out. Datapoints are recorded values, violations those
-    that are not finite.
+    Each recorded loss, and each value whose name has the words gradient norm. The rule fires if the
+    latest value of a loss is NaN or infinite, or the latest `patience` norms of gradients are: with
+    a GradScaler, some norms in a row are infinite, and their steps are left out. Datapoints are
+    recorded values, violations those that are not finite.
 
     ## Why it matters
     NaN does not go away: the update of the optimizer writes it into the parameters, and from there
@@ -469,7 +466,6 @@ class NonFiniteLoss(PerLossRule[NonFiniteLossParameters, NonFiniteState]):
                 loss.last_finite, loss.in_row = value, 0
                 continue
             loss.in_row += 1
-            loss.longest = max(loss.longest, loss.in_row)
             violations.append(
                 LossViolation(
                     t_ns=int(series.t_ns[row]),
@@ -481,8 +477,8 @@ class NonFiniteLoss(PerLossRule[NonFiniteLossParameters, NonFiniteState]):
         return violations
 
     def still_holds(self, loss: NonFiniteState) -> bool:
-        is_last = loss.in_row > 0 and _GRADIENT_NORM.search(loss.name) is None
-        return is_last or loss.longest >= self.parameters.patience
+        is_norm = _GRADIENT_NORM.search(loss.name) is not None
+        return loss.in_row >= (self.parameters.patience if is_norm else 1)
 
     def describe(self, loss: NonFiniteState, violation: LossViolation) -> str:
         last = violation.reference
@@ -493,6 +489,6 @@ class NonFiniteLoss(PerLossRule[NonFiniteLossParameters, NonFiniteState]):
         yield from super().sentences(fired)
         if any(loss.name == UNFILTERED_LOSS for loss in fired):
             yield (
-                f"{UNFILTERED_LOSS} is the loss of the training steps: the trainer of Transformers "
-                "logs a finite one instead (logging_nan_inf_filter)."
+                f"{UNFILTERED_LOSS} is the loss of the training steps: the trainer of "
+                "Transformers logs a finite one instead (logging_nan_inf_filter)."
             )

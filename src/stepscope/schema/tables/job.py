@@ -32,7 +32,7 @@ SPAN_KINDS: dict[str, str] = {
     "annotation": "Interval that the user annotated. value: unused.",
     "step": "Mark at the end of a step, set by the user. value: the user's step number, or -1.",
     "mode": "Region that the user named TRAIN, EVAL, PREDICT or another mode; the name is the "
-    "mode. RECORDING: stepscope computes figures of the model.",
+    "mode. RECORDING: stepscope computes figures of the model, or starts or ends a window.",
     "data_wait": "Wait of the training thread for a batch of a DataLoader iterator. "
     "value: batches that were ready at the start, 0 unless the next one was among them, -1 if "
     "unknown.",
@@ -94,7 +94,7 @@ STACKS = Table(
             "for example Dataset.__getitem__|/home/u/data.py| . The library is empty for the "
             "user's code and 'python' for the standard library. <call N> after the innermost "
             "function of user code says that its line runs call N, whose source is in the facts. "
-            "Where another thread fills a wait, <filled by THREAD>|line|threads and its frames "
+            "Where another thread fills a wait, <filled by>|line|threads and its frames "
             "follow: the line of its innermost frame of user code, and the threads that do the "
             "same.",
         ),

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.support.kineto_files import (
     BASE_NS,
@@ -203,7 +203,6 @@ def nested_ranges(draw: st.DrawFn, start: int = 0, depth: int = 0, end: int = 24
 
 
 @given(nested_ranges())
-@settings(max_examples=200, deadline=None)
 def test_named_ends_close_their_ranges_whatever_is_lost(ranges: list[Range]) -> None:
     """Recorders sort by time alone: events of equal times are in any order of nesting."""
     marks = [

@@ -57,6 +57,8 @@ class ReentryGuard(threading.local):
     """
 
     active = False
+    evaluates = False
+    """True if the latest outermost call was in eval mode, or without gradients."""
 
 
 module_call = ReentryGuard()
@@ -99,7 +101,7 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
             finally:
                 module_call.active = False
             if tensors.add_module_loss is not None:
-                tensors.add_module_loss(module, loss)
+                tensors.add_module_loss(module, loss, module_call.evaluates)
             return loss
         progress.notify_work_start()
         name = type(module).__name__
@@ -112,8 +114,8 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
         if not is_grad_enabled():
             flags |= Flag.NO_GRAD
         call = None
+        module_call.evaluates = is_evaluation = flags != _SIZED
         if tensors.calls is not None:
-            is_evaluation = flags != _SIZED
             call = tensors.start_call(module, args, kwargs, is_evaluation=is_evaluation)
         module_call.active = True
         try:

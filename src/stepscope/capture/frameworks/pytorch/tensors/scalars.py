@@ -319,14 +319,20 @@ class LossRecorder:
             loss = self._scaled.unscale(outputs[0])
             self._record(f"{LOSS_PREFIX}{_name_function(loss) or 'loss'}", loss)
 
-    def add_of_module(self, module: torch.nn.Module, loss: Any) -> None:
-        """Record what a loss module has returned, if no backward pass can follow."""
+    def add_of_module(self, module: torch.nn.Module, loss: Any, evaluates: bool) -> None:
+        """Record what a loss module has returned, if it evaluates and no backward pass can follow.
+
+        Args:
+            module: the loss module.
+            loss: what it returned.
+            evaluates: the model before it was called in eval mode, or without gradients.
+        """
         if not isinstance(loss, torch.Tensor):
             return
         name = type(module).__name__
         if loss.requires_grad:
             self._functions[type(module)] = _name_function(loss) or name
-        else:
+        elif evaluates:
             function = self._functions.get(type(module), name)
             self._record(f"{VALIDATION_PREFIX}{function}", loss)
 
