@@ -177,6 +177,7 @@ def test_a_process_that_works_for_the_job_says_so_unless_it_trains(
     wait_for(lambda: sampler.drain().facts("worker_process"))
     (fact,) = sampler.drain().facts("worker_process")
     assert (fact["target"], fact["trains"]) == ("ray.data", False)
+    stacks.stop()  # as at a fork, such as that of a DataLoader's worker before the first step
     stacks.watch_this_thread(0.001)  # as at the first step
     assert [f["trains"] for f in sampler.drain().facts("worker_process")] == [False, True]
     wait_for(lambda: len(samples(sampler)) > 1)
