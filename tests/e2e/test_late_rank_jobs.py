@@ -22,7 +22,7 @@ def test_a_rank_that_loads_slowly_is_named(tmp_path: Path) -> None:
     payload = job.payload("show", "ranks")
     late, peer = payload["ranks"]
     assert payload["sentence"].startswith("Rank 1 is late in ")
-    assert payload["sentence"].endswith(": slow data loading.")
+    assert ": slow data loading, Rows.__getitem__" in payload["sentence"]
     assert (late["rank"], late["persistence"]) == ("rank 1", "persistent")
     assert late["lateness_ns"] >= 6e6, "half of the 12 ms that its batches take longer"
     assert peer["persistence"] is None
