@@ -81,6 +81,18 @@ def test_a_switch_counts_that_was_on_in_half_of_the_measured_steps(
     assert is_listed == (off_after - 6 >= 54 / 2)
 
 
+def test_steps_of_another_thread_count_for_the_settings(new_run: Callable[..., RunBuilder]) -> None:
+    """30 steps of a thread under a profiler, then those of the training thread without it."""
+    run = new_run()
+    rank = run.rank().draw("wait 3000").draw(SWITCH_STEP, 60)
+    rank.thread().draw(SWITCH_STEP, 30)
+    rank.fact("settings", **{**SETTINGS, "profiles_operators": True})
+    rank.fact("settings", **{**SETTINGS, "profiles_operators": False, "step_count": 40})
+    opened = run.open()
+    assert [len(rank.steps) for rank in opened.ranks] == [60]
+    assert list_debug_switches(opened) == []
+
+
 SMALL_STEP = "forward 20 | optimizer 5"
 SMALL_WINDOW = "forward 20 ( {} ) | optimizer ( op:step 1 )".format(
     " | ".join(["op:add 0.015"] * 300)

@@ -103,7 +103,11 @@ def count_steps_with_settings(rank: Rank) -> list[int]:
     settings = rank.facts(schema.SettingsFact)
     if not settings:
         return []
-    numbers = rank.steps.number[rank.steps.measured()]
+    spans, steps = rank.spans, rank.steps
+    is_earlier = spans.is_kind("optimizer") & (spans.thread != steps.thread)
+    is_earlier &= spans.end <= (steps.end[0] if len(steps) else 0)
+    # The process has counted the steps of its other threads as well.
+    numbers = steps.number[steps.measured()] + int(is_earlier.sum())
     row = np.searchsorted([fact.step_count for fact in settings], numbers, side="right") - 1
     counts: list[int] = np.bincount(np.maximum(row, 0), minlength=len(settings)).tolist()
     return counts
