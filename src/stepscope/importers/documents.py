@@ -471,7 +471,7 @@ def _refusing(sentence: str) -> Iterator[None]:
     except (*damage, *_stream_errors()) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk is full, or the file cannot be read
-        if isinstance(error, NotImplementedError):  # it is as it was written
+        if isinstance(error, NotImplementedError):  # whole, in a way that Python cannot unpack
             sentence = sentence.replace(_COPY_AGAIN, "Unpack it, and import the files in it")
         raise _RefusedError(sentence.format(str(error).rstrip("."))) from error
 

@@ -41,6 +41,14 @@ _REQUIRED = {_LOSS_RULE: "losses", "VanishingGradient": "gradients", "UnchangedT
 """Data that each of these rules shows to be recorded."""
 
 
+_TRENDS = {
+    "decreases": "The model is learning: the loss decreases, and",
+    "has converged": "The loss has decreased, and lately stays where it is;",
+}
+"""Beginnings of the answer by the trend of a loss, the better first."""
+_NO_TREND = "The loss has no trend beyond chance so far;"
+
+
 def make_verdict(run: Run) -> diagnosis.Verdict:
     """Diagnose a run: its bottleneck and, if tensors or losses were recorded, whether the model is
     learning.
@@ -139,17 +147,11 @@ def judge_learning(findings: Iterable[schema.Finding]) -> diagnosis.Learning | N
         )
     trends = {trend for finding in judged for trend in _list_trends(finding)}
     if trends:
+        trend = next((sentence for name, sentence in _TRENDS.items() if name in trends), _NO_TREND)
         quiet = quantities.count_of(len(judged), "rule")
-        headline = (
-            f"The model is learning: the loss decreases, and {quiet} found no problem."
-            if "decreases" in trends
-            else f"The loss has decreased, and lately stays where it is; {quiet} found no problem."
-            if "has converged" in trends
-            else f"The loss has no trend beyond chance so far; {quiet} found no problem."
-        )
         return diagnosis.Learning(
-            state="healthy" if trends - {"unclear"} else "not_judged",
-            headline=headline,
+            state="not_judged" if trend is _NO_TREND else "healthy",
+            headline=f"{trend} {quiet} found no problem.",
             not_recorded=not_recorded,
         )
     return diagnosis.Learning(

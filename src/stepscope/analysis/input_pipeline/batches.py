@@ -17,6 +17,7 @@ spend in each stage: collating as measured, the rest by stack samples.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -94,7 +95,7 @@ class StackSamples:
         number = code_stages.parse_call(text)
         source = self.sources.get((files[-1], line, number), "")
         if number:
-            return code_stages.leave_out_ended_calls(source)
+            return leave_out_ended_calls(source)
         return code_stages.select_running_call(source, frames)
 
 
@@ -422,3 +423,27 @@ def _measure_without_core(works: Sequence[_FetcherWork]) -> float | None:
 
 def _sort_descending(shares: dict[str, float]) -> dict[str, float]:
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def parse_source_call(text: str) -> ast.Call | None:
+    """Parse the text of a call; None for a statement, a part of one, or another expression."""
+    try:
+        call = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return call if isinstance(call, ast.Call) else None
+
+
+def leave_out_ended_calls(text: str) -> str:
+    """Leave out of the text of a running call the parentheses of the calls of its arguments, which
+    have ended: what they are named after does not run.
+
+    >>> leave_out_ended_calls('print("loss", len(loss.item()))')
+    'print("loss", len loss.item )))'
+    """
+    call = parse_source_call(text)
+    if call is None:
+        return text
+    encoded, end = text.encode(), call.func.end_col_offset
+    callee, arguments = encoded[:end].decode(), encoded[end:].decode()
+    return callee.replace("(", " ") + arguments[:1] + arguments[1:].replace("(", " ")

@@ -11,7 +11,6 @@ precedence over the names of functions, and a network read always counts as read
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -112,24 +111,6 @@ def select_running_call(line: str, frames: Sequence[Frame]) -> str:
     names = (below[0].bare_function, below[0].owner)
     called = (re.search(rf"[\w.]*\b{re.escape(name)}\(", line) for name in names)
     return next((match[0] for match in called if match), "")
-
-
-def leave_out_ended_calls(text: str) -> str:
-    """Leave out of the text of a running call the parentheses of the calls of its arguments, which
-    have ended: what they are named after does not run.
-
-    >>> leave_out_ended_calls('print("loss", len(loss.item()))')
-    'print("loss", len loss.item )))'
-    """
-    try:
-        call = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # a statement, or a part of one
-        return text
-    if not isinstance(call, ast.Call):
-        return text
-    encoded, end = text.encode(), call.func.end_col_offset
-    callee, arguments = encoded[:end].decode(), encoded[end:].decode()
-    return callee.replace("(", " ") + arguments[:1] + arguments[1:].replace("(", " ")
 
 
 NO_DATASET_CODE = "the fetch itself"

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.input_pipeline.batches import StackSamples
+from stepscope.analysis.input_pipeline.batches import StackSamples, parse_source_call
 from stepscope.analysis.input_pipeline.code_stages import (
     FILLER_MARK,
     Frame,
@@ -190,11 +190,8 @@ def _classify_frames(frames: Sequence[Frame]) -> WaitKind | None:
 
 def _classify_call(text: str) -> WaitKind | None:
     """Classify the call of a C function by its name; `get` waits only without a key."""
-    try:
-        call = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    if not isinstance(call, ast.Call):
+    call = parse_source_call(text)
+    if call is None:
         return None
     function = call.func
     name = function.attr if isinstance(function, ast.Attribute) else ""

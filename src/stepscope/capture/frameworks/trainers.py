@@ -100,11 +100,14 @@ def record_as(kind: int, name: str) -> Callable[[Callable[..., Any]], Callable[.
     return make_wrapper
 
 
-def record_logged(parameter: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def record_logged(
+    parameter: str, record: Callable[[dict[str, object]], None] | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make a wrapper of a method that logs the numbers of a dictionary.
 
     Args:
         parameter: name of the method's first parameter, the dictionary.
+        record: records more of it; must not raise.
     """
 
     def make_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -112,6 +115,8 @@ def record_logged(parameter: str) -> Callable[[Callable[..., Any]], Callable[...
             values = args[0] if args else kwargs.get(parameter)
             if isinstance(values, dict):
                 record_numbers(values)
+                if record is not None:
+                    record(values)
             return original(self, *args, **kwargs)
 
         return log
@@ -230,9 +235,8 @@ def install_transformers() -> None:
     callback = sys.modules["transformers.trainer_callback"].TrainerCallback
     patch(trainer, "evaluate", record_as(Kind.MODE, "EVAL"))
     patch(trainer, "predict", record_as(Kind.MODE, "PREDICT"))
-    patch(trainer, "log", record_logged("logs"))
+    patch(trainer, "log", record_logged("logs", _record_unfiltered_loss))
     patch(trainer, "training_step", _remembers_loss)
-    patch(trainer, "log", _records_unfiltered_loss)
     save = record_as(Kind.CHECKPOINT, "Trainer._save_checkpoint")
     TRANSFORMERS.patch("save_checkpoint", save)
     TRANSFORMERS.patch("call_event", _times_transformers_callbacks(callback))
@@ -246,24 +250,16 @@ def _remembers_loss(original: Callable[..., Any]) -> Callable[..., Any]:
     return training_step
 
 
-def _records_unfiltered_loss(original: Callable[..., Any]) -> Callable[..., Any]:
+@_scalar_probe.protect
+def _record_unfiltered_loss(logs: Mapping[str, object]) -> None:
     """Record the loss of the latest step if it is NaN or infinite: the trainer replaces it in the
     one that it logs. It has just waited for the device to read that one."""
-
-    @_scalar_probe.protect
-    def record(logs: Mapping[str, object]) -> None:
-        loss, _thread.loss = getattr(_thread, "loss", None), None
-        if loss is None or "loss" not in logs or not session.live:
-            return
-        value = float(loss)
-        if not math.isfinite(value):
-            _scalar_probe.scalar(UNFILTERED_LOSS, value, time.monotonic_ns())
-
-    def log(self: Any, logs: Any, *args: Any, **kwargs: Any) -> Any:
-        record(logs)
-        return original(self, logs, *args, **kwargs)
-
-    return log
+    loss, _thread.loss = getattr(_thread, "loss", None), None
+    if loss is None or "loss" not in logs or not session.live:
+        return
+    value = float(loss)
+    if not math.isfinite(value):
+        _scalar_probe.scalar(UNFILTERED_LOSS, value, time.monotonic_ns())
 
 
 def _times_transformers_callbacks(base: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

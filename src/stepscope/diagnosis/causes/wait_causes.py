@@ -51,6 +51,12 @@ class StepWait:
         """Name of the function that fills the wait; '' where it is not known."""
         return self.wait.function.name if self.wait.function is not None else ""
 
+    @property
+    def computes(self) -> bool:
+        """True if what fills the wait computes, as far as is known."""
+        function = self.wait.function
+        return function is None or function.computes_ratio >= COMPUTES_RATIO
+
     def describe(self) -> str:
         """Describe what the training thread waits for, in a sentence."""
         function, pipeline = self.wait.function, self.wait.pipeline
@@ -88,7 +94,7 @@ class StepWait:
         if function is not None and not wait.is_inline:
             does = (
                 f"computes in {percent(function.computes_ratio)} of its samples"
-                if function.computes_ratio >= COMPUTES_RATIO
+                if self.computes
                 else f"waits for {_NOUNS[function.waits_for]}"
                 if function.waits_for is not None
                 else "sleeps, or waits for something without a Python frame"
@@ -251,26 +257,24 @@ def _count_more(wait: StepWait, cores: float | None) -> int:
     function = wait.wait.function
     present = function.worker_count if function is not None and not wait.wait.is_inline else 0
     more = max(2, 2 * present)
-    computes = function is None or function.computes_ratio >= COMPUTES_RATIO
-    return more if cores is None or not computes else max(1, present, min(more, int(cores)))
+    return more if cores is None or not wait.computes else max(1, present, min(more, int(cores)))
 
 
 def _list_pipeline_fixes(wait: StepWait, cores: float | None) -> list[FixText]:
     pipeline = next(entry for entry in analysis.PIPELINES if entry.name == wait.wait.pipeline)
     function, more = wait.wait.function, _count_more(wait, cores)
-    computes = function is None or function.computes_ratio >= COMPUTES_RATIO
     runs_in_processes = function is not None and function.in_processes
     present = function.worker_count if function is not None else 0
     template = pipeline.processes
-    if not template or (pipeline.threads and not computes and not runs_in_processes):
+    if not template or (pipeline.threads and not wait.computes and not runs_in_processes):
         template = pipeline.threads
     text = template.replace("{function}", wait.function or "function").replace("{more}", str(more))
     title = (
         f"Let {pipeline.name} work ahead"
         if wait.wait.is_inline
-        else (f"Give {pipeline.name} more workers")
+        else f"Give {pipeline.name} more workers"
     )
-    has_all_cores = runs_in_processes and computes and more <= present
+    has_all_cores = runs_in_processes and wait.computes and more <= present
     return [*([] if has_all_cores else [(title, text)]), *_list_cheaper_fix(wait)]
 
 
@@ -289,7 +293,7 @@ def _list_filler_fixes(wait: StepWait, cores: float | None, *, uses_torch: bool)
             return [ahead, *_list_cheaper_fix(wait)]
         text = f"{function.name} runs in {_count_workers(function)}: use {more}"
         return [("Use more processes", text), ahead, *_list_cheaper_fix(wait)]
-    if function.computes_ratio >= COMPUTES_RATIO:
+    if wait.computes:
         loader = f", or as a Dataset in torch.utils.data.DataLoader(num_workers={more})"
         return [
             (

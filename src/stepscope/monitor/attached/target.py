@@ -225,6 +225,7 @@ WORKER_FILE = "torch/utils/data/_utils/worker.py"
 MAX_FRAMES = 40
 """Innermost frames of a stack that are recorded, as many as capture records."""
 MAX_REFUSALS = 3
+"""Times that a window is offered again."""
 WINDOW_TIMEOUT_NS = 60_000_000_000
 """Time after the planned end of a window after which a missing file means that there is none."""
 

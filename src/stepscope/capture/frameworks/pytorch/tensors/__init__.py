@@ -45,8 +45,9 @@ recorder: TensorRecorder | None = None
 calls: CallRecorder | None = None
 """None without a request for what modules take and return."""
 add_loss: Callable[[Any], None] | None = None
-add_module_loss: Callable[[torch.nn.Module, Any, bool], None] | None = None
 """Takes the tensors of each backward pass; None without a request for losses."""
+add_module_loss: Callable[[torch.nn.Module, Any, bool], None] | None = None
+"""Takes what each loss module returns, and whether it evaluates; None likewise."""
 _has_scalars = False
 """The functions behind the scale and the clipping are patched; twice, each would count twice."""
 
