@@ -102,34 +102,44 @@ def leave_out_lost_fetches(
 def note_time_between(recorded: Sequence[DividedTrace]) -> list[str]:
     """Note the time between the steps, which is in no share, with the range that takes most of it,
     such as an evaluation."""
-    between_ns = steps_ns = 0
-    ranges: Counter[str] = Counter()
-    for one in recorded:
-        extent = one.steps.extent
-        gaps = intervals.subtract(
+    gaps_of = [
+        intervals.subtract(
             intervals.Intervals(extent.start[:1], extent.end[-1:]), intervals.union(extent)
         )
-        between_ns += int((gaps.end - gaps.start).sum())
-        steps_ns += int(one.steps.wall_ns.sum())
-        marks = read_marks(one.trace)
-        start, end = marks["start_ns"], marks["start_ns"] + marks["duration_ns"]
-        texts = [_NUMBER.sub("*", name or "") for name in marks["name"].values]
-        names, codes = np.unique(np.array(texts, dtype=np.str_), return_inverse=True)
-        code = codes[marks["name"].codes]
-        for number, name in enumerate(names.tolist()):
-            part = intervals.union(intervals.Intervals(start[code == number], end[code == number]))
-            inside_ns = int(intervals.overlap(gaps, part).sum())
-            if inside_ns >= MIN_INSIDE_RATIO * int((part.end - part.start).sum()):
-                ranges[name] += inside_ns
+        for extent in (one.steps.extent for one in recorded)
+    ]
+    between_ns = sum(int((gaps.end - gaps.start).sum()) for gaps in gaps_of)
+    steps_ns = sum(int(one.steps.wall_ns.sum()) for one in recorded)
     ratio = between_ns / (between_ns + steps_ns)
     if ratio < MIN_BETWEEN_RATIO:
         return []
+    ranges: Counter[str] = Counter()
+    for one, gaps in zip(recorded, gaps_of, strict=True):
+        ranges.update(_measure_ranges_between(one, gaps))
     ((name, longest_ns),) = ranges.most_common(1) or [("", 0)]
     of_range = f" “{name}” takes {duration(longest_ns)} of it." if longest_ns else ""
     return [
         f"The time between the steps, {duration(between_ns)}, is in no share; it is "
         f"{percent(ratio)} of the time from the first step to the last.{of_range}"
     ]
+
+
+def _measure_ranges_between(one: DividedTrace, gaps: intervals.Intervals) -> dict[str, int]:
+    """Measure the ranges that are between the steps, by name without numbers, in nanoseconds."""
+    marks = read_marks(one.trace)
+    start, end = marks["start_ns"], marks["start_ns"] + marks["duration_ns"]
+    texts = [_NUMBER.sub("*", name or "") for name in marks["name"].values]
+    names, codes = np.unique(np.array(texts, dtype=np.str_), return_inverse=True)
+    code = codes[marks["name"].codes]
+    order = np.argsort(code, kind="stable")
+    parts = np.split(order, np.searchsorted(code[order], np.arange(1, len(names))))
+    between = {}
+    for name, rows in zip(names.tolist(), parts, strict=False):  # without names, one empty part
+        part = intervals.union(intervals.Intervals(start[rows], end[rows]))
+        inside_ns = int(intervals.overlap(gaps, part).sum())
+        if inside_ns >= MIN_INSIDE_RATIO * int((part.end - part.start).sum()):
+            between[name] = inside_ns
+    return between
 
 
 def split_by_time(run: Run, recorded: Sequence[DividedTrace]) -> list[list[DividedTrace]]:
