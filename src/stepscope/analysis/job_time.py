@@ -1,0 +1,399 @@
+"""Division of a job's time: each nanosecond of each rank is in exactly one class.
+
+    launch          launcher and interpreter: from the start of the job, or of a process, to the
+                    first line of the script
+    importing       importing modules before the first step
+    rendezvous      before the first step: waiting for other ranks
+    preparing       the user's code before the first step
+    warm_up         what the first steps take beyond the steady step
+    steps           steps whose result was kept
+    evaluation      evaluation and prediction, with the user's function around it
+    checkpoints     saving and loading, with the user's function around it
+    between_epochs  end of a pass over the data, new workers, first batch of the next pass
+    between_steps   other work between steps: callbacks, logging, export
+    finishing       after the last step
+    stuck           no progress until the end, or until the job went on
+    down            between two incarnations: the death is noticed, processes are started
+    repeated        steps whose result a restart lost, so that they were done once more
+    not_seen        nothing is known
+
+Sums are exact by construction: time is painted with intervals of one class after the other, and an
+instant belongs to the first class that covers it (`paint`). What a sample of the stack stands for
+is in `analysis.job_activities`.
+
+Definitions follow Google's goodput, the share of the time that makes progress which is kept
+(https://github.com/AI-Hypercomputer/ml-goodput-measurement), and the initialization, training and
+finalization of SageMaker Debugger
+(https://docs.aws.amazon.com/sagemaker/latest/dg/debugger-profiling-report.html).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope import intervals
+from stepscope.analysis.input_pipeline.batches import StackSamples
+from stepscope.analysis.job_activities import (
+    ClassFunction,
+    SampledActivities,
+    add_functions,
+    find_surroundings,
+    measure_functions,
+)
+from stepscope.analysis.steps.phases import FETCH_KINDS, WORK_KINDS
+from stepscope.analysis.steps.spans import FLAG_NO_RESULT, Spans
+from stepscope.analysis.steps.steps import Steps
+from stepscope.intervals import EMPTY, Int, Intervals, overlap, subtract, union, unite
+
+JOB_CLASSES = (
+    "launch",
+    "importing",
+    "rendezvous",
+    "preparing",
+    "warm_up",
+    "steps",
+    "evaluation",
+    "checkpoints",
+    "between_epochs",
+    "between_steps",
+    "finishing",
+    "stuck",
+    "down",
+    "repeated",
+    "not_seen",
+)
+"""Classes in the order in which they are shown."""
+CHECKPOINT_KINDS = ("checkpoint", "checkpoint_load")
+MEETING_KINDS = ("rendezvous", "communication")
+"""Kinds that wait for other ranks."""
+JOB_KINDS = ("checkpoint_load", "rendezvous")
+"""Kinds of spans that are read beside those by which steps are found."""
+WARM_UP_FACTOR = 1.25
+"""One of the first steps warms up if it takes longer than this many steady ones."""
+SLOW_GAP_FACTOR = 2
+SLOW_GAP_NS = 20_000_000
+"""Time between the phases of a step, beyond `SLOW_GAP_FACTOR` medians, from which its activities
+are examined."""
+MAX_RESTARTED_RATIO = 0.5
+"""A loader that is started in more steps than this share of them has no epochs."""
+STUCK_FACTOR = 10
+MIN_STUCK_NS = 10_000_000_000
+"""Without an account of the monitor, a process that is still in its training loop is stuck if the
+time since its last step is this long, and longer than `STUCK_FACTOR` of its longest steps."""
+
+
+class Layer(NamedTuple):
+    """Intervals of one class, in any order."""
+
+    key: str
+    intervals: Intervals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """Division of a range of time into pieces of one class each."""
+
+    edges: Int
+    """Start of each piece, and the end of the last one; ascending."""
+    classes: NDArray[np.int8]
+    """Index in `JOB_CLASSES` of each piece; adjacent pieces differ."""
+
+    @property
+    def durations(self) -> Int:
+        """Duration of each piece."""
+        return np.diff(self.edges)
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """Nanoseconds by class, of all classes; they sum to the range."""
+        sums = np.zeros(len(JOB_CLASSES), dtype=np.int64)
+        np.add.at(sums, self.classes, self.durations)
+        return dict(zip(JOB_CLASSES, sums.tolist(), strict=True))
+
+    def select(self, *keys: str) -> Intervals:
+        """Select the pieces of some classes."""
+        rows = np.isin(self.classes, [JOB_CLASSES.index(key) for key in keys])
+        return Intervals(self.edges[:-1][rows], self.edges[1:][rows])
+
+
+def paint(extent: tuple[int, int], layers: Iterable[Layer], *, rest: str) -> Division:
+    """Divide a range of time: each instant belongs to the first layer that covers it.
+
+    Args:
+        extent: start and end of the range.
+        layers: in order of precedence; they may overlap and reach out of the range.
+        rest: class of what no layer covers.
+    """
+    start, end = extent
+    remaining = Intervals(np.array([start], dtype=np.int64), np.array([end], dtype=np.int64))
+    pieces: list[tuple[int, Intervals]] = []
+    for key, layer in layers:
+        if not len(layer.start) or not len(remaining.start):
+            continue
+        left = subtract(remaining, union(layer))
+        pieces.append((JOB_CLASSES.index(key), subtract(remaining, left)))
+        remaining = left
+    pieces.append((JOB_CLASSES.index(rest), remaining))
+    starts = np.concatenate([piece.start for _, piece in pieces])
+    ends = np.concatenate([piece.end for _, piece in pieces])
+    codes = np.repeat([code for code, _ in pieces], [len(piece.start) for _, piece in pieces])
+    rows = np.flatnonzero(ends > starts)
+    rows = rows[np.argsort(starts[rows], kind="stable")]
+    codes = codes[rows].astype(np.int8)
+    opens = np.flatnonzero(np.diff(codes, prepend=-1))
+    return Division(edges=np.append(starts[rows][opens], end), classes=codes[opens])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobProcess:
+    """One process of a rank; a rank of a restarted job has several, one after the other."""
+
+    launched_ns: int
+    """When it was created, as far as is known."""
+    ready_ns: int | None
+    """When its interpreter had started; None where not recorded."""
+    end_ns: int
+    """When it ended, or its last record."""
+    spans: Spans
+    """Phases, steps and other spans; also of kinds in `JOB_KINDS`."""
+    samples: StackSamples
+    steps: Steps | None
+    is_sampled_from_start: bool
+    """True if stack samples begin with the interpreter."""
+    ended_itself: bool = True
+    """False if it was killed, or runs still: then it has not finished."""
+    incarnation: int = 1
+    trains_later: bool = True
+    """False for a process that runs after the last one with steps."""
+    kept_until_ns: int | None = None
+    """Results of steps that end later were lost by a restart; None if none were."""
+    stuck: Intervals = field(default=EMPTY)
+    """Time without progress."""
+
+    @property
+    def thread(self) -> int | None:
+        """Id of the training thread; None without spans."""
+        if self.steps is not None:
+            return self.steps.thread
+        return int(self.spans.thread[0]) if len(self.spans) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankDivision:
+    """Division of a rank's time, with the functions that ran."""
+
+    division: Division
+    functions: dict[str, list[ClassFunction]]
+    """Functions by class, the longest first; sampled time only."""
+
+
+def divide_rank(
+    extent: tuple[int, int], processes: Sequence[JobProcess], unseen: Intervals = EMPTY
+) -> RankDivision:
+    """Divide the time of one rank, from the start of the job to its end.
+
+    Args:
+        extent: start and end of the job.
+        processes: those of the rank, in the order of their start.
+        unseen: time in which nothing was recorded.
+    """
+    layers = [Layer("not_seen", unseen)]
+    sampled: list[tuple[SampledActivities, int, int]] = []
+    free_ns = extent[0]
+    for index, process in enumerate(processes):
+        start_ns = max(process.launched_ns, free_ns)
+        # The next process of a rank takes over where two were recorded at the same time.
+        following = processes[index + 1].launched_ns if index + 1 < len(processes) else extent[1]
+        end_ns = min(max(process.end_ns, start_ns), max(following, start_ns))
+        is_restart = index > 0 and process.incarnation > processes[index - 1].incarnation
+        activities, inside = divide_process(process)
+        layers.append(_layer("down" if is_restart else "launch", free_ns, start_ns))
+        layers += [Layer(key, _clip(times, start_ns, end_ns)) for key, times in inside]
+        sampled.append((activities, start_ns, end_ns))
+        free_ns = max(free_ns, end_ns)
+    has_ended = bool(processes) and processes[-1].ended_itself
+    division = paint(extent, layers, rest="finishing" if has_ended else "not_seen")
+    tables = [
+        measure_functions(
+            activities, *_cut(division, start_ns, end_ns), importing=JOB_CLASSES.index("importing")
+        )
+        for activities, start_ns, end_ns in sampled
+    ]
+    functions = {JOB_CLASSES[code]: rows for code, rows in add_functions(tables).items()}
+    return RankDivision(division=division, functions=functions)
+
+
+def _cut(division: Division, start: int, end: int) -> tuple[Int, NDArray[np.int8]]:
+    """Cut the pieces between two times out of a division."""
+    edges = np.clip(division.edges, start, max(start, end))
+    rows = np.flatnonzero(np.diff(edges) > 0)
+    return np.append(edges[rows], edges[rows[-1:] + 1]), division.classes[rows]
+
+
+def divide_process(process: JobProcess) -> tuple[SampledActivities, list[Layer]]:
+    """Divide the time of one process, from its start to its end.
+
+    Returns:
+        Activities of its training thread, and layers in order of precedence; the last one covers
+        all of its time.
+    """
+    end_ns = process.end_ns
+    layers = [Layer("stuck", process.stuck)]
+    if process.ready_ns is not None:
+        layers.append(_layer("launch", process.launched_ns, process.ready_ns))
+    spans = process.spans
+    if process.thread is not None:
+        spans = spans.take(spans.thread == process.thread)
+    steps = process.steps
+    first_ns = end_ns if steps is None else int(steps.start[0])
+    saves = spans.of(*CHECKPOINT_KINDS)
+    meetings = spans.of(*MEETING_KINDS)
+    meetings = meetings.take(meetings.start < first_ns)
+    evaluation = EMPTY if steps is None else union(steps.evaluation)
+    work = EMPTY if steps is None else _find_training_work(spans, steps, evaluation)
+    is_slow = _find_slow_steps(steps, work, evaluation, saves.intervals)
+    ordinary = _find_ordinary(steps, is_slow, unite(evaluation, saves.intervals))
+    activities = SampledActivities.of(process.samples, process.launched_ns, ordinary, work)
+    around = find_surroundings(activities, saves, evaluation, work)
+    layers += [
+        Layer("checkpoints", saves.intervals),
+        Layer("evaluation", evaluation),
+        Layer("rendezvous", meetings.intervals),
+        Layer("checkpoints", around.checkpoints),
+        Layer("evaluation", around.evaluation),
+    ]
+    if steps is not None:
+        gaps = _find_slow_gaps(steps, work, is_slow)
+        unusual = Intervals(*activities.find_unusual(gaps))
+        layers += [
+            Layer("between_epochs", _find_restarts(spans, steps, evaluation)),
+            Layer("between_steps", unite(unusual, steps.recording)),
+        ]
+        excluded = unite(EMPTY, *(layer.intervals for layer in layers))
+        layers += _divide_steps(process, steps, excluded)
+    before = (process.launched_ns, first_ns)
+    if not process.is_sampled_from_start:
+        layers.append(_layer("not_seen", *before))
+    elif process.trains_later:
+        imports = Intervals(*activities.find_imports())
+        layers += [Layer("importing", _clip(imports, *before)), _layer("preparing", *before)]
+    if steps is not None:
+        layers.append(_find_tail(process, steps, activities))
+    return activities, [*layers, _layer("finishing", process.launched_ns, end_ns)]
+
+
+def _divide_steps(process: JobProcess, steps: Steps, excluded: Intervals) -> list[Layer]:
+    """Divide the time from the first step to the end of the last one."""
+    extent = Intervals(steps.start, steps.end)
+    lost = np.zeros(len(steps), dtype=np.bool_)
+    if process.kept_until_ns is not None:
+        lost = steps.end > process.kept_until_ns
+    return [
+        Layer("warm_up", _find_warm_up(steps, excluded)),
+        Layer("repeated", Intervals(extent.start[lost], extent.end[lost])),
+        Layer("steps", extent),
+        # Where a step starts after the end of the one before, the script has begun a new training.
+        _layer("between_steps", int(steps.start[0]), int(steps.end[-1])),
+    ]
+
+
+def _find_slow_gaps(steps: Steps, work: Intervals, is_slow: NDArray[np.bool_]) -> Intervals:
+    """Find the time outside of phases in slow steps."""
+    return subtract(union(Intervals(steps.start[is_slow], steps.end[is_slow])), work)
+
+
+def _find_training_work(spans: Spans, steps: Steps, evaluation: Intervals) -> Intervals:
+    """Find the phases of the training in its steps: no evaluation, saves, or ends of loaders."""
+    kinds = [kind for kind in WORK_KINDS if kind not in CHECKPOINT_KINDS]
+    phases = spans.take(spans.is_kind(*kinds) & ~spans.has_flag(FLAG_NO_RESULT))
+    inside = (phases.start < steps.end[-1]) & (phases.end > steps.start[0])
+    phases = phases.take(inside & ~intervals.contains(evaluation, phases.start))
+    return _clip(union(phases.intervals), int(steps.start[0]), int(steps.end[-1]))
+
+
+def _find_slow_steps(
+    steps: Steps | None, work: Intervals, evaluation: Intervals, saves: Intervals
+) -> NDArray[np.bool_]:
+    """Mask the steps with unusually much time in none of their phases."""
+    if steps is None:
+        return np.zeros(0, dtype=np.bool_)
+    busy = unite(evaluation, steps.recording, work)
+    extent = Intervals(steps.start, steps.end)
+    gap_ns = extent.end - extent.start - overlap(extent, busy)
+    slow = gap_ns > SLOW_GAP_FACTOR * float(np.median(gap_ns)) + SLOW_GAP_NS
+    is_slow: NDArray[np.bool_] = slow | (overlap(extent, union(saves)) > 0)
+    return is_slow
+
+
+def _find_ordinary(
+    steps: Steps | None, is_slow: NDArray[np.bool_], excluded: Intervals
+) -> Intervals:
+    """Find the time of the ordinary steps."""
+    if steps is None:
+        return EMPTY
+    return subtract(union(Intervals(steps.start[~is_slow], steps.end[~is_slow])), excluded)
+
+
+def _find_restarts(spans: Spans, steps: Steps, evaluation: Intervals) -> Intervals:
+    """Find the time in which the loader ends a pass over the data and starts the next one: the end
+    of its iterator, its new workers, and what the first batch takes beyond the usual wait."""
+    fetches = spans.of(*FETCH_KINDS)
+    inside = (fetches.start >= steps.end[0]) & (fetches.end <= steps.end[-1])
+    fetches = fetches.take(inside & ~intervals.contains(evaluation, fetches.start))
+    is_start = fetches.is_kind("loader_start")
+    is_last = fetches.has_flag(FLAG_NO_RESULT)
+    if not len(fetches) or is_start.sum() > MAX_RESTARTED_RATIO * len(steps):
+        return EMPTY
+    is_first = np.append(False, is_start[:-1]) & ~is_start & ~is_last
+    usual = fetches.duration[~is_start & ~is_first & ~is_last]
+    usual_ns = int(np.median(usual)) if len(usual) else 0
+    end = np.where(is_first, np.maximum(fetches.end - usual_ns, fetches.start), fetches.end)
+    rows = np.flatnonzero(is_start | is_first | is_last)
+    return Intervals(fetches.start[rows], end[rows])
+
+
+def _find_warm_up(steps: Steps, excluded: Intervals) -> Intervals:
+    """Find what the first steps take beyond the median of the measured steps, as the start of what
+    is left of each."""
+    is_measured = steps.measured()
+    extent = Intervals(steps.start, steps.end)
+    wall_ns = extent.end - extent.start - overlap(extent, excluded)
+    if not is_measured.any():
+        return EMPTY
+    steady_ns = int(np.median(wall_ns[is_measured]))
+    count = int(np.argmax(is_measured))
+    starts, ends = [EMPTY.start], [EMPTY.end]
+    for row in np.flatnonzero(wall_ns[:count] > WARM_UP_FACTOR * steady_ns).tolist():
+        free = subtract(Intervals(extent.start[row : row + 1], extent.end[row : row + 1]), excluded)
+        before_ns = np.append(0, np.cumsum(free.end - free.start))
+        length_ns = np.clip(wall_ns[row] - steady_ns - before_ns[:-1], 0, free.end - free.start)
+        starts.append(free.start)
+        ends.append(free.start + length_ns)
+    return Intervals(np.concatenate(starts), np.concatenate(ends))
+
+
+def _find_tail(process: JobProcess, steps: Steps, activities: SampledActivities) -> Layer:
+    """Find the time after the last step of a process that was still in its training loop."""
+    last_ns = int(steps.end[-1])
+    if process.ended_itself or not activities.ends_in_loop(last_ns):
+        return Layer("finishing", EMPTY)
+    limit_ns = max(MIN_STUCK_NS, STUCK_FACTOR * int((steps.end - steps.start).max()))
+    is_lost = process.kept_until_ns is not None and process.kept_until_ns < process.end_ns
+    key = "repeated" if is_lost else "steps"
+    return _layer("stuck" if process.end_ns - last_ns > limit_ns else key, last_ns, process.end_ns)
+
+
+def _layer(key: str, start: int, end: int) -> Layer:
+    times = (np.array([time], dtype=np.int64) for time in (start, max(start, end)))
+    return Layer(key, Intervals(*times))
+
+
+def _clip(times: Intervals, start: int, end: int) -> Intervals:
+    clipped = Intervals(np.maximum(times.start, start), np.minimum(times.end, end))
+    rows = clipped.end > clipped.start
+    return Intervals(clipped.start[rows], clipped.end[rows])

@@ -1,0 +1,210 @@
+"""Division of a job's time: exact sums for any records, and each class in drawn jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, strategies as st
+
+from stepscope.analysis import Spans, find_steps
+from stepscope.analysis.input_pipeline.batches import StackSamples
+from stepscope.analysis.job_time import (
+    JOB_CLASSES,
+    JobProcess,
+    Layer,
+    RankDivision,
+    divide_rank,
+    paint,
+)
+from stepscope.analysis.steps.phases import PHASE_OF_KIND
+from stepscope.intervals import Intervals, union
+from stepscope.testing import Drawing
+from stepscope.testing.drawing import MS, stack_text
+
+STEP = "forward 10 | backward 10 | optimizer 10"
+PERIOD_NS = 50 * MS
+KINDS = (*PHASE_OF_KIND, "step", "mode", "window", "device")
+END_NS = 60
+
+
+def make_intervals(pairs: list[tuple[int, int]]) -> Intervals:
+    starts, ends = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return Intervals(np.minimum(starts, ends), np.maximum(starts, ends))
+
+
+TIMES = st.lists(st.tuples(st.integers(-5, END_NS + 5), st.integers(-5, END_NS + 5)), max_size=6)
+LAYERS = st.lists(st.tuples(st.sampled_from(JOB_CLASSES), TIMES), max_size=6)
+
+
+@given(layers=LAYERS, extent=st.tuples(st.integers(0, END_NS), st.integers(0, END_NS)))
+def test_each_nanosecond_has_the_class_of_the_first_layer_that_covers_it(
+    layers: list[tuple[str, list[tuple[int, int]]]], extent: tuple[int, int]
+) -> None:
+    start, end = min(extent), max(extent)
+    drawn = [Layer(key, make_intervals(pairs)) for key, pairs in layers]
+    division = paint((start, end), drawn, rest="not_seen")
+
+    def class_at(time: int) -> str:
+        return next(
+            (key for key, pairs in layers if any(min(p) <= time < max(p) for p in pairs)),
+            "not_seen",
+        )
+
+    expected = [class_at(time) for time in range(start, end)]
+    painted = np.repeat(division.classes, division.durations)
+    assert [JOB_CLASSES[code] for code in painted] == expected
+    assert (np.diff(division.classes) != 0).all()
+
+
+@st.composite
+def processes(draw: st.DrawFn) -> JobProcess:
+    """Any spans and samples: overlapping, empty, unfinished, out of order, out of the process."""
+    count = draw(st.integers(0, 14))
+    times = st.integers(-5, END_NS + 5)
+    start = np.sort(draw(st.lists(times, min_size=count, max_size=count)))
+    length = draw(st.lists(st.integers(0, 12), min_size=count, max_size=count))
+    row = st.integers(0, 255)
+    kind = draw(st.lists(st.integers(0, len(KINDS) - 1), min_size=count, max_size=count))
+    flags = draw(st.lists(row, min_size=count, max_size=count))
+    names = ["", "PREDICT", "RECORDING"]
+    name = draw(st.lists(st.integers(0, 2), min_size=count, max_size=count))
+    start = start.astype(np.int64)
+    spans = Spans(
+        kind=np.array(kind, dtype=np.int32),
+        kinds=KINDS,
+        name=np.array(name, dtype=np.int32),
+        names=names,
+        thread=np.array(
+            draw(st.lists(st.integers(1, 2), min_size=count, max_size=count)), np.int64
+        ),
+        start=start,
+        end=start + np.array(length, dtype=np.int64),
+        flags=np.array(flags, dtype=np.int64),
+        value=np.array(draw(st.lists(row, min_size=count, max_size=count)), dtype=np.int64),
+        unfinished=np.array(
+            draw(st.lists(st.booleans(), min_size=count, max_size=count)), np.bool_
+        ),
+    )
+    spans = spans.take(np.lexsort((-spans.end, spans.start)))
+    stacks = ["", "main", "main > validate > step", "main > save", IMPORT, "run@torch/a.py"]
+    sampled = sorted(draw(st.lists(times, max_size=12)))
+    return JobProcess(
+        launched_ns=draw(times),
+        ready_ns=draw(st.none() | times),
+        end_ns=draw(times),
+        spans=spans,
+        samples=StackSamples(
+            t_ns=np.array(sampled, dtype=np.int64),
+            weight_ns=np.ones(len(sampled), dtype=np.int64),
+            stack=np.array([draw(st.integers(0, 5)) for _ in sampled], dtype=np.int32),
+            stacks=[stack_text(stack) if stack else "" for stack in stacks],
+            user_line=np.ones(len(sampled), dtype=np.int32),
+        ),
+        steps=find_steps(spans, ("step", "optimizer", "backward", "dispatch")),
+        is_sampled_from_start=draw(st.booleans()),
+        ended_itself=draw(st.booleans()),
+        incarnation=draw(st.integers(1, 3)),
+        trains_later=draw(st.booleans()),
+        kept_until_ns=draw(st.none() | times),
+        stuck=make_intervals(draw(TIMES)),
+    )
+
+
+IMPORT = "<module> > import@python:importlib/_bootstrap.py > <module>@torch/__init__.py"
+
+
+@given(records=st.lists(processes(), max_size=3), unseen=TIMES)
+def test_classes_divide_the_job_to_the_nanosecond_for_any_records(
+    records: list[JobProcess], unseen: list[tuple[int, int]]
+) -> None:
+    result = divide_rank((0, END_NS), records, union(make_intervals(unseen)))
+    division = result.division
+    assert division.edges[0] == 0
+    assert division.edges[-1] == END_NS
+    assert (division.durations > 0).all()
+    assert sum(division.totals.values()) == END_NS
+    for key, functions in result.functions.items():
+        assert 0 < sum(function.time_ns for function in functions) <= division.totals[key]
+
+
+class DrawnJob:
+    """Job of one process: a stack for each piece of time, and the spans in it."""
+
+    def __init__(self) -> None:
+        self.drawing = Drawing()
+        self.pieces: list[tuple[str, int]] = []
+
+    def do(self, stack: str, text: str = "", times: int = 1, *, ms: float = 0) -> DrawnJob:
+        self.drawing.draw(text, times) if text else self.drawing.pause(ms)
+        self.pieces.append((stack, self.drawing.now))
+        return self
+
+    def process(self, **fields: Any) -> JobProcess:
+        ends = np.array([end for _, end in self.pieces], dtype=np.int64)
+        stacks = list(dict.fromkeys(stack for stack, _ in self.pieces))
+        t_ns = np.arange(PERIOD_NS // 2, self.drawing.now, PERIOD_NS, dtype=np.int64)
+        piece = np.searchsorted(ends, t_ns, side="right").tolist()
+        stack = np.array([stacks.index(self.pieces[i][0]) for i in piece], dtype=np.int32)
+        spans = self.drawing.table()
+        defaults: dict[str, Any] = {
+            "launched_ns": 0,
+            "ready_ns": 0,
+            "end_ns": self.drawing.now,
+            "is_sampled_from_start": True,
+        }
+        return JobProcess(
+            spans=spans,
+            samples=StackSamples(
+                t_ns=t_ns,
+                weight_ns=np.full(len(t_ns), PERIOD_NS),
+                stack=stack,
+                stacks=[stack_text(one) for one in stacks],
+                user_line=stack + 1,
+            ),
+            steps=find_steps(spans),
+            **(defaults | fields),
+        )
+
+    def divide(self, **fields: Any) -> RankDivision:
+        return divide_rank((0, self.drawing.now), [self.process(**fields)])
+
+
+def seconds(result: RankDivision) -> dict[str, float]:
+    """Seconds by class, to the tenth: samples are 50 ms apart."""
+    return {key: round(ns / 1e9, 1) for key, ns in result.division.totals.items() if ns > 30 * MS}
+
+
+def main_functions(result: RankDivision) -> dict[str, str]:
+    return {key: rows[0].function for key, rows in result.functions.items()}
+
+
+def draw_whole_job() -> DrawnJob:
+    job = DrawnJob().do(IMPORT, ms=5_000).do("<module> > read_index > work", ms=8_000)
+    for _ in range(4):
+        job.do("<module> > train", f"{STEP} | do 18", 90)
+        job.do("<module> > validate > score > work", "do 40 | evaluate 2", 70)
+        job.do("<module> > validate > summarize", ms=300)
+        job.do("<module> > save > save@torch/serialization.py", "save 10")
+        job.do("<module> > save > work", ms=1_200)
+    return job.do("<module> > export_report > work", ms=2_000)
+
+
+def test_whole_job() -> None:
+    result = draw_whole_job().divide()
+    assert seconds(result) == {
+        "importing": 5.0,
+        "preparing": 8.0,
+        "steps": 17.3,
+        "evaluation": 12.9,
+        "checkpoints": 4.8,
+        "finishing": 2.0,
+    }
+    assert main_functions(result) == {
+        "importing": "torch",
+        "preparing": "read_index",
+        "steps": "train",
+        "evaluation": "validate",
+        "checkpoints": "save",
+        "finishing": "export_report",
+    }
