@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, strategies as st
 
 from stepscope.analysis import Spans, find_steps
@@ -208,3 +209,70 @@ def test_whole_job() -> None:
         "checkpoints": "save",
         "finishing": "export_report",
     }
+
+
+def test_a_process_without_start_up_samples_is_not_seen_before_its_first_step() -> None:
+    result = draw_whole_job().divide(ready_ns=None, is_sampled_from_start=False)
+    assert seconds(result)["not_seen"] == 13.0
+    assert {"importing", "preparing"}.isdisjoint(seconds(result))
+
+
+def test_work_that_steps_do_not_have_is_between_them_and_work_that_they_have_is_not() -> None:
+    job = DrawnJob().do("main", ms=100)
+    for _ in range(3):
+        job.do("main > fit > prepare", f"do 80 | {STEP}", 30)
+        job.do("main > fit > on_epoch_end", ms=50).do("main > fit > on_epoch_end > upload", ms=900)
+        job.do("main > fit > prepare", f"do 900 | {STEP}")  # a slow one
+    result = job.divide()
+    assert seconds(result) == {"preparing": 0.2, "steps": 12.7, "between_steps": 2.8}
+    assert main_functions(result)["between_steps"] == "on_epoch_end"
+
+
+def test_functions_around_several_classes_are_not_named() -> None:
+    job = DrawnJob().do("main > setup", ms=1_000)
+    for _ in range(3):
+        job.do("main > fit", STEP, 50)
+        job.do("main > on_epoch_end > check", "evaluate 20", 40)
+        job.do("main > on_epoch_end > upload", ms=700)
+    result = job.do("main > fit", STEP, 50).divide()
+    expected = {"preparing": 1.0, "steps": 6.0, "evaluation": 2.4, "between_steps": 2.1}
+    assert seconds(result) == pytest.approx(expected, abs=0.1)
+    names = main_functions(result)
+    assert names["evaluation"] == "check"
+    assert names["between_steps"] == "upload"
+
+
+def test_first_steps_warm_up_and_loaders_restart_between_epochs() -> None:
+    step = f"wait 10 | {STEP}"
+    job = DrawnJob().do("main", "start 500 | wait 300").do("main", "forward 2000 | backward 10")
+    job.do("main", "optimizer 10").do("main", step, 30)
+    for _ in range(2):
+        job.do("main", "exhausted 100 | start 400 | wait 210").do("main", STEP)
+        job.do("main", step, 30)
+    totals = job.divide().division.totals
+    assert totals["warm_up"] == (500 + 300 + 2020 - 40) * MS
+    assert totals["between_epochs"] == 2 * (100 + 400 + 200) * MS
+    assert totals["steps"] == (93 * 40) * MS
+
+
+def test_a_killed_process_was_in_its_loop_or_is_stuck_there() -> None:
+    job = DrawnJob().do("main > fit", STEP, 100).do("main > fit", "forward 20")
+    assert set(seconds(job.divide(ended_itself=False))) == {"steps"}
+    job.do("main > fit > wait_for_batch", ms=12_000)
+    stuck = job.process(ended_itself=False)
+    assert main_functions(divide_rank((0, stuck.end_ns), [stuck]))["finishing"] == "wait_for_batch"
+    waiting = job.do("main > fit", ms=60).divide(ended_itself=False)
+    assert seconds(waiting) == {"steps": 3.0, "stuck": 12.1}
+
+
+def test_a_restart_is_down_and_its_lost_steps_are_repeated() -> None:
+    first = DrawnJob().do("main > fit", STEP, 130)
+    second = DrawnJob()
+    second.drawing.now = start_ns = first.drawing.now + 2_000 * MS
+    second.do("main > load", "checkpoint 300").do("main > fit", STEP, 170)
+    killed = first.process(ended_itself=False, kept_until_ns=100 * 30 * MS)
+    process = second.process(launched_ns=start_ns, ready_ns=start_ns + 100 * MS, incarnation=2)
+    totals = divide_rank((0, second.drawing.now), [killed, process]).division.totals
+    assert totals["down"] == 2_000 * MS
+    assert totals["repeated"] == 30 * 30 * MS
+    assert totals["steps"] == (100 + 170) * 30 * MS
