@@ -200,6 +200,14 @@ from .input_pipeline.waits import (
     WaitKind as WaitKind,
     find_waits as find_waits,
 )
+from .job.functions import ClassFunction as ClassFunction, add_functions as add_functions
+from .job.job_time import (
+    JOB_CLASSES as JOB_CLASSES,
+    JOB_KINDS as JOB_KINDS,
+    Division as Division,
+    JobProcess as JobProcess,
+    divide_rank as divide_rank,
+)
 from .kernel_classes import (
     CommunicationDefinition as CommunicationDefinition,
     classify_precision as classify_precision,

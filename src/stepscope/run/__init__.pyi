@@ -22,6 +22,12 @@ from .job.data_loading import (
     count_loader_workers as count_loader_workers,
     find_line_waits as find_line_waits,
 )
+from .job.job_time import (
+    JobTime as JobTime,
+    RankJobTime as RankJobTime,
+    RestartTime as RestartTime,
+    read_job_time as read_job_time,
+)
 from .job.opening import (
     explain_recovery as explain_recovery,
     explain_rounding as explain_rounding,

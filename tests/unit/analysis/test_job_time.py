@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from stepscope.analysis import Spans, find_steps
 from stepscope.analysis.input_pipeline.batches import StackSamples
-from stepscope.analysis.job_time import (
+from stepscope.analysis.job.job_time import (
     JOB_CLASSES,
     JobProcess,
     Layer,
@@ -105,6 +105,7 @@ def processes(draw: st.DrawFn) -> JobProcess:
         steps=find_steps(spans, ("step", "optimizer", "backward", "dispatch")),
         is_sampled_from_start=draw(st.booleans()),
         ended_itself=draw(st.booleans()),
+        has_completed=draw(st.booleans()),
         incarnation=draw(st.integers(1, 3)),
         trains_later=draw(st.booleans()),
         kept_until_ns=draw(st.none() | times),
@@ -257,11 +258,11 @@ def test_first_steps_warm_up_and_loaders_restart_between_epochs() -> None:
 
 def test_a_killed_process_was_in_its_loop_or_is_stuck_there() -> None:
     job = DrawnJob().do("main > fit", STEP, 100).do("main > fit", "forward 20")
-    assert set(seconds(job.divide(ended_itself=False))) == {"steps"}
+    assert set(seconds(job.divide(has_completed=False))) == {"steps"}
     job.do("main > fit > wait_for_batch", ms=12_000)
-    stuck = job.process(ended_itself=False)
+    stuck = job.process(has_completed=False)
     assert main_functions(divide_rank((0, stuck.end_ns), [stuck]))["finishing"] == "wait_for_batch"
-    waiting = job.do("main > fit", ms=60).divide(ended_itself=False)
+    waiting = job.do("main > fit", ms=60).divide(has_completed=False)
     assert seconds(waiting) == {"steps": 3.0, "stuck": 12.1}
 
 
@@ -270,7 +271,7 @@ def test_a_restart_is_down_and_its_lost_steps_are_repeated() -> None:
     second = DrawnJob()
     second.drawing.now = start_ns = first.drawing.now + 2_000 * MS
     second.do("main > load", "checkpoint 300").do("main > fit", STEP, 170)
-    killed = first.process(ended_itself=False, kept_until_ns=100 * 30 * MS)
+    killed = first.process(has_completed=False, kept_until_ns=100 * 30 * MS)
     process = second.process(launched_ns=start_ns, ready_ns=start_ns + 100 * MS, incarnation=2)
     totals = divide_rank((0, second.drawing.now), [killed, process]).division.totals
     assert totals["down"] == 2_000 * MS

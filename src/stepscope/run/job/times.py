@@ -386,7 +386,7 @@ def read_rank_ends(run: Run) -> dict[int, RankEnd]:
     for process in sorted(run.processes, key=lambda process: process.started_ns):
         if process.rank is not None and process.role == "main":
             processes[process.rank] = process.process
-    last = _read_last_times(run)
+    last = read_last_times(run)
     calls = _read_calls(run)
     return {
         rank: RankEnd(last_ns=last[process], calls=calls.get(process, []))
@@ -395,7 +395,8 @@ def read_rank_ends(run: Run) -> dict[int, RankEnd]:
     }
 
 
-def _read_last_times(run: Run) -> dict[str, int]:
+def read_last_times(run: Run) -> dict[str, int]:
+    """Read the time of the last span or stack sample of each process, epoch nanoseconds."""
     last: dict[str, int] = {}
     for table, query in _LAST_TIMES.items():
         if run.reader.has(table):

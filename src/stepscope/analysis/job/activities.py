@@ -10,16 +10,13 @@ stack has below them is the activity.
                    a library, which all samples inside it have in common; and from there outwards
                    the outermost function whose name says the same
     unusual        any activity that ordinary steps do not have
-    functions      time by class and function: the first function of user code from outside inwards
-                   that has samples of that class only
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -37,13 +34,11 @@ MIN_ORDINARY_SAMPLES = 5
 """With fewer samples in steps, paths are ordinary that samples before and after a step share."""
 ENTRY_NS = 2_000_000
 """A sample that is taken at the start of a span may be earlier by this much."""
-MIN_PURE_RATIO = 0.9
-"""A function is of a class if this share of its samples is."""
 MIN_LOADING_RATIO = 0.5
 """The function around a load counts as loading if the load takes this share of it."""
 _IMPORT_FILE = re.compile(r"^<frozen importlib|/importlib/")
 _MODULE_CALL = "torch/nn/modules/module.py"
-_TOP_LEVEL = "<module>"
+TOP_LEVEL = "<module>"
 _INLINED = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"})
 _EVALUATES = re.compile(r"^_?(run_)?(eval|valid|test|predict|infer|score)")
 _SAVES = re.compile(r"^_?(save|load|restore|resume|persist)|checkpoint|ckpt|snapshot")
@@ -85,6 +80,12 @@ class CallTree:
             nodes.append(node)
             node = self.parent[node]
         return nodes[::-1]
+
+    def find_user(self, leaf: int) -> int:
+        """Find the innermost node of user code on the path of a leaf; -1 for none."""
+        while leaf >= 0 and self.frames[leaf].library:
+            leaf = self.parent[leaf]
+        return leaf
 
     def find_common(self, leaves: Sequence[int]) -> int:
         """Find the deepest node that is in the paths of all leaves; -1 for none."""
@@ -186,7 +187,7 @@ class SampledActivities:
         if not imports:
             return None
         below = (self.tree.frames[node] for node in path[imports[-1] + 1 :])
-        if any(not frame.library and frame.function != _TOP_LEVEL for frame in below):
+        if any(not frame.library and frame.function != TOP_LEVEL for frame in below):
             return None
         return path[imports[0]], path[imports[-1]]
 
@@ -217,8 +218,7 @@ class SampledActivities:
         if call is not None:
             return call
         calls = (self._choose_call(node, words) for node in around)
-        named = (call for call in calls if call is not None and self._is_named(call, words))
-        return next(named, None)
+        return next((n for n in calls if n is not None and self._is_named(n, words)), None)
 
     def _is_named(self, node: int, words: re.Pattern[str]) -> bool:
         return bool(words.search(self.tree.frames[node].bare_function.lower()))
@@ -229,8 +229,8 @@ class SampledActivities:
         modules = (i for i, node in enumerate(calls) if frames[node].file.endswith(_MODULE_CALL))
         calls = calls[: next(modules, len(calls))]
         users = [node for node in calls if not frames[node].library]
-        named = [node for node in users or calls if self._is_named(node, words)]
-        return next(iter(named or users[-1:] or calls[-1:]), None)
+        alike = [node for node in users or calls if self._is_named(node, words)]
+        return next(iter(alike or users[-1:] or calls[-1:]), None)
 
     def find_extent(self, node: int, span: tuple[int, int], limits: tuple[int, int]) -> Intervals:
         """Find the time around a span in which a call ran, with the span.
@@ -329,204 +329,3 @@ def find_surroundings(
     return Surroundings(
         intervals.unite(*checkpoints), intervals.subtract(intervals.unite(*evaluated), saved)
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassFunction:
-    """Function with time of one class, or a package that is imported."""
-
-    function: str
-    """Name, or that of the package."""
-    file: str
-    line: int
-    """Line that ran in it; 0 if only those of functions that it called are known."""
-    text: str
-    """Text of the line or call; empty if unknown."""
-    is_user: bool
-    time_ns: int
-    total_ns: int
-    """Of a package with those that it imports, otherwise as `time_ns`."""
-
-
-def measure_functions(
-    activities: SampledActivities, edges: Int, classes: NDArray[np.int8], *, importing: int
-) -> dict[int, list[ClassFunction]]:
-    """Measure the time of functions in each class.
-
-    Args:
-        activities: of the process.
-        edges, classes: pieces of one class each, as of `Division`.
-        importing: the class whose functions are packages.
-
-    Returns:
-        Functions by class, the longest first. Time of pieces without a sample is of none.
-    """
-    stack, line, code, time_ns = _weigh(activities.samples, edges, classes)
-    tree, samples = activities.tree, activities.samples
-    by_stack = np.zeros((len(samples.stacks), max(1, int(code.max(initial=0)) + 1)))
-    np.add.at(by_stack, (stack, code), time_ns)
-    by_node = tree.add_up(by_stack)
-    totals = by_node.sum(axis=1, keepdims=True)
-    is_pure = by_node >= MIN_PURE_RATIO * np.maximum(totals, 1)
-    rows: dict[int, dict[tuple[str, str, int, str, bool], list[int]]]
-    rows = defaultdict(lambda: defaultdict(lambda: [0, 0]))
-    keys = np.stack([code, stack, line], axis=1).astype(np.int64)
-    unique, group = np.unique(keys, axis=0, return_inverse=True)
-    sums = np.zeros(len(unique), dtype=np.int64)
-    np.add.at(sums, group.ravel(), time_ns)
-    lines = _find_pure_lines(tree, unique, sums)
-    for (number, stack_code, user_line), total_ns in zip(
-        unique.tolist(), sums.tolist(), strict=True
-    ):
-        leaf = tree.leaf[stack_code]
-        if leaf < 0:
-            continue
-        text = samples.running_text(stack_code, user_line)
-        if number == importing:
-            packages = _list_packages(tree, leaf, text)
-            for package in dict.fromkeys(packages):
-                rows[number][package][1] += total_ns
-            rows[number][packages[-1]][0] += total_ns
-            continue
-        is_own = (number, leaf_user(tree, leaf), user_line) in lines
-        key = _name_function(tree, leaf, is_pure[:, number], user_line, text, is_own=is_own)
-        for column in range(2):
-            rows[number][key][column] += total_ns
-    return {
-        number: [
-            ClassFunction(
-                function=function,
-                file=file,
-                line=row_line,
-                text=row_text,
-                is_user=is_user,
-                time_ns=time,
-                total_ns=total,
-            )
-            for (function, file, row_line, row_text, is_user), (time, total) in sorted(
-                functions.items(), key=lambda item: (-item[1][1], item[0])
-            )
-        ]
-        for number, functions in rows.items()
-    }
-
-
-def add_functions(
-    tables: Iterable[dict[int, list[ClassFunction]]],
-) -> dict[int, list[ClassFunction]]:
-    """Add up the functions of several processes by class."""
-    sums: dict[int, dict[ClassFunction, list[int]]] = defaultdict(
-        lambda: defaultdict(lambda: [0, 0])
-    )
-    for table in tables:
-        for number, functions in table.items():
-            for function in functions:
-                times = sums[number][replace(function, time_ns=0, total_ns=0)]
-                times[0] += function.time_ns
-                times[1] += function.total_ns
-    return {
-        number: sorted(
-            (replace(key, time_ns=time, total_ns=total) for key, (time, total) in rows.items()),
-            key=lambda function: (-function.total_ns, function.function, function.line),
-        )
-        for number, rows in sums.items()
-    }
-
-
-def _weigh(
-    samples: StackSamples, edges: Int, classes: NDArray[np.int8]
-) -> tuple[Int, Int, Int, Int]:
-    """Divide the time of pieces over the samples inside each; the last one has the rest of it.
-
-    Returns:
-        Stack, line, class and time of each part.
-    """
-    t_ns = samples.t_ns
-    first = np.searchsorted(t_ns, edges[:-1], side="right")
-    stop = np.searchsorted(t_ns, edges[1:], side="right")
-    counts = stop - first
-    piece = np.repeat(np.arange(len(classes)), counts)
-    offset = np.cumsum(counts) - counts
-    position = np.arange(len(piece)) - offset[piece]
-    row = first[piece] + position
-    start = np.where(position == 0, edges[:-1][piece], t_ns[np.maximum(row - 1, 0)])
-    end = np.where(position == counts[piece] - 1, edges[1:][piece], t_ns[row])
-    return samples.stack[row], samples.user_line[row], classes[piece].astype(np.int64), end - start
-
-
-def leaf_user(tree: CallTree, leaf: int) -> int:
-    """Find the innermost node of user code on the path of a leaf; -1 for none."""
-    while leaf >= 0 and tree.frames[leaf].library:
-        leaf = tree.parent[leaf]
-    return leaf
-
-
-def _find_pure_lines(tree: CallTree, keys: Int, time_ns: Int) -> set[tuple[int, int, int]]:
-    """Find the lines that run in one class only.
-
-    Args:
-        keys: class, stack and line of user code of each row.
-        time_ns: time of each row.
-
-    Returns:
-        Class, innermost node of user code, and line.
-    """
-    times: dict[tuple[int, int], dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    for (number, stack, line), time in zip(keys.tolist(), time_ns.tolist(), strict=True):
-        times[leaf_user(tree, tree.leaf[stack]), line][number] += time
-    return {
-        (number, node, line)
-        for (node, line), by_class in times.items()
-        for number, time in by_class.items()
-        if node >= 0 and line > 0 and time >= MIN_PURE_RATIO * sum(by_class.values())
-    }
-
-
-Row = tuple[str, str, int, str, bool]
-"""Function, file, line, text, and if it is the user's."""
-
-
-def _name_function(
-    tree: CallTree, leaf: int, is_pure: NDArray[np.bool_], line: int, text: str, *, is_own: bool
-) -> Row:
-    """Name what a stack runs: the outermost function of user code of its class only; or else the
-    line of user code, if that is; or else the outermost function of a library that is."""
-    path, innermost = tree.path(leaf), leaf_user(tree, leaf)
-    pure = [node for node in path if is_pure[node] and not is_import(tree.frames[node])]
-    node = next((n for n in pure if _is_function(tree.frames[n])), None)
-    if node is None and not is_own:
-        node = next((n for n in pure if tree.frames[n].library), None)
-    if node is None:
-        node = innermost if innermost >= 0 else leaf
-    frame = tree.frames[node]
-    has_line = node == innermost
-    return (
-        frame.function,
-        frame.file,
-        line if has_line else 0,
-        text if has_line else "",
-        not frame.library,
-    )
-
-
-def _is_function(frame: code_stages.Frame) -> bool:
-    return not frame.library and frame.function != _TOP_LEVEL
-
-
-_IMPORTS = re.compile(r"^\s*(?:import|from)\s+([\w.]+)")
-
-
-def _list_packages(tree: CallTree, leaf: int, text: str) -> list[Row]:
-    """List the packages that a stack is importing, outermost first; at least one."""
-    names: list[Row] = []
-    has_import = False
-    for node in tree.path(leaf):
-        frame = tree.frames[node]
-        if is_import(frame):
-            has_import = True
-        elif has_import and frame.function == _TOP_LEVEL:
-            names.append((frame.library or frame.module, "", 0, "", not frame.library))
-    if names:
-        return names
-    match = _IMPORTS.search(text)
-    return [(match[1].partition(".")[0] if match else "import", "", 0, "", False)]

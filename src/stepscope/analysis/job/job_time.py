@@ -19,7 +19,7 @@
 
 Sums are exact by construction: time is painted with intervals of one class after the other, and an
 instant belongs to the first class that covers it (`paint`). What a sample of the stack stands for
-is in `analysis.job_activities`.
+is in `analysis.job.activities`.
 
 Definitions follow Google's goodput, the share of the time that makes progress which is kept
 (https://github.com/AI-Hypercomputer/ml-goodput-measurement), and the initialization, training and
@@ -38,13 +38,8 @@ from numpy.typing import NDArray
 
 from stepscope import intervals
 from stepscope.analysis.input_pipeline.batches import StackSamples
-from stepscope.analysis.job_activities import (
-    ClassFunction,
-    SampledActivities,
-    add_functions,
-    find_surroundings,
-    measure_functions,
-)
+from stepscope.analysis.job.activities import SampledActivities, find_surroundings
+from stepscope.analysis.job.functions import ClassFunction, add_functions, measure_functions
 from stepscope.analysis.steps.phases import FETCH_KINDS, WORK_KINDS
 from stepscope.analysis.steps.spans import FLAG_NO_RESULT, Spans
 from stepscope.analysis.steps.steps import Steps
@@ -135,9 +130,9 @@ def paint(extent: tuple[int, int], layers: Iterable[Layer], *, rest: str) -> Div
     for key, layer in layers:
         if not len(layer.start) or not len(remaining.start):
             continue
-        left = subtract(remaining, union(layer))
-        pieces.append((JOB_CLASSES.index(key), subtract(remaining, left)))
-        remaining = left
+        rest_of_it = subtract(remaining, union(layer))
+        pieces.append((JOB_CLASSES.index(key), subtract(remaining, rest_of_it)))
+        remaining = rest_of_it
     pieces.append((JOB_CLASSES.index(rest), remaining))
     starts = np.concatenate([piece.start for _, piece in pieces])
     ends = np.concatenate([piece.end for _, piece in pieces])
@@ -166,7 +161,9 @@ class JobProcess:
     is_sampled_from_start: bool
     """True if stack samples begin with the interpreter."""
     ended_itself: bool = True
-    """False if it was killed, or runs still: then it has not finished."""
+    """False if it was killed, or runs still: nothing is known of it after its last record."""
+    has_completed: bool = True
+    """False if it did not end with success: it may have been in a step."""
     incarnation: int = 1
     trains_later: bool = True
     """False for a process that runs after the last one with steps."""
@@ -380,7 +377,7 @@ def _find_warm_up(steps: Steps, excluded: Intervals) -> Intervals:
 def _find_tail(process: JobProcess, steps: Steps, activities: SampledActivities) -> Layer:
     """Find the time after the last step of a process that was still in its training loop."""
     last_ns = int(steps.end[-1])
-    if process.ended_itself or not activities.ends_in_loop(last_ns):
+    if process.has_completed or not activities.ends_in_loop(last_ns):
         return Layer("finishing", EMPTY)
     limit_ns = max(MIN_STUCK_NS, STUCK_FACTOR * int((steps.end - steps.start).max()))
     is_lost = process.kept_until_ns is not None and process.kept_until_ns < process.end_ns

@@ -1,0 +1,220 @@
+"""Functions by class of a job's time, from samples of the stack.
+
+A stack is named by the outermost function of user code that runs in one class only: one that runs
+in several, as a function that validates and uploads, says nothing about either. Code that such a
+function contains itself is named by its line. Imports are named by their packages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.analysis.input_pipeline import code_stages
+from stepscope.analysis.input_pipeline.batches import StackSamples
+from stepscope.analysis.job.activities import TOP_LEVEL, CallTree, SampledActivities, is_import
+from stepscope.intervals import Int
+
+KeyT = TypeVar("KeyT", bound=Hashable)
+MIN_PURE_RATIO = 0.9
+"""A function is of a class if this share of its samples is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassFunction:
+    """Function with time of one class, or a package that is imported."""
+
+    function: str
+    """Name, or that of the package."""
+    file: str
+    line: int
+    """Line that ran in it; 0 if only those of functions that it called are known."""
+    text: str
+    """Text of the line or call; empty if unknown."""
+    is_user: bool
+    time_ns: int
+    total_ns: int
+    """Of a package with those that it imports, otherwise as `time_ns`."""
+
+
+def measure_functions(
+    activities: SampledActivities, edges: Int, classes: NDArray[np.int8], *, importing: int
+) -> dict[int, list[ClassFunction]]:
+    """Measure the time of functions in each class.
+
+    Args:
+        activities: of the process.
+        edges, classes: pieces of one class each, as of `Division`.
+        importing: the class whose functions are packages.
+
+    Returns:
+        Functions by class, the longest first. Time of pieces without a sample is of none.
+    """
+    stack, line, code, time_ns = _weigh(activities.samples, edges, classes)
+    tree, samples = activities.tree, activities.samples
+    by_stack = np.zeros((len(samples.stacks), max(1, int(code.max(initial=0)) + 1)))
+    np.add.at(by_stack, (stack, code), time_ns)
+    by_node = tree.add_up(by_stack)
+    totals = by_node.sum(axis=1, keepdims=True)
+    is_pure = by_node >= MIN_PURE_RATIO * np.maximum(totals, 1)
+    rows: dict[int, dict[tuple[str, str, int, str, bool], list[int]]]
+    rows = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+    keys = np.stack([code, stack, line], axis=1).astype(np.int64)
+    unique, group = np.unique(keys, axis=0, return_inverse=True)
+    sums = np.zeros(len(unique), dtype=np.int64)
+    np.add.at(sums, group.ravel(), time_ns)
+    lines = _find_pure_lines(tree, unique, sums)
+    for (number, stack_code, user_line), total_ns in zip(
+        unique.tolist(), sums.tolist(), strict=True
+    ):
+        leaf = tree.leaf[stack_code]
+        if leaf < 0:
+            continue
+        text = samples.running_text(stack_code, user_line)
+        if number == importing:
+            packages = _list_packages(tree, leaf, text)
+            for package in dict.fromkeys(packages):
+                rows[number][package][1] += total_ns
+            rows[number][packages[-1]][0] += total_ns
+            continue
+        is_own = (number, tree.find_user(leaf), user_line) in lines
+        key = _name_function(tree, leaf, is_pure[:, number], user_line, text, is_own=is_own)
+        for column in range(2):
+            rows[number][key][column] += total_ns
+    return {
+        number: [
+            ClassFunction(
+                function=function,
+                file=file,
+                line=row_line,
+                text=row_text,
+                is_user=is_user,
+                time_ns=time,
+                total_ns=total,
+            )
+            for (function, file, row_line, row_text, is_user), (time, total) in sorted(
+                functions.items(), key=lambda item: (-item[1][1], item[0])
+            )
+        ]
+        for number, functions in rows.items()
+    }
+
+
+def add_functions(
+    tables: Iterable[Mapping[KeyT, Sequence[ClassFunction]]],
+) -> dict[KeyT, list[ClassFunction]]:
+    """Add up the functions of several processes or ranks by class."""
+    sums: dict[KeyT, dict[ClassFunction, list[int]]] = defaultdict(
+        lambda: defaultdict(lambda: [0, 0])
+    )
+    for table in tables:
+        for number, functions in table.items():
+            for function in functions:
+                times = sums[number][replace(function, time_ns=0, total_ns=0)]
+                times[0] += function.time_ns
+                times[1] += function.total_ns
+    return {
+        number: sorted(
+            (replace(key, time_ns=time, total_ns=total) for key, (time, total) in rows.items()),
+            key=lambda function: (-function.total_ns, function.function, function.line),
+        )
+        for number, rows in sums.items()
+    }
+
+
+def _weigh(
+    samples: StackSamples, edges: Int, classes: NDArray[np.int8]
+) -> tuple[Int, Int, Int, Int]:
+    """Divide the time of pieces over the samples inside each; the last one has the rest of it.
+
+    Returns:
+        Stack, line, class and time of each part.
+    """
+    t_ns = samples.t_ns
+    first = np.searchsorted(t_ns, edges[:-1], side="right")
+    stop = np.searchsorted(t_ns, edges[1:], side="right")
+    counts = stop - first
+    piece = np.repeat(np.arange(len(classes)), counts)
+    offset = np.cumsum(counts) - counts
+    position = np.arange(len(piece)) - offset[piece]
+    row = first[piece] + position
+    start = np.where(position == 0, edges[:-1][piece], t_ns[np.maximum(row - 1, 0)])
+    end = np.where(position == counts[piece] - 1, edges[1:][piece], t_ns[row])
+    return samples.stack[row], samples.user_line[row], classes[piece].astype(np.int64), end - start
+
+
+def _find_pure_lines(tree: CallTree, keys: Int, time_ns: Int) -> set[tuple[int, int, int]]:
+    """Find the lines that run in one class only.
+
+    Args:
+        keys: class, stack and line of user code of each row.
+        time_ns: time of each row.
+
+    Returns:
+        Class, innermost node of user code, and line.
+    """
+    times: dict[tuple[int, int], dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for (number, stack, line), time in zip(keys.tolist(), time_ns.tolist(), strict=True):
+        times[tree.find_user(tree.leaf[stack]), line][number] += time
+    return {
+        (number, node, line)
+        for (node, line), by_class in times.items()
+        for number, time in by_class.items()
+        if node >= 0 and line > 0 and time >= MIN_PURE_RATIO * sum(by_class.values())
+    }
+
+
+Row = tuple[str, str, int, str, bool]
+"""Function, file, line, text, and if it is the user's."""
+
+
+def _name_function(
+    tree: CallTree, leaf: int, is_pure: NDArray[np.bool_], line: int, text: str, *, is_own: bool
+) -> Row:
+    """Name what a stack runs: the outermost function of user code of its class only; or else the
+    line of user code, if that is; or else the outermost function of a library that is."""
+    path, innermost = tree.path(leaf), tree.find_user(leaf)
+    pure = [node for node in path if is_pure[node] and not is_import(tree.frames[node])]
+    node = next((n for n in pure if _is_function(tree.frames[n])), None)
+    if node is None and not is_own:
+        node = next((n for n in pure if tree.frames[n].library), None)
+    if node is None:
+        node = innermost if innermost >= 0 else leaf
+    frame = tree.frames[node]
+    has_line = node == innermost
+    return (
+        frame.function,
+        frame.file,
+        line if has_line else 0,
+        text if has_line else "",
+        not frame.library,
+    )
+
+
+def _is_function(frame: code_stages.Frame) -> bool:
+    return not frame.library and frame.function != TOP_LEVEL
+
+
+_IMPORTS = re.compile(r"^\s*(?:import|from)\s+([\w.]+)")
+
+
+def _list_packages(tree: CallTree, leaf: int, text: str) -> list[Row]:
+    """List the packages that a stack is importing, outermost first; at least one."""
+    names: list[Row] = []
+    has_import = False
+    for node in tree.path(leaf):
+        frame = tree.frames[node]
+        if is_import(frame):
+            has_import = True
+        elif has_import and frame.function == TOP_LEVEL:
+            names.append((frame.library or frame.module, "", 0, "", not frame.library))
+    if names:
+        return names
+    match = _IMPORTS.search(text)
+    return [(match[1].partition(".")[0] if match else "import", "", 0, "", False)]
