@@ -5,6 +5,13 @@ from .causes.late_ranks import (
     classify_persistence as classify_persistence,
     report_late_ranks as report_late_ranks,
 )
+from .job import account_for_job as account_for_job
+from .job_account import (
+    JobAccount as JobAccount,
+    JobFix as JobFix,
+    JobFunction as JobFunction,
+    JobPart as JobPart,
+)
 from .measured import (
     MAX_DATA_RATIO as MAX_DATA_RATIO,
     MIN_GPU_RATIO as MIN_GPU_RATIO,

@@ -25,6 +25,7 @@ from stepscope.diagnosis.causes.job_facts import JobFacts, is_boosting
 from stepscope.diagnosis.causes.overhead_causes import describe_outside_load
 from stepscope.diagnosis.fixes.advice import list_even_changes, list_fixes, list_refusals
 from stepscope.diagnosis.fixes.what_if import WhatIf
+from stepscope.diagnosis.job import account_for_job, save_in_job
 from stepscope.diagnosis.sentences import (
     describe_load,
     explain_hatching,
@@ -91,13 +92,39 @@ BOOSTING_NOTE = (
 )
 
 
-def diagnose(run: Run, thresholds: AttributionThresholds = THRESHOLDS) -> Verdict:
-    """Diagnose a run. Abstains, with the reason, where evidence is damaged or not sufficient."""
+def diagnose(
+    run: Run,
+    thresholds: AttributionThresholds = THRESHOLDS,
+    *,
+    planned_step_count: int | None = None,
+) -> Verdict:
+    """Diagnose a run. Abstains, with the reason, where evidence is damaged or not sufficient.
+
+    Args:
+        planned_step_count: steps of the job that this run is a trial of; None if it is none.
+    """
     verdict, damage = make_with_damage(run, lambda source: _diagnose(source, thresholds))
     if not damage:
         headline = hedge(verdict.headline, verdict.confidence_ratio)
-        return msgspec.structs.replace(verdict, headline=headline, stuck=find_stuck(run.whole_run))
+        verdict = msgspec.structs.replace(
+            verdict, headline=headline, stuck=find_stuck(run.whole_run)
+        )
+        return _begin_with_job(run, verdict, planned_step_count)
     return _abstain(run, f"a part of the run is damaged; {damage[0].rstrip('.')}")
+
+
+def _begin_with_job(run: Run, verdict: Verdict, planned_step_count: int | None) -> Verdict:
+    """Add the account of the whole job, which speaks first where the steps are less than half."""
+    job = account_for_job(run, planned_step_count)
+    if job is None:
+        return verdict
+    is_first = job.is_first and run.is_whole and verdict.suspect != "insufficient_evidence"
+    return msgspec.structs.replace(
+        verdict,
+        job=job,
+        fixes=save_in_job(job, verdict.fixes),
+        headline=f"{job.headline} {verdict.headline}" if is_first else verdict.headline,
+    )
 
 
 def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:

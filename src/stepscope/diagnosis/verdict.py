@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from stepscope import quantities, schema
+from stepscope.diagnosis.job_account import JobAccount
 from stepscope.diagnosis.stuck_account import StuckAccount
 
 LEARNING_TITLE = "Is the model learning?"
@@ -310,6 +311,8 @@ class Fix(msgspec.Struct, frozen=True, kw_only=True):
     be made without editing the script."""
     tried: TriedFix | None = None
     """Measured effect, null where the fix was not tried."""
+    job_saving_ratio: float | None = None
+    """Predicted saving as a share of the whole job; null without a prediction, or a job."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -355,6 +358,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Doubts about the traces that change the verdict, the worst first."""
     stuck: StuckAccount | None = None
     """Collective at which the job is stuck or has failed; null if it is not."""
+    job: JobAccount | None = None
+    """What the time of the whole job went to; null for traces alone."""
     learning: Learning | None = None
     """Second verdict: is the model learning? Null without recorded tensors and losses."""
     step_count: int = 0

@@ -47,8 +47,13 @@ def write_verdict(out: Console, verdict: diagnosis.Verdict, location: str = "RUN
     out.print()
     out.print(Text(verdict.headline, style="bold"))
     if verdict.suspect == "insufficient_evidence":
+        _write_job(out, verdict.job)
         _write_notes(out, verdict)
         return
+    is_job_first = verdict.job is not None and verdict.job.is_first
+    if is_job_first:
+        _write_job(out, verdict.job)
+        out.print()
     steps = (
         ""
         if verdict.mean_step_ns is None
@@ -79,6 +84,8 @@ def write_verdict(out: Console, verdict: diagnosis.Verdict, location: str = "RUN
         ],
     )
     _write_fixes(out, verdict, location)
+    if not is_job_first:
+        _write_job(out, verdict.job)
     targets = [f"{_capitalise(target.text)}." for target in verdict.targets]
     _write_section(out, "Expected after the fix", targets)
     _write_notes(out, verdict)
@@ -145,7 +152,7 @@ def _write_fixes(out: Console, verdict: diagnosis.Verdict, location: str) -> Non
             out, Text.assemble((fix.title, "bold"), f": {fix.instructions}"), mark=f"{number}."
         )
         if fix.prediction is not None:
-            _write_item(out, Text(f"Predicted {fix.prediction.text}."), mark="  ")
+            _write_item(out, Text(f"Predicted {fix.prediction.text}{_in_job(fix)}."), mark="  ")
         if fix.tried is not None:
             _write_item(out, Text(f"Tried: {fix.tried.text}."), mark="  ")
         elif fix.changes:
@@ -153,6 +160,57 @@ def _write_fixes(out: Console, verdict: diagnosis.Verdict, location: str) -> Non
         if fix.why != previous_reason:
             _write_item(out, Text(f"Reason: {fix.why}", style="dim"), mark="  ")
         previous_reason = fix.why
+
+
+def _in_job(fix: diagnosis.Fix) -> str:
+    if fix.prediction is None or fix.job_saving_ratio is None:
+        return ""
+    at_most = "at most " if fix.prediction.is_bound else ""
+    return f"; {at_most}{quantities.percent(fix.job_saving_ratio)} of the job"
+
+
+def _write_job(out: Console, job: diagnosis.JobAccount | None) -> None:
+    """Write what the time of the job went to, and what would save some of it."""
+    if job is None:
+        return
+    first = job.first_step_ns
+    start = "" if first is None else f", first step after {quantities.duration(first)}"
+    planned = "" if job.planned_ns is None else f"; planned {quantities.duration(job.planned_ns)}"
+    so_far = "from launch to exit" if job.is_final else "so far"
+    out.print()
+    out.print(
+        f"[bold]Job[/bold] [dim]({quantities.duration(job.duration_ns)} {so_far}{start}{planned})"
+        "[/dim]"
+    )
+    shown = [part for part in job.parts if _ratio_in_job(job, part) >= MIN_PHASE_RATIO]
+    width = max((len(part.title) for part in shown), default=0) + 1
+    for part in shown:
+        ratio = _ratio_in_job(job, part)
+        place = part.functions[0] if part.functions and part.key != "steps" else None
+        time = f"{quantities.duration(part.time_ns):>9}"
+        if part.planned_ns is not None:
+            time += f" {quantities.duration(part.planned_ns):>9}"
+        name = "" if place is None else f"{place.name} {place.location}".rstrip()
+        line = Text(f"  {part.title:<{width}}{bar(ratio)} {quantities.percent(ratio):>4} {time}")
+        out.print(line.append(f"  {name}", style="dim"), overflow="ellipsis", no_wrap=True)
+    for note in job.notes:
+        out.print(f"[dim]{note}[/dim]")
+    if job.fixes:
+        out.print()
+        out.print("[bold]What would shorten the job[/bold]")
+    for fix in job.fixes:
+        at_most = "at most " if fix.is_bound else ""
+        saving = f"{quantities.duration(fix.saving_ns)}, {quantities.percent(fix.saving_ratio)}"
+        _write_item(out, Text.assemble((fix.title, "bold"), f": {fix.instructions}"))
+        _write_item(out, Text(f"Saves {at_most}{saving} of the job."), mark=" ")
+        _write_item(out, Text(f"Reason: {fix.why}", style="dim"), mark=" ")
+
+
+def _ratio_in_job(job: diagnosis.JobAccount, part: diagnosis.JobPart) -> float:
+    """Return the share of a part, of the planned job where there is one."""
+    if part.planned_ns is not None and job.planned_ns:
+        return part.planned_ns / job.planned_ns
+    return part.share_ratio
 
 
 def _write_command(fix: diagnosis.Fix, number: int, location: str) -> str:

@@ -1,0 +1,416 @@
+"""Account of the whole job: what its time went to, and what would save some of it.
+
+The verdict divides the step, people pay for the job. The account speaks first where the steps are
+less than half of it. Savings of the steps' fixes are given for the job as well.
+
+A trial run of a long job spends most of its time before its steps. So where the planned number of
+steps is known, times are scaled to it: what happens once (launch, imports, preparation, warm-up,
+end) stays, all else grows with the number of steps. Fixes are ranked by the job as planned.
+
+The interval between checkpoints follows J. W. Young, "A first order approximation to the optimum
+checkpoint interval" (1974, https://doi.org/10.1145/361147.361115): sqrt(2 x duration of a
+checkpoint x mean time between failures), of which J. T. Daly's estimate of 2006
+(https://doi.org/10.1016/j.future.2004.11.016) is a refinement for frequent failures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from stepscope import analysis, intervals, schema
+from stepscope.diagnosis.job_account import JobAccount, JobFix, JobFunction, JobPart
+from stepscope.diagnosis.verdict import LOOP_SHARE, Fix
+from stepscope.quantities import count_of, duration, percent
+from stepscope.run import JobTime, Run, read_job_time
+
+FIRST_RATIO = 0.5
+"""The account speaks first where steps are a smaller share of the job."""
+MIN_NAMED_RATIO = 0.1
+"""Groups of classes of a smaller share of the job are not in the headline."""
+MAX_NAMED_GROUPS = 2
+MIN_FUNCTION_RATIO = 0.15
+"""Functions of a smaller share of their group are not in the headline."""
+MAX_FUNCTIONS = 3
+MIN_FIX_RATIO = 0.03
+"""Fixes that save a smaller share of the job are not listed."""
+ONCE = frozenset(["launch", "importing", "rendezvous", "preparing", "warm_up", "finishing"])
+"""Classes whose time does not depend on the number of steps."""
+FAILURES = frozenset(["stuck", "down", "repeated", "not_seen"])
+"""Classes that say nothing of a longer job."""
+TITLES: Mapping[str, str] = {
+    "launch": "launching",
+    "importing": "importing",
+    "rendezvous": "meeting other ranks",
+    "preparing": "preparing",
+    "warm_up": "warm-up",
+    "steps": "steps",
+    "evaluation": "evaluation",
+    "checkpoints": "checkpoints",
+    "between_epochs": "between epochs",
+    "between_steps": "between steps",
+    "finishing": "after the last step",
+    "stuck": "stuck",
+    "down": "down",
+    "repeated": "repeated steps",
+    "not_seen": "not seen",
+}
+_GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("{} pass before the first", ("launch", "importing", "rendezvous", "preparing")),
+    ("The first steps take {} longer than later ones", ("warm_up",)),
+    ("Evaluation takes {}", ("evaluation",)),
+    ("Checkpoints take {}", ("checkpoints",)),
+    ("{} pass between epochs", ("between_epochs",)),
+    ("Other work between the steps takes {}", ("between_steps",)),
+    ("{} pass after the last step", ("finishing",)),
+    ("Nothing moves for {}", ("stuck",)),
+    ("The job is down for {} between its starts", ("down",)),
+    ("{} go to steps that a restart lost", ("repeated",)),
+    ("Nothing is known of {}", ("not_seen",)),
+)
+"""Sentences of the headline, with the classes that each sums."""
+_FRAMEWORKS = frozenset(
+    ["torch", "jax", "jaxlib", "tensorflow", "keras", "xgboost", "lightning", "transformers"]
+)
+"""Packages that the training itself needs."""
+_COMPILED_RATIO = 0.5
+
+
+def account_for_job(run: Run, planned_step_count: int | None = None) -> JobAccount | None:
+    """Account for the time of a job; None for traces alone, and where no process was recorded.
+
+    Args:
+        planned_step_count: steps of the job that this run is a trial of; None if it is none.
+    """
+    time = read_job_time(run)
+    if not time.ranks or time.duration_ns <= 0:
+        return None
+    return _Account.of(run.whole_run, time, planned_step_count).build()
+
+
+def save_in_job(account: JobAccount, fixes: Sequence[Fix]) -> list[Fix]:
+    """Add to fixes of the step the share of the job that each saves."""
+    return [_save_in_job(account, fix) for fix in fixes]
+
+
+def _save_in_job(account: JobAccount, fix: Fix) -> Fix:
+    prediction = fix.prediction
+    if prediction is None:
+        return fix
+    keys = ("steps", "evaluation") if prediction.share_of == LOOP_SHARE else ("steps",)
+    part_ns = sum(_planned(part) for part in account.parts if part.key in keys)
+    whole_ns = account.planned_ns or account.duration_ns
+    ratio = prediction.saving_ratio * part_ns / whole_ns
+    return msgspec.structs.replace(fix, job_saving_ratio=ratio)
+
+
+def _planned(part: JobPart) -> float:
+    return part.time_ns if part.planned_ns is None else part.planned_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Account:
+    run: Run
+    time: JobTime
+    step_count: int
+    planned_step_count: int | None
+    parts: dict[str, JobPart]
+    whole_ns: float
+    """Duration of the job, as planned where that is known."""
+
+    @classmethod
+    def of(cls, run: Run, time: JobTime, planned_step_count: int | None) -> _Account:
+        step_count = max((len(rank.steps) for rank in run.ranks), default=0)
+        if not step_count or (planned_step_count or 0) <= step_count:
+            planned_step_count = None
+        growth = planned_step_count / step_count if planned_step_count else 1.0
+        parts = {}
+        for key in analysis.JOB_CLASSES:
+            time_ns = time.time_of(key)
+            if not time_ns:
+                continue
+            planned_ns = 0.0 if key in FAILURES else time_ns * (1 if key in ONCE else growth)
+            functions = time.functions.get(key, [])[:MAX_FUNCTIONS]
+            parts[key] = JobPart(
+                key=key,
+                title=TITLES[key],
+                time_ns=time_ns,
+                share_ratio=time_ns / time.duration_ns,
+                planned_ns=planned_ns if planned_step_count else None,
+                functions=[_describe(function, time.rank_count) for function in functions],
+            )
+        return cls(
+            run=run,
+            time=time,
+            step_count=step_count,
+            planned_step_count=planned_step_count,
+            parts=parts,
+            whole_ns=sum(_planned(part) for part in parts.values()),
+        )
+
+    def build(self) -> JobAccount:
+        time = self.time
+        step_ns = self.parts["steps"].time_ns if "steps" in self.parts else 0.0
+        planned_ratio = self._planned("steps") / self.whole_ns
+        fixes = [fix for fix in self._list_fixes() if fix.saving_ratio >= MIN_FIX_RATIO]
+        return JobAccount(
+            headline=self._write_headline(step_ns),
+            is_first=planned_ratio < FIRST_RATIO,
+            duration_ns=time.duration_ns,
+            planned_ns=self.whole_ns if self.planned_step_count else None,
+            planned_step_count=self.planned_step_count,
+            step_count=self.step_count,
+            goodput_ratio=step_ns / time.duration_ns,
+            device_goodput_ratio=time.device_goodput_ratio,
+            first_step_ns=time.first_step_ns,
+            is_final=time.is_final,
+            parts=list(self.parts.values()),
+            fixes=sorted(fixes, key=lambda fix: -fix.saving_ns),
+            notes=[f"{reason[0].upper()}{reason[1:].rstrip('.')}." for reason in time.reasons],
+        )
+
+    def _planned(self, *keys: str) -> float:
+        return sum(_planned(self.parts[key]) for key in keys if key in self.parts)
+
+    def _write_headline(self, step_ns: float) -> str:
+        steps = f"{duration(step_ns)} are steps" if step_ns else "none are steps"
+        so_far = "" if self.time.is_final else " so far"
+        sentences = [f"Of {duration(self.time.duration_ns)}{so_far}, {steps}."]
+        if self.planned_step_count:
+            sentences.append(
+                f"With {count_of(self.planned_step_count, 'step')}, "
+                f"{percent(self._planned('steps') / self.whole_ns)} of about "
+                f"{duration(self.whole_ns)} would be."
+            )
+        groups = sorted(_GROUPS, key=lambda group: -self._planned(*group[1]))
+        for text, keys in groups[:MAX_NAMED_GROUPS]:
+            if self._planned(*keys) >= MIN_NAMED_RATIO * self.whole_ns:
+                sentences.append(self._write_group(text, keys))
+        return " ".join(sentences)
+
+    def _write_group(self, text: str, keys: Sequence[str]) -> str:
+        total_ns = sum(self.parts[key].time_ns for key in keys if key in self.parts)
+        named = [
+            (function.time_ns, _name_function(key, function))
+            for key in keys
+            if key in self.parts
+            for function in self.parts[key].functions[:1]
+            if function.time_ns >= MIN_FUNCTION_RATIO * total_ns
+        ]
+        named.sort(reverse=True)
+        # The only class of a group, and its function, take about the same time.
+        is_single = len(named) == 1 and len(keys) == 1
+        items = [name if is_single else f"{name} {duration(ns)}" for ns, name in named]
+        return text.format(duration(total_ns)) + (f": {', '.join(items)}." if items else ".")
+
+    def _list_fixes(self) -> list[JobFix]:
+        return [
+            *self._fix_preparation(),
+            *self._fix_imports(),
+            *self._fix_compilation(),
+            *self._fix_epochs(),
+            *self._fix_evaluation(),
+            *self._fix_checkpoints(),
+            *self._fix_end(),
+        ]
+
+    def _make_fix(
+        self,
+        title: str,
+        instructions: str,
+        why: str,
+        saving_ns: float,
+        *,
+        is_bound: bool = True,
+        changes: Sequence[schema.Change] = (),
+    ) -> JobFix:
+        return JobFix(
+            title=title,
+            instructions=instructions,
+            why=why,
+            saving_ns=saving_ns,
+            saving_ratio=saving_ns / self.whole_ns,
+            is_bound=is_bound,
+            changes=list(changes),
+        )
+
+    def _find_function(self, key: str) -> JobFunction | None:
+        """Find the function that has most of a class; None where no sample shows one."""
+        functions = self.parts[key].functions if key in self.parts else []
+        return functions[0] if functions else None
+
+    def _scale(self, key: str, time_ns: float) -> float:
+        """Scale a time of a class to the planned job."""
+        return time_ns * _planned(self.parts[key]) / self.parts[key].time_ns
+
+    def _fix_preparation(self) -> list[JobFix]:
+        function = self._find_function("preparing")
+        if function is None:
+            return []
+        return [
+            self._make_fix(
+                f"Keep what {function.name} prepares",
+                "write its result to a file once and read that in later runs, arrays with "
+                "numpy.load(path, mmap_mode='r'); the first time, prepare parts of it in several "
+                "processes (concurrent.futures.ProcessPoolExecutor)",
+                f"{_locate(function)} takes {duration(function.time_ns)} before the first step.",
+                function.time_ns,
+            )
+        ]
+
+    def _fix_imports(self) -> list[JobFix]:
+        packages = [
+            package
+            for package in self.time.functions.get("importing", [])
+            if package.function not in _FRAMEWORKS and not package.is_user
+        ]
+        if not packages:
+            return []
+        package = max(packages, key=lambda package: package.total_ns)
+        time_ns = package.total_ns / self.time.rank_count
+        return [
+            self._make_fix(
+                f"Import {package.function} where it is used",
+                "move the import into the function that needs it, or leave it out where the "
+                "training does not need it; `python -X importtime` lists what it imports",
+                f"Importing {package.function} takes {duration(time_ns)} with what it imports.",
+                time_ns,
+            )
+        ]
+
+    def _fix_compilation(self) -> list[JobFix]:
+        compiled_ns = _measure_compilation(self.run, self.time)
+        part = self.parts.get("warm_up")
+        if part is None or compiled_ns < _COMPILED_RATIO * part.time_ns:
+            return []
+        uses_jax = any("jax" in rank.process.versions for rank in self.run.ranks)
+        instructions = (
+            'jax.config.update("jax_compilation_cache_dir", "/path/that/stays")'
+            if uses_jax
+            else "set TORCHINDUCTOR_CACHE_DIR to a directory that outlives the job and that all of "
+            "its machines can read"
+        )
+        return [
+            self._make_fix(
+                "Keep compiled code between runs",
+                instructions,
+                f"Compilation takes {duration(compiled_ns)} of the first steps.",
+                compiled_ns,
+            )
+        ]
+
+    def _fix_epochs(self) -> list[JobFix]:
+        loaders = [rank.loader for rank in self.run.ranks if rank.loader is not None]
+        restarted = [ld for ld in loaders if ld.num_workers and not ld.persistent_workers]
+        part = self.parts.get("between_epochs")
+        if part is None or not restarted:
+            return []
+        return [
+            self._make_fix(
+                "Keep the workers between epochs",
+                "DataLoader(persistent_workers=True)",
+                f"{duration(part.time_ns)} pass until the workers of a new epoch have made their "
+                "first batch.",
+                _planned(part),
+                changes=[schema.Change(name="persistent_workers", value="True")],
+            )
+        ]
+
+    def _fix_evaluation(self) -> list[JobFix]:
+        part, function = self.parts.get("evaluation"), self._find_function("evaluation")
+        if part is None:
+            return []
+        place = "Evaluation" if function is None else _locate(function)
+        return [
+            self._make_fix(
+                "Evaluate half as often, or on half of the data",
+                "evaluate every second time, or on a fixed random part of the data, and on all of "
+                "it at the end",
+                f"{place} takes {duration(part.time_ns)}, {percent(part.share_ratio)} of the job.",
+                _planned(part) / 2,
+                is_bound=False,
+            )
+        ]
+
+    def _fix_checkpoints(self) -> list[JobFix]:
+        part, function = self.parts.get("checkpoints"), self._find_function("checkpoints")
+        if part is None:
+            return []
+        place = "Checkpoints" if function is None else _locate(function)
+        verb = "take" if function is None else "takes"
+        why = f"{place} {verb} {duration(part.time_ns)}, {percent(part.share_ratio)} of the job."
+        interval = self._describe_interval(part)
+        return [
+            self._make_fix(
+                "Save beside the training, or less often",
+                "torch.distributed.checkpoint.async_save, or a copy in memory that a thread "
+                f"writes{interval}",
+                why,
+                _planned(part),
+            )
+        ]
+
+    def _describe_interval(self, part: JobPart) -> str:
+        """Describe the interval between checkpoints that the measured failures make best."""
+        failures = len(self.time.restarts)
+        saves = _count_saves(self.run)
+        if not failures or not saves:
+            return ""
+        save_ns = part.time_ns / saves
+        best_ns = math.sqrt(2 * save_ns * self.time.duration_ns / failures)
+        return (
+            f"; with {count_of(failures, 'failure')} in {duration(self.time.duration_ns)} and "
+            f"{duration(save_ns)} per checkpoint, one every {duration(best_ns)} costs least (Young)"
+        )
+
+    def _fix_end(self) -> list[JobFix]:
+        function = self._find_function("finishing")
+        if function is None:
+            return []
+        return [
+            self._make_fix(
+                f"Do the work of {function.name} without the devices",
+                "in a job of its own, on a machine that costs less",
+                f"{_locate(function)} takes {duration(function.time_ns)} after the last step.",
+                function.time_ns,
+            )
+        ]
+
+
+def _describe(function: analysis.ClassFunction, rank_count: int) -> JobFunction:
+    file = function.file.rpartition("/")[2]
+    line = f":{function.line}" if function.line else ""
+    return JobFunction(
+        name=function.function,
+        location=f"{file}{line}" if file else "",
+        time_ns=function.time_ns / rank_count,
+    )
+
+
+def _locate(function: JobFunction) -> str:
+    return f"{function.name} ({function.location})" if function.location else function.name
+
+
+def _name_function(key: str, function: JobFunction) -> str:
+    return f"importing {function.name}" if key == "importing" else _locate(function)
+
+
+def _measure_compilation(run: Run, time: JobTime) -> float:
+    """Measure the compilation in the first steps, the mean over ranks."""
+    total_ns = 0
+    divided = {rank.rank: rank for rank in time.ranks}
+    for rank in run.ranks:
+        entry = divided.get(rank.process.rank)
+        if entry is not None:
+            warm = analysis.Division(edges=entry.edges, classes=entry.classes).select("warm_up")
+            compiled = intervals.union(rank.spans.of("compile").intervals)
+            total_ns += int(intervals.overlap(warm, compiled).sum())
+    return total_ns / max(1, time.rank_count)
+
+
+def _count_saves(run: Run) -> int:
+    """Count the checkpoints of the rank that wrote the most."""
+    return max((len(rank.spans.of("checkpoint")) for rank in run.ranks), default=0)

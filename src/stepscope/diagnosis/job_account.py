@@ -1,0 +1,70 @@
+"""Account of a whole job: what its time went to, and what would save some of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from stepscope import schema
+
+
+class JobFunction(msgspec.Struct, frozen=True, kw_only=True):
+    """Function, or imported package, with time of a class."""
+
+    name: str
+    location: str
+    """File and line; empty for a package."""
+    time_ns: float
+
+
+class JobPart(msgspec.Struct, frozen=True, kw_only=True):
+    """Class of a job's time, the mean over ranks."""
+
+    key: str
+    title: str
+    time_ns: float
+    share_ratio: float
+    """Share of the job."""
+    planned_ns: float | None = None
+    """Time in a job of the planned number of steps; null where that is not known."""
+    functions: list[JobFunction] = []
+
+
+class JobFix(msgspec.Struct, frozen=True, kw_only=True):
+    """Change that shortens the job outside its steps."""
+
+    title: str
+    instructions: str = msgspec.field(name="how")
+    why: str
+    saving_ns: float
+    """Time that it saves, of the planned job where that is known."""
+    saving_ratio: float
+    """Share of the job, as for `saving_ns`."""
+    is_bound: bool
+    """True where it saves at most this."""
+    changes: list[schema.Change] = []
+
+
+class JobAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """What the time of the whole job went to."""
+
+    headline: str
+    is_first: bool
+    """True where the job is more than its steps: the verdict begins with the account."""
+    duration_ns: int
+    planned_ns: float | None
+    """Duration of a job of the planned number of steps; null where that is not known."""
+    planned_step_count: int | None
+    step_count: int
+    """Steps of the rank that has completed the most."""
+    goodput_ratio: float
+    """Share of the job that is steps whose result was kept."""
+    device_goodput_ratio: float | None
+    """That times the busy share of the devices; null without devices."""
+    first_step_ns: int | None
+    """Time from the start of the job to its first step."""
+    is_final: bool
+    parts: list[JobPart]
+    """Classes with time, in order of time."""
+    fixes: list[JobFix]
+    notes: list[str]
+    """Reasons for time that was not seen."""
