@@ -101,7 +101,8 @@ def diagnose(
     """Diagnose a run. Abstains, with the reason, where evidence is damaged or not sufficient.
 
     Args:
-        planned_step_count: steps of the job that this run is a trial of; None if it is none.
+        planned_step_count: steps of the job that this run is a trial of; None for those that
+            `stepscope run --for-steps` stated.
     """
     verdict, damage = make_with_damage(run, lambda source: _diagnose(source, thresholds))
     if not damage:

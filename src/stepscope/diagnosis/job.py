@@ -83,8 +83,11 @@ def account_for_job(run: Run, planned_step_count: int | None = None) -> JobAccou
     """Account for the time of a job; None for traces alone, and where no process was recorded.
 
     Args:
-        planned_step_count: steps of the job that this run is a trial of; None if it is none.
+        planned_step_count: steps of the job that this run is a trial of; None for those that
+            `stepscope run --for-steps` stated.
     """
+    if planned_step_count is None:
+        planned_step_count = run.reader.info.options.get("planned_step_count")
     time = read_job_time(run)
     if not time.ranks or time.duration_ns <= 0:
         return None

@@ -49,14 +49,18 @@ _TRENDS = {
 _NO_TREND = "The loss has no trend beyond chance so far;"
 
 
-def make_verdict(run: Run) -> diagnosis.Verdict:
+def make_verdict(run: Run, *, planned_step_count: int | None = None) -> diagnosis.Verdict:
     """Diagnose a run: its bottleneck and, if tensors or losses were recorded, whether the model is
     learning.
 
     The findings behind the second answer are those of the watch process if it evaluated the whole
     job, else of an evaluation now.
+
+    Args:
+        planned_step_count: as for `diagnosis.diagnose`.
     """
-    verdict, findings = diagnosis.diagnose(run), _find_findings(run.reader)
+    verdict = diagnosis.diagnose(run, planned_step_count=planned_step_count)
+    findings = _find_findings(run.reader)
     if not findings:
         return verdict  # and no rule is imported
     return msgspec.structs.replace(verdict, learning=judge_learning(findings))

@@ -83,6 +83,7 @@ class RunOptions(ScheduleOptions):
     on_change: bool
     stuck_after: float
     """Seconds."""
+    for_steps: int | None
     tensors: TensorPlan | None
     nan_search: str | None
     rules: RulePlan | None
@@ -136,6 +137,7 @@ class RunOptions(ScheduleOptions):
     help="Size of the run, without detailed windows, from which its oldest records are rounded: "
     "counts, and sums of times, stay exact, single times and samples do not.  [default: no limit]",
 )
+@common.for_steps_option
 @click.option(
     "--cpu-profiling-duration",
     type=click.FloatRange(min=0, min_open=True),
@@ -296,6 +298,7 @@ def _recorded_options(
         "keep_raw": options.keep_raw,
         "allow_stop": options.allow_stop,
         "stuck_after_s": options.stuck_after,
+        "planned_step_count": options.for_steps,
         "tensors": None if options.tensors is None else options.tensors.fields,
         "nan_search": options.nan_search,
         "rules": None if options.rules is None else options.rules.recorded,

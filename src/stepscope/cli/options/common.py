@@ -54,6 +54,17 @@ def json_option(*payloads: str, form: JsonForm = "one") -> Decorated:
     )
 
 
+def for_steps_option(command: Decorated) -> Decorated:
+    """Add `--for-steps`: the length of the job that a run is a trial of."""
+    return click.option(
+        "--for-steps",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Judge the job as one of N steps, of which this run is a trial: what happens once, "
+        "such as imports and preparation, weighs less.",
+    )(command)
+
+
 def run_argument(command: Decorated) -> Decorated:
     """Add the argument RUN: a run directory, the URL of a run in an object store, or, for commands
     that use `stepscope.cli.opening`, a trace."""
