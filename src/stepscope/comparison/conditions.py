@@ -23,7 +23,7 @@ import msgspec
 
 from stepscope import analysis, cost, diagnosis, errors, quantities, rule_feed, rules, schema
 from stepscope.comparison.before_after import Side
-from stepscope.run import Run, job_statistics, machine_count
+from stepscope.run import Run, job_statistics, machine_count, read_job_time
 
 Unit = Literal["ns", "ratio", "bytes", "usd", "per_s", "hours"]
 Quantity = Literal["value", "change", "relative change"]
@@ -34,6 +34,8 @@ PARTS = tuple(dict.fromkeys([*analysis.PHASES, *analysis.CATEGORIES]))
 """Metrics of parts of the mean step: phases, or categories of recorded steps."""
 JOB_FIGURES: dict[str, tuple[str, Unit]] = {
     "wall_time": ("wall time", "ns"),
+    "time_to_first_step": ("time to first step", "ns"),
+    "goodput": ("goodput", "ratio"),
     "training_time": ("training", "ns"),
     "throughput": ("steps per second", "per_s"),
     "gpu_busy": ("GPU busy", "ratio"),
@@ -207,10 +209,15 @@ def _measure_figures(run: Run) -> dict[tuple[str, str], float | None]:
     priced = cost.price_job(
         run.reader.info, run.nodes.values(), instance_count=count, duration_ns=job.duration_ns
     )
+    time = read_job_time(run)
     has_all_steps = job.training_ns is not None
     steps = max((len(rank.steps) for rank in run.ranks), default=0) if has_all_steps else 0
     return {
         ("wall time", "ns"): float(job.duration_ns),
+        ("time to first step", "ns"): None
+        if time.first_step_ns is None
+        else float(time.first_step_ns),
+        ("goodput", "ratio"): time.goodput_ratio,
         ("training", "ns"): None if job.training_ns is None else float(job.training_ns),
         ("steps", "count"): float(steps) if steps else None,
         ("steps per second", "per_s"): steps / job.training_ns * 1e9

@@ -65,6 +65,18 @@ class FixSaving(msgspec.Struct, frozen=True, kw_only=True):
     """Saving for the training of this run."""
 
 
+class ClassCost(msgspec.Struct, frozen=True, kw_only=True):
+    """Cost of the time that the job spent on one class of work; the classes sum to the job."""
+
+    key: str
+    title: str
+    time_ns: float
+    """Mean over ranks."""
+    share_ratio: float
+    """Share of the job."""
+    usd: float | None
+
+
 class Projection(msgspec.Struct, frozen=True, kw_only=True):
     """Projected cost of a longer run at the same pace."""
 
@@ -101,6 +113,9 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     samples_missing: str | None
     samples_per_step: float | None
     """Samples on all ranks, assuming that each rank reads different batches."""
+    classes: list[ClassCost]
+    """The whole job by class of work, as the view `job-time` divides it; empty where that is not
+    known."""
     suspect: SuspectCost | None
     fixes: list[FixSaving]
     """Fixes of the verdict that have a prediction, in its order."""
@@ -169,6 +184,7 @@ def report_cost(
         million_samples_usd=step_usd / samples * 1e6 if step_usd is not None and samples else None,
         samples_missing=None if samples else NO_BATCH_SIZE if run.ranks else NO_STEPS,
         samples_per_step=samples,
+        classes=_price_classes(verdict.job, cost),
         suspect=suspect,
         fixes=[] if savings is None else savings.price_fixes(verdict),
         suspect_missing=NO_BOTTLENECK if cost is not None and suspect is None else None,
@@ -183,6 +199,19 @@ def report_cost(
 
 def _compute_usd(cost: JobCost | None, duration_ns: float | None) -> float | None:
     return None if cost is None else cost.compute_usd(duration_ns)
+
+
+def _price_classes(job: diagnosis.JobAccount | None, cost: JobCost | None) -> list[ClassCost]:
+    return [
+        ClassCost(
+            key=part.key,
+            title=part.title,
+            time_ns=part.time_ns,
+            share_ratio=part.share_ratio,
+            usd=_compute_usd(cost, part.time_ns),
+        )
+        for part in ([] if job is None else job.parts)
+    ]
 
 
 def _price_epoch(passes: Epochs, cost: JobCost | None) -> EpochCost:

@@ -30,6 +30,7 @@ def write_cost(out: Console, payload: cost.Cost) -> None:
         out.print(f"[dim]{escape(payload.price.origin)}[/dim]")
         if payload.price.source is not None:
             out.print(f"[dim]{escape(payload.price.source)}[/dim]", soft_wrap=True)
+    _write_classes(out, payload)
     _write_units(out, payload)
     _write_suspect(out, payload)
     if payload.right_sizing is not None:
@@ -68,6 +69,20 @@ def _gains(payload: comparison.BeforeAfter) -> Iterator[str]:
     if payload.saved_usd is not None:
         share = "" if payload.saving_ratio is None else f" ({percent(payload.saving_ratio, 1)})"
         yield f"{dollars(payload.saved_usd)} of {scope} saved{share}"
+
+
+def _write_classes(out: Console, payload: cost.Cost) -> None:
+    if not payload.classes:
+        return
+    rows = table("the job's time", "takes", "share", "costs")
+    for part in payload.classes:
+        rows.add_row(
+            part.title,
+            quantities.duration(part.time_ns),
+            percent(part.share_ratio),
+            dollars(part.usd),
+        )
+    out.print(rows)
 
 
 def _write_units(out: Console, payload: cost.Cost) -> None:
