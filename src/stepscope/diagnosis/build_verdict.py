@@ -25,7 +25,7 @@ from stepscope.diagnosis.causes.job_facts import JobFacts, is_boosting
 from stepscope.diagnosis.causes.overhead_causes import describe_outside_load
 from stepscope.diagnosis.fixes.advice import list_even_changes, list_fixes, list_refusals
 from stepscope.diagnosis.fixes.what_if import WhatIf
-from stepscope.diagnosis.job import account_for_job, save_in_job
+from stepscope.diagnosis.job import begin_with_job
 from stepscope.diagnosis.sentences import (
     describe_load,
     explain_hatching,
@@ -110,22 +110,8 @@ def diagnose(
         verdict = msgspec.structs.replace(
             verdict, headline=headline, stuck=find_stuck(run.whole_run)
         )
-        return _begin_with_job(run, verdict, planned_step_count)
+        return begin_with_job(run, verdict, planned_step_count)
     return _abstain(run, f"a part of the run is damaged; {damage[0].rstrip('.')}")
-
-
-def _begin_with_job(run: Run, verdict: Verdict, planned_step_count: int | None) -> Verdict:
-    """Add the account of the whole job, which speaks first where the steps are less than half."""
-    job = account_for_job(run, planned_step_count)
-    if job is None:
-        return verdict
-    is_first = job.is_first and run.is_whole and verdict.suspect != "insufficient_evidence"
-    return msgspec.structs.replace(
-        verdict,
-        job=job,
-        fixes=save_in_job(job, verdict.fixes),
-        headline=f"{job.headline} {verdict.headline}" if is_first else verdict.headline,
-    )
 
 
 def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:

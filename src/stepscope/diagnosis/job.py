@@ -23,7 +23,7 @@ import msgspec
 
 from stepscope import analysis, intervals, schema
 from stepscope.diagnosis.job_account import JobAccount, JobFix, JobFunction, JobPart
-from stepscope.diagnosis.verdict import LOOP_SHARE, Fix
+from stepscope.diagnosis.verdict import LOOP_SHARE, Fix, Verdict
 from stepscope.quantities import count_of, duration, percent
 from stepscope.run import JobTime, Run, read_job_time
 
@@ -94,9 +94,18 @@ def account_for_job(run: Run, planned_step_count: int | None = None) -> JobAccou
     return _Account.of(run.whole_run, time, planned_step_count).build()
 
 
-def save_in_job(account: JobAccount, fixes: Sequence[Fix]) -> list[Fix]:
-    """Add to fixes of the step the share of the job that each saves."""
-    return [_save_in_job(account, fix) for fix in fixes]
+def begin_with_job(run: Run, verdict: Verdict, planned_step_count: int | None) -> Verdict:
+    """Add the account of the whole job, which speaks first where the steps are less than half."""
+    job = account_for_job(run, planned_step_count)
+    if job is None:
+        return verdict
+    is_first = job.is_first and run.is_whole and verdict.suspect != "insufficient_evidence"
+    return msgspec.structs.replace(
+        verdict,
+        job=job,
+        fixes=[_save_in_job(job, fix) for fix in verdict.fixes],
+        headline=f"{job.headline} {verdict.headline}" if is_first else verdict.headline,
+    )
 
 
 def _save_in_job(account: JobAccount, fix: Fix) -> Fix:
