@@ -149,7 +149,7 @@ class JobProcess:
     """One process of a rank; a rank of a restarted job has several, one after the other."""
 
     launched_ns: int
-    """When it was created, as far as is known."""
+    """When it was created; where that was not recorded, its first record."""
     ready_ns: int | None
     """When its interpreter had started; None where not recorded."""
     end_ns: int
@@ -209,7 +209,8 @@ def divide_rank(
         end_ns = min(max(process.end_ns, start_ns), max(following, start_ns))
         is_restart = index > 0 and process.incarnation > processes[index - 1].incarnation
         activities, inside = divide_process(process)
-        layers.append(_layer("down" if is_restart else "launch", free_ns, start_ns))
+        before = "not_seen" if process.ready_ns is None else "down" if is_restart else "launch"
+        layers.append(_layer(before, free_ns, start_ns))
         layers += [Layer(key, _clip(times, start_ns, end_ns)) for key, times in inside]
         sampled.append((activities, start_ns, end_ns))
         free_ns = max(free_ns, end_ns)
