@@ -379,7 +379,9 @@ def _make_process_info(
         started_ns=description["started_monotonic_ns"] + offset_ns
         if "started_monotonic_ns" in description
         else description.get("started_ns", 0),  # a spool of an earlier version, or the monitor
-        ended_ns=time.monotonic_ns() + offset_ns if process.ended else None,
+        launched_ns=_shift(description.get("launched_monotonic_ns"), offset_ns),
+        ready_ns=_shift(description.get("ready_monotonic_ns"), offset_ns),
+        ended_ns=_end_of(process) + offset_ns if process.ended else None,
         command=masking.mask(description.get("command", [])),
         versions=versions,
         facts=[_mask_fact(fact) for fact in process.facts if fact.get("fact") != "versions"],
@@ -388,6 +390,16 @@ def _make_process_info(
         dropped_by_cause=process.dropped,
         refusal=process.refusal,
     )
+
+
+def _shift(t_ns: int | None, offset_ns: int) -> int | None:
+    return None if t_ns is None else t_ns + offset_ns
+
+
+def _end_of(process: ProcessLogs) -> int:
+    """Return the monotonic time at which an ended process ended, as far as it is known."""
+    t_ns: int | None = None if process.end is None else process.end.get("t_ns")
+    return time.monotonic_ns() if t_ns is None else t_ns
 
 
 def _mask_fact(fact: dict[str, Any]) -> dict[str, Any]:

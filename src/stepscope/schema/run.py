@@ -207,7 +207,9 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     parent_pid: int
     role: str
-    """`main`, `dataloader_worker`, `worker` of a pool or another input pipeline, or `monitor`."""
+    """`main`, `dataloader_worker`, `worker` of a pool or another input pipeline, `monitor`, or
+    `program`: one that ran for a second or longer and recorded nothing but its stacks, such as a
+    launcher."""
     rank: int | None = None
     local_rank: int | None = None
     world_size: int | None = None
@@ -215,7 +217,16 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Start of the training processes that it belongs to, counted from 1: a restart begins the
     next."""
     started_ns: int
+    """Its first record, epoch nanoseconds."""
+    launched_ns: int | None = None
+    """Time at which the kernel created it, epoch nanoseconds, with a precision of 10 ms; null where
+    unknown."""
+    ready_ns: int | None = None
+    """Time at which its interpreter had started and ran the start-up hook, epoch nanoseconds; of a
+    fork, that of the fork. Null without the hook."""
     ended_ns: int | None = None
+    """Time at which its interpreter ended by itself, or at which the monitor saw that it had ended;
+    null while it runs."""
     command: list[str] = []
     versions: dict[str, str] = {}
     """Versions of Python, the framework and loaded libraries."""

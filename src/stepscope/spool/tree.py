@@ -23,7 +23,13 @@ COARSE = "c"
 FINE = "f"
 ROWS = "r"
 """Class of logs of rows; see `row_log`."""
-_EXTENSIONS = {COARSE: "log", FINE: "log", ROWS: "rows"}
+START = "s"
+"""Class of logs of stack samples from before the step sampler, or of a process without it."""
+ENTRY = "e"
+"""Class of logs of stack samples that a thread takes of itself where it begins something."""
+PROGRAM = "program"
+"""Role of a process of which only stacks are recorded."""
+_EXTENSIONS = {COARSE: "log", FINE: "log", START: "log", ENTRY: "log", ROWS: "rows"}
 FINE_SHARE = 0.75
 """Fine records and rows may fill this share of the limit; the rest is reserved for steps and
 phases."""
@@ -105,6 +111,16 @@ def process_name(pid: int, start_ticks: int, serial: int) -> str:
 def process_directory(root: str, pid: int, start_ticks: int) -> str:
     """Return the directory of a process that is described by another one."""
     return f"{root}/p-{process_name(pid, start_ticks, 0)}"
+
+
+def remove_process_directory(directory: str) -> None:
+    """Remove the directory of a process in which nothing could be written."""
+    try:
+        for name in os.listdir(directory):
+            os.unlink(f"{directory}/{name}")
+        os.rmdir(directory)
+    except OSError:
+        pass
 
 
 def process_is_alive(directory: str) -> bool:
