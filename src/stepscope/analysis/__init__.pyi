@@ -202,6 +202,7 @@ from .input_pipeline.waits import (
 )
 from .job.functions import ClassFunction as ClassFunction, add_functions as add_functions
 from .job.job_time import (
+    JOB_CLASS_TITLES as JOB_CLASS_TITLES,
     JOB_CLASSES as JOB_CLASSES,
     JOB_KINDS as JOB_KINDS,
     Division as Division,

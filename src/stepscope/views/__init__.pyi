@@ -5,6 +5,13 @@ from .job.dashboard import (
     KernelTime as KernelTime,
 )
 from .job.insights import InsightsView as InsightsView, RuleInsight as RuleInsight
+from .job.job_time import (
+    JobClass as JobClass,
+    JobFunction as JobFunction,
+    JobRank as JobRank,
+    JobRestart as JobRestart,
+    JobTimeView as JobTimeView,
+)
 from .job.jobs import (
     JobRow as JobRow,
     Jobs as Jobs,

@@ -38,6 +38,7 @@ def _show(target: str) -> Callable[[], options.ShowFunction]:
 
 BUILT_IN_VIEWS: dict[str, options.View] = {
     "overview": options.View(_show("job.overview:show_overview"), options.RANGE_OPTIONS),
+    "job-time": options.View(_show("job.job_time:show_job_time")),
     "configuration": options.View(_show("job.overview:show_configuration")),
     "recordings": options.View(_show("job.jobs:show_recordings")),
     "quality": options.View(_show("trace_data:show_quality"), options.TRACE_OPTIONS),

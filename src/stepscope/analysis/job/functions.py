@@ -8,10 +8,10 @@ function contains itself is named by its line. Imports are named by their packag
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +34,9 @@ class ClassFunction:
     """Name, or that of the package."""
     file: str
     line: int
-    """Line that ran in it; 0 if only those of functions that it called are known."""
+    """Line with most of its time; 0 if only those of functions that it called are known."""
     text: str
-    """Text of the line or call; empty if unknown."""
+    """Text of that line or of the call in it; empty if unknown."""
     is_user: bool
     time_ns: int
     total_ns: int
@@ -61,49 +61,72 @@ def measure_functions(
     by_stack = np.zeros((len(samples.stacks), max(1, int(code.max(initial=0)) + 1)))
     np.add.at(by_stack, (stack, code), time_ns)
     by_node = tree.add_up(by_stack)
-    totals = by_node.sum(axis=1, keepdims=True)
-    is_pure = by_node >= MIN_PURE_RATIO * np.maximum(totals, 1)
-    rows: dict[int, dict[tuple[str, str, int, str, bool], list[int]]]
-    rows = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+    is_pure = by_node >= MIN_PURE_RATIO * np.maximum(by_node.sum(axis=1, keepdims=True), 1)
     keys = np.stack([code, stack, line], axis=1).astype(np.int64)
     unique, group = np.unique(keys, axis=0, return_inverse=True)
     sums = np.zeros(len(unique), dtype=np.int64)
     np.add.at(sums, group.ravel(), time_ns)
     lines = _find_pure_lines(tree, unique, sums)
-    for (number, stack_code, user_line), total_ns in zip(
-        unique.tolist(), sums.tolist(), strict=True
-    ):
+    tables: dict[int, dict[_Name, _Times]] = defaultdict(lambda: defaultdict(_Times))
+    for (number, stack_code, user_line), sum_ns in zip(unique.tolist(), sums.tolist(), strict=True):
         leaf = tree.leaf[stack_code]
         if leaf < 0:
             continue
-        text = samples.running_text(stack_code, user_line)
+        table, text = tables[number], samples.running_text(stack_code, user_line)
         if number == importing:
             packages = _list_packages(tree, leaf, text)
             for package in dict.fromkeys(packages):
-                rows[number][package][1] += total_ns
-            rows[number][packages[-1]][0] += total_ns
+                table[package].total_ns += sum_ns
+            table[packages[0]].lines[user_line, text] += sum_ns
+            table[packages[-1]].own_ns += sum_ns
             continue
         is_own = (number, tree.find_user(leaf), user_line) in lines
-        key = _name_function(tree, leaf, is_pure[:, number], user_line, text, is_own=is_own)
-        for column in range(2):
-            rows[number][key][column] += total_ns
+        name, has_line = _name_function(tree, leaf, is_pure[:, number], user_line, is_own=is_own)
+        table[name].total_ns += sum_ns
+        table[name].own_ns += sum_ns
+        if has_line:
+            table[name].lines[user_line, text] += sum_ns
     return {
-        number: [
-            ClassFunction(
-                function=function,
-                file=file,
-                line=row_line,
-                text=row_text,
-                is_user=is_user,
-                time_ns=time,
-                total_ns=total,
-            )
-            for (function, file, row_line, row_text, is_user), (time, total) in sorted(
-                functions.items(), key=lambda item: (-item[1][1], item[0])
-            )
-        ]
-        for number, functions in rows.items()
+        number: _sort(times.describe(name) for name, times in table.items())
+        for number, table in tables.items()
     }
+
+
+class _Name(NamedTuple):
+    """Function, a line of one, or package."""
+
+    function: str
+    file: str
+    is_user: bool
+    line: int = 0
+    """0 for all lines."""
+
+
+@dataclass(slots=True)
+class _Times:
+    """Times of a function in nanoseconds."""
+
+    own_ns: int = 0
+    total_ns: int = 0
+    lines: Counter[tuple[int, str]] = field(default_factory=Counter)
+    """Of its lines, with their texts."""
+
+    def describe(self, name: _Name) -> ClassFunction:
+        """Describe the function by the line with most of its time."""
+        line, text = max(self.lines, key=lambda key: (self.lines[key], key), default=(0, ""))
+        return ClassFunction(
+            function=name.function,
+            file=name.file,
+            line=line,
+            text=text,
+            is_user=name.is_user,
+            time_ns=self.own_ns,
+            total_ns=self.total_ns,
+        )
+
+
+def _sort(functions: Iterable[ClassFunction]) -> list[ClassFunction]:
+    return sorted(functions, key=lambda row: (-row.total_ns, row.function, row.file, row.line))
 
 
 def add_functions(
@@ -120,9 +143,8 @@ def add_functions(
                 times[0] += function.time_ns
                 times[1] += function.total_ns
     return {
-        number: sorted(
-            (replace(key, time_ns=time, total_ns=total) for key, (time, total) in rows.items()),
-            key=lambda function: (-function.total_ns, function.function, function.line),
+        number: _sort(
+            replace(key, time_ns=time, total_ns=total) for key, (time, total) in rows.items()
         )
         for number, rows in sums.items()
     }
@@ -170,31 +192,27 @@ def _find_pure_lines(tree: CallTree, keys: Int, time_ns: Int) -> set[tuple[int, 
     }
 
 
-Row = tuple[str, str, int, str, bool]
-"""Function, file, line, text, and if it is the user's."""
-
-
 def _name_function(
-    tree: CallTree, leaf: int, is_pure: NDArray[np.bool_], line: int, text: str, *, is_own: bool
-) -> Row:
+    tree: CallTree, leaf: int, is_pure: NDArray[np.bool_], line: int, *, is_own: bool
+) -> tuple[_Name, bool]:
     """Name what a stack runs: the outermost function of user code of its class only; or else the
-    line of user code, if that is; or else the outermost function of a library that is."""
+    line of user code, if that is; or else the outermost function of a library that is.
+
+    Returns:
+        The name, and True if the line of user code is in it.
+    """
     path, innermost = tree.path(leaf), tree.find_user(leaf)
     pure = [node for node in path if is_pure[node] and not is_import(tree.frames[node])]
     node = next((n for n in pure if _is_function(tree.frames[n])), None)
+    is_whole = node is not None
     if node is None and not is_own:
         node = next((n for n in pure if tree.frames[n].library), None)
     if node is None:
         node = innermost if innermost >= 0 else leaf
     frame = tree.frames[node]
     has_line = node == innermost
-    return (
-        frame.function,
-        frame.file,
-        line if has_line else 0,
-        text if has_line else "",
-        not frame.library,
-    )
+    row_line = line if has_line and not is_whole else 0
+    return _Name(frame.function, frame.file, not frame.library, row_line), has_line
 
 
 def _is_function(frame: code_stages.Frame) -> bool:
@@ -204,17 +222,17 @@ def _is_function(frame: code_stages.Frame) -> bool:
 _IMPORTS = re.compile(r"^\s*(?:import|from)\s+([\w.]+)")
 
 
-def _list_packages(tree: CallTree, leaf: int, text: str) -> list[Row]:
+def _list_packages(tree: CallTree, leaf: int, text: str) -> list[_Name]:
     """List the packages that a stack is importing, outermost first; at least one."""
-    names: list[Row] = []
+    names: list[_Name] = []
     has_import = False
     for node in tree.path(leaf):
         frame = tree.frames[node]
         if is_import(frame):
             has_import = True
         elif has_import and frame.function == TOP_LEVEL:
-            names.append((frame.library or frame.module, "", 0, "", not frame.library))
+            names.append(_Name(frame.library or frame.module, "", not frame.library))
     if names:
         return names
     match = _IMPORTS.search(text)
-    return [(match[1].partition(".")[0] if match else "import", "", 0, "", False)]
+    return [_Name(match[1].partition(".")[0] if match else "import", "", is_user=False)]

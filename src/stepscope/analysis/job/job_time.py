@@ -45,24 +45,25 @@ from stepscope.analysis.steps.spans import FLAG_NO_RESULT, Spans
 from stepscope.analysis.steps.steps import Steps
 from stepscope.intervals import EMPTY, Int, Intervals, overlap, subtract, union, unite
 
-JOB_CLASSES = (
-    "launch",
-    "importing",
-    "rendezvous",
-    "preparing",
-    "warm_up",
-    "steps",
-    "evaluation",
-    "checkpoints",
-    "between_epochs",
-    "between_steps",
-    "finishing",
-    "stuck",
-    "down",
-    "repeated",
-    "not_seen",
-)
-"""Classes in the order in which they are shown."""
+JOB_CLASS_TITLES = {
+    "launch": "launch",
+    "importing": "imports",
+    "rendezvous": "waiting for ranks to start",
+    "preparing": "preparation",
+    "warm_up": "warm-up",
+    "steps": "steps",
+    "evaluation": "evaluation",
+    "checkpoints": "checkpoints",
+    "between_epochs": "between epochs",
+    "between_steps": "between steps",
+    "finishing": "after the last step",
+    "stuck": "stuck",
+    "down": "down",
+    "repeated": "lost steps",
+    "not_seen": "not seen",
+}
+"""Title by class, in the order in which classes are shown."""
+JOB_CLASSES = tuple(JOB_CLASS_TITLES)
 CHECKPOINT_KINDS = ("checkpoint", "checkpoint_load")
 MEETING_KINDS = ("rendezvous", "communication")
 """Kinds that wait for other ranks."""
@@ -110,9 +111,23 @@ class Division:
         np.add.at(sums, self.classes, self.durations)
         return dict(zip(JOB_CLASSES, sums.tolist(), strict=True))
 
-    def select(self, *keys: str) -> Intervals:
-        """Select the pieces of some classes."""
-        rows = np.isin(self.classes, [JOB_CLASSES.index(key) for key in keys])
+    def coarsen(self, max_count: int) -> Division:
+        """Merge pieces for a picture: where there are more than a limit, the range is cut into so
+        many cells, each of the class with most of its time."""
+        if len(self.classes) <= max_count:
+            return self
+        start, end = int(self.edges[0]), int(self.edges[-1])
+        cells = start + (end - start) * np.arange(max_count + 1) // max_count
+        times = np.stack(
+            [overlap(Intervals(cells[:-1], cells[1:]), self.select(key)) for key in JOB_CLASSES]
+        )
+        codes = times.argmax(axis=0).astype(np.int8)
+        opens = np.flatnonzero(np.diff(codes, prepend=-1))
+        return Division(edges=np.append(cells[:-1][opens], end), classes=codes[opens])
+
+    def select(self, key: str) -> Intervals:
+        """Select the pieces of a class."""
+        rows = self.classes == JOB_CLASSES.index(key)
         return Intervals(self.edges[:-1][rows], self.edges[1:][rows])
 
 
@@ -149,7 +164,7 @@ class JobProcess:
     """One process of a rank; a rank of a restarted job has several, one after the other."""
 
     launched_ns: int
-    """When it was created, as far as is known."""
+    """When it was created; where that was not recorded, its first record."""
     ready_ns: int | None
     """When its interpreter had started; None where not recorded."""
     end_ns: int
@@ -209,7 +224,8 @@ def divide_rank(
         end_ns = min(max(process.end_ns, start_ns), max(following, start_ns))
         is_restart = index > 0 and process.incarnation > processes[index - 1].incarnation
         activities, inside = divide_process(process)
-        layers.append(_layer("down" if is_restart else "launch", free_ns, start_ns))
+        before = "not_seen" if process.ready_ns is None else "down" if is_restart else "launch"
+        layers.append(_layer(before, free_ns, start_ns))
         layers += [Layer(key, _clip(times, start_ns, end_ns)) for key, times in inside]
         sampled.append((activities, start_ns, end_ns))
         free_ns = max(free_ns, end_ns)

@@ -29,6 +29,7 @@ WRITERS = {
     "DistributedView": "steps:write_distributed",
     "InputPipelineView": "steps:write_input_pipeline",
     "InsightsView": "findings:write_insights",
+    "JobTimeView": "job_time:write_job_time",
     "NodesView": "steps:write_nodes",
     "Overview": "job:write_overview",
     "RanksView": "steps:write_ranks",

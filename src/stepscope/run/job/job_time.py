@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stepscope import analysis, intervals, schema
 from stepscope.run.job.checkpoints import SavedStates, read_saved_states
@@ -46,16 +47,31 @@ class RankJobTime:
     """None outside a distributed job."""
     name: str
     node: str
-    edges: intervals.Int
-    """Start of each piece of time, and the end of the last one, epoch nanoseconds."""
-    classes: np.ndarray[tuple[int], np.dtype[np.int8]]
-    """Index in `analysis.JOB_CLASSES` of each piece."""
+    division: analysis.Division
+    """Pieces of time, epoch nanoseconds."""
     totals: dict[str, int]
     """Nanoseconds by class, of all classes; they sum to the duration of the job."""
     functions: dict[str, list[analysis.ClassFunction]]
     """Functions by class, the longest first."""
     reasons: list[str]
     """Reasons for time that was not seen, one sentence each."""
+
+    @property
+    def edges(self) -> intervals.Int:
+        """Start of each piece of time, and the end of the last one, epoch nanoseconds."""
+        return self.division.edges
+
+    @property
+    def classes(self) -> NDArray[np.int8]:
+        """Index in `analysis.JOB_CLASSES` of each piece."""
+        return self.division.classes
+
+    def list_pieces(self, max_count: int) -> list[tuple[str, int, int]]:
+        """List pieces of time, merged to at most so many: class, start and end."""
+        merged = self.division.coarsen(max_count)
+        edges = merged.edges.tolist()
+        keys = [analysis.JOB_CLASSES[code] for code in merged.classes.tolist()]
+        return list(zip(keys, edges[:-1], edges[1:], strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -359,8 +375,7 @@ class _Job:
             rank=main.rank,
             name=name,
             node=lane[-1].node,
-            edges=result.division.edges,
-            classes=result.division.classes,
+            division=result.division,
             totals=totals,
             functions=result.functions,
             reasons=self._explain(lane, processes, name, recording_end_ns)
