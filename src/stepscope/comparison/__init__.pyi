@@ -1,5 +1,5 @@
 from .before_after import BeforeAfter as BeforeAfter
-from .compare import compare_runs as compare_runs
+from .compare import compare_runs as compare_runs, describe_last_run as describe_last_run
 from .conditions import (
     FigureChange as FigureChange,
     TargetOutcome as TargetOutcome,

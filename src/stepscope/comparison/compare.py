@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from pathlib import Path
 
-from stepscope import intervals, quantities
+from stepscope import errors, intervals, quantities, schema, store
 from stepscope.comparison import programs, step_changes
 from stepscope.comparison.before_after import compare_before_after, measure_side
 from stepscope.comparison.conditions import SCOPE, Condition, compare_figures, evaluate_targets
@@ -21,9 +22,11 @@ from stepscope.comparison.payload import Comparison, Source, StepChanges
 from stepscope.comparison.step_changes import MIN_RUNS, MIN_STEPS
 from stepscope.comparison.workload_contract import ContractGroup, ContractTerms, compare_contracts
 from stepscope.quantities import change, count_of
-from stepscope.run import RecordedWork, Run
+from stepscope.run import RecordedWork, Run, job_state
 
 TOP = 20
+MAX_SIBLINGS = 100
+"""Limit on the files and directories among which the last run of a command is looked for."""
 SHARE_OF = {
     "watched": "the mean measured step of all ranks, evaluation left out",
     "recorded": "the mean step of all traces, until its device work is done",
@@ -215,6 +218,48 @@ DIFFERENT_WORK = (
 )
 
 
+def describe_last_run(run: Run, location: Path) -> str | None:
+    """Set a run beside the last completed one of the same command in the same directory.
+
+    Args:
+        location: directory of the run.
+
+    Returns:
+        A sentence; None without such a run, or where the steps cannot be compared or did different
+        work.
+    """
+    last = _find_last_run(run, location)
+    if last is None:
+        return None
+    base, other = programs.ProgramRun.load(last), programs.ProgramRun.load(run)
+    *_, difference = _compare_programs([base], [other], programs.find_source([base, other]))
+    if difference is None or _list_different_work(compare_contracts(last, run)):
+        return None
+    age = quantities.duration(run.reader.info.created_ns - last.reader.info.created_ns)
+    return f"Beside the last run of this command, {age} before: {_describe_change(difference)}"
+
+
+def _find_last_run(run: Run, location: Path) -> Run | None:
+    siblings = sorted(location.resolve().parent.iterdir(), key=lambda path: -path.lstat().st_mtime)
+    readers = []
+    for path in siblings[:MAX_SIBLINGS]:
+        try:
+            readers.append(store.open_run(path))
+        except (OSError, errors.StepscopeError):
+            continue  # something else
+    info = run.reader.info
+    earlier = [
+        reader
+        for reader in readers
+        if reader.info.created_ns < info.created_ns
+        and reader.info.command == info.command
+        and reader.info.working_directory == info.working_directory
+        and job_state(reader.statuses().values()) is schema.JobState.COMPLETED
+    ]
+    last = max(earlier, key=lambda reader: reader.info.created_ns, default=None)
+    return None if last is None else Run(last)
+
+
 def write_headline(
     difference: step_changes.StepDifference | None, contract: Sequence[ContractTerms]
 ) -> str:
@@ -225,14 +270,18 @@ def write_headline(
         contract: the work of both runs. Different software is often what is compared, so only the
             other groups are named.
     """
-    names = [
+    names = _list_different_work(contract)
+    work = DIFFERENT_WORK.format(", ".join(names)) if names else ""
+    return work + _describe_change(difference)
+
+
+def _list_different_work(contract: Sequence[ContractTerms]) -> list[str]:
+    return [
         name
         for terms in contract
         if terms.standing == "different" and terms.group != "software"
         for name in _name_difference(terms)
     ]
-    work = DIFFERENT_WORK.format(", ".join(names)) if names else ""
-    return work + _describe_change(difference)
 
 
 def _name_difference(terms: ContractTerms) -> list[str]:

@@ -101,8 +101,7 @@ def diagnose(
     """Diagnose a run. Abstains, with the reason, where evidence is damaged or not sufficient.
 
     Args:
-        planned_step_count: steps of the job that this run is a trial of; None for those that
-            `stepscope run --for-steps` stated.
+        planned_step_count: as for `account_for_job`.
     """
     verdict, damage = make_with_damage(run, lambda source: _diagnose(source, thresholds))
     if not damage:

@@ -343,10 +343,12 @@ def conclude(location: str | Path, *, as_json: bool, shown: str | Path | None = 
         with one_thread_in_numpy():
             from stepscope.cli.writers.verdict import print_job_verdict
             from stepscope.rule_feed import make_verdict
+            from stepscope.comparison import describe_last_run
             from stepscope.run import Run
             from stepscope.store import RunWriter, open_run
 
-        verdict = make_verdict(Run(open_run(location)))
+        run = Run(open_run(location))
+        verdict = make_verdict(run)
         # Stored first: the terminal may be closed or full.
         try:
             RunWriter(location, monitor.node_name()).put_document("findings", "verdict", verdict)
@@ -355,7 +357,8 @@ def conclude(location: str | Path, *, as_json: bool, shown: str | Path | None = 
         if as_json:
             print_json(verdict)
         else:
-            print_job_verdict(verdict, shown)
+            last = None if store.is_remote(location) else describe_last_run(run, Path(location))
+            print_job_verdict(verdict, shown, last)
     except Exception as error:  # noqa: BLE001 - the job's exit status comes first
         again = suggest("diagnose", locate(shown))
         reason = errors.explain_os_error(error).removesuffix(".")

@@ -32,10 +32,19 @@ def print_verdict(verdict: diagnosis.Verdict, location: str, *, as_json: bool) -
         write_verdict(console(location), verdict, location)
 
 
-def print_job_verdict(verdict: diagnosis.Verdict, location: str | Path) -> None:
-    """Print the verdict of a job that has ended on stderr, with the location of its run."""
+def print_job_verdict(
+    verdict: diagnosis.Verdict, location: str | Path, last_run: str | None = None
+) -> None:
+    """Print the verdict of a job that has ended on stderr, with the location of its run.
+
+    Args:
+        last_run: sentence that sets it beside the last run of the same command; None without one.
+    """
     out = console(location, stderr=True)
     write_verdict(out, verdict, str(location))
+    if last_run is not None:
+        out.print()
+        out.print(Text(last_run))
     _write_location(out, location, STEP_VIEWS if verdict.step_count else OTHER_VIEWS)
 
 
