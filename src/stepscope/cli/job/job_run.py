@@ -342,8 +342,8 @@ def conclude(location: str | Path, *, as_json: bool, shown: str | Path | None = 
     try:
         with one_thread_in_numpy():
             from stepscope.cli.writers.verdict import print_job_verdict
-            from stepscope.rule_feed import make_verdict
             from stepscope.comparison import describe_last_run
+            from stepscope.rule_feed import make_verdict
             from stepscope.run import Run
             from stepscope.store import RunWriter, open_run
 
