@@ -106,7 +106,8 @@ class StackTexts:
             # A function is told by what it uses: it opens files, or makes tensors.
             budget.functions_left -= 1
             name, uses = qualified_name(code), list(code.co_names[:MAX_NAMES])
-            self.session.fact("function", file=code.co_filename, name=name, uses=uses)
+            line = code.co_firstlineno
+            self.session.fact("function", file=code.co_filename, name=name, uses=uses, line=line)
         return self._frames.setdefault(id(code), (text, not library, code))
 
     def _mark_call(

@@ -367,6 +367,8 @@ class FunctionFact(Fact, frozen=True, kw_only=True, tag="function"):
     """Qualified name of the function."""
     uses: list[str]
     """Names of globals and attributes that it uses."""
+    line: int = 0
+    """First line of its definition; 0 in runs of earlier versions."""
 
 
 class VersionsFact(Fact, frozen=True, kw_only=True, tag="versions"):

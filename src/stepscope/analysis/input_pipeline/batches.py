@@ -56,6 +56,8 @@ class StackSamples:
     and number of the call, 0 for the line itself."""
     functions: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     """Names of globals and attributes that functions of user code use, by file and function."""
+    definitions: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """First lines of functions of user code, by file and function."""
 
     def take(self, rows: intervals.Mask) -> StackSamples:
         """Select the samples of a mask; their weights stay."""

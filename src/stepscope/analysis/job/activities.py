@@ -299,21 +299,25 @@ def find_surroundings(
     samples = activities.samples
     if not len(samples.t_ns):
         return Surroundings(EMPTY, EMPTY)
-    bounds = np.append(activities.start_ns[0], work.end)
-    limits = np.append(work.start, samples.t_ns[-1] + 1)
 
-    def find_limits(start: int, end: int) -> tuple[int, int]:
-        """Find the end of the training before a span, and its start after it."""
-        before = int(bounds[np.searchsorted(work.end, start, side="right")])
-        return before, int(limits[np.searchsorted(work.start, end)])
+    def find_limits(busy: Intervals, start: int, end: int) -> tuple[int, int]:
+        """Find the end of other work before a span, and its start after it."""
+        before, after = (
+            np.searchsorted(busy.end, start, side="right"),
+            np.searchsorted(busy.start, end),
+        )
+        bounds = np.append(activities.start_ns[0], busy.end)
+        limits = np.append(busy.start, samples.t_ns[-1] + 1)
+        return int(bounds[before]), int(limits[after])
 
+    unsaved = intervals.unite(work, evaluation)
     checkpoints, evaluated = [EMPTY], [EMPTY]
     is_load = saves.is_kind("checkpoint_load")
     for row, span in enumerate(zip(saves.start.tolist(), saves.end.tolist(), strict=True)):
         node = activities.find_around(span, _SAVES, is_long=False)
         if node is None:
             continue
-        extent = activities.find_extent(node, span, find_limits(*span))
+        extent = activities.find_extent(node, span, find_limits(unsaved, *span))
         length_ns = extent.total_ns
         is_named = _SAVES.search(activities.tree.frames[node].bare_function.lower())
         is_small = span[1] - span[0] < MIN_LOADING_RATIO * length_ns
@@ -325,7 +329,7 @@ def find_surroundings(
     for span in zip(evaluation.start.tolist(), evaluation.end.tolist(), strict=True):
         node = activities.find_around(span, _EVALUATES, is_long=True)
         if node is not None:
-            evaluated.append(activities.find_extent(node, span, find_limits(*span)))
+            evaluated.append(activities.find_extent(node, span, find_limits(work, *span)))
     return Surroundings(
         intervals.unite(*checkpoints), intervals.subtract(intervals.unite(*evaluated), saved)
     )

@@ -34,7 +34,8 @@ class ClassFunction:
     """Name, or that of the package."""
     file: str
     line: int
-    """Line with most of its time; 0 if only those of functions that it called are known."""
+    """Line with most of its time; where only those of functions that it called are known, that of
+    its definition; 0 if unknown."""
     text: str
     """Text of that line or of the call in it; empty if unknown."""
     is_user: bool
@@ -87,7 +88,10 @@ def measure_functions(
         if has_line:
             table[name].lines[user_line, text] += sum_ns
     return {
-        number: _sort(times.describe(name) for name, times in table.items())
+        number: _sort(
+            times.describe(name, samples.definitions.get((name.file, name.function), 0))
+            for name, times in table.items()
+        )
         for number, table in tables.items()
     }
 
@@ -111,9 +115,10 @@ class _Times:
     lines: Counter[tuple[int, str]] = field(default_factory=Counter)
     """Of its lines, with their texts."""
 
-    def describe(self, name: _Name) -> ClassFunction:
-        """Describe the function by the line with most of its time."""
-        line, text = max(self.lines, key=lambda key: (self.lines[key], key), default=(0, ""))
+    def describe(self, name: _Name, definition: int) -> ClassFunction:
+        """Describe the function by the line with most of its time, or that of its definition."""
+        longest = max(self.lines, key=lambda key: (self.lines[key], key), default=None)
+        line, text = (definition, "") if longest is None else longest
         return ClassFunction(
             function=name.function,
             file=name.file,
@@ -230,7 +235,7 @@ def _list_packages(tree: CallTree, leaf: int, text: str) -> list[_Name]:
         frame = tree.frames[node]
         if is_import(frame):
             has_import = True
-        elif has_import and frame.function == TOP_LEVEL:
+        elif has_import and frame.function == TOP_LEVEL and not frame.file.startswith("<"):
             names.append(_Name(frame.library or frame.module, "", not frame.library))
     if names:
         return names

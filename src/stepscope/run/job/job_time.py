@@ -21,9 +21,15 @@ from numpy.typing import NDArray
 
 from stepscope import analysis, intervals, schema
 from stepscope.run.job.checkpoints import SavedStates, read_saved_states
-from stepscope.run.job.times import find_recording_end, has_ended, job_borders, read_last_times
+from stepscope.run.job.times import (
+    find_recording_end,
+    has_ended,
+    job_borders,
+    list_programs,
+    read_last_times,
+)
 from stepscope.run.model.run import IDLE_GPU_RATIO, STEP_KINDS, Run
-from stepscope.run.model.tables import read_spans, read_stack_samples, spans_of
+from stepscope.run.model.tables import of_thread, read_spans, read_stack_samples, spans_of
 
 NO_JOB = (
     "a trace holds no job: it shows a few steps, not what came before and after them. Record one "
@@ -105,6 +111,7 @@ class JobTime:
     """Time of a job by class; times of a class over ranks are sums."""
 
     start_ns: int
+    """Start of the job, or of its first process, which may be before that of its monitor."""
     end_ns: int
     """End of the job; of a running one, the last record."""
     ranks: list[RankJobTime]
@@ -191,10 +198,11 @@ def _read_job_time(run: Run) -> JobTime:
     lanes = job.find_lanes()
     if not lanes:
         return _explain_missing(start_ns, job.end_ns, NO_PROCESS)
+    job.start_ns = min([start_ns, *(job.launched(lane[0]) for lane in lanes)])
     ranks = [job.divide(lane) for lane in lanes]
     totals = {key: sum(rank.totals[key] for rank in ranks) for key in analysis.JOB_CLASSES}
     return JobTime(
-        start_ns=start_ns,
+        start_ns=job.start_ns,
         end_ns=job.end_ns,
         ranks=ranks,
         functions=analysis.add_functions(rank.functions for rank in ranks),
@@ -257,12 +265,14 @@ class _Job:
         self._ranks = {rank.process.process: rank for rank in run.all_ranks}
         self._states = {node: status.state for node, status in run.reader.statuses().items()}
         self._signals = {node: status.signal for node, status in run.reader.statuses().items()}
+        self._programs = list_programs(run)
         self._mains = [process for process in run.processes if process.role == "main"]
         self._latest = max((p.incarnation for p in self._mains), default=1)
         self._deaths = self._find_deaths()
         self._saved: SavedStates = read_saved_states(run, self._mains)
 
-    def _launched(self, process: schema.ProcessInfo) -> int:
+    def launched(self, process: schema.ProcessInfo) -> int:
+        """Return when a process was created, or its first record."""
         return process.started_ns if process.launched_ns is None else process.launched_ns
 
     def _last(self, process: schema.ProcessInfo) -> int:
@@ -302,9 +312,9 @@ class _Job:
         """Find the processes of each rank."""
         numbered = [process for process in self._mains if process.rank is not None]
         training = [process for process in self._mains if process.process in self._ranks]
-        members = numbered or training or self._mains or self._find_roots(self._run.programs)
+        members = numbered or training or self._mains or self._find_roots(self._programs)
         lanes: list[Lane] = []
-        for process in sorted(members, key=self._launched):
+        for process in sorted(members, key=self.launched):
             fitting = (
                 lane
                 for lane in lanes
@@ -324,9 +334,9 @@ class _Job:
         """Return True if a process ran after another one; of two of one rank that ran at the same
         time, half of the time tells."""
         if earlier.rank is None:
-            return self._end(earlier) <= self._launched(later)
-        shared_ns = self._end(earlier) - self._launched(later)
-        return 2 * shared_ns <= self._end(earlier) - self._launched(earlier)
+            return self._end(earlier) <= self.launched(later)
+        shared_ns = self._end(earlier) - self.launched(later)
+        return 2 * shared_ns <= self._end(earlier) - self.launched(earlier)
 
     def _find_roots(self, programs: Iterable[schema.ProcessInfo]) -> list[schema.ProcessInfo]:
         programs = list(programs)
@@ -337,7 +347,7 @@ class _Job:
         """Add the processes of the node that ran while no process of the rank did: those that
         prepare, convert or evaluate, but no launcher."""
         relatives = {(process.node, process.pid) for process in lane}
-        by_pid = {(p.node, p.pid): p for p in (*self._run.processes, *self._run.programs)}
+        by_pid = {(p.node, p.pid): p for p in (*self._run.processes, *self._programs)}
         ancestors = set[tuple[str, int]]()
         for process in lane:
             parent = by_pid.get((process.node, process.parent_pid))
@@ -345,18 +355,18 @@ class _Job:
                 ancestors.add((parent.node, parent.pid))
                 parent = by_pid.get((parent.node, parent.parent_pid))
         unranked = [p for p in self._mains if p.rank is None and p.process not in self._ranks]
-        for candidate in sorted((*unranked, *self._run.programs), key=self._launched):
+        for candidate in sorted((*unranked, *self._programs), key=self.launched):
             key = (candidate.node, candidate.pid)
             is_relative = key in relatives or (candidate.node, candidate.parent_pid) in relatives
             if is_relative or key in ancestors or candidate.node != lane[0].node:
                 continue
             if all(
-                self._end(candidate) <= self._launched(process)
-                or self._end(process) <= self._launched(candidate)
+                self._end(candidate) <= self.launched(process)
+                or self._end(process) <= self.launched(candidate)
                 for process in lane
             ):
                 lane.append(candidate)
-        lane.sort(key=self._launched)
+        lane.sort(key=self.launched)
 
     def divide(self, lane: Lane) -> RankJobTime:
         """Divide the time of a rank."""
@@ -406,11 +416,12 @@ class _Job:
         run, rank = self._run, self._ranks.get(process.process)
         kinds = (*STEP_KINDS, *analysis.JOB_KINDS)
         rows = read_spans(run.reader, [process.process], kinds, node=process.node)
-        samples = read_stack_samples(run.reader, process)
+        thread = None if rank is None else rank.steps.thread
+        samples = read_stack_samples(run.reader, process, of_thread(thread))
         first_ns = None if rank is None else int(rank.steps.start[0])
         state = self._states.get(process.node)
         return analysis.JobProcess(
-            launched_ns=self._launched(process),
+            launched_ns=self.launched(process),
             ready_ns=process.ready_ns,
             end_ns=self._end(process),
             spans=spans_of(rows.get(process.process)),
@@ -434,7 +445,7 @@ class _Job:
         if node is None or not node.was_stuck or not node.has_reached_limit:
             return intervals.EMPTY
         end_ns = node.resolved_ns or max(node.seen_ns, self._end(process))
-        if not self._launched(process) <= node.since_ns <= self._end(process):
+        if not self.launched(process) <= node.since_ns <= self._end(process):
             return intervals.EMPTY
         return intervals.find_gaps(intervals.EMPTY, (node.since_ns, max(end_ns, node.since_ns)))
 
@@ -454,7 +465,7 @@ class _Job:
                 RestartTime(
                     incarnation=number,
                     died_ns=self._deaths[earlier],
-                    launched_ns=min(map(self._launched, processes)),
+                    launched_ns=min(map(self.launched, processes)),
                     first_step_ns=min((int(r.steps.start[0]) for r in ranks), default=None),
                     steps_lost=self._count_lost(number),
                 )

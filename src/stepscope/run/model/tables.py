@@ -195,14 +195,22 @@ OF_STEP_SAMPLER = "NOT regexp_full_match(log, '[0-9]+[se]')"
 """Condition of stack samples that are not of the start of a process, nor entries of a thread."""
 
 
+def of_thread(thread: int | None) -> str:
+    """Build the condition of all stack samples of a training thread: those of the start and of the
+    steps, and its entries; without entries for None."""
+    entries = "false" if thread is None else f"log = '{thread}e'"
+    return f"NOT regexp_full_match(log, '[0-9]+e') OR {entries}"
+
+
 def read_stack_samples(
-    reader: store.RunReader, process: schema.ProcessInfo
+    reader: store.RunReader, process: schema.ProcessInfo, condition: str = OF_STEP_SAMPLER
 ) -> analysis.StackSamples:
-    """Read the stack samples of one process by its sampler of steps, or of work for the job."""
+    """Read the stack samples of one process; by default those of its sampler of steps, or of work
+    for the job."""
     rows = reader.table(
         "stacks",
         columns=["t_ns", "stack", "user_line"],
-        condition=f"process = ? AND {OF_STEP_SAMPLER}",
+        condition=f"process = ? AND ({condition})",
         parameters=(process.process,),
         order_by="t_ns",
         encoded=("stack",),
@@ -220,6 +228,11 @@ def read_stack_samples(
         functions={
             (function.file, function.name): frozenset(function.uses)
             for function in process.facts_of(schema.FunctionFact)
+        },
+        definitions={
+            (function.file, function.name): function.line
+            for function in process.facts_of(schema.FunctionFact)
+            if function.line
         },
     )
 

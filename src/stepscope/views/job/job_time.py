@@ -26,7 +26,8 @@ class JobFunction(msgspec.Struct, frozen=True, kw_only=True):
     function: str
     file: Annotated[str, schema.field_label(display="identifier")]
     line: Annotated[int | None, schema.field_label(display="identifier")]
-    """Line with most of its time; null if only lines of functions that it called are known."""
+    """Line with most of its time; where only lines of functions that it called are known, that of
+    its definition; null if unknown."""
     text: str
     """Text of that line, or of the call in it; empty if unknown."""
     is_user: Annotated[bool, schema.field_label("user code")]
