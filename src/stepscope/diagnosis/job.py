@@ -274,10 +274,10 @@ class _Account:
         ]
 
     def _fix_imports(self) -> list[JobFix]:
-        packages = [
+        packages = [  # a line is known of those that the script imports itself
             package
             for package in self.time.functions.get("importing", [])
-            if package.function not in _FRAMEWORKS and not package.is_user
+            if package.line and package.function not in _FRAMEWORKS and not package.is_user
         ]
         if not packages:
             return []

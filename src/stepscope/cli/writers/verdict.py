@@ -18,6 +18,8 @@ from stepscope.cli.writers.generic import write_doubts
 MIN_PHASE_RATIO = 0.005
 """Smaller phases are not shown."""
 MIN_NAME_WIDTH = 13
+MIN_FUNCTION_RATIO = 0.25
+"""Functions with a smaller share of a part of the job are not shown beside it."""
 STEP_VIEWS = ("input-pipeline", "steps", "system")
 """Views that are suggested after a job."""
 OTHER_VIEWS = ("overview", "system")
@@ -196,6 +198,8 @@ def _write_job(out: Console, job: diagnosis.JobAccount | None) -> None:
     for part in shown:
         ratio = _ratio_in_job(job, part)
         place = part.functions[0] if part.functions and part.key != "steps" else None
+        if place is not None and place.time_ns < MIN_FUNCTION_RATIO * part.time_ns:
+            place = None
         time = f"{quantities.duration(part.time_ns):>9}"
         if part.planned_ns is not None:
             time += f" {quantities.duration(part.planned_ns):>9}"
