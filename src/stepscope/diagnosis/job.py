@@ -84,14 +84,24 @@ def account_for_job(run: Run, planned_step_count: int | None = None) -> JobAccou
 
     Args:
         planned_step_count: steps of the job that this run is a trial of; None for those that
-            `stepscope run --for-steps` stated.
+            `stepscope run --for-steps` or the trainer of the job stated.
     """
     if planned_step_count is None:
         planned_step_count = run.reader.info.options.get("planned_step_count")
+    if planned_step_count is None:
+        planned_step_count = _find_plan(run.whole_run)
     time = read_job_time(run)
     if not time.ranks or time.duration_ns <= 0:
         return None
     return _Account.of(run.whole_run, time, planned_step_count).build()
+
+
+def _find_plan(run: Run) -> int | None:
+    """Find the steps that the only training of the job is going to take; None where its trainer did
+    not state them."""
+    plans = [rank.facts(schema.PlannedStepsFact) for rank in run.ranks]
+    counts = {fact.count for facts in plans for fact in facts}
+    return counts.pop() if len(counts) == 1 and all(len(facts) == 1 for facts in plans) else None
 
 
 def begin_with_job(run: Run, verdict: Verdict, planned_step_count: int | None) -> Verdict:

@@ -77,6 +77,7 @@ from .facts import (
     ModelInput as ModelInput,
     ModelInputsFact as ModelInputsFact,
     OptimizerFact as OptimizerFact,
+    PlannedStepsFact as PlannedStepsFact,
     RankFact as RankFact,
     ReplicasFact as ReplicasFact,
     SettingsFact as SettingsFact,

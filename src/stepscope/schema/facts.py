@@ -389,6 +389,12 @@ class FunctionFact(Fact, frozen=True, kw_only=True, tag="function"):
     """First line of its definition; 0 in runs of earlier versions."""
 
 
+class PlannedStepsFact(Fact, frozen=True, kw_only=True, tag="planned_steps"):
+    """Steps that a trainer is going to take, as it stated when the training began."""
+
+    count: int
+
+
 class VersionsFact(Fact, frozen=True, kw_only=True, tag="versions"):
     """Versions of a framework; the monitor moves them to `ProcessInfo.versions`."""
 
@@ -457,6 +463,7 @@ FACT_TYPES: dict[str, type[Fact]] = {
         SourceLineFact,
         FunctionFact,
         BoostedModelFact,
+        PlannedStepsFact,
         VersionsFact,
         NanOriginFact,
         NanSearchFact,

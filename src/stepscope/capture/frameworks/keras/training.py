@@ -27,7 +27,12 @@ from typing import Any
 from stepscope.capture.frameworks import objects
 from stepscope.capture.frameworks.progress import progress, take_batch
 from stepscope.capture.frameworks.tables import KERAS, KERAS_ON_JAX, TENSORFLOW
-from stepscope.capture.frameworks.trainers import record_as, record_numbers, time_methods
+from stepscope.capture.frameworks.trainers import (
+    record_as,
+    record_numbers,
+    record_planned_steps,
+    time_methods,
+)
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch, patch_in_place
 from stepscope.spool import Flag, Kind
@@ -88,7 +93,14 @@ def _times_callbacks(base: type) -> Callable[[Callable[..., Any]], Callable[...,
 
 
 def _starts_epoch(original: Callable[..., Any]) -> Callable[..., Any]:
+    @_probe.protect
+    def state_plan(callbacks: Any) -> None:
+        epochs, steps = callbacks.params.get("epochs"), callbacks.params.get("steps")
+        if epochs and steps:
+            record_planned_steps(epochs * steps)
+
     def on_epoch_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        state_plan(self)
         _probe.end(getattr(_thread, "epoch", None))  # an epoch that a callback has ended by raising
         _thread.epoch = _probe.start(Kind.ANNOTATION, "epoch")
         return original(self, *args, **kwargs)
