@@ -427,7 +427,7 @@ def _measure_compilation(run: Run, time: JobTime) -> float:
     for rank in run.ranks:
         entry = divided.get(rank.process.rank)
         if entry is not None:
-            warm = analysis.Division(edges=entry.edges, classes=entry.classes).select("warm_up")
+            warm = entry.division.select("warm_up")
             compiled = intervals.union(rank.spans.of("compile").intervals)
             total_ns += int(intervals.overlap(warm, compiled).sum())
     return total_ns / max(1, time.rank_count)
