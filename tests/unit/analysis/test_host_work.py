@@ -136,6 +136,11 @@ CAUSES: dict[str, tuple[str, dict[str, str], dict[str, float]]] = {
         {"read": "# value = loss.item()", "sum": "# total += value"},
         {"host_sync": 0.5, "python": 0.5},
     ),
+    "an optimizer of a library is known by its file": (
+        f"do:step 4 | do:tune 1 | {REST}",
+        {"step": "__call__@thinc/optimizers.py", "tune": "optim@train/optimize_data.py"},
+        {"optimizer": 0.8, "python": 0.2},
+    ),
     "host work under device work does not count": (
         "forward 2 | backward 2 | optimizer 1 | do:rest 40 ( device:forward 40 ) | do:sync 10",
         {"rest": "wait # pass", "sync": "# history.append(loss.item())"},
@@ -361,6 +366,7 @@ def test_conversion_in_a_producer_is_not_synchronization() -> None:
         ("Tracker.write > flush", "logging"),
         ("log_metrics", "logging"),
         ("Journal.note > encode", "logging"),
+        ("HistogramWriter.write > count", "logging"),
         ("Board.add_images > compress", "logging"),
         ("plot_curves > draw@matplotlib/figure.py", "logging"),
         ("add_noise", "python"),

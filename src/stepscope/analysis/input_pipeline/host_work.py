@@ -27,6 +27,7 @@ HostCause = Literal[
     "input_wait",
     "wait",
     "checkpoint",
+    "optimizer",
     "framework",
     "python",
 ]
@@ -38,6 +39,7 @@ HOST_CAUSE_LABELS: dict[HostCause, str] = {
     "input_wait": "waiting for batches",
     "wait": "waiting",
     "checkpoint": "writing checkpoints",
+    "optimizer": "optimizer of a library",
     "framework": "calls of the framework",
     "python": "other Python",
 }
@@ -61,10 +63,12 @@ _LOGGING_NAMES = re.compile(
     r"(^|_)(log(s|ged|ging)?(?!_?(prob|softmax|sum|it|like|space|abs))|track|report|publish|notify"
     r"|emit|plot|visuali[sz]e|savefig|imsave|save_images?)(s|d|ed|t?ing)?(_|$)"
     r"|(^|_)(add_)?(scalar|histogram)s?(_|$)|(^|_)add_(image|figure|text|video|audio)s?(_|$)"
-    r"|logger|tracker|reporter|telemetry|summarywriter|journal"
+    r"|logger|tracker|reporter|telemetry|writer$|journal"
 )
 """Functions, and classes with their methods, that report on the training."""
 _READS_TENSOR = re.compile(r"\.(item|tolist|cpu|numpy)\(|synchronize\(")
+_OPTIMIZERS = re.compile(r"/optim(izers?)?(\.py|/)")
+"""Files of optimizers in libraries, such as thinc's and fastai's, that are not those of torch."""
 _SAVING = re.compile(
     r"\bsave_(checkpoint|state|model|pretrained|weights)\(|\btorch\.save\(|\bsave_file\("
     r"|(\bpickle\.dump|\b(np|numpy)\.savez?(_compressed)?)\([^)]*"
@@ -221,7 +225,9 @@ class _StackReader:
                 wait=wait,
             )
             cause = "checkpoint" if self.savers.intersection(inner) else cause
-            if cause == "python" and data_preparation.runs_tensors(inner):
+            if any(f.library and _OPTIMIZERS.search(f.file) for f in inner):
+                cause = "optimizer"
+            elif cause == "python" and data_preparation.runs_tensors(inner):
                 cause = "framework"
         else:
             prepares = preparation is not None and preparation.reads
