@@ -225,7 +225,7 @@ class _StackReader:
                 wait=wait,
             )
             cause = "checkpoint" if self.savers.intersection(inner) else cause
-            if any(f.library and _OPTIMIZERS.search(f.file) for f in inner):
+            if any(f.library not in {"", "torch"} and _OPTIMIZERS.search(f.file) for f in inner):
                 cause = "optimizer"
             elif cause == "python" and data_preparation.runs_tensors(inner):
                 cause = "framework"
