@@ -170,7 +170,9 @@ def measure_stack_depth(spans: Spans, samples: StackSamples) -> float | None:
 
 _RUNTIME = frozenset(["python", "torch"])
 _TORCH_PROFILER = re.compile(r"torch/(autograd/profiler\w*\.py|profiler/)")
-"""Files of PyTorch's profiler in a stack."""
+"""Files of PyTorch's profiler."""
+_MARK = "record_function"
+"""Class of PyTorch's marks, which its optimizers make without a profiler, too."""
 
 
 def measure_profiler_lines(
@@ -185,7 +187,7 @@ def measure_profiler_lines(
     """
     outside = find_phase_at(samples.t_ns, spans, steps) == PHASES.index("other")
     # Windows of stepscope use the same profiler, in the mode RECORDING, which is in no phase.
-    in_profiler = [bool(_TORCH_PROFILER.search(stack)) for stack in samples.stacks]
+    in_profiler = [_is_in_profiler(stack) for stack in samples.stacks]
     total_ns = max(1, int(samples.weight_ns[outside].sum()))
     shares: dict[tuple[str, int], float] = {}
     for row in np.flatnonzero(outside).tolist():
@@ -196,6 +198,15 @@ def measure_profiler_lines(
         line = (file, int(samples.user_line[row]))
         shares[line] = shares.get(line, 0.0) + int(samples.weight_ns[row]) / total_ns
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def _is_in_profiler(stack: str) -> bool:
+    if not _TORCH_PROFILER.search(stack):
+        return False
+    return any(
+        _TORCH_PROFILER.search(frame.file) and frame.owner != _MARK
+        for frame in code_stages.parse_stack(stack)
+    )
 
 
 def find_training_loop(
