@@ -13,6 +13,7 @@ from stepscope.analysis.input_pipeline.host_work import (
     _classify_cause,
     attribute_host_work,
 )
+from stepscope.analysis.input_pipeline.stacks import measure_profiler_lines
 from stepscope.analysis.input_pipeline.waits import classify_wait
 from stepscope.analysis.steps.steps import find_steps
 from stepscope.intervals import contains, union
@@ -402,3 +403,30 @@ def test_preparation_in_a_phase_is_a_share_of_the_phase_with_its_device_work() -
         "# ids = self.tokenizer(texts)"},
     )  # fmt: skip
     assert work.preparation["forward"] == pytest.approx(5 / 50, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("frame", "is_profiler"),
+    [
+        ("profile.__exit__@torch/autograd/profiler.py", True),
+        ("profile.step@torch/profiler/profiler.py", True),
+        # Each optimizer step of PyTorch makes a mark, with a profiler or without.
+        ("record_function.__enter__@torch/autograd/profiler.py", False),
+    ],
+)
+def test_marks_are_no_profiler(frame: str, is_profiler: bool) -> None:
+    drawing = Drawing().draw("do:rest 7 | forward 1 | backward 1 | optimizer 1", 30)
+    spans = drawing.table()
+    steps = find_steps(spans)
+    assert steps is not None
+    t_ns = np.arange(0, drawing.now, MS) + MS // 2
+    samples = StackSamples(
+        t_ns=t_ns,
+        weight_ns=weigh_samples(t_ns, MS),
+        stack=np.zeros(len(t_ns), dtype=np.int32),
+        stacks=[stack_text(f"{LOOP} > {frame}")],
+        user_line=np.full(len(t_ns), 5, dtype=np.int32),
+        sources={},
+    )
+    lines = measure_profiler_lines(samples, spans, steps)
+    assert lines == ({("/job/train.py", 5): pytest.approx(1)} if is_profiler else {})
