@@ -137,6 +137,14 @@ CAUSES: dict[str, tuple[str, dict[str, str], dict[str, float]]] = {
         {"read": "# value = loss.item()", "sum": "# total += value"},
         {"host_sync": 0.5, "python": 0.5},
     ),
+    "a wait for the threads of a library that writes checkpoints": (
+        f"do:save 4 | do:tune 1 | {REST}",
+        {
+            "save": f"CheckpointManager.save@orbax/checkpoint/manager.py > {QUEUE}",
+            "tune": "# rate = rate / 2",
+        },
+        {"checkpoint": 0.8, "python": 0.2},
+    ),
     "an optimizer of a library is known by its file": (
         f"do:step 4 | do:tune 1 | {REST}",
         {"step": "__call__@thinc/optimizers.py", "tune": "optim@train/optimize_data.py"},

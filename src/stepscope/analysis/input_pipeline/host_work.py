@@ -69,6 +69,8 @@ _LOGGING_NAMES = re.compile(
 _READS_TENSOR = re.compile(r"\.(item|tolist|cpu|numpy)\(|synchronize\(")
 _OPTIMIZERS = re.compile(r"/optim(izers?)?(\.py|/)")
 """Files of optimizers in libraries, such as thinc's and fastai's, that are not those of torch."""
+_CHECKPOINTS = re.compile(r"/checkpoint(s|ing)?(/|\.py)")
+"""Files of libraries that write checkpoints, such as orbax's, beside the threads that do."""
 _SAVING = re.compile(
     r"\bsave_(checkpoint|state|model|pretrained|weights)\(|\btorch\.save\(|\bsave_file\("
     r"|(\bpickle\.dump|\b(np|numpy)\.savez?(_compressed)?)\([^)]*"
@@ -414,7 +416,7 @@ def _classify_cause(
             return "logging"
         if frame.library == "":
             break
-    if _SAVING.search(text):
+    if _SAVING.search(text) or any(f.library and _CHECKPOINTS.search(f.file) for f in frames):
         return "checkpoint"
     side_frames = [frame for frame in frames if frame.library or frame not in training]
     if wait is not None and not data_preparation.find_environment_library(side_frames):
