@@ -145,6 +145,16 @@ CAUSES: dict[str, tuple[str, dict[str, str], dict[str, float]]] = {
         },
         {"checkpoint": 0.8, "python": 0.2},
     ),
+    # GPyTorch's models replace the call of the module, and call modules themselves.
+    "a call of a library that calls modules is the model": (
+        f"do:kernel 4 | do:metric 1 | forward 10 ( do:module 10 ) | {REST.partition(' | ')[2]}",
+        {
+            "kernel": "ExactGP.__call__@gpytorch/exact_gp.py > covar@gpytorch/kernel.py",
+            "metric": "score@metrics/score.py",
+            "module": "ExactGP.__call__@gpytorch/exact_gp.py > _call_impl@torch/nn/module.py",
+        },
+        {"model": 0.8, "python": 0.2},
+    ),
     "an optimizer of a library is known by its file": (
         f"do:step 4 | do:tune 1 | {REST}",
         {"step": "__call__@thinc/optimizers.py", "tune": "optim@train/optimize_data.py"},

@@ -28,6 +28,7 @@ HostCause = Literal[
     "wait",
     "checkpoint",
     "optimizer",
+    "model",
     "framework",
     "python",
 ]
@@ -40,6 +41,7 @@ HOST_CAUSE_LABELS: dict[HostCause, str] = {
     "wait": "waiting",
     "checkpoint": "writing checkpoints",
     "optimizer": "optimizer of a library",
+    "model": "model of a library",
     "framework": "calls of the framework",
     "python": "other Python",
 }
@@ -156,6 +158,7 @@ def attribute_host_work(spans: Spans, samples: StackSamples, steps: Steps) -> Ho
         loop=loop,
         savers=frozenset(_find_savers(samples, thread_spans, len(loop))),
         training=_find_training_functions(samples, is_compute & (phase != PHASES.index("loss"))),
+        model_calls=_find_model_calls(samples, phase == PHASES.index("forward"), loop),
         waits=len(busy.start) > 0,
     )
     keys = np.stack([phase, samples.stack, samples.user_line], axis=1)[selected]
@@ -202,6 +205,8 @@ class _StackReader:
     savers: frozenset[Frame]
     training: frozenset[Frame]
     """Functions that call the model or are part of it."""
+    model_calls: frozenset[Frame]
+    """Functions of libraries that the loop calls, and that call modules."""
     waits: bool
     """Reading a value from a tensor waits for a device."""
 
@@ -229,6 +234,8 @@ class _StackReader:
             cause = "checkpoint" if self.savers.intersection(inner) else cause
             if any(f.library not in {"", "torch"} and _OPTIMIZERS.search(f.file) for f in inner):
                 cause = "optimizer"
+            elif cause == "python" and inner and inner[0] in self.model_calls:
+                cause = "model"
             elif cause == "python" and data_preparation.runs_tensors(inner):
                 cause = "framework"
         else:
@@ -241,6 +248,8 @@ class _StackReader:
             source = data_preparation.find_environment_library(inner)
         if cause == "framework":
             runs_python = not data_preparation.is_training_call(inner)
+        elif cause == "model":
+            runs_python = False
         else:
             runs_python = (
                 phase == "other" or cause != "python" or not data_preparation.runs_tensors(inner)
@@ -330,6 +339,21 @@ def _find_training_functions(
     codes = np.unique(samples.stack[in_model]).tolist()
     frames = {frame for code in codes for frame in parse_stack(samples.stacks[code])}
     return frozenset(frame for frame in frames if not frame.library)
+
+
+def _find_model_calls(
+    samples: StackSamples, in_forward: NDArray[np.bool_], loop: Sequence[Frame]
+) -> frozenset[Frame]:
+    """Find the functions of libraries that the training loop of the script calls, and that call
+    modules: models that are no modules themselves, or replace their call, as GPyTorch's do."""
+    if not loop or loop[-1].library:
+        return frozenset()
+    calls = set()
+    for code in np.unique(samples.stack[in_forward]).tolist():
+        inner = stacks.select_below(loop, parse_stack(samples.stacks[code]))
+        if inner and inner[0].library not in {"", "python", "torch"}:
+            calls.add(inner[0])
+    return frozenset(calls)
 
 
 def _weigh_without_collections(samples: StackSamples, spans: Spans) -> intervals.Int:

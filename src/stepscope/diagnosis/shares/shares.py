@@ -58,6 +58,8 @@ class PhaseSplit:
     """Share of the time between phases spent in functions that write checkpoints."""
     library_optimizer: float
     """Share of the time between phases spent in an optimizer that is not torch's."""
+    library_model: float
+    """Share of the time between phases spent in a model of a library, outside of its modules."""
     framework_calls: float
     """Share of the time between phases spent in calls of the framework."""
     job_profiler: float
@@ -161,6 +163,7 @@ def measure_phase_split(ranks: Sequence[run.Rank]) -> PhaseSplit:
         inline_data=_compute_inline_data(ranks),
         inline_saving=compute_host_cause_share(ranks, "checkpoint"),
         library_optimizer=compute_host_cause_share(ranks, "optimizer"),
+        library_model=compute_host_cause_share(ranks, "model"),
         framework_calls=compute_host_cause_share(ranks, "framework"),
         job_profiler=sum(sum(rank.profiler_lines.values()) for rank in ranks) / len(ranks),
         profiler_collections=compute_profiler_collections(ranks),
@@ -276,7 +279,9 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
     } | {"execution": phase["execution"]}
     saving = phase["other"] * split.inline_saving
     updating = phase["other"] * split.library_optimizer
+    modelling = phase["other"] * split.library_model
     compute_work["optimizer"] += updating
+    compute_work["forward"] += modelling
     profiling = phase["other"] * split.job_profiler
     collections = phase["garbage_collection"] * split.profiler_collections
     # Calls of the profiler are calls of the framework.
@@ -291,7 +296,8 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
         "job_profiler": profiling + collections,
         "compiled_calls": phase["dispatch"],
         "between_phases": max(
-            0.0, phase["other"] - inline["other"] - saving - updating - calling - profiling
+            0.0,
+            phase["other"] - inline["other"] - saving - updating - modelling - calling - profiling,
         ),
         "framework_calls": calling,
         "inside_compute": sum(compute_overhead.values()),
