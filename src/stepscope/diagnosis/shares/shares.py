@@ -56,6 +56,10 @@ class PhaseSplit:
     thread prepares data itself, or waits for batches."""
     inline_saving: float
     """Share of the time between phases spent in functions that write checkpoints."""
+    library_optimizer: float
+    """Share of the time between phases spent in an optimizer that is not torch's."""
+    library_model: float
+    """Share of the time between phases spent in a model of a library, outside of its modules."""
     framework_calls: float
     """Share of the time between phases spent in calls of the framework."""
     job_profiler: float
@@ -158,6 +162,8 @@ def measure_phase_split(ranks: Sequence[run.Rank]) -> PhaseSplit:
         exposed_exchange=_compute_exchange_ratio(ranks, rank_waits),
         inline_data=_compute_inline_data(ranks),
         inline_saving=compute_host_cause_share(ranks, "checkpoint"),
+        library_optimizer=compute_host_cause_share(ranks, "optimizer"),
+        library_model=compute_host_cause_share(ranks, "model"),
         framework_calls=compute_host_cause_share(ranks, "framework"),
         job_profiler=sum(sum(rank.profiler_lines.values()) for rank in ranks) / len(ranks),
         profiler_collections=compute_profiler_collections(ranks),
@@ -272,6 +278,10 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
         name: share - inline[name] - compute_overhead[name] for name, share in compute.items()
     } | {"execution": phase["execution"]}
     saving = phase["other"] * split.inline_saving
+    updating = phase["other"] * split.library_optimizer
+    modelling = phase["other"] * split.library_model
+    compute_work["optimizer"] += updating
+    compute_work["forward"] += modelling
     profiling = phase["other"] * split.job_profiler
     collections = phase["garbage_collection"] * split.profiler_collections
     # Calls of the profiler are calls of the framework.
@@ -285,7 +295,10 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
         "garbage_collection": phase["garbage_collection"] - collections,
         "job_profiler": profiling + collections,
         "compiled_calls": phase["dispatch"],
-        "between_phases": max(0.0, phase["other"] - inline["other"] - saving - calling - profiling),
+        "between_phases": max(
+            0.0,
+            phase["other"] - inline["other"] - saving - updating - modelling - calling - profiling,
+        ),
         "framework_calls": calling,
         "inside_compute": sum(compute_overhead.values()),
         "debug_switch": sum(anomaly.values()),
