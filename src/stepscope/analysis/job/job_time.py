@@ -179,7 +179,8 @@ class JobProcess:
     """False if it was killed, or runs still: nothing is known of it after its last record."""
     has_completed: bool = True
     """False if it did not end with success: it may have been in a step."""
-    incarnation: int = 1
+    is_restart: bool = False
+    """True if it follows processes that died, and their work was started again."""
     trains_later: bool = True
     """False for a process that runs after the last one with steps."""
     kept_until_ns: int | None = None
@@ -222,9 +223,10 @@ def divide_rank(
         # The next process of a rank takes over where two were recorded at the same time.
         following = processes[index + 1].launched_ns if index + 1 < len(processes) else extent[1]
         end_ns = min(max(process.end_ns, start_ns), max(following, start_ns))
-        is_restart = index > 0 and process.incarnation > processes[index - 1].incarnation
         activities, inside = divide_process(process)
-        before = "not_seen" if process.ready_ns is None else "down" if is_restart else "launch"
+        before = (
+            "not_seen" if process.ready_ns is None else "down" if process.is_restart else "launch"
+        )
         layers.append(_layer(before, free_ns, start_ns))
         layers += [Layer(key, _clip(times, start_ns, end_ns)) for key, times in inside]
         sampled.append((activities, start_ns, end_ns))

@@ -256,6 +256,7 @@ class _Job:
     def __init__(self, run: Run, start_ns: int, end_ns: int, *, is_final: bool) -> None:
         self._run = run
         self._last_ns = read_last_times(run)
+        self._lanes: list[Lane] = []
         self.is_final = is_final
         self.start_ns = start_ns
         self.end_ns = end_ns
@@ -328,6 +329,7 @@ class _Job:
         lanes.sort(key=lambda lane: (-1 if lane[0].rank is None else lane[0].rank, lane[0].pid))
         for lane in lanes:
             self._add_neighbours(lane)
+        self._lanes = lanes
         return lanes
 
     def _follows(self, earlier: schema.ProcessInfo, later: schema.ProcessInfo) -> bool:
@@ -376,7 +378,10 @@ class _Job:
         if recording_end_ns is not None:
             unseen = intervals.find_gaps(intervals.EMPTY, (recording_end_ns, self.end_ns))
         last = max((i for i, p in enumerate(lane) if p.process in self._ranks), default=len(lane))
-        processes = [self._make(p, trains_later=i <= last) for i, p in enumerate(lane)]
+        processes = [
+            self._make(p, trains_later=i <= last, is_restart=self._is_restart(lane, i))
+            for i, p in enumerate(lane)
+        ]
         result = analysis.divide_rank(extent, processes, unseen)
         main = next((p for p in lane if p.role == "main"), lane[0])
         name = f"process {main.pid}" if main.rank is None else f"rank {main.rank}"
@@ -412,7 +417,16 @@ class _Job:
             reasons.append(LOST_RECORDS.format(count=lost_count, name=name))
         return reasons
 
-    def _make(self, process: schema.ProcessInfo, *, trains_later: bool) -> analysis.JobProcess:
+    @staticmethod
+    def _is_restart(lane: Lane, index: int) -> bool:
+        """Return True for a process after those of one incarnation, up to the first of the next."""
+        earlier = [p.incarnation for p in lane[:index] if p.role == "main"]
+        later = [p.incarnation for p in lane[index:] if p.role == "main"]
+        return bool(earlier and later) and earlier[-1] < later[0]
+
+    def _make(
+        self, process: schema.ProcessInfo, *, trains_later: bool, is_restart: bool
+    ) -> analysis.JobProcess:
         run, rank = self._run, self._ranks.get(process.process)
         kinds = (*STEP_KINDS, *analysis.JOB_KINDS)
         rows = read_spans(run.reader, [process.process], kinds, node=process.node)
@@ -433,7 +447,7 @@ class _Job:
             has_completed=process.incarnation == self._latest
             and state is schema.JobState.COMPLETED,
             ended_itself=self._has_ended_itself(process),
-            incarnation=process.incarnation,
+            is_restart=is_restart,
             trains_later=trains_later,
             kept_until_ns=self._saved.kept_until(process.incarnation),
             stuck=self._find_stuck(process),
@@ -459,18 +473,27 @@ class _Job:
         numbers = sorted({process.incarnation for process in self._mains})
         restarts = []
         for earlier, number in pairwise(numbers):
-            processes = [p for p in self._mains if p.incarnation == number]
             ranks = [r for r in self._ranks.values() if r.process.incarnation == number]
             restarts.append(
                 RestartTime(
                     incarnation=number,
                     died_ns=self._deaths[earlier],
-                    launched_ns=min(map(self.launched, processes)),
+                    launched_ns=self._find_relaunch(earlier),
                     first_step_ns=min((int(r.steps.start[0]) for r in ranks), default=None),
                     steps_lost=self._count_lost(number),
                 )
             )
         return restarts
+
+    def _find_relaunch(self, earlier: int) -> int:
+        """Find when the first process was created after those of an incarnation."""
+        return min(
+            self.launched(process)
+            for lane in self._lanes
+            for index, process in enumerate(lane)
+            if self._is_restart(lane, index)
+            and max(p.incarnation for p in lane[:index] if p.role == "main") == earlier
+        )
 
     def _count_lost(self, number: int) -> int | None:
         """Count the steps that the restart which began an incarnation lost, of the rank that lost
