@@ -384,12 +384,20 @@ def _make_process_info(
         ended_ns=_end_of(process) + offset_ns if process.ended else None,
         command=masking.mask(description.get("command", [])),
         versions=versions,
-        facts=[_mask_fact(fact) for fact in process.facts if fact.get("fact") != "versions"],
+        facts=[
+            _shift_fact(_mask_fact(fact), offset_ns)
+            for fact in process.facts
+            if fact.get("fact") != "versions"
+        ],
         notes=process.notes,
         dropped_count=sum(process.dropped.values()),
         dropped_by_cause=process.dropped,
         refusal=process.refusal,
     )
+
+
+def _shift_fact(fact: dict[str, Any], offset_ns: int) -> dict[str, Any]:
+    return {**fact, "t_ns": fact["t_ns"] + offset_ns} if "t_ns" in fact else fact
 
 
 def _shift(t_ns: int | None, offset_ns: int) -> int | None:
