@@ -30,7 +30,7 @@ finalization of SageMaker Debugger
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -266,8 +266,8 @@ def divide_process(process: JobProcess) -> tuple[SampledActivities, list[Layer]]
         spans = spans.take(spans.thread == process.thread)
     steps = process.steps
     first_ns = end_ns if steps is None else int(steps.start[0])
-    saves = spans.of(*CHECKPOINT_KINDS)
-    meetings = spans.of(*MEETING_KINDS)
+    saves = _extend(spans.of(*CHECKPOINT_KINDS), end_ns)
+    meetings = _extend(spans.of(*MEETING_KINDS), end_ns)
     meetings = meetings.take(meetings.start < first_ns)
     evaluation = EMPTY if steps is None else union(steps.evaluation)
     work = EMPTY if steps is None else _find_training_work(spans, steps, evaluation)
@@ -401,6 +401,12 @@ def _find_tail(process: JobProcess, steps: Steps, activities: SampledActivities)
     is_lost = process.kept_until_ns is not None and process.kept_until_ns < process.end_ns
     key = "repeated" if is_lost else "steps"
     return _layer("stuck" if process.end_ns - last_ns > limit_ns else key, last_ns, process.end_ns)
+
+
+def _extend(spans: Spans, end_ns: int) -> Spans:
+    """Extend spans that have not ended to the end of their process."""
+    end = np.where(spans.unfinished, np.maximum(spans.end, end_ns), spans.end)
+    return replace(spans, end=end)
 
 
 def _layer(key: str, start: int, end: int) -> Layer:

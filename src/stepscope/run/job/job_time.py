@@ -274,6 +274,17 @@ class _Divider:
             else [],
         )
 
+    def _find_last_training(self, lane: Lane) -> int:
+        """Find the index of the last process that trains, or was started again to train."""
+        return max(
+            (
+                index
+                for index, process in enumerate(lane)
+                if process.process in self._job.ranks or self._job.is_restart(lane, index)
+            ),
+            default=len(lane),
+        )
+
     def _explain(
         self,
         lane: Lane,
