@@ -441,6 +441,7 @@ FACT_TYPES: dict[str, type[Fact]] = {
         DataLoaderWorkerFact,
         DataLoaderSettingsFact,
         OptimizerFact,
+        ObjectFact,
         ModelFact,
         ModelInputsFact,
         DdpFact,
