@@ -443,6 +443,7 @@ FACT_TYPES: dict[str, type[Fact]] = {
         DataLoaderWorkerFact,
         DataLoaderSettingsFact,
         OptimizerFact,
+        ObjectFact,
         ModelFact,
         ModelInputsFact,
         DdpFact,
