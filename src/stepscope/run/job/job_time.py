@@ -251,9 +251,7 @@ class _Divider:
         unseen = intervals.EMPTY
         if recording_end_ns is not None:
             unseen = intervals.find_gaps(intervals.EMPTY, (recording_end_ns, self._job.end_ns))
-        last = max(
-            (i for i, p in enumerate(lane) if p.process in self._job.ranks), default=len(lane)
-        )
+        last = self._find_last_training(lane)
         processes = [
             self._make(p, trains_later=i <= last, is_restart=self._job.is_restart(lane, i))
             for i, p in enumerate(lane)
