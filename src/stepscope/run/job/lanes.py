@@ -44,8 +44,10 @@ class JobProcesses:
         self.lanes = self._find_lanes()
         """Processes of each rank."""
         start_ns, end_ns = borders
-        self.start_ns = min([start_ns, *(self.launched(lane[0]) for lane in self.lanes)])
-        """Start of the job, or of its first process."""
+        launches = [status.launched_ns for status in self._statuses.values()]
+        launches += [self.launched(lane[0]) for lane in self.lanes]
+        self.start_ns = min([start_ns, *(time for time in launches if time is not None)])
+        """When the command of the job was launched, or its first process."""
         if not is_final:  # the latest records are still to be read
             recorded = [self._last(process) for process in self._processes]
             end_ns = min(end_ns, max(recorded, default=end_ns))
