@@ -449,6 +449,7 @@ FACT_TYPES: dict[str, type[Fact]] = {
         DataLoaderWorkerFact,
         DataLoaderSettingsFact,
         OptimizerFact,
+        ObjectFact,
         ModelFact,
         ModelInputsFact,
         DdpFact,

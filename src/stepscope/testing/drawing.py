@@ -18,7 +18,8 @@ first. Words are kinds of spans (`schema`), those of `SHORTHAND`, and
 
 The value of `fetch` is the share of its time that it computes (default 1), that of a `transform`
 its milliseconds, that of a forward pass (`forward`, `predict`; in evaluation mode `evaluate`, with
-gradients `test`) the elements of its input; other values are stored unchanged. A `transform` has
+gradients `test`) the elements of its input; other values are stored unchanged. The name of a
+`save` or `load` is the path of the checkpoint. A `transform` has
 the extent of the `samples` before it, as capture records it.
 """
 
@@ -55,6 +56,7 @@ SHORTHAND = {
     "new_model": ("optimizer", FLAG_NEW_MODEL),
     "async": ("communication", FLAG_ASYNC),
     "save": ("checkpoint", 0),
+    "load": ("checkpoint_load", 0),
     "mark": ("step", 0),
 }
 """Kind and flag by word."""

@@ -115,12 +115,12 @@ def _describe(target: object, kwargs: dict[str, Any]) -> tuple[int, str]:
         return 0, ""
     size, labels = 0, {"path": path}
     try:
+        labels["path"] = os.path.abspath(path)
         status = os.stat(path)
-    except (OSError, ValueError):
-        pass
-    else:
         size = status.st_size if os.path.isfile(path) else 0
         labels["file"] = f"{status.st_dev}:{status.st_ino}"
+    except (OSError, ValueError):
+        pass
     text = json.dumps(labels)
     if text not in _labels and len(_labels) >= MAX_LABELS:
         return size, ""
