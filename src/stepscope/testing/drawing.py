@@ -18,8 +18,8 @@ first. Words are kinds of spans (`schema`), those of `SHORTHAND`, and
 
 The value of `fetch` is the share of its time that it computes (default 1), that of a `transform`
 its milliseconds, that of a forward pass (`forward`, `predict`; in evaluation mode `evaluate`, with
-gradients `test`) the elements of its input; other values are stored unchanged. A `transform` has
-the extent of the `samples` before it, as capture records it.
+gradients `test`, before any optimizer exists `infer`) the elements of its input; other values are
+stored unchanged. A `transform` has the extent of the `samples` before it, as capture records it.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ SHORTHAND = {
     "predict": ("forward", FLAG_NO_GRAD),
     "evaluate": ("forward", FLAG_NO_GRAD | FLAG_EVAL_MODE),
     "test": ("forward", FLAG_EVAL_MODE),
+    "infer": ("forward", FLAG_NO_GRAD | FLAG_EVAL_MODE | FLAG_NO_OPTIMIZER),
     "hand": ("backward", FLAG_NO_OPTIMIZER),
     "new_model": ("optimizer", FLAG_NEW_MODEL),
     "async": ("communication", FLAG_ASYNC),
