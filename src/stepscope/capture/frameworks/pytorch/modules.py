@@ -115,6 +115,8 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
             flags |= Flag.NO_GRAD
         call = None
         module_call.evaluates = is_evaluation = flags != _SIZED
+        if not progress.has_optimizer:
+            flags |= Flag.NO_OPTIMIZER
         if tensors.calls is not None:
             call = tensors.start_call(module, args, kwargs, is_evaluation=is_evaluation)
         module_call.active = True
@@ -127,6 +129,8 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
             if device is not None:
                 device_clock.end(device)
             _probe.end(span, flags=flags)
+        if is_evaluation and not progress.has_optimizer:
+            progress.notify_prediction()
         if call is not None:
             tensors.end_call(call, result)
         if span is not None:  # a lazy module has its parameters only after the call
