@@ -32,6 +32,7 @@ from stepscope.diagnosis.sentences import (
     explain_smaller_share,
     hedge,
     list_bars,
+    word_for_inference,
     write_headline,
 )
 from stepscope.diagnosis.shares.debug_switches import list_debug_switches
@@ -130,7 +131,8 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
     obstacle = _find_obstacle(run, thresholds)
     if obstacle is not None:
         return _abstain(run, obstacle)
-    return _diagnose_steps(run, thresholds)
+    verdict = _diagnose_steps(run, thresholds)
+    return word_for_inference(verdict) if run.ranks[0].steps.is_inference else verdict
 
 
 def _diagnose_steps(run: Run, thresholds: AttributionThresholds) -> Verdict:
@@ -193,6 +195,7 @@ def _diagnose_steps(run: Run, thresholds: AttributionThresholds) -> Verdict:
         ),
         notes=[
             *_list_notes(run, attribution, split, shares),
+            *records.explain_inference(run),
             *records.explain_guessed_rounds(run, facts),
             *records.list_slow_settings(run, shares, facts),
             *list_even_changes(finding, what_if, facts),

@@ -56,10 +56,10 @@ def test_a_call_that_did_not_end_is_no_step() -> None:
 
 @pytest.mark.parametrize("start", ["", "wait 3 | evaluate 4 | exhausted 1 | "])
 def test_first_passes_with_gradients_may_be_the_start_of_a_training(start: str) -> None:
-    few = Drawing().draw(f"{start}do 1").draw("wait 2 | forward 5", MIN_UNTRAINED_PASSES - 1)
-    assert find_steps(few.table(), SOURCES) is None
-    many = steps_in(few.draw("wait 2 | forward 5"), SOURCES)
-    assert len(many) == MIN_UNTRAINED_PASSES + bool(start)
+    drawing = Drawing().draw(f"{start}do 1").draw("wait 2 | forward 5", MIN_UNTRAINED_PASSES - 1)
+    assert find_steps(drawing.table(), SOURCES) is None
+    steps = steps_in(drawing.draw("wait 2 | forward 5"), SOURCES)
+    assert len(steps) == MIN_UNTRAINED_PASSES + bool(start)
 
 
 @pytest.mark.parametrize("end", ["backward ?", "optimizer ?", "optimizer 3"])

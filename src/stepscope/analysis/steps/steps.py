@@ -6,8 +6,8 @@ fetch of training data, or another step of the same optimizer (so that two optim
 turn make one step, as in a GAN). In a process without optimizer steps it is the end of the last
 backward pass of an iteration (below), in one that uses JAX the end of each call
 of one compiled function (`steps.evaluation`), and in one that only predicts the end of the last
-forward pass of a batch (below). The first step starts with the first recorded work, and the first of a
-further model of XGBoost with its first round: the time between two trainings is in no step.
+forward pass of a batch (below). The first step starts with the first recorded work, and the first
+of a further model of XGBoost with its first round: the time between two trainings is in no step.
 
 SageMaker Debugger records a step as a range, which ends before the next batch is fetched. There a
 boundary is the end of a range, so that phases include the time between two ranges, and the duration

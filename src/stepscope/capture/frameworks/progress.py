@@ -122,7 +122,7 @@ class Progress:
         self.step_count = self._pending_thread = 0
 
     def notify_work_start(self) -> None:
-        """Register the start of a forward pass, or of other work in a training or loading thread."""
+        """Register the start of a forward pass or of other work, in whatever thread."""
         if self._pending_thread and self._pending_thread == threading.get_ident():
             self._has_work_between = True
             self._end_step()
