@@ -171,7 +171,7 @@ def explain_inference(run: Run) -> list[str]:
     passes = rank.spans.of("forward")
     passes = passes.take(passes.thread == rank.steps.thread)
     classes, counts = np.unique(passes.name, return_counts=True)
-    model = passes.names[classes[np.argmax(counts)]]
+    model = passes.names[classes[np.argmax(counts)]] or "the model"
     sentences = [
         f"Nothing was trained{'' if is_over else ' so far'}: no optimizer stepped and no backward "
         "pass ran.",

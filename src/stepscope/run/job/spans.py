@@ -11,8 +11,8 @@ Times of the phases of a job:
     periods   initialization, training, finalization: they divide the job, for all ranks together
     modes     train, eval, predict of one rank; time before its first and after its last step, and
               what evaluation leaves outside of steps, has none
-    phases    the phases of the steps of one rank (`analysis.PHASES`); they divide its mode train, or
-              predict where nothing trains
+    phases    the phases of the steps of one rank (`analysis.PHASES`); they divide its mode train,
+              or predict where nothing trains
 
 Where a device computes, time belongs to the phase of the device; see `analysis.steps.phases`.
 """
