@@ -424,6 +424,7 @@ from .steps.step_statistics import (
     thin_out_steps as thin_out_steps,
 )
 from .steps.steps import (
+    PREDICTION_KINDS as PREDICTION_KINDS,
     STEP_SOURCES as STEP_SOURCES,
     VALUED_KINDS as VALUED_KINDS,
     Steps as Steps,

@@ -297,12 +297,6 @@ def _explain_missing_steps(run: Run) -> str:
         return f"no training step was recorded; {notes[0]}"
     if run.is_imported:
         return "the imported files contain no training step"
-    if any(len(run.step_spans(process).of("dispatch")) for process in processes):
-        return (
-            "no training step was recorded: no compiled function that was called returns state, "
-            "arrays of the shapes and types of its arguments; mark the steps with "
-            "stepscope.steps(loader)"
-        )
     return (
         "no training step was recorded: no optimizer stepped and no backward pass ran; mark the "
         "steps of another kind of loop with stepscope.step()"

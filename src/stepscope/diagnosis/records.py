@@ -168,21 +168,29 @@ def explain_inference(run: Run) -> list[str]:
     if not rank.steps.is_inference:
         return []
     is_over = has_ended(run.reader.statuses().values())
-    passes = rank.spans.of("forward")
+    passes = rank.spans.of(*analysis.PREDICTION_KINDS)
+    uses_torch = passes.is_kind("forward").any()
     passes = passes.take(passes.thread == rank.steps.thread)
     classes, counts = np.unique(passes.name, return_counts=True)
     model = passes.names[classes[np.argmax(counts)]] or "the model"
+    reason = (
+        "no optimizer stepped and no backward pass ran"
+        if uses_torch
+        else "no compiled function that was called returns state, arrays of the shapes and types "
+        "of its arguments"
+    )
     sentences = [
-        f"Nothing was trained{'' if is_over else ' so far'}: no optimizer stepped and no backward "
-        "pass ran.",
+        f"Nothing was trained{'' if is_over else ' so far'}: {reason}.",
         f"A step is a batch of the loader, for which {model} is called."
         if rank.steps.fetches.any()
         else f"A step is a call of {model}: a function that calls it many times, such as "
         "generate(), takes as many steps.",
     ]
-    if not passes.has_flag(analysis.FLAG_NO_OPTIMIZER)[-1]:
+    if not uses_torch:
+        sentences.append("stepscope.steps(loader) marks the steps of a training.")
+    elif not passes.has_flag(analysis.FLAG_NO_OPTIMIZER)[-1]:
         sentences.append("An optimizer may exist, so that a training would have come later.")
-    if not passes.has_flag(analysis.FLAG_NO_GRAD)[-1]:
+    if uses_torch and not passes.has_flag(analysis.FLAG_NO_GRAD)[-1]:
         sentences.append("The calls record gradients; under torch.inference_mode() they do not.")
     return [" ".join(sentences)]
 

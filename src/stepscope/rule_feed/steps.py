@@ -104,7 +104,8 @@ class StepFinder:
             # Where an optimizer exists, a growing job that has only predicted may yet train.
             is_open = "backward" in kinds or ("forward" in kinds and not final)
             flag = analysis.FLAG_NO_OPTIMIZER if is_open else None
-            ended = find_processes(self._reader, kinds, period, flag=flag)
+            ending = analysis.PREDICTION_KINDS if "forward" in kinds else kinds
+            ended = find_processes(self._reader, ending, period, flag=flag)
             if ended:
                 if self._only_predicts and index < self._source:
                     self._positions.clear()  # the predictions were no steps of the training

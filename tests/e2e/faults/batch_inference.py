@@ -1,5 +1,6 @@
-"""Planted fault: embeddings of texts are computed, nothing trains, and one worker tokenizes each text
-in a Python loop.
+"""Planted fault: one worker tokenizes texts in a Python loop, for a model that embeds them.
+
+Nothing trains.
 """
 
 import torch
@@ -18,7 +19,7 @@ def tokenize(text):
     merged = []
     for position in range(len(text)):
         pair = text[position : position + 2]
-        merged.append(sum(ord(letter) * 31**place for place, letter in enumerate(pair)) % 997)
+        merged.append(sum(ord(letter) * 31**power for power, letter in enumerate(pair)) % 997)
         merged[-1] = sum((merged[-1] + offset) % 997 for offset in range(20)) % 997
     return merged[:LENGTH]
 

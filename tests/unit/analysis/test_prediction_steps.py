@@ -25,6 +25,9 @@ WALLS = {
     "a module that is called often for one call of another": (
         "predict:Text 5 | predict:Unet 3 | predict:Unet 3", [8, 8, 3, 8, 3, 3],
     ),
+    "calls of compiled functions, with the waits for their results": (
+        "wait 2 | dispatch:predict 1 | device_wait 5 | do 2", [8, 10, 10],
+    ),
     "nested calls of compiled modules": ("evaluate 9 ( compile 4 )", [9] * 3),
 }  # fmt: skip
 """A loop, which is run three times, and the durations of its steps."""
@@ -62,7 +65,7 @@ def test_first_passes_with_gradients_may_be_the_start_of_a_training(start: str) 
     assert len(steps) == MIN_UNTRAINED_PASSES + bool(start)
 
 
-@pytest.mark.parametrize("end", ["backward ?", "optimizer ?", "optimizer 3"])
+@pytest.mark.parametrize("end", ["backward ?", "optimizer ?", "optimizer 3", "dispatch=8 1"])
 def test_a_process_that_trains_has_no_steps_of_predictions(end: str) -> None:
     drawing = Drawing().draw("wait 4 | evaluate 10", 30).draw(f"wait 1 | forward 1 | {end}")
     assert find_steps(drawing.table(), SOURCES) is None

@@ -62,6 +62,18 @@ def test_a_note_says_what_a_step_is(new_run: RunMaker, loop: str, sentences: str
     assert f"{start} {sentences}" in diagnose(run.open()).notes
 
 
+def test_a_function_of_jax_that_returns_no_state_predicts(new_run: RunMaker) -> None:
+    run = new_run()
+    run.rank().draw("wait 60 | dispatch:predict 5 | device_wait 35", 60)
+    verdict = diagnose(run.open())
+    assert (verdict.suspect, verdict.mean_step_ns) == ("data_pipeline", 100_000_000)
+    assert verdict.notes == [
+        "Nothing was trained: no compiled function that was called returns state, arrays of the "
+        "shapes and types of its arguments. A step is a batch of the loader, for which predict is "
+        "called. stepscope.steps(loader) marks the steps of a training."
+    ]
+
+
 def test_a_growing_run_has_trained_nothing_so_far(new_run: RunMaker) -> None:
     run = new_run()
     run.rank().draw("wait 10 | infer:Bert 60", 60)

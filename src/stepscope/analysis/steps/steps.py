@@ -30,7 +30,8 @@ Passes that only compute gradients (`torch.autograd.grad`) are part of an iterat
 accumulate gradients in parameters.
 
 Steps of a process that only predicts, in a job in which nothing trains. A step is a batch of the
-DataLoader, and ends with the last outermost forward pass before the next fetch. Passes that follow
+DataLoader, and ends with the last outermost forward pass, or call of a function that JAX compiles,
+before the next fetch, and the waits for its result. Passes that follow
 no fetch, the one that found no more batches or that of the only batch are steps themselves: each
 call of the outermost module, and of modules of several classes that are called in turn one call of
 each. So `generate()` on a batch of a loader is one step, and elsewhere each call of the model in it
@@ -49,6 +50,7 @@ from numpy.typing import NDArray
 from stepscope.analysis.steps.evaluation import (
     TRAINING_MODES,
     find_call_boundaries,
+    find_ends_of_waits,
     find_evaluation,
     find_recording,
     find_training_calls,
@@ -69,6 +71,8 @@ from stepscope.analysis.steps.spans import (
 )
 from stepscope.intervals import EMPTY, Int, Intervals, contains, innermost_at, overlap, union, unite
 
+PREDICTION_KINDS = ("forward", "dispatch")
+"""Kinds of spans that predict, where no function compiled by JAX trains."""
 MIN_UNTRAINED_PASSES = 100
 """Fewer forward passes in training mode, with gradients and without a backward pass, may be the
 start of a training. An agent plays that many moves before it learns from them."""
@@ -174,9 +178,15 @@ def find_training_thread(
     that kind; None without any. Of calls of compiled functions only those count that train, of
     forward passes those of a process that only predicts."""
     for kind in end_kinds:
-        ends = find_training_calls(spans) if kind == "dispatch" else spans.of(kind)
-        if kind == "forward" and not (follows_steps or _only_predicts(spans)):
-            continue
+        match kind:
+            case "dispatch":
+                ends = find_training_calls(spans)
+            case "forward" if not follows_steps and not _only_predicts(spans):
+                continue
+            case "forward":
+                ends = spans.of(*PREDICTION_KINDS)
+            case _:
+                ends = spans.of(kind)
         threads, counts = np.unique(ends.thread, return_counts=True)
         if len(threads):
             return int(threads[np.argmax(counts)]), kind
@@ -451,13 +461,16 @@ def _only_predicts(spans: Spans) -> bool:
     """Return True if a process that has called modules does not train and is not about to."""
     passes = spans.of("forward")
     may_train = ~passes.has_flag(FLAG_NO_GRAD | FLAG_EVAL_MODE)
-    has_trained = spans.is_kind("backward", *STEP_END_KINDS).any()
+    has_trained = spans.is_kind("backward", *STEP_END_KINDS).any() or len(
+        find_training_calls(spans)
+    )
     return not has_trained and not 0 < int(may_train.sum()) < MIN_UNTRAINED_PASSES
 
 
 def _find_prediction_boundaries(phases: PhaseSpans, *, follows_steps: bool) -> Int:
-    """Find the ends of the forward passes that end a step of a process that only predicts."""
-    passes = phases.select_outermost("forward")
+    """Find the ends of the forward passes that end a step of a process that only predicts, in JAX
+    with the waits for results that follow each."""
+    passes = phases.select_outermost(*PREDICTION_KINDS)
     passes = passes.take(~passes.unfinished)
     waits = phases.spans.of("data_wait")
     has_batch = np.append(~waits.has_flag(FLAG_NO_RESULT), False)
@@ -470,4 +483,6 @@ def _find_prediction_boundaries(phases: PhaseSpans, *, follows_steps: bool) -> I
     ]
     fetch_start = phases.spans.of(*FETCH_KINDS).start
     is_end = find_round_ends(passes.start, passes.end, classes, fetch_start)
-    return passes.end.take(np.flatnonzero(is_end))
+    ends = passes.take(is_end)
+    has_waits = phases.spans.is_kind("device_wait").any()
+    return find_ends_of_waits(phases, ends) if has_waits else ends.end
