@@ -409,6 +409,7 @@ from .steps.spans import (
     SIZE_BITS as SIZE_BITS,
     Spans as Spans,
 )
+from .steps.stages import Stage as Stage, find_stages as find_stages
 from .steps.step_statistics import (
     PackedSteps as PackedSteps,
     PhaseShare as PhaseShare,

@@ -5,6 +5,11 @@ from .causes.late_ranks import (
     classify_persistence as classify_persistence,
     report_late_ranks as report_late_ranks,
 )
+from .job_stages import (
+    JobStage as JobStage,
+    explain_mixed_stages as explain_mixed_stages,
+    write_stages as write_stages,
+)
 from .measured import (
     MAX_DATA_RATIO as MAX_DATA_RATIO,
     MIN_GPU_RATIO as MIN_GPU_RATIO,

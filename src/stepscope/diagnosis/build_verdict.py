@@ -25,6 +25,7 @@ from stepscope.diagnosis.causes.job_facts import JobFacts, is_boosting
 from stepscope.diagnosis.causes.overhead_causes import describe_outside_load
 from stepscope.diagnosis.fixes.advice import list_even_changes, list_fixes, list_refusals
 from stepscope.diagnosis.fixes.what_if import WhatIf
+from stepscope.diagnosis.job_stages import diagnose_stages_of_job
 from stepscope.diagnosis.sentences import (
     describe_load,
     explain_hatching,
@@ -128,6 +129,13 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
         from stepscope.diagnosis.stage_stragglers import diagnose_stages
 
         return diagnose_stages(run, _list_loss_notes(run))
+    return diagnose_stages_of_job(run, lambda part: _judge(part, thresholds)) or _judge(
+        run, thresholds
+    )
+
+
+def _judge(run: Run, thresholds: AttributionThresholds) -> Verdict:
+    """Judge the steps of a run, or of a stage of it."""
     obstacle = _find_obstacle(run, thresholds)
     if obstacle is not None:
         return _abstain(run, obstacle)

@@ -114,8 +114,10 @@ class Steps:
     """Time in which stepscope itself computed figures of the model, anywhere in the run."""
     first: int = 0
     """Number of the first of these steps; the first step of the rank is 0."""
+    stage_first: int = 0
+    """Number of the first step of the rank, or of the stage that these are of."""
     rank_count: int | None = None
-    """Number of all steps of the rank, if these are only some of them."""
+    """Number of all steps of the rank or stage, if these are only some of them."""
     range_ns: Int | None = None
     """Duration of the range that imported files record as the step; None where there are none."""
 
@@ -145,13 +147,17 @@ class Steps:
     def measured(self) -> NDArray[np.bool_]:
         """Mask of the steps that statistics use: after warm-up and not under a profiler.
 
-        Warm-up is the first tenth of the rank's steps, at least one and at most ten.
+        Warm-up is the first tenth of the steps of the rank or stage, at least one and at most ten.
         """
         count = len(self) if self.rank_count is None else self.rank_count
         warmup_count = min(10, max(1, count // 10))
         mask = ~self.profiled
-        mask[: max(0, warmup_count - self.first)] = False
+        mask[: max(0, self.stage_first + warmup_count - self.first)] = False
         return mask
+
+    def as_stage(self) -> Steps:
+        """Return the steps as those of a stage, which has a warm-up."""
+        return replace(self, stage_first=self.first, rank_count=len(self))
 
     def starting_within(self, start_ns: int, end_ns: int) -> Steps:
         """Select the steps that start in a range of time, the end exclusive; possibly none."""
