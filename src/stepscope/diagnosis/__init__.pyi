@@ -8,7 +8,7 @@ from .causes.late_ranks import (
 from .job_stages import (
     JobStage as JobStage,
     explain_mixed_stages as explain_mixed_stages,
-    write_stages as write_stages,
+    list_stage_lines as list_stage_lines,
 )
 from .measured import (
     MAX_DATA_RATIO as MAX_DATA_RATIO,

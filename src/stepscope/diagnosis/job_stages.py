@@ -51,6 +51,8 @@ class JobStage(msgspec.Struct, frozen=True, kw_only=True):
     cause: str | None
     suspect_share_ratio: float | None
     headline: str | None
+    text: str
+    """Its share of the job, its steps and its verdict in words."""
 
 
 def diagnose_stages_of_job(run: Run, judge: Callable[[Run], Verdict]) -> Verdict | None:
@@ -60,10 +62,10 @@ def diagnose_stages_of_job(run: Run, judge: Callable[[Run], Verdict]) -> Verdict
         run: the run.
         judge: returns the verdict on a stage, or on the whole run as if it had none.
     """
-    stages = list_stages(run) if run.is_whole else []
-    total_ns = sum(_measure(stage) for stage in stages)
-    if sum(_measure(stage) >= MIN_STAGE_RATIO * total_ns for stage in stages) < 2:
+    stages = _list_large_stages(run) if run.is_whole else []
+    if not stages:
         return None
+    total_ns = sum(_measure(stage) for stage in stages)
     numbers = sorted(range(len(stages)), key=lambda number: -_measure(stages[number]))
     judged = {n: judge(select_stage(run, stages[n])) for n in numbers[:MAX_JUDGED_STAGES]}
     start_ns, end_ns = job_borders(run)
@@ -85,10 +87,18 @@ def diagnose_stages_of_job(run: Run, judge: Callable[[Run], Verdict]) -> Verdict
     return msgspec.structs.replace(verdict, headline=headline, notes=notes, job_stages=job_stages)
 
 
+def _list_large_stages(run: Run) -> list[analysis.Stage]:
+    """List the stages of a run; none where only one of them is large."""
+    stages = list_stages(run)
+    total_ns = sum(_measure(stage) for stage in stages)
+    large = [stage for stage in stages if _measure(stage) >= MIN_STAGE_RATIO * total_ns]
+    return stages if len(large) > 1 else []
+
+
 def explain_mixed_stages(run: Run) -> str | None:
     """Say that the steps of a run, or of a range of it, are of several stages; None if not."""
-    stages = list_stages(run)
-    if len(stages) < 2:
+    stages = _list_large_stages(run)
+    if not stages:
         return None
     titles = list(dict.fromkeys(stage.title for stage in stages))
     listed = ", ".join(titles[:MAX_JUDGED_STAGES])
@@ -98,25 +108,18 @@ def explain_mixed_stages(run: Run) -> str | None:
     )
 
 
-def write_stages(stages: Sequence[JobStage]) -> list[str]:
-    """Write a line for each stage that was diagnosed, and one for the others."""
-    lines = [_write(stage) for stage in stages if stage.headline is not None]
-    others = len(stages) - len(lines)
-    return [*lines, f"{count_of(others, 'shorter stage')}."] if others else lines
-
-
-def _write(stage: JobStage) -> str:
-    share = "" if stage.share_ratio is None else f"{percent(stage.share_ratio)} of the job, "
-    step = "" if stage.mean_step_ns is None else f", mean {duration(stage.mean_step_ns)}"
-    return (
-        f"Stage {stage.number}, {stage.title}: {share}{count_of(stage.step_count, 'step')}{step}. "
-        f"{stage.headline}"
-    )
+def list_stage_lines(stages: Sequence[JobStage]) -> list[str]:
+    """List the stages in words; of many the largest, and the number of the others."""
+    lines = [stage.text for stage in stages[:MAX_JUDGED_STAGES]]
+    rest = len(stages) - len(lines)
+    return [*lines, f"{count_of(rest, 'shorter stage')}."] if rest else lines
 
 
 def _explain(main: int | None) -> str:
     if main is None:
-        return "No stage has enough steps for a verdict; the shares are of the steps of all of them."
+        return (
+            "No stage has enough steps for a verdict; the shares are of the steps of all of them."
+        )
     return f"The shares, the mean step and the fixes are those of stage {main + 1}."
 
 
@@ -125,7 +128,13 @@ def _measure(stage: analysis.Stage) -> int:
 
 
 def _show(number: int, stage: analysis.Stage, verdict: Verdict | None, job_ns: int) -> JobStage:
+    share_ratio = min(1.0, _measure(stage) / job_ns) if job_ns > 0 else None
+    words = [] if share_ratio is None else [f"{percent(share_ratio)} of the job"]
+    words.append(count_of(stage.step_count, "step"))
     is_judged = verdict is not None and verdict.suspect != ABSTENTION
+    if verdict is not None and verdict.mean_step_ns is not None:
+        words.append(f"mean {duration(verdict.mean_step_ns)}")
+    headline = None if verdict is None else verdict.headline
     return JobStage(
         number=number + 1,
         title=stage.title,
@@ -135,7 +144,7 @@ def _show(number: int, stage: analysis.Stage, verdict: Verdict | None, job_ns: i
         start_ns=stage.start_ns,
         end_ns=stage.end_ns,
         duration_ns=_measure(stage),
-        share_ratio=min(1.0, _measure(stage) / job_ns) if job_ns > 0 else None,
+        share_ratio=share_ratio,
         first_step=stage.first,
         step_count=stage.step_count,
         measured_count=None if verdict is None else verdict.step_count,
@@ -143,5 +152,7 @@ def _show(number: int, stage: analysis.Stage, verdict: Verdict | None, job_ns: i
         suspect=None if verdict is None else verdict.suspect,
         cause=None if verdict is None else verdict.cause,
         suspect_share_ratio=verdict.share_ratio if verdict is not None and is_judged else None,
-        headline=None if verdict is None else verdict.headline,
+        headline=headline,
+        text=f"Stage {number + 1}, {stage.title}: {', '.join(words)}."
+        + ("" if headline is None else f" {headline}"),
     )

@@ -18,8 +18,9 @@ first. Words are kinds of spans (`schema`), those of `SHORTHAND`, and
 
 The value of `fetch` is the share of its time that it computes (default 1), that of a `transform`
 its milliseconds, that of a forward pass (`forward`, `predict`; in evaluation mode `evaluate`, with
-gradients `test`, before any optimizer exists `infer`) the elements of its input; other values are
-stored unchanged. A `transform` has the extent of the `samples` before it, as capture records it.
+gradients `test`, before any optimizer exists `infer`) the elements of its input; other values, such
+as the identity of an optimizer, are stored unchanged. A `transform` has the extent of the `samples`
+before it, as capture records it.
 """
 
 from __future__ import annotations
@@ -242,6 +243,8 @@ class Drawing:
                 return duration
             case "transform":
                 return round((piece.value or 0) * MS)
+            case "optimizer" if piece.value is not None:
+                return int(piece.value)
             case "optimizer" | "forward":  # the identity of the model or optimizer
                 identity = self._identities.setdefault(piece.name, len(self._identities) + 1)
                 is_sized = kind == "forward" and piece.value is not None

@@ -6,8 +6,7 @@ optimizer, with the classes of the modules that it is used with. Classes that we
 update belong together, so that an optimizer with more and more modules is one subject, and only
 modules of altogether different classes, at an address at which an optimizer was before, are another
 one. The extent of a subject goes from its first step to its last. Subjects whose extents overlap
-are one stage: the optimizers of a GAN, in whatever rhythm they take turns, or the inner and the
-outer optimizer of meta-learning.
+are one stage: the optimizers of a GAN, in whatever rhythm they take turns.
 
     step       0   1   2   3   4   5   6   7   8
     updates    A   A   AB  A   B   C   C   D   C          A, B: one stage; C, D: another one
@@ -24,8 +23,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stepscope.analysis.steps.phases import FETCH_KINDS, PhaseSpans
 from stepscope.analysis.steps.spans import (
@@ -43,6 +44,8 @@ MIN_MEAN_STEPS = 5
 """Stages with fewer steps on average are none: the script makes its optimizer again and again."""
 MAX_NAMES = 2
 """Classes that a title lists."""
+MIN_NAMED_RATIO = 0.05
+"""Classes with a smaller share are not in a title."""
 Subject = tuple[object, ...]
 """What is updated in a step; see the module."""
 
@@ -95,9 +98,8 @@ def find_stages(spans: Spans, steps: Steps) -> list[Stage]:
     extents = _join_extents(_find_extents(work))
     if len(extents) * MIN_MEAN_STEPS > len(steps):
         extents = extents[:1]
-    firsts = [0, *(first for first, _ in extents[1:])]
-    lasts = [*(first - 1 for first in firsts[1:]), len(steps) - 1]
-    return [_describe(work, first, last) for first, last in zip(firsts, lasts, strict=True)]
+    borders = [0, *(first for first, _ in extents[1:]), len(steps)]
+    return [_describe(work, start, end - 1) for start, end in pairwise(borders)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +109,8 @@ class _Work:
     steps: Steps
     updates: Spans
     """Outermost optimizer steps."""
+    all_updates: Spans
+    """All of them: those of an optimizer are inside those of its GradScaler."""
     passes: Spans
     """Outermost forward passes that are trained on; all of them where nothing trains."""
     waits: Spans
@@ -129,6 +133,7 @@ class _Work:
         return cls(
             steps=steps,
             updates=select(updates.take(~updates.unfinished)),
+            all_updates=select(phases.spans.of("optimizer")),
             passes=select(passes),
             waits=select(waits),
         )
@@ -192,13 +197,18 @@ def _list_modules(passes: Spans) -> Iterator[Subject]:
 
 
 def _join_extents(extents: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Join the extents that share a step."""
+    """Join the extents that overlap.
+
+    Where no fetch separates two trainings, the last update of the one and the first of the other
+    are one step, because they may be a round. That step alone joins none, and belongs to the first.
+    """
     joined: list[tuple[int, int]] = []
     for first, last in sorted(extents):
-        if joined and first <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(joined[-1][1], last)
+        border = joined[-1][1] if joined else -1
+        if last <= border or first < border:
+            joined[-1] = joined[-1][0], max(border, last)
         else:
-            joined.append((first, last))
+            joined.append((max(first, border + 1), last))
     return joined
 
 
@@ -208,7 +218,8 @@ def _describe(work: _Work, first: int, last: int) -> Stage:
     def select(spans: Spans) -> Spans:
         return spans.take((spans.start >= start_ns) & (spans.start < end_ns))
 
-    updates, passes, waits = select(work.updates), select(work.passes), select(work.waits)
+    updates, passes, waits = select(work.all_updates), select(work.passes), select(work.waits)
+    optimizers = _list_names(updates, np.ones(len(updates)))
     datasets = _list_names(waits, np.ones(len(waits)))[:1]
     return Stage(
         start_ns=start_ns,
@@ -216,16 +227,17 @@ def _describe(work: _Work, first: int, last: int) -> Stage:
         first=first,
         last=last,
         model=_join_names(_list_names(passes, passes.duration)),
-        optimizer=_join_names(_list_names(updates, np.ones(len(updates)))),
+        optimizer=_join_names([name for name in optimizers if name != "GradScaler"] or optimizers),
         dataset=datasets[0].partition("#")[0] if datasets else "",
     )
 
 
-def _list_names(spans: Spans, weights: Int | np.typing.NDArray[np.float64]) -> list[str]:
+def _list_names(spans: Spans, weights: NDArray[np.generic]) -> list[str]:
     """List the names of spans by the sum of their weights, the largest first."""
     sums = np.bincount(spans.name, weights=weights, minlength=len(spans.names))
-    order = np.argsort(-sums, kind="stable")
-    return [spans.names[code] for code in order.tolist() if sums[code] and spans.names[code]]
+    order = np.argsort(-sums, kind="stable").tolist()
+    limit = MIN_NAMED_RATIO * sums.sum()
+    return [spans.names[code] for code in order if sums[code] > limit and spans.names[code]]
 
 
 def _join_names(names: list[str]) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import msgspec
+import numpy as np
 
-from stepscope import analysis
+from stepscope import analysis, schema
 from stepscope.run.model.engine import StepTable
-from stepscope.run.model.run import Run
+from stepscope.run.model.run import Rank, Run
 from stepscope.run.ranks.collectives import has_replicas
 
 
@@ -33,11 +34,44 @@ def _find_stages(run: Run) -> list[analysis.Stage]:
 
 
 def select_stage(run: Run, stage: analysis.Stage) -> Run:
-    """Return the run restricted to a stage, of which the first steps are warm-up."""
+    """Return the run restricted to a stage: the first steps are warm-up, and the facts of its
+    processes are those of the models and optimizers that it uses."""
     part = run.whole_run.between(stage.start_ns, stage.end_ns)
     part.all_ranks = [
-        replace(rank, run=part, table=StepTable(analysis.pack_steps(steps.as_stage())))
+        Rank(part, _select_facts(rank, stage), StepTable(analysis.pack_steps(steps.as_stage())))
         for rank in part.whole_run.all_ranks
         if len(steps := rank.steps.starting_within(*part.period))
     ]
     return part
+
+
+def _select_facts(rank: Rank, stage: analysis.Stage) -> schema.ProcessInfo:
+    """Select the facts of a stage, of models by their classes and of optimizers by their order."""
+    spans = rank.spans.take(rank.spans.thread == rank.steps.thread)
+    inside = (spans.start >= stage.start_ns) & (spans.start < stage.end_ns)
+    models = _list_names(spans.take(inside & spans.is_kind("forward")))
+    updates = spans.is_kind("optimizer") & ~spans.is_named("GradScaler")
+    optimizers = list(dict.fromkeys(_list_identities(spans.take(updates))))
+    used = set(_list_identities(spans.take(updates & inside)))
+    is_used = [identity in used for identity in optimizers]
+    has_order = len(is_used) == len(rank.facts(schema.OptimizerFact))
+    numbers = {fact.model for fact in rank.facts(schema.ModelFact) if fact.name in models}
+    facts, row = [], 0
+    for fact in rank.process.facts:
+        match fact.get("fact"):
+            case "model" | "model_inputs" if numbers and fact["model"] not in numbers:
+                continue
+            case "optimizer":
+                row += 1
+                if has_order and not is_used[row - 1]:
+                    continue
+        facts.append(fact)
+    return msgspec.structs.replace(rank.process, facts=facts)
+
+
+def _list_names(spans: analysis.Spans) -> set[str]:
+    return {spans.names[code] for code in np.unique(spans.name).tolist()}
+
+
+def _list_identities(updates: analysis.Spans) -> list[tuple[int, int]]:
+    return list(zip(updates.name.tolist(), updates.value.tolist(), strict=True))
