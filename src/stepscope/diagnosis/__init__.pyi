@@ -5,11 +5,8 @@ from .causes.late_ranks import (
     classify_persistence as classify_persistence,
     report_late_ranks as report_late_ranks,
 )
-from .job_stages import (
-    JobStage as JobStage,
-    explain_mixed_stages as explain_mixed_stages,
-    list_stage_lines as list_stage_lines,
-)
+from .job_stage import JobStage as JobStage, list_stage_lines as list_stage_lines
+from .job_stages import explain_mixed_stages as explain_mixed_stages
 from .measured import (
     MAX_DATA_RATIO as MAX_DATA_RATIO,
     MIN_GPU_RATIO as MIN_GPU_RATIO,

@@ -6,53 +6,19 @@ verdict of the job is that of the stage with the largest share of time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
 
 import msgspec
 
-from stepscope import analysis, schema
+from stepscope import analysis
+from stepscope.diagnosis.job_stage import MAX_LISTED, JobStage
+from stepscope.diagnosis.verdict import Verdict
 from stepscope.quantities import count_of, duration, percent
 from stepscope.run import Run, job_borders, list_stages, select_stage
 
-if TYPE_CHECKING:
-    from stepscope.diagnosis.verdict import Verdict
-
 MIN_STAGE_RATIO = 0.05
 """Stages with a smaller share of the time of all stages are not judged apart."""
-MAX_JUDGED_STAGES = 8
-"""Number of stages that are diagnosed, those with the largest share of time."""
 ABSTENTION = "insufficient_evidence"
-
-
-class JobStage(msgspec.Struct, frozen=True, kw_only=True):
-    """One of several trainings of a job, with its verdict."""
-
-    number: Annotated[int, schema.field_label("stage", display="identifier")]
-    """Number in the order of time, counted from 1."""
-    title: str
-    """Classes of its model, optimizer and data set."""
-    model: str
-    optimizer: str
-    dataset: str
-    start_ns: Annotated[int, schema.field_label("start", unit="epoch_ns")]
-    end_ns: Annotated[int, schema.field_label("end", unit="epoch_ns")]
-    duration_ns: int
-    share_ratio: Annotated[float | None, schema.field_label("share of the job")]
-    """Share of the time from the start of the job to its end."""
-    first_step: Annotated[int, schema.field_label(display="identifier")]
-    """Number of its first step, counted from 0."""
-    step_count: int
-    """Its steps on the first rank."""
-    measured_count: int | None
-    """Its measured steps of all ranks; null where it was not diagnosed, as all that follow."""
-    mean_step_ns: float | None
-    suspect: str | None
-    cause: str | None
-    suspect_share_ratio: float | None
-    headline: str | None
-    text: str
-    """Its share of the job, its steps and its verdict in words."""
 
 
 def diagnose_stages_of_job(run: Run, judge: Callable[[Run], Verdict]) -> Verdict | None:
@@ -67,7 +33,7 @@ def diagnose_stages_of_job(run: Run, judge: Callable[[Run], Verdict]) -> Verdict
         return None
     total_ns = sum(_measure(stage) for stage in stages)
     numbers = sorted(range(len(stages)), key=lambda number: -_measure(stages[number]))
-    judged = {n: judge(select_stage(run, stages[n])) for n in numbers[:MAX_JUDGED_STAGES]}
+    judged = {n: judge(select_stage(run, stages[n])) for n in numbers[:MAX_LISTED]}
     start_ns, end_ns = job_borders(run)
     job_stages = [
         _show(number, stages[number], judged.get(number), end_ns - start_ns) for number in numbers
@@ -101,18 +67,11 @@ def explain_mixed_stages(run: Run) -> str | None:
     if not stages:
         return None
     titles = list(dict.fromkeys(stage.title for stage in stages))
-    listed = ", ".join(titles[:MAX_JUDGED_STAGES])
+    listed = ", ".join(titles[:MAX_LISTED])
     return (
         f"The steps are of {len(stages)} stages of training ({listed}), and the statistics mix "
         "them; `stepscope diagnose RUN` judges each by itself."
     )
-
-
-def list_stage_lines(stages: Sequence[JobStage]) -> list[str]:
-    """List the stages in words; of many the largest, and the number of the others."""
-    lines = [stage.text for stage in stages[:MAX_JUDGED_STAGES]]
-    rest = len(stages) - len(lines)
-    return [*lines, f"{count_of(rest, 'shorter stage')}."] if rest else lines
 
 
 def _explain(main: int | None) -> str:

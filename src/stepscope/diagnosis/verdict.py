@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from stepscope import quantities, schema
-from stepscope.diagnosis.job_stages import JobStage
+from stepscope.diagnosis.job_stage import JobStage
 from stepscope.diagnosis.stuck_account import StuckAccount
 
 LEARNING_TITLE = "Is the model learning?"

@@ -8,7 +8,6 @@ import numpy as np
 from stepscope import analysis, schema
 from stepscope.run.model.engine import StepTable
 from stepscope.run.model.run import Rank, Run
-from stepscope.run.ranks.collectives import has_replicas
 
 
 def list_stages(run: Run) -> list[analysis.Stage]:
@@ -27,7 +26,8 @@ def list_stages(run: Run) -> list[analysis.Stage]:
 
 
 def _find_stages(run: Run) -> list[analysis.Stage]:
-    if not run.ranks or has_replicas(run):
+    has_ranks = all(rank.process.rank is not None for rank in run.ranks)
+    if not run.ranks or (len(run.ranks) > 1 and not has_ranks):
         return []
     first = run.ranks[0]
     return analysis.find_stages(first.spans, first.steps)
