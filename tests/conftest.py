@@ -20,7 +20,7 @@ import pytest
 from stepscope.capture.bootstrap import environment
 from stepscope.monitor.drain import SpoolDrain
 from stepscope.monitor.process_logs import ProcessLogs
-from stepscope.spool import SpoolTree
+from stepscope.spool import PROGRAM, START, SpoolTree
 from stepscope.store import DictColumn
 from tests.support.azure_storage import azure, container, storage  # noqa: F401 - fixtures
 from tests.support.buckets import bucket, s3  # noqa: F401 - fixtures
@@ -70,7 +70,11 @@ class Recorded:
     """Content of a spool."""
 
     records: list[Record]
+    """All but the stack samples of the start."""
     processes: dict[str, ProcessLogs]
+    """Those that recorded more than stacks."""
+    programs: dict[str, ProcessLogs]
+    start_samples: list[Record]
 
     def of(self, kind: str, *, name: str | None = None) -> list[Record]:
         """Return records of one kind, by start."""
@@ -90,7 +94,8 @@ class Recorded:
         return sum(sum(p.dropped.values()) for p in self.processes.values())
 
     def facts(self, fact: str) -> list[dict[str, Any]]:
-        recorded = [fact for process in self.processes.values() for fact in process.facts]
+        processes = {**self.processes, **self.programs}
+        recorded = [fact for process in processes.values() for fact in process.facts]
         return [entry for entry in recorded if entry["fact"] == fact]
 
 
@@ -158,7 +163,13 @@ class Spool:
             if rows:
                 columns = drain.columns(table, rows)
                 records += _records(table, columns)
-        return Recorded(records, drain.processes)
+        roles = {name: p.description.get("role") for name, p in drain.processes.items()}
+        return Recorded(
+            [record for record in records if record.log[-1] != START],
+            {name: p for name, p in drain.processes.items() if roles[name] != PROGRAM},
+            {name: p for name, p in drain.processes.items() if roles[name] == PROGRAM},
+            sorted((r for r in records if r.log[-1] == START), key=lambda r: r.start),
+        )
 
 
 def _nothing_stored(*_: object) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -23,15 +23,21 @@ from itertools import islice
 from opcode import opname
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 
+from stepscope.capture.stack_reading import is_import, read_frames
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType, FrameType
     from typing import Any
 
-    FrameState = tuple[CodeType, int, int]
-    """Code, line and instruction of a frame."""
+    from stepscope.capture.stack_reading import FrameState
 
 MAX_FRAMES = 40
+_OUTER_FRAMES = 16
+_INNER_FRAMES = 12
+_USER_FRAMES = 8
+"""Frames that a longer stack keeps: outermost, innermost, and between them those of user code,
+from the innermost on. The others are the innermost of the rest."""
 MAX_THREADS = 32
 """Limit on the threads that are looked at in one sample."""
 MAX_AWAITED = 20
@@ -163,6 +169,51 @@ class Libraries:
         return False
 
 
+def shorten(frames: list[FrameState], libraries: Libraries) -> list[FrameState]:
+    """Return at most `MAX_FRAMES` frames of a stack, with its innermost frame of user code, its
+    outermost frames, and of the modules of a library that import each other the first and the last.
+
+    Args:
+        frames: innermost first.
+        libraries: those of the code.
+    """
+    if len(frames) <= _OUTER_FRAMES:
+        return frames
+    frames = _join_imports(frames, libraries)
+    count = len(frames)
+    if count <= MAX_FRAMES:
+        return frames
+    middle = range(_INNER_FRAMES, count - _OUTER_FRAMES)
+    users = [i for i in middle if not libraries.find(frames[i][0])][:_USER_FRAMES]
+    selected = {*range(_INNER_FRAMES), *range(count - _OUTER_FRAMES, count), *users}
+    rest = (i for i in middle if i not in selected)
+    selected.update(list(islice(rest, MAX_FRAMES - len(selected))))
+    return [frames[i] for i in sorted(selected)]
+
+
+def _join_imports(frames: list[FrameState], libraries: Libraries) -> list[FrameState]:
+    """Leave out the modules of a library that one of its modules imports and that import another
+    one, with the frames of the import machinery before them."""
+    joined: list[FrameState] = []
+    importing: list[str] = []
+    """Libraries of the frames of modules at the end of `joined`, '' for other frames."""
+    for frame in frames:
+        code = frame[0]
+        library = ""
+        if code.co_name == "<module>" and not is_import(code):
+            library = libraries.find(code)
+            # module, import, module, import, and now the module that imports them
+            if (
+                library
+                and importing[-4:] == [library, "", library, ""]
+                and all(is_import(joined[i][0]) for i in (-1, -3))
+            ):
+                del joined[-2:], importing[-2:]
+        joined.append(frame)
+        importing.append(library)
+    return joined
+
+
 def walk(target: int) -> list[FrameState]:
     """Return the frames of a thread, innermost first; while it runs an event loop of asyncio that
     waits, after those of the coroutine for which the loop runs."""
@@ -171,10 +222,10 @@ def walk(target: int) -> list[FrameState]:
         gc.disable()
     try:
         frame = sys._current_frames().get(target)
-        frames, loop_frame = _read_frames(frame)
+        frames, loop_frame = read_frames(frame), _find_loop(frame)
         if loop_frame is not None:
             frames = _read_awaited(loop_frame) + frames
-        return frames[:MAX_FRAMES]
+        return frames
     finally:
         frame = loop_frame = None
         if collects:
@@ -191,7 +242,7 @@ def walk_others(target: int) -> list[list[FrameState]]:
     try:
         current = sys._current_frames()
         return [
-            _read_frames(current[ident])[0]
+            read_frames(current[ident], MAX_FRAMES)
             for ident in islice(current, MAX_THREADS)
             if ident not in skipped
         ]
@@ -201,18 +252,16 @@ def walk_others(target: int) -> list[list[FrameState]]:
             gc.enable()
 
 
-def _read_frames(frame: FrameType | None) -> tuple[list[FrameState], FrameType | None]:
-    """Return the frames of a thread, and that of the event loop which waits in it, if any."""
-    frames: list[FrameState] = []
-    loop_frame = None
-    waits = frame is not None and frame.f_code.co_filename.endswith("selectors.py")
-    while frame is not None and len(frames) < MAX_FRAMES:
+def _find_loop(frame: FrameType | None) -> FrameType | None:
+    """Find the frame of the event loop that waits in the thread with an innermost frame."""
+    if frame is None or not frame.f_code.co_filename.endswith("selectors.py"):
+        return None
+    while frame is not None:
         code = frame.f_code
-        frames.append((code, frame.f_lineno or 0, frame.f_lasti))  # some instructions have no line
-        if waits and code.co_name == "run_until_complete" and code.co_filename.endswith(_LOOP_FILE):
-            loop_frame = frame
+        if code.co_name == "run_until_complete" and code.co_filename.endswith(_LOOP_FILE):
+            return frame
         frame = frame.f_back
-    return frames, loop_frame
+    return None
 
 
 def _read_awaited(loop_frame: FrameType) -> list[FrameState]:

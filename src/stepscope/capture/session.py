@@ -1,7 +1,8 @@
 """The recording session of one process: its logs and its interned names.
 
 A session starts with the first record, not with an import, so that the many short Python
-processes of a job write nothing. A forked child starts a separate session.
+processes of a job write nothing; or, as that of a program, when the stacks of a process that has
+recorded nothing yet are to be written. A forked child starts a separate session.
 
 Signal handlers and garbage-collection callbacks record too and may interrupt any function here,
 so no function waits for a lock that the same thread may hold.
@@ -19,6 +20,7 @@ from itertools import count
 from stepscope.errors import explain_os_error
 from stepscope.job_environment import read_ranks
 from stepscope.spool import (
+    PROGRAM,
     SPOOL_VARIABLE,
     DropCounts,
     Journal,
@@ -26,12 +28,15 @@ from stepscope.spool import (
     RowLog,
     SpanLog,
     SpoolTree,
+    find_launch_ns,
     forget_failure,
     make_meta,
     note_failure,
     note_refusal,
     note_refusal_in_spool,
+    process_start_ticks,
     read_recording_end,
+    remove_process_directory,
 )
 
 TYPE_CHECKING = False
@@ -54,8 +59,13 @@ live = 1
 local = threading.local()
 """`.logs` is the `ThreadLogs` of the running thread, from its first record on."""
 
+ready_ns: int | None = None
+"""Monotonic time at which the interpreter was ready; None where the start-up hook did not run."""
+
 _started_ns = time.monotonic_ns()
 _current: Session | None = None
+_program: Session | None = None
+"""Session of a process of which only stacks are recorded; `_current` from its first record on."""
 _unavailable: str | None = None
 _opening = False
 _lock = threading.RLock()
@@ -94,15 +104,19 @@ class Session:
         spool: the spool.
         limit_bytes: its size limit.
         end_ns: monotonic time at which recording ends; None if it does not.
+        is_program: only stacks are recorded so far.
     """
 
-    def __init__(self, spool: str, limit_bytes: int, end_ns: int | None = None) -> None:
+    def __init__(
+        self, spool: str, limit_bytes: int, end_ns: int | None = None, *, is_program: bool = False
+    ) -> None:
         self.end_ns = end_ns
         self.tree = SpoolTree(spool, limit_bytes)
         try:
             self.name, self.directory = self.tree.make_process_directory()
         except OSError as error:
-            note_refusal_in_spool(spool, error)
+            if not is_program:
+                note_refusal_in_spool(spool, error)
             raise
         self.drops = DropCounts.create(self.directory)
         self.journal = Journal(f"{self.directory}/journal.jsonl")
@@ -114,13 +128,27 @@ class Session:
         """Logs by native id of the thread; None for one that has asked for logs once."""
         self._facts: set[str] = set()
         self._row_log: RowLog | None = None
+        self.rank: int | None = None
+        """Rank that the environment stated at the first record."""
+        self.describe_process(role=PROGRAM if is_program else None)
+
+    def describe_process(self, role: str | None = None) -> None:
+        """Write a description of the process; the last one counts.
+
+        Raises:
+            OSError: the spool cannot be written.
+        """
         description = _describe_process()
-        self.rank: int | None = description.get("rank")
-        """Rank that the environment stated when the session started."""
+        self.rank = description.get("rank")
+        if role is not None:
+            description["role"] = role
         try:
             self.journal.write("process", **description)
         except OSError as error:
-            note_refusal(self.directory, error)
+            if role is None:
+                note_refusal(self.directory, error)
+            else:
+                remove_process_directory(self.directory)
             raise
 
     def thread_logs(self) -> ThreadLogs:
@@ -196,6 +224,18 @@ def current() -> Session | None:
     return _current if _current is not None else _open()
 
 
+def begin() -> Session | None:
+    """Return the session, of a process that has recorded nothing that of a program; None while
+    recording is off."""
+    session = _current or _program
+    return session if session is not None else _open(is_program=True)
+
+
+def is_open() -> bool:
+    """Return True if there is a session."""
+    return _current is not None or _program is not None
+
+
 def thread_logs() -> ThreadLogs | None:
     """Return the logs of the running thread; None while recording is off."""
     if not live:
@@ -224,22 +264,23 @@ def resume() -> None:
 
 def pause_at_end() -> bool:
     """Stop recording if its time is over; True if it is."""
-    if _current is None or not _is_over(_current.end_ns):
+    if _current is None or not is_over(_current.end_ns):
         return False
     pause()
     return True
 
 
-def _is_over(end_ns: int | None) -> bool:
+def is_over(end_ns: int | None) -> bool:
+    """Return True if recording has ended, which it does at a monotonic time; None if never."""
     return end_ns is not None and time.monotonic_ns() >= end_ns
 
 
 def attach(spool: str, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
     """Record into *spool* from now on; child processes inherit it."""
-    global _current, _unavailable
+    global _current, _program, _unavailable
     os.environ[SPOOL_VARIABLE] = spool
     os.environ[LIMIT_VARIABLE] = str(limit_bytes)
-    _current = None
+    _current = _program = None
     _unavailable = None
     _next_generation()
     resume()
@@ -247,11 +288,11 @@ def attach(spool: str, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
 
 def detach() -> None:
     """Stop recording until `attach`."""
-    global _current
+    global _current, _program
     pause()
     os.environ.pop(SPOOL_VARIABLE, None)
     os.environ.pop(LIMIT_VARIABLE, None)
-    _current = None
+    _current = _program = None
     _next_generation()
 
 
@@ -260,29 +301,51 @@ def _next_generation() -> None:
     generation += 1
 
 
-def _open() -> Session | None:
-    global _current, _unavailable, _opening
+def _open(*, is_program: bool = False) -> Session | None:
+    """Open the session; a process whose stacks are recorded has one already."""
+    global _current, _program, _unavailable, _opening
     spool = os.environ.get(SPOOL_VARIABLE)
     if not spool or _unavailable is not None:
         pause()  # from now on a mark costs almost nothing
         return None
     with _lock:
-        if _current is None and _unavailable is None and not _opening:
+        session = _current or (_program if is_program else None)
+        if session is None and _unavailable is None and not _opening:
             _opening = True
             try:
-                limit = int(os.environ.get(LIMIT_VARIABLE, DEFAULT_LIMIT_BYTES))
-                end_ns = read_recording_end(spool)
-                if _is_over(end_ns):
-                    _unavailable = "the recording of the job has ended"
-                    pause()
+                session = _program
+                if session is None:
+                    limit = int(os.environ.get(LIMIT_VARIABLE, DEFAULT_LIMIT_BYTES))
+                    session = _make_session(spool, limit, is_program=is_program)
                 else:
-                    _current = Session(spool, limit, end_ns)
+                    session.describe_process()
+                if session is not None and is_program:
+                    _program = session
+                else:
+                    _current, _program = session, None
             except (OSError, ValueError, ImportError) as error:
-                _unavailable = explain_os_error(error)
-                warn(f"process {os.getpid()} is not recorded: {_unavailable}")
+                session = _program = None
+                if not is_program:
+                    _unavailable = explain_os_error(error)
+                    warn(f"process {os.getpid()} is not recorded: {_unavailable}")
             finally:
                 _opening = False
-    return _current
+    return session
+
+
+def _make_session(spool: str, limit_bytes: int, *, is_program: bool) -> Session | None:
+    """Make the session; None after the end of the recording.
+
+    Raises:
+        OSError: the spool cannot be written.
+    """
+    global _unavailable
+    end_ns = read_recording_end(spool)
+    if is_over(end_ns):
+        _unavailable = "the recording of the job has ended"
+        pause()
+        return None
+    return Session(spool, limit_bytes, end_ns, is_program=is_program)
 
 
 def warn(text: str) -> None:
@@ -309,6 +372,8 @@ def _describe_process() -> dict[str, Any]:
         "pid": os.getpid(),
         "parent_pid": os.getppid(),
         "started_monotonic_ns": time.monotonic_ns(),
+        "launched_monotonic_ns": find_launch_ns(process_start_ticks()),
+        "ready_monotonic_ns": ready_ns,
         "command": list(getattr(sys, "orig_argv", sys.argv)),
         "python": sys.version.split()[0],
         **read_ranks().known,
@@ -317,9 +382,11 @@ def _describe_process() -> dict[str, Any]:
 
 def _after_fork_in_child() -> None:
     """Discard the session: the parent's logs stay mapped, but only the parent may write to them."""
-    global _current, _lock, _opening
-    _current = None
+    global _current, _program, _lock, _opening, ready_ns
+    _current = _program = None
     _opening = False
+    if ready_ns is not None:
+        ready_ns = time.monotonic_ns()
     _lock = threading.RLock()
     paused = not live
     _next_generation()
@@ -336,8 +403,9 @@ def _note_end() -> None:
     exception = error.__name__ if error else None
     spool = os.environ.get(SPOOL_VARIABLE)
     try:
-        if _current is not None:
-            _current.journal.write("end", exception=exception)
+        ending = _current or _program
+        if ending is not None:
+            ending.journal.write("end", exception=exception, t_ns=time.monotonic_ns())
         if spool and exception is not None:
             note_failure(spool, exception, _read_message())
         elif spool:

@@ -2,8 +2,8 @@
 
 A daemon thread wakes at a fixed period, walks the frames of the sampled thread and writes one
 record. Frames and stacks are interned, so a sample costs tens of microseconds. The sampler stops
-around a fork (Python warns when a process with several threads forks) and restarts at the job's
-next batch, module call or step.
+around a fork (Python warns when a process with several threads forks) and goes on in the parent.
+It takes over from the samples of the start (`startup`), which go on when the sampled thread ends.
 
 The sampler needs the global interpreter lock (GIL). With the default switch interval of 5 ms it
 would mostly acquire the lock where the sampled thread releases it voluntarily, around copies and
@@ -26,44 +26,33 @@ import os
 import sys
 import threading
 import time
-from itertools import islice
-from opcode import opname
-from types import CodeType
 from typing import Any
 
-from stepscope.capture import session
-from stepscope.capture.frames import MAX_FRAMES, Libraries, library_of, walk
+from stepscope.capture import session, startup
+from stepscope.capture.frames import MAX_FRAMES, library_of, walk
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
-from stepscope.spool import Flag, Kind
+from stepscope.capture.stack_texts import MARK_BITS, Budget, texts_of
+from stepscope.capture.startup import (
+    DEFAULT_SWITCH_INTERVAL_S,
+    SWITCH_INTERVAL_S,
+    change_switch_interval,
+)
+from stepscope.spool import Kind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stepscope.capture.frames import Filler, FrameState
+    from stepscope.capture.stack_reading import FrameState
 
 MAIN_PERIOD_S = 0.05
 WORKER_PERIOD_S = 0.02
 WORKER_DELAY_S = 0.5
 """A process that works for the job and ends earlier records nothing."""
-DEFAULT_SWITCH_INTERVAL_S = 0.005
-SWITCH_INTERVAL_S = 0.000_25
-MAX_SOURCE_LINES = 1000
-MAX_CALLS = 20
-"""Limit on the recorded calls of one line."""
-MAX_FUNCTIONS = 300
-MAX_NAMES = 100
-"""Limit on the recorded names that one function uses."""
-EXIT_TIMEOUT_S = 0.1
 JOIN_TIMEOUT_S = 0.2
 
 _probe = Probe("stack samples")
-_MARK_BITS = Flag.MARK << 16
-_GENERATOR = 0x20  # inspect.CO_GENERATOR
-_RUNS_CODE = ("CALL", "PRECALL", "BINARY", "COMPARE", "CONTAINS")
-"""Start of the names of instructions that run code of their operands, which may be in C."""
-
 _sampler: _Sampler | None = None
 _worker = ""
 """What this process runs if it works for the job, as far as is known; '' if it trains."""
@@ -120,42 +109,33 @@ def _watch_process(process: Any) -> None:
         watch_worker(f"{module}.{name}")
 
 
-def qualified_name(code: CodeType) -> str:
-    """Return the name of a function with that of its class; before Python 3.11 without."""
-    return getattr(code, "co_qualname", code.co_name)
-
-
 class _Sampler:
-    def __init__(self, target: int, period_s: float, worker: str = "") -> None:
+    def __init__(
+        self, target: int, period_s: float, worker: str = "", native_id: int | None = None
+    ) -> None:
         self.period_s = period_s
         self.worker = worker
         """What a process that works for the job runs; '' for a process that trains."""
         self._target = target
         self._stop = threading.Event()
-        self._frames: dict[int, tuple[str, bool, CodeType]] = {}
-        """By identity: the hash of a code object is computed from all of its constants."""
-        self._sources: dict[tuple[str, int], list[str]] = {}
-        """Texts of calls by file and line; the first one is the line itself."""
-        self._calls: dict[tuple[int, int], str] = {}
-        """Text of the frame of user code by code and instruction."""
-        self._functions_left = MAX_FUNCTIONS
-        self._libraries = Libraries()
-        self._delay = RunQueueDelay(threading.get_native_id())
+        self._budget = Budget()
+        self._native_id = threading.get_native_id() if native_id is None else native_id
+        self._delay = RunQueueDelay(self._native_id)
         self._last_ns = time.monotonic_ns()
         self._thread = threading.Thread(target=self._run, name="stepscope-stacks", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        with startup.SignalsBlocked():
+            self._thread.start()
 
     def stop(self) -> None:
         self._stop.set()
         self._thread.join(JOIN_TIMEOUT_S)
-        # The kernel removes a thread slightly later than the interpreter does, and Python reads the
-        # kernel's thread count when it forks.
-        task = f"/proc/self/task/{self._thread.native_id}"
-        deadline = time.monotonic() + EXIT_TIMEOUT_S
-        while os.path.exists(task) and time.monotonic() < deadline:
-            time.sleep(0.0001)
+        startup.wait_for_exit(self._thread.native_id or 0)
+
+    def continued(self) -> _Sampler:
+        """Return one that goes on where this one has stopped."""
+        return _Sampler(self._target, self.period_s, self.worker, self._native_id)
 
     def _run(self) -> None:
         if self.worker and self._stop.wait(WORKER_DELAY_S):
@@ -174,46 +154,29 @@ class _Sampler:
         self._delay.close()
         if _sampler is self:  # the sampled thread or the recording has ended, or the probe failed
             _release()
+            startup.resume()
 
     def _sample(self, now: int) -> None:
         frames = walk(self._target)
-        if frames:
-            waits = self._libraries.is_waiting(frames)
-            filler = self._libraries.find_filler(self._target, frames) if waits else None
-            self._record(frames, filler, now)
-            self._record_delay(now)
-        else:
-            self._stop.set()
-
-    def _record(self, frames: list[FrameState], filler: Filler | None, now: int) -> None:
         logs = session.thread_logs()
-        if logs is None:
+        if not frames or logs is None:
+            self._stop.set()
             return
-        text, user_line = self._describe_stack(frames, logs.session)
+        self._record(frames, now, logs)
+        self._record_delay(now)
+
+    def _record(self, frames: list[FrameState], now: int, logs: session.ThreadLogs) -> None:
+        texts = texts_of(logs.session)
+        waits = texts.libraries.is_waiting(frames)
+        filler = texts.libraries.find_filler(self._target, frames) if waits else None
+        names, user_line = texts.describe(frames, self._budget)
+        text = ";".join(names)
         if filler is not None:
-            filling, line = self._describe_stack(filler.frames, logs.session)
-            text = f"{text};<filled by>|{line}|{filler.count};{filling}"
+            names, line = texts.describe(filler.frames, self._budget)
+            text = f"{text};<filled by>|{line}|{filler.count};{';'.join(names)}"
         key = (Kind.STACK, text, None)
         meta = logs.metas.get(key) or logs.session.meta(key)
-        logs.fine.write(meta | _MARK_BITS, now, 0, user_line << 32 | frames[0][1])
-
-    def _describe_stack(
-        self, frames: list[FrameState], current: session.Session
-    ) -> tuple[str, int]:
-        """Return the text of a stack, and the line of its innermost frame of user code, 0 without
-        one."""
-        user_line = 0
-        names: list[str] = []
-        for code, line, instruction in frames:
-            text, is_user, _ = self._frames.get(id(code)) or self._describe(code, current)
-            if is_user and not user_line:
-                user_line = line
-                text = self._calls.get((id(code), instruction)) or self._mark_call(
-                    current, code, line, instruction
-                )
-            if text:
-                names.append(text)
-        return ";".join(reversed(names)), user_line
+        logs.fine.write(meta | MARK_BITS, now, 0, user_line << 32 | frames[0][1])
 
     def _record_delay(self, now: int) -> None:
         """Record the time without a core since the last sample, or since the wait began."""
@@ -225,83 +188,15 @@ class _Sampler:
             meta = logs.metas.get(key) or logs.session.meta(key)
             logs.fine.write(meta, max(1, min(last_ns, now - delay_ns)), now, delay_ns)
 
-    def _describe(self, code: CodeType, current: session.Session) -> tuple[str, bool, CodeType]:
-        library = self._libraries.find(code)
-        if library == "stepscope":  # frames of the adapters are not work of the job
-            return self._frames.setdefault(id(code), ("", False, code))
-        suffix = "<generator>" if code.co_flags & _GENERATOR and code.co_name[0] != "<" else ""
-        text = f"{qualified_name(code)}{suffix}|{code.co_filename}|{library}".replace(";", ",")
-        description = self._frames[id(code)] = (text, not library, code)
-        if not library and self._functions_left:
-            # A function is told by what it uses: it opens files, or makes tensors.
-            self._functions_left -= 1
-            name, uses = qualified_name(code), list(code.co_names[:MAX_NAMES])
-            current.fact("function", file=code.co_filename, name=name, uses=uses)
-        return description
-
-    def _mark_call(
-        self, current: session.Session, code: CodeType, line: int, instruction: int
-    ) -> str:
-        """Return the text of a frame of user code with the number of the call that it runs, if that
-        is known, and record the texts of line and call: findings quote them as evidence."""
-        text = self._frames[id(code)][0]
-        texts = self._sources.get((code.co_filename, line))
-        if texts is None and len(self._sources) < MAX_SOURCE_LINES:
-            import linecache
-
-            texts = [linecache.getline(code.co_filename, line).strip()]
-            self._sources[code.co_filename, line] = texts
-            if texts[0]:
-                current.fact(
-                    "source", file=code.co_filename, line=line, call=0, text=texts[0][:200]
-                )
-        call = _read_call(code, instruction) if texts and texts[0] else ""
-        if texts and call:
-            if call not in texts[1:] and len(texts) <= MAX_CALLS:
-                texts.append(call)
-                current.fact(
-                    "source",
-                    file=code.co_filename, line=line, call=len(texts) - 1, text=call[:200],
-                )  # fmt: skip
-            if call in texts[1:]:
-                number = texts.index(call, 1)
-                name, separator, rest = text.partition("|")
-                text = f"{name}<call {number}>{separator}{rest}"
-        self._calls[id(code), instruction] = text
-        return text
-
-
-def _read_call(code: CodeType, instruction: int) -> str:
-    """Return the source of the expression that an instruction evaluates; '' if it is no call or
-    operation, for older versions of Python, and without the source."""
-    positions = getattr(code, "co_positions", None)
-    bytecode = code.co_code
-    if positions is None or not 0 <= instruction < len(bytecode):
-        return ""
-    while instruction and opname[bytecode[instruction]] == "CACHE":  # of a call of Python code
-        instruction -= 2
-    if not opname[bytecode[instruction]].startswith(_RUNS_CODE):
-        return ""
-    start, end, column, end_column = next(islice(positions(), instruction // 2, None), [None] * 4)
-    if start is None or end is None or column is None or end_column is None:
-        return ""
-    import linecache
-
-    lines = [linecache.getline(code.co_filename, n).encode() for n in range(start, end + 1)]
-    if not all(lines):
-        return ""
-    lines[-1] = lines[-1][:end_column]
-    lines[0] = lines[0][column:]
-    return " ".join(b"".join(lines).decode(errors="replace").split())
-
 
 def _start(period_s: float) -> None:
     global _sampler
     if session.live and session.current() is not None:
+        startup.stop()
         sampler = _Sampler(threading.get_ident(), period_s)
         sampler.start()
         _sampler = sampler
-        _change_switch_interval(DEFAULT_SWITCH_INTERVAL_S, SWITCH_INTERVAL_S)
+        change_switch_interval(DEFAULT_SWITCH_INTERVAL_S, SWITCH_INTERVAL_S)
 
 
 _start_protected = _probe.protect(_start)
@@ -310,15 +205,10 @@ _start_protected = _probe.protect(_start)
 @_probe.protect
 def _start_worker(target: str) -> None:
     global _sampler
+    startup.stop()
     sampler = _Sampler(threading.get_ident(), MAIN_PERIOD_S, target)
     sampler.start()
     _sampler = sampler
-
-
-def _change_switch_interval(old: float, new: float) -> None:
-    """Change the interval from *old* to *new*; any other value was set by the job and stays."""
-    if abs(sys.getswitchinterval() - old) < 1e-6:
-        sys.setswitchinterval(new)
 
 
 def stop() -> None:
@@ -331,7 +221,7 @@ def stop() -> None:
 
 def _release() -> None:
     _forget()
-    _change_switch_interval(SWITCH_INTERVAL_S, DEFAULT_SWITCH_INTERVAL_S)
+    change_switch_interval(SWITCH_INTERVAL_S, DEFAULT_SWITCH_INTERVAL_S)
 
 
 def _forget() -> None:
@@ -345,10 +235,38 @@ def _begin_child() -> None:
     _forget()
 
 
+_forking: _Sampler | None = None
+_fork_budget = startup.ForkBudget()
+
+
+@_probe.protect
+def _stop_to_fork() -> None:
+    global _forking
+    if _sampler is not None:
+        with _fork_budget:
+            _forking = _sampler
+            stop()
+
+
+@_probe.protect
+def _restart() -> None:
+    """Go on in the parent, unless it forks so often that this would take long: then at the job's
+    next batch, module call or step."""
+    global _forking, _sampler
+    earlier, _forking = _forking, None
+    if earlier is not None and _sampler is None and _fork_budget.has_room():
+        with _fork_budget:
+            sampler = earlier.continued()
+            sampler.start()
+            _sampler = sampler
+            if not sampler.worker:
+                change_switch_interval(DEFAULT_SWITCH_INTERVAL_S, SWITCH_INTERVAL_S)
+
+
 # The sampler must not run during interpreter shutdown: objects it drops there may need the GIL.
 _stop_protected = _probe.protect(stop)
 atexit.register(_stop_protected)
-os.register_at_fork(before=_stop_protected, after_in_child=_begin_child)
+os.register_at_fork(before=_stop_to_fork, after_in_parent=_restart, after_in_child=_begin_child)
 
 
 MIN_DELAY_NS = 200_000

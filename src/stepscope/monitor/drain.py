@@ -63,6 +63,8 @@ class _ProcessLine(msgspec.Struct):
     world_size: int | None = None
     started_ns: int = 0
     started_monotonic_ns: int = 0
+    launched_monotonic_ns: int | None = None
+    ready_monotonic_ns: int | None = None
     python: str = ""
     command: list[str] = []
 
@@ -78,6 +80,7 @@ class _NoteLine(msgspec.Struct):
 
 class _EndLine(msgspec.Struct):
     exception: str | None
+    t_ns: int | None = None
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from stepscope import schema, store
+from stepscope import schema, spool, store
 from stepscope.monitor.process_logs import ProcessLogs
 
 START_SPREAD_NS = 2_000_000_000
@@ -94,12 +94,19 @@ class IncarnationCounter:
         ]
 
     def assign(self, processes: Iterable[ProcessLogs]) -> None:
-        """Assign the processes that are new, in the order of their start.
+        """Assign the processes that are new, in the order of their start. One that has recorded
+        nothing but its stacks has none yet, as its rank may not be known.
 
         Raises:
             OSError: the run cannot be written; the next call continues.
         """
-        new = [p for p in processes if p.name not in self._members and p.description]
+        new = [
+            process
+            for process in processes
+            if process.name not in self._members
+            and process.description
+            and process.description.get("role") != spool.PROGRAM
+        ]
         for process in sorted(new, key=_start_order):
             rank = process.description.get("rank")
             self._members[process.name] = _Member(process, rank, self._find(process, rank))

@@ -75,6 +75,10 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_ns: int
     """Last heartbeat of the monitor by the wall clock, epoch nanoseconds."""
     started_ns: int
+    """Start of the monitor, a moment after that of the command."""
+    launched_ns: int | None = None
+    """Time at which the kernel created the process of the command, epoch nanoseconds, with a
+    precision of 10 ms; null where unknown."""
     ended_ns: int | None = None
     elapsed_ns: int | None = None
     """Time from the start to the last heartbeat or to the end, by the monotonic clock of the node,
@@ -207,7 +211,9 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     parent_pid: int
     role: str
-    """`main`, `dataloader_worker`, `worker` of a pool or another input pipeline, or `monitor`."""
+    """`main`, `dataloader_worker`, `worker` of a pool or another input pipeline, `monitor`, or
+    `program`: one that ran for a second or longer and recorded nothing but its stacks, such as a
+    launcher."""
     rank: int | None = None
     local_rank: int | None = None
     world_size: int | None = None
@@ -215,7 +221,16 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Start of the training processes that it belongs to, counted from 1: a restart begins the
     next."""
     started_ns: int
+    """Its first record, epoch nanoseconds."""
+    launched_ns: int | None = None
+    """Time at which the kernel created it, epoch nanoseconds, with a precision of 10 ms; null where
+    unknown."""
+    ready_ns: int | None = None
+    """Time at which its interpreter had started and ran the start-up hook, epoch nanoseconds; of a
+    fork, that of the fork. Null without the hook."""
     ended_ns: int | None = None
+    """Time at which its interpreter ended by itself, or at which the monitor saw that it had ended;
+    null while it runs."""
     command: list[str] = []
     versions: dict[str, str] = {}
     """Versions of Python, the framework and loaded libraries."""

@@ -111,13 +111,17 @@ from stepscope.spool.tensor_plan import (
     TensorPlan as TensorPlan,
 )
 from stepscope.spool.tree import (
+    ENTRY as ENTRY,
     MIN_LIMIT_BYTES as MIN_LIMIT_BYTES,
+    PROGRAM as PROGRAM,
     ROWS as ROWS,
     SHARED_MEMORY_FACTOR as SHARED_MEMORY_FACTOR,
     SPOOL_VARIABLE as SPOOL_VARIABLE,
+    START as START,
     LogName as LogName,
     SpoolFullError as SpoolFullError,
     SpoolTree as SpoolTree,
+    find_launch_ns as find_launch_ns,
     forget_failure as forget_failure,
     is_monitor as is_monitor,
     is_suspended as is_suspended,
@@ -130,6 +134,7 @@ from stepscope.spool.tree import (
     read_failure as read_failure,
     read_process_fields as read_process_fields,
     read_recording_end as read_recording_end,
+    remove_process_directory as remove_process_directory,
     segment_bytes as segment_bytes,
     write_recording_end as write_recording_end,
 )

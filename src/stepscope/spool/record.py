@@ -78,6 +78,8 @@ class Kind:
     RUN_QUEUE: Final = 22
     DISPATCH: Final = 23
     DEVICE_WAIT: Final = 24
+    CHECKPOINT_LOAD: Final = 25
+    RENDEZVOUS: Final = 26
     STACK: Final = 100
     """A stack sample. name: the stack; value: thread id << 32 | line."""
     SCALAR: Final = 101

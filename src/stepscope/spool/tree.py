@@ -23,7 +23,13 @@ COARSE = "c"
 FINE = "f"
 ROWS = "r"
 """Class of logs of rows; see `row_log`."""
-_EXTENSIONS = {COARSE: "log", FINE: "log", ROWS: "rows"}
+START = "s"
+"""Class of logs of stack samples from before the step sampler, or of a process without it."""
+ENTRY = "e"
+"""Class of logs of stack samples that a thread takes of itself where it begins something."""
+PROGRAM = "program"
+"""Role of a process of which only stacks are recorded."""
+_EXTENSIONS = {COARSE: "log", FINE: "log", START: "log", ENTRY: "log", ROWS: "rows"}
 FINE_SHARE = 0.75
 """Fine records and rows may fill this share of the limit; the rest is reserved for steps and
 phases."""
@@ -51,6 +57,22 @@ def process_start_ticks(pid: int | str = "self") -> int | None:
     if fields is None or fields[0] in {b"Z", b"X"}:
         return None
     return int(fields[19])
+
+
+def find_launch_ns(start_ticks: int | None) -> int | None:
+    """Return the monotonic time at which the kernel created a process; None if it is unknown.
+
+    Args:
+        start_ticks: clock ticks from boot, which count the time in standby, to its start.
+    """
+    if start_ticks is None:
+        return None
+    try:
+        since_boot_ns = start_ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+        age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - since_boot_ns
+    except (OSError, ValueError):
+        return None
+    return time.monotonic_ns() - age_ns if age_ns >= 0 else None
 
 
 def process_parent(pid: int | str = "self") -> str | None:
@@ -105,6 +127,16 @@ def process_name(pid: int, start_ticks: int, serial: int) -> str:
 def process_directory(root: str, pid: int, start_ticks: int) -> str:
     """Return the directory of a process that is described by another one."""
     return f"{root}/p-{process_name(pid, start_ticks, 0)}"
+
+
+def remove_process_directory(directory: str) -> None:
+    """Remove the directory of a process in which nothing could be written."""
+    try:
+        for name in os.listdir(directory):
+            os.unlink(f"{directory}/{name}")
+        os.rmdir(directory)
+    except OSError:
+        pass
 
 
 def process_is_alive(directory: str) -> bool:

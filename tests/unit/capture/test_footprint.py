@@ -11,8 +11,8 @@ import pytest
 
 MAY_BE_LOADED = {
     "__future__", "_collections", "_functools", "_operator", "_struct", "_weakrefset", "atexit",
-    "collections", "errno", "functools", "itertools", "keyword", "mmap", "operator", "reprlib",
-    "struct", "threading", "types",
+    "collections", "errno", "functools", "gc", "itertools", "keyword", "mmap", "operator",
+    "reprlib", "struct", "threading", "types",
 }  # fmt: skip
 """Small modules of the standard library; some builds of Python load several of them at start-up."""
 HEAVY = {"torch", "numpy", "duckdb", "msgspec", "psutil", "json", "re", "inspect", "typing"}

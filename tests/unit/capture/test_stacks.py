@@ -266,7 +266,7 @@ def test_no_sampler_runs_during_a_fork(spool: Any) -> None:
         os.register_at_fork(before=lambda: during.append(tasks()))  # runs after later ones
         import stepscope
         from stepscope.capture import stacks
-        interval = sys.getswitchinterval()
+        interval = 0.005  # by default
         def work():
             stacks.watch_this_thread(0.001)
             stepscope.step(tasks())

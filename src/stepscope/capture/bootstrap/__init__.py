@@ -2,16 +2,19 @@
 
 `stepscope run` prepends `site/` to PYTHONPATH; Python imports `site/sitecustomize.py` at start-up
 in every process of the job (torchrun's ranks, spawned workers, subprocesses), which calls
-`activate()`. Nothing else happens until the job imports a framework. A forked child needs no
-bootstrap: it inherits the adapters and opens a separate session.
+`activate()`. Until the job imports a framework, only the stacks of its main thread are sampled. A
+forked child needs no bootstrap: it inherits the adapters and opens a separate session.
 """
 
 from __future__ import annotations
 
 import os
+import time
 
+from stepscope.capture import session, startup
 from stepscope.capture.frameworks.registry import OLDEST_RELEASES, install_after_imports
 from stepscope.capture.import_hooks import after_import
+from stepscope.spool import SPOOL_VARIABLE
 
 __all__ = [
     "EXAMINATION", "OLDEST_RELEASES", "PACKAGE", "SITE", "activate", "environment",
@@ -49,7 +52,6 @@ def environment(
     )
     from stepscope.capture.kineto_daemon import DIRECTORY_VARIABLE
     from stepscope.capture.session import LIMIT_VARIABLE
-    from stepscope.spool import SPOOL_VARIABLE
 
     return {
         **_bootstrap_variables(os.environ.get("PYTHONPATH")),
@@ -83,12 +85,16 @@ def _bootstrap_variables(python_path: str | None) -> dict[str, str]:
 
 
 def activate() -> None:
-    """Install the adapters as soon as the job imports their frameworks. Idempotent."""
+    """Install the adapters as soon as the job imports their frameworks, and sample the main thread
+    from now on. Idempotent."""
     global _activated
     if _activated:
         return
     _activated = True
+    session.ready_ns = time.monotonic_ns()
     install_after_imports()
+    if os.environ.get(SPOOL_VARIABLE):
+        startup.start()
     if os.environ.get(TRIAL_VARIABLE):
         after_import("torch", _start_trial)
 

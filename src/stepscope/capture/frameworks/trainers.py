@@ -31,6 +31,7 @@ from stepscope.capture.frameworks.progress import progress, watch_steps
 from stepscope.capture.frameworks.tables import LIGHTNING, STANDALONE_LIGHTNING, TRANSFORMERS
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
+from stepscope.capture.stack_texts import sample_entry
 from stepscope.spool import CALLBACK_PREFIX, UNFILTERED_LOSS, Kind
 
 TYPE_CHECKING = False
@@ -87,8 +88,12 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
 def record_as(kind: int, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make a wrapper that records each call of a function as an interval of a kind."""
 
+    occasion = {Kind.CHECKPOINT: "checkpoint", Kind.MODE: "evaluation"}.get(kind)
+
     def make_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
         def recorded(*args: Any, **kwargs: Any) -> Any:
+            if occasion is not None:
+                sample_entry(occasion)
             span = _mode_probe.start(kind, name)
             try:
                 return original(*args, **kwargs)

@@ -15,6 +15,7 @@ import numpy as np
 from stepscope import analysis, intervals, schema, store
 from stepscope.quantities import count_of, duration
 from stepscope.run.model.run import Rank, Run
+from stepscope.run.model.tables import OF_STEP_SAMPLER
 
 _STATES_BY_PRIORITY = (
     schema.JobState.IN_PROGRESS,
@@ -139,6 +140,13 @@ def job_borders(run: Run) -> tuple[int, int]:
     ends += [trace.end_ns for trace in traces]
     start = min(starts, default=run.reader.info.created_ns)
     return start, max([start, *ends])  # a command that cannot start ends before the job does
+
+
+def list_programs(run: Run) -> list[schema.ProcessInfo]:
+    """List the Python processes of the job of which only stacks are recorded, such as launchers, by
+    their start. They are not among `run.processes`: no figure of the steps is about them."""
+    programs = [p for p in run.reader.processes() if p.role == "program"]
+    return sorted(programs, key=lambda p: (p.launched_ns or p.started_ns, p.pid))
 
 
 def machine_count(reader: store.RunReader) -> int:
@@ -365,7 +373,8 @@ def _max_steps(ranks: Iterable[Rank]) -> int:
 _LAST_TIMES = {
     "spans": "SELECT process, max(greatest(start_ns, coalesce(end_ns, start_ns))) AS t_ns "
     "FROM spans GROUP BY process",
-    "stacks": "SELECT process, max(t_ns) AS t_ns FROM stacks GROUP BY process",
+    "stacks": "SELECT process, max(t_ns) AS t_ns FROM stacks "  # noqa: S608 - a constant
+    f"WHERE {OF_STEP_SAMPLER} GROUP BY process",
 }
 
 

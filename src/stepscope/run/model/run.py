@@ -218,10 +218,10 @@ class Run:
 
     @cached_property
     def processes(self) -> list[schema.ProcessInfo]:
-        """Processes of the job, by rank."""
+        """Processes of the job that recorded something of it, by rank."""
         if not self.is_whole:
             return self.whole_run.processes
-        job = [p for p in self.reader.processes() if p.role != "monitor"]
+        job = [p for p in self.reader.processes() if p.role not in {"monitor", "program"}]
         return sorted(job, key=lambda p: (p.rank if p.rank is not None else -1, p.pid))
 
     @cached_property
@@ -482,7 +482,7 @@ class Run:
 
     def stack_samples(self, process: schema.ProcessInfo) -> analysis.StackSamples:
         """Read the stack samples of one process in the range, weighted by the time in which the
-        thread did not wait for a core."""
+        thread did not wait for a core. Those of its start are not among them."""
         samples, delays = read_stack_samples(self.reader, process), self.core_delays(process)
         if delays is not None:
             samples = samples.without_delays(delays)

@@ -191,14 +191,18 @@ def sampling_period_ns(process: schema.ProcessInfo) -> int | None:
     return periods[0] if periods else None
 
 
+OF_STEP_SAMPLER = "NOT regexp_full_match(log, '[0-9]+[se]')"
+"""Condition of stack samples that are not of the start of a process, nor entries of a thread."""
+
+
 def read_stack_samples(
     reader: store.RunReader, process: schema.ProcessInfo
 ) -> analysis.StackSamples:
-    """Read the stack samples of one process."""
+    """Read the stack samples of one process by its sampler of steps, or of work for the job."""
     rows = reader.table(
         "stacks",
         columns=["t_ns", "stack", "user_line"],
-        condition="process = ?",
+        condition=f"process = ? AND {OF_STEP_SAMPLER}",
         parameters=(process.process,),
         order_by="t_ns",
         encoded=("stack",),
@@ -235,7 +239,7 @@ def find_stack_samples(
     matches = " OR ".join("stack LIKE ?" for _ in patterns)
     rows = reader.sql(
         f"SELECT process, coalesce(list(t_ns) FILTER ({matches}), []) AS t_ns FROM stacks "  # noqa: S608 - only question marks and numbers are inserted
-        f"WHERE {period.condition('t_ns')} GROUP BY process",
+        f"WHERE {period.condition('t_ns')} AND {OF_STEP_SAMPLER} GROUP BY process",
         patterns,
         within=period,
     )

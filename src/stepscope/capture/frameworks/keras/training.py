@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from stepscope.capture.frameworks import objects
 from stepscope.capture.frameworks.progress import progress, take_batch
 from stepscope.capture.frameworks.tables import KERAS, KERAS_ON_JAX, TENSORFLOW
 from stepscope.capture.frameworks.trainers import record_as, record_numbers, time_methods
@@ -242,7 +243,9 @@ def _timed_apply(
         def apply(self: Any, *args: Any, **kwargs: Any) -> Any:
             if not is_eager():
                 return original(self, *args, **kwargs)
-            span = _step_probe.start(Kind.OPTIMIZER, type(self).__name__, id(self))
+            name, identity = type(self).__name__, id(self)
+            objects.optimizers.note(self, name, identity)
+            span = _step_probe.start(Kind.OPTIMIZER, name, identity)
             try:
                 return original(self, *args, **kwargs)
             finally:
@@ -274,7 +277,9 @@ def _times_train_function(original: Callable[..., Any]) -> Callable[..., Any]:
     def time_function(model: Any) -> None:
         function = model.train_function
         if not hasattr(function, "_is_timed"):
-            model.train_function = _timed_function(function, type(model).__name__, id(model))
+            name, identity = type(model).__name__, id(model)
+            objects.optimizers.note(model, name, identity)
+            model.train_function = _timed_function(function, name, identity)
 
     def make_train_function(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)

@@ -23,6 +23,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from stepscope.capture import stacks
+from stepscope.capture.frameworks import objects
 from stepscope.capture.frameworks.progress import UNKNOWN_COUNT, progress
 from stepscope.capture.frameworks.pytorch.modules import ReentryGuard, module_call
 from stepscope.capture.frameworks.pytorch.patching import (
@@ -197,10 +198,10 @@ def _timed_iter(original: Callable[..., Any]) -> Callable[..., Any]:
         span = _wait_probe.start(Kind.LOADER_START, dataset)
         try:
             iterator = original(self)
+            describe(self, iterator)
         finally:
-            _wait_probe.end(span)
+            _wait_probe.end(span, value=objects.loaders.find_number(self))
             progress.data_wait_ns += _now() - start_ns
-        describe(self, iterator)
         return iterator
 
     return __iter__
@@ -225,6 +226,7 @@ def _describe(loader: Any, iterator: Any) -> None:
     name = f"{dataset.__name__}#{number}"
     iterator._stepscope_name = name
     _describe_probe.fact("dataloader", name=name, **fields)
+    objects.loaders.note(loader, name)
 
 
 describe = _describe_probe.protect(_describe)

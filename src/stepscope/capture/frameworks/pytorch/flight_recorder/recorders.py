@@ -37,7 +37,7 @@ from stepscope.capture.frames import library_of
 from stepscope.capture.frameworks.internals import PYTORCH
 from stepscope.capture.frameworks.pytorch.patching import is_compiling, patch_in_place
 from stepscope.capture.guard import Probe
-from stepscope.capture.stacks import qualified_name
+from stepscope.capture.stack_texts import qualified_name
 
 SIZE_VARIABLES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 DEFAULT_SIZE = 2000
