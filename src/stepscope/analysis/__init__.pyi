@@ -409,7 +409,11 @@ from .steps.spans import (
     SIZE_BITS as SIZE_BITS,
     Spans as Spans,
 )
-from .steps.stages import Stage as Stage, find_stages as find_stages
+from .steps.stages import (
+    Stage as Stage,
+    count_first_uses as count_first_uses,
+    find_stages as find_stages,
+)
 from .steps.step_statistics import (
     PackedSteps as PackedSteps,
     PhaseShare as PhaseShare,

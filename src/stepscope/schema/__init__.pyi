@@ -76,6 +76,7 @@ from .facts import (
     ModelFact as ModelFact,
     ModelInput as ModelInput,
     ModelInputsFact as ModelInputsFact,
+    ObjectFact as ObjectFact,
     OptimizerFact as OptimizerFact,
     RankFact as RankFact,
     ReplicasFact as ReplicasFact,

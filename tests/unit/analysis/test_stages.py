@@ -118,6 +118,22 @@ def test_one_training_has_one_stage(name: str) -> None:
     assert len(stages_of(SINGLE[name])) == 1
 
 
+def test_facts_tell_optimizers_of_one_address_apart() -> None:
+    """Three folds with an optimizer at the same address, then one that takes other modules."""
+    drawing, first_uses = Drawing(), list[tuple[int, int]]()
+    for _ in range(3):
+        first_uses.append((7, drawing.now))
+        drawing.draw(step("Net", "Adam=7"), 10)
+    first_uses.append((8, drawing.now))
+    drawing.draw(step("A", "Adam=8"), 10).draw(step("B", "Adam=8"), 10)
+    spans = drawing.table()
+    steps = find_steps(spans)
+    assert steps is not None
+    assert len(find_stages(spans, steps)) == 3, "the folds cannot be told apart"
+    counts = [stage.step_count for stage in find_stages(spans, steps, first_uses)]
+    assert counts == [10, 10, 10, 20]
+
+
 def test_the_first_steps_of_a_stage_are_not_measured() -> None:
     drawing = Drawing().draw(step("Net", "Adam=1"), 40).draw(step("Net", "Adam=2"), 30)
     spans = drawing.table()

@@ -85,6 +85,24 @@ def test_a_stage_has_the_facts_of_its_models_and_optimizers(new_run: RunMaker) -
     assert facts == [["Net", "Adam"], ["Head", "SGD"]]
 
 
+def test_facts_tell_folds_with_an_optimizer_at_one_address_apart(new_run: RunMaker) -> None:
+    run = new_run()
+    rank = run.rank()
+    for fold in (1, 2, 3):
+        fields = {"object": "optimizer", "number": fold, "name": "SGD", "identity": 8}
+        rank.fact("object", **fields, t_ns=rank.now)
+        rank.fact("optimizer", name="SGD", parameter_count=fold, tensor_count=1)
+        rank.draw(READING, 50)
+    opened = run.open()
+    stages = list_stages(opened)
+    assert [stage.step_count for stage in stages] == [50] * 3
+    counts = [
+        [fact.parameter_count for fact in select_stage(opened, stage).ranks[0].facts(OptimizerFact)]
+        for stage in stages
+    ]
+    assert counts == [[1], [2], [3]]
+
+
 def test_a_single_training_has_no_stages(new_run: RunMaker) -> None:
     run = new_run()
     run.rank().draw(READING, 100)

@@ -1,12 +1,13 @@
 """Stages of a process: several trainings one after the other, such as pre-training and fine-tuning,
 the folds of a cross-validation, or the trials of a sweep.
 
-A stage is told by what is updated. Every update of an optimizer belongs to a *subject*: the
-optimizer, with the classes of the modules that it is used with. Classes that were trained for one
-update belong together, so that an optimizer with more and more modules is one subject, and only
-modules of altogether different classes, at an address at which an optimizer was before, are another
-one. The extent of a subject goes from its first step to its last. Subjects whose extents overlap
-are one stage: the optimizers of a GAN, in whatever rhythm they take turns.
+A stage is told by what is updated. Every update of an optimizer belongs to a *subject*, the
+optimizer. Its identity is an address, at which another one may be later: facts of the process tell
+when it is a new one. Without them (older recordings, other frameworks) the classes of the modules
+do that it is used with: classes that were trained for one update belong together, so that an
+optimizer with more and more modules is one subject, and only modules of altogether different
+classes are another one. The extent of a subject goes from its first step to its last. Subjects
+whose extents overlap are one stage: the optimizers of a GAN, in whatever rhythm they take turns.
 
     step       0   1   2   3   4   5   6   7   8
     updates    A   A   AB  A   B   C   C   D   C          A, B: one stage; C, D: another one
@@ -21,7 +22,7 @@ A script that makes its optimizer in every few steps has no stages.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -82,12 +83,15 @@ class Stage:
         return title + (f" on {self.dataset}" if self.dataset else "")
 
 
-def find_stages(spans: Spans, steps: Steps) -> list[Stage]:
+def find_stages(
+    spans: Spans, steps: Steps, first_uses: Sequence[tuple[int, int]] = ()
+) -> list[Stage]:
     """Find the stages of a process in the order of time; they have all of its steps.
 
     Args:
         spans: spans of the process.
         steps: steps of the process, all of them.
+        first_uses: identity of each optimizer and the time of its first use, where recorded.
 
     Returns:
         One stage if there is a single training, none without steps.
@@ -95,7 +99,7 @@ def find_stages(spans: Spans, steps: Steps) -> list[Stage]:
     if not len(steps):
         return []
     work = _Work.of(spans, steps)
-    extents = _join_extents(_find_extents(work))
+    extents = _join_extents(_find_extents(work, first_uses))
     if len(extents) * MIN_MEAN_STEPS > len(steps):
         extents = extents[:1]
     borders = [0, *(first for first, _ in extents[1:]), len(steps)]
@@ -144,10 +148,10 @@ class _Work:
         return np.minimum(index, len(self.steps) - 1).astype(np.int64)
 
 
-def _find_extents(work: _Work) -> list[tuple[int, int]]:
+def _find_extents(work: _Work, first_uses: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Find the first and the last step of each subject."""
     times, subjects = (
-        (work.updates.end, _list_update_subjects(work))
+        (work.updates.end, _list_update_subjects(work, first_uses))
         if len(work.updates)
         else (work.passes.start, _list_modules(work.passes))
     )
@@ -158,19 +162,33 @@ def _find_extents(work: _Work) -> list[tuple[int, int]]:
     return list(extents.values())
 
 
-def _list_update_subjects(work: _Work) -> Iterable[Subject]:
-    """List the subjects of the updates: optimizer, number of its model and group of classes."""
-    updates, passes = work.updates, work.passes
-    after = np.searchsorted(updates.end, passes.start, side="right")  # the update that follows
+def _list_update_subjects(work: _Work, first_uses: Sequence[tuple[int, int]]) -> Iterable[Subject]:
+    """List the subjects of the updates: optimizer, and number of its model, or group of classes
+    where the optimizers of an address cannot be told apart."""
+    updates = work.updates
+    number = count_first_uses(updates, first_uses)
+    number += np.cumsum(updates.has_flag(FLAG_NEW_MODEL), dtype=np.int64)
+    groups = [0] * len(updates) if first_uses else _list_groups(work)
+    columns = (updates.name.tolist(), updates.value.tolist(), number.tolist(), groups)
+    return zip(*columns, strict=True)
+
+
+def count_first_uses(updates: Spans, first_uses: Sequence[tuple[int, int]]) -> Int:
+    """Count the optimizers of the identity of each update that were used up to it."""
+    count = np.zeros(len(updates), dtype=np.int64)
+    for identity, time_ns in first_uses:
+        count += (updates.value == identity) & (updates.end > time_ns)
+    return count
+
+
+def _list_groups(work: _Work) -> list[int]:
+    """List the group of the classes that were trained for each update, -1 without any."""
+    after = np.searchsorted(work.updates.end, work.passes.start, side="right")
     classes: dict[int, set[int]] = defaultdict(set)
-    for row, name in set(zip(after.tolist(), passes.name.tolist(), strict=True)):
+    for row, name in set(zip(after.tolist(), work.passes.name.tolist(), strict=True)):
         classes[row].add(name)
-    model = np.cumsum(updates.has_flag(FLAG_NEW_MODEL))
-    optimizers = list(zip(updates.name.tolist(), updates.value.tolist(), model, strict=True))
     groups = _group_classes(classes.values())
-    for row, optimizer in enumerate(optimizers):
-        names = classes.get(row)
-        yield (*optimizer, groups[min(names)] if names else None)
+    return [groups[min(classes[row])] if row in classes else -1 for row in range(len(work.updates))]
 
 
 def _group_classes(sets: Iterable[set[int]]) -> dict[int, int]:

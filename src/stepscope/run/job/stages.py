@@ -30,7 +30,16 @@ def _find_stages(run: Run) -> list[analysis.Stage]:
     if not run.ranks or (len(run.ranks) > 1 and not has_ranks):
         return []
     first = run.ranks[0]
-    return analysis.find_stages(first.spans, first.steps)
+    return analysis.find_stages(first.spans, first.steps, _list_first_uses(first))
+
+
+def _list_first_uses(rank: Rank) -> list[tuple[int, int]]:
+    """List the recorded optimizers: the identity of each, and the time of its first use."""
+    return [
+        (fact.identity, fact.t_ns)
+        for fact in rank.facts(schema.ObjectFact)
+        if fact.object == "optimizer" and fact.identity is not None
+    ]
 
 
 def select_stage(run: Run, stage: analysis.Stage) -> Run:
@@ -51,8 +60,9 @@ def _select_facts(rank: Rank, stage: analysis.Stage) -> schema.ProcessInfo:
     inside = (spans.start >= stage.start_ns) & (spans.start < stage.end_ns)
     models = _list_names(spans.take(inside & spans.is_kind("forward")))
     updates = spans.is_kind("optimizer") & ~spans.is_named("GradScaler")
-    optimizers = list(dict.fromkeys(_list_identities(spans.take(updates))))
-    used = set(_list_identities(spans.take(updates & inside)))
+    identities = _list_identities(spans.take(updates), _list_first_uses(rank))
+    optimizers = list(dict.fromkeys(identities))
+    used = {identities[row] for row in np.flatnonzero(inside[updates]).tolist()}
     is_used = [identity in used for identity in optimizers]
     has_order = len(is_used) == len(rank.facts(schema.OptimizerFact))
     numbers = {fact.model for fact in rank.facts(schema.ModelFact) if fact.name in models}
@@ -73,5 +83,9 @@ def _list_names(spans: analysis.Spans) -> set[str]:
     return {spans.names[code] for code in np.unique(spans.name).tolist()}
 
 
-def _list_identities(updates: analysis.Spans) -> list[tuple[int, int]]:
-    return list(zip(updates.name.tolist(), updates.value.tolist(), strict=True))
+def _list_identities(
+    updates: analysis.Spans, first_uses: list[tuple[int, int]]
+) -> list[tuple[int, int, int]]:
+    number = analysis.count_first_uses(updates, first_uses)
+    columns = (updates.name.tolist(), updates.value.tolist(), number.tolist())
+    return list(zip(*columns, strict=True))
