@@ -40,6 +40,8 @@ class JobStage(msgspec.Struct, frozen=True, kw_only=True):
     cause: str | None
     suspect_share_ratio: float | None
     headline: str | None
+    is_main: bool
+    """True if the verdict of the job is that of this stage."""
     text: str
     """Its share of the job, its steps and its verdict in words."""
 

@@ -12,6 +12,7 @@ import msgspec
 
 from stepscope import analysis
 from stepscope.diagnosis.job_stage import MAX_LISTED, JobStage
+from stepscope.diagnosis.sentences import hedge
 from stepscope.diagnosis.verdict import Verdict
 from stepscope.quantities import count_of, duration, percent
 from stepscope.run import Run, job_borders, list_stages, select_stage
@@ -35,10 +36,10 @@ def diagnose_stages_of_job(run: Run, judge: Callable[[Run], Verdict]) -> Verdict
     numbers = sorted(range(len(stages)), key=lambda number: -_measure(stages[number]))
     judged = {n: judge(select_stage(run, stages[n])) for n in numbers[:MAX_LISTED]}
     start_ns, end_ns = job_borders(run)
+    main = next((n for n in judged if judged[n].suspect != ABSTENTION), None)
     job_stages = [
-        _show(number, stages[number], judged.get(number), end_ns - start_ns) for number in numbers
+        _show(n, stages[n], judged.get(n), end_ns - start_ns, is_main=n == main) for n in numbers
     ]
-    main = next((n for n in numbers if n in judged and judged[n].suspect != ABSTENTION), None)
     if main is None:
         verdict = judge(run)
         headline = f"{count_of(len(stages), 'stage')} of training. {verdict.headline}"
@@ -86,14 +87,16 @@ def _measure(stage: analysis.Stage) -> int:
     return stage.end_ns - stage.start_ns
 
 
-def _show(number: int, stage: analysis.Stage, verdict: Verdict | None, job_ns: int) -> JobStage:
+def _show(
+    number: int, stage: analysis.Stage, verdict: Verdict | None, job_ns: int, *, is_main: bool
+) -> JobStage:
     share_ratio = min(1.0, _measure(stage) / job_ns) if job_ns > 0 else None
     words = [] if share_ratio is None else [f"{percent(share_ratio)} of the job"]
     words.append(count_of(stage.step_count, "step"))
     is_judged = verdict is not None and verdict.suspect != ABSTENTION
     if verdict is not None and verdict.mean_step_ns is not None:
         words.append(f"mean {duration(verdict.mean_step_ns)}")
-    headline = None if verdict is None else verdict.headline
+    headline = None if verdict is None else hedge(verdict.headline, verdict.confidence_ratio)
     return JobStage(
         number=number + 1,
         title=stage.title,
@@ -112,6 +115,7 @@ def _show(number: int, stage: analysis.Stage, verdict: Verdict | None, job_ns: i
         cause=None if verdict is None else verdict.cause,
         suspect_share_ratio=verdict.share_ratio if verdict is not None and is_judged else None,
         headline=headline,
+        is_main=is_main,
         text=f"Stage {number + 1}, {stage.title}: {', '.join(words)}."
         + ("" if headline is None else f" {headline}"),
     )

@@ -54,6 +54,7 @@ def test_the_verdict_is_that_of_the_stage_with_most_of_the_time(
         (2, "Head with SGD on Rows", 300, 300, 290 * ranks, 66_000_000, "data_pipeline"),
         (1, "Net with Adam", 0, 300, 290 * ranks, 12_000_000, "healthy"),
     ]
+    assert [stage.is_main for stage in verdict.job_stages] == [True, False]
     assert sum(stage.share_ratio or 0 for stage in verdict.job_stages) == pytest.approx(1, abs=0.02)
     assert verdict.job_stages[1].text.startswith(
         "Stage 1, Net with Adam: 15% of the job, 300 steps"

@@ -56,6 +56,7 @@ const STAGE: JobStage = {
   cause: "slow_reads",
   suspect_share_ratio: 0.82,
   headline: "Bottleneck: data pipeline, 82% of step time. Cause: slow reads.",
+  is_main: true,
   text: "Stage 2, Head with SGD on Rows: 85% of the job, 300 steps, mean 66 ms.",
 };
 
