@@ -28,7 +28,7 @@ WORDS = {
     "process_pool": "waits for 2 processes that spend their time in decode (process_pool",
     "two_stages": "2 stages of training. Stage 2, Linear with SGD on Records, has ",
 }
-"""Words of the headline of a script: what fills its waits, or which of its trainings it is about."""
+"""Words of the headline of a script: what fills its waits, or which training it is about."""
 
 
 @contextmanager
