@@ -26,6 +26,7 @@ from stepscope.diagnosis.causes.overhead_causes import describe_outside_load
 from stepscope.diagnosis.fixes.advice import list_even_changes, list_fixes, list_refusals
 from stepscope.diagnosis.fixes.what_if import WhatIf
 from stepscope.diagnosis.job import begin_with_job
+from stepscope.diagnosis.job_stages import diagnose_stages_of_job
 from stepscope.diagnosis.sentences import (
     describe_load,
     explain_hatching,
@@ -33,6 +34,7 @@ from stepscope.diagnosis.sentences import (
     explain_smaller_share,
     hedge,
     list_bars,
+    word_for_inference,
     write_headline,
 )
 from stepscope.diagnosis.shares.debug_switches import list_debug_switches
@@ -140,10 +142,18 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
         from stepscope.diagnosis.stage_stragglers import diagnose_stages
 
         return diagnose_stages(run, _list_loss_notes(run))
+    return diagnose_stages_of_job(run, lambda part: _judge(part, thresholds)) or _judge(
+        run, thresholds
+    )
+
+
+def _judge(run: Run, thresholds: AttributionThresholds) -> Verdict:
+    """Judge the steps of a run, or of a stage of it."""
     obstacle = _find_obstacle(run, thresholds)
     if obstacle is not None:
         return _abstain(run, obstacle)
-    return _diagnose_steps(run, thresholds)
+    verdict = _diagnose_steps(run, thresholds)
+    return word_for_inference(verdict) if run.ranks[0].steps.is_inference else verdict
 
 
 def _diagnose_steps(run: Run, thresholds: AttributionThresholds) -> Verdict:
@@ -206,6 +216,7 @@ def _diagnose_steps(run: Run, thresholds: AttributionThresholds) -> Verdict:
         ),
         notes=[
             *_list_notes(run, attribution, split, shares),
+            *records.explain_inference(run),
             *records.explain_guessed_rounds(run, facts),
             *records.list_slow_settings(run, shares, facts),
             *list_even_changes(finding, what_if, facts),
@@ -307,12 +318,6 @@ def _explain_missing_steps(run: Run) -> str:
         return f"no training step was recorded; {notes[0]}"
     if run.is_imported:
         return "the imported files contain no training step"
-    if any(len(run.step_spans(process).of("dispatch")) for process in processes):
-        return (
-            "no training step was recorded: no compiled function that was called returns state, "
-            "arrays of the shapes and types of its arguments; mark the steps with "
-            "stepscope.steps(loader)"
-        )
     return (
         "no training step was recorded: no optimizer stepped and no backward pass ran; mark the "
         "steps of another kind of loop with stepscope.step()"

@@ -103,7 +103,7 @@ class Flag:
     SIZED: Final = 32
     """Of a forward pass: the value is that of `pack_forward`."""
     NO_OPTIMIZER: Final = 64
-    """Of a backward pass: the process has created no torch optimizer."""
+    """Of a forward or backward pass: the process has created no optimizer."""
     NEW_MODEL: Final = 128
     """Of an optimizer step: the first of a model that nothing before it belongs to."""
 

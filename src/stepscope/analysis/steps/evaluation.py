@@ -374,6 +374,11 @@ def find_call_boundaries(phases: PhaseSpans, evaluation: intervals.Intervals) ->
     """Find the ends of the calls that end steps, with the waits that follow each."""
     calls = find_training_calls(phases.spans)
     calls = calls.take(~intervals.contains(evaluation, calls.start))
+    return find_ends_of_waits(phases, calls)
+
+
+def find_ends_of_waits(phases: PhaseSpans, calls: Spans) -> intervals.Int:
+    """Find the ends of calls, each with the waits for results that follow it."""
     top = phases.spans.take(phases.parent < 0)
     row = np.searchsorted(top.start, calls.start)
     is_other = ~top.is_kind("device_wait", "garbage_collection")

@@ -57,6 +57,9 @@ def write_verdict(out: Console, verdict: diagnosis.Verdict, location: str = "RUN
     write_doubts(out, verdict.doubts)
     out.print()
     out.print(Text(verdict.headline, style="bold"))
+    _write_section(out, "Stages", diagnosis.list_stage_lines(verdict.job_stages))
+    if verdict.job_stages:
+        out.print()
     if verdict.suspect == "insufficient_evidence":
         _write_job(out, verdict.job)
         _write_notes(out, verdict)

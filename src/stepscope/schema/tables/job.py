@@ -21,7 +21,7 @@ SPANS = Table(
             "flags",
             "SMALLINT",
             "1 asynchronous, 2 gradients disabled, 4 ended without a result, 8 module in "
-            "evaluation mode, 16 mark, 32 value includes a size, 64 no torch optimizer exists.",
+            "evaluation mode, 16 mark, 32 value includes a size, 64 no optimizer exists.",
             "bitmask",
         ),
         column("value", "BIGINT", "Number whose meaning depends on the kind; see `SPAN_KINDS`."),

@@ -352,6 +352,8 @@ def _timed_pass(original: Callable[..., Any]) -> Callable[..., Any]:
             progress.notify_work_start()
             span = _pass_probe.start(Kind.FORWARD, type(self).__name__, id(self))
         flags = Flag.NO_GRAD if has_no_tape() else 0
+        if not progress.has_optimizer:
+            flags |= Flag.NO_OPTIMIZER
         _call.is_active = True
         try:
             return original(self, *args, **kwargs)

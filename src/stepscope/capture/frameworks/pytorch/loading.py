@@ -132,7 +132,7 @@ def install() -> None:
 
 def _timed_next(original: Callable[..., Any]) -> Callable[..., Any]:
     def __next__(self: Any) -> Any:  # noqa: N807
-        progress.notify_work_start()
+        progress.notify_fetch_start()
         if not module_call.active:
             stacks.watch_this_thread(stacks.MAIN_PERIOD_S)
         start_ns, attributes = _now(), self.__dict__
@@ -144,7 +144,9 @@ def _timed_next(original: Callable[..., Any]) -> Callable[..., Any]:
             batch = original(self)
         except BaseException:
             _wait_probe.end(span, flags=Flag.NO_RESULT)
+            progress.notify_fetch_end(has_batch=False)
             raise
+        progress.notify_fetch_end(has_batch=True)
         had_next = queue is None or queue.had_next(self)
         _wait_probe.end(span, value=None if had_next else 0)
         progress.data_wait_ns += _now() - start_ns

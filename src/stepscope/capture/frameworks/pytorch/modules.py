@@ -117,6 +117,8 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
         call = None
         was_evaluation = module_call.evaluates
         module_call.evaluates = is_evaluation = flags != _SIZED
+        if not progress.has_optimizer:
+            flags |= Flag.NO_OPTIMIZER
         if is_evaluation and not was_evaluation:
             sample_entry("evaluation")
         if tensors.calls is not None:
@@ -131,6 +133,8 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
             if device is not None:
                 device_clock.end(device)
             _probe.end(span, flags=flags)
+        if is_evaluation and not progress.has_optimizer:
+            progress.notify_prediction()
         if call is not None:
             tensors.end_call(call, result)
         if span is not None:  # a lazy module has its parameters only after the call

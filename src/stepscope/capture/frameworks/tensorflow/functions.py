@@ -157,7 +157,10 @@ def _record(function: Any, start_ns: int, end_ns: int) -> None:
     elif contents & Contents.GRADIENT:
         _probe.write(Kind.BACKWARD, name, start_ns, end_ns)
     elif contents & Contents.MODEL:
-        _probe.write(Kind.FORWARD, name, start_ns, end_ns, id(function), Flag.NO_GRAD)
+        flags = Flag.NO_GRAD | (0 if progress.has_optimizer else Flag.NO_OPTIMIZER)
+        _probe.write(Kind.FORWARD, name, start_ns, end_ns, id(function), flags)
+        if not progress.has_optimizer:
+            progress.notify_prediction()
     if contents & Contents.WAIT and wait_listener is not None:
         wait_listener(start_ns, end_ns)
 
