@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import msgspec
 
 from stepscope import analysis, intervals, schema
-from stepscope.diagnosis.job_account import JobAccount, JobFix, JobFunction, JobPart
+from stepscope.diagnosis.job_account import JobAccount, JobFix, PartFunction, JobPart
 from stepscope.diagnosis.verdict import LOOP_SHARE, Fix, Verdict
 from stepscope.quantities import count_of, duration, percent
 from stepscope.run import JobTime, Run, read_job_time
@@ -249,7 +249,7 @@ class _Account:
             changes=list(changes),
         )
 
-    def _find_function(self, key: str) -> JobFunction | None:
+    def _find_function(self, key: str) -> PartFunction | None:
         """Find the function that has most of a class; None where no sample shows one."""
         functions = self.parts[key].functions if key in self.parts else []
         return functions[0] if functions else None
@@ -392,21 +392,21 @@ class _Account:
         ]
 
 
-def _describe(function: analysis.ClassFunction, rank_count: int) -> JobFunction:
+def _describe(function: analysis.ClassFunction, rank_count: int) -> PartFunction:
     file = function.file.rpartition("/")[2]
     line = f":{function.line}" if function.line else ""
-    return JobFunction(
+    return PartFunction(
         name=function.function,
         location=f"{file}{line}" if file else "",
         time_ns=function.time_ns / rank_count,
     )
 
 
-def _locate(function: JobFunction) -> str:
+def _locate(function: PartFunction) -> str:
     return f"{function.name} ({function.location})" if function.location else function.name
 
 
-def _name_function(key: str, function: JobFunction) -> str:
+def _name_function(key: str, function: PartFunction) -> str:
     return f"importing {function.name}" if key == "importing" else _locate(function)
 
 

@@ -7,7 +7,7 @@ import msgspec
 from stepscope import schema
 
 
-class JobFunction(msgspec.Struct, frozen=True, kw_only=True):
+class PartFunction(msgspec.Struct, frozen=True, kw_only=True):
     """Function, or imported package, with time of a class."""
 
     name: str
@@ -26,7 +26,7 @@ class JobPart(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the job."""
     planned_ns: float | None = None
     """Time in a job of the planned number of steps; null where that is not known."""
-    functions: list[JobFunction] = []
+    functions: list[PartFunction] = []
 
 
 class JobFix(msgspec.Struct, frozen=True, kw_only=True):
