@@ -16,7 +16,7 @@ checkpoint x mean time between failures), of which J. T. Daly's estimate of 2006
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -41,23 +41,6 @@ ONCE = frozenset(["launch", "importing", "rendezvous", "preparing", "warm_up", "
 """Classes whose time does not depend on the number of steps."""
 FAILURES = frozenset(["stuck", "down", "repeated", "not_seen"])
 """Classes that say nothing of a longer job."""
-TITLES: Mapping[str, str] = {
-    "launch": "launching",
-    "importing": "importing",
-    "rendezvous": "meeting other ranks",
-    "preparing": "preparing",
-    "warm_up": "warm-up",
-    "steps": "steps",
-    "evaluation": "evaluation",
-    "checkpoints": "checkpoints",
-    "between_epochs": "between epochs",
-    "between_steps": "between steps",
-    "finishing": "after the last step",
-    "stuck": "stuck",
-    "down": "down",
-    "repeated": "repeated steps",
-    "not_seen": "not seen",
-}
 _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("{} pass before the first", ("launch", "importing", "rendezvous", "preparing")),
     ("The first steps take {} longer than later ones", ("warm_up",)),
@@ -148,7 +131,7 @@ class _Account:
             functions = time.functions.get(key, [])[:MAX_FUNCTIONS]
             parts[key] = JobPart(
                 key=key,
-                title=TITLES[key],
+                title=analysis.JOB_CLASS_TITLES[key],
                 time_ns=time_ns,
                 share_ratio=time_ns / time.duration_ns,
                 planned_ns=planned_ns if planned_step_count else None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from stepscope import schema
@@ -56,11 +58,11 @@ class JobAccount(msgspec.Struct, frozen=True, kw_only=True):
     planned_step_count: int | None
     step_count: int
     """Steps of the rank that has completed the most."""
-    goodput_ratio: float
+    goodput_ratio: Annotated[float, schema.field_label("goodput")]
     """Share of the job that is steps whose result was kept."""
-    device_goodput_ratio: float | None
+    device_goodput_ratio: Annotated[float | None, schema.field_label("device goodput")]
     """That times the busy share of the devices; null without devices."""
-    first_step_ns: int | None
+    first_step_ns: Annotated[int | None, schema.field_label("time to first step")]
     """Time from the start of the job to its first step."""
     is_final: bool
     parts: list[JobPart]
