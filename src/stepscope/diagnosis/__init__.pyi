@@ -9,7 +9,7 @@ from .job import account_for_job as account_for_job
 from .job_account import (
     JobAccount as JobAccount,
     JobFix as JobFix,
-    JobFunction as JobFunction,
+    PartFunction as PartFunction,
     JobPart as JobPart,
 )
 from .job_stage import JobStage as JobStage, list_stage_lines as list_stage_lines

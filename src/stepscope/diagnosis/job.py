@@ -16,13 +16,13 @@ checkpoint x mean time between failures), of which J. T. Daly's estimate of 2006
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from stepscope import analysis, intervals, schema
-from stepscope.diagnosis.job_account import JobAccount, JobFix, JobFunction, JobPart
+from stepscope.diagnosis.job_account import JobAccount, JobFix, PartFunction, JobPart
 from stepscope.diagnosis.verdict import LOOP_SHARE, Fix, Verdict
 from stepscope.quantities import count_of, duration, percent
 from stepscope.run import JobTime, Run, read_job_time
@@ -41,23 +41,6 @@ ONCE = frozenset(["launch", "importing", "rendezvous", "preparing", "warm_up", "
 """Classes whose time does not depend on the number of steps."""
 FAILURES = frozenset(["stuck", "down", "repeated", "not_seen"])
 """Classes that say nothing of a longer job."""
-TITLES: Mapping[str, str] = {
-    "launch": "launching",
-    "importing": "importing",
-    "rendezvous": "meeting other ranks",
-    "preparing": "preparing",
-    "warm_up": "warm-up",
-    "steps": "steps",
-    "evaluation": "evaluation",
-    "checkpoints": "checkpoints",
-    "between_epochs": "between epochs",
-    "between_steps": "between steps",
-    "finishing": "after the last step",
-    "stuck": "stuck",
-    "down": "down",
-    "repeated": "repeated steps",
-    "not_seen": "not seen",
-}
 _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("{} pass before the first", ("launch", "importing", "rendezvous", "preparing")),
     ("The first steps take {} longer than later ones", ("warm_up",)),
@@ -158,7 +141,7 @@ class _Account:
             functions = time.functions.get(key, [])[:MAX_FUNCTIONS]
             parts[key] = JobPart(
                 key=key,
-                title=TITLES[key],
+                title=analysis.JOB_CLASS_TITLES[key],
                 time_ns=time_ns,
                 share_ratio=time_ns / time.duration_ns,
                 planned_ns=planned_ns if planned_step_count else None,
@@ -259,7 +242,7 @@ class _Account:
             changes=list(changes),
         )
 
-    def _find_function(self, key: str) -> JobFunction | None:
+    def _find_function(self, key: str) -> PartFunction | None:
         """Find the function that has most of a class; None where no sample shows one."""
         functions = self.parts[key].functions if key in self.parts else []
         return functions[0] if functions else None
@@ -402,21 +385,21 @@ class _Account:
         ]
 
 
-def _describe(function: analysis.ClassFunction, rank_count: int) -> JobFunction:
+def _describe(function: analysis.ClassFunction, rank_count: int) -> PartFunction:
     file = function.file.rpartition("/")[2]
     line = f":{function.line}" if function.line else ""
-    return JobFunction(
+    return PartFunction(
         name=function.function,
         location=f"{file}{line}" if file else "",
         time_ns=function.time_ns / rank_count,
     )
 
 
-def _locate(function: JobFunction) -> str:
+def _locate(function: PartFunction) -> str:
     return f"{function.name} ({function.location})" if function.location else function.name
 
 
-def _name_function(key: str, function: JobFunction) -> str:
+def _name_function(key: str, function: PartFunction) -> str:
     return f"importing {function.name}" if key == "importing" else _locate(function)
 
 

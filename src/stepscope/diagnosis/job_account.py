@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from stepscope import schema
 
 
-class JobFunction(msgspec.Struct, frozen=True, kw_only=True):
+class PartFunction(msgspec.Struct, frozen=True, kw_only=True):
     """Function, or imported package, with time of a class."""
 
     name: str
@@ -26,7 +28,7 @@ class JobPart(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the job."""
     planned_ns: float | None = None
     """Time in a job of the planned number of steps; null where that is not known."""
-    functions: list[JobFunction] = []
+    functions: list[PartFunction] = []
 
 
 class JobFix(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,11 +58,11 @@ class JobAccount(msgspec.Struct, frozen=True, kw_only=True):
     planned_step_count: int | None
     step_count: int
     """Steps of the rank that has completed the most."""
-    goodput_ratio: float
+    goodput_ratio: Annotated[float, schema.field_label("goodput")]
     """Share of the job that is steps whose result was kept."""
-    device_goodput_ratio: float | None
+    device_goodput_ratio: Annotated[float | None, schema.field_label("device goodput")]
     """That times the busy share of the devices; null without devices."""
-    first_step_ns: int | None
+    first_step_ns: Annotated[int | None, schema.field_label("time to first step")]
     """Time from the start of the job to its first step."""
     is_final: bool
     parts: list[JobPart]

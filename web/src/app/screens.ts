@@ -25,7 +25,7 @@ export const JOBS: ScreenEntry = {
 };
 
 export const SCREENS: readonly ScreenEntry[] = [
-  { name: "overview", title: "Overview", group: "run", icon: Gauge, views: ["overview", "usage", "dashboard"], load: () => import("../screens/overview") },
+  { name: "overview", title: "Overview", group: "run", icon: Gauge, views: ["overview", "job-time", "usage", "dashboard"], load: () => import("../screens/overview") },
   { name: "timeline", title: "Timeline", group: "run", icon: Activity, views: ["timeline", "timeline-slices", "timeline-counters", "timeline-slice", "timeline-search", "timeline-summary", "timeline-flame"], load: () => import("../screens/timeline") },
   { name: "insights", title: "Insights", group: "run", icon: Lightbulb, views: ["insights"], load: () => import("../screens/insights") },
   { name: "steps", title: "Steps", group: "host", icon: Ruler, views: ["steps"], load: () => import("../screens/steps") },

@@ -2,10 +2,11 @@
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
-import type { StuckAccount } from "../api/report";
+import type { JobAccount, StuckAccount } from "../api/report";
 import type { ChangedSetting, NodeStatus, Overview as Payload, PriceUsed, ShortFinding } from "../api/views";
 import { count, countOf, dollars, duration, percent } from "../base/quantities";
 import { dateTime, sentence } from "../base/text";
+import { JobStrip } from "../parts/job_strip";
 import { LinkedTable } from "../parts/linked_table";
 import { useView } from "../state/fetch";
 import { link } from "../state/url";
@@ -48,7 +49,7 @@ function Content({ payload }: { payload: Payload }) {
         <span class="badge" data-testid="job-status">{jobStatusText(payload.nodes)}</span>
       </PageHeader>
       {payload.verdict.stuck === null ? null : <Stuck account={payload.verdict.stuck} />}
-      <VerdictView verdict={payload.verdict} savings={payload.money?.fix_savings_usd ?? []}>
+      <VerdictView verdict={payload.verdict} savings={payload.money?.fix_savings_usd ?? []} strip={<JobStrip />}>
         <Tiles tiles={overviewTiles(payload)} />
       </VerdictView>
       <QualityNotes quality={payload.quality} range={payload.range} />
@@ -100,11 +101,21 @@ function overviewTiles(payload: Payload): Tile[] {
       caption: payload.step_ns === null ? "no steps measured" : `of ${count(payload.step_ns.count)} measured steps, p95 ${duration(payload.step_ns.p95)}`,
       testid: "step-mean",
     }),
+    ...jobTiles(verdict.job),
     ...costTiles(payload.money),
     tile("Overview", payload, "rank_count", { caption: rankCaption(payload) }),
     tile("Overview", payload, "gpu_busy_ratio", { caption: busyCaption(payload), testid: "gpu-busy" }),
     tile("Overview", payload, "cpu_busy_ratio", { caption: payload.cpu_busy_ratio === null ? "no samples" : "mean over nodes and samples", testid: "cpu-busy" }),
     { label: "Traces", value: count(recordings.length), caption: recordings.length === 0 ? "no profiler traces" : countOf(events, "event") },
+  ];
+}
+
+function jobTiles(job: JobAccount | null): Tile[] {
+  if (job === null) return [];
+  const device = job.device_goodput_ratio === null ? "" : `; device goodput ${percent(job.device_goodput_ratio)}`;
+  return [
+    tile("JobAccount", job, "goodput_ratio", { value: percent(job.goodput_ratio), caption: `of the job in steps whose result was kept${device}`, testid: "goodput" }),
+    tile("JobAccount", job, "first_step_ns", { caption: "from the start of the job", testid: "first-step" }),
   ];
 }
 

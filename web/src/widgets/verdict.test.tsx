@@ -1,9 +1,12 @@
 // @vitest-environment jsdom
 import { render } from "preact";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 
 import type { JobStage, Verdict } from "../api/report";
-import { VerdictView } from "./verdict";
+
+vi.stubGlobal("matchMedia", () => ({ matches: false, addEventListener: vi.fn() }));
+
+const { VerdictView } = await import("./verdict");
 
 const VERDICT: Verdict = {
   suspect: "framework_overhead",
@@ -25,6 +28,7 @@ const VERDICT: Verdict = {
   notes: [],
   doubts: [],
   stuck: null,
+  job: null,
   learning: null,
   step_count: 54,
   mean_step_ns: 100e6,
@@ -77,4 +81,67 @@ test("stages are listed, of many the largest", () => {
   const lines = [...root.querySelectorAll("li")].map((line) => line.textContent);
   expect(lines.filter((line) => line === STAGE.text)).toHaveLength(8);
   expect(lines).toContain("2 shorter stages.");
+});
+
+const JOB: NonNullable<Verdict["job"]> = {
+  headline: "Of 40 s, 8 s are steps.",
+  is_first: false,
+  duration_ns: 40e9,
+  planned_ns: null,
+  planned_step_count: null,
+  step_count: 80,
+  goodput_ratio: 0.2,
+  device_goodput_ratio: null,
+  first_step_ns: 24e9,
+  is_final: true,
+  parts: [
+    { key: "preparing", title: "preparation", time_ns: 24e9, share_ratio: 0.6, planned_ns: null, functions: [{ name: "read_index", location: "train.py:22", time_ns: 20e9 }] },
+    { key: "steps", title: "steps", time_ns: 8e9, share_ratio: 0.2, planned_ns: null, functions: [{ name: "train", location: "train.py:30", time_ns: 8e9 }] },
+    { key: "not_seen", title: "not seen", time_ns: 8e9, share_ratio: 0.2, planned_ns: null, functions: [] },
+  ],
+  fixes: [
+    { title: "Keep what read_index prepares", how: "write it to a file", why: "read_index takes 20 s.", saving_ns: 20e9, saving_ratio: 0.5, is_bound: true, changes: [] },
+  ],
+  notes: ["The process was killed."],
+};
+
+function draw(verdict: Verdict): HTMLElement {
+  const root = document.createElement("main");
+  render(<VerdictView verdict={verdict} />, root);
+  return root;
+}
+
+test("the bar of the whole job is above that of the step, with functions in its legend", () => {
+  const root = draw({ ...VERDICT, job: JOB });
+  const segments = [...root.querySelectorAll<HTMLElement>(".job-bar i")];
+  expect(segments.map((segment) => Number(segment.style.flexGrow))).toEqual([0.6, 0.2, 0.2]);
+  expect(segments[0]?.title).toContain("read_index train.py:22: 20 s");
+  expect(new Set(segments.map((segment) => segment.style.background)).size).toBe(3);
+  const legend = [...root.querySelectorAll(".job-legend li")].map((item) => item.textContent.trim());
+  expect(legend).toEqual(["preparation 60% 24 s read_index train.py:22", "steps 20% 8 s", "not seen 20% 8 s"]);
+  expect(root.querySelector("[data-testid=job] p")?.textContent).toBe(JOB.headline);
+  const [bar, phases] = [root.querySelector(".job-bar"), root.querySelector(".phases")];
+  expect(bar !== null && phases !== null && bar.compareDocumentPosition(phases)).toBe(Node.DOCUMENT_POSITION_FOLLOWING);
+});
+
+test("the account that the headline begins with is not repeated", () => {
+  const headline = `${JOB.headline} ${VERDICT.headline}`;
+  const root = draw({ ...VERDICT, headline, job: { ...JOB, is_first: true } });
+  expect(root.textContent.split(JOB.headline).length).toBe(2);
+});
+
+test("shares are those of the planned job where its length is known", () => {
+  const parts = JOB.parts.map((part) => ({ ...part, planned_ns: part.key === "steps" ? 72e9 : part.key === "preparing" ? 24e9 : 0 }));
+  const root = draw({ ...VERDICT, job: { ...JOB, parts, planned_ns: 96e9, planned_step_count: 720 } });
+  const shares = [...root.querySelectorAll(".job-legend b")].map((share) => share.textContent);
+  expect(shares).toEqual(["25%", "75%", "0%"]);
+  expect(root.querySelector("[data-testid=job-planned]")?.textContent).toContain("720 steps, about 96 s");
+});
+
+test("fixes of the job and of the step state their saving as a share of the job", () => {
+  const prediction = { step_ns: 60e6, low_ns: 50e6, high_ns: 70e6, saving_ratio: 0.4, is_bound: true, share_of: "step wall time", text: "step time at least 60 ms" };
+  const fix = { title: "Add workers", how: "num_workers=2", why: "waits", prediction, job_saving_ratio: 0.08, changes: [], tried: null };
+  const root = draw({ ...VERDICT, job: JOB, fixes: [fix as unknown as Verdict["fixes"][number]] });
+  expect(root.querySelector("[data-testid=prediction]")?.textContent).toContain("Saves at most 8% of the job.");
+  expect(root.querySelector("[data-testid=job-fixes]")?.textContent).toContain("Saves at most 20 s, 50% of the job.");
 });

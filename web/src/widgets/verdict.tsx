@@ -1,8 +1,9 @@
 import type { ComponentChildren } from "preact";
 
-import type { Learning, Prediction, Verdict } from "../api/report";
+import type { Fix, Learning, Verdict } from "../api/report";
 import { countOf, dollars, duration, percent } from "../base/quantities";
 import { words } from "../base/text";
+import { JobAccountView, JobFixes } from "./job_account";
 import { Prose } from "./prose";
 
 const MAX_LISTED_STAGES = 8;
@@ -11,16 +12,19 @@ interface Props {
   verdict: Verdict;
   /** Dollars per step that each fix would save; null if unknown. */
   savings?: (number | null)[];
+  /** Content below the bar of the whole job. */
+  strip?: ComponentChildren;
   /** Content between the headline and its evidence. */
   children?: ComponentChildren;
 }
 
-export function VerdictView({ verdict, savings, children }: Props) {
+export function VerdictView({ verdict, savings, strip, children }: Props) {
   const hasEvidence = verdict.suspect !== "insufficient_evidence";
   return (
     <section id="verdict" class={`verdict ${verdict.suspect}`} aria-labelledby="verdict-title">
       <p class="eyebrow">Verdict</p>
       <h2 id="verdict-title" data-testid="verdict-headline">{verdict.headline}</h2>
+      {verdict.job === null ? null : <JobAccountView account={verdict.job}>{strip}</JobAccountView>}
       <BulletList title="Stages" lines={stageLines(verdict)} />
       {hasEvidence ? <Basis verdict={verdict} /> : null}
       {children}
@@ -37,6 +41,7 @@ export function VerdictView({ verdict, savings, children }: Props) {
       </div>
       <ContributingCauses verdict={verdict} />
       <Fixes verdict={verdict} savings={savings ?? []} />
+      {verdict.job === null ? null : <JobFixes account={verdict.job} />}
       <BulletList title="Expected after the fix" lines={verdict.targets.map((target) => target.text)} />
       <LearningView learning={verdict.learning} />
       <BulletList title="Notes" lines={verdict.notes} />
@@ -130,7 +135,7 @@ function Fixes({ verdict, savings }: { verdict: Verdict; savings: (number | null
         {verdict.fixes.map((fix, index) => (
           <li key={fix.title}>
             <b>{fix.title}</b>: <Prose text={fix.how} /> <span class="muted">Reason: {fix.why}</span>
-            <PredictedSaving prediction={fix.prediction} usd={savings[index] ?? null} />
+            <PredictedSaving fix={fix} usd={savings[index] ?? null} />
             {fix.tried && <p data-testid="tried">Tried: {fix.tried.text}.</p>}
           </li>
         ))}
@@ -139,12 +144,14 @@ function Fixes({ verdict, savings }: { verdict: Verdict; savings: (number | null
   );
 }
 
-function PredictedSaving({ prediction, usd }: { prediction: Prediction | null; usd: number | null }) {
+function PredictedSaving({ fix, usd }: { fix: Fix; usd: number | null }) {
+  const { prediction, job_saving_ratio } = fix;
   if (prediction === null) return null;
   const saving = prediction.saving_ratio;
   return (
     <p class="predicted" data-testid="prediction">
       <span aria-hidden="true">→ </span>Predicted {prediction.text}.
+      {job_saving_ratio !== null && saving > 0 ? ` Saves ${prediction.is_bound ? "at most " : ""}${percent(job_saving_ratio)} of the job.` : ""}
       {usd !== null && saving > 0 ? ` Saves ${dollars(usd)} per step.` : ""}
     </p>
   );

@@ -95,6 +95,8 @@ class JobRestart(msgspec.Struct, frozen=True, kw_only=True):
 class JobTimeView(schema.Payload, frozen=True, kw_only=True):
     """Payload of `job-time`."""
 
+    start_after_ns: int
+    """Start of the job after the start of the run, which is its first record; mostly negative."""
     duration_ns: int
     """Time from the start of the job to its end, or to its last record so far."""
     is_final: Annotated[bool, schema.field_label("ended")]
@@ -121,6 +123,7 @@ def show_job_time(run: Run, _options: ViewOptions = DEFAULTS) -> JobTimeView:
     """Show what a job spent its time on."""
     time = read_job_time(run)
     return JobTimeView(
+        start_after_ns=time.start_ns - run.whole_run.clock.origin_ns,
         duration_ns=time.duration_ns,
         is_final=time.is_final,
         rank_count=time.rank_count,

@@ -51,6 +51,10 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of a job that need the tables of its run."""
 
     verdict: JobVerdict
+    goodput_ratio: float | None
+    """Share of the job in steps whose result was kept; null for traces alone."""
+    first_step_ns: int | None
+    """Time from the start of the job to its first step; null without steps."""
     rank_count: int
     """Ranks with training steps, or with traces."""
     gpu_count: int
@@ -85,6 +89,11 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     """Null if unknown: most imported traces do not name their node."""
     verdict: JobVerdict | None
     """Null until it has been computed."""
+    goodput_ratio: Annotated[float | None, schema.field_label("in steps")]
+    """Share of the job in steps whose result was kept. Null until the verdict has been computed,
+    and for traces alone."""
+    first_step_ns: Annotated[int | None, schema.field_label("time to first step")]
+    """Time from the start of the job to its first step."""
     cost_usd: float | None
     """Machines x price x duration, rounded to the cent."""
     price_said: str | None
@@ -156,6 +165,8 @@ def make_job_row(reader: store.RunReader, run_id: str, summary: JobSummary | Non
         gpu_names=sorted({str(gpu.get("name", "GPU")) for node in nodes for gpu in node.gpus}),
         node_count=count or None,
         verdict=None if summary is None else summary.verdict,
+        goodput_ratio=None if summary is None else summary.goodput_ratio,
+        first_step_ns=None if summary is None else summary.first_step_ns,
         cost_usd=None if isinstance(priced, str) or duration_ns is None else priced.job_usd,
         price_said=None if isinstance(priced, str) else priced.price.used.origin,
         why_no_cost=reason,
@@ -181,6 +192,8 @@ def make_unopened_row(run_id: str, problem: str) -> JobRow:
         gpu_names=[],
         node_count=None,
         verdict=None,
+        goodput_ratio=None,
+        first_step_ns=None,
         cost_usd=None,
         price_said=None,
         why_no_cost=None,
@@ -228,7 +241,7 @@ def list_jobs(
 def summarize_job(run: Run, size_bytes: int) -> JobSummary:
     """Compute the figures of a job that need the tables of its run."""
     verdict = diagnosis.diagnose(run)
-    clock = run.clock
+    job, clock = verdict.job, run.clock
     return JobSummary(
         verdict=JobVerdict(
             suspect=verdict.suspect,
@@ -239,6 +252,8 @@ def summarize_job(run: Run, size_bytes: int) -> JobSummary:
             confidence_ratio=verdict.confidence_ratio,
             headline=verdict.headline,
         ),
+        goodput_ratio=None if job is None else job.goodput_ratio,
+        first_step_ns=None if job is None else job.first_step_ns,
         rank_count=len(run.ranks) or len({(t.rank, t.process) for t in run.traces}),
         gpu_count=_count_devices_with_work(run),
         recorded_ns=clock.end_ns - clock.origin_ns if run.traces else None,

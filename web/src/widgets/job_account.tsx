@@ -1,0 +1,92 @@
+// Account of a whole job: one bar of its time by class, with a legend, and what would shorten it.
+import type { ComponentChildren } from "preact";
+
+import type { JobAccount, JobPart } from "../api/report";
+import { background, fillOf } from "../base/job_classes";
+import { palette } from "../base/palette";
+import { countOf, duration, percent } from "../base/quantities";
+import { dark } from "../base/theme";
+import { Prose } from "./prose";
+
+/** Functions with a smaller share of their class are not named in the legend. */
+const MIN_FUNCTION_RATIO = 0.25;
+
+interface Props {
+  account: JobAccount;
+  /** Content below the bar. */
+  children?: ComponentChildren;
+}
+
+export function JobAccountView({ account, children }: Props) {
+  const { parts, duration_ns, planned_ns, planned_step_count } = account;
+  const soFar = account.is_final ? "" : " so far";
+  return (
+    <div class="job" data-testid="job">
+      <h3>Whole job: {duration(duration_ns)}{soFar}</h3>
+      {account.is_first ? null : <p>{account.headline}</p>}
+      <div class="job-bar" aria-hidden="true">
+        {parts.map((part) => (
+          <i key={part.key} title={describePart(account, part)} style={{ flexGrow: shareOf(account, part), background: fill(part.key) }} />
+        ))}
+      </div>
+      <ul class="job-legend" aria-label="Time of the job by class">
+        {parts.map((part) => (
+          <li key={part.key} title={describePart(account, part)}>
+            <i style={{ background: fill(part.key) }} aria-hidden="true" />
+            {part.title} <b>{percent(shareOf(account, part))}</b> <span class="muted">{duration(part.time_ns)} {functionOf(part)}</span>
+          </li>
+        ))}
+      </ul>
+      {planned_ns === null || planned_step_count === null ? null : (
+        <p class="muted" data-testid="job-planned">
+          Shares are of the job as planned: {countOf(planned_step_count, "step")}, about {duration(planned_ns)}. Times are those of this run.
+        </p>
+      )}
+      {children}
+      {account.notes.map((note) => <p class="muted" key={note}><Prose text={note} /></p>)}
+    </div>
+  );
+}
+
+/** Changes that shorten the job outside its steps. */
+export function JobFixes({ account }: { account: JobAccount }) {
+  if (account.fixes.length === 0) return null;
+  return (
+    <div>
+      <h3>What would shorten the job</h3>
+      <ul class="job-fixes" data-testid="job-fixes">
+        {account.fixes.map((fix) => (
+          <li key={fix.title}>
+            <span class="bar" aria-hidden="true"><i style={{ width: `${100 * Math.min(1, fix.saving_ratio)}%` }} /></span>
+            <span>
+              <b>{fix.title}</b>: <Prose text={fix.how} /> <span class="muted">Reason: {fix.why}</span>
+              <p class="predicted">
+                <span aria-hidden="true">→ </span>Saves {fix.is_bound ? "at most " : ""}{duration(fix.saving_ns)}, {percent(fix.saving_ratio)} of the job.
+              </p>
+            </span>
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
+
+function fill(key: string): string {
+  return background(fillOf(key, palette(dark.value)));
+}
+
+/** Share of a class, of the planned job where there is one. */
+function shareOf(account: JobAccount, part: JobPart): number {
+  return part.planned_ns === null || account.planned_ns === null ? part.share_ratio : part.planned_ns / account.planned_ns;
+}
+
+function functionOf({ key, functions, time_ns }: JobPart): string {
+  const [first] = functions;
+  if (first === undefined || key === "steps" || first.time_ns < MIN_FUNCTION_RATIO * time_ns) return "";
+  return `${first.name} ${first.location}`.trim();
+}
+
+function describePart(account: JobAccount, part: JobPart): string {
+  const functions = part.functions.map(({ name, location, time_ns }) => `\n${`${name} ${location}`.trim()}: ${duration(time_ns)}`);
+  return `${part.title}: ${duration(part.time_ns)}, ${percent(shareOf(account, part), 1)} of the job${functions.join("")}`;
+}
