@@ -9,8 +9,8 @@ from .job import account_for_job as account_for_job
 from .job_account import (
     JobAccount as JobAccount,
     JobFix as JobFix,
-    PartFunction as PartFunction,
     JobPart as JobPart,
+    PartFunction as PartFunction,
 )
 from .job_stage import JobStage as JobStage, list_stage_lines as list_stage_lines
 from .job_stages import explain_mixed_stages as explain_mixed_stages

@@ -444,7 +444,7 @@ def _list_notes(run: Run, attribution: Attribution, split: PhaseSplit, shares: S
     if is_boosting(run, shares):
         notes.append(BOOSTING_NOTE)
     elif shares.uses_jax:
-        notes += _explain_inferred_steps(run)
+        notes += records.explain_inferred_steps(run)
     elif not split.has_window and attribution.suspect in NEED_A_WINDOW:
         notes.append(
             "No profiler window was recorded: overhead inside the compute phases cannot be "
@@ -463,18 +463,6 @@ def _explain_recording(run: Run) -> list[str]:
     return [
         f"The recording of --tensors took {duration(recording_ns)}, {percent(share)} of the time "
         "of steps and recording; it is in no step. Try a larger --tensors-every."
-    ]
-
-
-def _explain_inferred_steps(run: Run) -> list[str]:
-    """Tell which compiled function ends the steps, if the script does not mark them."""
-    rank = run.ranks[0]
-    if rank.steps.source != "dispatch":
-        return []
-    calls = analysis.find_training_calls(rank.spans.take(rank.spans.thread == rank.steps.thread))
-    return [
-        f"The steps are inferred: each call of {calls.name_of(0)} ends one, because it returns the "
-        "largest state. stepscope.steps(loader) marks them."
     ]
 
 

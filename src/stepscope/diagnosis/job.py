@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import msgspec
 
 from stepscope import analysis, intervals, schema
-from stepscope.diagnosis.job_account import JobAccount, JobFix, PartFunction, JobPart
+from stepscope.diagnosis.job_account import JobAccount, JobFix, JobPart, PartFunction
 from stepscope.diagnosis.verdict import LOOP_SHARE, Fix, Verdict
 from stepscope.quantities import count_of, duration, percent
 from stepscope.run import JobTime, Run, read_job_time
@@ -198,17 +198,17 @@ class _Account:
 
     def _write_group(self, text: str, keys: Sequence[str]) -> str:
         total_ns = sum(self.parts[key].time_ns for key in keys if key in self.parts)
-        named = [
+        functions = [
             (function.time_ns, _name_function(key, function))
             for key in keys
             if key in self.parts
             for function in self.parts[key].functions[:1]
             if function.time_ns >= MIN_FUNCTION_RATIO * total_ns
         ]
-        named.sort(reverse=True)
+        functions.sort(reverse=True)
         # The only class of a group, and its function, take about the same time.
-        is_single = len(named) == 1 and len(keys) == 1
-        items = [name if is_single else f"{name} {duration(ns)}" for ns, name in named]
+        is_single = len(functions) == 1 and len(keys) == 1
+        items = [name if is_single else f"{name} {duration(ns)}" for ns, name in functions]
         return text.format(duration(total_ns)) + (f": {', '.join(items)}." if items else ".")
 
     def _list_fixes(self) -> list[JobFix]:
@@ -328,13 +328,13 @@ class _Account:
         part, function = self.parts.get("evaluation"), self._find_function("evaluation")
         if part is None:
             return []
-        place = "Evaluation" if function is None else _locate(function)
+        name = "Evaluation" if function is None else _locate(function)
         return [
             self._make_fix(
                 "Evaluate half as often, or on half of the data",
                 "evaluate every second time, or on a fixed random part of the data, and on all of "
                 "it at the end",
-                f"{place} takes {duration(part.time_ns)}, {percent(part.share_ratio)} of the job.",
+                f"{name} takes {duration(part.time_ns)}, {percent(part.share_ratio)} of the job.",
                 _planned(part) / 2,
                 is_bound=False,
             )
@@ -344,9 +344,9 @@ class _Account:
         part, function = self.parts.get("checkpoints"), self._find_function("checkpoints")
         if part is None:
             return []
-        place = "Checkpoints" if function is None else _locate(function)
+        subject = "Checkpoints" if function is None else _locate(function)
         verb = "take" if function is None else "takes"
-        why = f"{place} {verb} {duration(part.time_ns)}, {percent(part.share_ratio)} of the job."
+        why = f"{subject} {verb} {duration(part.time_ns)}, {percent(part.share_ratio)} of the job."
         interval = self._describe_interval(part)
         return [
             self._make_fix(

@@ -257,3 +257,15 @@ def find_damage(run: Run, doubts: Sequence[Doubt]) -> str:
     excluded = [doubt for doubt in doubts if doubt.check in EXCLUDING]
     is_much = sum(doubt.share or 0 for doubt in excluded) > MAX_EXCLUDED
     return excluded[0].sentence if is_much else ""
+
+
+def explain_inferred_steps(run: Run) -> list[str]:
+    """Tell which compiled function ends the steps, if the script does not mark them."""
+    rank = run.ranks[0]
+    if rank.steps.source != "dispatch":
+        return []
+    calls = analysis.find_training_calls(rank.spans.take(rank.spans.thread == rank.steps.thread))
+    return [
+        f"The steps are inferred: each call of {calls.name_of(0)} ends one, because it returns the "
+        "largest state. stepscope.steps(loader) marks them."
+    ]

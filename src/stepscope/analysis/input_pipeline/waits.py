@@ -359,9 +359,11 @@ def _add_stack(  # noqa: PLR0917
     wait = classify_wait(frames, text if number else "")
     pipeline = find_pipeline(frames) if wait is None else None
     inner = select_below(loop, frames)
-    place = find_library_function(inner) if is_in_framework(loop, inner) else None
+    location = find_library_function(inner) if is_in_framework(loop, inner) else None
     if wait is not None:
-        wait_key = _WaitKey(phase, wait.pipeline, *(place or (file, stack.line)), is_inline=False)
+        wait_key = _WaitKey(
+            phase, wait.pipeline, *(location or (file, stack.line)), is_inline=False
+        )
     elif pipeline is not None:
         wait_key = _WaitKey(phase, pipeline.name, "", 0, is_inline=True)
     else:
@@ -369,7 +371,7 @@ def _add_stack(  # noqa: PLR0917
     entry = sums.setdefault(wait_key, _LineSums())
     entry.time_ns += time_ns
     entry.sample_count += stack.sample_count
-    if place is None:
+    if location is None:
         entry.text, entry.caller = entry.text or text, users[-1].function.removeprefix("<module>")
     entry.kinds[wait.kind if wait is not None else "thread"] += stack.sample_count
     filler = parse_filler(recorded)
