@@ -88,10 +88,6 @@ class StackTexts:
         texts.reverse()
         return texts, user_line
 
-    def is_user(self, text: str) -> bool:
-        """Return True for the text of a frame of user code."""
-        return text.endswith("|")
-
     def _describe(self, code: CodeType, budget: Budget) -> tuple[str, bool, CodeType]:
         library = self.libraries.find(code)
         if library == "stepscope":  # frames of the adapters are not work of the job
@@ -199,25 +195,25 @@ class SampleWriter:
         self._budget = Budget()
         self._metas: dict[str, int] = {}
 
-    def write(self, t_ns: int, frames: list[FrameState]) -> None:
-        """Write a sample, of frames from the innermost on."""
-        texts, user_line = self._texts.describe(frames, self._budget)
-        meta = self._find_meta(texts)
-        self._log.write(meta | MARK_BITS, t_ns, 0, user_line << 32 | frames[0][1])
+    def write(self, samples: list[tuple[int, list[FrameState]]]) -> None:
+        """Write samples, each with its time and its frames from the innermost on."""
+        described = [self._texts.describe(frames, self._budget) for _, frames in samples]
+        names = [self._limit(texts) for texts, _ in described]
+        new = [name for name in dict.fromkeys(names) if name not in self._metas]
+        if new:
+            self._metas.update(zip(new, self.session.make_metas(Kind.STACK, new)))
+        for (t_ns, frames), (_, user_line), name in zip(samples, described, names):
+            meta = self._metas[name] | MARK_BITS
+            self._log.write(meta, t_ns, 0, user_line << 32 | frames[0][1])
 
-    def _find_meta(self, texts: list[str]) -> int:
-        """Return the meta word for a stack, within the limits on different ones."""
-        text = ";".join(texts)
-        meta = self._metas.get(text)
-        if meta is None and len(self._metas) >= MAX_STACKS:
-            text = ";".join(frame for frame in texts if self._texts.is_user(frame))
-            meta = self._metas.get(text)
-        if meta is None and len(self._metas) >= MAX_USER_STACKS:
-            text = session.NAMES_EXHAUSTED
-            meta = self._metas.get(text)
-        if meta is None:
-            meta = self._metas[text] = self.session.meta((Kind.STACK, text, None))
-        return meta
+    def _limit(self, texts: list[str]) -> str:
+        """Return the name of a stack, within the limits on different ones."""
+        name = ";".join(texts)
+        if name not in self._metas and len(self._metas) >= MAX_STACKS:
+            name = ";".join(text for text in texts if text.endswith("|"))  # user code
+            if name not in self._metas and len(self._metas) >= MAX_USER_STACKS:
+                return session.NAMES_EXHAUSTED
+        return name
 
 
 _local = threading.local()
@@ -236,7 +232,7 @@ def _sample_entry(occasion: str) -> None:
     writer: SampleWriter | None = getattr(_local, "writer", None)
     if writer is None or writer.session is not current:
         writer = _local.writer = SampleWriter(current, ENTRY)
-    writer.write(now, read_frames(sys._getframe()))
+    writer.write([(now, read_frames(sys._getframe()))])
 
 
 sample_entry = _probe.protect(_sample_entry)
