@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from contextlib import suppress
 from itertools import islice
 from opcode import opname
 from types import CodeType
@@ -102,7 +103,8 @@ class StackTexts:
             # A function is told by what it uses: it opens files, or makes tensors.
             budget.functions_left -= 1
             name, uses = qualified_name(code), list(code.co_names[:MAX_NAMES])
-            self.session.fact("function", file=code.co_filename, name=name, uses=uses)
+            with suppress(OSError):  # the spool has no room
+                self.session.fact("function", file=code.co_filename, name=name, uses=uses)
         return self._frames.setdefault(id(code), (text, not library, code))
 
     def _mark_call(
@@ -120,23 +122,24 @@ class StackTexts:
             texts = [linecache.getline(code.co_filename, line).strip()]
             self._sources[code.co_filename, line] = texts
             if texts[0]:
-                self.session.fact(
-                    "source", file=code.co_filename, line=line, call=0, text=texts[0][:200]
-                )
+                self._write_source(code, line, texts)
         call = _read_call(code, instruction) if texts[0] else ""
         if call:
             if call not in texts[1:] and len(texts) <= MAX_CALLS:
                 texts.append(call)
-                self.session.fact(
-                    "source",
-                    file=code.co_filename, line=line, call=len(texts) - 1, text=call[:200],
-                )  # fmt: skip
+                self._write_source(code, line, texts)
             if call in texts[1:]:
                 number = texts.index(call, 1)
                 name, separator, rest = text.partition("|")
                 text = f"{name}<call {number}>{separator}{rest}"
         self._calls[id(code), instruction] = text
         return text
+
+    def _write_source(self, code: CodeType, line: int, texts: list[str]) -> None:
+        """Record the last text of a line."""
+        call, text = len(texts) - 1, texts[-1][:200]
+        with suppress(OSError):
+            self.session.fact("source", file=code.co_filename, line=line, call=call, text=text)
 
 
 def qualified_name(code: CodeType) -> str:

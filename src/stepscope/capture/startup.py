@@ -44,7 +44,7 @@ REPEAT_NS = 1_000_000_000
 """Of equal successive stacks, the first and the last are recorded, and one in this time."""
 FORK_SHARE = 0.01
 """Share of the life of a process that may be spent on ending and starting samplers at its forks."""
-FORK_ALLOWANCE_NS = 50_000_000
+FORK_ALLOWANCE_NS = 250_000_000
 FORK_TIMEOUT_S = 5.0
 """The thread may be importing a module, whose lock a child must not inherit."""
 STOP_TIMEOUT_S = 0.5
