@@ -66,7 +66,7 @@ class CallTree:
         for stack in stacks:
             node = -1
             for frame in code_stages.parse_stack(stack):
-                if not frame.function or frame.function in _INLINED:
+                if not frame.function or frame.function in _INLINED or _is_generated(frame):
                     continue
                 key = (node, frame)
                 if key not in nodes:
@@ -115,6 +115,11 @@ class CallTree:
             if self.parent[node] >= 0:
                 sums[self.parent[node]] += sums[node]
         return sums
+
+
+def _is_generated(frame: code_stages.Frame) -> bool:
+    """Return True for code that was made from a string, as methods of dataclasses are."""
+    return frame.file.startswith("<") and not is_import(frame)
 
 
 def is_import(frame: code_stages.Frame) -> bool:
@@ -179,9 +184,11 @@ class SampledActivities:
         ]
         node = np.array([-1 if one is None else one for one in nodes])[self.samples.stack]
         is_same = np.concatenate([[False], node[1:] == node[:-1], [False]])
-        lasts = np.array(has_user, dtype=np.bool_)[self.samples.stack] | is_same[1:] | is_same[:-1]
+        is_sure = (
+            np.array(has_user, dtype=np.bool_)[self.samples.stack] | is_same[1:] | is_same[:-1]
+        )
         inside = intervals.contains(gaps, self.samples.t_ns)
-        unusual = intervals.union(self._select((node >= 0) & lasts & inside))
+        unusual = intervals.union(self._select((node >= 0) & is_sure & inside))
         return intervals.subtract(unusual, intervals.subtract(unusual, gaps))
 
     def ends_in_loop(self, after_ns: int) -> bool:
