@@ -131,9 +131,9 @@ def test_samples_cover_the_job(job: FinishedJob, run: OpenRun) -> None:
     assert devices["memory_used_bytes"] == {""}
     (status,) = open_run(job.run).statuses().values()
     (main,) = (p for p in open_run(job.run).processes() if p.role == "main")
-    times = (main.launched_ns, main.ready_ns, main.started_ns, main.ended_ns, status.end_ns)
-    assert None not in times
-    assert sorted(times, key=lambda t_ns: t_ns or 0) == list(times)
+    moments = (main.launched_ns, main.ready_ns, main.started_ns, main.ended_ns, status.end_ns)
+    assert None not in moments
+    assert sorted(moments, key=lambda t_ns: t_ns or 0) == list(moments)
     tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
     assert abs((status.launched_ns or 0) - (main.launched_ns or 0)) < tick_ns  # the command itself
     for group, metric in (
