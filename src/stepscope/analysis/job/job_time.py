@@ -64,6 +64,8 @@ JOB_CLASS_TITLES = {
 }
 """Title by class, in the order in which classes are shown."""
 JOB_CLASSES = tuple(JOB_CLASS_TITLES)
+STEP_CLASSES = ("warm_up", "steps", "repeated")
+"""Classes of the time in steps."""
 CHECKPOINT_KINDS = ("checkpoint", "checkpoint_load")
 MEETING_KINDS = ("rendezvous", "communication")
 """Kinds that wait for other ranks."""
