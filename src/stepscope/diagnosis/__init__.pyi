@@ -9,8 +9,8 @@ from .job import account_for_job as account_for_job
 from .job_account import (
     JobAccount as JobAccount,
     JobFix as JobFix,
-    PartFunction as PartFunction,
     JobPart as JobPart,
+    PartFunction as PartFunction,
 )
 from .measured import (
     MAX_DATA_RATIO as MAX_DATA_RATIO,

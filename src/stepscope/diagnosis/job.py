@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import msgspec
 
 from stepscope import analysis, intervals, schema
-from stepscope.diagnosis.job_account import JobAccount, JobFix, PartFunction, JobPart
+from stepscope.diagnosis.job_account import JobAccount, JobFix, JobPart, PartFunction
 from stepscope.diagnosis.verdict import LOOP_SHARE, Fix, Verdict
 from stepscope.quantities import count_of, duration, percent
 from stepscope.run import JobTime, Run, read_job_time

@@ -10,6 +10,8 @@ import { Prose } from "./prose";
 
 /** Functions with a smaller share of their class are not named in the legend. */
 const MIN_FUNCTION_RATIO = 0.25;
+/** Notes name a rank each. */
+const MAX_NOTES = 3;
 
 interface Props {
   account: JobAccount;
@@ -43,7 +45,8 @@ export function JobAccountView({ account, children }: Props) {
         </p>
       )}
       {children}
-      {account.notes.map((note) => <p class="muted" key={note}><Prose text={note} /></p>)}
+      {account.notes.slice(0, MAX_NOTES).map((note) => <p class="muted" key={note}><Prose text={note} /></p>)}
+      {account.notes.length <= MAX_NOTES ? null : <p class="muted">{countOf(account.notes.length - MAX_NOTES, "more rank")} with time that was not seen.</p>}
     </div>
   );
 }
