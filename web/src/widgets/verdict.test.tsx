@@ -103,7 +103,7 @@ test("shares are those of the planned job where its length is known", () => {
   const parts = JOB.parts.map((part) => ({ ...part, planned_ns: part.key === "steps" ? 72e9 : part.key === "preparing" ? 24e9 : 0 }));
   const root = draw({ ...VERDICT, job: { ...JOB, parts, planned_ns: 96e9, planned_step_count: 720 } });
   const shares = [...root.querySelectorAll(".job-legend b")].map((share) => share.textContent);
-  expect(shares).toEqual(["25%", "75%", "0%"]);
+  expect(shares).toEqual(["25%", "75%"]); // failures say nothing of a longer job
   expect(root.querySelector("[data-testid=job-planned]")?.textContent).toContain("720 steps, about 96 s");
 });
 
