@@ -1,9 +1,10 @@
-"""Verdicts on public training programs, compared with what their fixes save.
+"""Verdicts on training programs of others, compared with what their fixes save.
 
     python -m benchmarks.foreign        scores benchmarks/results/foreign.json
 
 The programs run unchanged, on generated data, outside the repository; neither they nor their data
-are part of it. The truth of each is measured: a change is applied to a copy of the program, and
+are part of it. Most are public; some were written on public libraries by someone who did not know
+the rules, with one planted fault each. The truth of each is measured: a change is applied to a copy of the program, and
 both run alternately. Writes benchmarks/results/foreign.md, and the counts from which verdicts take
 their confidence, src/stepscope/diagnosis/accuracy.json.
 """
@@ -193,8 +194,9 @@ def render(programs: Sequence[Program]) -> str:
 
 
 _PREFACE = f"""\
-Public training programs, run unchanged on generated data on two cores without a GPU. Truths are
-measured: a change to a copy of the program, two or three alternating pairs, time per step with
+Public training programs, and in the round of 48334ad programs on public libraries with a planted
+fault, by someone who did not know the rules; run unchanged on generated data on two cores without a
+GPU. Truths are measured: a change to a copy of the program, two or three alternating pairs, time per step with
 everything between the steps. An accusation is right if a fix of its cause saves at least
 {PROVING_SAVING:.0%}; “healthy” is wrong if a fix saves {OBVIOUS_SAVING:.0%}, and so is “model:
 compute”, which says that the hardware is busy with the model. Programs *held out* ran under

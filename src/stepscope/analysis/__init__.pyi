@@ -418,6 +418,11 @@ from .steps.spans import (
     SIZE_BITS as SIZE_BITS,
     Spans as Spans,
 )
+from .steps.stages import (
+    Stage as Stage,
+    count_first_uses as count_first_uses,
+    find_stages as find_stages,
+)
 from .steps.step_statistics import (
     PackedSteps as PackedSteps,
     PhaseShare as PhaseShare,
@@ -433,6 +438,7 @@ from .steps.step_statistics import (
     thin_out_steps as thin_out_steps,
 )
 from .steps.steps import (
+    PREDICTION_KINDS as PREDICTION_KINDS,
     STEP_SOURCES as STEP_SOURCES,
     VALUED_KINDS as VALUED_KINDS,
     Steps as Steps,

@@ -28,12 +28,13 @@ from stepscope.spool import (
     RowLog,
     SpanLog,
     SpoolTree,
+    find_launch_ns,
     forget_failure,
     make_meta,
     note_failure,
     note_refusal,
     note_refusal_in_spool,
-    read_process_fields,
+    process_start_ticks,
     read_recording_end,
     remove_process_directory,
 )
@@ -371,29 +372,12 @@ def _describe_process() -> dict[str, Any]:
         "pid": os.getpid(),
         "parent_pid": os.getppid(),
         "started_monotonic_ns": time.monotonic_ns(),
-        "launched_monotonic_ns": _find_launch_ns(),
+        "launched_monotonic_ns": find_launch_ns(process_start_ticks()),
         "ready_monotonic_ns": ready_ns,
         "command": list(getattr(sys, "orig_argv", sys.argv)),
         "python": sys.version.split()[0],
         **read_ranks().known,
     }
-
-
-def _find_launch_ns() -> int | None:
-    """Return the monotonic time at which the kernel created this process; None if it is unknown.
-
-    The kernel counts it in clock ticks since the machine started, with the time in standby.
-    """
-    fields = read_process_fields("self")
-    if fields is None:
-        return None
-    try:
-        age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - (
-            int(fields[19]) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-        )
-    except (OSError, ValueError):
-        return None
-    return time.monotonic_ns() - age_ns if age_ns >= 0 else None
 
 
 def _after_fork_in_child() -> None:

@@ -246,7 +246,7 @@ def start() -> None:
 
 def resume() -> None:
     """Sample the main thread again, after a thread that another sampler has watched."""
-    if _main_thread and _sampler is None:
+    if _main_thread and _sampler is None and _probe.alive:
         _begin(_Sampler(_main_thread))
 
 

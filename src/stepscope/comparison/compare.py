@@ -231,8 +231,8 @@ def describe_last_run(run: Run, location: Path) -> str | None:
     last = _find_last_run(run, location)
     if last is None:
         return None
-    base, other = programs.ProgramRun.load(last), programs.ProgramRun.load(run)
-    *_, difference = _compare_programs([base], [other], programs.find_source([base, other]))
+    before, after = programs.ProgramRun.load(last), programs.ProgramRun.load(run)
+    *_, difference = _compare_programs([before], [after], programs.find_source([before, after]))
     if difference is None or _list_different_work(compare_contracts(last, run)):
         return None
     age = quantities.duration(run.reader.info.created_ns - last.reader.info.created_ns)

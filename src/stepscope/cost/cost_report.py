@@ -161,7 +161,8 @@ def report_cost(
     cost = None if isinstance(priced, str) else priced.cost
     evaluation = diagnosis.compute_evaluation_ratio(run.ranks)
     evaluated_ns = _add_evaluation(verdict.mean_step_ns, evaluation)
-    savings = None if cost is None else _Savings.measure(cost, verdict, job.training_ns, evaluation)
+    judged_ns = next((s.duration_ns for s in verdict.job_stages if s.is_main), job.training_ns)
+    savings = None if cost is None else _Savings.measure(cost, verdict, judged_ns, evaluation)
     suspect = None if savings is None else savings.price_suspect(verdict)
     step_usd = None if savings is None else savings.verdict_cost.step_usd
     samples = _count_samples_per_step(run)
@@ -249,6 +250,7 @@ class _Savings:
     verdict_cost: pricing.VerdictCost
     hour_usd: float
     training_usd: float | None
+    """Cost of the training; of several in one process that of the one that the verdict is of."""
     evaluation_ratio: float
 
     @classmethod

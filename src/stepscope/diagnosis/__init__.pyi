@@ -12,6 +12,8 @@ from .job_account import (
     JobPart as JobPart,
     PartFunction as PartFunction,
 )
+from .job_stage import JobStage as JobStage, list_stage_lines as list_stage_lines
+from .job_stages import explain_mixed_stages as explain_mixed_stages
 from .measured import (
     MAX_DATA_RATIO as MAX_DATA_RATIO,
     MIN_GPU_RATIO as MIN_GPU_RATIO,

@@ -26,6 +26,7 @@ from stepscope.diagnosis.causes.overhead_causes import describe_outside_load
 from stepscope.diagnosis.fixes.advice import list_even_changes, list_fixes, list_refusals
 from stepscope.diagnosis.fixes.what_if import WhatIf
 from stepscope.diagnosis.job import begin_with_job
+from stepscope.diagnosis.job_stages import diagnose_stages_of_job
 from stepscope.diagnosis.sentences import (
     describe_load,
     explain_hatching,
@@ -33,6 +34,7 @@ from stepscope.diagnosis.sentences import (
     explain_smaller_share,
     hedge,
     list_bars,
+    word_for_inference,
     write_headline,
 )
 from stepscope.diagnosis.shares.debug_switches import list_debug_switches
@@ -140,10 +142,18 @@ def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
         from stepscope.diagnosis.stage_stragglers import diagnose_stages
 
         return diagnose_stages(run, _list_loss_notes(run))
+    return diagnose_stages_of_job(run, lambda part: _judge(part, thresholds)) or _judge(
+        run, thresholds
+    )
+
+
+def _judge(run: Run, thresholds: AttributionThresholds) -> Verdict:
+    """Judge the steps of a run, or of a stage of it."""
     obstacle = _find_obstacle(run, thresholds)
     if obstacle is not None:
         return _abstain(run, obstacle)
-    return _diagnose_steps(run, thresholds)
+    verdict = _diagnose_steps(run, thresholds)
+    return word_for_inference(verdict) if run.ranks[0].steps.is_inference else verdict
 
 
 def _diagnose_steps(run: Run, thresholds: AttributionThresholds) -> Verdict:
@@ -206,6 +216,7 @@ def _diagnose_steps(run: Run, thresholds: AttributionThresholds) -> Verdict:
         ),
         notes=[
             *_list_notes(run, attribution, split, shares),
+            *records.explain_inference(run),
             *records.explain_guessed_rounds(run, facts),
             *records.list_slow_settings(run, shares, facts),
             *list_even_changes(finding, what_if, facts),
@@ -307,12 +318,6 @@ def _explain_missing_steps(run: Run) -> str:
         return f"no training step was recorded; {notes[0]}"
     if run.is_imported:
         return "the imported files contain no training step"
-    if any(len(run.step_spans(process).of("dispatch")) for process in processes):
-        return (
-            "no training step was recorded: no compiled function that was called returns state, "
-            "arrays of the shapes and types of its arguments; mark the steps with "
-            "stepscope.steps(loader)"
-        )
     return (
         "no training step was recorded: no optimizer stepped and no backward pass ran; mark the "
         "steps of another kind of loop with stepscope.step()"
@@ -439,7 +444,7 @@ def _list_notes(run: Run, attribution: Attribution, split: PhaseSplit, shares: S
     if is_boosting(run, shares):
         notes.append(BOOSTING_NOTE)
     elif shares.uses_jax:
-        notes += _explain_inferred_steps(run)
+        notes += records.explain_inferred_steps(run)
     elif not split.has_window and attribution.suspect in NEED_A_WINDOW:
         notes.append(
             "No profiler window was recorded: overhead inside the compute phases cannot be "
@@ -458,18 +463,6 @@ def _explain_recording(run: Run) -> list[str]:
     return [
         f"The recording of --tensors took {duration(recording_ns)}, {percent(share)} of the time "
         "of steps and recording; it is in no step. Try a larger --tensors-every."
-    ]
-
-
-def _explain_inferred_steps(run: Run) -> list[str]:
-    """Tell which compiled function ends the steps, if the script does not mark them."""
-    rank = run.ranks[0]
-    if rank.steps.source != "dispatch":
-        return []
-    calls = analysis.find_training_calls(rank.spans.take(rank.spans.thread == rank.steps.thread))
-    return [
-        f"The steps are inferred: each call of {calls.name_of(0)} ends one, because it returns the "
-        "largest state. stepscope.steps(loader) marks them."
     ]
 
 

@@ -67,14 +67,24 @@ def account_for_job(run: Run, planned_step_count: int | None = None) -> JobAccou
 
     Args:
         planned_step_count: steps of the job that this run is a trial of; None for those that
-            `stepscope run --for-steps` stated.
+            `stepscope run --for-steps` or the trainer of the job stated.
     """
     if planned_step_count is None:
         planned_step_count = run.reader.info.options.get("planned_step_count")
+    if planned_step_count is None:
+        planned_step_count = _find_plan(run.whole_run)
     time = read_job_time(run)
     if not time.ranks or time.duration_ns <= 0:
         return None
     return _Account.of(run.whole_run, time, planned_step_count).build()
+
+
+def _find_plan(run: Run) -> int | None:
+    """Find the steps that the only training of the job is going to take; None where its trainer did
+    not state them."""
+    plans = [rank.facts(schema.PlannedStepsFact) for rank in run.ranks]
+    counts = {fact.count for facts in plans for fact in facts}
+    return counts.pop() if len(counts) == 1 and all(len(facts) == 1 for facts in plans) else None
 
 
 def begin_with_job(run: Run, verdict: Verdict, planned_step_count: int | None) -> Verdict:
@@ -188,17 +198,17 @@ class _Account:
 
     def _write_group(self, text: str, keys: Sequence[str]) -> str:
         total_ns = sum(self.parts[key].time_ns for key in keys if key in self.parts)
-        named = [
+        functions = [
             (function.time_ns, _name_function(key, function))
             for key in keys
             if key in self.parts
             for function in self.parts[key].functions[:1]
             if function.time_ns >= MIN_FUNCTION_RATIO * total_ns
         ]
-        named.sort(reverse=True)
+        functions.sort(reverse=True)
         # The only class of a group, and its function, take about the same time.
-        is_single = len(named) == 1 and len(keys) == 1
-        items = [name if is_single else f"{name} {duration(ns)}" for ns, name in named]
+        is_single = len(functions) == 1 and len(keys) == 1
+        items = [name if is_single else f"{name} {duration(ns)}" for ns, name in functions]
         return text.format(duration(total_ns)) + (f": {', '.join(items)}." if items else ".")
 
     def _list_fixes(self) -> list[JobFix]:
@@ -318,13 +328,13 @@ class _Account:
         part, function = self.parts.get("evaluation"), self._find_function("evaluation")
         if part is None:
             return []
-        place = "Evaluation" if function is None else _locate(function)
+        name = "Evaluation" if function is None else _locate(function)
         return [
             self._make_fix(
                 "Evaluate half as often, or on half of the data",
                 "evaluate every second time, or on a fixed random part of the data, and on all of "
                 "it at the end",
-                f"{place} takes {duration(part.time_ns)}, {percent(part.share_ratio)} of the job.",
+                f"{name} takes {duration(part.time_ns)}, {percent(part.share_ratio)} of the job.",
                 _planned(part) / 2,
                 is_bound=False,
             )
@@ -334,9 +344,9 @@ class _Account:
         part, function = self.parts.get("checkpoints"), self._find_function("checkpoints")
         if part is None:
             return []
-        place = "Checkpoints" if function is None else _locate(function)
+        subject = "Checkpoints" if function is None else _locate(function)
         verb = "take" if function is None else "takes"
-        why = f"{place} {verb} {duration(part.time_ns)}, {percent(part.share_ratio)} of the job."
+        why = f"{subject} {verb} {duration(part.time_ns)}, {percent(part.share_ratio)} of the job."
         interval = self._describe_interval(part)
         return [
             self._make_fix(
@@ -400,7 +410,7 @@ def _measure_compilation(run: Run, time: JobTime) -> float:
     for rank in run.ranks:
         entry = divided.get(rank.process.rank)
         if entry is not None:
-            warm = analysis.Division(edges=entry.edges, classes=entry.classes).select("warm_up")
+            warm = entry.division.select("warm_up")
             compiled = intervals.union(rank.spans.of("compile").intervals)
             total_ns += int(intervals.overlap(warm, compiled).sum())
     return total_ns / max(1, time.rank_count)

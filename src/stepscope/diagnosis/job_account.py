@@ -47,7 +47,7 @@ class JobFix(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """What the time of the whole job went to."""
+    """Account of the time of a whole job."""
 
     headline: str
     is_first: bool

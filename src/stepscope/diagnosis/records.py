@@ -1,4 +1,4 @@
-"""Records of a job that are missing, and settings that may slow it down.
+"""Records of a job that are missing, what its steps are, and settings that may slow it down.
 
 Settings by which operators may be slower than they need to be. They are no debug switches: each has
 its purpose. A run with a setting does not tell what the job would take without it, so a note states
@@ -12,11 +12,13 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 
-from stepscope import quantities, schema
+import numpy as np
+
+from stepscope import analysis, quantities, schema
 from stepscope.diagnosis.causes.job_facts import JobFacts
 from stepscope.diagnosis.shares.shares import Shares
 from stepscope.quantities import count, count_of, duration, number
-from stepscope.run import EXCLUDING, Doubt, Run
+from stepscope.run import EXCLUDING, Doubt, Run, has_ended
 
 _FULL_SPOOL = "the spool was full; raise --spool-limit"
 _CAUSES = {
@@ -160,6 +162,39 @@ def explain_guessed_rounds(run: Run, facts: JobFacts) -> list[str]:
     return []
 
 
+def explain_inference(run: Run) -> list[str]:
+    """Tell that nothing trains, and what a step is. Empty for a job that trains."""
+    rank = run.ranks[0]
+    if not rank.steps.is_inference:
+        return []
+    is_over = has_ended(run.reader.statuses().values())
+    passes = rank.spans.of(*analysis.PREDICTION_KINDS)
+    uses_torch = passes.is_kind("forward").any()
+    passes = passes.take(passes.thread == rank.steps.thread)
+    classes, counts = np.unique(passes.name, return_counts=True)
+    model = passes.names[classes[np.argmax(counts)]] or "the model"
+    reason = (
+        "no optimizer stepped and no backward pass ran"
+        if uses_torch
+        else "no compiled function that was called returns state, arrays of the shapes and types "
+        "of its arguments"
+    )
+    sentences = [
+        f"Nothing was trained{'' if is_over else ' so far'}: {reason}.",
+        f"A step is a batch of the loader, for which {model} is called."
+        if rank.steps.fetches.any()
+        else f"A step is a call of {model}: a function that calls it many times, such as "
+        "generate(), takes as many steps.",
+    ]
+    if not uses_torch:
+        sentences.append("stepscope.steps(loader) marks the steps of a training.")
+    elif not passes.has_flag(analysis.FLAG_NO_OPTIMIZER)[-1]:
+        sentences.append("An optimizer may exist, so that a training would have come later.")
+    if uses_torch and not passes.has_flag(analysis.FLAG_NO_GRAD)[-1]:
+        sentences.append("The calls record gradients; under torch.inference_mode() they do not.")
+    return [" ".join(sentences)]
+
+
 MAX_LISTED_OPTIMIZERS = 4
 MIN_COMPUTE_RATIO = 0.5
 """Settings of operators are noted where operators take at least this share of the step."""
@@ -222,3 +257,15 @@ def find_damage(run: Run, doubts: Sequence[Doubt]) -> str:
     excluded = [doubt for doubt in doubts if doubt.check in EXCLUDING]
     is_much = sum(doubt.share or 0 for doubt in excluded) > MAX_EXCLUDED
     return excluded[0].sentence if is_much else ""
+
+
+def explain_inferred_steps(run: Run) -> list[str]:
+    """Tell which compiled function ends the steps, if the script does not mark them."""
+    rank = run.ranks[0]
+    if rank.steps.source != "dispatch":
+        return []
+    calls = analysis.find_training_calls(rank.spans.take(rank.spans.thread == rank.steps.thread))
+    return [
+        f"The steps are inferred: each call of {calls.name_of(0)} ends one, because it returns the "
+        "largest state. stepscope.steps(loader) marks them."
+    ]

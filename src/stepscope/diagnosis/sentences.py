@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
 
 from stepscope import quantities
 from stepscope.diagnosis import verdict
@@ -240,3 +243,32 @@ def explain_hatching(bars: Sequence[verdict.PhaseBar], share_of: str) -> str:
         return ""
     suffix = ", part of no share" if share_of == verdict.CORE_SHARE else ""
     return f"Hatched: without a core, {quantities.percent(waiting)} of step wall time{suffix}."
+
+
+_INFERENCE_WORDS = {
+    "training thread": "main thread",
+    "training process": "main process",
+    "beside the training": "beside the predictions",
+    "after the training": "after the predictions",
+    "during training": "during the predictions",
+    "while training": "while predicting",
+    "before training": "before the predictions",
+    "train on,": "go on,",
+}
+"""Words of sentences for a job that only predicts."""
+
+
+def word_for_inference(answer: verdict.Verdict) -> verdict.Verdict:
+    """Word the sentences of a verdict for a job that only predicts."""
+
+    def reword(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: reword(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [reword(item) for item in value]
+        if isinstance(value, str):
+            for word, replacement in _INFERENCE_WORDS.items():
+                value = value.replace(word, replacement)
+        return value
+
+    return msgspec.convert(reword(msgspec.to_builtins(answer)), verdict.Verdict)

@@ -14,6 +14,7 @@ import msgspec
 
 from stepscope import quantities, schema
 from stepscope.diagnosis.job_account import JobAccount
+from stepscope.diagnosis.job_stage import JobStage
 from stepscope.diagnosis.stuck_account import StuckAccount
 
 LEARNING_TITLE = "Is the model learning?"
@@ -374,6 +375,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The phases as they are drawn."""
     bars_basis: str = ""
     """Meaning of the hatched parts of the bars, a sentence; empty without any."""
+    job_stages: list[JobStage] = []
+    """Stages of a job that trains several times in one process, the one with the largest share of
+    time first, whose verdict this is; empty for a single training."""
 
     @property
     def has_bottleneck(self) -> bool:

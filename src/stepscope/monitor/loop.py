@@ -17,7 +17,7 @@ from stepscope.monitor.attached import AttachedRecorder
 from stepscope.monitor.config import KINETO_LINK, Handshake, JobExit, MonitorConfig
 from stepscope.monitor.control import ProcessEnd, Reconfiguration, StopRelay, find_processes
 from stepscope.monitor.host import resume_node_info
-from stepscope.monitor.node_writer import NodeWriter, explain_unwritable, retry
+from stepscope.monitor.node_writer import NodeWriter, explain_unwritable, retry, shift_time
 from stepscope.monitor.samplers import Sample
 from stepscope.monitor.samplers.processes import JobTree, children_of
 from stepscope.monitor.sampling import Sampling
@@ -27,7 +27,7 @@ from stepscope.monitor.uploading import Uploader
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.service import WindowService
 from stepscope.quantities import duration
-from stepscope.spool import SPOOL_VARIABLE, SpoolTree, process_start_ticks
+from stepscope.spool import SPOOL_VARIABLE, SpoolTree, find_launch_ns, process_start_ticks
 
 EARLY_FLUSH_PERIOD_S = 20.0
 """Time from the start in which the first interval applies."""
@@ -92,6 +92,7 @@ class Monitor:
             state=schema.JobState.IN_PROGRESS,
             heartbeat_ns=time.time_ns(),
             started_ns=now_ns if earlier is None else earlier.started_ns,
+            launched_ns=shift_time(find_launch_ns(self._root_ticks), info.epoch_offset_ns),
             pid=config.job_pid,
             monitor_pid=os.getpid(),
         )
@@ -428,6 +429,7 @@ class Monitor:
             state=schema.JobState.IN_PROGRESS if stop is None else schema.JobState.STOPPING,
             heartbeat_ns=time.time_ns(),
             started_ns=self._status.started_ns,
+            launched_ns=self._status.launched_ns,
             elapsed_ns=self._elapsed_ns(),
             pid=self._status.pid,
             monitor_pid=self._status.monitor_pid,

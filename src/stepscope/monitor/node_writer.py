@@ -379,12 +379,16 @@ def _make_process_info(
         started_ns=description["started_monotonic_ns"] + offset_ns
         if "started_monotonic_ns" in description
         else description.get("started_ns", 0),  # a spool of an earlier version, or the monitor
-        launched_ns=_shift(description.get("launched_monotonic_ns"), offset_ns),
-        ready_ns=_shift(description.get("ready_monotonic_ns"), offset_ns),
+        launched_ns=shift_time(description.get("launched_monotonic_ns"), offset_ns),
+        ready_ns=shift_time(description.get("ready_monotonic_ns"), offset_ns),
         ended_ns=_end_of(process) + offset_ns if process.ended else None,
         command=masking.mask(description.get("command", [])),
         versions=versions,
-        facts=[_mask_fact(fact) for fact in process.facts if fact.get("fact") != "versions"],
+        facts=[
+            _shift_fact(_mask_fact(fact), offset_ns)
+            for fact in process.facts
+            if fact.get("fact") != "versions"
+        ],
         notes=process.notes,
         dropped_count=sum(process.dropped.values()),
         dropped_by_cause=process.dropped,
@@ -392,7 +396,12 @@ def _make_process_info(
     )
 
 
-def _shift(t_ns: int | None, offset_ns: int) -> int | None:
+def _shift_fact(fact: dict[str, Any], offset_ns: int) -> dict[str, Any]:
+    return {**fact, "t_ns": fact["t_ns"] + offset_ns} if "t_ns" in fact else fact
+
+
+def shift_time(t_ns: int | None, offset_ns: int) -> int | None:
+    """Convert a monotonic time to the clock of a node's records."""
     return None if t_ns is None else t_ns + offset_ns
 
 

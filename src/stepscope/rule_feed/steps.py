@@ -86,19 +86,32 @@ class StepFinder:
         by_name = {process.process: process for process in processes}
         since = min(max(self._read_until - LOOK_BACK_NS, _FIRST), end_ns)
         stepping = {name for name, position in self._positions.items() if position.stepping}
-        if by_name.keys() - stepping:
-            period = Period(since, end_ns)
-            for index, kinds in enumerate(analysis.STEP_SOURCES[: self._source + 1]):
-                flag = analysis.FLAG_NO_OPTIMIZER if "backward" in kinds else None
-                ended = find_processes(self._reader, kinds, period, flag=flag)
-                stepping |= ended
-                if ended:
-                    self._source = index
-                    break
+        if self._only_predicts or by_name.keys() - stepping:
+            stepping |= self._find_stepping(Period(since, end_ns), final=final)
         if final:  # steps that were held back are complete now
             stepping |= self._positions.keys()
         spans = self._read(sorted(stepping & by_name.keys()), end_ns)
         return StepRows(spans, by_name, end_ns, final)
+
+    @property
+    def _only_predicts(self) -> bool:
+        """True while no process has trained."""
+        return "forward" in analysis.STEP_SOURCES[self._source]
+
+    def _find_stepping(self, period: Period, *, final: bool) -> set[str]:
+        """Find the processes with spans that may end steps, of the first source that has any."""
+        for index, kinds in enumerate(analysis.STEP_SOURCES[: self._source + 1]):
+            # Where an optimizer exists, a growing job that has only predicted may yet train.
+            is_open = "backward" in kinds or ("forward" in kinds and not final)
+            flag = analysis.FLAG_NO_OPTIMIZER if is_open else None
+            ending = analysis.PREDICTION_KINDS if "forward" in kinds else kinds
+            ended = find_processes(self._reader, ending, period, flag=flag)
+            if ended:
+                if self._only_predicts and index < self._source:
+                    self._positions.clear()  # the predictions were no steps of the training
+                self._source = index
+                return ended
+        return set()
 
     def find(self, rows: StepRows) -> list[rules.RankStepTimes]:
         """Find the steps that ended in a range and were not found before, by rank."""
@@ -125,9 +138,14 @@ class StepFinder:
         if position.marked and not is_new_mark.any():
             return None
         spans = spans.take(is_recent | (is_long & (spans.end > position.boundary_ns)))
-        steps = analysis.find_steps(spans, analysis.STEP_SOURCES[self._source])
+        follows_steps = position.boundary_ns != _FIRST
+        steps = analysis.find_steps(
+            spans, analysis.STEP_SOURCES[self._source], follows_steps=follows_steps
+        )
         if steps is None:
             return None
+        if steps.is_inference and not (follows_steps or final) and steps.fetches.sum() == 1:
+            return None  # the only batch, or the first of many
         position.marked = steps.source == "marked"
         count = int(np.searchsorted(steps.end, end_ns))
         if not final and not position.marked:

@@ -87,6 +87,7 @@ from .job.spans import (
     read_job_spans as read_job_spans,
     summarize_job_spans as summarize_job_spans,
 )
+from .job.stages import list_stages as list_stages, select_stage as select_stage
 from .job.times import (
     Epochs as Epochs,
     IncarnationSteps as IncarnationSteps,

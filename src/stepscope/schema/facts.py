@@ -22,6 +22,8 @@ from msgspec import UNSET, UnsetType
 
 from stepscope.schema.nan_facts import Fact, NanOriginFact, NanSearchFact
 
+MAX_OBJECTS = 64
+"""Limit on the facts about objects of one kind in a process, in capture as well."""
 DEBUGGER = "SageMaker Debugger"
 """Value of `ImportedFact.form`, and of `recorder` in the metadata of traces, for its files."""
 
@@ -128,6 +130,22 @@ class OptimizerFact(Fact, frozen=True, kw_only=True, tag="optimizer"):
     """The `fused` option of the first parameter group; None if it is not set."""
     intra_op_threads: int | UnsetType = UNSET
     """Threads that torch uses within an operator."""
+
+
+class ObjectFact(Fact, frozen=True, kw_only=True, tag="object"):
+    """Optimizer or loader of batches, recorded when it is first used: a process may train several
+    times. Of each kind, the first `MAX_OBJECTS` of a process are recorded."""
+
+    object: Literal["optimizer", "loader"]
+    """Its kind."""
+    number: int
+    """Number among those of its kind, from 1."""
+    name: str = ""
+    """Class of the optimizer, or name of the `data_wait` spans of the loader."""
+    identity: int | None = None
+    """Value of the `optimizer` spans of the optimizer, until another one has the same."""
+    t_ns: int
+    """Time of its first use, epoch nanoseconds."""
 
 
 class ModelFact(Fact, frozen=True, kw_only=True, tag="model"):
@@ -371,6 +389,12 @@ class FunctionFact(Fact, frozen=True, kw_only=True, tag="function"):
     """First line of its definition; 0 in runs of earlier versions."""
 
 
+class PlannedStepsFact(Fact, frozen=True, kw_only=True, tag="planned_steps"):
+    """Steps that a trainer is going to take, as it stated when the training began."""
+
+    count: int
+
+
 class VersionsFact(Fact, frozen=True, kw_only=True, tag="versions"):
     """Versions of a framework; the monitor moves them to `ProcessInfo.versions`."""
 
@@ -425,6 +449,7 @@ FACT_TYPES: dict[str, type[Fact]] = {
         DataLoaderWorkerFact,
         DataLoaderSettingsFact,
         OptimizerFact,
+        ObjectFact,
         ModelFact,
         ModelInputsFact,
         DdpFact,
@@ -439,6 +464,7 @@ FACT_TYPES: dict[str, type[Fact]] = {
         SourceLineFact,
         FunctionFact,
         BoostedModelFact,
+        PlannedStepsFact,
         VersionsFact,
         NanOriginFact,
         NanSearchFact,

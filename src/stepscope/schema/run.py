@@ -75,6 +75,10 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_ns: int
     """Last heartbeat of the monitor by the wall clock, epoch nanoseconds."""
     started_ns: int
+    """Start of the monitor, a moment after that of the command."""
+    launched_ns: int | None = None
+    """Time at which the kernel created the process of the command, epoch nanoseconds, with a
+    precision of 10 ms; null where unknown."""
     ended_ns: int | None = None
     elapsed_ns: int | None = None
     """Time from the start to the last heartbeat or to the end, by the monotonic clock of the node,

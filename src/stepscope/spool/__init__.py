@@ -121,6 +121,7 @@ from stepscope.spool.tree import (
     LogName as LogName,
     SpoolFullError as SpoolFullError,
     SpoolTree as SpoolTree,
+    find_launch_ns as find_launch_ns,
     forget_failure as forget_failure,
     is_monitor as is_monitor,
     is_suspended as is_suspended,

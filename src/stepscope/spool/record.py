@@ -78,6 +78,8 @@ class Kind:
     RUN_QUEUE: Final = 22
     DISPATCH: Final = 23
     DEVICE_WAIT: Final = 24
+    CHECKPOINT_LOAD: Final = 25
+    RENDEZVOUS: Final = 26
     STACK: Final = 100
     """A stack sample. name: the stack; value: thread id << 32 | line."""
     SCALAR: Final = 101
@@ -101,7 +103,7 @@ class Flag:
     SIZED: Final = 32
     """Of a forward pass: the value is that of `pack_forward`."""
     NO_OPTIMIZER: Final = 64
-    """Of a backward pass: the process has created no torch optimizer."""
+    """Of a forward or backward pass: the process has created no optimizer."""
     NEW_MODEL: Final = 128
     """Of an optimizer step: the first of a model that nothing before it belongs to."""
 

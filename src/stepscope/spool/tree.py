@@ -59,6 +59,22 @@ def process_start_ticks(pid: int | str = "self") -> int | None:
     return int(fields[19])
 
 
+def find_launch_ns(start_ticks: int | None) -> int | None:
+    """Return the monotonic time at which the kernel created a process; None if it is unknown.
+
+    Args:
+        start_ticks: clock ticks from boot, which count the time in standby, to its start.
+    """
+    if start_ticks is None:
+        return None
+    try:
+        since_boot_ns = start_ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+        age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - since_boot_ns
+    except (OSError, ValueError):
+        return None
+    return time.monotonic_ns() - age_ns if age_ns >= 0 else None
+
+
 def process_parent(pid: int | str = "self") -> str | None:
     """Identify the parent of a process by pid and start; None if it is unknown."""
     fields = read_process_fields(pid)

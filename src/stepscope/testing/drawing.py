@@ -18,8 +18,9 @@ first. Words are kinds of spans (`schema`), those of `SHORTHAND`, and
 
 The value of `fetch` is the share of its time that it computes (default 1), that of a `transform`
 its milliseconds, that of a forward pass (`forward`, `predict`; in evaluation mode `evaluate`, with
-gradients `test`) the elements of its input; other values are stored unchanged. A `transform` has
-the extent of the `samples` before it, as capture records it.
+gradients `test`, before any optimizer exists `infer`) the elements of its input; other values, such
+as the identity of an optimizer, are stored unchanged. The name of a `save` or `load` is the path of
+the checkpoint. A `transform` has the extent of the `samples` before it, as capture records it.
 """
 
 from __future__ import annotations
@@ -51,10 +52,12 @@ SHORTHAND = {
     "predict": ("forward", FLAG_NO_GRAD),
     "evaluate": ("forward", FLAG_NO_GRAD | FLAG_EVAL_MODE),
     "test": ("forward", FLAG_EVAL_MODE),
+    "infer": ("forward", FLAG_NO_GRAD | FLAG_EVAL_MODE | FLAG_NO_OPTIMIZER),
     "hand": ("backward", FLAG_NO_OPTIMIZER),
     "new_model": ("optimizer", FLAG_NEW_MODEL),
     "async": ("communication", FLAG_ASYNC),
     "save": ("checkpoint", 0),
+    "load": ("checkpoint_load", 0),
     "mark": ("step", 0),
 }
 """Kind and flag by word."""
@@ -241,6 +244,8 @@ class Drawing:
                 return duration
             case "transform":
                 return round((piece.value or 0) * MS)
+            case "optimizer" if piece.value is not None:
+                return int(piece.value)
             case "optimizer" | "forward":  # the identity of the model or optimizer
                 identity = self._identities.setdefault(piece.name, len(self._identities) + 1)
                 is_sized = kind == "forward" and piece.value is not None

@@ -12,6 +12,7 @@ verdict = diagnose(run.open())
 from __future__ import annotations
 
 import itertools
+import json
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from stepscope.importers.kineto import Identity, import_trace
 from stepscope.run import Run
 from stepscope.schema import SCHEMA_VERSION, JobState, JobStatus, NodeInfo, ProcessInfo, RunInfo
 from stepscope.store import DictColumn, RunWriter, create_run, open_run
-from stepscope.testing.drawing import MS, Drawing, stack_text
+from stepscope.testing.drawing import MS, Drawing, DrawnSpan, stack_text
 
 EPOCH_NS = 1_700_000_000_000_000_000
 """Start of every run."""
@@ -334,13 +335,19 @@ def _span_columns(info: ProcessInfo, thread: int, drawing: Drawing) -> dict[str,
     return _provenance(info.node, info.process, f"{thread}c", len(spans)) | {
         "kind": DictColumn.encode(span.kind for span in spans),
         "name": DictColumn.encode(span.name for span in spans),
-        "labels": DictColumn.constant(None, len(spans)),
+        "labels": DictColumn.encode(map(_label, spans)),
         "start_ns": _ints(span.start for span in spans),
         "end_ns": np.ma.MaskedArray(ends, mask=ends < 0),
         "depth": _ints(span.depth for span in spans),
         "flags": _ints(span.flags for span in spans),
         "value": _ints(span.value for span in spans),
     }
+
+
+def _label(span: DrawnSpan) -> str | None:
+    """Return the labels of a span: the path of a checkpoint."""
+    is_checkpoint = span.kind in {"checkpoint", "checkpoint_load"}
+    return json.dumps({"path": span.name}) if is_checkpoint and span.name else None
 
 
 def _import_events(writer: RunWriter, info: ProcessInfo, thread: int, drawing: Drawing) -> None:

@@ -52,6 +52,10 @@ EXPERIENCE: Loops = {
     "collected in evaluation mode": (
         (*[ACT.replace("predict", "evaluate")] * 16, *[STEP] * 8), 5, 0,
     ),
+    # Stable-Baselines3 calls the policy to act, and its parts to train them.
+    "collected by a policy of which the parts are trained": (
+        (*["evaluate:Policy=1 1 | do 1"] * 16, *[STEP] * 8), 5, 0,
+    ),
     "collected for an epoch of a loader": ((*[ACT] * 16, *EPOCH), 5, 0),
     "rare predictions as large as training batches are evaluation": (
         (*["predict:Net=32 1 | do 1"] * 16, *[STEP] * 8), 5, 5 * (16 * 2 - 1),

@@ -13,6 +13,7 @@ from stepscope.analysis.input_pipeline.host_work import (
     _classify_cause,
     attribute_host_work,
 )
+from stepscope.analysis.input_pipeline.stacks import measure_profiler_lines
 from stepscope.analysis.input_pipeline.waits import classify_wait
 from stepscope.analysis.steps.steps import find_steps
 from stepscope.intervals import contains, union
@@ -135,6 +136,29 @@ CAUSES: dict[str, tuple[str, dict[str, str], dict[str, float]]] = {
         f"do:read 50 | do:sum 50 | {REST}",
         {"read": "# value = loss.item()", "sum": "# total += value"},
         {"host_sync": 0.5, "python": 0.5},
+    ),
+    "a wait for the threads of a library that writes checkpoints": (
+        f"do:save 4 | do:tune 1 | {REST}",
+        {
+            "save": f"CheckpointManager.save@orbax/checkpoint/manager.py > {QUEUE}",
+            "tune": "# rate = rate / 2",
+        },
+        {"checkpoint": 0.8, "python": 0.2},
+    ),
+    # GPyTorch's models replace the call of the module, and call modules themselves.
+    "a call of a library that calls modules is the model": (
+        f"do:kernel 4 | do:metric 1 | forward 10 ( do:module 10 ) | {REST.partition(' | ')[2]}",
+        {
+            "kernel": "ExactGP.__call__@gpytorch/exact_gp.py > covar@gpytorch/kernel.py",
+            "metric": "score@metrics/score.py",
+            "module": "ExactGP.__call__@gpytorch/exact_gp.py > _call_impl@torch/nn/module.py",
+        },
+        {"model": 0.8, "python": 0.2},
+    ),
+    "an optimizer of a library is known by its file": (
+        f"do:step 4 | do:tune 1 | {REST}",
+        {"step": "__call__@thinc/optimizers.py", "tune": "optim@train/optimize_data.py"},
+        {"optimizer": 0.8, "python": 0.2},
     ),
     "host work under device work does not count": (
         "forward 2 | backward 2 | optimizer 1 | do:rest 40 ( device:forward 40 ) | do:sync 10",
@@ -361,6 +385,7 @@ def test_conversion_in_a_producer_is_not_synchronization() -> None:
         ("Tracker.write > flush", "logging"),
         ("log_metrics", "logging"),
         ("Journal.note > encode", "logging"),
+        ("HistogramWriter.write > count", "logging"),
         ("Board.add_images > compress", "logging"),
         ("plot_curves > draw@matplotlib/figure.py", "logging"),
         ("add_noise", "python"),
@@ -396,3 +421,30 @@ def test_preparation_in_a_phase_is_a_share_of_the_phase_with_its_device_work() -
         "# ids = self.tokenizer(texts)"},
     )  # fmt: skip
     assert work.preparation["forward"] == pytest.approx(5 / 50, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("frame", "is_profiler"),
+    [
+        ("profile.__exit__@torch/autograd/profiler.py", True),
+        ("profile.step@torch/profiler/profiler.py", True),
+        # Each optimizer step of PyTorch makes a mark, with a profiler or without.
+        ("record_function.__enter__@torch/autograd/profiler.py", False),
+    ],
+)
+def test_marks_are_no_profiler(frame: str, is_profiler: bool) -> None:
+    drawing = Drawing().draw("do:rest 7 | forward 1 | backward 1 | optimizer 1", 30)
+    spans = drawing.table()
+    steps = find_steps(spans)
+    assert steps is not None
+    t_ns = np.arange(0, drawing.now, MS) + MS // 2
+    samples = StackSamples(
+        t_ns=t_ns,
+        weight_ns=weigh_samples(t_ns, MS),
+        stack=np.zeros(len(t_ns), dtype=np.int32),
+        stacks=[stack_text(f"{LOOP} > {frame}")],
+        user_line=np.full(len(t_ns), 5, dtype=np.int32),
+        sources={},
+    )
+    lines = measure_profiler_lines(samples, spans, steps)
+    assert lines == ({("/job/train.py", 5): pytest.approx(1)} if is_profiler else {})

@@ -106,7 +106,7 @@ def processes(draw: st.DrawFn) -> JobProcess:
         is_sampled_from_start=draw(st.booleans()),
         ended_itself=draw(st.booleans()),
         has_completed=draw(st.booleans()),
-        incarnation=draw(st.integers(1, 3)),
+        is_restart=draw(st.booleans()),
         trains_later=draw(st.booleans()),
         kept_until_ns=draw(st.none() | times),
         stuck=make_intervals(draw(TIMES)),
@@ -272,7 +272,7 @@ def test_a_restart_is_down_and_its_lost_steps_are_repeated() -> None:
     second.drawing.now = start_ns = first.drawing.now + 2_000 * MS
     second.do("main > load", "checkpoint 300").do("main > fit", STEP, 170)
     killed = first.process(has_completed=False, kept_until_ns=100 * 30 * MS)
-    process = second.process(launched_ns=start_ns, ready_ns=start_ns + 100 * MS, incarnation=2)
+    process = second.process(launched_ns=start_ns, ready_ns=start_ns + 100 * MS, is_restart=True)
     totals = divide_rank((0, second.drawing.now), [killed, process]).division.totals
     assert totals["down"] == 2_000 * MS
     assert totals["repeated"] == 30 * 30 * MS

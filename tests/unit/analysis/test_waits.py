@@ -190,6 +190,19 @@ def test_a_function_in_processes() -> None:
     assert (wait.function.worker_count, wait.function.in_processes) == (2, True)
 
 
+def test_a_wait_in_the_loop_of_a_library_is_at_its_function() -> None:
+    """The line of the script is the call that started the training."""
+    loop = "main > learn@rl/ppo.py"
+    inside = stack_text(f"{loop} > train@rl/ppo.py > forward@torch/nn/linear.py")
+    wait = stack_text(
+        f"{loop} > Env.step@rl/vec_env.py > recv@python:multiprocessing/connection.py"
+    )
+    stacks = [*[wait] * 7, *[inside] * 3]
+    (line,) = wait_lines(BETWEEN, stacks)
+    assert (line.kind, line.file, line.line, line.caller) == ("process", "rl Env.step", 0, "")
+    assert line.ratio == pytest.approx(1)
+
+
 def test_a_pipeline_that_runs_in_the_training_thread() -> None:
     stack = stack_text("main > __next__@grain/_src/python/data_loader.py > Decode.map > spin")
     (wait,) = wait_lines("wait 7 | forward 1 | backward 1 | optimizer 1", [stack])

@@ -72,9 +72,10 @@ def test_facts_of_a_training_job_match_their_structs(spool: Any, tmp_path: Path)
     check_facts(records)
     kinds = {fact["fact"] for fact in records}
     assert kinds >= {
-        "dataloader", "dataloader_worker", "ddp", "model", "model_inputs", "optimizer",
+        "dataloader", "dataloader_worker", "ddp", "model", "model_inputs", "object", "optimizer",
         "settings", "stack_sampler", "versions",
     }  # fmt: skip
+    assert [span.name for span in recorded.of("rendezvous")] == ["init_process_group"]
     account = decode_facts(records, DdpFact)[-1]
     assert account.backward_compute_ns > 0
     assert account.backend == "gloo"

@@ -7,6 +7,7 @@ functions is one section of the recording.
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.spool import Flag
+from stepscope.spool import ENTRY, Flag
 
 if importlib.util.find_spec("torch") is None:  # importing it would take seconds
     pytest.skip("needs PyTorch", allow_module_level=True)
@@ -203,9 +204,39 @@ class TestCheckpoints:
         assert a == b > 1000
         assert memory == nowhere == 0
 
-    def test_a_distributed_checkpoint_is_one_save(self, job: Job) -> None:
-        (save,) = job["distributed_checkpoints"].of("checkpoint")
-        assert save.value == 0
+    def test_a_load_names_the_file_that_a_save_has_written(self, job: Job) -> None:
+        """Which was renamed meanwhile. What a dataset loads is no checkpoint."""
+        first, *_ = (json.loads(r.labels) for r in job["checkpoints"].of("checkpoint") if r.labels)
+        (load,) = job["checkpoints"].of("checkpoint_load")
+        labels = json.loads(load.labels or "")
+        assert (load.name, load.value) == ("load", Path(labels["path"]).stat().st_size)
+        assert (Path(first["path"]).name, Path(labels["path"]).name) == ("a.pt", "latest.pt")
+        assert labels["file"] == first["file"]
+
+    def test_a_distributed_checkpoint_is_one_save_and_one_load(self, job: Job) -> None:
+        section = job["distributed_checkpoints"]
+        (save,), (load,) = section.of("checkpoint"), section.of("checkpoint_load")
+        assert save.value == load.value == 0
+        assert save.labels == load.labels
+        assert json.loads(load.labels or "")["path"].endswith("/parts")
+
+    def test_the_thread_samples_itself_where_a_checkpoint_begins(self, job: Job) -> None:
+        samples = [r for r in job.recorded.records if r.log[-1] == ENTRY]
+        assert any(";checkpoints<call" in r.name or ";checkpoints|" in r.name for r in samples)
+        assert not any("/capture/frameworks/" in r.name for r in samples)
+
+
+def test_optimizers_and_loaders_are_told_apart_by_number(job: Job) -> None:
+    """Addresses and settings may be those of earlier ones."""
+    recorded = job.recorded.facts("object")
+    for kind in ("optimizer", "loader"):
+        objects = [fact for fact in recorded if fact["object"] == kind]
+        assert [fact["number"] for fact in objects] == list(range(1, len(objects) + 1))
+        assert len(objects) > 3
+    identities = {fact["identity"] for fact in recorded if fact["object"] == "optimizer"}
+    assert {span.value for span in job.recorded.of("optimizer")} <= identities
+    starts = {r.value for r in job.recorded.of("loader_start") if r.process == job.main}
+    assert starts >= {1, 2, 3}
 
 
 class TestLoadingHere:

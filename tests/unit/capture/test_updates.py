@@ -1,5 +1,5 @@
-"""Backward passes of real loops without torch optimizers: every loop takes as many steps as it
-should, in the recording and while it runs."""
+"""Backward passes and predictions of real loops without torch optimizers: every loop takes as many
+steps as it should, in the recording and while it runs."""
 
 from __future__ import annotations
 
@@ -107,6 +107,22 @@ def optimizer_of_plain_tensors():
         (inputs @ weight).sum().backward()
         optimizer.step()
 
+def predictions():
+    with torch.no_grad():
+        for _ in range(STEPS):
+            model(inputs)
+
+def predictions_of_batches():
+    model.eval()
+    for batch in torch.utils.data.DataLoader(torch.ones(STEPS, 4)):
+        for _ in range(3):
+            model(batch)
+
+def predictions_before_a_training():
+    predictions_of_batches()
+    model.train()
+    by_hand()
+
 def optimizer():
     optimizer = torch.optim.SGD(model.parameters())
     for _ in range(STEPS):
@@ -118,7 +134,7 @@ def optimizer():
 loops = [
     by_hand, micro_batches, micro_batches_through_data, through_data_only, functional,
     gradients_returned, plain_tensors, two_models, base_class_without_hooks, optimizer,
-    optimizer_of_plain_tensors,
+    optimizer_of_plain_tensors, predictions, predictions_of_batches, predictions_before_a_training,
 ]
 for loop in loops:
     child = os.fork()
@@ -133,7 +149,8 @@ STEP_COUNTS = {
     **dict.fromkeys(
         (
             "by_hand", "through_data_only", "functional", "gradients_returned", "plain_tensors",
-            "base_class_without_hooks", "optimizer", "optimizer_of_plain_tensors",
+            "base_class_without_hooks", "optimizer", "optimizer_of_plain_tensors", "predictions",
+            "predictions_before_a_training",
         ),
         STEPS - 1,  # nothing follows the last step
     ),
@@ -141,8 +158,11 @@ STEP_COUNTS = {
     "micro_batches": STEPS - 1 + 2,
     "micro_batches_through_data": STEPS - 1 + 2,
     "two_models": 2 * STEPS - 1,
+    "predictions_of_batches": STEPS,  # the loader is asked for one more batch
 }  # fmt: skip
 """Steps that are counted while each loop runs."""
+STEP_KINDS = {"forward", "backward", "optimizer", "data_wait"}
+PREDICTIONS = {"predictions", "predictions_of_batches"}
 
 
 @dataclass(frozen=True)
@@ -180,19 +200,23 @@ def loops(module_spool: Any) -> dict[str, Loop]:
     for loop in recorded.of("annotation"):
         records = [r for r in recorded.records if r.process == loop.process]
         (step_count,) = [int(r.value) for r in records if r.table == "scalars"]
-        spans = [r for r in records if r.kind in {"forward", "backward", "optimizer"}]
+        spans = [r for r in records if r.kind in STEP_KINDS]
         loops[loop.name] = Loop(sorted(spans, key=lambda r: (r.start, r.depth)), step_count)
     return loops
 
 
 @pytest.mark.parametrize("name", STEP_COUNTS)
 def test_every_iteration_is_a_step(loops: dict[str, Loop], name: str) -> None:
-    """Optimizer steps end steps where there are any; other backward passes say that there are
-    none."""
+    """Optimizer steps end steps where there are any; other passes say that there are none."""
     source = "optimizer" if name.startswith("optimizer") else "backward"
-    steps = find_steps(loops[name].spans(), ("step", "optimizer", "backward"))
+    source = "forward" if name in PREDICTIONS else source
+    steps = find_steps(loops[name].spans(), ("step", "optimizer", "backward", "forward"))
     assert steps is not None
     assert (steps.source, len(steps)) == (source, STEPS)
     assert loops[name].step_count == STEP_COUNTS[name]
-    flags = {r.flags & Flag.NO_OPTIMIZER for r in loops[name].records if r.kind == "backward"}
+    flags = {
+        r.flags & Flag.NO_OPTIMIZER
+        for r in loops[name].records
+        if r.kind in {"forward", "backward"}
+    }
     assert flags == ({0} if source == "optimizer" else {Flag.NO_OPTIMIZER})

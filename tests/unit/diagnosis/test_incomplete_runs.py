@@ -99,9 +99,6 @@ def test_a_run_without_steps_says_why(tmp_path: Path) -> None:
     assert headline("running", lambda run: run.status(JobState.IN_PROGRESS, **now)) == (
         "No verdict: not yet: no process of the job has recorded anything so far."
     )
-    compiled = headline("compiled", lambda run: run.rank().draw("wait 1 | dispatch:predict 5", 9))
-    assert "no compiled function that was called returns state" in compiled
-    assert "mark the steps with stepscope.steps(loader)" in compiled
     nothing = headline("nothing")
     assert "no process of the job recorded anything" in nothing
     assert "imports PyTorch, TensorFlow, Keras, JAX or XGBoost" in nothing

@@ -100,15 +100,44 @@ def test_steps_found_piece_by_piece_are_those_of_the_whole_run(tmp_path: Path, p
 
 
 @pytest.mark.parametrize("pieces", [1, 7])
-def test_steps_without_an_optimizer_are_found_in_pieces(tmp_path: Path, pieces: int) -> None:
+@pytest.mark.parametrize(
+    ("source", "loop", "end"),
+    [
+        ("backward", "forward 10 | hand 20 | do 5", "do 1"),
+        (
+            "forward",
+            "wait 10 | infer:Encoder 20 | infer:Decoder 5 | infer:Decoder 5",
+            "exhausted 1",
+        ),
+        ("forward", "infer:Encoder 20 | infer:Decoder 5 | do 5", "do 1"),
+        ("forward", "infer 20 | do 5", "wait 2 | infer 4 | infer 4 | exhausted 1"),
+    ],
+)
+def test_steps_without_an_optimizer_are_found_in_pieces(
+    tmp_path: Path, source: str, loop: str, end: str, pieces: int
+) -> None:
     run = RunBuilder(tmp_path / "run", sampling_ms=1000)
-    run.rank(0).draw("forward 10 | hand 20 | do 5", 60)
+    run.rank(0).draw(loop, 60).draw(end)
     reader = open_run(run.write())
     (parts,) = find_in_pieces(reader, run.end_ns + 1, pieces).values()
     (rank,) = Run(reader).ranks
-    assert rank.steps.source == "backward"
+    assert rank.steps.source == source
     assert [part.first for part in parts] == np.cumsum([0, *map(len, parts[:-1])]).tolist()
     assert np.concatenate([part.end_ns for part in parts]).tolist() == rank.steps.end.tolist()
+
+
+def test_a_growing_job_that_begins_with_predictions_trains_from_its_first_training_step(
+    tmp_path: Path,
+) -> None:
+    run = RunBuilder(tmp_path / "run", sampling_ms=1000)
+    run.rank(0).draw("wait 10 | infer 20", 300).draw("exhausted 1").draw(STEP, 30)
+    reader = open_run(run.write())
+    parts = find_in_pieces(reader, run.end_ns + 1, 9)["rank 0"]
+    (rank,) = Run(reader).ranks
+    starts = [number for number, part in enumerate(parts) if part.first == 0]
+    assert len(starts) == 2, "the numbers begin again with the training"
+    trained = parts[starts[-1] :]
+    assert np.concatenate([part.end_ns for part in trained]).tolist() == rank.steps.end.tolist()
 
 
 def test_a_rank_that_pauses_keeps_its_last_step(tmp_path: Path) -> None:

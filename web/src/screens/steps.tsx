@@ -51,6 +51,7 @@ function Content({ payload, selectedTrace }: { payload: StepsView; selectedTrace
   return (
     <>
       <QualityNotes quality={payload.quality} range={payload.range} />
+      {payload.stages === null ? null : <p class="muted" data-testid="mixed-stages">{payload.stages}</p>}
       {payload.ranks.length === 0 ? null : <WatchedSteps ranks={payload.ranks} shareOf={payload.share_of} />}
       {payload.traces.filter(({ trace }) => trace === selectedTrace).map((trace) => <TraceSteps key={trace.trace} trace={trace} />)}
     </>

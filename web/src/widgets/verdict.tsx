@@ -6,6 +6,8 @@ import { words } from "../base/text";
 import { JobAccountView, JobFixes } from "./job_account";
 import { Prose } from "./prose";
 
+const MAX_LISTED_STAGES = 8;
+
 interface Props {
   verdict: Verdict;
   /** Dollars per step that each fix would save; null if unknown. */
@@ -23,6 +25,7 @@ export function VerdictView({ verdict, savings, strip, children }: Props) {
       <p class="eyebrow">Verdict</p>
       <h2 id="verdict-title" data-testid="verdict-headline">{verdict.headline}</h2>
       {verdict.job === null ? null : <JobAccountView account={verdict.job}>{strip}</JobAccountView>}
+      <BulletList title="Stages" lines={stageLines(verdict)} />
       {hasEvidence ? <Basis verdict={verdict} /> : null}
       {children}
       <div class="two-columns">
@@ -44,6 +47,13 @@ export function VerdictView({ verdict, savings, strip, children }: Props) {
       <BulletList title="Notes" lines={verdict.notes} />
     </section>
   );
+}
+
+/** The stages of a job that trains several times; of many only the largest. */
+function stageLines(verdict: Verdict): string[] {
+  const lines = verdict.job_stages.slice(0, MAX_LISTED_STAGES).map((stage) => stage.text);
+  const rest = verdict.job_stages.length - lines.length;
+  return rest > 0 ? [...lines, `${countOf(rest, "shorter stage")}.`] : lines;
 }
 
 function Basis({ verdict }: { verdict: Verdict }) {

@@ -106,6 +106,7 @@ _TENSOR_NAMES = frozenset(
 _OTHER_NAMES = frozenset(
     (
         *("backward", "cpu", "detach", "item", "numpy", "tolist", "zero_grad"),
+        *("convert_to_numpy", "device_get", "histc", "histogram"),
         *("dump", "dumps", "fsync", "save", "savez", "write", "writelines", "writerow"),
     )
 )

@@ -6,17 +6,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepscope import intervals
-from stepscope.analysis.input_pipeline import data_preparation
+from stepscope.analysis.input_pipeline import data_preparation, stacks
 from stepscope.analysis.input_pipeline.batches import StackSamples
 from stepscope.analysis.input_pipeline.code_stages import Frame, parse_call, parse_stack
-from stepscope.analysis.input_pipeline.stacks import find_phase_at
 from stepscope.analysis.input_pipeline.waits import Wait, classify_wait
 from stepscope.analysis.steps.phases import COMPUTE_PHASES, PHASES, find_device_busy
 from stepscope.analysis.steps.spans import Spans
@@ -29,6 +27,8 @@ HostCause = Literal[
     "input_wait",
     "wait",
     "checkpoint",
+    "optimizer",
+    "model",
     "framework",
     "python",
 ]
@@ -40,6 +40,8 @@ HOST_CAUSE_LABELS: dict[HostCause, str] = {
     "input_wait": "waiting for batches",
     "wait": "waiting",
     "checkpoint": "writing checkpoints",
+    "optimizer": "optimizer of a library",
+    "model": "model of a library",
     "framework": "calls of the framework",
     "python": "other Python",
 }
@@ -63,10 +65,14 @@ _LOGGING_NAMES = re.compile(
     r"(^|_)(log(s|ged|ging)?(?!_?(prob|softmax|sum|it|like|space|abs))|track|report|publish|notify"
     r"|emit|plot|visuali[sz]e|savefig|imsave|save_images?)(s|d|ed|t?ing)?(_|$)"
     r"|(^|_)(add_)?(scalar|histogram)s?(_|$)|(^|_)add_(image|figure|text|video|audio)s?(_|$)"
-    r"|logger|tracker|reporter|telemetry|summarywriter|journal"
+    r"|logger|tracker|reporter|telemetry|writer$|journal"
 )
 """Functions, and classes with their methods, that report on the training."""
 _READS_TENSOR = re.compile(r"\.(item|tolist|cpu|numpy)\(|synchronize\(")
+_OPTIMIZERS = re.compile(r"/optim(izers?)?(\.py|/)")
+"""Files of optimizers in libraries, such as thinc's and fastai's, that are not those of torch."""
+_CHECKPOINTS = re.compile(r"/checkpoint(s|ing)?(/|\.py)")
+"""Files of libraries that write checkpoints, such as orbax's, beside the threads that do."""
 _SAVING = re.compile(
     r"\bsave_(checkpoint|state|model|pretrained|weights)\(|\btorch\.save\(|\bsave_file\("
     r"|(\bpickle\.dump|\b(np|numpy)\.savez?(_compressed)?)\([^)]*"
@@ -83,7 +89,6 @@ _DATA_NAMES = re.compile(
 )
 """Functions that select the inputs of the model."""
 
-_RUNTIME = frozenset(["python", "torch"])
 MIN_CALL_RATIO = 0.8
 """Share of the time of a line from which a call in it stands for the line."""
 MAX_LINES = 5
@@ -140,19 +145,20 @@ def attribute_host_work(spans: Spans, samples: StackSamples, steps: Steps) -> Ho
     thread_spans = spans.take(spans.thread == steps.thread)
     # Host work is free while a device is busy: that time is in the phases of the device.
     busy = find_device_busy(thread_spans)
-    phase = find_phase_at(samples.t_ns, spans, steps)
+    phase = stacks.find_phase_at(samples.t_ns, spans, steps)
     is_compute = np.isin(phase, [PHASES.index(name) for name in COMPUTE_PHASES])
     outside = phase == PHASES.index("other")
     is_free = ~intervals.contains(busy, samples.t_ns)
     selected = (outside | is_compute) & is_free
     if not selected.any():
         return None
-    loop = _find_training_loop(samples, (phase >= 0) & ~outside)
+    loop = stacks.find_training_loop(samples, (phase >= 0) & ~outside)
     reader = _StackReader(
         samples=samples,
         loop=loop,
         savers=frozenset(_find_savers(samples, thread_spans, len(loop))),
         training=_find_training_functions(samples, is_compute & (phase != PHASES.index("loss"))),
+        model_calls=_find_model_calls(samples, phase == PHASES.index("forward"), loop),
         waits=len(busy.start) > 0,
     )
     keys = np.stack([phase, samples.stack, samples.user_line], axis=1)[selected]
@@ -199,15 +205,17 @@ class _StackReader:
     savers: frozenset[Frame]
     training: frozenset[Frame]
     """Functions that call the model or are part of it."""
+    model_calls: frozenset[Frame]
+    """Functions of libraries that the loop calls, and that call modules."""
     waits: bool
     """Reading a value from a tensor waits for a device."""
 
     def read(self, phase: str, stack: int, line: int) -> _StackWork:
         """Classify one stack with the line of user code that it runs."""
         frames = parse_stack(self.samples.stacks[stack])
-        inner = frames[len(_find_shared_frames(self.loop, frames)) :]
+        inner = stacks.select_below(self.loop, frames)
         # Below the loop of a framework, the line of the script is the call that started it.
-        is_in_framework = self._is_in_framework(inner)
+        is_in_framework = stacks.is_in_framework(self.loop, inner)
         text = "" if is_in_framework else self.samples.running_text(stack, line)
         preparation = data_preparation.find_preparation(
             inner, text, self.samples.functions, self.training, loop=self.loop
@@ -224,7 +232,11 @@ class _StackReader:
                 wait=wait,
             )
             cause = "checkpoint" if self.savers.intersection(inner) else cause
-            if cause == "python" and data_preparation.runs_tensors(inner):
+            if any(f.library not in {"", "torch"} and _OPTIMIZERS.search(f.file) for f in inner):
+                cause = "optimizer"
+            elif cause == "python" and inner and inner[0] in self.model_calls:
+                cause = "model"
+            elif cause == "python" and data_preparation.runs_tensors(inner):
                 cause = "framework"
         else:
             prepares = preparation is not None and preparation.reads
@@ -236,28 +248,19 @@ class _StackReader:
             source = data_preparation.find_environment_library(inner)
         if cause == "framework":
             runs_python = not data_preparation.is_training_call(inner)
+        elif cause == "model":
+            runs_python = False
         else:
             runs_python = (
                 phase == "other" or cause != "python" or not data_preparation.runs_tensors(inner)
             )
         location = None
         if runs_python and is_in_framework:
-            location = _find_library_function(inner)
+            location = stacks.find_library_function(inner)
         elif runs_python:
             location = _find_user_line(frames, line)
         call = parse_call(self.samples.stacks[stack])
         return _StackWork(_find_user_function(inner), location, cause, source, call)
-
-    def _is_in_framework(self, inner: Sequence[Frame]) -> bool:
-        """Return True if a library has the training loop, and the script does not run below it."""
-        has_loop = bool(self.loop) and bool(self.loop[-1].library)
-        return has_loop and all(frame.library for frame in inner)
-
-
-def _find_library_function(frames: Sequence[Frame]) -> tuple[str, int] | None:
-    """Find the innermost function of a library other than torch, as a location without a line."""
-    functions = [frame for frame in frames if frame.library not in _RUNTIME]
-    return (f"{functions[-1].library} {functions[-1].function}", 0) if functions else None
 
 
 class _WorkSums:
@@ -338,6 +341,21 @@ def _find_training_functions(
     return frozenset(frame for frame in frames if not frame.library)
 
 
+def _find_model_calls(
+    samples: StackSamples, in_forward: NDArray[np.bool_], loop: Sequence[Frame]
+) -> frozenset[Frame]:
+    """Find the functions of libraries that the training loop of the script calls, and that call
+    modules: models that are no modules themselves, or replace their call, as GPyTorch's do."""
+    if not loop or loop[-1].library:
+        return frozenset()
+    calls = set()
+    for code in np.unique(samples.stack[in_forward]).tolist():
+        inner = stacks.select_below(loop, parse_stack(samples.stacks[code]))
+        if inner and inner[0].library not in {"", "python", "torch"}:
+            calls.add(inner[0])
+    return frozenset(calls)
+
+
 def _weigh_without_collections(samples: StackSamples, spans: Spans) -> intervals.Int:
     """Compute the nanoseconds that each sample represents, without garbage collection.
 
@@ -373,19 +391,6 @@ def _sum_causes(
     return dict(sorted(causes.items(), key=lambda item: -item[1]))
 
 
-def _find_training_loop(samples: StackSamples, in_phases: NDArray[np.bool_]) -> list[Frame]:
-    """Find the frames that all phases share: the training loop and its callers.
-
-    They are in every stack: a function called `load_and_train` is not evidence of loading.
-    """
-    codes = np.unique(samples.stack[in_phases]).tolist()
-    stacks = [parse_stack(samples.stacks[code]) for code in codes]
-    loop = _find_shared_frames(min(stacks), max(stacks)) if stacks else []
-    while loop and loop[-1].library in _RUNTIME:  # a single stack shares its calls with itself
-        loop.pop()
-    return loop
-
-
 def _find_savers(samples: StackSamples, spans: Spans, depth: int) -> set[Frame]:
     """Find the functions of user code, below the training loop, that write checkpoints.
 
@@ -397,12 +402,6 @@ def _find_savers(samples: StackSamples, spans: Spans, depth: int) -> set[Frame]:
     stacks = [parse_stack(samples.stacks[code]) for code in codes]
     user_stacks = [[frame for frame in stack[depth:] if not frame.library] for stack in stacks]
     return {frames[-1] for frames in user_stacks if frames}
-
-
-def _find_shared_frames(first: Sequence[Frame], second: Sequence[Frame]) -> list[Frame]:
-    """Find the outer frames that two stacks share."""
-    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
-    return [frame for frame, _ in pairs]
 
 
 def _find_user_line(frames: Sequence[Frame], line: int) -> tuple[str, int] | None:
@@ -441,7 +440,7 @@ def _classify_cause(
             return "logging"
         if frame.library == "":
             break
-    if _SAVING.search(text):
+    if _SAVING.search(text) or any(f.library and _CHECKPOINTS.search(f.file) for f in frames):
         return "checkpoint"
     side_frames = [frame for frame in frames if frame.library or frame not in training]
     if wait is not None and not data_preparation.find_environment_library(side_frames):

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Literal
 
 import numpy as np
@@ -167,8 +168,11 @@ def measure_stack_depth(spans: Spans, samples: StackSamples) -> float | None:
     return float(depths[samples.stack[inside]].mean())
 
 
+_RUNTIME = frozenset(["python", "torch"])
 _TORCH_PROFILER = re.compile(r"torch/(autograd/profiler\w*\.py|profiler/)")
-"""Files of PyTorch's profiler in a stack."""
+"""Files of PyTorch's profiler."""
+_MARK = "record_function"
+"""Class of PyTorch's marks, which its optimizers make without a profiler, too."""
 
 
 def measure_profiler_lines(
@@ -183,7 +187,7 @@ def measure_profiler_lines(
     """
     outside = find_phase_at(samples.t_ns, spans, steps) == PHASES.index("other")
     # Windows of stepscope use the same profiler, in the mode RECORDING, which is in no phase.
-    in_profiler = [bool(_TORCH_PROFILER.search(stack)) for stack in samples.stacks]
+    in_profiler = [_is_in_profiler(stack) for stack in samples.stacks]
     total_ns = max(1, int(samples.weight_ns[outside].sum()))
     shares: dict[tuple[str, int], float] = {}
     for row in np.flatnonzero(outside).tolist():
@@ -194,6 +198,56 @@ def measure_profiler_lines(
         line = (file, int(samples.user_line[row]))
         shares[line] = shares.get(line, 0.0) + int(samples.weight_ns[row]) / total_ns
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def _is_in_profiler(stack: str) -> bool:
+    if not _TORCH_PROFILER.search(stack):
+        return False
+    return any(
+        _TORCH_PROFILER.search(frame.file) and frame.owner != _MARK
+        for frame in code_stages.parse_stack(stack)
+    )
+
+
+def find_training_loop(
+    samples: StackSamples, in_phases: NDArray[np.bool_]
+) -> list[code_stages.Frame]:
+    """Find the frames that all phases share: the training loop and its callers.
+
+    They are in every stack: a function called `load_and_train` is not evidence of loading.
+    """
+    codes = np.unique(samples.stack[in_phases]).tolist()
+    stacks = [code_stages.parse_stack(samples.stacks[code]) for code in codes]
+    loop = _find_shared_frames(min(stacks), max(stacks)) if stacks else []
+    while loop and loop[-1].library in _RUNTIME:  # a single stack shares its calls with itself
+        loop.pop()
+    return loop
+
+
+def select_below(
+    loop: Sequence[code_stages.Frame], frames: Sequence[code_stages.Frame]
+) -> Sequence[code_stages.Frame]:
+    """Select the frames of a stack below the training loop."""
+    return frames[len(_find_shared_frames(loop, frames)) :]
+
+
+def _find_shared_frames(
+    first: Sequence[code_stages.Frame], second: Sequence[code_stages.Frame]
+) -> list[code_stages.Frame]:
+    """Find the outer frames that two stacks share."""
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
+    return [frame for frame, _ in pairs]
+
+
+def is_in_framework(loop: Sequence[code_stages.Frame], inner: Sequence[code_stages.Frame]) -> bool:
+    """Return True if a library has the training loop, and the script does not run below it."""
+    return bool(loop) and bool(loop[-1].library) and all(frame.library for frame in inner)
+
+
+def find_library_function(frames: Sequence[code_stages.Frame]) -> tuple[str, int] | None:
+    """Find the innermost function of a library other than torch, as a location without a line."""
+    functions = [frame for frame in frames if frame.library not in _RUNTIME]
+    return (f"{functions[-1].library} {functions[-1].function}", 0) if functions else None
 
 
 def find_phase_at(times: intervals.Int, spans: Spans, steps: Steps) -> NDArray[np.int64]:

@@ -28,7 +28,13 @@ from stepscope.analysis.input_pipeline.code_stages import (
     parse_stack,
 )
 from stepscope.analysis.input_pipeline.data_preparation import find_pipeline
-from stepscope.analysis.input_pipeline.stacks import find_phase_at
+from stepscope.analysis.input_pipeline.stacks import (
+    find_library_function,
+    find_phase_at,
+    find_training_loop,
+    is_in_framework,
+    select_below,
+)
 from stepscope.analysis.steps.phases import PHASES
 from stepscope.analysis.steps.spans import Spans
 from stepscope.analysis.steps.steps import Steps
@@ -233,13 +239,15 @@ class FillingFunction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineWait:
-    """Waits at one line of user code."""
+    """Waits at one line of user code, or in a function of the library that has the loop."""
 
     kind: WaitKind
     pipeline: str
     """Name of an input pipeline; '' for code of the job."""
     file: str
+    """File of user code, or name of the library and its function."""
     line: int
+    """0 for a function of a library."""
     text: str
     caller: str
     """Innermost function of user code; '' for the script itself."""
@@ -296,13 +304,15 @@ def find_waits(
         workers: samples of processes that work for the job.
     """
     phases = find_phase_at(samples.t_ns, spans, steps)
+    in_phases = (phases >= 0) & (phases != PHASES.index("other"))
+    loop = find_training_loop(samples, in_phases)
     sums: dict[_WaitKey, _LineSums] = {}
     total_ns: dict[str, int] = {}
     for phase in WAIT_PHASES:
         selected = phases == PHASES.index(phase)
         total_ns[phase] = int(samples.weight_ns[selected].sum())
         for stack, line, count, time_ns in _count_stacks(samples, selected):
-            _add_stack(sums, samples, phase, _Stack(stack, line, count), time_ns)
+            _add_stack(sums, samples, loop, phase, _Stack(stack, line, count), time_ns)
     in_processes = _list_worker_samples(workers, steps)
     waits = [
         _summarize(wait_key, entry, total_ns[wait_key.phase], in_processes)
@@ -331,8 +341,13 @@ def _count_stacks(
     return [(stack, line, count, total) for (stack, line), count, total in rows]
 
 
-def _add_stack(
-    sums: dict[_WaitKey, _LineSums], samples: StackSamples, phase: str, stack: _Stack, time_ns: int
+def _add_stack(  # noqa: PLR0917
+    sums: dict[_WaitKey, _LineSums],
+    samples: StackSamples,
+    loop: Sequence[Frame],
+    phase: str,
+    stack: _Stack,
+    time_ns: int,
 ) -> None:
     recorded = samples.stacks[stack.code]
     frames = parse_stack(recorded)
@@ -343,8 +358,12 @@ def _add_stack(
     text = samples.sources.get((file, stack.line, number), "")
     wait = classify_wait(frames, text if number else "")
     pipeline = find_pipeline(frames) if wait is None else None
+    inner = select_below(loop, frames)
+    location = find_library_function(inner) if is_in_framework(loop, inner) else None
     if wait is not None:
-        wait_key = _WaitKey(phase, wait.pipeline, file, stack.line, is_inline=False)
+        wait_key = _WaitKey(
+            phase, wait.pipeline, *(location or (file, stack.line)), is_inline=False
+        )
     elif pipeline is not None:
         wait_key = _WaitKey(phase, pipeline.name, "", 0, is_inline=True)
     else:
@@ -352,7 +371,8 @@ def _add_stack(
     entry = sums.setdefault(wait_key, _LineSums())
     entry.time_ns += time_ns
     entry.sample_count += stack.sample_count
-    entry.text, entry.caller = entry.text or text, users[-1].function.removeprefix("<module>")
+    if location is None:
+        entry.text, entry.caller = entry.text or text, users[-1].function.removeprefix("<module>")
     entry.kinds[wait.kind if wait is not None else "thread"] += stack.sample_count
     filler = parse_filler(recorded)
     if wait is None:

@@ -38,6 +38,8 @@ class ClassFunction:
     its definition; 0 if unknown."""
     text: str
     """Text of that line or of the call in it; empty if unknown."""
+    is_line: bool
+    """True if only this line of the function is meant."""
     is_user: bool
     time_ns: int
     total_ns: int
@@ -124,6 +126,7 @@ class _Times:
             file=name.file,
             line=line,
             text=text,
+            is_line=name.line > 0,
             is_user=name.is_user,
             time_ns=self.own_ns,
             total_ns=self.total_ns,
@@ -138,21 +141,22 @@ def add_functions(
     tables: Iterable[Mapping[KeyT, Sequence[ClassFunction]]],
 ) -> dict[KeyT, list[ClassFunction]]:
     """Add up the functions of several processes or ranks by class."""
-    sums: dict[KeyT, dict[ClassFunction, list[int]]] = defaultdict(
-        lambda: defaultdict(lambda: [0, 0])
-    )
+    groups: dict[KeyT, dict[_Name, list[ClassFunction]]] = defaultdict(lambda: defaultdict(list))
     for table in tables:
         for number, functions in table.items():
-            for function in functions:
-                times = sums[number][replace(function, time_ns=0, total_ns=0)]
-                times[0] += function.time_ns
-                times[1] += function.total_ns
-    return {
-        number: _sort(
-            replace(key, time_ns=time, total_ns=total) for key, (time, total) in rows.items()
-        )
-        for number, rows in sums.items()
-    }
+            for one in functions:
+                line = one.line if one.is_line else 0
+                groups[number][_Name(one.function, one.file, one.is_user, line)].append(one)
+    return {number: _sort(map(_merge, rows.values())) for number, rows in groups.items()}
+
+
+def _merge(functions: Sequence[ClassFunction]) -> ClassFunction:
+    """Add up the times of one function, with the line that has most of it."""
+    return replace(
+        max(functions, key=lambda function: function.total_ns),
+        time_ns=sum(function.time_ns for function in functions),
+        total_ns=sum(function.total_ns for function in functions),
+    )
 
 
 def _weigh(

@@ -30,7 +30,7 @@ finalization of SageMaker Debugger
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -179,7 +179,8 @@ class JobProcess:
     """False if it was killed, or runs still: nothing is known of it after its last record."""
     has_completed: bool = True
     """False if it did not end with success: it may have been in a step."""
-    incarnation: int = 1
+    is_restart: bool = False
+    """True if it follows processes that died, and their work was started again."""
     trains_later: bool = True
     """False for a process that runs after the last one with steps."""
     kept_until_ns: int | None = None
@@ -222,9 +223,10 @@ def divide_rank(
         # The next process of a rank takes over where two were recorded at the same time.
         following = processes[index + 1].launched_ns if index + 1 < len(processes) else extent[1]
         end_ns = min(max(process.end_ns, start_ns), max(following, start_ns))
-        is_restart = index > 0 and process.incarnation > processes[index - 1].incarnation
         activities, inside = divide_process(process)
-        before = "not_seen" if process.ready_ns is None else "down" if is_restart else "launch"
+        before = (
+            "not_seen" if process.ready_ns is None else "down" if process.is_restart else "launch"
+        )
         layers.append(_layer(before, free_ns, start_ns))
         layers += [Layer(key, _clip(times, start_ns, end_ns)) for key, times in inside]
         sampled.append((activities, start_ns, end_ns))
@@ -264,8 +266,8 @@ def divide_process(process: JobProcess) -> tuple[SampledActivities, list[Layer]]
         spans = spans.take(spans.thread == process.thread)
     steps = process.steps
     first_ns = end_ns if steps is None else int(steps.start[0])
-    saves = spans.of(*CHECKPOINT_KINDS)
-    meetings = spans.of(*MEETING_KINDS)
+    saves = _extend(spans.of(*CHECKPOINT_KINDS), end_ns)
+    meetings = _extend(spans.of(*MEETING_KINDS), end_ns)
     meetings = meetings.take(meetings.start < first_ns)
     evaluation = EMPTY if steps is None else union(steps.evaluation)
     work = EMPTY if steps is None else _find_training_work(spans, steps, evaluation)
@@ -399,6 +401,12 @@ def _find_tail(process: JobProcess, steps: Steps, activities: SampledActivities)
     is_lost = process.kept_until_ns is not None and process.kept_until_ns < process.end_ns
     key = "repeated" if is_lost else "steps"
     return _layer("stuck" if process.end_ns - last_ns > limit_ns else key, last_ns, process.end_ns)
+
+
+def _extend(spans: Spans, end_ns: int) -> Spans:
+    """Extend spans that have not ended to the end of their process."""
+    end = np.where(spans.unfinished, np.maximum(spans.end, end_ns), spans.end)
+    return replace(spans, end=end)
 
 
 def _layer(key: str, start: int, end: int) -> Layer:

@@ -199,9 +199,13 @@ def _find_collecting(work: _Work) -> NDArray[np.bool_]:
     size = np.where(top.has_flag(FLAG_SIZED), top.value & ((1 << SIZE_BITS) - 1), 0)
     collects = work.predicts & (size > 0) & ~work.find_late() & ~work.is_fetched
     trained = work.trains & top.is_kind("forward") & (size > 0)
+    medians = {
+        name: np.median(size[trained & (top.name == name)]) for name in np.unique(top.name[trained])
+    }
+    smallest = min(medians.values(), default=0.0)
     for name in np.unique(top.name[collects]):  # the agent may act with a copy of its module
-        sizes = size[trained & (top.name == name)]
-        limit = _COLLECTING_RATIO * np.median(sizes) if len(sizes) else 0.0
+        # One that is trained by calls of its parts only is called as a whole to act.
+        limit = _COLLECTING_RATIO * medians.get(name, smallest)
         collects &= (top.name != name) | (size < limit)
     return collects
 
@@ -370,6 +374,11 @@ def find_call_boundaries(phases: PhaseSpans, evaluation: intervals.Intervals) ->
     """Find the ends of the calls that end steps, with the waits that follow each."""
     calls = find_training_calls(phases.spans)
     calls = calls.take(~intervals.contains(evaluation, calls.start))
+    return find_ends_of_waits(phases, calls)
+
+
+def find_ends_of_waits(phases: PhaseSpans, calls: Spans) -> intervals.Int:
+    """Find the ends of calls, each with the waits for results that follow it."""
     top = phases.spans.take(phases.parent < 0)
     row = np.searchsorted(top.start, calls.start)
     is_other = ~top.is_kind("device_wait", "garbage_collection")

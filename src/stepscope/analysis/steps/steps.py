@@ -5,9 +5,9 @@ boundaries. Otherwise a boundary is the end of an optimizer step that is followe
 fetch of training data, or another step of the same optimizer (so that two optimizers stepping in
 turn make one step, as in a GAN). In a process without optimizer steps it is the end of the last
 backward pass of an iteration (below), in one that uses JAX the end of each call
-of one compiled function (`steps.evaluation`). The first step starts with the first
-recorded work, and the first of a further model of XGBoost with its first round: the time between
-two trainings is in no step.
+of one compiled function (`steps.evaluation`), and in one that only predicts the end of the last
+forward pass of a batch (below). The first step starts with the first recorded work, and the first
+of a further model of XGBoost with its first round: the time between two trainings is in no step.
 
 SageMaker Debugger records a step as a range, which ends before the next batch is fetched. There a
 boundary is the end of a range, so that phases include the time between two ranges, and the duration
@@ -28,6 +28,16 @@ losses) are told from iterations by what was recorded before each pass:
 
 Passes that only compute gradients (`torch.autograd.grad`) are part of an iteration if others
 accumulate gradients in parameters.
+
+Steps of a process that only predicts, in a job in which nothing trains. A step is a batch of the
+DataLoader, and ends with the last outermost forward pass, or call of a function that JAX compiles,
+before the next fetch, and the waits for its result. Passes that follow
+no fetch, the one that found no more batches or that of the only batch are steps themselves: each
+call of the outermost module, and of modules of several classes that are called in turn one call of
+each. So `generate()` on a batch of a loader is one step, and elsewhere each call of the model in it
+is one. A process whose
+first passes have gradients in training mode may be about to train: only many of them without a
+backward pass tell that it does not.
 """
 
 from __future__ import annotations
@@ -40,6 +50,7 @@ from numpy.typing import NDArray
 from stepscope.analysis.steps.evaluation import (
     TRAINING_MODES,
     find_call_boundaries,
+    find_ends_of_waits,
     find_evaluation,
     find_recording,
     find_training_calls,
@@ -51,15 +62,27 @@ from stepscope.analysis.steps.phases import (
     PhaseSpans,
     find_device_phases,
 )
-from stepscope.analysis.steps.spans import FLAG_NEW_MODEL, FLAG_NO_GRAD, FLAG_NO_RESULT, Spans
+from stepscope.analysis.steps.spans import (
+    FLAG_EVAL_MODE,
+    FLAG_NEW_MODEL,
+    FLAG_NO_GRAD,
+    FLAG_NO_RESULT,
+    Spans,
+)
 from stepscope.intervals import EMPTY, Int, Intervals, contains, innermost_at, overlap, union, unite
 
+PREDICTION_KINDS = ("forward", "dispatch")
+"""Kinds of spans that predict, where no function compiled by JAX trains."""
+MIN_UNTRAINED_PASSES = 100
+"""Fewer forward passes in training mode, with gradients and without a backward pass, may be the
+start of a training. An agent plays that many moves before it learns from them."""
 VALUED_KINDS = ("optimizer", "backward", "dispatch")
 """Kinds of spans whose values matter for finding steps."""
 STEP_END_KINDS = ("step", "optimizer")
 """Kinds of spans that end steps: marks, or else optimizer steps."""
-STEP_SOURCES = (STEP_END_KINDS, ("backward",), ("dispatch",))
-"""The same for a job, by precedence: those of a row count where no process has any before it."""
+STEP_SOURCES = (STEP_END_KINDS, ("backward",), ("dispatch",), ("forward",))
+"""The same for a job, by precedence: those of a row count where no process has any before it. So
+forward passes end steps only in a job in which no process trains."""
 STEP_START_KINDS = (*FETCH_KINDS, "forward", "dispatch", "step")
 """Kinds of spans that show a running process that a step starts."""
 
@@ -69,8 +92,8 @@ class Steps:
     """Steps of one rank; arrays have one entry per step."""
 
     source: str
-    """`marked` by the script, or derived from the `optimizer` or, without one, `backward` or
-    `dispatch`."""
+    """`marked` by the script, or derived from the `optimizer` or, without one, `backward`,
+    `dispatch` or `forward`."""
     clock: str
     """`host`, or `device` if phases were timed on a device."""
     thread: int
@@ -91,13 +114,20 @@ class Steps:
     """Time in which stepscope itself computed figures of the model, anywhere in the run."""
     first: int = 0
     """Number of the first of these steps; the first step of the rank is 0."""
+    stage_first: int = 0
+    """Number of the first step of the rank, or of the stage that these are of."""
     rank_count: int | None = None
-    """Number of all steps of the rank, if these are only some of them."""
+    """Number of all steps of the rank or stage, if these are only some of them."""
     range_ns: Int | None = None
     """Duration of the range that imported files record as the step; None where there are none."""
 
     def __len__(self) -> int:
         return len(self.start)
+
+    @property
+    def is_inference(self) -> bool:
+        """True if nothing trains: the steps are predictions."""
+        return self.source == "forward"
 
     @property
     def duration_ns(self) -> Int:
@@ -117,13 +147,17 @@ class Steps:
     def measured(self) -> NDArray[np.bool_]:
         """Mask of the steps that statistics use: after warm-up and not under a profiler.
 
-        Warm-up is the first tenth of the rank's steps, at least one and at most ten.
+        Warm-up is the first tenth of the steps of the rank or stage, at least one and at most ten.
         """
         count = len(self) if self.rank_count is None else self.rank_count
         warmup_count = min(10, max(1, count // 10))
         mask = ~self.profiled
-        mask[: max(0, warmup_count - self.first)] = False
+        mask[: max(0, self.stage_first + warmup_count - self.first)] = False
         return mask
+
+    def as_stage(self) -> Steps:
+        """Return the steps as those of a stage, which has a warm-up."""
+        return replace(self, stage_first=self.first, rank_count=len(self))
 
     def starting_within(self, start_ns: int, end_ns: int) -> Steps:
         """Select the steps that start in a range of time, the end exclusive; possibly none."""
@@ -144,37 +178,51 @@ class Steps:
 
 
 def find_training_thread(
-    spans: Spans, end_kinds: tuple[str, ...] = STEP_END_KINDS
+    spans: Spans, end_kinds: tuple[str, ...] = STEP_END_KINDS, *, follows_steps: bool = False
 ) -> tuple[int, str] | None:
     """Find the thread that trains, the one with most spans of the first kind that there is, and
-    that kind; None without any. Of calls of compiled functions only those count that train."""
+    that kind; None without any. Of calls of compiled functions only those count that train, of
+    forward passes those of a process that only predicts."""
     for kind in end_kinds:
-        ends = find_training_calls(spans) if kind == "dispatch" else spans.of(kind)
+        match kind:
+            case "dispatch":
+                ends = find_training_calls(spans)
+            case "forward" if not follows_steps and not _only_predicts(spans):
+                continue
+            case "forward":
+                ends = spans.of(*PREDICTION_KINDS)
+            case _:
+                ends = spans.of(kind)
         threads, counts = np.unique(ends.thread, return_counts=True)
         if len(threads):
             return int(threads[np.argmax(counts)]), kind
     return None
 
 
-def find_steps(spans: Spans, end_kinds: tuple[str, ...] = STEP_END_KINDS) -> Steps | None:
+def find_steps(
+    spans: Spans, end_kinds: tuple[str, ...] = STEP_END_KINDS, *, follows_steps: bool = False
+) -> Steps | None:
     """Find the steps of one process; None if it has no complete step.
 
     Args:
+        spans: those of the process, or those since the end of a step.
         end_kinds: the kinds of spans that may end steps, by precedence. Include others than
             those only for a job without them (`STEP_SOURCES`): a process may compute gradients for
             another one.
+        follows_steps: the spans are those since the end of a step.
     """
-    training = find_training_thread(spans, end_kinds)
+    training = find_training_thread(spans, end_kinds, follows_steps=follows_steps)
     if training is None:
         return None
     thread, end_kind = training
     spans = spans.take(spans.thread == thread)
     phases = PhaseSpans.from_spans(spans)
-    boundaries = _find_boundaries(phases, spans, end_kind, EMPTY)
+    boundaries = _find_boundaries(phases, spans, end_kind, EMPTY, follows_steps=follows_steps)
     trained = spans.of("backward").end[:1].tolist()
     first_end_ns = max(boundaries[:1].tolist() + trained, default=0)
-    evaluation = find_evaluation(spans, phases, first_end_ns)
-    boundaries = _find_boundaries(phases, spans, end_kind, evaluation)
+    # Where nothing trains, predictions are the job's purpose, also those that a trainer marks.
+    evaluation = EMPTY if end_kind == "forward" else find_evaluation(spans, phases, first_end_ns)
+    boundaries = _find_boundaries(phases, spans, end_kind, evaluation, follows_steps=follows_steps)
     boundaries = boundaries[~_is_inside(evaluation, boundaries)]
     first_start = _find_first_work(phases, evaluation, boundaries)
     boundaries = boundaries[boundaries > first_start]
@@ -203,7 +251,9 @@ def find_steps(spans: Spans, end_kinds: tuple[str, ...] = STEP_END_KINDS) -> Ste
     )
 
 
-def _find_boundaries(phases: PhaseSpans, spans: Spans, end_kind: str, evaluation: Intervals) -> Int:
+def _find_boundaries(
+    phases: PhaseSpans, spans: Spans, end_kind: str, evaluation: Intervals, *, follows_steps: bool
+) -> Int:
     match end_kind:
         case "step":
             return spans.of("step").start
@@ -211,6 +261,8 @@ def _find_boundaries(phases: PhaseSpans, spans: Spans, end_kind: str, evaluation
             return _find_optimizer_boundaries(phases, evaluation)
         case "dispatch":
             return find_call_boundaries(phases, evaluation)
+        case "forward":
+            return _find_prediction_boundaries(phases, follows_steps=follows_steps)
         case _:
             return find_backward_boundaries(phases, evaluation)
 
@@ -409,3 +461,34 @@ def _guess_next(models: list[int]) -> int:
         if models[i] == models[-1]:
             return models[i + 1]
     return models[-1]
+
+
+def _only_predicts(spans: Spans) -> bool:
+    """Return True if a process that has called modules does not train and is not about to."""
+    passes = spans.of("forward")
+    may_train = ~passes.has_flag(FLAG_NO_GRAD | FLAG_EVAL_MODE)
+    has_trained = spans.is_kind("backward", *STEP_END_KINDS).any() or len(
+        find_training_calls(spans)
+    )
+    return not has_trained and not 0 < int(may_train.sum()) < MIN_UNTRAINED_PASSES
+
+
+def _find_prediction_boundaries(phases: PhaseSpans, *, follows_steps: bool) -> Int:
+    """Find the ends of the forward passes that end a step of a process that only predicts, in JAX
+    with the waits for results that follow each."""
+    passes = phases.select_outermost(*PREDICTION_KINDS)
+    passes = passes.take(~passes.unfinished)
+    waits = phases.spans.of("data_wait")
+    has_batch = np.append(~waits.has_flag(FLAG_NO_RESULT), False)
+    is_of_batch = has_batch[np.searchsorted(waits.start, passes.start) - 1]
+    if not follows_steps and np.count_nonzero(has_batch) == 1 and is_of_batch[:1].all():
+        is_of_batch[:] = False  # the model is called with one batch again and again
+    classes = [
+        0 if is_fetched else 1 << name
+        for is_fetched, name in zip(is_of_batch.tolist(), passes.name.tolist(), strict=True)
+    ]
+    fetch_start = phases.spans.of(*FETCH_KINDS).start
+    is_end = find_round_ends(passes.start, passes.end, classes, fetch_start)
+    ends = passes.take(is_end)
+    has_waits = phases.spans.is_kind("device_wait").any()
+    return find_ends_of_waits(phases, ends) if has_waits else ends.end

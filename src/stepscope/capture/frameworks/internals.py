@@ -285,5 +285,10 @@ PYTORCH = Internals(
             "records saves of distributed checkpoints",
             "",  # every release has one of the two
         ),
+        "load_distributed": Internal(
+            ("torch.distributed.checkpoint.load", "torch.distributed.checkpoint.load_state_dict"),
+            "records loads of distributed checkpoints",
+            "",  # as of the saves
+        ),
     },
 )

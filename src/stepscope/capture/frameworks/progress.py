@@ -1,7 +1,8 @@
 """Step boundaries while the job runs, what starts with them, and waits for batches.
 
 After an optimizer step, the next piece of work starts a new step. In a process without optimizers
-backward passes end steps; see `updates` for micro-batches.
+backward passes end steps; see `updates` for micro-batches. Until one trains, predictions do: the
+last one of a batch, or without a loader each. They are no steps of a training that follows.
 
 It serves code that acts at step boundaries inside the job (windows, samplers, device events). The
 steps that a run reports are derived later from the recorded spans, with knowledge of the spans
@@ -46,6 +47,12 @@ class Progress:
         self._has_marks = False
         self._pending_thread = 0
         self._has_work_between = False
+        self._only_predicts = True
+        """Nothing has trained, and no step was marked."""
+        self._batch_thread = 0
+        """Thread whose last fetch has returned a batch, which predictions use until the next."""
+        self._predicting_thread = 0
+        """Thread that has predicted for this batch."""
 
     @property
     def finished_step_count(self) -> int:
@@ -68,6 +75,8 @@ class Progress:
     def notify_optimizer_step(self) -> None:
         """Register the end of an optimizer step; ignored if the script marks its steps."""
         self.watches_updates = False
+        if self._only_predicts:
+            self._start_training()
         if not self._has_marks:
             self._pending_thread = threading.get_ident()
 
@@ -77,6 +86,8 @@ class Progress:
         It starts a step where no work is recorded between backward passes: in a loop over plain
         tensors, without modules and DataLoaders.
         """
+        if self._only_predicts:
+            self._start_training()
         if not self._has_work_between and self._pending_thread == threading.get_ident():
             self._end_step()
 
@@ -85,8 +96,33 @@ class Progress:
         if not self._has_marks:
             self._pending_thread = threading.get_ident()
 
+    def notify_prediction(self) -> None:
+        """Register the end of a forward pass that only predicts, while no optimizer exists."""
+        thread = threading.get_ident()
+        if self._batch_thread == thread:
+            self._predicting_thread = thread
+        elif self._only_predicts:
+            self._pending_thread = thread
+
+    def notify_fetch_start(self) -> None:
+        """Register the start of a fetch, in a training or loading thread."""
+        if self._predicting_thread and self._predicting_thread == threading.get_ident():
+            self._predicting_thread = 0
+            if self._only_predicts:
+                self._pending_thread = threading.get_ident()
+        self.notify_work_start()
+
+    def notify_fetch_end(self, *, has_batch: bool) -> None:
+        """Register the end of a fetch, after which there is a batch or none."""
+        self._batch_thread = threading.get_ident() if has_batch else 0
+
+    def _start_training(self) -> None:
+        """Count the steps of a training: those so far were predictions."""
+        self._only_predicts = False
+        self.step_count = self._pending_thread = 0
+
     def notify_work_start(self) -> None:
-        """Register the start of a fetch or forward pass, in a training or loading thread."""
+        """Register the start of a forward pass or of other work, in whatever thread."""
         if self._pending_thread and self._pending_thread == threading.get_ident():
             self._has_work_between = True
             self._end_step()
@@ -102,6 +138,8 @@ class Progress:
         """Register the end of a step marked by the script."""
         self._has_marks = True
         self.watches_updates = False
+        if self._only_predicts:
+            self._start_training()
         self._end_step()
 
     def _end_step(self) -> None:
@@ -159,17 +197,17 @@ def take_batch(probe: Probe, name: str, take: Callable[[], Any]) -> Any:
         name: name of the loader.
         take: returns the batch; what it raises, the end of the batches too, is passed on.
     """
-    progress.notify_work_start()
+    progress.notify_fetch_start()
     start_ns = _now()
     span = probe.start(Kind.DATA_WAIT, name, UNKNOWN_COUNT)
+    has_batch = False
     try:
         batch = take()
-    except BaseException:
-        probe.end(span, flags=Flag.NO_RESULT)
-        raise
+        has_batch = True
     finally:
+        probe.end(span, flags=0 if has_batch else Flag.NO_RESULT)
+        progress.notify_fetch_end(has_batch=has_batch)
         progress.data_wait_ns += _now() - start_ns
-    probe.end(span)
     return batch
 
 

@@ -31,12 +31,13 @@ from stepscope.capture.frameworks.progress import progress, watch_steps
 from stepscope.capture.frameworks.tables import LIGHTNING, STANDALONE_LIGHTNING, TRANSFORMERS
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
+from stepscope.capture.stack_texts import sample_entry
 from stepscope.spool import CALLBACK_PREFIX, UNFILTERED_LOSS, Kind
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping
+    from collections.abc import Callable, Container, Mapping, Sequence
 
     from stepscope.capture.frameworks.internals import Internals
 
@@ -87,8 +88,12 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
 def record_as(kind: int, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make a wrapper that records each call of a function as an interval of a kind."""
 
+    occasion = {Kind.CHECKPOINT: "checkpoint", Kind.MODE: "evaluation"}.get(kind)
+
     def make_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
         def recorded(*args: Any, **kwargs: Any) -> Any:
+            if occasion is not None:
+                sample_entry(occasion)
             span = _mode_probe.start(kind, name)
             try:
                 return original(*args, **kwargs)
@@ -136,6 +141,13 @@ def record_numbers(values: Mapping[str, object]) -> None:
             _scalar_probe.scalar(str(name), float(value), t_ns)  # type: ignore[arg-type]
 
 
+def record_planned_steps(count: object) -> None:
+    """Record the number of steps that a trainer is going to take; not one that is no number."""
+    current = session.current()
+    if current is not None and isinstance(count, int) and count > 0:
+        current.fact("planned_steps", count=count)
+
+
 def install_accelerate() -> None:
     """Patch the class `Accelerator`, which has been imported."""
     accelerator = sys.modules["accelerate.accelerator"].Accelerator
@@ -163,7 +175,7 @@ def _install_lightning(package: str, internals: Internals) -> None:
     internals.patch("run", _times_lightning_callbacks(package))
     internals.patch("evaluation", record_as(Kind.MODE, "EVAL"))
     internals.patch("prediction", record_as(Kind.MODE, "PREDICT"))
-    internals.patch("epoch", record_as(Kind.ANNOTATION, "epoch"))
+    internals.patch("epoch", _records_epoch)
     internals.patch("logged", _records_numbers)
     internals.patch("without_logger", _records_unlogged)
 
@@ -188,6 +200,29 @@ def _times_lightning_callbacks(package: str) -> Callable[[Callable[..., Any]], C
         return _run
 
     return make_wrapper
+
+
+def _records_epoch(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Record an epoch, and the planned steps: the trainer knows its batches now."""
+    timed = record_as(Kind.ANNOTATION, "epoch")(original)
+
+    @_lightning_probe.protect
+    def record(loop: Any) -> None:
+        trainer = loop.trainer
+        if trainer.max_steps is not None and trainer.max_steps > 0:
+            record_planned_steps(trainer.max_steps)
+        elif trainer.max_epochs is not None and trainer.max_epochs > 0:
+            batches = trainer.num_training_batches
+            if batches != float("inf"):
+                steps = -(-int(batches) // max(1, trainer.accumulate_grad_batches))
+                record_planned_steps(steps * trainer.max_epochs)
+
+    def advance(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if session.live:
+            record(self)
+        return timed(self, *args, **kwargs)
+
+    return advance
 
 
 def _records_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -266,7 +301,9 @@ def _times_transformers_callbacks(base: type) -> Callable[[Callable[..., Any]], 
     hooks = [name for name in vars(base) if name.startswith("on_")]
 
     @_transformers_probe.protect
-    def prepare(handler: Any, event: str) -> None:
+    def prepare(handler: Any, event: str, arguments: Sequence[Any]) -> None:
+        if event == "on_train_begin" and len(arguments) > 1:
+            record_planned_steps(getattr(arguments[1], "max_steps", None))
         for instance in handler.callbacks:
             time_methods(instance, base, hooks)
         if event == "on_epoch_begin":
@@ -274,7 +311,7 @@ def _times_transformers_callbacks(base: type) -> Callable[[Callable[..., Any]], 
 
     def make_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
         def call_event(self: Any, event: str, *args: Any, **kwargs: Any) -> Any:
-            prepare(self, event)
+            prepare(self, event, args)
             try:
                 return original(self, event, *args, **kwargs)
             finally:

@@ -15,6 +15,8 @@ def write_steps(out: Console, payload: views.StepsView) -> None:
     """Write how long steps take and what they are spent on."""
     if payload.missing:
         out.print(payload.missing)
+    if payload.stages:
+        out.print(escape(payload.stages))
     for rank in payload.ranks:
         _write_rank_steps(out, rank)
     for trace in payload.traces:

@@ -19,7 +19,7 @@ MIN_PHASE_RATIO = 0.005
 """Smaller phases are not shown."""
 MIN_NAME_WIDTH = 13
 MIN_FUNCTION_RATIO = 0.25
-"""Functions with a smaller share of a part of the job are not shown beside it."""
+"""Functions with a smaller share of a part of the job are not shown with it."""
 STEP_VIEWS = ("input-pipeline", "steps", "system")
 """Views that are suggested after a job."""
 OTHER_VIEWS = ("overview", "system")
@@ -57,6 +57,9 @@ def write_verdict(out: Console, verdict: diagnosis.Verdict, location: str = "RUN
     write_doubts(out, verdict.doubts)
     out.print()
     out.print(Text(verdict.headline, style="bold"))
+    _write_section(out, "Stages", diagnosis.list_stage_lines(verdict.job_stages))
+    if verdict.job_stages:
+        out.print()
     if verdict.suspect == "insufficient_evidence":
         _write_job(out, verdict.job)
         _write_notes(out, verdict)
@@ -197,13 +200,13 @@ def _write_job(out: Console, job: diagnosis.JobAccount | None) -> None:
     width = max((len(part.title) for part in shown), default=0) + 1
     for part in shown:
         ratio = _ratio_in_job(job, part)
-        place = part.functions[0] if part.functions and part.key != "steps" else None
-        if place is not None and place.time_ns < MIN_FUNCTION_RATIO * part.time_ns:
-            place = None
+        function = part.functions[0] if part.functions and part.key != "steps" else None
+        if function is not None and function.time_ns < MIN_FUNCTION_RATIO * part.time_ns:
+            function = None
         time = f"{quantities.duration(part.time_ns):>9}"
         if part.planned_ns is not None:
             time += f" {quantities.duration(part.planned_ns):>9}"
-        name = "" if place is None else f"{place.name} {place.location}".rstrip()
+        name = "" if function is None else f"{function.name} {function.location}".rstrip()
         line = Text(f"  {part.title:<{width}}{bar(ratio)} {quantities.percent(ratio):>4} {time}")
         out.print(line.append(f"  {name}", style="dim"), overflow="ellipsis", no_wrap=True)
     for note in job.notes:

@@ -66,6 +66,8 @@ class JobFacts:
     """True if a window shows that the model calls its operators in a loop over elements."""
     is_boosting: bool
     """True if the job trains with XGBoost, and not with torch."""
+    is_inference: bool
+    """True if nothing trains."""
     uses_jax: bool
     """True if functions compiled by JAX train."""
     uses_tensorflow: bool
@@ -107,6 +109,7 @@ class JobFacts:
             environment_line=next((line for line in python_lines if line.line.source), None),
             is_boosting=is_boosting(run, inputs.shares),
             has_loop=profile is not None and has_loop(first, profile),
+            is_inference=first.steps.is_inference,
             uses_jax=inputs.shares.uses_jax,
             uses_tensorflow=stalls.traces_functions(run.ranks) or _trains_with_tensorflow(first),
             has_fused_attention=any(map(_FUSED_ATTENTION.search, names)),

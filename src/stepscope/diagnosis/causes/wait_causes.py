@@ -43,7 +43,9 @@ class StepWait:
 
     @property
     def location(self) -> str:
-        """File and line of the wait."""
+        """File and line of the wait, or the function of a library."""
+        if not self.wait.line:
+            return self.wait.file.partition(".<locals>")[0]
         return f"{self.wait.file.rpartition('/')[2]}:{self.wait.line}"
 
     @property

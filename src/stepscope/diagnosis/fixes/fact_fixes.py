@@ -217,13 +217,15 @@ def list_sync_fixes(facts: JobFacts) -> list[FixText]:
 
 def list_small_batch_fixes(facts: JobFacts) -> list[FixText]:
     """List the fixes for small batches."""
+    instructions = "it costs little while operators are this small"
+    if not facts.is_inference:
+        instructions += (
+            "; with micro-batches, use fewer and larger ones in a step; adapt the learning rate to "
+            "match"
+        )
     return [
         *_list_environment_fixes(facts),
-        (
-            SMALL_BATCH,
-            "it costs little while operators are this small; with micro-batches, use fewer and "
-            "larger ones in a step; adapt the learning rate to match",
-        ),
+        (SMALL_BATCH, instructions),
         *_list_compiler_fixes(facts),
     ]
 

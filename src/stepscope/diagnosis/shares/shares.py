@@ -56,6 +56,9 @@ class PhaseSplit:
     thread prepares data itself, or waits for batches."""
     inline_saving: float
     """Share of the time between phases spent in functions that write checkpoints."""
+    library_work: Mapping[str, float]
+    """Shares of the time between phases that belong to a compute phase: those of a library's model
+    outside of its modules, and of an optimizer that is not torch's."""
     framework_calls: float
     """Share of the time between phases spent in calls of the framework."""
     job_profiler: float
@@ -158,6 +161,10 @@ def measure_phase_split(ranks: Sequence[run.Rank]) -> PhaseSplit:
         exposed_exchange=_compute_exchange_ratio(ranks, rank_waits),
         inline_data=_compute_inline_data(ranks),
         inline_saving=compute_host_cause_share(ranks, "checkpoint"),
+        library_work={
+            "forward": compute_host_cause_share(ranks, "model"),
+            "optimizer": compute_host_cause_share(ranks, "optimizer"),
+        },
         framework_calls=compute_host_cause_share(ranks, "framework"),
         job_profiler=sum(sum(rank.profiler_lines.values()) for rank in ranks) / len(ranks),
         profiler_collections=compute_profiler_collections(ranks),
@@ -259,23 +266,18 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
     compute["backward"] -= exchange
     anomaly = {name: compute[name] * split.anomaly_detection for name in PASSES}
     compute |= {name: compute[name] - share for name, share in anomaly.items()}
-    inline = {
-        name: share * split.inline_data.get(name, 0.0)
-        for name, share in (compute | {"other": phase["other"]}).items()
-    }
-    # Preparing data in a compute phase is time without operators.
-    compute_overhead = {
-        name: max(0.0, share * split.compute_overhead.get(name, 0.0) - inline[name])
-        for name, share in compute.items()
-    }
+    inline, compute_overhead = _split_compute(compute, phase["other"], split)
+    library_work = {name: phase["other"] * ratio for name, ratio in split.library_work.items()}
     compute_work = {
-        name: share - inline[name] - compute_overhead[name] for name, share in compute.items()
+        name: share - inline[name] - compute_overhead[name] + library_work.get(name, 0.0)
+        for name, share in compute.items()
     } | {"execution": phase["execution"]}
     saving = phase["other"] * split.inline_saving
     profiling = phase["other"] * split.job_profiler
     collections = phase["garbage_collection"] * split.profiler_collections
     # Calls of the profiler are calls of the framework.
     calling = max(0.0, phase["other"] * split.framework_calls - profiling)
+    elsewhere = saving + sum(library_work.values()) + calling + profiling
     waiting = (phase["communication"] + exchange) * split.rank_waits.ratio
     rank_wait = {suspect: waiting * ratio for suspect, ratio in split.rank_waits.by_suspect.items()}
     transfer_ratio = 1 - split.rank_waits.ratio if rank_wait else 1.0
@@ -285,7 +287,7 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
         "garbage_collection": phase["garbage_collection"] - collections,
         "job_profiler": profiling + collections,
         "compiled_calls": phase["dispatch"],
-        "between_phases": max(0.0, phase["other"] - inline["other"] - saving - calling - profiling),
+        "between_phases": max(0.0, phase["other"] - inline["other"] - elsewhere),
         "framework_calls": calling,
         "inside_compute": sum(compute_overhead.values()),
         "debug_switch": sum(anomaly.values()),
@@ -317,6 +319,23 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
         delayed_by_others=delayed_by_others,
         without_core=1 - float(totals.sum() / with_delays_ns),
     )
+
+
+def _split_compute(
+    compute: Mapping[str, float], other: float, split: PhaseSplit
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Compute the data preparation, and the time without operators, in each compute phase; data
+    preparation also between the phases."""
+    inline = {
+        name: share * split.inline_data.get(name, 0.0)
+        for name, share in (dict(compute) | {"other": other}).items()
+    }
+    # Preparing data in a compute phase is time without operators.
+    compute_overhead = {
+        name: max(0.0, share * split.compute_overhead.get(name, 0.0) - inline[name])
+        for name, share in compute.items()
+    }
+    return inline, compute_overhead
 
 
 def _compute_overhead_ratios(ranks: Sequence[run.Rank], waits: RankWaits) -> dict[str, float]:

@@ -1,18 +1,13 @@
 """Time of a job by class: what each rank did from the start of the job to its end.
 
-A rank of a restarted job is several processes, one after the other. Processes without a rank that
-do not run at the same time, such as the commands of a script, count as one rank. Programs that
-record only their stacks (`schema.ProcessInfo`) are part of it where they run before, between or
-after the processes that train. `analysis.job` divides the time.
-
-Restarts. A process of an earlier incarnation lasts until the first of its ranks has died, or until
-its last step: ranks that wait for a dead one make no progress. The checkpoint that a later
-incarnation loads tells which steps were lost: those that ended after it was written.
+`run.job.lanes` finds the processes of each rank, and `analysis.job` divides their time. The
+checkpoint that an incarnation loads tells which steps were lost: those that ended after it was
+written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -20,14 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope import analysis, intervals, schema
-from stepscope.run.job.checkpoints import SavedStates, read_saved_states
-from stepscope.run.job.times import (
-    find_recording_end,
-    has_ended,
-    job_borders,
-    list_programs,
-    read_last_times,
-)
+from stepscope.run.job.checkpoints import read_saved_states
+from stepscope.run.job.lanes import JobProcesses, Lane
+from stepscope.run.job.times import find_recording_end, has_ended, job_borders
 from stepscope.run.model.run import IDLE_GPU_RATIO, STEP_KINDS, Run
 from stepscope.run.model.tables import of_thread, read_spans, read_stack_samples, spans_of
 
@@ -194,22 +184,22 @@ def _read_job_time(run: Run) -> JobTime:
     start_ns, end_ns = job_borders(run)
     if not statuses:
         return _explain_missing(start_ns, end_ns, NO_JOB)
-    job = _Job(run, start_ns, end_ns, is_final=has_ended(statuses))
-    lanes = job.find_lanes()
-    if not lanes:
-        return _explain_missing(start_ns, job.end_ns, NO_PROCESS)
-    job.start_ns = min([start_ns, *(job.launched(lane[0]) for lane in lanes)])
-    ranks = [job.divide(lane) for lane in lanes]
+    is_final = has_ended(statuses)
+    job = JobProcesses(run, (start_ns, end_ns), is_final=is_final)
+    if not job.lanes:
+        return _explain_missing(start_ns, end_ns, NO_PROCESS)
+    divider = _Divider(run, job)
+    ranks = [divider.divide(lane) for lane in job.lanes]
     totals = {key: sum(rank.totals[key] for rank in ranks) for key in analysis.JOB_CLASSES}
     return JobTime(
         start_ns=job.start_ns,
         end_ns=job.end_ns,
         ranks=ranks,
         functions=analysis.add_functions(rank.functions for rank in ranks),
-        first_step_ns=job.find_first_step(),
-        restarts=job.list_restarts(),
+        first_step_ns=divider.find_first_step(),
+        restarts=divider.list_restarts(),
         device_busy_ratio=_measure_busy_devices(run),
-        is_final=job.is_final,
+        is_final=is_final,
         totals=totals,
     )
 
@@ -246,137 +236,26 @@ def _measure_busy_devices(run: Run) -> float | None:
     return float(np.mean(ratios)) if ratios else None
 
 
-Lane = list[schema.ProcessInfo]
-"""Processes of one rank in the order of their start."""
+class _Divider:
+    """Divides the time of the ranks of a job."""
 
-
-class _Job:
-    """Processes of a job with their times."""
-
-    def __init__(self, run: Run, start_ns: int, end_ns: int, *, is_final: bool) -> None:
+    def __init__(self, run: Run, job: JobProcesses) -> None:
         self._run = run
-        self._last_ns = read_last_times(run)
-        self.is_final = is_final
-        self.start_ns = start_ns
-        self.end_ns = end_ns
-        if not is_final:  # the latest records are still to be read
-            recorded = [self._last(process) for process in run.processes]
-            self.end_ns = max(start_ns, min(end_ns, max(recorded, default=end_ns)))
-        self._ranks = {rank.process.process: rank for rank in run.all_ranks}
-        self._states = {node: status.state for node, status in run.reader.statuses().items()}
-        self._signals = {node: status.signal for node, status in run.reader.statuses().items()}
-        self._programs = list_programs(run)
-        self._mains = [process for process in run.processes if process.role == "main"]
-        self._latest = max((p.incarnation for p in self._mains), default=1)
-        self._deaths = self._find_deaths()
-        self._saved: SavedStates = read_saved_states(run, self._mains)
-
-    def launched(self, process: schema.ProcessInfo) -> int:
-        """Return when a process was created, or its first record."""
-        return process.started_ns if process.launched_ns is None else process.launched_ns
-
-    def _last(self, process: schema.ProcessInfo) -> int:
-        """Return the time of the last record of a process."""
-        return max(process.started_ns, self._last_ns.get(process.process, process.started_ns))
-
-    def _end(self, process: schema.ProcessInfo) -> int:
-        """Return when a process ended, as far as is known."""
-        rank = self._ranks.get(process.process)
-        death_ns = self._deaths.get(process.incarnation)
-        if death_ns is not None and process.role == "main":
-            last_step_ns = process.started_ns if rank is None else int(rank.steps.end[-1])
-            return max(min(death_ns, self._last(process)), last_step_ns)
-        if process.ended_ns is None or not self._has_ended_itself(process):
-            return self._last(process)
-        return max(process.ended_ns, process.started_ns)
-
-    def _has_ended_itself(self, process: schema.ProcessInfo) -> bool:
-        """Return True if a process ran to its end, or to an error; False if it was killed, or runs
-        still."""
-        if process.role == "main" and process.incarnation < self._latest:
-            return False
-        state = self._states.get(process.node)
-        if state is schema.JobState.FAILED:
-            return self._signals.get(process.node) is None
-        return state is schema.JobState.COMPLETED
-
-    def _find_deaths(self) -> dict[int, int]:
-        """Find when the first process of each incarnation but the latest died."""
-        return {
-            number: min(self._last(p) for p in self._mains if p.incarnation == number)
-            for number in {p.incarnation for p in self._mains}
-            if number < self._latest
-        }
-
-    def find_lanes(self) -> list[Lane]:
-        """Find the processes of each rank."""
-        numbered = [process for process in self._mains if process.rank is not None]
-        training = [process for process in self._mains if process.process in self._ranks]
-        members = numbered or training or self._mains or self._find_roots(self._programs)
-        lanes: list[Lane] = []
-        for process in sorted(members, key=self.launched):
-            fitting = (
-                lane
-                for lane in lanes
-                if lane[-1].rank == process.rank and self._follows(lane[-1], process)
-            )
-            lane = next(fitting, None)
-            if lane is None:
-                lanes.append([process])
-            else:
-                lane.append(process)
-        lanes.sort(key=lambda lane: (-1 if lane[0].rank is None else lane[0].rank, lane[0].pid))
-        for lane in lanes:
-            self._add_neighbours(lane)
-        return lanes
-
-    def _follows(self, earlier: schema.ProcessInfo, later: schema.ProcessInfo) -> bool:
-        """Return True if a process ran after another one; of two of one rank that ran at the same
-        time, half of the time tells."""
-        if earlier.rank is None:
-            return self._end(earlier) <= self.launched(later)
-        shared_ns = self._end(earlier) - self.launched(later)
-        return 2 * shared_ns <= self._end(earlier) - self.launched(earlier)
-
-    def _find_roots(self, programs: Iterable[schema.ProcessInfo]) -> list[schema.ProcessInfo]:
-        programs = list(programs)
-        started = {(program.node, program.pid) for program in programs}
-        return [p for p in programs if (p.node, p.parent_pid) not in started]
-
-    def _add_neighbours(self, lane: Lane) -> None:
-        """Add the processes of the node that ran while no process of the rank did: those that
-        prepare, convert or evaluate, but no launcher."""
-        relatives = {(process.node, process.pid) for process in lane}
-        by_pid = {(p.node, p.pid): p for p in (*self._run.processes, *self._programs)}
-        ancestors = set[tuple[str, int]]()
-        for process in lane:
-            parent = by_pid.get((process.node, process.parent_pid))
-            while parent is not None and (parent.node, parent.pid) not in ancestors:
-                ancestors.add((parent.node, parent.pid))
-                parent = by_pid.get((parent.node, parent.parent_pid))
-        unranked = [p for p in self._mains if p.rank is None and p.process not in self._ranks]
-        for candidate in sorted((*unranked, *self._programs), key=self.launched):
-            key = (candidate.node, candidate.pid)
-            is_relative = key in relatives or (candidate.node, candidate.parent_pid) in relatives
-            if is_relative or key in ancestors or candidate.node != lane[0].node:
-                continue
-            if all(
-                self._end(candidate) <= self.launched(process)
-                or self._end(process) <= self.launched(candidate)
-                for process in lane
-            ):
-                lane.append(candidate)
-        lane.sort(key=self.launched)
+        self._job = job
+        self._saved = read_saved_states(run, job.mains)
 
     def divide(self, lane: Lane) -> RankJobTime:
         """Divide the time of a rank."""
-        run, extent = self._run, (self.start_ns, self.end_ns)
+        run, extent = self._run, (self._job.start_ns, self._job.end_ns)
         recording_end_ns = find_recording_end(run)
         unseen = intervals.EMPTY
         if recording_end_ns is not None:
-            unseen = intervals.find_gaps(intervals.EMPTY, (recording_end_ns, self.end_ns))
-        last = max((i for i, p in enumerate(lane) if p.process in self._ranks), default=len(lane))
-        processes = [self._make(p, trains_later=i <= last) for i, p in enumerate(lane)]
+            unseen = intervals.find_gaps(intervals.EMPTY, (recording_end_ns, self._job.end_ns))
+        last = self._find_last_training(lane)
+        processes = [
+            self._make(p, trains_later=i <= last, is_restart=self._job.is_restart(lane, i))
+            for i, p in enumerate(lane)
+        ]
         result = analysis.divide_rank(extent, processes, unseen)
         main = next((p for p in lane if p.role == "main"), lane[0])
         name = f"process {main.pid}" if main.rank is None else f"rank {main.rank}"
@@ -393,6 +272,17 @@ class _Job:
             else [],
         )
 
+    def _find_last_training(self, lane: Lane) -> int:
+        """Find the index of the last process that trains, or was started again to train."""
+        return max(
+            (
+                index
+                for index, process in enumerate(lane)
+                if process.process in self._job.ranks or self._job.is_restart(lane, index)
+            ),
+            default=len(lane),
+        )
+
     def _explain(
         self,
         lane: Lane,
@@ -405,35 +295,35 @@ class _Job:
             reasons.append(NO_START_SAMPLES.format(name=name))
         if recording_end_ns is not None:
             reasons.append(RECORDING_ENDED)
-        elif not processes[-1].ended_itself and processes[-1].end_ns < self.end_ns:
+        elif not processes[-1].ended_itself and processes[-1].end_ns < self._job.end_ns:
             reasons.append(CUT_OFF.format(name=name))
         lost_count = sum(process.dropped_count for process in lane)
         if lost_count:
             reasons.append(LOST_RECORDS.format(count=lost_count, name=name))
         return reasons
 
-    def _make(self, process: schema.ProcessInfo, *, trains_later: bool) -> analysis.JobProcess:
-        run, rank = self._run, self._ranks.get(process.process)
+    def _make(
+        self, process: schema.ProcessInfo, *, trains_later: bool, is_restart: bool
+    ) -> analysis.JobProcess:
+        run, rank = self._run, self._job.ranks.get(process.process)
         kinds = (*STEP_KINDS, *analysis.JOB_KINDS)
         rows = read_spans(run.reader, [process.process], kinds, node=process.node)
         thread = None if rank is None else rank.steps.thread
         samples = read_stack_samples(run.reader, process, of_thread(thread))
         first_ns = None if rank is None else int(rank.steps.start[0])
-        state = self._states.get(process.node)
         return analysis.JobProcess(
-            launched_ns=self.launched(process),
+            launched_ns=self._job.launched(process),
             ready_ns=process.ready_ns,
-            end_ns=self._end(process),
+            end_ns=self._job.end(process),
             spans=spans_of(rows.get(process.process)),
             samples=samples,
             steps=None if rank is None else rank.steps,
             is_sampled_from_start=process.ready_ns is not None
             and len(samples.t_ns) > 0
             and (first_ns is None or int(samples.t_ns[0]) <= first_ns),
-            has_completed=process.incarnation == self._latest
-            and state is schema.JobState.COMPLETED,
-            ended_itself=self._has_ended_itself(process),
-            incarnation=process.incarnation,
+            has_completed=self._job.has_completed(process),
+            ended_itself=self._job.has_ended_itself(process),
+            is_restart=is_restart,
             trains_later=trains_later,
             kept_until_ns=self._saved.kept_until(process.incarnation),
             stuck=self._find_stuck(process),
@@ -444,28 +334,27 @@ class _Job:
         node = self._run.reader.documents(schema.STUCK, schema.StuckNode).get(process.node)
         if node is None or not node.was_stuck or not node.has_reached_limit:
             return intervals.EMPTY
-        end_ns = node.resolved_ns or max(node.seen_ns, self._end(process))
-        if not self.launched(process) <= node.since_ns <= self._end(process):
+        end_ns = node.resolved_ns or max(node.seen_ns, self._job.end(process))
+        if not self._job.launched(process) <= node.since_ns <= self._job.end(process):
             return intervals.EMPTY
         return intervals.find_gaps(intervals.EMPTY, (node.since_ns, max(end_ns, node.since_ns)))
 
     def find_first_step(self) -> int | None:
         """Find the time from the start of the job to its first step."""
-        starts = [int(rank.steps.start[0]) for rank in self._ranks.values()]
-        return min(starts) - self.start_ns if starts else None
+        starts = [int(rank.steps.start[0]) for rank in self._job.ranks.values()]
+        return min(starts) - self._job.start_ns if starts else None
 
     def list_restarts(self) -> list[RestartTime]:
         """List the restarts of the training processes."""
-        numbers = sorted({process.incarnation for process in self._mains})
+        numbers = sorted({process.incarnation for process in self._job.mains})
         restarts = []
         for earlier, number in pairwise(numbers):
-            processes = [p for p in self._mains if p.incarnation == number]
-            ranks = [r for r in self._ranks.values() if r.process.incarnation == number]
+            ranks = [r for r in self._job.ranks.values() if r.process.incarnation == number]
             restarts.append(
                 RestartTime(
                     incarnation=number,
-                    died_ns=self._deaths[earlier],
-                    launched_ns=min(map(self.launched, processes)),
+                    died_ns=self._job.deaths[earlier],
+                    launched_ns=self._job.find_relaunch(earlier),
                     first_step_ns=min((int(r.steps.start[0]) for r in ranks), default=None),
                     steps_lost=self._count_lost(number),
                 )
@@ -479,7 +368,7 @@ class _Job:
         if number not in self._saved.loaded_ns or kept_ns is None:
             return None
         lost: dict[object, int] = {}
-        for rank in self._ranks.values():
+        for rank in self._job.ranks.values():
             process = rank.process
             if process.incarnation >= number:
                 continue

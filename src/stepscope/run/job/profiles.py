@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope import analysis, schema, store
-from stepscope.intervals import Intervals, contains, union
+from stepscope.intervals import EMPTY, Intervals, contains, union
 from stepscope.run.job.spans import MODES, find_modes
 from stepscope.run.model.clock import ALWAYS, Period
 from stepscope.run.model.run import Rank
@@ -184,7 +184,8 @@ def _find_mode_extents(rank: Rank) -> list[tuple[int, int, str]]:
     work = rank.spans.take(rank.spans.thread == rank.steps.thread)
     work = work.take(work.is_kind(*analysis.WORK_KINDS) & (work.end > work.start))
     work = work.take(~contains(union(rank.steps.evaluation), work.start))
-    pieces = [(start, end, "train") for start, end in _pairs(union(work.intervals))]
+    trained = EMPTY if rank.steps.is_inference else union(work.intervals)
+    pieces = [(start, end, "train") for start, end in _pairs(trained)]
     for mode in ("eval", "predict"):
         pieces += [(start, end, mode) for start, end in _pairs(times[mode])]
     extents: list[tuple[int, int, str]] = []

@@ -11,7 +11,8 @@ Times of the phases of a job:
     periods   initialization, training, finalization: they divide the job, for all ranks together
     modes     train, eval, predict of one rank; time before its first and after its last step, and
               what evaluation leaves outside of steps, has none
-    phases    the phases of the steps of one rank (`analysis.PHASES`); they divide its mode train
+    phases    the phases of the steps of one rank (`analysis.PHASES`); they divide its mode train,
+              or predict where nothing trains
 
 Where a device computes, time belongs to the phase of the device; see `analysis.steps.phases`.
 """
@@ -275,18 +276,25 @@ def find_periods(job: JobStatistics) -> dict[str, Intervals]:
 def find_modes(rank: Rank) -> dict[str, Intervals]:
     """Find the time of a rank in each mode, as unions that share no time.
 
-    Prediction is what the script or the framework marks as such; other evaluation is `eval`.
+    Prediction is what the script or the framework marks as such; other evaluation is `eval`. All
+    steps of a job in which nothing trains are prediction.
     """
     steps, marks = rank.steps, rank.spans.of("mode")
     rows = [row for row in range(len(marks)) if marks.name_of(row) == "PREDICT"]
     marked = union(Intervals(marks.start[rows], marks.end[rows]))
     evaluation = union(steps.evaluation)
-    in_steps = union(Intervals(steps.start, steps.end))
+    if steps.is_inference:
+        return {"train": EMPTY, "eval": EMPTY, "predict": _find_step_time(steps)}
     return {
-        "train": subtract(in_steps, evaluation),
+        "train": _find_step_time(steps),
         "eval": subtract(evaluation, marked),
         "predict": subtract(evaluation, subtract(evaluation, marked)),
     }
+
+
+def _find_step_time(steps: analysis.Steps) -> Intervals:
+    """Find the time of the steps without evaluation."""
+    return subtract(union(Intervals(steps.start, steps.end)), union(steps.evaluation))
 
 
 def find_mode_at(times: Int, rank: Rank) -> NDArray[np.int32]:
@@ -298,13 +306,13 @@ def find_mode_at(times: Int, rank: Rank) -> NDArray[np.int32]:
 
 
 def find_step_phases(rank: Rank) -> dict[str, Intervals]:
-    """Find the time of a rank in each phase of its steps, as unions that divide its mode `train`.
+    """Find the time of a rank in each phase of its steps, as unions that divide its mode `train`,
+    or `predict` where nothing trains.
 
     Their lengths are those of `Steps.phase_ns`.
     """
-    train = find_modes(rank)["train"]
     phases = dict.fromkeys(analysis.PHASES, EMPTY)
-    remaining = train
+    remaining = _find_step_time(rank.steps)
     for phase, intervals in analysis.find_phase_intervals(rank.spans, rank.steps):
         rest = subtract(remaining, union(intervals))
         phases[phase] = unite(phases[phase], subtract(remaining, rest))

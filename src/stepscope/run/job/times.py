@@ -370,12 +370,8 @@ def _max_steps(ranks: Iterable[Rank]) -> int:
     return max((len(rank.steps) for rank in ranks), default=0)
 
 
-_LAST_TIMES = {
-    "spans": "SELECT process, max(greatest(start_ns, coalesce(end_ns, start_ns))) AS t_ns "
-    "FROM spans GROUP BY process",
-    "stacks": "SELECT process, max(t_ns) AS t_ns FROM stacks "  # noqa: S608 - a constant
-    f"WHERE {OF_STEP_SAMPLER} GROUP BY process",
-}
+ANY_SAMPLE = "true"
+"""Condition of all stack samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -404,10 +400,20 @@ def read_rank_ends(run: Run) -> dict[int, RankEnd]:
     }
 
 
-def read_last_times(run: Run) -> dict[str, int]:
-    """Read the time of the last span or stack sample of each process, epoch nanoseconds."""
+def read_last_times(run: Run, samples: str = OF_STEP_SAMPLER) -> dict[str, int]:
+    """Read the time of the last span or stack sample of each process, epoch nanoseconds.
+
+    Args:
+        samples: condition of the stack samples.
+    """
+    queries = {
+        "spans": "SELECT process, max(greatest(start_ns, coalesce(end_ns, start_ns))) AS t_ns "
+        "FROM spans GROUP BY process",
+        "stacks": "SELECT process, max(t_ns) AS t_ns FROM stacks "  # noqa: S608 - a constant
+        f"WHERE {samples} GROUP BY process",
+    }
     last: dict[str, int] = {}
-    for table, query in _LAST_TIMES.items():
+    for table, query in queries.items():
         if run.reader.has(table):
             rows = run.reader.sql(query)
             for process, t_ns in zip(rows["process"].tolist(), rows["t_ns"].tolist(), strict=True):

@@ -13,7 +13,7 @@ SPANS = Table(
         *PROVENANCE,
         column("kind", "VARCHAR", "Kind of span; see `SPAN_KINDS`."),
         column("name", "VARCHAR", "Name given by the user or the framework adapter."),
-        column("labels", "VARCHAR NULL", "Labels of an annotation as a JSON object."),
+        column("labels", "VARCHAR NULL", "Labels of an annotation or checkpoint as a JSON object."),
         column("start_ns", "BIGINT", "Start.", "epoch_ns"),
         column("end_ns", "BIGINT NULL", "End; null if the process ended first.", "epoch_ns"),
         column("depth", "SMALLINT", "Enclosing spans.", "count"),
@@ -21,7 +21,7 @@ SPANS = Table(
             "flags",
             "SMALLINT",
             "1 asynchronous, 2 gradients disabled, 4 ended without a result, 8 module in "
-            "evaluation mode, 16 mark, 32 value includes a size, 64 no torch optimizer exists.",
+            "evaluation mode, 16 mark, 32 value includes a size, 64 no optimizer exists.",
             "bitmask",
         ),
         column("value", "BIGINT", "Number whose meaning depends on the kind; see `SPAN_KINDS`."),
@@ -36,7 +36,8 @@ SPAN_KINDS: dict[str, str] = {
     "data_wait": "Wait of the training thread for a batch of a DataLoader iterator. "
     "value: batches that were ready at the start, 0 unless the next one was among them, -1 if "
     "unknown.",
-    "loader_start": "Creation of a DataLoader iterator; worker processes start here.",
+    "loader_start": "Creation of a DataLoader iterator; worker processes start here. value: number "
+    "of the DataLoader within the process, from 1; 0 if unknown.",
     "forward": "Outermost module call. value: identity of the module; with flag 32 its lower 44 "
     "bits are the number of elements of the first tensor, 0 if unknown.",
     "backward": "Backward pass; `backward` accumulates gradients in the parameters, `grad` returns "
@@ -45,7 +46,11 @@ SPAN_KINDS: dict[str, str] = {
     "optimizer": "Optimizer step. value: identity of the optimizer.",
     "h2d": "Copy from host to device. value: bytes.",
     "communication": "Collective that the script calls itself. value: bytes, 0 if unknown.",
-    "checkpoint": "Write of a checkpoint. value: bytes, 0 if unknown.",
+    "checkpoint": "Write of a checkpoint. value: bytes, 0 if unknown. labels: `path`, and `file`, "
+    "the numbers of the device and of the file there, which it keeps when it is renamed; as far as "
+    "they are known.",
+    "checkpoint_load": "Read of a checkpoint. value and labels: as of a write.",
+    "rendezvous": "Wait for the other ranks when the job starts: init_process_group.",
     "dispatch": "Call of a function that JAX compiles; the name is that of the function. value: "
     "bytes of the results that have the shape and type of an argument.",
     "device_wait": "Wait of a thread for results of JAX.",
@@ -81,8 +86,12 @@ extent inside which the sum is drawn."""
 
 STACKS = Table(
     name="stacks",
-    doc="One row per stack sample. The sampling period is constant, so shares of samples estimate "
-    "shares of time; the period is in the facts of the process.",
+    doc="One row per stack sample. The sampling period of steps is constant, so shares of samples "
+    "estimate shares of time; the period is in the facts of the process. Samples whose `log` ends "
+    "in `s` are of the main thread: from the start of the interpreter to the steps, after the "
+    "training thread has ended, or of a process without steps. Each is of the time since the one "
+    "before. Samples whose `log` ends in `e` are taken by a thread of itself, where it begins to "
+    "save or load a checkpoint, or to evaluate: they tell the function that does.",
     key=RECORD_KEY,
     columns=(
         *PROVENANCE,
@@ -96,7 +105,9 @@ STACKS = Table(
             "function of user code says that its line runs call N, whose source is in the facts. "
             "Where another thread fills a wait, <filled by>|line|threads and its frames "
             "follow: the line of its innermost frame of user code, and the threads that do the "
-            "same.",
+            "same. Frames of the import machinery are one, import|<frozen importlib._bootstrap>|"
+            "python; of the modules of a library that import each other there are the first and "
+            "the last. A stack of more than 40 frames lacks some in its middle.",
         ),
         column("line", "INTEGER", "Line of the innermost frame."),
         column("user_line", "INTEGER", "Line of the innermost frame of user code, 0 without one."),

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from stepscope import analysis, intervals, schema
+from stepscope import analysis, diagnosis, intervals, schema
 from stepscope.run import (
     CarryOver,
     MarkedSteps,
@@ -248,6 +248,8 @@ class StepsView(Ranged, frozen=True, kw_only=True):
     traces: list[TraceStepsView]
     """Steps in traces of a framework's profiler."""
     missing: str | None
+    stages: Annotated[str | None, schema.field_label("stages of training")] = None
+    """Says that `ranks` mix several trainings; null for one."""
     quality: list[trace_data.QualityNote]
 
 
@@ -265,6 +267,7 @@ def show_steps(run: Run, options: ViewOptions = DEFAULTS) -> StepsView:
         ranks=ranks,
         traces=[show_trace_steps(run, trace, options) for trace in traces],
         missing=None if ranks or traces else NO_STEPS,
+        stages=diagnosis.explain_mixed_stages(run) if ranks else None,
         quality=trace_data.note_run_quality(run, traces),
     )
 

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import functools
 import io
+import pathlib
 import pickle
 import sys
 import threading
@@ -210,6 +211,14 @@ def scaler():
 # --- checkpoints ---------------------------------------------------------------------------------
 
 
+class Stored(Dataset):
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        return torch.load(f"{DIRECTORY}/latest.pt")["first.weight"]
+
+
 def checkpoints():
     net = Net()
     torch.save(net.state_dict(), f"{DIRECTORY}/a.pt")
@@ -219,7 +228,10 @@ def checkpoints():
         torch.save(net.state_dict(), f"{DIRECTORY}/no/such/place.pt")
     with contextlib.suppress(Exception):
         torch.save(lambda: None, f"{DIRECTORY}/c.pt")
-    torch.load(f"{DIRECTORY}/a.pt")
+    pathlib.Path(f"{DIRECTORY}/a.pt").replace(f"{DIRECTORY}/latest.pt")
+    torch.load(f"{DIRECTORY}/latest.pt")
+    for _ in DataLoader(Stored()):
+        pass
 
 
 def distributed_checkpoints():
@@ -229,6 +241,7 @@ def distributed_checkpoints():
         warnings.simplefilter("ignore")
         state = {"weight": torch.ones(3)}
         torch.distributed.checkpoint.save(state, checkpoint_id=f"{DIRECTORY}/parts")
+        torch.distributed.checkpoint.load(state, checkpoint_id=f"{DIRECTORY}/parts")
 
 
 def saved_objects():

@@ -25,7 +25,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import stepscope
-from stepscope.capture import guard, session
+from stepscope.capture import guard, session, startup
 from stepscope.capture.guard import Probe
 
 FAULT, DIRECTORY = sys.argv[1:]
@@ -188,7 +188,11 @@ def break_probes():
         return misbehave()
 
     def fact(self, fact, **fields):
-        calls.append(sys._getframe(1).f_locals["self"].name)
+        frame = sys._getframe(1)
+        while frame and not isinstance(frame.f_locals.get("self"), Probe):
+            frame = frame.f_back
+        probe = frame.f_locals["self"] if frame else startup._probe  # the base of its thread
+        calls.append(probe.name)
         raise TypeError(str(misbehave()))
 
     guard._now = clock

@@ -24,9 +24,15 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from stepscope.capture.frameworks import objects
 from stepscope.capture.frameworks.progress import progress, take_batch
 from stepscope.capture.frameworks.tables import KERAS, KERAS_ON_JAX, TENSORFLOW
-from stepscope.capture.frameworks.trainers import record_as, record_numbers, time_methods
+from stepscope.capture.frameworks.trainers import (
+    record_as,
+    record_numbers,
+    record_planned_steps,
+    time_methods,
+)
 from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch, patch_in_place
 from stepscope.spool import Flag, Kind
@@ -87,7 +93,14 @@ def _times_callbacks(base: type) -> Callable[[Callable[..., Any]], Callable[...,
 
 
 def _starts_epoch(original: Callable[..., Any]) -> Callable[..., Any]:
+    @_probe.protect
+    def state_plan(callbacks: Any) -> None:
+        epochs, steps = callbacks.params.get("epochs"), callbacks.params.get("steps")
+        if epochs and steps:
+            record_planned_steps(epochs * steps)
+
     def on_epoch_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        state_plan(self)
         _probe.end(getattr(_thread, "epoch", None))  # an epoch that a callback has ended by raising
         _thread.epoch = _probe.start(Kind.ANNOTATION, "epoch")
         return original(self, *args, **kwargs)
@@ -242,7 +255,9 @@ def _timed_apply(
         def apply(self: Any, *args: Any, **kwargs: Any) -> Any:
             if not is_eager():
                 return original(self, *args, **kwargs)
-            span = _step_probe.start(Kind.OPTIMIZER, type(self).__name__, id(self))
+            name, identity = type(self).__name__, id(self)
+            objects.optimizers.note(self, name, identity)
+            span = _step_probe.start(Kind.OPTIMIZER, name, identity)
             try:
                 return original(self, *args, **kwargs)
             finally:
@@ -274,7 +289,9 @@ def _times_train_function(original: Callable[..., Any]) -> Callable[..., Any]:
     def time_function(model: Any) -> None:
         function = model.train_function
         if not hasattr(function, "_is_timed"):
-            model.train_function = _timed_function(function, type(model).__name__, id(model))
+            name, identity = type(model).__name__, id(model)
+            objects.optimizers.note(model, name, identity)
+            model.train_function = _timed_function(function, name, identity)
 
     def make_train_function(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
@@ -335,6 +352,8 @@ def _timed_pass(original: Callable[..., Any]) -> Callable[..., Any]:
             progress.notify_work_start()
             span = _pass_probe.start(Kind.FORWARD, type(self).__name__, id(self))
         flags = Flag.NO_GRAD if has_no_tape() else 0
+        if not progress.has_optimizer:
+            flags |= Flag.NO_OPTIMIZER
         _call.is_active = True
         try:
             return original(self, *args, **kwargs)

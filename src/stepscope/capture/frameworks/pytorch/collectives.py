@@ -30,6 +30,7 @@ from stepscope.capture.guard import Probe
 from stepscope.spool import Flag, Kind
 
 _probe = Probe("collectives", coarse=True)
+_rendezvous_probe = Probe("waits for other ranks to start", coarse=True)
 
 COLLECTIVES = (
     "all_gather",
@@ -80,7 +81,11 @@ def install() -> None:
 
 def _starting(original: Callable[..., Any]) -> Callable[..., Any]:
     def started(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
+        span = _rendezvous_probe.start(Kind.RENDEZVOUS, original.__name__)
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            _rendezvous_probe.end(span)
         flight_recorder.keep_reading()
         return result
 

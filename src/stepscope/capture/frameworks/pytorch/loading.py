@@ -23,6 +23,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from stepscope.capture import stacks
+from stepscope.capture.frameworks import objects
 from stepscope.capture.frameworks.progress import UNKNOWN_COUNT, progress
 from stepscope.capture.frameworks.pytorch.modules import ReentryGuard, module_call
 from stepscope.capture.frameworks.pytorch.patching import (
@@ -131,7 +132,7 @@ def install() -> None:
 
 def _timed_next(original: Callable[..., Any]) -> Callable[..., Any]:
     def __next__(self: Any) -> Any:  # noqa: N807
-        progress.notify_work_start()
+        progress.notify_fetch_start()
         if not module_call.active:
             stacks.watch_this_thread(stacks.MAIN_PERIOD_S)
         start_ns, attributes = _now(), self.__dict__
@@ -143,7 +144,9 @@ def _timed_next(original: Callable[..., Any]) -> Callable[..., Any]:
             batch = original(self)
         except BaseException:
             _wait_probe.end(span, flags=Flag.NO_RESULT)
+            progress.notify_fetch_end(has_batch=False)
             raise
+        progress.notify_fetch_end(has_batch=True)
         had_next = queue is None or queue.had_next(self)
         _wait_probe.end(span, value=None if had_next else 0)
         progress.data_wait_ns += _now() - start_ns
@@ -195,10 +198,10 @@ def _timed_iter(original: Callable[..., Any]) -> Callable[..., Any]:
         span = _wait_probe.start(Kind.LOADER_START, dataset)
         try:
             iterator = original(self)
+            describe(self, iterator)
         finally:
-            _wait_probe.end(span)
+            _wait_probe.end(span, value=objects.loaders.find_number(self))
             progress.data_wait_ns += _now() - start_ns
-        describe(self, iterator)
         return iterator
 
     return __iter__
@@ -223,6 +226,7 @@ def _describe(loader: Any, iterator: Any) -> None:
     name = f"{dataset.__name__}#{number}"
     iterator._stepscope_name = name
     _describe_probe.fact("dataloader", name=name, **fields)
+    objects.loaders.note(loader, name)
 
 
 describe = _describe_probe.protect(_describe)

@@ -40,6 +40,7 @@ from stepscope.capture.frameworks.pytorch.patching import (
     without_functions,
 )
 from stepscope.capture.guard import Probe
+from stepscope.capture.stack_texts import sample_entry
 from stepscope.spool import Flag, Kind, pack_forward
 
 _SIZED = Flag.SIZED
@@ -114,7 +115,12 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
         if not is_grad_enabled():
             flags |= Flag.NO_GRAD
         call = None
+        was_evaluation = module_call.evaluates
         module_call.evaluates = is_evaluation = flags != _SIZED
+        if not progress.has_optimizer:
+            flags |= Flag.NO_OPTIMIZER
+        if is_evaluation and not was_evaluation:
+            sample_entry("evaluation")
         if tensors.calls is not None:
             call = tensors.start_call(module, args, kwargs, is_evaluation=is_evaluation)
         module_call.active = True
@@ -127,6 +133,8 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
             if device is not None:
                 device_clock.end(device)
             _probe.end(span, flags=flags)
+        if is_evaluation and not progress.has_optimizer:
+            progress.notify_prediction()
         if call is not None:
             tensors.end_call(call, result)
         if span is not None:  # a lazy module has its parameters only after the call

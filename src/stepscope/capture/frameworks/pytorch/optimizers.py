@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from stepscope.capture.frameworks import objects
 from stepscope.capture.frameworks.internals import PYTORCH
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch import device_clock, tensors
@@ -106,6 +107,7 @@ def _before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     state = _states.get(key)
     if state is None or state.reference() is not optimizer:
         state = _states[key] = _OptimizerState(optimizer)
+        objects.optimizers.note(optimizer, state.name, key)
         _describe(optimizer)
     elif state.is_stepping:
         if _is_inner(optimizer, sys._getframe(1)):

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stepscope.capture import session
+from stepscope.capture.frameworks import objects
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.tables import TENSORFLOW
 from stepscope.capture.guard import Probe
@@ -150,12 +151,16 @@ def _record(function: Any, start_ns: int, end_ns: int) -> None:
     contents, name = _contents.get(function, 0), _name_of(function)
     _has_worked = _has_worked or bool(contents & ~Contents.WAIT)
     if contents & Contents.UPDATE:
+        objects.optimizers.note(function, name, id(function))
         _probe.write(Kind.OPTIMIZER, name, start_ns, end_ns, id(function))
         note_step()
     elif contents & Contents.GRADIENT:
         _probe.write(Kind.BACKWARD, name, start_ns, end_ns)
     elif contents & Contents.MODEL:
-        _probe.write(Kind.FORWARD, name, start_ns, end_ns, id(function), Flag.NO_GRAD)
+        flags = Flag.NO_GRAD | (0 if progress.has_optimizer else Flag.NO_OPTIMIZER)
+        _probe.write(Kind.FORWARD, name, start_ns, end_ns, id(function), flags)
+        if not progress.has_optimizer:
+            progress.notify_prediction()
     if contents & Contents.WAIT and wait_listener is not None:
         wait_listener(start_ns, end_ns)
 
@@ -213,7 +218,9 @@ def _timed_update(original: Callable[..., Any]) -> Callable[..., Any]:
     def apply_gradients(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not is_eager_step():
             return original(self, *args, **kwargs)
-        span = _update_probe.start(Kind.OPTIMIZER, type(self).__name__, id(self))
+        name, identity = type(self).__name__, id(self)
+        objects.optimizers.note(self, name, identity)
+        span = _update_probe.start(Kind.OPTIMIZER, name, identity)
         try:
             return original(self, *args, **kwargs)
         finally:

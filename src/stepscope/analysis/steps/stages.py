@@ -1,0 +1,263 @@
+"""Stages of a process: several trainings one after the other, such as pre-training and fine-tuning,
+the folds of a cross-validation, or the trials of a sweep.
+
+A stage is told by what is updated. Every update of an optimizer belongs to a *subject*, the
+optimizer. Its identity is an address, at which another one may be later: facts of the process tell
+when it is a new one. Without them (older recordings, other frameworks) the classes of the modules
+do that it is used with: classes that were trained for one update belong together, so that an
+optimizer with more and more modules is one subject, and only modules of altogether different
+classes are another one. The extent of a subject goes from its first step to its last. Subjects
+whose extents overlap are one stage: the optimizers of a GAN, in whatever rhythm they take turns.
+
+    step       0   1   2   3   4   5   6   7   8
+    updates    A   A   AB  A   B   C   C   D   C          A, B: one stage; C, D: another one
+
+So an epoch, an evaluation, a new DataLoader, another learning rate or other parameters of the same
+optimizer begin no stage. A process without optimizers has modules as subjects, by their addresses:
+those that it trains, or in a job that only predicts all. A model of XGBoost is a subject, too.
+
+A script that makes its optimizer in every few steps has no stages.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.analysis.steps.phases import FETCH_KINDS, PhaseSpans
+from stepscope.analysis.steps.spans import (
+    FLAG_NEW_MODEL,
+    FLAG_NO_GRAD,
+    FLAG_NO_RESULT,
+    FLAG_SIZED,
+    SIZE_BITS,
+    Spans,
+)
+from stepscope.analysis.steps.steps import PREDICTION_KINDS, Steps
+from stepscope.intervals import Int, contains
+
+MIN_MEAN_STEPS = 5
+"""Stages with fewer steps on average are none: the script makes its optimizer again and again."""
+MAX_NAMES = 2
+"""Classes that a title lists."""
+MIN_NAMED_RATIO = 0.05
+"""Classes with a smaller share are not in a title."""
+Subject = tuple[object, ...]
+"""What is updated in a step; see the module."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Consecutive steps of one training of a process."""
+
+    start_ns: int
+    """Start of its first step; the work between two stages belongs to the later one."""
+    end_ns: int
+    """End of its last step."""
+    first: int
+    """Index of its first step."""
+    last: int
+    """Index of its last step."""
+    model: str
+    """Classes of the modules that are called for most of the time; empty if unknown."""
+    optimizer: str
+    """Classes of its optimizers; empty without any."""
+    dataset: str
+    """Class of the data set that most batches are of; empty without a loader."""
+
+    @property
+    def step_count(self) -> int:
+        """Number of its steps."""
+        return self.last - self.first + 1
+
+    @property
+    def title(self) -> str:
+        """Names of what it trains, such as `Bert with AdamW on Texts`."""
+        title = self.model or "model"
+        title += f" with {self.optimizer}" if self.optimizer else ""
+        return title + (f" on {self.dataset}" if self.dataset else "")
+
+
+def find_stages(
+    spans: Spans, steps: Steps, first_uses: Sequence[tuple[int, int]] = ()
+) -> list[Stage]:
+    """Find the stages of a process in the order of time; they have all of its steps.
+
+    Args:
+        spans: spans of the process.
+        steps: steps of the process, all of them.
+        first_uses: identity of each optimizer and the time of its first use, where recorded.
+
+    Returns:
+        One stage if there is a single training, none without steps.
+    """
+    if not len(steps):
+        return []
+    work = _Work.of(spans, steps)
+    extents = _join_extents(_find_extents(work, first_uses))
+    if len(extents) * MIN_MEAN_STEPS > len(steps):
+        extents = extents[:1]
+    borders = [0, *(first for first, _ in extents[1:]), len(steps)]
+    return [_describe(work, start, end - 1) for start, end in pairwise(borders)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """Work of the training thread outside evaluation that is done in steps."""
+
+    steps: Steps
+    updates: Spans
+    """Outermost optimizer steps."""
+    all_updates: Spans
+    """All of them: those of an optimizer are inside those of its GradScaler."""
+    passes: Spans
+    """Outermost forward passes that are trained on; all of them where nothing trains."""
+    waits: Spans
+    """Fetches that returned a batch."""
+
+    @classmethod
+    def of(cls, spans: Spans, steps: Steps) -> _Work:
+        phases = PhaseSpans.from_spans(spans.take(spans.thread == steps.thread))
+        updates = phases.select_outermost("optimizer")
+        passes = phases.select_outermost(*PREDICTION_KINDS)
+        if not steps.is_inference:
+            passes = passes.take(~passes.has_flag(FLAG_NO_GRAD))
+        waits = phases.spans.of(*FETCH_KINDS[:1])
+        waits = waits.take(~waits.has_flag(FLAG_NO_RESULT))
+
+        def select(rows: Spans) -> Spans:
+            inside = (rows.start >= steps.start[0]) & (rows.start < steps.end[-1])
+            return rows.take(inside & ~contains(steps.evaluation, rows.start))
+
+        return cls(
+            steps=steps,
+            updates=select(updates.take(~updates.unfinished)),
+            all_updates=select(phases.spans.of("optimizer")),
+            passes=select(passes),
+            waits=select(waits),
+        )
+
+    def find_step(self, times: Int) -> Int:
+        """Find the index of the step in which each time is, the end inclusive."""
+        index = np.searchsorted(self.steps.end, times, side="left")
+        return np.minimum(index, len(self.steps) - 1).astype(np.int64)
+
+
+def _find_extents(work: _Work, first_uses: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Find the first and the last step of each subject."""
+    times, subjects = (
+        (work.updates.end, _list_update_subjects(work, first_uses))
+        if len(work.updates)
+        else (work.passes.start, _list_modules(work.passes))
+    )
+    extents: dict[Subject, tuple[int, int]] = {}
+    for step, subject in zip(work.find_step(times).tolist(), subjects, strict=True):
+        first, _ = extents.get(subject, (step, step))
+        extents[subject] = first, step
+    return list(extents.values())
+
+
+def _list_update_subjects(work: _Work, first_uses: Sequence[tuple[int, int]]) -> Iterable[Subject]:
+    """List the subjects of the updates: optimizer, and number of its model, or group of classes
+    where the optimizers of an address cannot be told apart."""
+    updates = work.updates
+    number = count_first_uses(updates, first_uses)
+    number += np.cumsum(updates.has_flag(FLAG_NEW_MODEL), dtype=np.int64)
+    groups = [0] * len(updates) if first_uses else _list_groups(work)
+    columns = (updates.name.tolist(), updates.value.tolist(), number.tolist(), groups)
+    return zip(*columns, strict=True)
+
+
+def count_first_uses(updates: Spans, first_uses: Sequence[tuple[int, int]]) -> Int:
+    """Count the optimizers of the identity of each update that were used up to it."""
+    count = np.zeros(len(updates), dtype=np.int64)
+    for identity, time_ns in first_uses:
+        count += (updates.value == identity) & (updates.end > time_ns)
+    return count
+
+
+def _list_groups(work: _Work) -> list[int]:
+    """List the group of the classes that were trained for each update, -1 without any."""
+    after = np.searchsorted(work.updates.end, work.passes.start, side="right")
+    classes: dict[int, set[int]] = defaultdict(set)
+    for row, name in set(zip(after.tolist(), work.passes.name.tolist(), strict=True)):
+        classes[row].add(name)
+    groups = _group_classes(classes.values())
+    return [groups[min(classes[row])] if row in classes else -1 for row in range(len(work.updates))]
+
+
+def _group_classes(sets: Iterable[set[int]]) -> dict[int, int]:
+    """Group the classes of modules that were trained together; a group is named by one of them."""
+    groups: dict[int, int] = {}
+
+    def find(name: int) -> int:
+        while groups.setdefault(name, name) != name:
+            name = groups[name]
+        return name
+
+    for names in sets:
+        root = find(min(names))
+        for name in names:
+            groups[find(name)] = root
+    return {name: find(name) for name in groups}
+
+
+def _list_modules(passes: Spans) -> Iterator[Subject]:
+    """List the modules of forward passes, by class and address."""
+    address = np.where(passes.has_flag(FLAG_SIZED), passes.value >> SIZE_BITS, passes.value)
+    address = np.where(passes.is_kind("forward"), address, 0)
+    return zip(passes.name.tolist(), address.tolist(), strict=True)
+
+
+def _join_extents(extents: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Join the extents that overlap.
+
+    Where no fetch separates two trainings, the last update of the one and the first of the other
+    are one step, because they may be a round. That step alone joins none, and belongs to the first.
+    """
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted(extents):
+        border = joined[-1][1] if joined else -1
+        if last <= border or first < border:
+            joined[-1] = joined[-1][0], max(border, last)
+        else:
+            joined.append((max(first, border + 1), last))
+    return joined
+
+
+def _describe(work: _Work, first: int, last: int) -> Stage:
+    start_ns, end_ns = int(work.steps.start[first]), int(work.steps.end[last])
+
+    def select(spans: Spans) -> Spans:
+        return spans.take((spans.start >= start_ns) & (spans.start < end_ns))
+
+    updates, passes, waits = select(work.all_updates), select(work.passes), select(work.waits)
+    optimizers = _list_names(updates, np.ones(len(updates)))
+    datasets = _list_names(waits, np.ones(len(waits)))[:1]
+    return Stage(
+        start_ns=start_ns,
+        end_ns=end_ns,
+        first=first,
+        last=last,
+        model=_join_names(_list_names(passes, passes.duration)),
+        optimizer=_join_names([name for name in optimizers if name != "GradScaler"] or optimizers),
+        dataset=datasets[0].partition("#")[0] if datasets else "",
+    )
+
+
+def _list_names(spans: Spans, weights: NDArray[np.generic]) -> list[str]:
+    """List the names of spans by the sum of their weights, the largest first."""
+    sums = np.bincount(spans.name, weights=weights, minlength=len(spans.names))
+    order = np.argsort(-sums, kind="stable").tolist()
+    limit = MIN_NAMED_RATIO * sums.sum()
+    return [spans.names[code] for code in order if sums[code] > limit and spans.names[code]]
+
+
+def _join_names(names: list[str]) -> str:
+    listed = names[:MAX_NAMES]
+    return ", ".join(listed) + (", …" if len(names) > len(listed) else "")

@@ -1,0 +1,165 @@
+"""Account of a whole job, against times that are added up by hand. Seconds."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepscope import analysis
+from stepscope.analysis import ClassFunction
+from stepscope.diagnosis.job import _Account
+from stepscope.diagnosis.job_account import JobAccount, JobFix
+from stepscope.run import JobTime, RankJobTime, RestartTime, Run
+from stepscope.testing import RunBuilder
+
+S = 1_000_000_000
+STEPS = 100
+STEP = "forward 20 | backward 15 | optimizer 5"
+
+
+def function(
+    name: str, seconds: float, line: int = 3, file: str = "/job/train.py"
+) -> ClassFunction:
+    time_ns = round(seconds * S)
+    return ClassFunction(
+        function=name,
+        file=file,
+        line=line,
+        text="",
+        is_user=bool(file),
+        time_ns=time_ns,
+        total_ns=time_ns,
+    )
+
+
+def job_time(
+    classes: dict[str, float],
+    functions: dict[str, list[ClassFunction]],
+    restarts: int = 0,
+    ranks: int = 1,
+) -> JobTime:
+    """Make the time of a job whose ranks all spend these seconds by class."""
+    totals = dict.fromkeys(analysis.JOB_CLASSES, 0)
+    totals |= {key: round(seconds * S) for key, seconds in classes.items()}
+    edges = np.concatenate([[0], np.cumsum(list(totals.values()))])
+    rank = RankJobTime(
+        rank=0,
+        name="rank 0",
+        node="node",
+        division=analysis.Division(edges=edges, classes=np.arange(len(totals), dtype=np.int8)),
+        totals=totals,
+        functions=functions,
+        reasons=[],
+    )
+    restart = RestartTime(
+        incarnation=2, died_ns=0, launched_ns=0, first_step_ns=None, steps_lost=None
+    )
+    return JobTime(
+        start_ns=0,
+        end_ns=int(edges[-1]),
+        ranks=[rank] * ranks,
+        functions=functions,
+        first_step_ns=None,
+        restarts=[restart] * restarts,
+        device_busy_ratio=None,
+        is_final=True,
+        totals={key: ranks * time_ns for key, time_ns in totals.items()},
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    builder = RunBuilder(tmp_path / "run")
+    builder.rank().draw(f"save 2 | {STEP}", STEPS)
+    return builder.open()
+
+
+def account(run: Run, time: JobTime, planned: int | None = None) -> JobAccount:
+    return _Account.of(run, time, planned).build()
+
+
+def fix_of(job: JobAccount, words: str) -> JobFix:
+    (fix,) = [fix for fix in job.fixes if words in fix.title]
+    return fix
+
+
+WHOLE = {
+    "importing": 5.0,
+    "preparing": 8.0,
+    "steps": 17.0,
+    "evaluation": 12.0,
+    "checkpoints": 5.0,
+    "finishing": 2.0,
+}
+FUNCTIONS = {
+    "importing": [function("torch", 4.5, file="")],
+    "preparing": [function("read_index", 8.0, line=22)],
+    "evaluation": [function("validate", 12.0, line=37)],
+    "checkpoints": [function("save", 5.0, line=44)],
+    "finishing": [function("export_report", 2.0, line=49)],
+}
+
+
+def test_a_job_that_is_less_than_half_steps(run: Run) -> None:
+    job = account(run, job_time(WHOLE, FUNCTIONS))
+    assert job.is_first
+    assert job.headline == (
+        "Of 49 s, 17 s are steps. 13 s pass before the first: read_index (train.py:22) 8 s, "
+        "importing torch 4.5 s. Evaluation takes 12 s: validate (train.py:37)."
+    )
+    assert sum(part.time_ns for part in job.parts) == job.duration_ns
+    assert job.goodput_ratio == pytest.approx(17 / 49)
+    savings = {
+        "Keep what read_index prepares": 8,
+        "Evaluate half": 6,
+        "Save beside": 5,
+        "Do the work of export_report": 2,
+    }
+    assert {words: fix_of(job, words).saving_ns / S for words in savings} == savings
+    # The training itself needs torch.
+    assert len(job.fixes) == len(savings)
+    assert fix_of(job, "Evaluate").saving_ratio == pytest.approx(6 / 49)
+
+
+def test_a_trial_of_a_long_job_is_judged_at_its_length(run: Run) -> None:
+    """A hundred times the steps: what happens once stays 15 s, all else grows."""
+    job = account(run, job_time(WHOLE | {"evaluation": 10}, FUNCTIONS), planned=100 * STEPS)
+    assert job.planned_ns is not None
+    assert job.planned_ns / S == pytest.approx(15 + 100 * 32)
+    assert not job.is_first
+    assert [fix.title.split()[0] for fix in job.fixes] == ["Evaluate", "Save"]
+    assert fix_of(job, "Evaluate").saving_ns / S == pytest.approx(500)
+    assert "With 10,000 steps, 53% of about 53 min 35 s would be." in job.headline
+
+
+@pytest.mark.parametrize("planned", [None, STEPS, 1])
+def test_a_job_of_its_planned_length_is_no_trial(run: Run, planned: int | None) -> None:
+    assert account(run, job_time(WHOLE, FUNCTIONS), planned).planned_ns is None
+
+
+def test_times_are_means_over_ranks(run: Run) -> None:
+    job = account(run, job_time(WHOLE, FUNCTIONS, ranks=4))
+    assert {part.key: part.time_ns / S for part in job.parts} == WHOLE
+    assert job.parts[1].functions[0].time_ns / S == 2  # the sum over four ranks is 8 s
+
+
+def test_the_interval_between_checkpoints_follows_the_failures(run: Run) -> None:
+    """Young: sqrt(2 x 0.05 s x 49 s / 2), with 100 checkpoints in 5 s."""
+    job = account(run, job_time(WHOLE, FUNCTIONS, restarts=2))
+    best_s = math.sqrt(2 * 0.05 * 49 / 2)
+    assert f"one every {best_s:.2f} s costs least (Young)" in fix_of(job, "Save").instructions
+
+
+def test_a_package_that_the_script_imports_itself(run: Run) -> None:
+    functions = {
+        "importing": [
+            function("torch", 3, file=""),
+            function("sympy", 1.5, line=0, file=""),  # which torch imports
+            function("pandas", 1, file=""),
+        ]
+    }
+    job = account(run, job_time({"importing": 6, "steps": 4}, functions))
+    assert [fix.title for fix in job.fixes] == ["Import pandas where it is used"]
