@@ -24,6 +24,7 @@ from stepscope.run import (
     DataLoaderAnalysis,
     Frame,
     JobStatistics,
+    JobTime,
     Period,
     ProfileSelection,
     aggregate_samples,
@@ -32,6 +33,7 @@ from stepscope.run import (
     job_statistics,
     number_ranks,
     open_run,
+    read_job_time,
 )
 from stepscope.views.profiling_report import Report, choose_report_rules, make_report
 
@@ -162,6 +164,21 @@ class OpenRun(RunFrames):
     def job_statistics(self) -> JobStatistics:
         """Return start, end, and the times of initialization, training and finalization."""
         return job_statistics(self._run)
+
+    def job_time(self) -> JobTime:
+        """Return the division of the whole job into classes of time, by rank; see
+        `job_time_intervals` for a frame of its pieces."""
+        return read_job_time(self._run)
+
+    def job_time_intervals(self, *, rank: int | None = None) -> Frame:
+        """Return the pieces of the job's time: rank, key (of the class), start_ns, end_ns,
+        duration_ns. Those of a rank divide the job.
+
+        Args:
+            rank: only this rank.
+        """
+        number_ranks(self._run).require(rank)
+        return tables.job_time_intervals(self.job_time(), rank)
 
     def cost(self, usd_per_hour: float | str | Decimal, *, instances: int | None = None) -> JobCost:
         """Return the cost of the job: `.usd`, and `.saving_ratio(other)` against another job.

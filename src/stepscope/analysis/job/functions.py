@@ -239,7 +239,7 @@ def _list_packages(tree: CallTree, leaf: int, text: str) -> list[_Name]:
         frame = tree.frames[node]
         if is_import(frame):
             has_import = True
-        elif has_import and frame.function == TOP_LEVEL and not frame.file.startswith("<"):
+        elif has_import and frame.function == TOP_LEVEL:
             names.append(_Name(frame.library or frame.module, "", not frame.library))
     if names:
         return names

@@ -62,9 +62,13 @@ class RankJobTime:
         """Index in `analysis.JOB_CLASSES` of each piece."""
         return self.division.classes
 
-    def list_pieces(self, max_count: int) -> list[tuple[str, int, int]]:
-        """List pieces of time, merged to at most so many: class, start and end."""
-        merged = self.division.coarsen(max_count)
+    def list_pieces(self, max_count: int | None = None) -> list[tuple[str, int, int]]:
+        """List pieces of time: class, start and end.
+
+        Args:
+            max_count: merge them to at most so many; None for all.
+        """
+        merged = self.division if max_count is None else self.division.coarsen(max_count)
         edges = merged.edges.tolist()
         keys = [analysis.JOB_CLASSES[code] for code in merged.classes.tolist()]
         return list(zip(keys, edges[:-1], edges[1:], strict=True))
