@@ -13,7 +13,7 @@ from stepscope._version import __version__
 from stepscope.report.display import show
 from stepscope.views.profiling_report import Report
 
-_SECTIONS = ("head", "verdict", "job", "system", "framework", "rules")
+_SECTIONS = ("head", "verdict", "job", "job-time", "system", "framework", "rules")
 _TITLE = """# Profiling report
 
 Created by stepscope {version}. Each cell below shows one section of the report. While the job is

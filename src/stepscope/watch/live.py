@@ -46,6 +46,8 @@ class LiveView(msgspec.Struct, frozen=True, kw_only=True):
     suspect: str | None
     headline: str | None
     """The verdict so far in one sentence."""
+    job: diagnosis.JobAccount | None
+    """What the time of the job so far went to; null before the first process."""
     progress: schema.Progress
     end_ns: int | None
     """End of the latest scan that the rules have evaluated."""
@@ -69,6 +71,7 @@ class Observer:
         self._pace = Pace()
         self._suspect: str | None = None
         self._headline: str | None = None
+        self._job: diagnosis.JobAccount | None = None
         self._record: schema.RuleRecord | None = None
         self._stuck = StuckAlerts(reader)
         self._failure: diagnosis.StuckAccount | None = None
@@ -94,6 +97,7 @@ class Observer:
             pace=self._pace,
             suspect=self._suspect,
             headline=self._headline,
+            job=self._job,
             progress=record.progress,
             end_ns=record.end_ns,
             rule_statuses=dict(Counter(str(finding.status) for finding in record.findings)),
@@ -111,6 +115,7 @@ class Observer:
         except (errors.StepscopeError, OSError, duckdb.Error):  # the previous figures stay useful
             return
         self._suspect, self._headline = verdict.suspect, verdict.headline
+        self._job = verdict.job
         is_over = verdict.stuck is not None and verdict.stuck.has_ended
         self._failure = verdict.stuck if is_over else None
 

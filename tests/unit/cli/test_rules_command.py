@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -138,6 +139,7 @@ def test_a_finished_run_is_shown_once(loading: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.count("drawn  Completed") == 1
     assert "step 60 · 1 steps/s · data wait 60% of step time · GPU 25%" in shown.stdout
+    assert re.search(r"job +60 s: steps 60 s \(100%\)$", shown.stdout, re.MULTILINE)
     assert "Bottleneck: data pipeline, 60% of step time." in shown.stdout
     assert "DataloaderBottleneck  rank 0: waiting for batches takes 60.0% of" in shown.stdout
     assert "stepscope diagnose RUN" in shown.stdout  # what to do
@@ -152,6 +154,7 @@ def test_as_json_it_is_one_line_per_scan(loading: Path) -> None:
     assert result["progress"] == "ended"
     assert result["suspect"] == "data_pipeline"
     assert result["pace"]["data_wait_ratio"] == pytest.approx(0.6)
+    assert sum(part["time_ns"] for part in result["job"]["parts"]) == result["job"]["duration_ns"]
     assert result["rule_statuses"]["IssuesFound"] == len(result["findings"])
     assert sum(result["rule_statuses"].values()) >= 20
 

@@ -151,6 +151,7 @@ def test_the_notebook_executes(
     headings = [re.findall(r"<h[12]>(.*?)</h[12]>", fragment)[0] for fragment in fragments]
     assert headings[2:] == [
         "Training job summary",
+        "Job time",
         "System usage statistics",
         "Framework metrics summary",
         "Rules summary",

@@ -113,6 +113,9 @@ def test_the_summary_is_that_of_the_verdict(tmp_path: Path) -> None:
     assert payload.verdict.words == "waits for data"
     assert payload.verdict.headline == verdict.headline
     assert payload.verdict.share_ratio == verdict.share_ratio
+    assert verdict.job is not None
+    assert payload.goodput_ratio == verdict.job.goodput_ratio > 0
+    assert payload.first_step_ns == verdict.job.first_step_ns
     assert payload.size_bytes == sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
     assert summarize_job(Run(reader), 0).finished
 
@@ -128,6 +131,7 @@ def test_a_recording_without_a_job(imported: Callable[..., Run]) -> None:
     assert (bare.status, bare.duration_ns, bare.node_count) == ("Imported", None, None)
     payload = make_job_row(run.reader, "x", summarize_job(run, 0))
     assert (payload.rank_count, payload.gpu_count) == (1, 1)
+    assert (payload.goodput_ratio, payload.first_step_ns) == (None, None)
     assert payload.duration_ns == 200_000  # two steps of 100 us
     assert payload.verdict is not None
     # Of 200 us, the device computes for 40 us and waits for batches for 36.

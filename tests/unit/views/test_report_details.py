@@ -96,6 +96,24 @@ def test_times_of_the_job(known_sections: dict[str, Section]) -> None:
     )
 
 
+@pytest.mark.seed("DBR-04")
+def test_classes_of_the_job_sum_to_it(known_sections: dict[str, Section]) -> None:
+    training_s = step_durations().sum()
+    before_s, after_s = FIRST_STEP_S, JOB_S - FIRST_STEP_S - training_s
+    (table,) = tables_of(known_sections["job-time"])
+    seconds = {name: time_s for name, time_s, *_ in table.rows}
+    # Steps adjoin, and no stack was sampled before them.
+    expected = {"not seen": before_s, "steps": training_s, "after the last step": after_s}
+    assert seconds == pytest.approx(expected, abs=1e-2)
+    shares = {name: time_s / JOB_S for name, time_s in expected.items()}
+    assert {name: share / 100 for name, _, share, _ in table.rows} == pytest.approx(
+        shares, abs=1e-4
+    )
+    assert pies_of(known_sections["job-time"])["Job time by class"] == pytest.approx(
+        shares, abs=1e-4
+    )
+
+
 @pytest.mark.seed("DBR-09")
 def test_phases_of_outliers(known_sections: dict[str, Section]) -> None:
     """Every step of this job is 30% forward, 60% backward and 10% optimizer."""

@@ -71,7 +71,7 @@ def gpus(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 # --- sections -------------------------------------------------------------------------------------
 
-ORDER = ["job", "system", "framework", "rules", "training"]
+ORDER = ["job", "job-time", "system", "framework", "rules", "training"]
 LOOP = [
     "steps",
     "gpus",
@@ -115,7 +115,7 @@ def test_long_initialization_has_a_section(tmp_path: Path) -> None:
     run.rank(0).pause(25 * 60_000).draw("forward 300 | backward 500 | optimizer 100", 120)
     run.metric("cpu_busy_ratio", 0.5)
     report = build_report(run.write())
-    assert [item.id for item in report.sections] == [*ORDER[:4], "initialization", "training"]
+    assert [item.id for item in report.sections] == [*ORDER[:5], "initialization", "training"]
     assert "First training step after 25 min" in text(section(report, "initialization"))
     assert "longer than training" in text(section(report, "job"))
 

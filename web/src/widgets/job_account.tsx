@@ -10,6 +10,10 @@ import { Prose } from "./prose";
 
 /** Functions with a smaller share of their class are not named in the legend. */
 const MIN_FUNCTION_RATIO = 0.25;
+/** Classes with a smaller share of the job are not drawn. */
+const MIN_RATIO = 0.005;
+/** Notes name a rank each. */
+const MAX_NOTES = 3;
 
 interface Props {
   account: JobAccount;
@@ -18,7 +22,8 @@ interface Props {
 }
 
 export function JobAccountView({ account, children }: Props) {
-  const { parts, duration_ns, planned_ns, planned_step_count } = account;
+  const { duration_ns, planned_ns, planned_step_count } = account;
+  const parts = account.parts.filter((part) => shareOf(account, part) >= MIN_RATIO);
   const soFar = account.is_final ? "" : " so far";
   return (
     <div class="job" data-testid="job">
@@ -43,7 +48,8 @@ export function JobAccountView({ account, children }: Props) {
         </p>
       )}
       {children}
-      {account.notes.map((note) => <p class="muted" key={note}><Prose text={note} /></p>)}
+      {account.notes.slice(0, MAX_NOTES).map((note) => <p class="muted" key={note}><Prose text={note} /></p>)}
+      {account.notes.length <= MAX_NOTES ? null : <p class="muted">{countOf(account.notes.length - MAX_NOTES, "more rank")} with time that was not seen.</p>}
     </div>
   );
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
-from stepscope import quantities, schema
+from stepscope import diagnosis, quantities, schema
 from stepscope.cli.text import clock_time
 from stepscope.cli.writers.findings import delivery_lines, finding_line
 from stepscope.watch import LiveView
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from stepscope.watch import Pace
 
 MAX_FINDINGS = 10
+MIN_JOB_RATIO = 0.01
+"""Classes with a smaller share of the job's time are left out."""
 _STYLES = {
     schema.JobState.IN_PROGRESS: "green",
     schema.JobState.STOPPING: "yellow",
@@ -32,6 +34,7 @@ def live_text(view: LiveView) -> Group:
         _head(view),
         *_stuck_lines(view),
         _labelled("pace", pace_text(view.pace)),
+        *([] if view.job is None else [_labelled("job", job_text(view.job))]),
         _labelled("suspect", view.headline or "not known yet"),
         _labelled("rules", _rules(view)),
     ]
@@ -89,6 +92,17 @@ def _rough(ns: int) -> str:
     ('1 h 2 min', '75 s', '2 s')
     """
     return quantities.duration(1e9 * max(0, round(ns / 1e9)))
+
+
+def job_text(job: diagnosis.JobAccount) -> str:
+    """Format what the time of the job went to so far, with the share of the steps."""
+    parts = [
+        f"{part.title} {quantities.duration(part.time_ns)}"
+        + (f" ({quantities.percent(part.share_ratio)})" if part.key == "steps" else "")
+        for part in job.parts
+        if part.share_ratio >= MIN_JOB_RATIO
+    ]
+    return f"{quantities.duration(job.duration_ns)}: {', '.join(parts)}"
 
 
 def pace_text(pace: Pace) -> str:

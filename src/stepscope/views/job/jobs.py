@@ -92,7 +92,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     goodput_ratio: Annotated[float | None, schema.field_label("in steps")]
     """Share of the job in steps whose result was kept. Null until the verdict has been computed,
     and for traces alone."""
-    first_step_ns: Annotated[int | None, schema.field_label("time to first step")]
+    first_step_ns: Annotated[int | None, schema.field_label("first step")]
     """Time from the start of the job to its first step."""
     cost_usd: float | None
     """Machines x price x duration, rounded to the cent."""

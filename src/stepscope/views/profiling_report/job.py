@@ -6,13 +6,19 @@ from collections.abc import Sequence
 
 from stepscope import analysis, cost, quantities, rules, run
 from stepscope.quantities import duration, percent
+from stepscope.views.job.job_time import JobClass, JobRestart, JobTimeView, show_job_time
 from stepscope.views.job.overview import list_applied_changes
 from stepscope.views.options import utc_time
 from stepscope.views.profiling_report import building
-from stepscope.views.profiling_report.blocks import Block, Cell, Section, Table, Text
+from stepscope.views.profiling_report.blocks import Block, Cell, Listing, Section, Table, Text
 
 JOB = "the job's duration"
+MEAN_JOB = "the job's duration, the mean over ranks"
 MAX_CHANGES = 30
+MAX_RESTARTS = 30
+MAX_FUNCTIONS = 3
+MIN_FUNCTION_RATIO = 0.05
+"""Functions with a smaller share of their class of time are left out."""
 LONG_FINALIZATION = 0.1
 """Share of the job above which finalization is mentioned."""
 
@@ -147,6 +153,99 @@ def _note_long_parts(parts: dict[str, int], duration_ns: int) -> list[Block]:
             "for saving, evaluating and uploading."
         )
     return [Text(text=text, tone="warning") for text in texts]
+
+
+def build_job_time_section(results: building.RuleResults) -> Section:
+    """Build the division of the whole job into classes of time."""
+    payload, damage = run.make_with_damage(results.run, show_job_time)
+    reason = "a part of the run cannot be read" if damage else payload.missing
+    blocks: list[Block] = (
+        _show_job_time(payload)
+        if reason is None
+        else [Text(text=f"{reason[0].upper()}{reason[1:]}.", tone="missing")]
+    )
+    return Section(id="job-time", title="Job time", blocks=blocks)
+
+
+def _show_job_time(payload: JobTimeView) -> list[Block]:
+    first_step = (
+        "No step was recorded."
+        if payload.first_step_ns is None
+        else f"The first step began after {duration(payload.first_step_ns)}."
+    )
+    device = (
+        ""
+        if payload.device_goodput_ratio is None
+        else f" Times the busy share of the GPUs, it is {percent(payload.device_goodput_ratio)}."
+    )
+    shares = {part.title: part.share_ratio for part in payload.classes if part.share_ratio}
+    restarts, more = building.limit_items(payload.restarts, MAX_RESTARTS, "restarts")
+    return [
+        Text(
+            text=f"Goodput is {percent(payload.goodput_ratio)}: the share of "
+            f"{duration(payload.duration_ns)} in steps whose result was kept.{device} {first_step}"
+        ),
+        building.make_pie("Job time by class", shares, MEAN_JOB),
+        Table(
+            title="Job time by class",
+            columns=[
+                *building.make_text_columns("class"),
+                *building.make_number_columns("time", unit="s", digits=2),
+                *building.make_number_columns("share", unit="%", digits=1),
+                *building.make_text_columns("functions"),
+            ],
+            rows=[_make_class_row(part) for part in payload.classes],
+            share_of=MEAN_JOB,
+        ),
+        *([_list_restarts(restarts, more)] if restarts else []),
+        *_list_reasons(payload.not_seen),
+    ]
+
+
+def _list_reasons(reasons: Sequence[str]) -> list[Block]:
+    """List the reasons for time that was not seen, a sentence per rank."""
+    shown, more = building.limit_items(reasons, building.MAX_SENTENCES, "reasons")
+    items = [f"{reason[0].upper()}{reason[1:]}." for reason in shown]
+    return [*([Listing(items=items)] if items else []), *building.note_omitted(more)]
+
+
+def _make_class_row(part: JobClass) -> list[Cell]:
+    functions = []
+    for function in part.functions[:MAX_FUNCTIONS]:
+        if (function.share_ratio or 0.0) < MIN_FUNCTION_RATIO:
+            continue
+        file = function.file.rpartition("/")[2] if function.is_user else ""
+        line = "" if function.line is None else f":{function.line}"
+        location = f" ({file}{line})" if file else ""
+        name = building.shorten(f"{function.function}{location}")
+        functions.append(f"{name} {duration(function.total_ns)}")
+    share = None if part.share_ratio is None else building.round_figure(100 * part.share_ratio)
+    seconds = building.round_figure(part.time_ns / 1e9)
+    return [part.title, seconds, share, "; ".join(functions)]
+
+
+def _list_restarts(restarts: Sequence[JobRestart], more: str | None) -> Table:
+    return Table(
+        title="Restarts",
+        columns=building.make_number_columns("incarnation", digits=0)
+        + building.make_number_columns(
+            "died after", "new process after", "next step after", unit="s", digits=2
+        )
+        + building.make_number_columns("steps lost", digits=0),
+        rows=[
+            [
+                restart.incarnation,
+                building.round_figure(restart.died_ns / 1e9),
+                building.round_figure(restart.notice_ns / 1e9),
+                None
+                if restart.return_ns is None
+                else building.round_figure(restart.return_ns / 1e9),
+                restart.steps_lost,
+            ]
+            for restart in restarts
+        ],
+        more=more,
+    )
 
 
 RULE = "OverallFrameworkMetrics"

@@ -19,7 +19,11 @@ from stepscope.views.options import utc_time
 from stepscope.views.profiling_report import building
 from stepscope.views.profiling_report.blocks import Block, Cell, Section, Table, Text
 from stepscope.views.profiling_report.boosting import build_boosting_sections
-from stepscope.views.profiling_report.job import build_framework_section, build_job_section
+from stepscope.views.profiling_report.job import (
+    build_framework_section,
+    build_job_section,
+    build_job_time_section,
+)
 from stepscope.views.profiling_report.system import build_system_section
 from stepscope.views.profiling_report.training import build_training_sections
 
@@ -132,6 +136,7 @@ def _make_report(results: building.RuleResults, checked: rule_feed.RuleReport) -
         verdict=_diagnose(results),
         sections=[
             build_job_section(results, in_progress=in_progress),
+            build_job_time_section(results),
             build_system_section(results),
             build_framework_section(results),
             build_rules_section(results),

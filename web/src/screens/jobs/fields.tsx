@@ -52,11 +52,10 @@ export function jobFields(checkedIds: readonly string[], toggle: (id: string) =>
     ["verdict", { value: (job) => job.verdict?.words ?? null, draw: (job) => <VerdictCell job={job} /> }],
     "created_ms", "duration_ns",
     ["goodput_ratio", { draw: (job) => percent(job.goodput_ratio) }],
-    "first_step_ns",
     ["cost_usd", { draw: (job) => <span title={job.why_no_cost ?? job.price_said ?? undefined}>{dollars(job.cost_usd)}</span> }],
     "rank_count",
     ["gpu_count", { draw: (job) => <span title={job.gpu_names.join(", ")}>{count(job.gpu_count)}</span> }],
-    "size_bytes", "name",
+    "size_bytes", "name", "first_step_ns",
   );
 }
 
