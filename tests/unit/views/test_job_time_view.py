@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from stepscope.run import Run, read_job_time
 from stepscope.schema import JobState
@@ -95,6 +96,25 @@ def test_steps_are_lost_as_far_as_the_checkpoint_tells(
     assert (
         read_job_time(draw_restart(tmp_path / "run", saves=saves, loads=loads)).steps_lost == lost
     )
+
+
+def test_programs_before_and_after_the_training_belong_to_its_rank(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run", code=CODE)
+
+    def add(start_ms: int, text: str, *, role: str = "program") -> None:
+        launched_ns = EPOCH_NS + start_ms * MS
+        process = builder.rank(launched_ns=launched_ns, ready_ns=launched_ns)
+        process.info = replace(process.info, role=role)
+        process.pause(start_ms).draw(text)
+
+    add(100, "do:load 300")
+    add(500, f"do:torch 100 | {' | '.join([STEP] * 30)}", role="main")
+    add(1_900, "do:upload 200")
+    payload = show_job_time(builder.open())
+    expected = {"launch": 200, "importing": 100, "preparing": 300, "steps": 1_200, "finishing": 300}
+    assert class_ms(payload) == pytest.approx(expected, abs=1)  # a sampling period
+    functions = {one.key: [f.function for f in one.functions] for one in payload.classes}
+    assert (functions["preparing"], functions["finishing"]) == (["load_state"], ["upload"])
 
 
 def test_an_old_run_tells_what_it_knows(tmp_path: Path) -> None:
