@@ -114,6 +114,8 @@ class Session:
     ) -> None:
         self.end_ns = end_ns
         self.tree = SpoolTree(spool, limit_bytes)
+        if is_program:
+            self.tree.count_program()
         try:
             self.name, self.directory = self.tree.make_process_directory()
         except OSError as error:

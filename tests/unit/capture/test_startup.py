@@ -196,7 +196,8 @@ def test_imports_are_one_frame_each_and_one_module_of_each_library_at_both_ends(
     for n in range(9):
         (package / f"m{n}.py").write_text(f"from deep import m{n + 1}")
     (package / "m9.py").write_text(
-        "from stepscope.capture import session, startup\nstartup.PROGRAM_AGE_NS = startup.WRITING_NS = 10**8\n"
+        "from stepscope.capture import session, startup\n"
+        "startup.PROGRAM_AGE_NS = startup.WRITING_NS = 10**8\n"
         "def load():\n  end()\ndef end():\n  while not session.is_open(): pass\nload()"
     )
     spool.run("import deep", PYTHONPATH=f"{spool.environment()['PYTHONPATH']}:{packages}")
