@@ -33,6 +33,7 @@ def draw_restart(
     builder = RunBuilder(path, code=CODE)
     for number in range(2):
         rank = builder.rank(number, world_size=2, launched_ns=EPOCH_NS, ready_ns=EPOCH_NS + 10 * MS)
+        rank.pause(2 * number)  # its last step before the save ends after that has begun
         rank.draw("do 10 | do:torch 190").draw(STEP, 30).draw(saves or "do 4").draw(STEP, 13)
         rank.draw("do 500" if number else "do 3")  # the other rank waits for the one that died
     again = EPOCH_NS + 2_700 * MS
