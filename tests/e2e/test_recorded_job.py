@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -128,6 +129,13 @@ def test_samples_cover_the_job(job: FinishedJob, run: OpenRun) -> None:
     assert devices["core_busy_ratio"] == devices["core_iowait_ratio"] == cores
     assert devices["gpu_busy_ratio"] == devices["gpu_memory_used_bytes"] == {"0", "1"}
     assert devices["memory_used_bytes"] == {""}
+    (status,) = open_run(job.run).statuses().values()
+    (main,) = (p for p in open_run(job.run).processes() if p.role == "main")
+    moments = (main.launched_ns, main.ready_ns, main.started_ns, main.ended_ns, status.end_ns)
+    assert None not in moments
+    assert sorted(moments, key=lambda t_ns: t_ns or 0) == list(moments)
+    tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    assert abs((status.launched_ns or 0) - (main.launched_ns or 0)) < tick_ns  # the command itself
     for group, metric in (
         ("network", "network_sent_bytes_per_s"),
         ("disk", "disk_read_bytes_per_s"),

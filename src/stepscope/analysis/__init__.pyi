@@ -205,6 +205,7 @@ from .job.job_time import (
     JOB_CLASS_TITLES as JOB_CLASS_TITLES,
     JOB_CLASSES as JOB_CLASSES,
     JOB_KINDS as JOB_KINDS,
+    STEP_CLASSES as STEP_CLASSES,
     Division as Division,
     JobProcess as JobProcess,
     divide_rank as divide_rank,

@@ -20,8 +20,10 @@ from itertools import count
 from stepscope.errors import explain_os_error
 from stepscope.job_environment import read_ranks
 from stepscope.spool import (
+    ENTRY,
     PROGRAM,
     SPOOL_VARIABLE,
+    START,
     DropCounts,
     Journal,
     Kind,
@@ -112,6 +114,8 @@ class Session:
     ) -> None:
         self.end_ns = end_ns
         self.tree = SpoolTree(spool, limit_bytes)
+        if is_program:
+            self.tree.count_program()
         try:
             self.name, self.directory = self.tree.make_process_directory()
         except OSError as error:
@@ -119,6 +123,7 @@ class Session:
                 note_refusal_in_spool(spool, error)
             raise
         self.drops = DropCounts.create(self.directory)
+        self._private_drops = DropCounts.create_private()
         self.journal = Journal(f"{self.directory}/journal.jsonl")
         self.metas: dict[Key | str, int] = {}
         self._names: dict[tuple[str, str | None], int] = {}
@@ -167,10 +172,11 @@ class Session:
         return logs
 
     def new_log(self, log_class: str) -> SpanLog:
-        """Create a log for the running thread."""
+        """Create a log for the running thread. Of steps and annotations, drops are counted."""
         thread = threading.get_native_id()
         numbers = self._segment_numbers.setdefault((thread, log_class), count())
-        return SpanLog(self.tree, self.directory, thread, log_class, self.drops, numbers=numbers)
+        drops = self._private_drops if log_class in {START, ENTRY} else self.drops
+        return SpanLog(self.tree, self.directory, thread, log_class, drops, numbers=numbers)
 
     @property
     def row_log(self) -> RowLog:
@@ -209,6 +215,21 @@ class Session:
     def note(self, text: str) -> None:
         """Record that data is missing, and the reason."""
         self.journal.write("note", text=text)
+
+    def make_metas(self, kind: int, names: list[str]) -> list[int]:
+        """Return the meta words of records of one kind by name, as `meta`, with one write."""
+        new: dict[tuple[str, str | None], int] = {}
+        for name in names:
+            if (name, None) not in self._names and len(self._names) + len(new) < NAMES_LIMIT:
+                new[name, None] = next(self._name_numbers)
+        try:
+            lines = [{"id": n, "text": name, "labels": None} for (name, _), n in new.items()]
+            self.journal.write_all("name", lines)
+        except OSError:
+            pass  # without a name
+        else:
+            self._names.update(new)
+        return [make_meta(self._names.get((name, None), 0), kind) for name in names]
 
     def _intern(self, key: tuple[str, str | None]) -> int:
         number = self._names.get(key)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from contextlib import suppress
 from itertools import islice
 from opcode import opname
 from types import CodeType
@@ -88,10 +89,6 @@ class StackTexts:
         texts.reverse()
         return texts, user_line
 
-    def is_user(self, text: str) -> bool:
-        """Return True for the text of a frame of user code."""
-        return text.endswith("|")
-
     def _describe(self, code: CodeType, budget: Budget) -> tuple[str, bool, CodeType]:
         library = self.libraries.find(code)
         if library == "stepscope":  # frames of the adapters are not work of the job
@@ -107,7 +104,10 @@ class StackTexts:
             budget.functions_left -= 1
             name, uses = qualified_name(code), list(code.co_names[:MAX_NAMES])
             line = code.co_firstlineno
-            self.session.fact("function", file=code.co_filename, name=name, uses=uses, line=line)
+            with suppress(OSError):  # the spool has no room
+                self.session.fact(
+                    "function", file=code.co_filename, name=name, uses=uses, line=line
+                )
         return self._frames.setdefault(id(code), (text, not library, code))
 
     def _mark_call(
@@ -125,23 +125,24 @@ class StackTexts:
             texts = [linecache.getline(code.co_filename, line).strip()]
             self._sources[code.co_filename, line] = texts
             if texts[0]:
-                self.session.fact(
-                    "source", file=code.co_filename, line=line, call=0, text=texts[0][:200]
-                )
+                self._write_source(code, line, texts)
         call = _read_call(code, instruction) if texts[0] else ""
         if call:
             if call not in texts[1:] and len(texts) <= MAX_CALLS:
                 texts.append(call)
-                self.session.fact(
-                    "source",
-                    file=code.co_filename, line=line, call=len(texts) - 1, text=call[:200],
-                )  # fmt: skip
+                self._write_source(code, line, texts)
             if call in texts[1:]:
                 number = texts.index(call, 1)
                 name, separator, rest = text.partition("|")
                 text = f"{name}<call {number}>{separator}{rest}"
         self._calls[id(code), instruction] = text
         return text
+
+    def _write_source(self, code: CodeType, line: int, texts: list[str]) -> None:
+        """Record the last text of a line."""
+        call, text = len(texts) - 1, texts[-1][:200]
+        with suppress(OSError):
+            self.session.fact("source", file=code.co_filename, line=line, call=call, text=text)
 
 
 def qualified_name(code: CodeType) -> str:
@@ -200,25 +201,25 @@ class SampleWriter:
         self._budget = Budget()
         self._metas: dict[str, int] = {}
 
-    def write(self, t_ns: int, frames: list[FrameState]) -> None:
-        """Write a sample, of frames from the innermost on."""
-        texts, user_line = self._texts.describe(frames, self._budget)
-        meta = self._find_meta(texts)
-        self._log.write(meta | MARK_BITS, t_ns, 0, user_line << 32 | frames[0][1])
+    def write(self, samples: list[tuple[int, list[FrameState]]]) -> None:
+        """Write samples, each with its time and its frames from the innermost on."""
+        described = [self._texts.describe(frames, self._budget) for _, frames in samples]
+        names = [self._limit(texts) for texts, _ in described]
+        new = [name for name in dict.fromkeys(names) if name not in self._metas]
+        if new:
+            self._metas.update(zip(new, self.session.make_metas(Kind.STACK, new)))
+        for (t_ns, frames), (_, user_line), name in zip(samples, described, names):
+            meta = self._metas[name] | MARK_BITS
+            self._log.write(meta, t_ns, 0, user_line << 32 | frames[0][1])
 
-    def _find_meta(self, texts: list[str]) -> int:
-        """Return the meta word for a stack, within the limits on different ones."""
-        text = ";".join(texts)
-        meta = self._metas.get(text)
-        if meta is None and len(self._metas) >= MAX_STACKS:
-            text = ";".join(frame for frame in texts if self._texts.is_user(frame))
-            meta = self._metas.get(text)
-        if meta is None and len(self._metas) >= MAX_USER_STACKS:
-            text = session.NAMES_EXHAUSTED
-            meta = self._metas.get(text)
-        if meta is None:
-            meta = self._metas[text] = self.session.meta((Kind.STACK, text, None))
-        return meta
+    def _limit(self, texts: list[str]) -> str:
+        """Return the name of a stack, within the limits on different ones."""
+        name = ";".join(texts)
+        if name not in self._metas and len(self._metas) >= MAX_STACKS:
+            name = ";".join(text for text in texts if text.endswith("|"))  # user code
+            if name not in self._metas and len(self._metas) >= MAX_USER_STACKS:
+                return session.NAMES_EXHAUSTED
+        return name
 
 
 _local = threading.local()
@@ -237,7 +238,7 @@ def _sample_entry(occasion: str) -> None:
     writer: SampleWriter | None = getattr(_local, "writer", None)
     if writer is None or writer.session is not current:
         writer = _local.writer = SampleWriter(current, ENTRY)
-    writer.write(now, read_frames(sys._getframe()))
+    writer.write([(now, read_frames(sys._getframe()))])
 
 
 sample_entry = _probe.protect(_sample_entry)

@@ -38,11 +38,13 @@ UNCHANGED_SHARE = 0.01
 """The period is at most this share of the time since the stack has changed, but for `PERIOD_S`."""
 PROGRAM_AGE_NS = 1_000_000_000
 """A process that records nothing itself is recorded from this age on."""
+WRITING_NS = 1_000_000_000
+"""Time for which samples are in memory, to be written together."""
 REPEAT_NS = 1_000_000_000
 """Of equal successive stacks, the first and the last are recorded, and one in this time."""
 FORK_SHARE = 0.01
 """Share of the life of a process that may be spent on ending and starting samplers at its forks."""
-FORK_ALLOWANCE_NS = 50_000_000
+FORK_ALLOWANCE_NS = 250_000_000
 FORK_TIMEOUT_S = 5.0
 """The thread may be importing a module, whose lock a child must not inherit."""
 STOP_TIMEOUT_S = 0.5
@@ -173,8 +175,10 @@ class _Sampler:
         # releases it, around reads. Threads of the job that compete for it keep the default.
         self._set_interval(is_short=_thread._count() == 1)
         self._add(now, frames)
-        is_written = session.is_open() or now - _started_ns >= PROGRAM_AGE_NS
-        return self._write() if is_written else True
+        is_recorded = session.is_open() or now - _started_ns >= PROGRAM_AGE_NS
+        if not is_recorded or not self._samples or now - self._samples[0][0] < WRITING_NS:
+            return True
+        return self._write()
 
     def _add(self, now: int, frames: list[FrameState]) -> None:
         if frames == self._last and now - self._written_ns < REPEAT_NS:
@@ -211,8 +215,7 @@ class _Sampler:
         if self._writer is None or self._writer.session is not current:
             self._writer = SampleWriter(current, START)
         samples, self._samples = self._samples, []
-        for t_ns, frames in samples:
-            self._writer.write(t_ns, frames)
+        self._writer.write(samples)
         return True
 
     def _set_interval(self, *, is_short: bool) -> None:

@@ -6,7 +6,7 @@ verdict of the job is that of the stage with the largest share of time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -42,12 +42,12 @@ def diagnose_stages_of_job(run: Run, judge: Callable[[Run], Verdict]) -> Verdict
     ]
     if main is None:
         verdict = judge(run)
-        headline = f"{count_of(len(stages), 'stage')} of training. {verdict.headline}"
+        headline = f"{_count(run, stages)}. {verdict.headline}"
     else:
         verdict = judged[main]
         share = percent(_measure(stages[main]) / total_ns)
         headline = (
-            f"{count_of(len(stages), 'stage')} of training. Stage {main + 1}, "
+            f"{_count(run, stages)}. Stage {main + 1}, "
             f"{stages[main].title}, has {share} of their time: {verdict.headline}"
         )
     notes = [*verdict.notes, _explain(main)]
@@ -62,6 +62,11 @@ def _list_large_stages(run: Run) -> list[analysis.Stage]:
     return stages if len(large) > 1 else []
 
 
+def _count(run: Run, stages: Sequence[analysis.Stage]) -> str:
+    work = "prediction" if run.ranks and run.ranks[0].steps.is_inference else "training"
+    return f"{count_of(len(stages), 'stage')} of {work}"
+
+
 def explain_mixed_stages(run: Run) -> str | None:
     """Say that the steps of a run, or of a range of it, are of several stages; None if not."""
     stages = _list_large_stages(run)
@@ -70,7 +75,7 @@ def explain_mixed_stages(run: Run) -> str | None:
     titles = list(dict.fromkeys(stage.title for stage in stages))
     listed = ", ".join(titles[:MAX_LISTED])
     return (
-        f"The steps are of {len(stages)} stages of training ({listed}), and the statistics mix "
+        f"The steps are of {_count(run, stages)} ({listed}), and the statistics mix "
         "them; `stepscope diagnose RUN` judges each by itself."
     )
 

@@ -90,6 +90,8 @@ class StepFinder:
             stepping |= self._find_stepping(Period(since, end_ns), final=final)
         if final:  # steps that were held back are complete now
             stepping |= self._positions.keys()
+        if self._only_predicts:
+            stepping = {n for n in stepping & by_name.keys() if not by_name[n].may_hide_training}
         spans = self._read(sorted(stepping & by_name.keys()), end_ns)
         return StepRows(spans, by_name, end_ns, final)
 

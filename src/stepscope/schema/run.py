@@ -32,6 +32,10 @@ class JobState(enum.StrEnum):
         return self not in {JobState.IN_PROGRESS, JobState.STOPPING}
 
 
+TRAINING_PROBES = ("optimizer steps", "backward passes")
+"""Beginnings of the notes of a process about what it failed to record of a training."""
+
+
 class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
     """File that was imported into a run, as it was then."""
 
@@ -249,6 +253,11 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     def facts_of(self, kind: type[FactT]) -> list[FactT]:
         """Return the facts of one kind, in the order of their recording."""
         return decode_facts(self.facts, kind)
+
+    @property
+    def may_hide_training(self) -> bool:
+        """True if the recording of optimizer steps or backward passes failed."""
+        return any(note.startswith(TRAINING_PROBES) for note in self.notes)
 
     @property
     def title(self) -> str:

@@ -10,6 +10,7 @@ A spool is one local directory per node and run:
     <spool>/recording-end                  time at which the recording of the processes ends
     <spool>/element-bytes                  bytes of the recorded elements of tensors
     <spool>/refusals                       errors for which processes have no directory
+    <spool>/programs                       one byte per process whose stacks came first
     <spool>/failure                        last uncaught exception that ended a process
     <spool>/p-<pid>-<start ticks>-<n>/     one per process image (exec makes a new one)
         journal.jsonl                      process description, interned names, facts, notes

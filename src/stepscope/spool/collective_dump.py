@@ -29,6 +29,7 @@ import os
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any, Final
 
     from stepscope.spool.tree import SpoolTree
@@ -126,11 +127,20 @@ class Journal:
         Raises:
             OSError: the spool cannot be written.
         """
-        line = b"\n" + self._dumps({"k": kind, **fields}, default=repr).encode() + b"\n"
+        self.write_all(kind, [fields])
+
+    def write_all(self, kind: str, lines: Iterable[dict[str, Any]]) -> None:
+        """Append lines of one kind.
+
+        Raises:
+            OSError: the spool cannot be written.
+        """
+        texts = [self._dumps({"k": kind, **fields}, default=repr) for fields in lines]
+        data = "".join(f"\n{text}\n" for text in texts).encode()
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         descriptor = os.open(self.path, flags, 0o600)
         try:
-            if os.write(descriptor, line) < len(line):
+            if os.write(descriptor, data) < len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
         finally:
             os.close(descriptor)

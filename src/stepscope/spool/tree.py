@@ -27,6 +27,9 @@ START = "s"
 """Class of logs of stack samples from before the step sampler, or of a process without it."""
 ENTRY = "e"
 """Class of logs of stack samples that a thread takes of itself where it begins something."""
+PROGRAMS_FILE = "programs"
+MAX_PROGRAMS = 1000
+"""Limit on the processes of a node of which stacks are recorded before anything else."""
 PROGRAM = "program"
 """Role of a process of which only stacks are recorded."""
 _EXTENSIONS = {COARSE: "log", FINE: "log", START: "log", ENTRY: "log", ROWS: "rows"}
@@ -228,6 +231,22 @@ class SpoolTree:
         path = f"{self.root}/p-{name}"
         os.mkdir(path, 0o700)
         return name, path
+
+    def count_program(self) -> None:
+        """Count one more process of which only stacks are to be recorded: each has a manifest.
+
+        Raises:
+            SpoolFullError: there are `MAX_PROGRAMS`.
+            OSError: the spool cannot be written.
+        """
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(f"{self.root}/{PROGRAMS_FILE}", flags, 0o600)
+        try:
+            if os.fstat(descriptor).st_size >= MAX_PROGRAMS:
+                raise SpoolFullError(f"{MAX_PROGRAMS} programs are recorded")
+            os.write(descriptor, b"\n")
+        finally:
+            os.close(descriptor)
 
     def process_directories(self) -> dict[str, str]:
         """Return the paths of process directories by process name."""

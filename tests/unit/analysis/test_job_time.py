@@ -262,10 +262,21 @@ def test_a_killed_process_was_in_its_loop_or_is_stuck_there() -> None:
     job = DrawnJob().do("main > fit", STEP, 100).do("main > fit", "forward 20")
     assert set(seconds(job.divide(has_completed=False))) == {"steps"}
     job.do("main > fit > wait_for_batch", ms=12_000)
-    stuck = job.process(has_completed=False)
-    assert main_functions(divide_rank((0, stuck.end_ns), [stuck]))["finishing"] == "wait_for_batch"
-    waiting = job.do("main > fit", ms=60).divide(has_completed=False)
-    assert seconds(waiting) == {"steps": 3.0, "stuck": 12.1}
+    assert seconds(job.divide()) == {"steps": 3.0, "finishing": 12.0}
+    stuck = job.divide(has_completed=False)
+    assert seconds(stuck) == {"steps": 3.0, "stuck": 12.0}
+    assert main_functions(stuck)["stuck"] == "wait_for_batch"
+
+
+def test_a_save_or_a_pass_over_the_data_before_training_is_in_no_step() -> None:
+    job = DrawnJob().do("main > setup", "save 5").do("main > setup", ms=1_000)
+    job.do("main > measure", "start 5 | wait 400 | exhausted 5")
+    job.do("main > fit", "start 10 | wait 10").do("main > fit", STEP)
+    for _ in range(30):
+        job.do("main > fit", f"wait 10 | {STEP}")
+    totals = job.divide().division.totals
+    assert totals["steps"] + totals["warm_up"] == (31 * 40 + 10) * MS
+    assert totals["preparing"] + totals["checkpoints"] == (5 + 1_000 + 410) * MS
 
 
 def test_a_restart_is_down_and_its_lost_steps_are_repeated() -> None:

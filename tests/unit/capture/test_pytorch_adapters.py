@@ -205,7 +205,7 @@ class TestCheckpoints:
         assert memory == nowhere == 0
 
     def test_a_load_names_the_file_that_a_save_has_written(self, job: Job) -> None:
-        """Which was renamed meanwhile. What a dataset loads is no checkpoint."""
+        """A load names it also after a rename; what a dataset loads is no checkpoint."""
         first, *_ = (json.loads(r.labels) for r in job["checkpoints"].of("checkpoint") if r.labels)
         (load,) = job["checkpoints"].of("checkpoint_load")
         labels = json.loads(load.labels or "")

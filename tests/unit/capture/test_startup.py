@@ -14,7 +14,7 @@ from stepscope.capture.stack_texts import IMPORT_TEXT, Budget, StackTexts
 PREPARE = """
 import os, sys, time
 from stepscope.capture import session, startup
-startup.PROGRAM_AGE_NS = 100_000_000
+startup.PROGRAM_AGE_NS = startup.WRITING_NS = 100_000_000
 startup.FORK_ALLOWANCE_NS = 10**12
 
 def prepare(condition):
@@ -196,7 +196,8 @@ def test_imports_are_one_frame_each_and_one_module_of_each_library_at_both_ends(
     for n in range(9):
         (package / f"m{n}.py").write_text(f"from deep import m{n + 1}")
     (package / "m9.py").write_text(
-        "from stepscope.capture import session, startup\nstartup.PROGRAM_AGE_NS = 10**8\n"
+        "from stepscope.capture import session, startup\n"
+        "startup.PROGRAM_AGE_NS = startup.WRITING_NS = 10**8\n"
         "def load():\n  end()\ndef end():\n  while not session.is_open(): pass\nload()"
     )
     spool.run("import deep", PYTHONPATH=f"{spool.environment()['PYTHONPATH']}:{packages}")

@@ -370,14 +370,14 @@ def test_lost_records(new_run: RunMaker, dropped: int, abstains: bool) -> None:
 
 
 def test_no_step_was_recorded(new_run: RunMaker) -> None:
-    verdict = diagnose_steps(new_run(), "wait 5 | predict 10")
+    verdict = diagnose_steps(new_run(), "wait 5 | h2d 10")
     assert is_abstention(verdict)
     assert "stepscope.step()" in verdict.headline
 
 
 def test_a_failed_probe_explains_missing_steps(new_run: RunMaker) -> None:
     run = new_run()
-    run.rank(notes=["optimizer steps: switched off by an error"]).draw("predict 1", 5)
+    run.rank(notes=["optimizer steps: switched off by an error"]).draw("predict 1", 50)
     run.status(JobState.STOPPED, notes=["the GPU cannot be sampled"])
     verdict = diagnose(run.open())
     assert "switched off by an error" in verdict.headline

@@ -29,6 +29,7 @@ def function(
         file=file,
         line=line,
         text="",
+        is_line=False,
         is_user=bool(file),
         time_ns=time_ns,
         total_ns=time_ns,

@@ -104,6 +104,13 @@ def test_facts_tell_folds_with_an_optimizer_at_one_address_apart(new_run: RunMak
     assert counts == [[1], [2], [3]]
 
 
+def test_models_that_predict_one_after_the_other_are_stages(new_run: RunMaker) -> None:
+    run = new_run()
+    run.rank().draw("wait:Texts#0 9 | infer:A 3", 100).draw("wait:Texts#0 1 | infer:B 3", 100)
+    verdict = diagnose(run.open())
+    assert verdict.headline.startswith("2 stages of prediction. Stage 1, A on Texts, has 75% of")
+
+
 def test_a_single_training_has_no_stages(new_run: RunMaker) -> None:
     run = new_run()
     run.rank().draw(READING, 100)

@@ -57,7 +57,7 @@ def only_marks(path: Path) -> RunBuilder:
 
 def unmonitored(path: Path) -> RunBuilder:
     builder = RunBuilder(path)
-    builder.rank().draw("wait 5 | predict 5", 30)
+    builder.rank().draw("wait 5 | h2d 5", 30)
     return builder
 
 

@@ -45,7 +45,7 @@ _MODULE_CALL = "torch/nn/modules/module.py"
 TOP_LEVEL = "<module>"
 _INLINED = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"})
 _EVALUATES = re.compile(r"^_?(run_)?(eval|valid|test|predict|infer|score)")
-_SAVES = re.compile(r"^_?(save|load|restore|resume|persist)|checkpoint|ckpt|snapshot")
+_SAVES = re.compile(r"^_?(save|load|restore|resume|persist)|checkpoint|ckpt|snapshot|pretrained")
 
 
 @dataclass(slots=True)
@@ -197,6 +197,15 @@ class SampledActivities:
         if not len(self.samples.t_ns) or self.samples.t_ns[-1] < after_ns:
             return True
         return self._first_unusual(self.tree.leaf[int(self.samples.stack[-1])]) is None
+
+    def find_last_change(self) -> int:
+        """Find the time since which the thread runs one line of user code; the end of time without
+        samples."""
+        users = np.array([self.tree.find_user(leaf) for leaf in self.tree.leaf], dtype=np.int64)
+        node, line = users[self.samples.stack], self.samples.user_line
+        changes = np.flatnonzero((node[1:] != node[:-1]) | (line[1:] != line[:-1]))
+        start_ns = self.start_ns[changes[-1] + 1 :] if len(changes) else self.start_ns
+        return int(start_ns[0]) if len(start_ns) else np.iinfo(np.int64).max
 
     def _select(self, mask: NDArray[np.bool_]) -> Intervals:
         return Intervals(self.start_ns[mask], self.end_ns[mask])

@@ -64,6 +64,8 @@ JOB_CLASS_TITLES = {
 }
 """Title by class, in the order in which classes are shown."""
 JOB_CLASSES = tuple(JOB_CLASS_TITLES)
+STEP_CLASSES = ("warm_up", "steps", "repeated")
+"""Classes of the time in steps."""
 CHECKPOINT_KINDS = ("checkpoint", "checkpoint_load")
 MEETING_KINDS = ("rendezvous", "communication")
 """Kinds that wait for other ranks."""
@@ -79,8 +81,8 @@ MAX_RESTARTED_RATIO = 0.5
 """A loader that is started in more steps than this share of them has no epochs."""
 STUCK_FACTOR = 10
 MIN_STUCK_NS = 10_000_000_000
-"""Without an account of the monitor, a process that is still in its training loop is stuck if the
-time since its last step is this long, and longer than `STUCK_FACTOR` of its longest steps."""
+"""Without an account of the monitor, a process that did not complete was stuck if it ran one line
+of user code for so long, and longer than `STUCK_FACTOR` of its longest steps."""
 
 
 class Layer(NamedTuple):
@@ -264,12 +266,12 @@ def divide_process(process: JobProcess) -> tuple[SampledActivities, list[Layer]]
     spans = process.spans
     if process.thread is not None:
         spans = spans.take(spans.thread == process.thread)
-    steps = process.steps
+    steps = _start_with_training(process.steps, spans)
     first_ns = end_ns if steps is None else int(steps.start[0])
     saves = _extend(spans.of(*CHECKPOINT_KINDS), end_ns)
     meetings = _extend(spans.of(*MEETING_KINDS), end_ns)
     meetings = meetings.take(meetings.start < first_ns)
-    evaluation = EMPTY if steps is None else union(steps.evaluation)
+    evaluation = EMPTY if steps is None else steps.evaluation
     work = EMPTY if steps is None else _find_training_work(spans, steps, evaluation)
     is_slow = _find_slow_steps(steps, work, evaluation, saves.intervals)
     ordinary = _find_ordinary(steps, is_slow, unite(evaluation, saves.intervals))
@@ -300,6 +302,36 @@ def divide_process(process: JobProcess) -> tuple[SampledActivities, list[Layer]]
     if steps is not None:
         layers.append(_find_tail(process, steps, activities))
     return activities, [*layers, _layer("finishing", process.launched_ns, end_ns)]
+
+
+def _start_with_training(steps: Steps | None, spans: Spans) -> Steps | None:
+    """Start the first step with its own training, and reduce evaluation to its own work.
+
+    A script may save a checkpoint, or pass over its data, before it trains: the first step starts
+    with the iterator that feeds it, or else with the first phase of training. Evaluation reaches
+    from the end of the training's loader to the next phase, whatever the script does in between.
+    """
+    if steps is None:
+        return None
+    evaluation = union(steps.evaluation)
+    work = spans.of(*WORK_KINDS)
+    is_inside = intervals.contains(evaluation, work.start)
+    inside = work.take(is_inside & ~work.is_kind(*CHECKPOINT_KINDS))
+    row = np.searchsorted(evaluation.start, inside.start, side="right") - 1
+    starts, ends = evaluation.end.copy(), evaluation.start.copy()
+    begins = ~inside.has_flag(FLAG_NO_RESULT)
+    np.minimum.at(starts, row[begins], inside.start[begins])
+    np.maximum.at(ends, row, inside.end)
+    is_marked = ends <= starts  # nothing of it is recorded but its borders
+    starts = np.where(is_marked, evaluation.start, starts)
+    ends = np.where(is_marked, evaluation.end, np.minimum(ends, evaluation.end))
+    trains = work.take(~is_inside & ~work.is_kind(*CHECKPOINT_KINDS))
+    trains = trains.take((trains.start >= steps.start[0]) & (trains.start < steps.end[0]))
+    fetches = trains.of("loader_start")
+    first = fetches.start[-1:] if len(fetches) else trains.start[:1]
+    start = steps.start.copy()
+    start[: len(first)] = first
+    return replace(steps, start=start, evaluation=Intervals(starts, ends))
 
 
 def _divide_steps(process: JobProcess, steps: Steps, excluded: Intervals) -> list[Layer]:
@@ -393,14 +425,19 @@ def _find_warm_up(steps: Steps, excluded: Intervals) -> Intervals:
 
 
 def _find_tail(process: JobProcess, steps: Steps, activities: SampledActivities) -> Layer:
-    """Find the time after the last step of a process that was still in its training loop."""
-    last_ns = int(steps.end[-1])
-    if process.has_completed or not activities.ends_in_loop(last_ns):
+    """Find the time after the last step of a process that did not complete: it was stuck, or still
+    in its training loop."""
+    last_ns, end_ns = int(steps.end[-1]), process.end_ns
+    if process.has_completed:
         return Layer("finishing", EMPTY)
     limit_ns = max(MIN_STUCK_NS, STUCK_FACTOR * int((steps.end - steps.start).max()))
-    is_lost = process.kept_until_ns is not None and process.kept_until_ns < process.end_ns
-    key = "repeated" if is_lost else "steps"
-    return _layer("stuck" if process.end_ns - last_ns > limit_ns else key, last_ns, process.end_ns)
+    waits_since_ns = max(last_ns, activities.find_last_change())
+    if end_ns - waits_since_ns > limit_ns:
+        return _layer("stuck", waits_since_ns, end_ns)
+    if not activities.ends_in_loop(last_ns):
+        return Layer("finishing", EMPTY)
+    is_lost = process.kept_until_ns is not None and process.kept_until_ns < end_ns
+    return _layer("repeated" if is_lost else "steps", last_ns, end_ns)
 
 
 def _extend(spans: Spans, end_ns: int) -> Spans:

@@ -383,6 +383,6 @@ def find_ends_of_waits(phases: PhaseSpans, calls: Spans) -> intervals.Int:
     row = np.searchsorted(top.start, calls.start)
     is_other = ~top.is_kind("device_wait", "garbage_collection")
     work = np.append(np.flatnonzero(is_other), len(top))
-    following = work[np.searchsorted(work, row, side="right")]
+    following = work[np.minimum(np.searchsorted(work, row, side="right"), len(work) - 1)]
     # Spans that are not nested end in the order in which they start.
     return np.maximum(calls.end, top.end[following - 1]) if len(calls) else calls.end

@@ -322,13 +322,13 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
 
 
 def _split_compute(
-    compute: Mapping[str, float], other: float, split: PhaseSplit
+    compute: Mapping[str, float], between: float, split: PhaseSplit
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Compute the data preparation, and the time without operators, in each compute phase; data
     preparation also between the phases."""
     inline = {
         name: share * split.inline_data.get(name, 0.0)
-        for name, share in (dict(compute) | {"other": other}).items()
+        for name, share in (dict(compute) | {"other": between}).items()
     }
     # Preparing data in a compute phase is time without operators.
     compute_overhead = {

@@ -53,6 +53,13 @@ class RankJobTime:
     """Reasons for time that was not seen, one sentence each."""
 
     @property
+    def first_step_ns(self) -> int | None:
+        """Time from the start of the job to the first step of the rank; None without steps."""
+        starts = [self.division.select(key).start[:1] for key in analysis.STEP_CLASSES]
+        first = np.concatenate(starts)
+        return int(first.min() - self.division.edges[0]) if len(first) else None
+
+    @property
     def edges(self) -> intervals.Int:
         """Start of each piece of time, and the end of the last one, epoch nanoseconds."""
         return self.division.edges
@@ -200,7 +207,9 @@ def _read_job_time(run: Run) -> JobTime:
         end_ns=job.end_ns,
         ranks=ranks,
         functions=analysis.add_functions(rank.functions for rank in ranks),
-        first_step_ns=divider.find_first_step(),
+        first_step_ns=min(
+            (t for rank in ranks if (t := rank.first_step_ns) is not None), default=None
+        ),
         restarts=divider.list_restarts(),
         device_busy_ratio=_measure_busy_devices(run),
         is_final=is_final,
@@ -342,11 +351,6 @@ class _Divider:
         if not self._job.launched(process) <= node.since_ns <= self._job.end(process):
             return intervals.EMPTY
         return intervals.find_gaps(intervals.EMPTY, (node.since_ns, max(end_ns, node.since_ns)))
-
-    def find_first_step(self) -> int | None:
-        """Find the time from the start of the job to its first step."""
-        starts = [int(rank.steps.start[0]) for rank in self._job.ranks.values()]
-        return min(starts) - self._job.start_ns if starts else None
 
     def list_restarts(self) -> list[RestartTime]:
         """List the restarts of the training processes."""

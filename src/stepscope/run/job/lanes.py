@@ -123,9 +123,14 @@ class JobProcesses:
         """Return True if a process ran after another one; of two of one rank that ran at the same
         time, half of the time tells."""
         if earlier.rank is None:
-            return self.end(earlier) <= self.launched(later)
+            return self._is_over(earlier, later)
         shared_ns = self.end(earlier) - self.launched(later)
         return 2 * shared_ns <= self.end(earlier) - self.launched(earlier)
+
+    def _is_over(self, earlier: schema.ProcessInfo, later: schema.ProcessInfo) -> bool:
+        """Return True if a process had its last record before another one was created; the end of
+        one that left without notice is seen later."""
+        return self._last(earlier) <= self.launched(later)
 
     def _find_roots(self, programs: Iterable[schema.ProcessInfo]) -> list[schema.ProcessInfo]:
         programs = list(programs)
@@ -150,8 +155,7 @@ class JobProcesses:
             if is_relative or key in ancestors or candidate.node != lane[0].node:
                 continue
             if all(
-                self.end(candidate) <= self.launched(process)
-                or self.end(process) <= self.launched(candidate)
+                self._is_over(candidate, process) or self._is_over(process, candidate)
                 for process in lane
             ):
                 lane.append(candidate)

@@ -111,6 +111,8 @@ def find_step_tables(
     run.cache_step_spans(processes)
     tables = {}
     for process in processes:
+        if "forward" in end_kinds and process.may_hide_training:
+            continue
         spans = run.step_spans(process)
         steps = analysis.find_steps(spans, end_kinds)
         if steps is not None:

@@ -36,6 +36,7 @@ import ctypes
 import os
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -145,7 +146,7 @@ class ProfilerRecorder:
     def prepare(self) -> bool:
         """Start the warm-up of a plan that asks for one, and return True."""
         if self._warms_up:
-            self._profiler.prepare_trace()
+            _without_warning(self._profiler.prepare_trace)
         return True
 
     def start(self) -> None:
@@ -153,7 +154,7 @@ class ProfilerRecorder:
         if self._warms_up:
             self._profiler.start_trace()
         else:
-            self._profiler.start()
+            _without_warning(self._profiler.start)
 
     def stop(self) -> None:
         """Stop recording."""
@@ -175,6 +176,14 @@ class ProfilerRecorder:
     def _write(self) -> None:
         self._profiler.profiler.kineto_results.save(self._path + ".tmp")
         os.rename(self._path + ".tmp", self._path)
+
+
+def _without_warning(start: Callable[[], object]) -> None:
+    """Start a profiler without the warning of PyTorch 2.12, which prints already at the first cycle
+    that later ones replace its events: stderr of the job stays as it is."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Warning: Profiler clears events")
+        start()
 
 
 def _arguments(plan: WindowPlan) -> dict[str, Any]:
