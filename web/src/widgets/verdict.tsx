@@ -24,7 +24,9 @@ export function VerdictView({ verdict, savings, strip, children }: Props) {
     <section id="verdict" class={`verdict ${verdict.suspect}`} aria-labelledby="verdict-title">
       <p class="eyebrow">Verdict</p>
       <h2 id="verdict-title" data-testid="verdict-headline">{verdict.headline}</h2>
-      {verdict.job === null ? null : <JobAccountView account={verdict.job}>{strip}</JobAccountView>}
+      {verdict.job === null ? null : (
+        <JobAccountView account={verdict.job} isStated={verdict.headline.startsWith(verdict.job.headline)}>{strip}</JobAccountView>
+      )}
       <BulletList title="Stages" lines={stageLines(verdict)} />
       {hasEvidence ? <Basis verdict={verdict} /> : null}
       {children}
