@@ -42,8 +42,9 @@ export function VerdictView({ verdict, savings, strip, children }: Props) {
         />
       </div>
       <ContributingCauses verdict={verdict} />
+      {verdict.job?.is_first === true ? <JobFixes account={verdict.job} /> : null}
       <Fixes verdict={verdict} savings={savings ?? []} />
-      {verdict.job === null ? null : <JobFixes account={verdict.job} />}
+      {verdict.job?.is_first === false ? <JobFixes account={verdict.job} /> : null}
       <BulletList title="Expected after the fix" lines={verdict.targets.map((target) => target.text)} />
       <LearningView learning={verdict.learning} />
       <BulletList title="Notes" lines={verdict.notes} />
