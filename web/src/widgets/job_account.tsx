@@ -66,12 +66,12 @@ export function JobFixes({ account }: { account: JobAccount }) {
         {account.fixes.map((fix) => (
           <li key={fix.title}>
             <span class="bar" aria-hidden="true"><i style={{ width: `${100 * Math.min(1, fix.saving_ratio)}%` }} /></span>
-            <span>
+            <div>
               <b>{fix.title}</b>: <Prose text={fix.how} /> <span class="muted">Reason: {fix.why}</span>
               <p class="predicted">
                 <span aria-hidden="true">→ </span>Saves {fix.is_bound ? "at most " : ""}{duration(fix.saving_ns)}, {percent(fix.saving_ratio)} of the job.
               </p>
-            </span>
+            </div>
           </li>
         ))}
       </ul>
