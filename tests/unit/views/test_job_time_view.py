@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from stepscope.run import Run, read_job_time
 from stepscope.schema import JobState
@@ -34,6 +35,7 @@ def draw_restart(
     builder = RunBuilder(path, code=CODE)
     for number in range(2):
         rank = builder.rank(number, world_size=2, launched_ns=EPOCH_NS, ready_ns=EPOCH_NS + 10 * MS)
+        rank.pause(2 * number)  # its last step before the save ends after that has begun
         rank.draw("do 10 | do:torch 190").draw(STEP, 30).draw(saves or "do 4").draw(STEP, 13)
         rank.draw("do 500" if number else "do 3")  # the other rank waits for the one that died
     again = EPOCH_NS + 2_700 * MS
@@ -103,6 +105,25 @@ def test_steps_are_lost_as_far_as_the_checkpoint_tells(
     assert (
         read_job_time(draw_restart(tmp_path / "run", saves=saves, loads=loads)).steps_lost == lost
     )
+
+
+def test_programs_before_and_after_the_training_belong_to_its_rank(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run", code=CODE)
+
+    def add(start_ms: int, text: str, *, role: str = "program") -> None:
+        launched_ns = EPOCH_NS + start_ms * MS
+        process = builder.rank(launched_ns=launched_ns, ready_ns=launched_ns)
+        process.info = replace(process.info, role=role)
+        process.pause(start_ms).draw(text)
+
+    add(100, "do:load 300")
+    add(500, f"do:torch 100 | {' | '.join([STEP] * 30)}", role="main")
+    add(1_900, "do:upload 200")
+    payload = show_job_time(builder.open())
+    expected = {"launch": 200, "importing": 100, "preparing": 300, "steps": 1_200, "finishing": 300}
+    assert class_ms(payload) == pytest.approx(expected, abs=1)  # a sampling period
+    functions = {one.key: [f.function for f in one.functions] for one in payload.classes}
+    assert (functions["preparing"], functions["finishing"]) == (["load_state"], ["upload"])
 
 
 def test_an_old_run_tells_what_it_knows(tmp_path: Path) -> None:

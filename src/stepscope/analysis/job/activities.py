@@ -66,7 +66,7 @@ class CallTree:
         for stack in stacks:
             node = -1
             for frame in code_stages.parse_stack(stack):
-                if not frame.function or frame.function in _INLINED or _is_generated(frame):
+                if not frame.function or frame.bare_function in _INLINED or _is_generated(frame):
                     continue
                 key = (node, frame)
                 if key not in nodes:

@@ -212,7 +212,10 @@ def _name_function(
     """
     path, innermost = tree.path(leaf), tree.find_user(leaf)
     pure = [node for node in path if is_pure[node] and not is_import(tree.frames[node])]
-    node = next((n for n in pure if _is_function(tree.frames[n])), None)
+    functions = [n for n in pure if _is_function(tree.frames[n])]
+    # The whole script is in its main function, if nothing of it trains.
+    inner = (n for n in functions if tree.frames[n].bare_function not in _ENTRIES)
+    node = next(inner, next(iter(functions), None))
     is_whole = node is not None
     if node is None and not is_own:
         node = next((n for n in pure if tree.frames[n].library), None)
@@ -228,6 +231,7 @@ def _is_function(frame: code_stages.Frame) -> bool:
     return not frame.library and frame.function != TOP_LEVEL
 
 
+_ENTRIES = frozenset({"main", "_main"})
 _IMPORTS = re.compile(r"^\s*(?:import|from)\s+([\w.]+)")
 
 

@@ -226,10 +226,7 @@ def divide_rank(
         following = processes[index + 1].launched_ns if index + 1 < len(processes) else extent[1]
         end_ns = min(max(process.end_ns, start_ns), max(following, start_ns))
         activities, inside = divide_process(process)
-        before = (
-            "not_seen" if process.ready_ns is None else "down" if process.is_restart else "launch"
-        )
-        layers.append(_layer(before, free_ns, start_ns))
+        layers.append(_layer(_classify_gap(process), free_ns, start_ns))
         layers += [Layer(key, _clip(times, start_ns, end_ns)) for key, times in inside]
         sampled.append((activities, start_ns, end_ns))
         free_ns = max(free_ns, end_ns)
@@ -243,6 +240,15 @@ def divide_rank(
     ]
     functions = {JOB_CLASSES[code]: rows for code, rows in add_functions(tables).items()}
     return RankDivision(division=division, functions=functions)
+
+
+def _classify_gap(process: JobProcess) -> str:
+    """Classify the time between a process and the one before it."""
+    if not process.trains_later:
+        return "finishing"
+    if process.ready_ns is None:
+        return "not_seen"
+    return "down" if process.is_restart else "launch"
 
 
 def _cut(division: Division, start: int, end: int) -> tuple[Int, NDArray[np.int8]]:
@@ -261,7 +267,7 @@ def divide_process(process: JobProcess) -> tuple[SampledActivities, list[Layer]]
     """
     end_ns = process.end_ns
     layers = [Layer("stuck", process.stuck)]
-    if process.ready_ns is not None:
+    if process.ready_ns is not None and process.trains_later:
         layers.append(_layer("launch", process.launched_ns, process.ready_ns))
     spans = process.spans
     if process.thread is not None:

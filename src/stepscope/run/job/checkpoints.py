@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +20,7 @@ _QUERY = (
 class _Access(NamedTuple):
     """Save or load of a checkpoint."""
 
+    process: str
     incarnation: int
     is_load: bool
     identities: frozenset[tuple[str, str]]
@@ -29,31 +29,19 @@ class _Access(NamedTuple):
     end_ns: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class SavedStates:
-    """Checkpoints that the incarnations of a job loaded."""
+class LoadedState(NamedTuple):
+    """State from which an incarnation went on."""
 
-    loaded_ns: Mapping[int, int | None]
-    """Time of the state that an incarnation loaded, by number: steps that ended later were lost. 0
-    if it began from the start, None where unknown."""
-
-    def kept_until(self, incarnation: int, before: int | None = None) -> int | None:
-        """Return the time after which results of an incarnation were lost; None if none were.
-
-        Args:
-            incarnation: its number.
-            before: count restarts before this one only; None for all.
-        """
-        times = [
-            time
-            for number, time in self.loaded_ns.items()
-            if number > incarnation and (before is None or number < before) and time is not None
-        ]
-        return min(times, default=None)
+    process: str
+    """Process that saved it; empty if the incarnation began from the start."""
+    t_ns: int
+    """When it was saved, epoch nanoseconds; 0 for the start."""
 
 
-def read_saved_states(run: Run, processes: Sequence[schema.ProcessInfo]) -> SavedStates:
-    """Read what each incarnation but the first went on from.
+def read_loaded_states(
+    run: Run, processes: Sequence[schema.ProcessInfo]
+) -> dict[int, LoadedState | None]:
+    """Read from which state each incarnation but the first went on; None where that is unknown.
 
     A load is matched with the last save, complete before it, of the same file, or else of the same
     path. Of a job that neither saved nor loaded anything, each incarnation begins from
@@ -61,19 +49,20 @@ def read_saved_states(run: Run, processes: Sequence[schema.ProcessInfo]) -> Save
     """
     numbers = sorted({process.incarnation for process in processes})
     if len(numbers) < 2 or not run.reader.has("spans"):
-        return SavedStates({})
+        return {}
     accesses = _read_accesses(run, {p.process: p.incarnation for p in processes})
     saves = [access for access in accesses if not access.is_load]
-    loaded: dict[int, int | None] = {}
+    loaded: dict[int, LoadedState | None] = {}
     for number in numbers[1:]:
         loads = [a for a in accesses if a.is_load and a.incarnation == number]
         earlier = [save for save in saves if save.incarnation < number]
         sources = [save for load in loads if (save := _find_source(load, earlier)) is not None]
         if sources:
-            loaded[number] = max(save.start_ns for save in sources)
+            last = max(sources, key=lambda save: save.start_ns)
+            loaded[number] = LoadedState(last.process, last.start_ns)
         else:
-            loaded[number] = None if earlier else 0
-    return SavedStates(loaded)
+            loaded[number] = None if earlier else LoadedState("", 0)
+    return loaded
 
 
 def _find_source(load: _Access, saves: Sequence[_Access]) -> _Access | None:
@@ -91,6 +80,7 @@ def _read_accesses(run: Run, incarnations: Mapping[str, int]) -> list[_Access]:
     ends = np.ma.filled(rows["end_ns"], -1)
     return [
         _Access(
+            process=process,
             incarnation=incarnations[process],
             is_load=kind == "checkpoint_load",
             identities=frozenset(

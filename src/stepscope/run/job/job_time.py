@@ -7,6 +7,7 @@ written.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -15,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope import analysis, intervals, schema
-from stepscope.run.job.checkpoints import read_saved_states
+from stepscope.run.job.checkpoints import LoadedState, read_loaded_states
 from stepscope.run.job.lanes import JobProcesses, Lane
 from stepscope.run.job.times import find_recording_end, has_ended, job_borders
 from stepscope.run.model.run import IDLE_GPU_RATIO, STEP_KINDS, Run
 from stepscope.run.model.tables import of_thread, read_spans, read_stack_samples, spans_of
 
+_LATEST_NS = sys.maxsize
 NO_JOB = (
     "a trace holds no job: it shows a few steps, not what came before and after them. Record one "
     "with `stepscope run`"
@@ -255,7 +257,7 @@ class _Divider:
     def __init__(self, run: Run, job: JobProcesses) -> None:
         self._run = run
         self._job = job
-        self._saved = read_saved_states(run, job.mains)
+        self._states = read_loaded_states(run, job.mains)
 
     def divide(self, lane: Lane) -> RankJobTime:
         """Divide the time of a rank."""
@@ -338,7 +340,7 @@ class _Divider:
             ended_itself=self._job.has_ended_itself(process),
             is_restart=is_restart,
             trains_later=trains_later,
-            kept_until_ns=self._saved.kept_until(process.incarnation),
+            kept_until_ns=self._find_kept(process),
             stuck=self._find_stuck(process),
         )
 
@@ -372,18 +374,45 @@ class _Divider:
     def _count_lost(self, number: int) -> int | None:
         """Count the steps that the restart which began an incarnation lost, of the rank that lost
         most; those that an earlier restart had lost count there."""
-        kept_ns = self._saved.loaded_ns.get(number)
-        if number not in self._saved.loaded_ns or kept_ns is None:
+        if self._states.get(number) is None:
             return None
         lost: dict[object, int] = {}
         for rank in self._job.ranks.values():
             process = rank.process
             if process.incarnation >= number:
                 continue
-            before_ns = self._saved.kept_until(process.incarnation, before=number)
-            is_lost = rank.steps.end > kept_ns
-            if before_ns is not None:
-                is_lost &= rank.steps.end <= before_ns
+            kept_ns = self._find_kept(process, upto=number)
+            before_ns = self._find_kept(process, upto=number - 1)
+            is_lost = rank.steps.end > (_LATEST_NS if kept_ns is None else kept_ns)
+            is_lost &= rank.steps.end <= (_LATEST_NS if before_ns is None else before_ns)
             key = process.rank if process.rank is not None else process.process
             lost[key] = lost.get(key, 0) + int(is_lost.sum())
         return max(lost.values(), default=0)
+
+    def _find_kept(self, process: schema.ProcessInfo, upto: int = sys.maxsize) -> int | None:
+        """Find the time after which results of a process were lost; None if none were.
+
+        Args:
+            process: the process.
+            upto: count the restarts up to this incarnation.
+        """
+        times = [
+            self._find_saved(process, state)
+            for number, state in self._states.items()
+            if process.incarnation < number <= upto and state is not None
+        ]
+        return min(times, default=None)
+
+    def _find_saved(self, process: schema.ProcessInfo, state: LoadedState) -> int:
+        """Find the end of the last step of a process that is in a state which another rank may have
+        saved: ranks do not end a step at the same time, but all have as many steps as the one that
+        saves."""
+        rank, saver = self._job.ranks.get(process.process), self._job.ranks.get(state.process)
+        if rank is None or saver is None or saver is rank:
+            return state.t_ns
+        if saver.process.incarnation != process.incarnation:
+            return state.t_ns
+        count = int(np.searchsorted(saver.steps.end, state.t_ns, side="right"))
+        if not 0 < count <= len(rank.steps):
+            return state.t_ns
+        return int(rank.steps.end[count - 1])
