@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -16,7 +17,7 @@ pytest.importorskip("playwright.sync_api")
 
 from playwright.sync_api import Locator, Page, expect
 
-from stepscope.quantities import percent
+from stepscope.quantities import duration, percent
 from stepscope.store import open_run
 from tests.support.browsed import IN_A_BROWSER, Ui, assert_accessible, settled
 from tests.support.debugger_files import (
@@ -197,6 +198,43 @@ def test_traces_have_utilization_over_time_and_steps_timed_on_the_device(ui: Ui)
     expect(page.get_by_test_id("step-histogram")).to_contain_text("timed on the device")
     page = overview(ui, "job")
     expect(page.get_by_test_id("step-histogram")).to_contain_text("timed on the host")
+
+
+def test_the_time_of_the_job_is_a_bar_and_a_strip_that_leads_to_ranges(ui: Ui) -> None:
+    payload = command_json("show", "job-time", run=ui.root / "job")
+    begin, duration_ns = payload["start_after_ns"], payload["duration_ns"]
+    page = overview(ui, "job")
+    legend = page.get_by_role("list", name="Time of the job by class")
+    for one in payload["classes"]:
+        if one["share_ratio"] >= 0.005:
+            expect(legend).to_contain_text(f"{one['title']} {percent(one['share_ratio'])}")
+    expect(page.get_by_test_id("goodput")).to_have_text(percent(payload["goodput_ratio"]))
+    expect(page.get_by_test_id("first-step")).to_have_text(duration(payload["first_step_ns"]))
+
+    last = payload["ranks"][0]["intervals"][-1]
+    strip = page.get_by_test_id("job-strip").get_by_role("slider").first
+    strip.focus()
+    page.keyboard.press("End")
+    expect(page.get_by_test_id("job-strip-text")).to_contain_text(duration(last["duration_ns"]))
+    page.keyboard.press("Enter")
+    start = last["start_ns"] + begin
+    expect(page).to_have_url(re.compile(f"from={start}&to={start + last['duration_ns']}$"))
+    page.get_by_role("button", name="Show the full run").click()
+    settled(page)
+
+    box = strip.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] / 4, middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, middle, steps=3)
+    page.mouse.up()
+    page.wait_for_function("() => new URL(location).searchParams.has('to')")
+    query = parse_qs(urlsplit(page.url).query)
+    pixel_ns = duration_ns / box["width"]
+    for name, ratio in (("from", 1 / 4), ("to", 1 / 2)):
+        expected = max(0, begin + ratio * duration_ns)  # a range begins with the first record
+        assert abs(int(query[name][0]) - expected) <= 2 * pixel_ns
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

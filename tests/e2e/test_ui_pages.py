@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import quote
 
 import pytest
 
@@ -236,39 +236,6 @@ def test_range_chosen_on_the_timeline_applies_everywhere(ui: Ui) -> None:
     settled(page)
     headings, rows = cells(page, "table-kernels")
     assert {row[0]: row[calls] for row in rows}[SLOWEST] == str(STEPS)
-
-
-@in_detail
-def test_the_strip_of_the_job_leads_to_ranges(ui: Ui) -> None:
-    payload = shown(ui, JOB, "job-time")
-    begin, duration_ns = payload["start_after_ns"], payload["duration_ns"]
-    last = payload["ranks"][0]["intervals"][-1]
-    page = ui.open(screen("overview", JOB))
-    settled(page)
-    strip = page.get_by_test_id("job-strip").get_by_role("slider").first
-    strip.focus()
-    page.keyboard.press("End")
-    expect(page.get_by_test_id("job-strip-text")).to_contain_text(duration(last["duration_ns"]))
-    page.keyboard.press("Enter")
-    end = last["start_ns"] + last["duration_ns"] + begin
-    expect(page).to_have_url(re.compile(f"from={last['start_ns'] + begin}&to={end}$"))
-    page.get_by_role("button", name="Show the full run").click()
-    settled(page)
-
-    box = strip.bounding_box()
-    assert box is not None
-    middle = box["y"] + box["height"] / 2
-    page.mouse.move(box["x"] + box["width"] / 4, middle)
-    page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] / 2, middle, steps=3)
-    page.mouse.up()
-    page.wait_for_function("() => new URL(location).searchParams.has('to')")
-    query = parse_qs(urlsplit(page.url).query)
-    pixel_ns = duration_ns / box["width"]
-    for name, ratio in (("from", 1 / 4), ("to", 1 / 2)):
-        assert abs(int(query[name][0]) - begin - ratio * duration_ns) <= 2 * pixel_ns
-    settled(page)
-    assert_drawn(page)
 
 
 @in_detail

@@ -14,6 +14,8 @@ from stepscope.testing import RunBuilder
 from stepscope.testing.drawing import MS
 from stepscope.testing.runs import EPOCH_NS
 from stepscope.views.job.job_time import JobTimeView, show_job_time
+from stepscope.views.profiling_report import choose_report_rules, make_report
+from stepscope.views.profiling_report.blocks import Table
 from tests.support.drawn_trace import event
 from tests.support.printed import print_text
 
@@ -72,6 +74,12 @@ def test_a_restarted_job(tmp_path: Path) -> None:
     assert restart.notice_ns == pytest.approx((2_700 - died_ms) * MS, abs=3 * MS)
     assert (restart.return_ns, restart.steps_lost) == (256 * MS, 13)
     assert payload.steps_lost == 13
+    report = make_report(run, choose_report_rules(["MaxInitializationTime"]))
+    (section,) = [one for one in report.sections if one.id == "job-time"]
+    tables = {one.title: one.rows for one in section.blocks if isinstance(one, Table)}
+    (row,) = tables["Restarts"]
+    times_s = [restart.died_ns / 1e9, restart.notice_ns / 1e9, 0.256]
+    assert row == pytest.approx([2, *times_s, 13], rel=1e-5)
     assert payload.first_step_ns == 200 * MS
     assert payload.goodput_ratio == pytest.approx(2_000 / 3_756, abs=1e-6)
     for rank in payload.ranks:

@@ -13,7 +13,8 @@ import { param, setParams } from "../state/url";
 import { extentOf, pieceAt, rangeOf, stepPiece, type Extent } from "./job_pieces";
 
 const MAX_RANKS = 16;
-const HEIGHT_PX = 22;
+/** More ranks have low lanes. */
+const MAX_HIGH_LANES = 4;
 /** A shorter drag is a click. */
 const MIN_DRAG_PX = 6;
 const STRIPE_PX = 6;
@@ -32,7 +33,7 @@ function Strips({ payload }: { payload: JobTimeView }) {
   const { ranks, duration_ns } = payload;
   const isNamed = ranks.length > 1;
   return (
-    <div class="job-strip" data-testid="job-strip">
+    <div class={ranks.length > MAX_HIGH_LANES ? "job-strip low" : "job-strip"} data-testid="job-strip">
       {ranks.slice(0, MAX_RANKS).map((rank) => (
         <div key={`${rank.name} ${rank.node}`} class={isNamed ? "job-lane named" : "job-lane"}>
           {isNamed ? <span class="muted" title={rank.node}>{rank.name}</span> : null}
@@ -111,7 +112,6 @@ function Lane({ rank, payload, onText }: LaneProps) {
   return (
     <div
       class="job-pieces"
-      style={{ height: `${HEIGHT_PX}px` }}
       role="slider"
       tabIndex={0}
       aria-label={`Time of ${rank.name} by class`}
@@ -173,7 +173,7 @@ function drawPieces(canvas: HTMLCanvasElement, { intervals }: JobRank, duration_
   if (context === null) return;
   const colours = palette(isDark);
   const density = window.devicePixelRatio;
-  const [width, height] = [canvas.clientWidth * density, HEIGHT_PX * density];
+  const [width, height] = [canvas.clientWidth * density, canvas.clientHeight * density];
   canvas.width = Math.max(1, Math.round(width));
   canvas.height = Math.round(height);
   for (const { key, start_ns, duration_ns: length_ns } of intervals) {

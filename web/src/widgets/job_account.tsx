@@ -17,18 +17,20 @@ const MAX_NOTES = 3;
 
 interface Props {
   account: JobAccount;
+  /** True where its headline is shown already. */
+  isStated: boolean;
   /** Content below the bar. */
   children?: ComponentChildren;
 }
 
-export function JobAccountView({ account, children }: Props) {
+export function JobAccountView({ account, isStated, children }: Props) {
   const { duration_ns, planned_ns, planned_step_count } = account;
   const parts = account.parts.filter((part) => shareOf(account, part) >= MIN_RATIO);
   const soFar = account.is_final ? "" : " so far";
   return (
     <div class="job" data-testid="job">
       <h3>Whole job: {duration(duration_ns)}{soFar}</h3>
-      {account.is_first ? null : <p>{account.headline}</p>}
+      {isStated ? null : <p>{account.headline}</p>}
       <div class="job-bar" aria-hidden="true">
         {parts.map((part) => (
           <i key={part.key} title={describePart(account, part)} style={{ flexGrow: shareOf(account, part), background: fill(part.key) }} />
@@ -64,12 +66,12 @@ export function JobFixes({ account }: { account: JobAccount }) {
         {account.fixes.map((fix) => (
           <li key={fix.title}>
             <span class="bar" aria-hidden="true"><i style={{ width: `${100 * Math.min(1, fix.saving_ratio)}%` }} /></span>
-            <span>
+            <div>
               <b>{fix.title}</b>: <Prose text={fix.how} /> <span class="muted">Reason: {fix.why}</span>
               <p class="predicted">
                 <span aria-hidden="true">→ </span>Saves {fix.is_bound ? "at most " : ""}{duration(fix.saving_ns)}, {percent(fix.saving_ratio)} of the job.
               </p>
-            </span>
+            </div>
           </li>
         ))}
       </ul>

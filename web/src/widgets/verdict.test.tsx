@@ -124,10 +124,11 @@ test("the bar of the whole job is above that of the step, with functions in its 
   expect(bar !== null && phases !== null && bar.compareDocumentPosition(phases)).toBe(Node.DOCUMENT_POSITION_FOLLOWING);
 });
 
-test("the account that the headline begins with is not repeated", () => {
-  const headline = `${JOB.headline} ${VERDICT.headline}`;
-  const root = draw({ ...VERDICT, headline, job: { ...JOB, is_first: true } });
-  expect(root.textContent.split(JOB.headline).length).toBe(2);
+test("the headline of the account is shown once, also for a range whose verdict does not begin with it", () => {
+  for (const headline of [`${JOB.headline} ${VERDICT.headline}`, VERDICT.headline]) {
+    const root = draw({ ...VERDICT, headline, job: { ...JOB, is_first: true } });
+    expect(root.textContent.split(JOB.headline).length).toBe(2);
+  }
 });
 
 test("shares are those of the planned job where its length is known", () => {

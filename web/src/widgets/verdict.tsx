@@ -24,7 +24,9 @@ export function VerdictView({ verdict, savings, strip, children }: Props) {
     <section id="verdict" class={`verdict ${verdict.suspect}`} aria-labelledby="verdict-title">
       <p class="eyebrow">Verdict</p>
       <h2 id="verdict-title" data-testid="verdict-headline">{verdict.headline}</h2>
-      {verdict.job === null ? null : <JobAccountView account={verdict.job}>{strip}</JobAccountView>}
+      {verdict.job === null ? null : (
+        <JobAccountView account={verdict.job} isStated={verdict.headline.startsWith(verdict.job.headline)}>{strip}</JobAccountView>
+      )}
       <BulletList title="Stages" lines={stageLines(verdict)} />
       {hasEvidence ? <Basis verdict={verdict} /> : null}
       {children}
@@ -40,8 +42,9 @@ export function VerdictView({ verdict, savings, strip, children }: Props) {
         />
       </div>
       <ContributingCauses verdict={verdict} />
+      {verdict.job?.is_first === true ? <JobFixes account={verdict.job} /> : null}
       <Fixes verdict={verdict} savings={savings ?? []} />
-      {verdict.job === null ? null : <JobFixes account={verdict.job} />}
+      {verdict.job?.is_first === false ? <JobFixes account={verdict.job} /> : null}
       <BulletList title="Expected after the fix" lines={verdict.targets.map((target) => target.text)} />
       <LearningView learning={verdict.learning} />
       <BulletList title="Notes" lines={verdict.notes} />

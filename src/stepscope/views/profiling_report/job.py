@@ -10,7 +10,15 @@ from stepscope.views.job.job_time import JobClass, JobRestart, JobTimeView, show
 from stepscope.views.job.overview import list_applied_changes
 from stepscope.views.options import utc_time
 from stepscope.views.profiling_report import building
-from stepscope.views.profiling_report.blocks import Block, Cell, Listing, Section, Table, Text
+from stepscope.views.profiling_report.blocks import (
+    BarChart,
+    Block,
+    Cell,
+    Listing,
+    Section,
+    Table,
+    Text,
+)
 
 JOB = "the job's duration"
 MEAN_JOB = "the job's duration, the mean over ranks"
@@ -178,14 +186,20 @@ def _show_job_time(payload: JobTimeView) -> list[Block]:
         if payload.device_goodput_ratio is None
         else f" Times the busy share of the GPUs, it is {percent(payload.device_goodput_ratio)}."
     )
-    shares = {part.title: part.share_ratio for part in payload.classes if part.share_ratio}
     restarts, more = building.limit_items(payload.restarts, MAX_RESTARTS, "restarts")
     return [
         Text(
             text=f"Goodput is {percent(payload.goodput_ratio)}: the share of "
             f"{duration(payload.duration_ns)} in steps whose result was kept.{device} {first_step}"
         ),
-        building.make_pie("Job time by class", shares, MEAN_JOB),
+        BarChart(
+            title="Job time by class",
+            item="class",
+            axis=f"share of {MEAN_JOB}",
+            unit="ratio",
+            names=[part.title for part in payload.classes],
+            values=[_round_ratio(part.share_ratio) for part in payload.classes],
+        ),
         Table(
             title="Job time by class",
             columns=[
@@ -219,9 +233,12 @@ def _make_class_row(part: JobClass) -> list[Cell]:
         location = f" ({file}{line})" if file else ""
         name = building.shorten(f"{function.function}{location}")
         functions.append(f"{name} {duration(function.total_ns)}")
-    share = None if part.share_ratio is None else building.round_figure(100 * part.share_ratio)
-    seconds = building.round_figure(part.time_ns / 1e9)
-    return [part.title, seconds, share, "; ".join(functions)]
+    share = None if part.share_ratio is None else round(100 * part.share_ratio, 2)
+    return [part.title, round(part.time_ns / 1e9, 3), share, "; ".join(functions)]
+
+
+def _round_ratio(ratio: float | None) -> float | None:
+    return None if ratio is None else building.round_figure(ratio)
 
 
 def _list_restarts(restarts: Sequence[JobRestart], more: str | None) -> Table:
