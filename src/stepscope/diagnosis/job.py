@@ -63,18 +63,20 @@ _COMPILED_RATIO = 0.5
 
 
 def account_for_job(run: Run, planned_step_count: int | None = None) -> JobAccount | None:
-    """Account for the time of a job; None for traces alone, and where no process was recorded.
+    """Account for the time of a job; None for traces alone, where no process was recorded, and for
+    a job to which stepscope has attached: what it was before is unknown.
 
     Args:
         planned_step_count: steps of the job that this run is a trial of; None for those that
-            `stepscope run --for-steps` or the trainer of the job stated.
+            the option `--for-steps` of the run or the trainer of the job stated.
     """
     if planned_step_count is None:
         planned_step_count = run.reader.info.options.get("planned_step_count")
     if planned_step_count is None:
         planned_step_count = _find_plan(run.whole_run)
     time = read_job_time(run)
-    if not time.ranks or time.duration_ns <= 0:
+    is_attached = run.reader.info.attached_pid is not None
+    if is_attached or not time.ranks or time.duration_ns <= 0:
         return None
     return _Account.of(run.whole_run, time, planned_step_count).build()
 
@@ -160,10 +162,11 @@ class _Account:
         time = self.time
         step_ns = self.parts["steps"].time_ns if "steps" in self.parts else 0.0
         planned_ratio = self._planned("steps") / self.whole_ns
+        unknown_ns = self.parts["not_seen"].time_ns if "not_seen" in self.parts else 0.0
         fixes = [fix for fix in self._list_fixes() if fix.saving_ratio >= MIN_FIX_RATIO]
         return JobAccount(
             headline=self._write_headline(step_ns),
-            is_first=planned_ratio < FIRST_RATIO,
+            is_first=planned_ratio < FIRST_RATIO and 2 * unknown_ns < time.duration_ns,
             duration_ns=time.duration_ns,
             planned_ns=self.whole_ns if self.planned_step_count else None,
             planned_step_count=self.planned_step_count,

@@ -390,9 +390,10 @@ class FunctionFact(Fact, frozen=True, kw_only=True, tag="function"):
 
 
 class PlannedStepsFact(Fact, frozen=True, kw_only=True, tag="planned_steps"):
-    """Steps that a trainer is going to take, as it stated when the training began."""
+    """Plan of a trainer, as it stated it when the training began."""
 
     count: int
+    """Steps that it is going to take."""
 
 
 class VersionsFact(Fact, frozen=True, kw_only=True, tag="versions"):

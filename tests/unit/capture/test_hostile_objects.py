@@ -64,7 +64,11 @@ def test_every_failing_probe_is_disabled_and_noted_once(
         "waits for data",
     } <= failed
     noted = [NOTE.match(note) for note in spool.drain().notes]
-    assert sorted(match["probe"] for match in noted if match) == sorted(failed)
+    # Its thread may fail after the calls were printed.
+    threads = {"stack samples of the start"}
+    probes = [match["probe"] for match in noted if match]
+    assert sorted({*probes} - threads) == sorted(failed - threads)
+    assert len(set(probes)) == len(probes)
     block_count, kept_count = map(int, done.stderr.split()[-2:])
     assert kept_count == 0, "nothing keeps what a failed probe has allocated"
     assert block_count == (len(failed) if "allocate" in fault else 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -87,13 +88,15 @@ def test_what_is_recorded_before_the_steps_changes_no_view(tmp_path: Path) -> No
     run = Run(open_run(path))
     shown = show_all(run)
     assert shown.pop("job-time") != before.pop("job-time")  # the view of what is before the steps
+    jobs = [payloads["overview"]["verdict"].pop("job") for payloads in (before, shown)]
+    assert jobs[0] != jobs[1]
     assert shown == before
     assert [program.process for program in list_programs(run)] == ["1-1-0"]
 
 
-def show_all(run: Run) -> dict[str, object]:
+def show_all(run: Run) -> dict[str, Any]:
     """Return the payloads of the built-in views that need no option, by name."""
-    payloads: dict[str, object] = {}
+    payloads: dict[str, Any] = {}
     for name, view in registry.BUILT_IN_VIEWS.items():
         with contextlib.suppress(UsageError):
             payloads[name] = msgspec.to_builtins(view(run))

@@ -23,10 +23,7 @@ from stepscope.run.model.run import IDLE_GPU_RATIO, STEP_KINDS, Run
 from stepscope.run.model.tables import of_thread, read_spans, read_stack_samples, spans_of
 
 _LATEST_NS = sys.maxsize
-NO_JOB = (
-    "a trace holds no job: it shows a few steps, not what came before and after them. Record one "
-    "with `stepscope run`"
-)
+NO_JOB = "a trace holds no job: it shows a few steps, not what came before and after them"
 NO_PROCESS = "no process of the job was recorded"
 NO_START_SAMPLES = (
     "no stack samples were recorded before the first step of {name}, so that imports and "
