@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
-BATCH, STEPS = 8, 80
+BATCH, STEPS = 8, 110
 
 
 class Rows(Dataset):

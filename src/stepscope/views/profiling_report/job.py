@@ -234,7 +234,7 @@ def _make_class_row(part: JobClass) -> list[Cell]:
         name = building.shorten(f"{function.function}{location}")
         functions.append(f"{name} {duration(function.total_ns)}")
     share = None if part.share_ratio is None else round(100 * part.share_ratio, 2)
-    return [part.title, round(part.time_ns / 1e9, 3), share, "; ".join(functions)]
+    return [part.title, round(part.time_ns / 1e9, 3), share, "; ".join(functions) or None]
 
 
 def _round_ratio(ratio: float | None) -> float | None:
