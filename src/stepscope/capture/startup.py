@@ -52,7 +52,15 @@ EXIT_TIMEOUT_S = 0.1
 DEFAULT_SWITCH_INTERVAL_S = 0.005
 SWITCH_INTERVAL_S = 0.000_25
 
+SWITCH_VARIABLE = "STEPSCOPE_START_SAMPLES"
+"""Environment variable that is `off` for jobs that need a process of one thread, as `unshare` and
+`setns` of user namespaces do."""
+
+# Bound now: libraries of coroutines replace them.
 _now = time.monotonic_ns
+_sleep = time.sleep
+_allocate_lock = _thread.allocate_lock
+_start_new_thread = _thread.start_new_thread
 _probe = Probe("stack samples of the start")
 
 
@@ -81,7 +89,7 @@ def wait_for_exit(thread: int) -> None:
     task = f"/proc/self/task/{thread}"
     deadline = time.monotonic() + EXIT_TIMEOUT_S
     while os.path.exists(task) and time.monotonic() < deadline:
-        time.sleep(0.0001)
+        _sleep(0.0001)
 
 
 class ForkBudget:
@@ -114,8 +122,8 @@ class _Sampler:
     def __init__(self, target: int, earlier: _Sampler | None = None) -> None:
         self.target = target
         self._native_id = 0
-        self._wake = _thread.allocate_lock()
-        self._running = _thread.allocate_lock()
+        self._wake = _allocate_lock()
+        self._running = _allocate_lock()
         self._samples: list[tuple[int, list[FrameState]]] = [] if not earlier else earlier._samples
         """Samples that are not written."""
         self._writer: SampleWriter | None = earlier._writer if earlier else None
@@ -136,7 +144,7 @@ class _Sampler:
         self._running.acquire()
         try:
             with SignalsBlocked():
-                _thread.start_new_thread(self._run, ())
+                _start_new_thread(self._run, ())
         except RuntimeError:
             self._running.release()
             raise
@@ -151,12 +159,12 @@ class _Sampler:
             self._native_id = _thread.get_native_id()
             while not self._wake.acquire(timeout=self._find_period_s()) and self._sample(_now()):
                 pass
-            self._set_interval(is_short=False)
             self._write(is_last=True)
         except Exception as error:  # noqa: BLE001 - the guard
             if session.is_open() or STRICT:
                 _probe.fail(error)
         finally:
+            self._set_interval(is_short=False)
             self._running.release()
 
     def _find_period_s(self) -> float:
@@ -204,9 +212,6 @@ class _Sampler:
             return True
         if is_last and not session.is_open():
             return False
-        # Before the session is locked: the main thread may wait for it, and hold an import lock.
-        import json  # noqa: F401 - of the journal
-
         from stepscope.capture.stack_texts import SampleWriter
 
         current = session.begin()
@@ -231,15 +236,18 @@ _forking: _Sampler | None = None
 _budget: ForkBudget
 _started_ns = 0
 _main_thread = 0
+_pid = 0
+"""Process that the thread is of: C code may fork without a word to Python."""
 
 
 def start() -> None:
     """Sample the calling thread from now on. Idempotent."""
-    global _budget, _started_ns, _main_thread
+    global _budget, _started_ns, _main_thread, _pid
     may_be_daemon = getattr(_thread, "daemon_threads_allowed", None)  # not in a subinterpreter
-    if _started_ns or (may_be_daemon is not None and not may_be_daemon()):
+    is_off = os.environ.get(SWITCH_VARIABLE) == "off"
+    if _started_ns or is_off or (may_be_daemon is not None and not may_be_daemon()):
         return
-    _started_ns, _main_thread = _now(), _thread.get_ident()
+    _started_ns, _main_thread, _pid = _now(), _thread.get_ident(), os.getpid()
     _budget = ForkBudget()
     _begin(_Sampler(_main_thread))
     # It must not run during interpreter shutdown: objects it drops there may need the GIL.
@@ -266,13 +274,13 @@ def stop() -> None:
     """End the samples: another sampler goes on, or the interpreter ends."""
     global _sampler, _forking
     sampler, _sampler, _forking = _sampler, None, None
-    if sampler is not None:
+    if sampler is not None and os.getpid() == _pid:
         sampler.stop(STOP_TIMEOUT_S)
 
 
 def _stop_to_fork() -> None:
     global _sampler, _forking
-    if _sampler is not None:
+    if _sampler is not None and os.getpid() == _pid:
         with _budget:
             _forking, _sampler = _sampler, None
             _forking.stop(FORK_TIMEOUT_S)
@@ -289,6 +297,7 @@ def _restart() -> None:
 
 
 def _forget() -> None:
-    global _sampler, _forking, _main_thread
+    global _sampler, _forking, _main_thread, _pid
     _sampler = _forking = None
+    _pid = os.getpid()
     _main_thread = 0

@@ -26,7 +26,7 @@ from stepscope.run import RecordedWork, Run, job_state
 
 TOP = 20
 MAX_SIBLINGS = 100
-"""Limit on the files and directories among which the last run of a command is looked for."""
+"""Limit on the runs among which the last one of a command is looked for."""
 SHARE_OF = {
     "watched": "the mean measured step of all ranks, evaluation left out",
     "recorded": "the mean step of all traces, until its device work is done",
@@ -236,17 +236,18 @@ def describe_last_run(run: Run, location: Path) -> str | None:
     if difference is None or _list_different_work(compare_contracts(last, run)):
         return None
     age = quantities.duration(run.reader.info.created_ns - last.reader.info.created_ns)
-    return f"Beside the last run of this command, {age} before: {_describe_change(difference)}"
+    change_text = _describe_change(difference)
+    return f"Beside the last completed run of this command, {age} before: {change_text}"
 
 
 def _find_last_run(run: Run, location: Path) -> Run | None:
-    siblings = sorted(location.resolve().parent.iterdir(), key=lambda path: -path.lstat().st_mtime)
+    siblings = [Path(path) for path in store.repeated_runs(location.resolve().parent)]
     readers = []
-    for path in siblings[:MAX_SIBLINGS]:
+    for path in sorted(siblings, key=lambda path: -path.stat().st_mtime)[:MAX_SIBLINGS]:
         try:
             readers.append(store.open_run(path))
         except (OSError, errors.StepscopeError):
-            continue  # something else
+            continue  # damaged, or removed
     info = run.reader.info
     earlier = [
         reader

@@ -20,12 +20,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
+import numpy as np
 
 from stepscope import analysis, intervals, schema
 from stepscope.diagnosis.job_account import JobAccount, JobFix, JobPart, PartFunction
 from stepscope.diagnosis.verdict import LOOP_SHARE, Fix, Verdict
 from stepscope.quantities import count_of, duration, percent
-from stepscope.run import JobTime, Run, read_job_time
+from stepscope.run import JobTime, Run, job_state, read_job_time
 
 FIRST_RATIO = 0.5
 """The account speaks first where steps are a smaller share of the job."""
@@ -60,6 +61,9 @@ _FRAMEWORKS = frozenset(
 )
 """Packages that the training itself needs."""
 _COMPILED_RATIO = 0.5
+MIN_EVALUATIONS = 2
+SAVE_GAP_NS = 1_000_000_000
+"""Saves that follow each other within this time are of one checkpoint."""
 
 
 def account_for_job(run: Run, planned_step_count: int | None = None) -> JobAccount | None:
@@ -83,7 +87,10 @@ def account_for_job(run: Run, planned_step_count: int | None = None) -> JobAccou
 
 def _find_plan(run: Run) -> int | None:
     """Find the steps that the only training of the job is going to take; None where its trainer did
-    not state them."""
+    not state them, and for a job that has ended by itself: it was no trial."""
+    statuses = run.reader.statuses().values()
+    if job_state(statuses) is schema.JobState.COMPLETED:
+        return None
     plans = [rank.facts(schema.PlannedStepsFact) for rank in run.ranks]
     counts = {fact.count for facts in plans for fact in facts}
     return counts.pop() if len(counts) == 1 and all(len(facts) == 1 for facts in plans) else None
@@ -95,22 +102,30 @@ def begin_with_job(run: Run, verdict: Verdict, planned_step_count: int | None) -
     if job is None:
         return verdict
     is_first = job.is_first and run.is_whole and verdict.suspect != "insufficient_evidence"
+    main = next((stage for stage in verdict.job_stages if stage.is_main), None)
+    total_ns = sum(stage.duration_ns for stage in verdict.job_stages)
+    share = 1.0 if main is None else main.duration_ns / total_ns
     return msgspec.structs.replace(
         verdict,
         job=job,
-        fixes=[_save_in_job(job, fix) for fix in verdict.fixes],
+        fixes=[_save_in_job(job, fix, share) for fix in verdict.fixes],
         headline=f"{job.headline} {verdict.headline}" if is_first else verdict.headline,
     )
 
 
-def _save_in_job(account: JobAccount, fix: Fix) -> Fix:
+def _save_in_job(account: JobAccount, fix: Fix, stage_ratio: float) -> Fix:
+    """Add the share of the job that a fix of the step saves; of one that is mostly unknown, none.
+
+    Args:
+        stage_ratio: share of the time of steps that the judged stage has.
+    """
     prediction = fix.prediction
-    if prediction is None:
+    if prediction is None or account.goodput_ratio is None:
         return fix
     keys = ("steps", "evaluation") if prediction.share_of == LOOP_SHARE else ("steps",)
     part_ns = sum(_planned(part) for part in account.parts if part.key in keys)
     whole_ns = account.planned_ns or account.duration_ns
-    ratio = prediction.saving_ratio * part_ns / whole_ns
+    ratio = prediction.saving_ratio * stage_ratio * part_ns / whole_ns
     return msgspec.structs.replace(fix, job_saving_ratio=ratio)
 
 
@@ -131,15 +146,16 @@ class _Account:
     @classmethod
     def of(cls, run: Run, time: JobTime, planned_step_count: int | None) -> _Account:
         step_count = max((len(rank.steps) for rank in run.ranks), default=0)
-        if not step_count or (planned_step_count or 0) <= step_count:
-            planned_step_count = None
+        has_plan = (planned_step_count or 0) > step_count > 0 and not time.restarts
+        planned_step_count = planned_step_count if has_plan else None
         growth = planned_step_count / step_count if planned_step_count else 1.0
         parts = {}
         for key in analysis.JOB_CLASSES:
             time_ns = time.time_of(key)
             if not time_ns:
                 continue
-            planned_ns = 0.0 if key in FAILURES else time_ns * (1 if key in ONCE else growth)
+            once_ns = time_ns if key in ONCE else _measure_before_steps(time, key)
+            planned_ns = 0.0 if key in FAILURES else once_ns + (time_ns - once_ns) * growth
             functions = time.functions.get(key, [])[:MAX_FUNCTIONS]
             parts[key] = JobPart(
                 key=key,
@@ -171,7 +187,7 @@ class _Account:
             planned_ns=self.whole_ns if self.planned_step_count else None,
             planned_step_count=self.planned_step_count,
             step_count=self.step_count,
-            goodput_ratio=step_ns / time.duration_ns,
+            goodput_ratio=time.goodput_ratio,
             device_goodput_ratio=time.device_goodput_ratio,
             first_step_ns=time.first_step_ns,
             is_final=time.is_final,
@@ -250,13 +266,9 @@ class _Account:
         functions = self.parts[key].functions if key in self.parts else []
         return functions[0] if functions else None
 
-    def _scale(self, key: str, time_ns: float) -> float:
-        """Scale a time of a class to the planned job."""
-        return time_ns * _planned(self.parts[key]) / self.parts[key].time_ns
-
     def _fix_preparation(self) -> list[JobFix]:
         function = self._find_function("preparing")
-        if function is None:
+        if function is None or not self.step_count or function.name.startswith("<"):
             return []
         return [
             self._make_fix(
@@ -277,14 +289,15 @@ class _Account:
         ]
         if not packages:
             return []
-        package = max(packages, key=lambda package: package.total_ns)
-        time_ns = package.total_ns / self.time.rank_count
+        # Its own time: what it imports may be needed anyway, as a framework is.
+        package = max(packages, key=lambda package: package.time_ns)
+        time_ns = package.time_ns / self.time.rank_count
         return [
             self._make_fix(
                 f"Import {package.function} where it is used",
                 "move the import into the function that needs it, or leave it out where the "
                 "training does not need it; `python -X importtime` lists what it imports",
-                f"Importing {package.function} takes {duration(time_ns)} with what it imports.",
+                f"Importing {package.function} takes {duration(time_ns)}, without what it imports.",
                 time_ns,
             )
         ]
@@ -329,7 +342,8 @@ class _Account:
 
     def _fix_evaluation(self) -> list[JobFix]:
         part, function = self.parts.get("evaluation"), self._find_function("evaluation")
-        if part is None:
+        counts = [len(rank.steps.evaluation.start) for rank in self.run.ranks]
+        if part is None or max(counts, default=0) < MIN_EVALUATIONS:
             return []
         name = "Evaluation" if function is None else _locate(function)
         return [
@@ -338,36 +352,35 @@ class _Account:
                 "evaluate every second time, or on a fixed random part of the data, and on all of "
                 "it at the end",
                 f"{name} takes {duration(part.time_ns)}, {percent(part.share_ratio)} of the job.",
-                _planned(part) / 2,
+                (_planned(part) - _measure_before_steps(self.time, part.key)) / 2,
                 is_bound=False,
             )
         ]
 
     def _fix_checkpoints(self) -> list[JobFix]:
         part, function = self.parts.get("checkpoints"), self._find_function("checkpoints")
-        if part is None:
+        count, save_ns = _measure_saves(self.run)
+        if part is None or not count:
             return []
-        subject = "Checkpoints" if function is None else _locate(function)
+        name = "Checkpoints" if function is None else _locate(function)
         verb = "take" if function is None else "takes"
-        why = f"{subject} {verb} {duration(part.time_ns)}, {percent(part.share_ratio)} of the job."
-        interval = self._describe_interval(part)
+        why = f"{name} {verb} {duration(part.time_ns)}, {percent(part.share_ratio)} of the job."
+        interval = self._describe_interval(save_ns / count)
         return [
             self._make_fix(
                 "Save beside the training, or less often",
                 "torch.distributed.checkpoint.async_save, or a copy in memory that a thread "
                 f"writes{interval}",
                 why,
-                _planned(part),
+                _planned(part) - _measure_before_steps(self.time, part.key),
             )
         ]
 
-    def _describe_interval(self, part: JobPart) -> str:
+    def _describe_interval(self, save_ns: float) -> str:
         """Describe the interval between checkpoints that the measured failures make best."""
         failures = len(self.time.restarts)
-        saves = _count_saves(self.run)
-        if not failures or not saves:
+        if not failures:
             return ""
-        save_ns = part.time_ns / saves
         best_ns = math.sqrt(2 * save_ns * self.time.duration_ns / failures)
         return (
             f"; with {count_of(failures, 'failure')} in {duration(self.time.duration_ns)} and "
@@ -376,7 +389,7 @@ class _Account:
 
     def _fix_end(self) -> list[JobFix]:
         function = self._find_function("finishing")
-        if function is None:
+        if function is None or self.time.device_busy_ratio is None:
             return []
         return [
             self._make_fix(
@@ -419,6 +432,26 @@ def _measure_compilation(run: Run, time: JobTime) -> float:
     return total_ns / max(1, time.rank_count)
 
 
-def _count_saves(run: Run) -> int:
-    """Count the checkpoints of the rank that wrote the most."""
-    return max((len(rank.spans.of("checkpoint")) for rank in run.ranks), default=0)
+def _measure_before_steps(time: JobTime, key: str) -> float:
+    """Measure the time of a class before the first step, the mean over ranks: a load of weights,
+    or an evaluation of the untrained model, happens once."""
+    if time.first_step_ns is None:
+        return 0.0
+    first_ns, total_ns = time.start_ns + time.first_step_ns, 0
+    for rank in time.ranks:
+        pieces = rank.division.select(key)
+        total_ns += int((np.minimum(pieces.end, first_ns) - pieces.start).clip(0).sum())
+    return total_ns / max(1, time.rank_count)
+
+
+def _measure_saves(run: Run) -> tuple[int, int]:
+    """Measure the checkpoints of the rank that spent most on them, over all starts of the job:
+    number and time. Files that are written one right after the other are one checkpoint."""
+    measured: dict[int | None, tuple[int, int]] = {}
+    for rank in run.all_ranks:
+        spans = intervals.union(rank.spans.of("checkpoint").intervals)
+        gaps = spans.start[1:] - spans.end[:-1]
+        count = len(spans.start[:1]) + int((gaps > SAVE_GAP_NS).sum())
+        before = measured.get(rank.process.rank, (0, 0))
+        measured[rank.process.rank] = before[0] + count, before[1] + spans.total_ns
+    return max(measured.values(), key=lambda counted: counted[1], default=(0, 0))

@@ -58,8 +58,8 @@ class JobAccount(msgspec.Struct, frozen=True, kw_only=True):
     planned_step_count: int | None
     step_count: int
     """Steps of the rank that has completed the most."""
-    goodput_ratio: Annotated[float, schema.field_label("goodput")]
-    """Share of the job that is steps whose result was kept."""
+    goodput_ratio: Annotated[float | None, schema.field_label("goodput")]
+    """Share of the job that is steps whose result was kept; null where most of it was not seen."""
     device_goodput_ratio: Annotated[float | None, schema.field_label("device goodput")]
     """That times the busy share of the devices; null without devices."""
     first_step_ns: Annotated[int | None, schema.field_label("time to first step")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -245,6 +246,8 @@ def explain_hatching(bars: Sequence[verdict.PhaseBar], share_of: str) -> str:
     return f"Hatched: without a core, {quantities.percent(waiting)} of step wall time{suffix}."
 
 
+_QUOTES = re.compile(r"\w\(.*\)|[\"`]")
+"""Calls and quotations in a sentence, which stay as they are in the source."""
 _INFERENCE_WORDS = {
     "training thread": "main thread",
     "training process": "main process",
@@ -266,7 +269,7 @@ def word_for_inference(answer: verdict.Verdict) -> verdict.Verdict:
             return {key: reword(item) for key, item in value.items()}
         if isinstance(value, list):
             return [reword(item) for item in value]
-        if isinstance(value, str):
+        if isinstance(value, str) and not _QUOTES.search(value):
             for word, replacement in _INFERENCE_WORDS.items():
                 value = value.replace(word, replacement)
         return value

@@ -17,7 +17,8 @@ from stepscope.testing import RunBuilder
 
 S = 1_000_000_000
 STEPS = 100
-STEP = "forward 20 | backward 15 | optimizer 5"
+STEP = "wait 1 | save 50 | do 1200 | forward:Net=32 20 | backward 15 | optimizer 5"
+TEST = "evaluate:Net=128 5"
 
 
 def function(
@@ -41,16 +42,24 @@ def job_time(
     functions: dict[str, list[ClassFunction]],
     restarts: int = 0,
     ranks: int = 1,
+    first_step: int | None = None,
 ) -> JobTime:
-    """Make the time of a job whose ranks all spend these seconds by class."""
+    """Make the time of a job whose ranks all spend these seconds by class, one after the other,
+    checkpoints first.
+
+    Args:
+        first_step: seconds until the first step; None where that is unknown.
+    """
     totals = dict.fromkeys(analysis.JOB_CLASSES, 0)
     totals |= {key: round(seconds * S) for key, seconds in classes.items()}
-    edges = np.concatenate([[0], np.cumsum(list(totals.values()))])
+    order = sorted(totals, key=lambda key: key != "checkpoints")
+    edges = np.concatenate([[0], np.cumsum([totals[key] for key in order])])
+    codes = np.array([analysis.JOB_CLASSES.index(key) for key in order], dtype=np.int8)
     rank = RankJobTime(
         rank=0,
         name="rank 0",
         node="node",
-        division=analysis.Division(edges=edges, classes=np.arange(len(totals), dtype=np.int8)),
+        division=analysis.Division(edges=edges, classes=codes),
         totals=totals,
         functions=functions,
         reasons=[],
@@ -63,9 +72,9 @@ def job_time(
         end_ns=int(edges[-1]),
         ranks=[rank] * ranks,
         functions=functions,
-        first_step_ns=None,
+        first_step_ns=None if first_step is None else first_step * S,
         restarts=[restart] * restarts,
-        device_busy_ratio=None,
+        device_busy_ratio=0.8,
         is_final=True,
         totals={key: ranks * time_ns for key, time_ns in totals.items()},
     )
@@ -74,7 +83,7 @@ def job_time(
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     builder = RunBuilder(tmp_path / "run")
-    builder.rank().draw(f"save 2 | {STEP}", STEPS)
+    builder.rank().draw(f"{STEP} | {TEST}", STEPS)
     return builder.open()
 
 
@@ -164,3 +173,18 @@ def test_a_package_that_the_script_imports_itself(run: Run) -> None:
     }
     job = account(run, job_time({"importing": 6, "steps": 4}, functions))
     assert [fix.title for fix in job.fixes] == ["Import pandas where it is used"]
+
+
+def test_what_happens_once_before_the_steps_does_not_grow_with_them(run: Run) -> None:
+    """A load of weights for 4 s, a save for 1 s per 100 steps."""
+    time = job_time({"checkpoints": 5, "steps": 20}, {})
+    early = job_time({"checkpoints": 5, "steps": 20}, {}, first_step=4)
+    assert account(run, time, 10 * STEPS).planned_ns == pytest.approx(250 * S)
+    job = account(run, early, 10 * STEPS)
+    assert job.planned_ns == pytest.approx((4 + 10 * 21) * S)
+    assert fix_of(job, "Save").saving_ns == pytest.approx(10 * S)
+
+
+def test_a_job_that_is_mostly_unknown_has_no_goodput(run: Run) -> None:
+    job = account(run, job_time({"steps": 4, "not_seen": 6}, {}))
+    assert (job.goodput_ratio, job.is_first) == (None, False)

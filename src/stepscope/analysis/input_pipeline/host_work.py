@@ -65,14 +65,18 @@ _LOGGING_NAMES = re.compile(
     r"(^|_)(log(s|ged|ging)?(?!_?(prob|softmax|sum|it|like|space|abs))|track|report|publish|notify"
     r"|emit|plot|visuali[sz]e|savefig|imsave|save_images?)(s|d|ed|t?ing)?(_|$)"
     r"|(^|_)(add_)?(scalar|histogram)s?(_|$)|(^|_)add_(image|figure|text|video|audio)s?(_|$)"
-    r"|logger|tracker|reporter|telemetry|writer$|journal"
+    r"|logger|tracker|reporter|telemetry|journal"
+    r"|(summary|histogram|event(file)?|metrics?|scalars?|csv|log)writer"
 )
 """Functions, and classes with their methods, that report on the training."""
 _READS_TENSOR = re.compile(r"\.(item|tolist|cpu|numpy)\(|synchronize\(")
 _OPTIMIZERS = re.compile(r"/optim(izers?)?(\.py|/)")
 """Files of optimizers in libraries, such as thinc's and fastai's, that are not those of torch."""
-_CHECKPOINTS = re.compile(r"/checkpoint(s|ing)?(/|\.py)")
-"""Files of libraries that write checkpoints, such as orbax's, beside the threads that do."""
+_CHECKPOINTS = re.compile(
+    r"(?<!/torch/utils)(?<!/activation_checkpointing)/checkpoint(s|ing)?(/|\.py)"
+)
+"""Files of libraries that write checkpoints, such as orbax's, beside the threads that do. Those of
+PyTorch and DeepSpeed that recompute activations are others."""
 _SAVING = re.compile(
     r"\bsave_(checkpoint|state|model|pretrained|weights)\(|\btorch\.save\(|\bsave_file\("
     r"|(\bpickle\.dump|\b(np|numpy)\.savez?(_compressed)?)\([^)]*"

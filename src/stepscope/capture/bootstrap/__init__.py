@@ -94,6 +94,15 @@ def activate() -> None:
     session.ready_ns = time.monotonic_ns()
     install_after_imports()
     if os.environ.get(SPOOL_VARIABLE):
+        # The sampler's modules are loaded now: later the directory of the script is on the path,
+        # and a `tokenize.py` in it would run in the thread of the sampler.
+        import json  # noqa: F401 - of the journal
+        import linecache
+        import tokenize  # noqa: F401 - of linecache
+
+        from stepscope.capture import stack_texts  # noqa: F401
+
+        linecache.clearcache()
         startup.start()
     if os.environ.get(TRIAL_VARIABLE):
         after_import("torch", _start_trial)

@@ -26,6 +26,7 @@ from stepscope.cli.startup import one_thread_in_numpy, working_directory
 
 if TYPE_CHECKING:
     from stepscope.monitor import UploadEnd
+    from stepscope.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +331,18 @@ def _is_awaited(participant: monitor.Participant, heartbeats: store.Heartbeats) 
     return silence_s < (SILENT_AFTER_S if seems_silent else LOST_AFTER_S)
 
 
+def _find_last_run(run: Run, location: str | Path) -> str | None:
+    """Set a run beside the last one of its command; None where that is impossible."""
+    if store.is_remote(location):
+        return None
+    try:
+        from stepscope.comparison import describe_last_run
+
+        return describe_last_run(run, Path(location))
+    except Exception:  # noqa: BLE001 - the verdict comes first
+        return None
+
+
 def conclude(location: str | Path, *, as_json: bool, shown: str | Path | None = None) -> None:
     """Diagnose the run of a job that has ended, store the verdict and print it.
 
@@ -342,7 +355,6 @@ def conclude(location: str | Path, *, as_json: bool, shown: str | Path | None = 
     try:
         with one_thread_in_numpy():
             from stepscope.cli.writers.verdict import print_job_verdict
-            from stepscope.comparison import describe_last_run
             from stepscope.rule_feed import make_verdict
             from stepscope.run import Run
             from stepscope.store import RunWriter, open_run
@@ -357,8 +369,7 @@ def conclude(location: str | Path, *, as_json: bool, shown: str | Path | None = 
         if as_json:
             print_json(verdict)
         else:
-            last = None if store.is_remote(location) else describe_last_run(run, Path(location))
-            print_job_verdict(verdict, shown, last)
+            print_job_verdict(verdict, shown, _find_last_run(run, location))
     except Exception as error:  # noqa: BLE001 - the job's exit status comes first
         again = suggest("diagnose", locate(shown))
         reason = errors.explain_os_error(error).removesuffix(".")

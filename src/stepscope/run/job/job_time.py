@@ -24,6 +24,9 @@ from stepscope.run.model.tables import of_thread, read_spans, read_stack_samples
 
 _LATEST_NS = sys.maxsize
 NO_JOB = "a trace holds no job: it shows a few steps, not what came before and after them"
+MAX_UNKNOWN_RATIO = 0.5
+"""A job of which a larger share was not seen has no goodput."""
+NO_STATUS = "no node of the run has stated when the job began and ended"
 NO_PROCESS = "no process of the job was recorded"
 NO_START_SAMPLES = (
     "no stack samples were recorded before the first step of {name}, so that imports and "
@@ -126,8 +129,6 @@ class JobTime:
     """False for a job that runs still."""
     missing: str | None = None
     """Reason why there is no division, as a sentence without its dot."""
-    planned: None = None
-    """Reserved for the division of the job at its planned length."""
     totals: dict[str, int] = field(default_factory=dict)
     """Nanoseconds by class, summed over ranks."""
 
@@ -152,8 +153,10 @@ class JobTime:
 
     @property
     def goodput_ratio(self) -> float | None:
-        """Share of the job that is steps whose result was kept."""
-        return self.share_of("steps")
+        """Share of the job that is steps whose result was kept; None where most of it was not
+        seen."""
+        unknown = self.share_of("not_seen")
+        return None if unknown is None or unknown > MAX_UNKNOWN_RATIO else self.share_of("steps")
 
     @property
     def device_goodput_ratio(self) -> float | None:
@@ -193,7 +196,8 @@ def _read_job_time(run: Run) -> JobTime:
     statuses = list(run.reader.statuses().values())
     start_ns, end_ns = job_borders(run)
     if not statuses:
-        return _explain_missing(start_ns, end_ns, NO_JOB)
+        reason = NO_JOB if run.is_imported else NO_STATUS
+        return _explain_missing(start_ns, end_ns, reason)
     is_final = has_ended(statuses)
     job = JobProcesses(run, (start_ns, end_ns), is_final=is_final)
     if not job.lanes:
