@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,6 +56,23 @@ def test_a_program_is_recorded_from_its_start_to_its_end(spool: Any) -> None:
 def test_a_short_process_that_records_nothing_writes_nothing(spool: Any) -> None:
     spool.run("print(1)")
     assert not list(spool.path.iterdir())
+
+
+def test_modules_beside_the_script_do_not_run_in_the_thread_of_the_sampler(
+    spool: Any, tmp_path: Path
+) -> None:
+    """A script `tokenize.py` may do anything where it is imported."""
+    for name in ("contextlib", "enum", "json", "linecache", "opcode", "re", "token", "tokenize"):
+        (tmp_path / f"{name}.py").write_text("import os\nos.write(1, b'has run')\n")
+    waiting = "prepare(lambda: session.is_open() and startup._sampler._writer)"
+    done = spool.run(f"{PREPARE}os.chdir({str(tmp_path)!r})\n{waiting}\nprint('done')")
+    assert done.stdout == "done\n"
+
+
+@pytest.mark.parametrize(("switch", "threads"), [("off", 1), ("on", 2)])
+def test_a_job_that_needs_a_process_of_one_thread(spool: Any, switch: str, threads: int) -> None:
+    code = "import os\nprint(len(os.listdir('/proc/self/task')))"
+    assert spool.run(code, STEPSCOPE_START_SAMPLES=switch).stdout == f"{threads}\n"
 
 
 def test_what_a_process_did_before_its_first_record_is_kept(spool: Any) -> None:
