@@ -231,6 +231,32 @@ def test_work_that_steps_do_not_have_is_between_them_and_work_that_they_have_is_
     assert main_functions(result)["between_steps"] == "on_epoch_end"
 
 
+def test_batches_that_a_script_skips_are_no_first_step() -> None:
+    """It fetches those that an earlier run has trained on."""
+    job = DrawnJob().do("main > advance > read", "wait 20", 100)
+    result = job.do("main > train", f"wait 5 | {STEP}", 60).divide()
+    assert seconds(result)["preparing"] == 2.0
+    assert main_functions(result)["preparing"] == "advance"
+
+
+@pytest.mark.parametrize(("earlier", "key"), [("train", "finishing"), ("publish", "checkpoints")])
+def test_an_upload_with_a_save_in_it_is_no_checkpoint(earlier: str, key: str) -> None:
+    """After the last step, unless the same function has saved before."""
+    job = DrawnJob().do("main > train", STEP, 30)
+    job.do(f"main > {earlier} > save@torch/serialization.py", "save 60")
+    job.do("main > train", STEP, 30)
+    job.do("main > publish > save@torch/serialization.py", "save 60")
+    result = job.do("main > publish > send", ms=2_000).divide()
+    assert seconds(result)[key] >= 2.0
+    assert main_functions(result)[key] == "publish"
+
+
+def test_a_package_of_the_script_has_its_name() -> None:
+    modules = "import@python:importlib/_bootstrap.py > <module>@/job/fields/__init__.py"
+    job = DrawnJob().do(f"<module> > {modules}", ms=1_000).do("<module> > train", STEP, 60)
+    assert main_functions(job.divide())["importing"] == "fields"
+
+
 def test_functions_around_several_classes_are_not_named() -> None:
     job = DrawnJob().do("main > setup", ms=1_000)
     for _ in range(3):

@@ -316,7 +316,12 @@ class Surroundings(NamedTuple):
 
 
 def find_surroundings(
-    activities: SampledActivities, saves: Spans, evaluation: Intervals, work: Intervals
+    activities: SampledActivities,
+    saves: Spans,
+    evaluation: Intervals,
+    work: Intervals,
+    *,
+    last_ns: int,
 ) -> Surroundings:
     """Find the calls around evaluation and checkpoints.
 
@@ -325,6 +330,9 @@ def find_surroundings(
         saves: saves and loads of the thread.
         evaluation: a union.
         work: time of training in steps, a union.
+        last_ns: end of the last step. A function that runs only afterwards, such as one that
+            uploads the model, counts with its save as one that loads does: by its name, or if the
+            save takes half of it.
     """
     samples = activities.samples
     if not len(samples.t_ns):
@@ -341,18 +349,21 @@ def find_surroundings(
         return int(bounds[before]), int(limits[after])
 
     unsaved = intervals.unite(work, evaluation)
-    checkpoints, evaluated = [EMPTY], [EMPTY]
+    checkpoints, evaluated, savers = [EMPTY], [EMPTY], set[code_stages.Frame]()
     is_load = saves.is_kind("checkpoint_load")
     for row, span in enumerate(zip(saves.start.tolist(), saves.end.tolist(), strict=True)):
         node = activities.find_around(span, _SAVES, is_long=False)
         if node is None:
             continue
         extent = activities.find_extent(node, span, find_limits(unsaved, *span))
-        length_ns = extent.total_ns
-        is_named = _SAVES.search(activities.tree.frames[node].bare_function.lower())
-        is_small = span[1] - span[0] < MIN_LOADING_RATIO * length_ns
-        if is_load[row] and is_small and not is_named:
+        frame = activities.tree.frames[node]
+        is_late = span[0] >= last_ns and frame not in savers
+        is_named = _SAVES.search(frame.bare_function.lower())
+        is_small = span[1] - span[0] < MIN_LOADING_RATIO * extent.total_ns
+        if (is_load[row] or is_late) and is_small and not is_named:
             continue
+        if not is_load[row]:
+            savers.add(frame)
         if not intervals.overlap(extent, evaluation).any():
             checkpoints.append(extent)
     saved = intervals.union(saves.intervals)

@@ -235,6 +235,13 @@ _ENTRIES = frozenset({"main", "_main"})
 _IMPORTS = re.compile(r"^\s*(?:import|from)\s+([\w.]+)")
 
 
+def _name_module(frame: code_stages.Frame) -> str:
+    """Name a module of the user; that of a package by the package."""
+    if frame.module != "__init__":
+        return frame.module
+    return frame.file.rpartition("/")[0].rpartition("/")[2] or frame.module
+
+
 def _list_packages(tree: CallTree, leaf: int, text: str) -> list[_Name]:
     """List the packages that a stack is importing, outermost first; at least one."""
     names: list[_Name] = []
@@ -244,7 +251,7 @@ def _list_packages(tree: CallTree, leaf: int, text: str) -> list[_Name]:
         if is_import(frame):
             has_import = True
         elif has_import and frame.function == TOP_LEVEL:
-            names.append(_Name(frame.library or frame.module, "", not frame.library))
+            names.append(_Name(frame.library or _name_module(frame), "", not frame.library))
     if names:
         return names
     match = _IMPORTS.search(text)

@@ -77,6 +77,8 @@ SLOW_GAP_FACTOR = 2
 SLOW_GAP_NS = 20_000_000
 """Time between the phases of a step, beyond `SLOW_GAP_FACTOR` medians, from which its activities
 are examined."""
+SKIPPED_FACTOR = 3
+"""The first step fetches more than this many times the usual batches if some are skipped."""
 MAX_RESTARTED_RATIO = 0.5
 """A loader that is started in more steps than this share of them has no epochs."""
 STUCK_FACTOR = 10
@@ -282,7 +284,8 @@ def divide_process(process: JobProcess) -> tuple[SampledActivities, list[Layer]]
     is_slow = _find_slow_steps(steps, work, evaluation, saves.intervals)
     ordinary = _find_ordinary(steps, is_slow, unite(evaluation, saves.intervals))
     activities = SampledActivities.of(process.samples, process.launched_ns, ordinary, work)
-    around = find_surroundings(activities, saves, evaluation, work)
+    last_ns = end_ns if steps is None else int(steps.end[-1])
+    around = find_surroundings(activities, saves, evaluation, work, last_ns=last_ns)
     layers += [
         Layer("checkpoints", saves.intervals),
         Layer("evaluation", evaluation),
@@ -314,7 +317,8 @@ def _start_with_training(steps: Steps | None, spans: Spans) -> Steps | None:
     """Start the first step with its own training, and reduce evaluation to its own work.
 
     A script may save a checkpoint, or pass over its data, before it trains: the first step starts
-    with the iterator that feeds it, or else with the first phase of training. Evaluation reaches
+    with the iterator that feeds it, or the last batches if it skips many, or else with the first
+    phase of training. Evaluation reaches
     from the end of the training's loader to the next phase, whatever the script does in between.
     """
     if steps is None:
@@ -333,8 +337,12 @@ def _start_with_training(steps: Steps | None, spans: Spans) -> Steps | None:
     ends = np.where(is_marked, evaluation.end, np.minimum(ends, evaluation.end))
     trains = work.take(~is_inside & ~work.is_kind(*CHECKPOINT_KINDS))
     trains = trains.take((trains.start >= steps.start[0]) & (trains.start < steps.end[0]))
-    fetches = trains.of("loader_start")
-    first = fetches.start[-1:] if len(fetches) else trains.start[:1]
+    loaders = trains.of("loader_start")
+    first = loaders.start[-1:] if len(loaders) else trains.start[:1]
+    fetches = trains.of("data_wait")
+    usual_count = max(1, int(np.median(steps.fetches)))
+    if len(fetches) > SKIPPED_FACTOR * usual_count:  # the script skips batches of an earlier run
+        first = fetches.start[-usual_count:][:1]
     start = steps.start.copy()
     start[: len(first)] = first
     return replace(steps, start=start, evaluation=Intervals(starts, ends))
