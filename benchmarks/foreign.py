@@ -4,9 +4,9 @@
 
 The programs run unchanged, on generated data, outside the repository; neither they nor their data
 are part of it. Most are public; some were written on public libraries by someone who did not know
-the rules, with one planted fault each. The truth of each is measured: a change is applied to a copy of the program, and
-both run alternately. Writes benchmarks/results/foreign.md, and the counts from which verdicts take
-their confidence, src/stepscope/diagnosis/accuracy.json.
+the rules, with one planted fault each. The truth of each is measured: a change is applied to a copy
+of the program, and both run alternately. Writes benchmarks/results/foreign.md, and the counts from
+which verdicts take their confidence, src/stepscope/diagnosis/accuracy.json.
 """
 
 from __future__ import annotations
@@ -196,10 +196,10 @@ def render(programs: Sequence[Program]) -> str:
 _PREFACE = f"""\
 Public training programs, and in the round of 48334ad programs on public libraries with a planted
 fault, by someone who did not know the rules; run unchanged on generated data on two cores without a
-GPU. Truths are measured: a change to a copy of the program, two or three alternating pairs, time per step with
-everything between the steps. An accusation is right if a fix of its cause saves at least
-{PROVING_SAVING:.0%}; “healthy” is wrong if a fix saves {OBVIOUS_SAVING:.0%}, and so is “model:
-compute”, which says that the hardware is busy with the model. Programs *held out* ran under
+GPU. Truths are measured: a change to a copy of the program, two or three alternating pairs, time
+per step with everything between the steps. An accusation is right if a fix of its cause saves at
+least {PROVING_SAVING:.0%}; “healthy” is wrong if a fix saves {OBVIOUS_SAVING:.0%}, and so is
+“model: compute”, which says that the hardware is busy with the model. Programs *held out* ran under
 stepscope for the first time after the rules were frozen, and show that first verdict; those of the
 development half were known to their authors, and show the verdict of the present rules. Suspects
 and causes are shares of all verdicts given, false alarms of all programs without an effective fix;
