@@ -97,12 +97,11 @@ def activate() -> None:
         # The sampler's modules are loaded now: later the directory of the script is on the path,
         # and a `tokenize.py` in it would run in the thread of the sampler.
         import json  # noqa: F401 - of the journal
-        import linecache
+        import linecache  # noqa: F401 - of stack_texts
         import tokenize  # noqa: F401 - of linecache
 
         from stepscope.capture import stack_texts  # noqa: F401
 
-        linecache.clearcache()
         startup.start()
     if os.environ.get(TRIAL_VARIABLE):
         after_import("torch", _start_trial)

@@ -86,14 +86,7 @@ def _draw(rank: views.JobRank, duration_ns: int) -> str:
 
 def _list_functions(one: views.JobClass) -> str:
     shown = [f for f in one.functions if (f.share_ratio or 0.0) >= MIN_FUNCTION_RATIO]
-    return "; ".join(_name(function) for function in shown[:MAX_FUNCTIONS])
-
-
-def _name(function: views.JobFunction) -> str:
-    file = function.file.rpartition("/")[2] if function.is_user else ""
-    line = "" if function.line is None else f":{function.line}"
-    location = f" ({file}{line})" if file else ""
-    return f"{function.function}{location} {duration(function.total_ns)}"
+    return "; ".join(f"{f.title} {duration(f.total_ns)}" for f in shown[:MAX_FUNCTIONS])
 
 
 def _describe_restart(restart: views.JobRestart) -> str:

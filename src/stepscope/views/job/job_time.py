@@ -38,6 +38,13 @@ class JobFunction(msgspec.Struct, frozen=True, kw_only=True):
     share_ratio: float | None
     """Share of the class, by `total_ns`."""
 
+    @property
+    def title(self) -> str:
+        """Name, with file and line of a function of the user."""
+        file = self.file.rpartition("/")[2] if self.is_user else ""
+        line = "" if self.line is None else f":{self.line}"
+        return f"{self.function} ({file}{line})" if file else self.function
+
 
 class JobClass(msgspec.Struct, frozen=True, kw_only=True):
     """Class of time."""

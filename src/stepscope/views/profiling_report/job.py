@@ -228,11 +228,7 @@ def _make_class_row(part: JobClass) -> list[Cell]:
     for function in part.functions[:MAX_FUNCTIONS]:
         if (function.share_ratio or 0.0) < MIN_FUNCTION_RATIO:
             continue
-        file = function.file.rpartition("/")[2] if function.is_user else ""
-        line = "" if function.line is None else f":{function.line}"
-        location = f" ({file}{line})" if file else ""
-        name = building.shorten(f"{function.function}{location}")
-        functions.append(f"{name} {duration(function.total_ns)}")
+        functions.append(f"{building.shorten(function.title)} {duration(function.total_ns)}")
     share = None if part.share_ratio is None else round(100 * part.share_ratio, 2)
     return [part.title, round(part.time_ns / 1e9, 3), share, "; ".join(functions) or None]
 
