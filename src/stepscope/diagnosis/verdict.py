@@ -127,6 +127,7 @@ CAUSES: dict[Suspect, tuple[str, ...]] = {
     "model": (
         "compute",
         "optimizer",
+        "padding",
         "full_precision",
         "low_occupancy",
         "straggler",

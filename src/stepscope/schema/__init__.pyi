@@ -63,7 +63,6 @@ from .event_kinds import (
 from .facts import (
     DEBUGGER as DEBUGGER,
     FACT_TYPES as FACT_TYPES,
-    BoostedModelFact as BoostedModelFact,
     DataLoaderFact as DataLoaderFact,
     DataLoaderSettingsFact as DataLoaderSettingsFact,
     DataLoaderWorkerFact as DataLoaderWorkerFact,
@@ -73,9 +72,6 @@ from .facts import (
     FunctionFact as FunctionFact,
     ImportedFact as ImportedFact,
     LoaderSettings as LoaderSettings,
-    ModelFact as ModelFact,
-    ModelInput as ModelInput,
-    ModelInputsFact as ModelInputsFact,
     ObjectFact as ObjectFact,
     OptimizerFact as OptimizerFact,
     PlannedStepsFact as PlannedStepsFact,
@@ -113,6 +109,18 @@ from .labels import (
     structs_in as structs_in,
     title_of as title_of,
 )
+from .model_facts import (
+    BoostedModelFact as BoostedModelFact,
+    Fact as Fact,
+    ModelFact as ModelFact,
+    ModelInput as ModelInput,
+    ModelInputsFact as ModelInputsFact,
+    NanFollower as NanFollower,
+    NanOriginFact as NanOriginFact,
+    NanSearchFact as NanSearchFact,
+    PaddingFact as PaddingFact,
+    TensorValues as TensorValues,
+)
 from .names import (
     MALFORMED_JSON as MALFORMED_JSON,
     PROFILER_SUFFIXES as PROFILER_SUFFIXES,
@@ -123,13 +131,6 @@ from .names import (
     library_of as library_of,
     parse_trace_name as parse_trace_name,
     rank_in_name as rank_in_name,
-)
-from .nan_facts import (
-    Fact as Fact,
-    NanFollower as NanFollower,
-    NanOriginFact as NanOriginFact,
-    NanSearchFact as NanSearchFact,
-    TensorValues as TensorValues,
 )
 from .recorders import (
     EVALUATION_STEPS as EVALUATION_STEPS,

@@ -20,7 +20,15 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from stepscope.schema.nan_facts import Fact, NanOriginFact, NanSearchFact
+from stepscope.schema.model_facts import (
+    BoostedModelFact,
+    Fact,
+    ModelFact,
+    ModelInputsFact,
+    NanOriginFact,
+    NanSearchFact,
+    PaddingFact,
+)
 
 MAX_OBJECTS = 64
 """Limit on the facts about objects of one kind in a process, in capture as well."""
@@ -146,75 +154,6 @@ class ObjectFact(Fact, frozen=True, kw_only=True, tag="object"):
     """Value of the `optimizer` spans of the optimizer, until another one has the same."""
     t_ns: int
     """Time of its first use, epoch nanoseconds."""
-
-
-class ModelFact(Fact, frozen=True, kw_only=True, tag="model"):
-    """Model: a module that is called outermost, recorded after its first call."""
-
-    model: int
-    """Number of the model within the process, from 1."""
-    name: str = ""
-    """Class of the module."""
-    parameter_count: int
-    """Elements of all parameters."""
-    tensor_count: int = 0
-    """Number of parameter tensors."""
-    embedding_parameter_count: int | None = None
-    """Elements of lookup tables with dense gradients; None in runs that did not record it."""
-    shapes_digest: str = ""
-    """Hash of the shapes and element types of all parameters, in hexadecimal."""
-    dtypes: list[str] = msgspec.field(default_factory=list)
-    """Element types of the parameters."""
-    autocast: str | None = None
-    """Element type in which autocast computes; None if autocast is off."""
-    module_types: list[str] | None = None
-    """Classes of the module and of all modules in it; None in runs that did not record them."""
-
-
-class BoostedModelFact(Fact, frozen=True, kw_only=True, tag="xgboost_model"):
-    """Model that XGBoost trains, recorded after its first round."""
-
-    number: int
-    """Number of the model within the process, from 1; the names of the metrics and tensors of the
-    others begin with it."""
-    xgboost: str = ""
-    """Version of XGBoost."""
-    objective: str
-    """Objective, such as `binary:logistic`."""
-    has_own_objective: bool = False
-    """True if the script computes the gradients, so that the meaning of predictions is unknown."""
-    booster: str = ""
-    """`gbtree`, `dart` or `gblinear`."""
-    class_count: int | None = None
-    """Classes of a multi-class objective; None for others."""
-    data: str = ""
-    """Class of the training data, such as `QuantileDMatrix`."""
-    row_count: int | None = None
-    """Rows of the training data."""
-    column_count: int | None = None
-    """Features of the training data."""
-    parameters: dict[str, str] = msgspec.field(default_factory=dict)
-    """Parameters of trees, as XGBoost writes them."""
-
-
-class ModelInput(msgspec.Struct, frozen=True, kw_only=True):
-    """Input tensor of a model."""
-
-    name: str
-    """Position or keyword of the argument; a path such as `0.mask` inside lists and dicts."""
-    shape: list[int]
-    """Sizes of the dimensions."""
-    dtype: str = ""
-    """Element type."""
-
-
-class ModelInputsFact(Fact, frozen=True, kw_only=True, tag="model_inputs"):
-    """Inputs of one of a model's first calls, recorded if they differ from earlier ones."""
-
-    model: int
-    """Number of the model; see `ModelFact.model`."""
-    inputs: list[ModelInput]
-    """Input tensors of the call."""
 
 
 class DdpFact(Fact, frozen=True, kw_only=True, tag="ddp"):
@@ -453,6 +392,7 @@ FACT_TYPES: dict[str, type[Fact]] = {
         ObjectFact,
         ModelFact,
         ModelInputsFact,
+        PaddingFact,
         DdpFact,
         SettingsFact,
         WindowFact,

@@ -58,3 +58,45 @@ def test_descriptions(spool: Spool) -> None:
     assert half["embedding_parameter_count"] == 0
     # A sparse table, and a table shared with a dense layer, are not counted.
     assert tables["embedding_parameter_count"] == 10 * 3 + 7 * 3
+
+
+MASKS = """
+import collections, torch, stepscope
+from torch.utils.data import DataLoader
+
+def collate(lengths):
+    masks = [[1] * n + [0] * (6 - n) for n in lengths]
+    return collections.UserDict(input_ids=torch.zeros(len(lengths), 6, dtype=torch.int64),
+                                attention_mask=torch.tensor(masks))
+
+class Tokens(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(6, 1)
+    def forward(self, input_ids, attention_mask):
+        return self.layer(input_ids.float())
+
+model = Tokens()
+for _ in range(5):
+    for batch in DataLoader([1, 3, 2, 4] * 3, batch_size=2, collate_fn=collate):
+        model(**batch)
+"""
+
+
+def test_masks_say_how_much_of_a_batch_is_padding(spool: Spool) -> None:
+    """The first eight batches are read, then the 16th; of the model's calls the first ones."""
+    spool.run_torch(MASKS)
+    recorded = spool.drain()
+    assert recorded.notes == []
+    masks = recorded.facts("padding")
+    assert {mask["mask"] for mask in masks} == {"attention_mask"}
+    fetched = [mask for mask in masks if mask["dataset"] == "list"]
+    assert [(mask["used_length"], mask["used_count"]) for mask in fetched] == [
+        *[(3, 4), (4, 6)] * 4,
+        (4, 6),
+    ]
+    called = [mask for mask in masks if not mask["dataset"]]
+    assert [(mask["rows"], mask["length"], mask["used_length"]) for mask in called[:2]] == [
+        (2, 6, 3),
+        (2, 6, 4),
+    ]

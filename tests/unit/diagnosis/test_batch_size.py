@@ -9,19 +9,21 @@ import pytest
 from stepscope.diagnosis import diagnose
 from stepscope.run import samples_at_a_time
 from stepscope.testing import RunBuilder
+from stepscope.testing.runs import DrawnProcess
 
 RunMaker = Callable[..., RunBuilder]
 
 
 def draw_window(
     run: RunBuilder, step: str, window: str, *, tensors: int, batch: int | None
-) -> None:
+) -> DrawnProcess:
     """Draw a profiler window between steps, of a model with `tensors` parameters."""
     process = run.rank().draw(step, 30).draw(f"window ( {window} )").draw(step, 30)
     process.fact("model", model=1, parameter_count=10, tensor_count=tensors, dtypes=["float32"])
     if batch is not None:
         inputs = [{"name": "0", "shape": [batch, 8], "dtype": "float32"}]
         process.fact("model_inputs", model=1, inputs=inputs)
+    return process
 
 
 def draw_job(run: RunBuilder, optimizer: float, *, tensors: int, batch: int | None = 16) -> None:
@@ -133,3 +135,42 @@ def test_calls_of_compiled_functions_are_no_calls_of_operators(new_run: RunMaker
     assert (verdict.suspect, verdict.cause) == ("framework_overhead", "dispatch_overhead")
     texts = [evidence.text for evidence in verdict.evidence]
     assert any("calls of compiled functions per step take 50 ms each" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("used_length", "used_count", "padding", "expected"),
+    [
+        pytest.param(12, 8 * 10, "passes over padding", 0.8 * 36 / 48, id="fixed length"),
+        pytest.param(48, 8 * 12, "similar length", 0.8 * 36 / 48, id="uneven lengths"),
+        pytest.param(44, 8 * 30, "", 0.0, id="little to save"),
+    ],
+)
+def test_padding_is_a_cause_where_shorter_rows_save_enough(
+    new_run: RunMaker, used_length: int, used_count: int, padding: str, expected: float
+) -> None:
+    """The passes have 80% of the step; rows have 48 positions."""
+    run = new_run()
+    passes = "op:mm 40"
+    step = "forward 40 | backward 40 | optimizer 20"
+    window = f"forward 40 ( {passes} ) | backward 40 ( {passes} ) | optimizer 20 ( op:addcdiv 20 )"
+    process = draw_window(run, step, window, tensors=8, batch=8)
+    for _ in range(4):
+        process.fact(
+            "padding",
+            mask="attention_mask",
+            rows=8,
+            length=48,
+            used_length=used_length,
+            used_count=used_count,
+        )
+    verdict = diagnose(run.open())
+    if not padding:
+        assert verdict.cause == "none"
+        return
+    assert (verdict.suspect, verdict.cause) == ("model", "padding")
+    assert verdict.share_ratio == pytest.approx(expected)
+    first = verdict.fixes[0]
+    assert first.prediction.saving_ratio == pytest.approx(expected)
+    assert ("similar length" in first.title) == (padding == "similar length")
+    evidence = " ".join(item.text for item in verdict.evidence)
+    assert ("needs 12 (75% less)" in evidence) == (padding != "similar length")

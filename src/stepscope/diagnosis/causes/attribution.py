@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.diagnosis.causes import batch_size
+from stepscope.diagnosis.causes.padding import measure_padding, measure_padding_share
 from stepscope.diagnosis.shares.shares import PhaseSplit, Shares, compute_shares
 from stepscope.diagnosis.verdict import LOOP_SHARE, STEP_SHARE, Suspect
 from stepscope.run import Run, largest_model
@@ -36,6 +37,10 @@ class AttributionThresholds:
     optimizer: float = 0.40
     """The optimizer is the bottleneck from this share of the step, if it also exceeds both
     passes."""
+    fixed_padding: float = 0.15
+    """Share of the step that passes take for positions behind the longest sequence of a batch."""
+    uneven_padding: float = 0.30
+    """The same for padding that only batches of similar lengths avoid: it is an upper limit."""
     heavy_compute: float = 0.85
     """A model is heavy when it has this share of the step …"""
     heavy_model_core_ns: float = 200_000_000
@@ -79,7 +84,7 @@ class Attribution:
     """Share of the step; for evaluation see `PhaseSplit.evaluation`."""
     cause: str | None = None
     """Set where the attribution already is a cause: cpu_contention, cpu_limit, evaluation,
-    small_batch, or slow_rank, which stands for several causes."""
+    small_batch, padding, or slow_rank, which stands for several causes."""
 
 
 CORE_SHORTAGES = frozenset(["cpu_contention", "cpu_limit"])
@@ -117,6 +122,7 @@ class Attributor:
         self.thresholds = thresholds
         self._core_ns = (run.busy_devices or 0.0) * run.mean_step_ns
         self._is_double = is_double_precision(run)
+        self._padding = measure_padding(run)
 
     def is_exceeded(self, suspect: Suspect, shares: Shares) -> bool:
         """Return whether a suspect of `AttributionThresholds.by_suspect` is a bottleneck."""
@@ -160,6 +166,9 @@ class Attributor:
         rank_wait = split.rank_waits.add_excess(shares.rank_wait.get("model", 0.0))
         if rank_wait >= limits.slow_rank:
             attributions.append(Attribution(suspect="model", share=rank_wait, cause="slow_rank"))
+        padding = self._attribute_padding(shares)
+        if padding is not None:
+            attributions.append(padding)
         if split.evaluation >= limits.evaluation:
             evaluation = Attribution(
                 suspect="framework_overhead", share=split.evaluation, cause="evaluation"
@@ -184,6 +193,14 @@ class Attributor:
             return attributions
         is_first = shortage.share > limits.core_shortage
         return [shortage, *attributions] if is_first else [*attributions, shortage]
+
+    def _attribute_padding(self, shares: Shares) -> Attribution | None:
+        """Attribute the step to padding; None where that is too little of it."""
+        share, limits = measure_padding_share(self._padding, shares), self.thresholds
+        is_fixed = self._padding is not None and self._padding.is_fixed
+        if share < (limits.fixed_padding if is_fixed else limits.uneven_padding):
+            return None
+        return Attribution(suspect="model", share=share, cause="padding")
 
     def _attribute_shortage(self, shares: Shares) -> Attribution | None:
         """Attribute the step to a core shortage; None where that is too little of it."""

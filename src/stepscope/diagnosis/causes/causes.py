@@ -21,6 +21,7 @@ from stepscope.diagnosis.causes.cause import (
     CauseInputs,
 )
 from stepscope.diagnosis.causes.data_causes import STAGE_CAUSES, find_data_pipeline_cause
+from stepscope.diagnosis.causes.padding import find_padding_cause
 from stepscope.diagnosis.causes.rank_causes import find_communication_cause, find_slow_rank_cause
 from stepscope.diagnosis.shares.debug_switches import list_debug_switches
 from stepscope.quantities import count_of
@@ -43,6 +44,8 @@ def find_cause(inputs: CauseInputs, attribution: Attribution) -> CauseFinding:
         finding = find_small_batch_cause(inputs)
         overhead_causes.blame_debug_switch(inputs, finding, suspect)
         return finding
+    if attribution.cause == "padding":
+        return find_padding_cause(inputs)
     if attribution.cause in CORE_SHORTAGES:
         return overhead_causes.find_core_shortage_cause(inputs, attribution.cause, share)
     rank_wait = inputs.shares.rank_wait.get(suspect, 0.0)

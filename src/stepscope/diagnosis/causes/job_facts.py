@@ -12,6 +12,7 @@ from stepscope.diagnosis.causes import stalls, wait_causes
 from stepscope.diagnosis.causes.batch_size import has_loop
 from stepscope.diagnosis.causes.cause import CauseInputs
 from stepscope.diagnosis.causes.data_causes import name_dataset_function
+from stepscope.diagnosis.causes.padding import Padding, measure_padding
 from stepscope.diagnosis.shares.shares import Shares
 from stepscope.run import Rank, Run, embedding_ratio, largest_model
 
@@ -62,6 +63,8 @@ class JobFacts:
     """The longest other wait between the phases."""
     environment_line: stalls.StepLine | None
     """The line that simulates an environment of a known library for the longest time."""
+    padding: Padding | None
+    """Padding of the batches; None where no masks were read."""
     has_loop: bool
     """True if a window shows that the model calls its operators in a loop over elements."""
     is_boosting: bool
@@ -107,6 +110,7 @@ class JobFacts:
             input_wait=next(iter(wait_causes.list_input_waits(inputs)), None),
             overhead_wait=next(iter(wait_causes.list_overhead_waits(inputs)), None),
             environment_line=next((line for line in python_lines if line.line.source), None),
+            padding=measure_padding(run),
             is_boosting=is_boosting(run, inputs.shares),
             has_loop=profile is not None and has_loop(first, profile),
             is_inference=first.steps.is_inference,

@@ -203,6 +203,27 @@ def list_dataset_fixes(facts: JobFacts) -> list[FixText]:
     ]
 
 
+def list_padding_fixes(facts: JobFacts) -> list[FixText]:
+    """List the fixes for padding, the one that saves more first."""
+    fixes = [
+        (
+            "Pad to the longest sequence of the batch",
+            "in the collate function: tokenizer(texts, padding=True) instead of "
+            "padding='max_length', DataCollatorWithPadding for tokenised samples, or "
+            "torch.nn.utils.rnn.pad_sequence; round lengths up to a multiple of 8 on a GPU "
+            "(pad_to_multiple_of=8), and to one of a few where the model is compiled",
+        ),
+        (
+            "Put sequences of similar length into one batch",
+            "a batch sampler that shuffles groups of similar length; or pack several sequences "
+            "into one row where the model can tell them apart",
+        ),
+    ]
+    if facts.padding is not None and not facts.padding.is_fixed:
+        fixes.reverse()
+    return fixes[:1]
+
+
 def list_sync_fixes(facts: JobFacts) -> list[FixText]:
     """List the fixes for reading values from tensors."""
     wait = "" if facts.is_cpu_job else "; each call waits for everything launched before it"
@@ -367,6 +388,7 @@ FACT_FIXES: Mapping[str, Callable[[JobFacts], list[FixText]]] = {
     "host_sync": list_sync_fixes,
     "inline_data_preparation": list_inline_data_fixes,
     "optimizer": list_optimizer_fixes,
+    "padding": list_padding_fixes,
     "python_overhead": list_python_fixes,
     "slow_augmentation": list_augmentation_fixes,
     "slow_dataset": list_dataset_fixes,

@@ -17,6 +17,7 @@ from stepscope.diagnosis.causes.batch_size import is_python_bound, measure_doubl
 from stepscope.diagnosis.causes.cause import CauseInputs
 from stepscope.diagnosis.causes.data_causes import STAGE_CAUSES
 from stepscope.diagnosis.causes.overhead_causes import find_memory_leak
+from stepscope.diagnosis.causes.padding import measure_padding, measure_padding_share
 from stepscope.diagnosis.causes.rank_causes import count_exchanges
 from stepscope.diagnosis.shares.pipeline_model import Pipeline, WorkerEstimate, describe_workers
 from stepscope.diagnosis.shares.shares import compute_host_cause_share
@@ -270,6 +271,8 @@ class WhatIf:
                 return measure_doubling_saving(run, shares)
             case "tiny_operators" | "dispatch_overhead":
                 return shares.dispatch
+            case "padding":
+                return measure_padding_share(measure_padding(run), shares)
             case "optimizer":
                 return phases["optimizer"]
             case "collectives":
@@ -332,6 +335,7 @@ _REMOVALS: Mapping[str, str] = {
     "waiting_for_a_service": "each answer of the service was there in time",
     "waiting_for_a_program": "each program had ended in time",
     "waiting_for_a_coroutine": "each coroutine had ended in time",
+    "padding": "the model computed for no needless position",
     "slow_reads": "reading took no time",
     "slow_decode": "decoding took no time",
     "slow_augmentation": "augmentation took no time",

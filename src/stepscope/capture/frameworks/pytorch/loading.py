@@ -25,6 +25,7 @@ from torch.utils.data import get_worker_info
 from stepscope.capture import stacks
 from stepscope.capture.frameworks import objects
 from stepscope.capture.frameworks.progress import UNKNOWN_COUNT, progress
+from stepscope.capture.frameworks.pytorch.models import note_padding
 from stepscope.capture.frameworks.pytorch.modules import ReentryGuard, module_call
 from stepscope.capture.frameworks.pytorch.patching import (
     name_of,
@@ -267,13 +268,16 @@ def _timed_fetch(original: Callable[..., Any]) -> Callable[..., Any]:
         span = _fetch_probe.start(Kind.FETCH, times.dataset_name)
         cpu = _thread_time() if is_detailed else 0
         try:
-            return original(fetcher, index)
+            batch = original(fetcher, index)
         finally:
             if is_detailed:
                 times.flush(fetcher)
                 _fetch_probe.end(span, value=_thread_time() - cpu)
             else:
                 _fetch_probe.end(span, value=NOT_DETAILED)
+        if is_detailed:
+            note_padding(batch, times.dataset_name)
+        return batch
 
     return fetch
 

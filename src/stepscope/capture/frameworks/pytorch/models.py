@@ -1,15 +1,22 @@
-"""Description of a job's models, used to check that two runs do the same work.
+"""Description of a job's models and their inputs, used to check that two runs do the same work.
 
 Each module of an outermost call is described once: number, shapes and element types of its
 parameters, and autocast. Input shapes are recorded during its first calls, because in some jobs
-they change from batch to batch. Only metadata of tensors is read, never their values.
+they change from batch to batch.
+
+Only metadata of tensors is read, but for attention masks: they say which positions of a batch are
+padding, for which a model computes and learns nothing. A mask is read where a loader makes the
+batch, or as an input of a model, if it is in host memory there: reading one on a device would wait
+for the device. The first batches of a process are read, and then ever fewer.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
+import sys
 import weakref
+from collections import UserDict
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,10 +34,18 @@ MAX_TYPES = 200
 MAX_DEPTH = 2
 """Limit on the depth of nested lists and dictionaries of inputs."""
 DIGEST_LENGTH = 16
+MASK_SUFFIX = "attention_mask"
+"""End of the names of masks, as tokenizers of Hugging Face call them: 0 is padding."""
+FIRST_MASKS = 8
+"""Masks of all of the first batches are read, then of those whose number is a power of two."""
+MAX_MASK_SIZE = 1 << 22
+"""Reading a larger mask would take milliseconds."""
 
 _PLAIN_TYPES = {torch.Tensor, torch.nn.Parameter}
 """Subclasses may have symbolic shapes, and reading those may record a constraint."""
+_MASK_TYPES = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 _probe = Probe("model descriptions")
+_mask_probe = Probe("masks of batches")
 
 
 _is_mode_active, _tracing_state, _numel = PYTORCH.find_all(
@@ -56,6 +71,8 @@ _numbers = itertools.count(1)
 """Numbers of models. Taking the next one is atomic; threads may call models at the same time."""
 _is_full = False
 """True once the last number is given away."""
+_batch_counts: dict[str, int] = {}
+"""Batches so far, by class of the dataset."""
 
 
 def describe(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
@@ -125,6 +142,40 @@ def _record(module: torch.nn.Module, state: _ModelState | None, args: Any, kwarg
     if inputs not in state.inputs:
         state.inputs.append(inputs)
         _probe.fact("model_inputs", model=state.number, inputs=inputs)
+    if torch.is_grad_enabled():
+        note_padding([*args, kwargs])
+
+
+@_mask_probe.protect
+def note_padding(batch: Any, dataset: str = "") -> None:
+    """Record how much of a batch is padding, if it has an attention mask. Never raises.
+
+    Args:
+        batch: nested lists and dictionaries of tensors.
+        dataset: class of the dataset; empty for the inputs of a model.
+    """
+    count = _batch_counts[dataset] = _batch_counts.get(dataset, 0) + 1
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None or (count > FIRST_MASKS and count & (count - 1)):
+        return
+    if isinstance(batch, UserDict):
+        batch = batch.__dict__.get("data")
+    for path, mask in find_tensors([("", batch)], "", MAX_DEPTH + 1):
+        is_mask = path.endswith(MASK_SUFFIX) and mask.dim() == 2 and mask.dtype in _MASK_TYPES
+        if not is_mask or mask.device.type != "cpu" or not 0 < mask.numel() <= MAX_MASK_SIZE:
+            continue
+        with without_functions():
+            used = mask.numpy() != 0
+        _mask_probe.fact(
+            "padding",
+            mask=path.rpartition(".")[2],
+            dataset=dataset,
+            batch=count,
+            rows=used.shape[0],
+            length=used.shape[1],
+            used_length=int(used.any(axis=0).sum()),
+            used_count=int(numpy.count_nonzero(used)),
+        )
 
 
 def _number(module: torch.nn.Module) -> _ModelState | None:
