@@ -14,11 +14,19 @@ import pytest
 
 import stepscope
 from stepscope.access import OpenRun
+from stepscope.schema import PlannedStepsFact
+from stepscope.store import open_run
 from tests.support.under_stepscope import E2E, JOB_TIMEOUT_S, FinishedJob, label, run_under
 
 pytestmark = pytest.mark.extended(
     "records of trainers in detail; test_framework_contracts.py has a job of each"
 )
+
+
+def find_planned_steps(job: FinishedJob) -> list[int]:
+    """Find the plans that the trainers of a job have stated."""
+    processes = open_run(job.run).processes()
+    return [fact.count for one in processes for fact in one.facts_of(PlannedStepsFact)]
 
 
 class Trainer:
@@ -32,6 +40,8 @@ class Trainer:
     numbers: ClassVar[dict[str, int]]
     """Logged numbers, with how often they are logged."""
     checkpoint: str
+    last_checkpoint: str
+    """Name of the file or directory before the last epoch that a resumed job trains."""
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -57,7 +67,22 @@ class Trainer:
         assert job.steps()["step_count"] == int(label(self.path(), "EXPECTED_STEPS"))
         names = Counter(row["name"] for row in run.framework(kind="annotation").rows())
         assert names["epoch"] == int(label(self.path(), "EPOCHS"))
+        assert find_planned_steps(job) == [int(label(self.path(), "EXPECTED_STEPS"))]
         assert names[f"callback {self.callback}"] == int(label(self.path(), "EXPECTED_STEPS"))
+
+    def test_a_resumed_training_plans_what_is_left(self, job: FinishedJob, tmp_path: Path) -> None:
+        (checkpoint,) = (job.run.parent / "out").glob(self.last_checkpoint)
+        done = run_under(
+            tmp_path / "run",
+            *(sys.executable, str(self.path()), str(tmp_path / "out")),
+            *("--resume", str(checkpoint)),
+            options=("--window", "off", "--no-rules"),
+        )
+        assert done.code == 0, done.stderr
+        epochs = int(label(self.path(), "EPOCHS"))
+        steps = int(label(self.path(), "EXPECTED_STEPS")) // epochs
+        assert done.steps()["step_count"] == steps
+        assert find_planned_steps(done) == [steps]
 
     def test_modes_and_checkpoints(self, run: OpenRun) -> None:
         modes = Counter(row["name"] for row in run.framework(kind="mode").rows())
@@ -95,6 +120,7 @@ class TestLightning(Trainer):
     modes: ClassVar = {"EVAL": 3}  # one is the check before the training
     numbers: ClassVar = {"train_loss": 4, "val_loss": 2}
     checkpoint = "Trainer.save_checkpoint"
+    last_checkpoint = "*.ckpt"
 
 
 class TestTransformers(Trainer):
@@ -103,6 +129,7 @@ class TestTransformers(Trainer):
     modes: ClassVar = {"EVAL": 3, "PREDICT": 1}  # one evaluation is after the training
     numbers: ClassVar = {"loss": 4, "learning_rate": 4, "eval_loss": 3}
     checkpoint = "Trainer._save_checkpoint"
+    last_checkpoint = "checkpoint-20"
 
 
 def test_lightning_without_a_logger(tmp_path: Path) -> None:

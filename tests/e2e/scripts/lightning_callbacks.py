@@ -47,6 +47,7 @@ def main():
     parser = argparse.ArgumentParser(description="Regression with Lightning.")
     parser.add_argument("directory")
     parser.add_argument("--no-logger", action="store_true")
+    parser.add_argument("--resume", metavar="CHECKPOINT", help="train for one epoch more")
     arguments = parser.parse_args()
 
     L.seed_everything(7, verbose=False)
@@ -55,7 +56,7 @@ def main():
     checkpoint = ModelCheckpoint(arguments.directory)
     callbacks = [SlowCallback(), checkpoint]
     trainer = L.Trainer(
-        max_epochs=EPOCHS,
+        max_epochs=EPOCHS if arguments.resume is None else EPOCHS + 1,
         accelerator="cpu",
         devices=1,
         logger=False if arguments.no_logger else CSVLogger(arguments.directory),
@@ -64,7 +65,8 @@ def main():
         enable_model_summary=False,
         callbacks=callbacks,
     )
-    trainer.fit(Regression(), DataLoader(data, batch_size=8), DataLoader(data, batch_size=32))
+    loaders = (DataLoader(data, batch_size=8), DataLoader(data, batch_size=32))
+    trainer.fit(Regression(), *loaders, ckpt_path=arguments.resume)
     assert trainer.callbacks[0] is callbacks[0]
     assert type(callbacks[0]).__name__ == "SlowCallback"
     sys.stdout.write(f"{trainer.callback_metrics['val_loss']:.9f}\n")

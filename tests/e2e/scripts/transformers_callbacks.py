@@ -46,6 +46,7 @@ def main():
     parser = argparse.ArgumentParser(description="Sequence classification with Trainer.")
     parser.add_argument("directory")
     parser.add_argument("--learning-rate", type=float, default=5e-5)
+    parser.add_argument("--resume", metavar="CHECKPOINT")
     arguments = parser.parse_args()
 
     set_seed(42)
@@ -72,7 +73,7 @@ def main():
         eval_dataset=Reviews(),
         callbacks=[SlowCallback()],
     )
-    trainer.train()
+    trainer.train(resume_from_checkpoint=arguments.resume)
     trainer.predict(Reviews())
     sys.stdout.write(f"{trainer.evaluate()['eval_loss']:.9f}\n")
 

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 import stepscope
+from stepscope.analysis.ranks.exchange import RecordedCalls
 from stepscope.errors import UsageError
+from stepscope.intervals import Intervals
 from stepscope.run import number_ranks, open_run, parse_mesh
+from stepscope.run.ranks.collectives import measure_step_exchange
 from stepscope.testing import RunBuilder
 from stepscope.views import ViewOptions
 from stepscope.views.devices.kernels import show_kernels
@@ -142,3 +145,18 @@ def test_a_bad_mesh_is_one_sentence(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_mesh(text, 8)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(("word", "expected_ms"), [("async", 60 - 5), ("communication", 0)])
+def test_a_pass_waits_for_the_asynchronous_collectives_of_a_hook(
+    tmp_path: Path, word: str, expected_ms: int
+) -> None:
+    """A blocking one has ended when it returns, and its time is communication anyway."""
+    builder = RunBuilder(tmp_path / "run")
+    builder.rank().draw(f"forward 10 | backward 60 ( do 5 | {word} 1 ) | optimizer 10", 3)
+    (rank,) = builder.open().ranks
+    called_ns = rank.spans.of("communication").start
+    calls = RecordedCalls(t_ns=called_ns, seq=np.arange(3))
+    steps = Intervals(rank.steps.start, rank.steps.end)
+    exchange_ns = measure_step_exchange(rank.spans, steps, calls)
+    assert exchange_ns[:-1].tolist() == [expected_ms * 1e6] * 2

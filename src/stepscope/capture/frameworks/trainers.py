@@ -24,6 +24,7 @@ import sys
 import threading
 import time
 import types
+import weakref
 from typing import Any
 
 from stepscope.capture import session, stacks
@@ -141,11 +142,25 @@ def record_numbers(values: Mapping[str, object]) -> None:
             _scalar_probe.scalar(str(name), float(value), t_ns)  # type: ignore[arg-type]
 
 
-def record_planned_steps(count: object) -> None:
-    """Record the number of steps that a trainer is going to take; not one that is no number."""
+_planned: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Trainers whose plan is recorded."""
+
+
+def record_planned_steps(trainer: Any, count: object, finished_count: object = 0) -> None:
+    """Record the number of steps that a trainer is going to take, once; not one that is no number.
+
+    Args:
+        trainer: object that lives as long as the training.
+        count: steps of the whole training.
+        finished_count: those of them that an earlier run has taken.
+    """
     current = session.current()
-    if current is not None and isinstance(count, int) and count > 0:
-        current.fact("planned_steps", count=count)
+    if current is None or not isinstance(count, int) or trainer in _planned:
+        return
+    left = count - finished_count if isinstance(finished_count, int) else count
+    if left > 0:
+        _planned.add(trainer)
+        current.fact("planned_steps", count=left)
 
 
 def install_accelerate() -> None:
@@ -210,12 +225,12 @@ def _records_epoch(original: Callable[..., Any]) -> Callable[..., Any]:
     def record(loop: Any) -> None:
         trainer = loop.trainer
         if trainer.max_steps is not None and trainer.max_steps > 0:
-            record_planned_steps(trainer.max_steps)
+            record_planned_steps(trainer, trainer.max_steps, trainer.global_step)
         elif trainer.max_epochs is not None and trainer.max_epochs > 0:
             batches = trainer.num_training_batches
             if batches != float("inf"):
                 steps = -(-int(batches) // max(1, trainer.accumulate_grad_batches))
-                record_planned_steps(steps * trainer.max_epochs)
+                record_planned_steps(trainer, steps * trainer.max_epochs, trainer.global_step)
 
     def advance(self: Any, *args: Any, **kwargs: Any) -> Any:
         if session.live:
@@ -303,7 +318,9 @@ def _times_transformers_callbacks(base: type) -> Callable[[Callable[..., Any]], 
     @_transformers_probe.protect
     def prepare(handler: Any, event: str, arguments: Sequence[Any]) -> None:
         if event == "on_train_begin" and len(arguments) > 1:
-            record_planned_steps(getattr(arguments[1], "max_steps", None))
+            state = arguments[1]
+            count, finished = getattr(state, "max_steps", None), getattr(state, "global_step", 0)
+            record_planned_steps(handler, count, finished)
         for instance in handler.callbacks:
             time_methods(instance, base, hooks)
         if event == "on_epoch_begin":

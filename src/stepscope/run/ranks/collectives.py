@@ -220,8 +220,11 @@ def measure_step_exchange(
         steps: its steps.
         calls: its collectives.
     """
-    passes, explicit = spans.of("backward").intervals, spans.of("communication").intervals
-    return analysis.measure_exchange(steps, passes, calls, explicit)
+    explicit = spans.of("communication")
+    # An asynchronous one, such as that of a communication hook, does not wait for its end.
+    blocking = explicit.take(~explicit.has_flag(analysis.FLAG_ASYNC))
+    passes = spans.of("backward").intervals
+    return analysis.measure_exchange(steps, passes, calls, blocking.intervals)
 
 
 def read_exchange(ranks: Sequence[Rank]) -> list[NDArray[np.float64] | None]:

@@ -94,13 +94,13 @@ def _times_callbacks(base: type) -> Callable[[Callable[..., Any]], Callable[...,
 
 def _starts_epoch(original: Callable[..., Any]) -> Callable[..., Any]:
     @_probe.protect
-    def state_plan(callbacks: Any) -> None:
+    def state_plan(callbacks: Any, epoch: int = 0, *_: Any) -> None:
         epochs, steps = callbacks.params.get("epochs"), callbacks.params.get("steps")
         if epochs and steps:
-            record_planned_steps(epochs * steps)
+            record_planned_steps(callbacks, epochs * steps, epoch * steps)
 
     def on_epoch_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
-        state_plan(self)
+        state_plan(self, *args)
         _probe.end(getattr(_thread, "epoch", None))  # an epoch that a callback has ended by raising
         _thread.epoch = _probe.start(Kind.ANNOTATION, "epoch")
         return original(self, *args, **kwargs)
