@@ -170,6 +170,8 @@ def _read_call(code: CodeType, instruction: int) -> str:
     if not all(lines):
         return ""
     lines[-1] = lines[-1][:end_column]
+    # The position of a method that is called on a line of its own begins behind the dot.
+    column -= lines[0][:column].endswith(b".")
     lines[0] = lines[0][column:]
     return " ".join(b"".join(lines).decode(errors="replace").split())
 

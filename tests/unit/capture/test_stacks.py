@@ -57,8 +57,28 @@ def test_samples_contain_the_stack_of_the_thread(sampler: Any) -> None:
     assert {"threading", "Event", "wait"} <= set(functions["wait_for"])
 
 
+def acquire_in_line(lock: Any) -> None:
+    str(lock.acquire(timeout=0.01))
+
+
+def acquire_on_a_line_of_its_own(lock: Any) -> None:
+    (
+        lock
+        .acquire(timeout=0.01)
+    )  # fmt: skip
+
+
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python tells no positions in lines")
-def test_samples_tell_the_running_call_of_a_line(sampler: Any) -> None:
+@pytest.mark.parametrize(
+    ("acquire", "text"),
+    [
+        (acquire_in_line, "lock.acquire(timeout=0.01)"),
+        (acquire_on_a_line_of_its_own, ".acquire(timeout=0.01)"),
+    ],
+)
+def test_samples_tell_the_running_call_of_a_line(
+    sampler: Any, acquire: Callable[[Any], None], text: str
+) -> None:
     lock = threading.Lock()
     lock.acquire()
     stacks.watch_this_thread(0.001)
@@ -66,9 +86,9 @@ def test_samples_tell_the_running_call_of_a_line(sampler: Any) -> None:
     calls: list[Any] = []
     while not calls:
         assert time.monotonic() < deadline
-        str(lock.acquire(timeout=0.01))
+        acquire(lock)
         facts = sampler.drain().facts("source")
-        calls = [fact for fact in facts if fact["text"] == "lock.acquire(timeout=0.01)"]
+        calls = [fact for fact in facts if fact["text"] == text and fact["call"]]
     (call,) = calls
     assert call["call"] > 0
     assert any(f"<call {call['call']}>|{__file__}|" in r.name for r in samples(sampler))
