@@ -125,7 +125,9 @@ class Monitor:
         self._losses: dict[str, str] = {text: text for text in earlier.losses} if earlier else {}
         if was_deleted:
             self._note_deletion()
-        self._unrecorded = UnrecordedProcesses(self._tree, earlier, proc=proc)
+        self._unrecorded = UnrecordedProcesses(
+            self._tree, earlier, is_hooked=config.launcher_pid is not None, proc=proc
+        )
         self._orphans: dict[int, int] = {}
         self._spool_size = SpoolSize(self._tree)
 
@@ -261,7 +263,7 @@ class Monitor:
         self._next_sample_ns = max(self._next_sample_ns + self._interval_ns, now_ns)
         self._keep_budget()
         self._sampling.refresh_job(now_ns, self._elapsed_ns())
-        if self._config.launcher_pid is not None:  # else the job was not started with the hook
+        if self._config.attached is None:
             self._unrecorded.look(self._job.processes, now_ns)
         self._record_attached(AttachedRecorder.poll)
         samples += self._sampling.read(now_ns, self._elapsed_ns())

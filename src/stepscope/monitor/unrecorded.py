@@ -33,6 +33,8 @@ FRAMEWORKS = {
 """Libraries that a process maps once it has loaded a framework."""
 HELPERS = ("torch._inductor.compile_worker", "torch/_inductor/compile_worker")
 """Processes of frameworks that load them and never train, by a part of the command line."""
+SPAWNED = "multiprocessing."
+"""Part of the command line of a process that `multiprocessing` has spawned."""
 MAX_COMMAND_CHARACTERS = 60
 _LOOK_INTERVAL_NS = 1_000_000_000
 _MAPS_INTERVAL_NS = 2_000_000_000
@@ -64,10 +66,17 @@ class HookFacts(NamedTuple):
     """Another `sitecustomize.py`, which is found first."""
     user: str | None = None
     """Its user, if that may not write to the spool."""
+    is_job_hooked: bool = True
+    """False if a process of the job has called `start_profiling`: others have no hook."""
 
 
 def explain_hook(facts: HookFacts) -> str | None:
     """Say why the start-up hook does not run, or cannot record, and the remedy; None if it can."""
+    if not facts.is_job_hooked:
+        return (
+            "stepscope.start_profiling records the process that calls it; start the other one with "
+            "`stepscope run -- CMD`"
+        )
     if facts.flags:
         return f"the option {facts.flags[0]} of Python switches the start-up hook off; leave it out"
     if facts.release is not None and facts.release < OLDEST_PYTHON:
@@ -149,12 +158,19 @@ class UnrecordedProcesses:
     Args:
         tree: the spool.
         earlier: last status of the monitor that this one replaces.
+        is_hooked: False if the job was not started with the hook.
         proc: mount point of procfs.
     """
 
     def __init__(
-        self, tree: spool.SpoolTree, earlier: schema.JobStatus | None = None, *, proc: str = "/proc"
+        self,
+        tree: spool.SpoolTree,
+        earlier: schema.JobStatus | None = None,
+        *,
+        is_hooked: bool = True,
+        proc: str = "/proc",
     ) -> None:
+        self._is_hooked = is_hooked
         self._earlier = earlier.unrecorded if earlier is not None else []
         self._tree = tree
         self._proc = proc
@@ -215,9 +231,12 @@ class UnrecordedProcesses:
         command = _split(read_bytes(f"{directory}/cmdline"))
         if not command or any(helper in word for helper in HELPERS for word in command):
             return None
+        if not self._is_hooked and any(SPAWNED in word for word in command):
+            return None  # a worker, which is part of the process that is recorded
         name = Path(program or command[0]).name
         is_python, release = _parse_program(name)
-        facts = _read_facts(directory, command)._replace(release=release)
+        facts = _read_facts(directory, command)
+        facts = facts._replace(release=release, is_job_hooked=self._is_hooked)
         if explain_hook(facts) is None and (release is not None or not is_python):
             self._programs[key] = program or ""
             return None

@@ -172,3 +172,19 @@ def test_sentences_of_an_earlier_monitor_stay(tmp_path: Path) -> None:
 )
 def test_options_of_python(command: str, flags: list[str]) -> None:
     assert find_flags(command.split()) == flags
+
+
+def test_programs_beside_a_process_that_profiles_itself(proc: FakeProc) -> None:
+    proc.observed = UnrecordedProcesses(
+        SpoolTree(str(proc.spool), 1 << 20), is_hooked=False, proc=str(proc.path)
+    )
+    proc.add(1)
+    (proc.spool / "p-1-10-0").mkdir()
+    proc.add(2, "python -c from multiprocessing.spawn import spawn_main;", environment={})
+    proc.add(3, environment={})
+    (sentence,) = proc.look()
+    assert sentence == (
+        "process 3 (python train.py) loaded PyTorch and was not recorded: "
+        "stepscope.start_profiling records the process that calls it; start the other one with "
+        "`stepscope run -- CMD`"
+    )
