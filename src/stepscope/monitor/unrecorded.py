@@ -35,6 +35,8 @@ HELPERS = ("torch._inductor.compile_worker", "torch/_inductor/compile_worker")
 """Processes of frameworks that load them and never train, by a part of the command line."""
 SPAWNED = "multiprocessing."
 """Part of the command line of a process that `multiprocessing` has spawned."""
+USER_CHANGES = frozenset(["doas", "runuser", "setpriv", "su", "sudo"])
+"""Commands that start a program as another user, with an environment of that user's."""
 MAX_COMMAND_CHARACTERS = 60
 _LOOK_INTERVAL_NS = 1_000_000_000
 _MAPS_INTERVAL_NS = 2_000_000_000
@@ -194,7 +196,7 @@ class UnrecordedProcesses:
             if key in self._registered or key in self._found:
                 continue
             try:
-                unrecorded = self._examine(key, now_ns)
+                unrecorded = self._examine(key, now_ns, processes)
             except (OSError, ValueError):  # it has ended
                 continue
             parent = processes.get(process.parent_pid)
@@ -216,7 +218,9 @@ class UnrecordedProcesses:
         sentences = [_describe(processes) for processes in by_reason.values()]
         return list(dict.fromkeys([*self._earlier, *sentences]))
 
-    def _examine(self, key: Key, now_ns: int) -> _Unrecorded | None:
+    def _examine(
+        self, key: Key, now_ns: int, processes: Mapping[int, JobProcess]
+    ) -> _Unrecorded | None:
         """Return a process if it is not recorded for a reason; None if not, or not yet.
 
         Raises:
@@ -237,7 +241,8 @@ class UnrecordedProcesses:
         is_python, release = _parse_program(name)
         facts = _read_facts(directory, command)
         facts = facts._replace(release=release, is_job_hooked=self._is_hooked)
-        if explain_hook(facts) is None and (release is not None or not is_python):
+        is_clear = program is not None and (release is not None or not is_python)
+        if is_clear and explain_hook(facts) is None:
             self._programs[key] = program or ""
             return None
         interval_ns = self._maps_interval_ns.get(key, _MAPS_INTERVAL_NS)
@@ -246,7 +251,7 @@ class UnrecordedProcesses:
         try:
             maps = read_bytes(f"{directory}/maps")
         except PermissionError:  # a process of another user
-            reason = explain_hook(facts)
+            reason = explain_hook(facts) or self._explain_user(key[0], processes)
             is_certain = is_python and reason is not None
             return _Unrecorded(key[0], command, None, reason or "") if is_certain else None
         is_python |= _EMBEDDED.search(maps) is not None
@@ -256,6 +261,25 @@ class UnrecordedProcesses:
         if not is_python or reason is None or framework is None:
             return None
         return _Unrecorded(key[0], command, framework, reason)
+
+    def _explain_user(self, pid: int, processes: Mapping[int, JobProcess]) -> str | None:
+        """Say why a process that this user cannot look into is not recorded, if a command above it
+        changes the user; None without one.
+
+        Raises:
+            OSError: one of them has ended.
+        """
+        process = processes.get(pid)
+        while process is not None and process.parent_pid in processes:
+            process = processes[process.parent_pid]
+            command = _split(read_bytes(f"{self._proc}/{process.pid}/cmdline"))
+            name = Path(command[0]).name if command else ""
+            if name in USER_CHANGES:
+                return (
+                    f"{name} starts it as another user, without the variables of stepscope; start "
+                    f"stepscope as that user: `{name} … stepscope run -- CMD`"
+                )
+        return None
 
 
 def _parse_key(name: str) -> Key:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.capture.bootstrap import SITE
+from stepscope.monitor import unrecorded
 from stepscope.monitor.samplers.processes import JobProcess
 from stepscope.monitor.unrecorded import UnrecordedProcesses, find_flags
 from stepscope.schema import JobState, JobStatus
@@ -187,4 +188,36 @@ def test_programs_beside_a_process_that_profiles_itself(proc: FakeProc) -> None:
         "process 3 (python train.py) loaded PyTorch and was not recorded: "
         "stepscope.start_profiling records the process that calls it; start the other one with "
         "`stepscope run -- CMD`"
+    )
+
+
+HIDDEN = ("exe", "maps", "environ")
+"""Files of a process of another user, which the kernel hides."""
+
+
+def test_a_process_of_root_that_this_user_cannot_look_into(
+    proc: FakeProc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str) -> None:
+        if path.endswith(tuple(f"/{pid}/{name}" for pid in (3, 4) for name in HIDDEN)):
+            raise PermissionError
+
+    def read(path: str) -> bytes:
+        refuse(path)
+        return Path(path).read_bytes()
+
+    def read_link(path: str) -> str:
+        refuse(path)
+        return original_read_link(path)
+
+    original_read_link = os.readlink
+    monkeypatch.setattr(unrecorded, "read_bytes", read)
+    monkeypatch.setattr(os, "readlink", read_link)
+    proc.add(1, "sudo -u root python train.py", program="/usr/bin/sudo", environment={}, maps="")
+    proc.add(3, parent=1)
+    proc.add(4, "python serve.py")  # nothing certain
+    (sentence,) = proc.look()
+    assert sentence == (
+        "process 3 (python train.py) was not recorded: sudo starts it as another user, without the "
+        "variables of stepscope; start stepscope as that user: `sudo … stepscope run -- CMD`"
     )
