@@ -87,6 +87,15 @@ def draw_small_batch(run: RunBuilder) -> None:
         process.fact("model_inputs", model=1, inputs=inputs)
 
 
+def draw_padding(run: RunBuilder) -> None:
+    """Draw passes with 80% of the step over rows of 48 positions, of which each batch needs 12."""
+    window = "forward 40 ( op:mm 40 ) | backward 40 ( op:mm 40 ) | optimizer 20 ( op:add 20 )"
+    draw_with_window("forward 40 | backward 40 | optimizer 20", window)(run)
+    for batch in range(4):
+        counts = {"rows": 8, "length": 48, "used_length": 12, "used_count": 80}
+        run.processes[0].fact("padding", mask="attention_mask", batch=batch, **counts)
+
+
 def draw_anomaly_detection(run: RunBuilder) -> None:
     """Draw 50 nodes, each with a capture of 0.4 ms and a check of 0.2 ms, in steps of 60 ms."""
     node = "op:autograd::engine::evaluate_function:Mm 0.5 ( op:mm 0.3 | op:aten::isnan 0.2 )"
@@ -267,6 +276,7 @@ CAUSE_RUNS: dict[str, tuple[str, Callable[[RunBuilder], None]]] = {
     "uneven_ranks": ("model", draw_uneven_ranks),
     "gradient_accumulation": ("communication", draw_gradient_accumulation),
     "compute": ("model", draw_heavy),
+    "padding": ("model", draw_padding),
     "optimizer": (
         "model",
         draw_steps(

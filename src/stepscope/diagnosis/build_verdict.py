@@ -17,7 +17,7 @@ from stepscope.diagnosis.causes.attribution import (
     Attributor,
     name_denominator,
 )
-from stepscope.diagnosis.causes.batch_size import measure_doubling_saving
+from stepscope.diagnosis.causes.batch_size import is_batch_sufficient, measure_doubling_saving
 from stepscope.diagnosis.causes.cause import CauseInputs
 from stepscope.diagnosis.causes.causes import find_cause, find_contributing_causes
 from stepscope.diagnosis.causes.data_causes import find_starved_rank
@@ -398,10 +398,13 @@ def _excuse_overhead(run: Run, shares: Shares, attributor: Attributor) -> str:
     is_below = shares.suspects["framework_overhead"] < limits.framework_overhead
     if is_below or attributor.is_exceeded("framework_overhead", shares):
         return ""
-    if shares.largest_overhead < limits.overhead_cause:
-        return f"it has several parts of which none has {percent(limits.overhead_cause)}"
-    saving = percent(measure_doubling_saving(run, shares))
-    return f"with twice the batch, a sample would take only {saving} less"
+    if is_batch_sufficient(run, shares):
+        saving = percent(measure_doubling_saving(run, shares))
+        return f"with twice the batch, a sample would take only {saving} less"
+    return (
+        f"it has several parts of which none has {percent(limits.overhead_cause)}, or "
+        f"{percent(limits.operator_calls)} for calling operators"
+    )
 
 
 def _describe_model(run: Run, shares: Shares) -> str:

@@ -166,7 +166,8 @@ def test_other_thresholds(new_run: RunMaker) -> None:
     run.rank().draw("forward 60 | optimizer 25 | do 15", 100)
     opened = run.open()
     assert diagnose(opened).suspect == "healthy"
-    strict = diagnose(opened, AttributionThresholds(framework_overhead=0.1))
+    limits = AttributionThresholds(framework_overhead=0.1, overhead_cause=0.1)
+    strict = diagnose(opened, limits)
     assert (strict.suspect, strict.cause) == ("framework_overhead", "unknown")
 
 

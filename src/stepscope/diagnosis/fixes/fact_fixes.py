@@ -205,13 +205,14 @@ def list_dataset_fixes(facts: JobFacts) -> list[FixText]:
 
 def list_padding_fixes(facts: JobFacts) -> list[FixText]:
     """List the fixes for padding, the one that saves more first."""
+    rounding = "" if facts.is_cpu_job else "; on a GPU to a multiple of 8 (pad_to_multiple_of=8)"
     fixes = [
         (
             "Pad to the longest sequence of the batch",
             "in the collate function: tokenizer(texts, padding=True) instead of "
             "padding='max_length', DataCollatorWithPadding for tokenised samples, or "
-            "torch.nn.utils.rnn.pad_sequence; round lengths up to a multiple of 8 on a GPU "
-            "(pad_to_multiple_of=8), and to one of a few where the model is compiled",
+            f"torch.nn.utils.rnn.pad_sequence{rounding}; where the model is compiled, to one of a "
+            "few lengths",
         ),
         (
             "Put sequences of similar length into one batch",

@@ -94,7 +94,7 @@ class Shares:
     inside_compute, debug_switch: anomaly detection in the passes, and slow_rank: waiting for the
     overhead of the slowest rank."""
     largest_overhead: float
-    """The largest cause of overhead."""
+    """The largest cause of overhead except for calling operators."""
     compute_work: dict[str, float]
     """Time of sizeable operators, by compute phase, and of executing compiled functions; the
     model's own share."""
@@ -197,11 +197,10 @@ def _sum_operator_calls(parts: Mapping[str, float]) -> float:
 
 
 def _compute_largest_overhead(parts: Mapping[str, float], split: PhaseSplit) -> float:
-    operator_calls = _sum_operator_calls(parts)
     between_phases = parts["between_phases"] * split.largest_host_cause
     merged = {"inside_compute", "framework_calls", "between_phases"}
     single = [share for name, share in parts.items() if name not in merged]
-    return max(operator_calls, between_phases, *single)
+    return max(between_phases, *single)
 
 
 def _compute_inline_data(ranks: Sequence[run.Rank]) -> dict[str, float]:
