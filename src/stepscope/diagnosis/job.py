@@ -156,14 +156,17 @@ class _Account:
                 continue
             once_ns = time_ns if key in ONCE else _measure_before_steps(time, key)
             planned_ns = 0.0 if key in FAILURES else once_ns + (time_ns - once_ns) * growth
-            functions = time.functions.get(key, [])[:MAX_FUNCTIONS]
+            # A package counts with what it imports, which nobody would import without it.
+            functions = sorted(time.functions.get(key, []), key=lambda entry: -entry.total_ns)
             parts[key] = JobPart(
                 key=key,
                 title=analysis.JOB_CLASS_TITLES[key],
                 time_ns=time_ns,
                 share_ratio=time_ns / time.duration_ns,
                 planned_ns=planned_ns if planned_step_count else None,
-                functions=[_describe(function, time.rank_count) for function in functions],
+                functions=[
+                    _describe(function, time.rank_count) for function in functions[:MAX_FUNCTIONS]
+                ],
             )
         return cls(
             run=run,
@@ -407,7 +410,7 @@ def _describe(function: analysis.ClassFunction, rank_count: int) -> PartFunction
     return PartFunction(
         name=function.function,
         location=f"{file}{line}" if file else "",
-        time_ns=function.time_ns / rank_count,
+        time_ns=function.total_ns / rank_count,
     )
 
 

@@ -16,6 +16,7 @@ class PartFunction(msgspec.Struct, frozen=True, kw_only=True):
     location: str
     """File and line; empty for a package."""
     time_ns: float
+    """Mean over ranks; that of a package includes what it imports."""
 
 
 class JobPart(msgspec.Struct, frozen=True, kw_only=True):

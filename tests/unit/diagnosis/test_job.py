@@ -22,7 +22,11 @@ TEST = "evaluate:Net=128 5"
 
 
 def function(
-    name: str, seconds: float, line: int = 3, file: str = "/job/train.py"
+    name: str,
+    seconds: float,
+    line: int = 3,
+    file: str = "/job/train.py",
+    total: float | None = None,
 ) -> ClassFunction:
     time_ns = round(seconds * S)
     return ClassFunction(
@@ -33,7 +37,7 @@ def function(
         is_line=False,
         is_user=bool(file),
         time_ns=time_ns,
-        total_ns=time_ns,
+        total_ns=time_ns if total is None else round(total * S),
     )
 
 
@@ -105,7 +109,7 @@ WHOLE = {
     "finishing": 2.0,
 }
 FUNCTIONS = {
-    "importing": [function("torch", 4.5, file="")],
+    "importing": [function("numpy", 2.5, file=""), function("torch", 2.0, file="", total=4.5)],
     "preparing": [function("read_index", 8.0, line=22)],
     "evaluation": [function("validate", 12.0, line=37)],
     "checkpoints": [function("save", 5.0, line=44)],
