@@ -109,7 +109,7 @@ WHOLE = {
     "finishing": 2.0,
 }
 FUNCTIONS = {
-    "importing": [function("numpy", 2.5, file=""), function("torch", 2.0, file="", total=4.5)],
+    "importing": [function("numpy", 2.5, 0, ""), function("torch", 2.0, file="", total=4.5)],
     "preparing": [function("read_index", 8.0, line=22)],
     "evaluation": [function("validate", 12.0, line=37)],
     "checkpoints": [function("save", 5.0, line=44)],
