@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from stepscope.analysis import LineWait
 from stepscope.diagnosis import Fix, Verdict, diagnose
 from stepscope.diagnosis.causes.job_facts import JobFacts
+from stepscope.diagnosis.causes.wait_causes import StepWait, list_wait_fixes
 from stepscope.diagnosis.fixes.advice import CAUSE_FIXES
 from stepscope.diagnosis.fixes.fact_fixes import CALL_LESS, FACT_FIXES
 from stepscope.diagnosis.traces import trace_fixes
@@ -313,3 +315,21 @@ def test_other_suspects_have_no_targets(new_run: RunMaker) -> None:
     verdict = diagnose(run.open())
     assert verdict.suspect == "communication"
     assert not verdict.targets
+
+
+def test_environments_in_processes_are_stepped_in_the_training_process() -> None:
+    wait = LineWait(
+        kind="process",
+        pipeline="",
+        file="stable_baselines3 SubprocVecEnv.step_wait",
+        line=0,
+        text="",
+        caller="",
+        phase="other",
+        ratio=0.9,
+        sample_count=50,
+        function=None,
+    )
+    ((title, text),) = list_wait_fixes(StepWait(wait=wait, share=0.5), 2, uses_torch=True)
+    assert title == "Step the environments in the training process"
+    assert text.startswith("DummyVecEnv instead of SubprocVecEnv: ")

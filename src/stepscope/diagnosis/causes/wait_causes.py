@@ -280,8 +280,19 @@ def _list_pipeline_fixes(wait: StepWait, cores: float | None) -> list[FixText]:
     return [*([] if has_all_cores else [(title, text)]), *_list_cheaper_fix(wait)]
 
 
+_IN_PROCESSES = "SubprocVecEnv"
+"""Class of Stable-Baselines3 that steps environments in processes of their own."""
+_IN_THE_TRAINING_PROCESS: FixText = (
+    "Step the environments in the training process",
+    f"DummyVecEnv instead of {_IN_PROCESSES}: a step of a small environment takes less time than "
+    "the exchange with its process; with slow ones, step several in each process",
+)
+
+
 def _list_filler_fixes(wait: StepWait, cores: float | None, *, uses_torch: bool) -> list[FixText]:
     """List the fixes for threads and processes of the job."""
+    if _IN_PROCESSES in wait.location:
+        return [_IN_THE_TRAINING_PROCESS]
     function, more = wait.wait.function, _count_more(wait, cores)
     ahead = (
         "Submit the work ahead",
