@@ -241,6 +241,7 @@ class _Account:
             *self._fix_epochs(),
             *self._fix_evaluation(),
             *self._fix_checkpoints(),
+            *self._fix_restarts(),
             *self._fix_end(),
         ]
 
@@ -389,6 +390,21 @@ class _Account:
             f"; with {count_of(failures, 'failure')} in {duration(self.time.duration_ns)} and "
             f"{duration(save_ns)} per checkpoint, one every {duration(best_ns)} costs least (Young)"
         )
+
+    def _fix_restarts(self) -> list[JobFix]:
+        part = self.parts.get("down")
+        if part is None:
+            return []
+        restarts = count_of(len(self.time.restarts), "restart")
+        return [
+            self._make_fix(
+                "Restart sooner after a failure",
+                "torchrun --monitor-interval 0.1 looks at its processes ten times per second, and "
+                "--max-restarts N starts them again at once, where a new job waits in a queue",
+                f"The job was down for {duration(part.time_ns)} before {restarts}.",
+                part.time_ns,
+            )
+        ]
 
     def _fix_end(self) -> list[JobFix]:
         function = self._find_function("finishing")

@@ -167,6 +167,13 @@ def test_the_interval_between_checkpoints_follows_the_failures(run: Run) -> None
     assert f"one every {best_s:.2f} s costs least (Young)" in fix_of(job, "Save").instructions
 
 
+def test_a_restart_costs_the_time_until_the_job_runs_again(run: Run) -> None:
+    job = account(run, job_time(WHOLE | {"down": 6}, FUNCTIONS, restarts=2))
+    fix = fix_of(job, "Restart sooner")
+    assert fix.saving_ns == pytest.approx(6 * S)
+    assert fix.why == "The job was down for 6 s before 2 restarts."
+
+
 def test_a_package_that_the_script_imports_itself(run: Run) -> None:
     functions = {
         "importing": [
