@@ -100,6 +100,7 @@ def test_a_shim_changes_nothing_else(wrapped: Wrapped) -> None:
     [
         (["python3", "train.py"], False),
         (["launch", "train.py"], False),
+        (["launch", "--no-python", "sh", "job.sh"], True),
         (["/usr/bin/nice", "python3", "train.py"], False),  # it may be a debugger
         (["env", "PYTHONPATH=/x", "python3", "train.py"], True),
         (["tool", "python3", "train.py"], True),

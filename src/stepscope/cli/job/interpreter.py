@@ -214,6 +214,8 @@ exec {directory}/"${{0##*/}}" "$@"
 """
 _WRAPPERS = {"env", "sh", "bash", "dash", "ksh", "zsh"}
 """Programs that often set PYTHONPATH before they start Python."""
+_OTHER_PROGRAM = {"--no-python", "--no_python"}
+"""Options of torchrun and deepspeed: what they start is no script of Python, but a program."""
 _LINKED = ("lib", "lib64", "include", "share", "etc", "conda-meta", "pyvenv.cfg")
 """What scripts look for beside the directory of a program."""
 
@@ -257,6 +259,8 @@ def insert_shims(command: Sequence[str], spool: Path, path: str | None) -> str |
 def _is_python(command: Sequence[str]) -> bool:
     """Return True if a command is an interpreter or a script of one, or has one as an argument of a
     program, such as a debugger, that may need the file of an interpreter."""
+    if not _OTHER_PROGRAM.isdisjoint(command):
+        return False
     path = Path(shutil.which(command[0]) or command[0])
     if _INTERPRETER.fullmatch(path.name) or _read_interpreter(path):
         return True
