@@ -156,7 +156,7 @@ class _Account:
                 continue
             once_ns = time_ns if key in ONCE else _measure_before_steps(time, key)
             planned_ns = 0.0 if key in FAILURES else once_ns + (time_ns - once_ns) * growth
-            # A package counts with what it imports, which nobody would import without it.
+            # A package counts with what it imports: without it, that would not be imported.
             functions = sorted(time.functions.get(key, []), key=lambda entry: -entry.total_ns)
             parts[key] = JobPart(
                 key=key,

@@ -157,10 +157,10 @@ def record_planned_steps(trainer: Any, count: object, finished_count: object = 0
     current = session.current()
     if current is None or not isinstance(count, int) or trainer in _planned:
         return
-    left = count - finished_count if isinstance(finished_count, int) else count
-    if left > 0:
+    remaining = count - finished_count if isinstance(finished_count, int) else count
+    if remaining > 0:
         _planned.add(trainer)
-        current.fact("planned_steps", count=left)
+        current.fact("planned_steps", count=remaining)
 
 
 def install_accelerate() -> None:
