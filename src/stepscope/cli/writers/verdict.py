@@ -52,9 +52,11 @@ def print_job_verdict(
 
 def write_verdict(out: Console, verdict: diagnosis.Verdict, location: str = "RUN") -> None:
     """Write the verdict of a run as text."""
+    write_doubts(out, verdict.doubts)
+    if verdict.death is not None:
+        write_death(out, verdict.death)
     if verdict.stuck is not None:
         write_stuck(out, verdict.stuck)
-    write_doubts(out, verdict.doubts)
     out.print()
     out.print(Text(verdict.headline, style="bold"))
     _write_section(out, "Stages", diagnosis.list_stage_lines(verdict.job_stages))
@@ -119,6 +121,14 @@ def _locate(cause: diagnosis.ContributingCause) -> str:
     """Name the suspect of a cause that is not that of the verdict, and its share."""
     share = quantities.percent(cause.share_ratio)
     return f" ({diagnosis.SUSPECT_NAMES[cause.suspect]}, {share} of {cause.share_of})"
+
+
+def write_death(out: Console, death: diagnosis.Death) -> None:
+    """Write what ended a job, the evidence, and what to do."""
+    out.print()
+    out.print(Text(death.headline, style="bold red"))
+    for line in death.lines:
+        _write_item(out, Text(line))
 
 
 def write_stuck(out: Console, stuck: diagnosis.StuckAccount) -> None:

@@ -1,0 +1,450 @@
+"""Account of a job that ended badly: of what it died, where and after how many steps.
+
+The monitor of each node stores how the job ended there (`schema.NodeDeath`). This module finds the
+process that ended first, its cause where evidence has one, and writes sentences.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from stepscope import schema
+from stepscope.diagnosis.death_causes import (
+    ADVICE,
+    FRAGMENTED_ADVICE,
+    Death,
+    DeathCause,
+    Failure,
+    explain_failure,
+    is_fragmented,
+    is_lost_peer,
+    read_root_cause,
+)
+from stepscope.diagnosis.stuck_account import find_user_frame
+from stepscope.quantities import count_of, duration, memory
+from stepscope.run import Run, job_state, read_rank_ends
+
+SHELL_SIGNAL_STATUS = 128
+"""Shells exit with this plus the number of the signal that ended their command."""
+CRASH_SIGNALS = (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)
+"""Signals by which the kernel, or the process itself, ends a faulty process."""
+FULL_RATIO = 0.95
+"""Share of the memory from which it counts as full where the kernel does not say what it killed."""
+FULL_SHARED_RATIO = 0.1
+"""Free share of `/dev/shm` below which it counts as full."""
+MAX_LISTED = 3
+
+
+def find_death(run: Run) -> Death | None:
+    """Find out of what a job died; None for one that runs, has succeeded or was stopped on
+    request."""
+    statuses = run.reader.statuses()
+    deaths = run.reader.documents(schema.DEATHS, schema.NodeDeath)
+    latest = max((status.incarnation for status in statuses.values()), default=1)
+    ended = {
+        node: status
+        for node, status in statuses.items()
+        if status.incarnation == latest and _is_death(status, deaths.get(node))
+    }
+    state = job_state(statuses.values())
+    if not ended or state is None or not state.is_final:
+        return None
+    node = min(ended, key=lambda node: _first_ns(ended[node], deaths.get(node)))
+    death = deaths.get(node) or schema.NodeDeath(node=node)
+    return _Account(run=run, node=node, status=ended[node], death=death).build()
+
+
+def _is_death(status: schema.JobStatus, death: schema.NodeDeath | None) -> bool:
+    """Check that a job died: it failed, or it ended by a signal that was passed on to it. Who
+    interrupts a job at the terminal knows that."""
+    if status.state is schema.JobState.STOPPED:
+        is_forwarded = death is not None and death.is_forwarded
+        return is_forwarded and status.signal not in {None, signal.SIGINT}
+    return status.state is schema.JobState.FAILED
+
+
+def _first_ns(status: schema.JobStatus, death: schema.NodeDeath | None) -> int:
+    failures = () if death is None else death.failures
+    times = [failure.t_ns for failure in failures if failure.t_ns and not failure.is_relayed]
+    return min(times, default=status.end_ns or status.heartbeat_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Account:
+    """Facts about the end of the job on the node where it ended first."""
+
+    run: Run
+    node: str
+    status: schema.JobStatus
+    death: schema.NodeDeath
+
+    def build(self) -> Death:
+        status = self.status
+        if status.signal is not None:
+            return self._explain_signal(status.signal, self._find_process(status.pid), "the job")
+        direct = [f for f in self.death.failures if not f.is_relayed and f.exception]
+        root = next(filter(None, map(read_root_cause, self.death.failures)), None)
+        lost = self._find_killed_rank() if direct and is_lost_peer(direct[0]) else None
+        if lost is not None:
+            number = -root[1] if root is not None and root[0] == lost.rank and root[1] < 0 else None
+            return self._explain_killed_rank(lost, lost.rank, number)
+        if direct:
+            return self._explain_exception(direct[0], direct[1:])
+        if root is not None:
+            return self._explain_killed_rank(self._find_process(root[2]), root[0], -root[1])
+        relayed = next((f for f in self.death.failures if f.is_relayed), None)
+        return self._explain_status(relayed)
+
+    def _explain_signal(
+        self, number: int, process: schema.ProcessInfo | None, subject: str
+    ) -> Death:
+        name = _name_signal(number)
+        cause, reason, evidence = self._judge_signal(number)
+        crash = next((f for f in reversed(self.death.failures) if not f.exception), None)
+        frames = crash.frames if crash is not None and number in CRASH_SIGNALS else []
+        location, function = self._locate(frames)
+        at = f", at {location} in {function}" if location else ""
+        if not location:
+            location, function, seen = self._find_last_line(process)
+            evidence += seen
+        step_count = self._count_steps(process)
+        return self._make(
+            cause,
+            f"{name} ended {subject}{_after(step_count)}{at}{reason}.",
+            number=number,
+            rank=None if process is None else process.rank,
+            step_count=step_count,
+            location=location,
+            function=function,
+            evidence=evidence,
+        )
+
+    def _judge_signal(self, number: int) -> tuple[DeathCause, str, list[str]]:
+        """Return the cause of a signal, how the headline continues, and the evidence."""
+        if number in CRASH_SIGNALS:
+            return "crash", "", []
+        if self.death.is_forwarded:
+            return "outside_signal", ": `stepscope run` received it and passed it on", []
+        if number != signal.SIGKILL:
+            return "outside_signal", ", sent from outside", []
+        return self._judge_kill()
+
+    def _judge_kill(self) -> tuple[DeathCause, str, list[str]]:
+        """Return the same for signal 9, by which the kernel ends processes for want of memory."""
+        kills, level = self.death.group_kill_count, self._read_memory()
+        if kills is None:
+            kills = self.death.machine_kill_count
+        evidence = self._describe_growth()
+        if kills:
+            sentence = f"The kernel has killed {count_of(kills, 'process', 'processes')}"
+            return (
+                "host_memory",
+                ": the memory was full" if level is None else f", with memory at {level.text}",
+                [f"{sentence} of the job's machine or container for want of memory.", *evidence],
+            )
+        if level is not None and level.ratio >= FULL_RATIO and kills is None:
+            text = "The kernel does not say here whether it has killed a process for that."
+            return "host_memory", f", with memory at {level.text}", [text, *evidence]
+        counted = (
+            []
+            if kills is None
+            else ["The kernel has killed no process for want of memory while the job ran."]
+        )
+        if level is None:
+            return "outside_signal", ", sent from outside", [*counted, *evidence]
+        short = f"The machine was not short of memory, which was at {level.text}."
+        return "outside_signal", ", sent from outside", [short, *counted, *evidence]
+
+    def _explain_killed_rank(
+        self, process: schema.ProcessInfo | None, rank: int | None, number: int | None
+    ) -> Death:
+        """Explain the end of a job whose rank was killed, or exited without an exception."""
+        name = f"rank {rank}" if rank is not None else "a process"
+        if number is not None and number > 0:
+            death = self._explain_signal(number, process, f"{name}, and the job with it,")
+            return msgspec.structs.replace(death, rank=rank)
+        step_count = self._count_steps(process)
+        location, function, seen = self._find_last_line(process)
+        end = "was killed" if number is None else f"exited with status {-number}"
+        return self._make(
+            "exit_status",
+            f"{name.capitalize()} {end}{_after(step_count)}, and the job ended with it.",
+            number=None,
+            rank=rank,
+            step_count=step_count,
+            location=location,
+            function=function,
+            evidence=[*seen, *self._list_later(self.death.failures)],
+        )
+
+    def _explain_exception(
+        self, first: schema.ProcessFailure, later: Sequence[schema.ProcessFailure]
+    ) -> Death:
+        failure, process = explain_failure(first), self._find_process(first.pid)
+        step_count = self._count_steps(process)
+        location, function = self._locate(failure.frames)
+        rank = None if process is None else process.rank
+        rank = failure.spawned if rank is None else rank
+        at = f", at {location} in {function}" if location else ""
+        message = f": {failure.message}" if failure.message else ""
+        subject = f"{failure.exception}{_place(failure, rank, self._world_size())}"
+        evidence, advice = self._examine(failure, first)
+        return self._make(
+            failure.cause,
+            f"{subject} ended the job{_after(step_count)}{at}{message.rstrip('.')}.",
+            number=None,
+            rank=rank,
+            step_count=step_count,
+            location=location,
+            function=function,
+            exception=failure.exception,
+            message=failure.message,
+            worker=failure.worker,
+            evidence=[*evidence, *self._list_later(later)],
+            advice=advice,
+        )
+
+    def _examine(
+        self, failure: Failure, first: schema.ProcessFailure
+    ) -> tuple[list[str], list[str]]:
+        """Return evidence and further advice for the cause of an exception."""
+        if failure.cause == "shared_memory" and first.shared_memory_bytes is not None:
+            size, free = first.shared_memory_bytes, first.shared_memory_free_bytes or 0
+            full = "full" if free < FULL_SHARED_RATIO * size else f"{memory(free)} free"
+            return [f"/dev/shm has {memory(size)} and was {full} when the job ended."], []
+        if failure.cause == "device_memory":
+            advice = [FRAGMENTED_ADVICE] if is_fragmented(failure.message) else []
+            return self._describe_devices(), advice
+        if failure.cause in {"host_memory", "worker_killed"}:
+            level = self._read_memory()
+            at = [] if level is None else [f"Memory was at {level.text}."]
+            kills = self.death.group_kill_count or 0
+            killed = f"The kernel has killed {count_of(kills, 'process', 'processes')}"
+            return [*([f"{killed} for want of memory."] if kills else []), *at], []
+        return [], []
+
+    def _explain_status(self, relayed: schema.ProcessFailure | None) -> Death:
+        """Explain the end of a job of which only the exit status is known."""
+        code, process = self.status.exit_code, self._find_process(self.status.pid)
+        number = (code or 0) - SHELL_SIGNAL_STATUS
+        if number in set(signal.Signals):
+            death = self._explain_signal(number, None, "a process of the job")
+            status = f"The command exited with status {code}, as shells do after signal {number}."
+            return msgspec.structs.replace(death, evidence=[status, *death.evidence])
+        step_count = self._count_steps(process)
+        location, function, seen = self._find_last_line(process)
+        subject = "The job failed" if code is None else f"The job exited with status {code}"
+        said = []
+        if relayed is not None:
+            said = [f"Its launcher ended with {relayed.exception}: {relayed.message}"]
+        elif process is not None:
+            said = ["No exception was recorded: the script ended itself, or printed one."]
+        return self._make(
+            "exit_status",
+            f"{subject}{_after(step_count)}.",
+            number=None,
+            rank=None,
+            step_count=step_count,
+            location=location,
+            function=function,
+            evidence=[*said, *seen],
+        )
+
+    def _make(
+        self,
+        cause: DeathCause,
+        headline: str,
+        *,
+        number: int | None,
+        rank: int | None,
+        step_count: int | None,
+        location: str,
+        function: str,
+        evidence: Sequence[str],
+        advice: Sequence[str] = (),
+        exception: str = "",
+        message: str = "",
+        worker: int | None = None,
+    ) -> Death:
+        return Death(
+            cause=cause,
+            headline=headline,
+            exit_code=self.status.exit_code,
+            signal=number,
+            exception=exception,
+            message=message,
+            rank=rank,
+            worker=worker,
+            step_count=step_count,
+            location=location,
+            function=function,
+            evidence=list(evidence),
+            advice=[*([ADVICE[cause]] if cause in ADVICE else []), *advice],
+            output=self.death.output,
+            output_missing=self.death.output_missing,
+        )
+
+    def _find_process(self, pid: int | None) -> schema.ProcessInfo | None:
+        images = [p for p in self.run.processes if p.pid == pid and p.node == self.node]
+        return max(images, key=lambda process: process.started_ns, default=None)
+
+    def _find_killed_rank(self) -> schema.ProcessInfo | None:
+        """Find the rank that was killed first, by its last record."""
+        ends = read_rank_ends(self.run)
+        killed = [
+            process
+            for process in self.run.processes
+            if process.process in self.death.killed and process.rank in ends
+        ]
+        return min(killed, key=lambda p: ends[p.rank or 0].last_ns, default=None)
+
+    def _world_size(self) -> int:
+        return max((process.world_size or 1 for process in self.run.processes), default=1)
+
+    def _count_steps(self, process: schema.ProcessInfo | None) -> int | None:
+        """Count the complete steps of a process, of the rank with most of them for another one;
+        None for a job that does not train."""
+        ranks = self.run.ranks
+        if process is not None:
+            ranks = [r for r in ranks if r.process.process == process.process] or ranks
+        if ranks:
+            return max(len(rank.steps) for rank in ranks)
+        return 0 if any(process.role == "main" for process in self.run.processes) else None
+
+    def _locate(self, frames: Sequence[schema.StackFrame]) -> tuple[str, str]:
+        """Return file and line, and the function, of the innermost frame of the user's code."""
+        frame = find_user_frame(frames)
+        if frame is None:
+            return "", ""
+        return f"{self._shorten(frame.file)}:{frame.line}", frame.function
+
+    def _shorten(self, file: str) -> str:
+        """Return the path of a file from the working directory of the job, if it is below that."""
+        directory = self.run.reader.info.working_directory
+        path = os.path.relpath(file, directory) if pathlib.Path(file).is_absolute() else file
+        return file if path.startswith("..") else path
+
+    def _find_last_line(self, process: schema.ProcessInfo | None) -> tuple[str, str, list[str]]:
+        """Return where the main thread of a process was sampled last, with a sentence on it."""
+        if process is None or not self.run.reader.has("stacks"):
+            return "", "", []
+        rows = self.run.reader.sql(
+            "SELECT t_ns, stack, user_line FROM stacks WHERE process = ? ORDER BY t_ns DESC LIMIT 1",
+            (process.process,),
+        )
+        if not len(rows["t_ns"]):
+            return "", "", []
+        frames = [part.split("|") for part in str(rows["stack"][0]).split(";")]
+        users = [frame for frame in frames if len(frame) == 3 and not frame[2]]
+        line = int(rows["user_line"][0])
+        if not users or line <= 0:
+            return "", "", []
+        function = re.sub(r"<call \d+>|<generator>", "", users[-1][0])
+        location = f"{self._shorten(users[-1][1])}:{line}"
+        before = self._describe_time(int(rows["t_ns"][0]))
+        return location, function, [f"It was last seen at {location} in {function}{before}."]
+
+    def _describe_time(self, t_ns: int) -> str:
+        end_ns = self.status.end_ns
+        return "" if end_ns is None or end_ns <= t_ns else f", {duration(end_ns - t_ns)} before"
+
+    def _list_later(self, failures: Sequence[schema.ProcessFailure]) -> list[str]:
+        """Say which processes failed after the first one."""
+        lines = []
+        for failure in failures:
+            process = self._find_process(failure.pid)
+            if process is not None and not failure.is_relayed and failure.exception:
+                title = process.title[:1].upper() + process.title[1:]
+                message = f": {failure.message}" if failure.message else ""
+                lines.append(f"{title} failed afterwards with {failure.exception}{message}")
+        return lines[:MAX_LISTED]
+
+    def _read_memory(self) -> _MemoryLevel | None:
+        """Read the last sample of the memory of the machine, or of the job's own where a limit
+        applies to it."""
+        metrics, info = self.run.metrics.get(self.node), self.run.nodes.get(self.node)
+        if metrics is None or info is None:
+            return None
+        used = metrics.series("memory_used_bytes")
+        if info.memory_limit_bytes is not None:
+            used = self._sum_processes()
+        limit = info.memory_limit_bytes or info.memory_bytes
+        if not len(used) or limit is None:
+            return None
+        return _MemoryLevel(float(used[-1]), limit)
+
+    def _sum_processes(self) -> list[float]:
+        """Sum the resident memory of the processes of the job, by time."""
+        metrics = self.run.metrics.get(self.node)
+        series = metrics.load("process_memory_bytes") if metrics is not None else {}
+        total: dict[int, float] = {}
+        for device in series.get("process_memory_bytes", {}).values():
+            for t_ns, value in zip(device.t_ns.tolist(), device.value.tolist(), strict=True):
+                total[t_ns] = total.get(t_ns, 0.0) + value
+        return [total[t_ns] for t_ns in sorted(total)]
+
+    def _describe_growth(self) -> list[str]:
+        """Say from where to where the memory of the job's processes has risen."""
+        used = self._sum_processes()
+        if len(used) < 2 or used[-1] < 2 * used[0]:
+            return []
+        return [f"The memory of the job's processes rose to {memory(max(used))} while it ran."]
+
+    def _describe_devices(self) -> list[str]:
+        """Say how full the memory of each device was in the last sample."""
+        metrics, info = self.run.metrics.get(self.node), self.run.nodes.get(self.node)
+        if metrics is None or info is None:
+            return []
+        sizes: Mapping[str, int] = {
+            str(gpu["index"]): gpu["memory_bytes"] for gpu in info.gpus if "memory_bytes" in gpu
+        }
+        return [
+            f"GPU {device} held {memory(float(series.value[-1]))} of {memory(sizes[device])} in "
+            "the last sample."
+            for device, series in metrics.load("gpu_memory_used_bytes")[
+                "gpu_memory_used_bytes"
+            ].items()
+            if device in sizes and len(series.value)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _MemoryLevel:
+    used_bytes: float
+    limit_bytes: int
+
+    @property
+    def ratio(self) -> float:
+        return self.used_bytes / self.limit_bytes
+
+    @property
+    def text(self) -> str:
+        return f"{memory(self.used_bytes)} of {memory(self.limit_bytes)}"
+
+
+def _name_signal(number: int) -> str:
+    try:
+        return f"Signal {number} ({signal.Signals(number).name})"
+    except ValueError:
+        return f"Signal {number}"
+
+
+def _after(step_count: int | None) -> str:
+    """Describe the time of the end in steps, to follow "ended the job"."""
+    if step_count is None:
+        return ""
+    return f" after {count_of(step_count, 'step')}" if step_count else " before its first step"
+
+
+def _place(failure: Failure, rank: int | None, world_size: int) -> str:
+    """Name the process of an exception, to follow its type."""
+    on_rank = f" on rank {rank}" if rank is not None and (world_size > 1 or failure.spawned) else ""
+    in_worker = "" if failure.worker is None else f" in DataLoader worker {failure.worker}"
+    return in_worker + on_rank
