@@ -1,4 +1,4 @@
-"""What a process tells of its end: its uncaught exception, and its stacks at a fatal signal."""
+"""Record of the end of a process: its uncaught exception, and its stacks at a fatal signal."""
 
 from __future__ import annotations
 

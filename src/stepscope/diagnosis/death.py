@@ -19,12 +19,14 @@ from stepscope import schema
 from stepscope.diagnosis.death_causes import (
     ADVICE,
     FRAGMENTED_ADVICE,
+    PARTIAL_WRITE,
     Death,
     DeathCause,
     Failure,
     explain_failure,
     is_fragmented,
     is_lost_peer,
+    names_full_disk,
     read_root_cause,
 )
 from stepscope.diagnosis.stuck_account import find_user_frame
@@ -37,9 +39,11 @@ CRASH_SIGNALS = (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, si
 """Signals by which the kernel, or the process itself, ends a faulty process."""
 FULL_RATIO = 0.95
 """Share of the memory from which it counts as full where the kernel does not say what it killed."""
-FULL_SHARED_RATIO = 0.1
-"""Free share of `/dev/shm` below which it counts as full."""
 MAX_LISTED = 3
+MAX_QUOTED = 100
+"""Characters of a message that is quoted beside the first one."""
+_OWN_FILES = re.compile(r"/stepscope/capture/")
+"""Code of stepscope that calls what it has replaced in a framework."""
 
 
 def find_death(run: Run) -> Death | None:
@@ -112,8 +116,8 @@ class _Account:
         location, function = self._locate(frames)
         at = f", at {location} in {function}" if location else ""
         if not location:
-            location, function, seen = self._find_last_line(process)
-            evidence += seen
+            location, function, sample = self._find_last_line(process)
+            evidence += sample
         step_count = self._count_steps(process)
         return self._make(
             cause,
@@ -171,7 +175,7 @@ class _Account:
             death = self._explain_signal(number, process, f"{name}, and the job with it,")
             return msgspec.structs.replace(death, rank=rank)
         step_count = self._count_steps(process)
-        location, function, seen = self._find_last_line(process)
+        location, function, sample = self._find_last_line(process)
         end = "was killed" if number is None else f"exited with status {-number}"
         return self._make(
             "exit_status",
@@ -181,7 +185,7 @@ class _Account:
             step_count=step_count,
             location=location,
             function=function,
-            evidence=[*seen, *self._list_later(self.death.failures)],
+            evidence=[*sample, *self._list_later(self.death.failures)],
         )
 
     def _explain_exception(
@@ -189,7 +193,7 @@ class _Account:
     ) -> Death:
         failure, process = explain_failure(first), self._find_process(first.pid)
         step_count = self._count_steps(process)
-        location, function = self._locate(failure.frames)
+        location, function = self._locate([*failure.frames, *first.frames])
         rank = None if process is None else process.rank
         rank = failure.spawned if rank is None else rank
         at = f", at {location} in {function}" if location else ""
@@ -216,9 +220,10 @@ class _Account:
     ) -> tuple[list[str], list[str]]:
         """Return evidence and further advice for the cause of an exception."""
         if failure.cause == "shared_memory" and first.shared_memory_bytes is not None:
-            size, free = first.shared_memory_bytes, first.shared_memory_free_bytes or 0
-            full = "full" if free < FULL_SHARED_RATIO * size else f"{memory(free)} free"
-            return [f"/dev/shm has {memory(size)} and was {full} when the job ended."], []
+            size, free = memory(first.shared_memory_bytes), memory(first.shared_memory_free_bytes)
+            return [f"Shared memory (/dev/shm) has {size}; {free} were free at the end."], []
+        if failure.cause == "disk_full" and not names_full_disk(first):
+            return [PARTIAL_WRITE], []
         if failure.cause == "device_memory":
             advice = [FRAGMENTED_ADVICE] if is_fragmented(failure.message) else []
             return self._describe_devices(), advice
@@ -239,13 +244,13 @@ class _Account:
             status = f"The command exited with status {code}, as shells do after signal {number}."
             return msgspec.structs.replace(death, evidence=[status, *death.evidence])
         step_count = self._count_steps(process)
-        location, function, seen = self._find_last_line(process)
+        location, function, sample = self._find_last_line(process)
         subject = "The job failed" if code is None else f"The job exited with status {code}"
-        said = []
+        report = []
         if relayed is not None:
-            said = [f"Its launcher ended with {relayed.exception}: {relayed.message}"]
+            report = [f"Its launcher ended with {relayed.exception}: {relayed.message}"]
         elif process is not None:
-            said = ["No exception was recorded: the script ended itself, or printed one."]
+            report = ["No exception was recorded: the script ended itself, or printed one."]
         return self._make(
             "exit_status",
             f"{subject}{_after(step_count)}.",
@@ -254,8 +259,13 @@ class _Account:
             step_count=step_count,
             location=location,
             function=function,
-            evidence=[*said, *seen],
+            evidence=[*report, *sample, *self._quote_output()],
         )
+
+    def _quote_output(self) -> list[str]:
+        """Quote the last line of the error output."""
+        line = next((line.strip() for line in reversed(self.death.output) if line.strip()), "")
+        return [f"The last line of the error output: {line[:MAX_QUOTED]}"] if line else []
 
     def _make(
         self,
@@ -292,7 +302,7 @@ class _Account:
         )
 
     def _find_process(self, pid: int | None) -> schema.ProcessInfo | None:
-        images = [p for p in self.run.processes if p.pid == pid and p.node == self.node]
+        images = [p for p in self.run.reader.processes() if (p.pid, p.node) == (pid, self.node)]
         return max(images, key=lambda process: process.started_ns, default=None)
 
     def _find_killed_rank(self) -> schema.ProcessInfo | None:
@@ -316,11 +326,12 @@ class _Account:
             ranks = [r for r in ranks if r.process.process == process.process] or ranks
         if ranks:
             return max(len(rank.steps) for rank in ranks)
-        return 0 if any(process.role == "main" for process in self.run.processes) else None
+        roles = {process.role for process in self.run.reader.processes()}
+        return 0 if roles & {"main", "program"} else None
 
     def _locate(self, frames: Sequence[schema.StackFrame]) -> tuple[str, str]:
         """Return file and line, and the function, of the innermost frame of the user's code."""
-        frame = find_user_frame(frames)
+        frame = find_user_frame([frame for frame in frames if not _OWN_FILES.search(frame.file)])
         if frame is None:
             return "", ""
         return f"{self._shorten(frame.file)}:{frame.line}", frame.function
@@ -336,7 +347,8 @@ class _Account:
         if process is None or not self.run.reader.has("stacks"):
             return "", "", []
         rows = self.run.reader.sql(
-            "SELECT t_ns, stack, user_line FROM stacks WHERE process = ? ORDER BY t_ns DESC LIMIT 1",
+            "SELECT t_ns, stack, user_line FROM stacks WHERE process = ? "
+            "ORDER BY t_ns DESC LIMIT 1",
             (process.process,),
         )
         if not len(rows["t_ns"]):
@@ -348,12 +360,10 @@ class _Account:
             return "", "", []
         function = re.sub(r"<call \d+>|<generator>", "", users[-1][0])
         location = f"{self._shorten(users[-1][1])}:{line}"
-        before = self._describe_time(int(rows["t_ns"][0]))
+        before = ""
+        if process.pid == self.status.pid and self.status.end_ns is not None:
+            before = f", {duration(max(0, self.status.end_ns - int(rows['t_ns'][0])))} before"
         return location, function, [f"It was last seen at {location} in {function}{before}."]
-
-    def _describe_time(self, t_ns: int) -> str:
-        end_ns = self.status.end_ns
-        return "" if end_ns is None or end_ns <= t_ns else f", {duration(end_ns - t_ns)} before"
 
     def _list_later(self, failures: Sequence[schema.ProcessFailure]) -> list[str]:
         """Say which processes failed after the first one."""
@@ -362,7 +372,7 @@ class _Account:
             process = self._find_process(failure.pid)
             if process is not None and not failure.is_relayed and failure.exception:
                 title = process.title[:1].upper() + process.title[1:]
-                message = f": {failure.message}" if failure.message else ""
+                message = f": {failure.message[:MAX_QUOTED]}" if failure.message else ""
                 lines.append(f"{title} failed afterwards with {failure.exception}{message}")
         return lines[:MAX_LISTED]
 
@@ -372,13 +382,15 @@ class _Account:
         metrics, info = self.run.metrics.get(self.node), self.run.nodes.get(self.node)
         if metrics is None or info is None:
             return None
-        used = metrics.series("memory_used_bytes")
-        if info.memory_limit_bytes is not None:
-            used = self._sum_processes()
+        used = (
+            metrics.series("memory_used_bytes").tolist()
+            if info.memory_limit_bytes is None
+            else self._sum_processes()
+        )
         limit = info.memory_limit_bytes or info.memory_bytes
         if not len(used) or limit is None:
             return None
-        return _MemoryLevel(float(used[-1]), limit)
+        return _MemoryLevel(used[-1], limit)
 
     def _sum_processes(self) -> list[float]:
         """Sum the resident memory of the processes of the job, by time."""
@@ -440,7 +452,7 @@ def _after(step_count: int | None) -> str:
     """Describe the time of the end in steps, to follow "ended the job"."""
     if step_count is None:
         return ""
-    return f" after {count_of(step_count, 'step')}" if step_count else " before its first step"
+    return f" after {count_of(step_count, 'step')}" if step_count else " before any training step"
 
 
 def _place(failure: Failure, rank: int | None, world_size: int) -> str:

@@ -37,7 +37,7 @@ _PATTERNS: tuple[tuple[DeathCause, str], ...] = (
     (
         "disk_full",
         r"No space left on device|\bENOSPC\b|Disk quota exceeded|\bErrno 28\b|"
-        r"PytorchStreamWriter failed writing",
+        r"\bEDQUOT\b|PytorchStreamWriter failed writing|iostream error|unexpected pos \d+ vs \d+",
     ),
     (
         "worker_killed",
@@ -90,6 +90,10 @@ ADVICE: dict[DeathCause, str] = {
         "core dump with gdb."
     ),
 }
+PARTIAL_WRITE = (
+    "The file was written in part only, as on a full disk or at the end of a quota; PyTorch does "
+    "not say which."
+)
 FRAGMENTED_ADVICE = (
     "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: a large part of the memory is reserved "
     "and not allocated."
@@ -183,6 +187,12 @@ def find_cause(text: str) -> DeathCause:
     """Find the cause that a traceback names; `exception` if it names none that is known."""
     causes = (cause for cause, pattern in _PATTERNS if re.search(pattern, text))
     return next(causes, "exception")
+
+
+def names_full_disk(failure: schema.ProcessFailure) -> bool:
+    """Return True if an exception says that a file system or a quota is full."""
+    text = "\n".join([failure.message, *failure.traceback])
+    return re.search(r"No space left|ENOSPC|Errno 28|quota|EDQUOT", text) is not None
 
 
 def is_lost_peer(failure: schema.ProcessFailure) -> bool:

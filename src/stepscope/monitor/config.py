@@ -82,12 +82,12 @@ def open_error_output() -> ErrorOutput | None:
     """Look where the standard error of this process goes; None if that is no regular file."""
     try:
         state = os.fstat(2)
-        path = os.readlink("/proc/self/fd/2")
+        path = Path("/proc/self/fd/2").readlink()
+        if not path.is_file() or path.stat().st_ino != state.st_ino:
+            return None
     except OSError:
         return None
-    if not Path(path).is_file() or os.stat(path).st_ino != state.st_ino:
-        return None
-    return ErrorOutput(path=path, inode=state.st_ino, start=state.st_size)
+    return ErrorOutput(path=str(path), inode=state.st_ino, start=state.st_size)
 
 
 class MonitorConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -84,6 +84,8 @@ class DeathRecorder:
         else:
             text = "\n".join(_read_end(self._output))
             lines = masking.mask_text(text).splitlines()
+        while lines and not lines[-1].strip():
+            lines.pop()
         return lines[-MAX_OUTPUT_LINES:]
 
     def _explain_output(self) -> str | None:
@@ -96,7 +98,7 @@ def find_last_failure(spool_directory: str) -> dict[str, Any] | None:
     """Find the last failure, of a launcher if there is no other; None without any."""
     failures = spool.read_failures(spool_directory)
     direct = [failure for failure in failures if not spool.is_relayed(failure)]
-    return (direct or failures or [None])[-1]
+    return next(reversed(direct or failures), None)
 
 
 def _make_failure(
@@ -126,10 +128,10 @@ def _make_crash(process: ProcessLogs) -> schema.ProcessFailure:
     names = _CRASH.findall(process.crash)
     threads = process.crash.split("\n\n")
     current = [text for text in threads if text.startswith("Current thread")]
-    others = [text for text in threads if text.startswith("Thread")]
+    remaining = [text for text in threads if text.startswith("Thread")]
     frames = [
         schema.StackFrame(file=file, line=int(line), function=function)
-        for file, line, function in _FRAME.findall((current or others or [""])[-1])
+        for file, line, function in _FRAME.findall((current or remaining or [""])[-1])
     ]
     return schema.ProcessFailure(
         pid=process.pid, t_ns=process.crashed_ns, message=names[-1] if names else "", frames=frames

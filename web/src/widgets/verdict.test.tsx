@@ -27,6 +27,7 @@ const VERDICT: Verdict = {
   refused: {},
   notes: [],
   doubts: [],
+  death: null,
   stuck: null,
   job: null,
   learning: null,
@@ -81,6 +82,19 @@ test("stages are listed, of many the largest", () => {
   const lines = [...root.querySelectorAll("li")].map((line) => line.textContent);
   expect(lines.filter((line) => line === STAGE.text)).toHaveLength(8);
   expect(lines).toContain("2 shorter stages.");
+});
+
+test("what ended a job comes before the verdict, with its last output", () => {
+  const death: NonNullable<Verdict["death"]> = {
+    cause: "disk_full", headline: "OSError ended the job after 12 steps.", exit_code: 1, signal: null, exception: "OSError",
+    message: "No space left", rank: null, worker: null, step_count: 12, location: "train.py:9", function: "save",
+    evidence: ["The disk was full."], advice: ["Free space."], output: ["Traceback", "OSError: No space left"], output_missing: null,
+  };
+  const root = draw({ ...VERDICT, death });
+  const [end, headline] = [root.querySelector("[data-testid=death]"), root.querySelector("[data-testid=verdict-headline]")];
+  expect(end !== null && headline !== null && end.compareDocumentPosition(headline)).toBe(Node.DOCUMENT_POSITION_FOLLOWING);
+  expect([...(end?.querySelectorAll("li") ?? [])].map((item) => item.textContent)).toEqual(["The disk was full.", "What to do: Free space."]);
+  expect(end?.querySelector("pre")?.textContent).toBe("Traceback\nOSError: No space left");
 });
 
 const JOB: NonNullable<Verdict["job"]> = {

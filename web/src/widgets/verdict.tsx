@@ -1,8 +1,8 @@
 import type { ComponentChildren } from "preact";
 
-import type { Fix, Learning, Verdict } from "../api/report";
+import type { Death, Fix, Learning, Verdict } from "../api/report";
 import { countOf, dollars, duration, percent } from "../base/quantities";
-import { words } from "../base/text";
+import { sentence, words } from "../base/text";
 import { JobAccountView, JobFixes } from "./job_account";
 import { Prose } from "./prose";
 
@@ -22,6 +22,7 @@ export function VerdictView({ verdict, savings, strip, children }: Props) {
   const hasEvidence = verdict.suspect !== "insufficient_evidence";
   return (
     <section id="verdict" class={`verdict ${verdict.suspect}`} aria-labelledby="verdict-title">
+      {verdict.death === null ? null : <DeathView death={verdict.death} />}
       <p class="eyebrow">Verdict</p>
       <h2 id="verdict-title" data-testid="verdict-headline">{verdict.headline}</h2>
       {verdict.job === null ? null : (
@@ -49,6 +50,25 @@ export function VerdictView({ verdict, savings, strip, children }: Props) {
       <LearningView learning={verdict.learning} />
       <BulletList title="Notes" lines={verdict.notes} />
     </section>
+  );
+}
+
+/** What ended a job that did not succeed, with the last lines that it printed. */
+function DeathView({ death }: { death: Death }) {
+  const lines = [...death.evidence, ...death.advice.map((text) => `What to do: ${text}`)];
+  return (
+    <div class="death" data-testid="death">
+      <p class="eyebrow">What ended the job</p>
+      <h2><Prose text={death.headline} /></h2>
+      <ul>{lines.map((line) => <li key={line}><Prose text={line} /></li>)}</ul>
+      {death.output.length === 0 ? null : (
+        <details>
+          <summary>Last lines of the error output</summary>
+          <pre>{death.output.join("\n")}</pre>
+        </details>
+      )}
+      {death.output_missing === null ? null : <p class="muted">{sentence(death.output_missing)}</p>}
+    </div>
   );
 }
 
