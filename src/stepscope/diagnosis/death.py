@@ -246,11 +246,11 @@ class _Account:
         step_count = self._count_steps(process)
         location, function, sample = self._find_last_line(process)
         subject = "The job failed" if code is None else f"The job exited with status {code}"
-        report = []
+        reason = []
         if relayed is not None:
-            report = [f"Its launcher ended with {relayed.exception}: {relayed.message}"]
+            reason = [f"Its launcher ended with {relayed.exception}: {relayed.message}"]
         elif process is not None:
-            report = ["No exception was recorded: the script ended itself, or printed one."]
+            reason = ["No exception was recorded: the script ended itself, or printed one."]
         return self._make(
             "exit_status",
             f"{subject}{_after(step_count)}.",
@@ -259,7 +259,7 @@ class _Account:
             step_count=step_count,
             location=location,
             function=function,
-            evidence=[*report, *sample, *self._quote_output()],
+            evidence=[*reason, *sample, *self._quote_output()],
         )
 
     def _quote_output(self) -> list[str]:
