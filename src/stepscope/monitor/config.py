@@ -123,8 +123,6 @@ class MonitorConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Set for a job that was running already."""
     error_output: ErrorOutput | None = None
     """Where the standard error of the job goes, if that can be read at its end."""
-    keeps_output: bool = True
-    """Keep the last lines of what the job printed about its end."""
     is_staged: bool = False
     """True if `run` is a staging directory, which is uploaded to an object store."""
 

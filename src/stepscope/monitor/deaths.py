@@ -23,11 +23,8 @@ MAX_FAILURE_AGE_NS = 60_000_000_000
 half a minute to end the others."""
 MAX_OUTPUT_LINES = 200
 MAX_OUTPUT_BYTES = 1 << 18
-NO_FILE = (
-    "the error output of the job went to a terminal or a pipe, of which only uncaught exceptions "
-    "are kept"
-)
-NOT_RECORDED = "--no-output"
+NO_FILE = "of error output that does not go to a regular file, only uncaught exceptions are kept"
+NOT_RECORDED = "the error output of the job was not recorded (--no-output)"
 _CRASH = re.compile(r"Fatal Python error: (.*)")
 _FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 
@@ -37,14 +34,15 @@ class DeathRecorder:
 
     Args:
         config: configuration of the monitor of the job; None if the job has ended before.
+        keeps_output: keep what the job printed about its end.
     """
 
-    def __init__(self, config: MonitorConfig | None = None) -> None:
-        self._is_live = config is not None
+    def __init__(self, config: MonitorConfig | None = None, *, keeps_output: bool = True) -> None:
         self._output = None if config is None else config.error_output
-        self._keeps_output = config is None or config.keeps_output
-        self._group_kills = count_memory_kills() if self._is_live else None
-        self._machine_kills = _count_machine_kills() if self._is_live else None
+        self._keeps_output = keeps_output
+        self._group_kills = self._machine_kills = None
+        if config is not None:
+            self._group_kills, self._machine_kills = count_memory_kills(), _count_machine_kills()
 
     def describe(
         self,
@@ -90,7 +88,7 @@ class DeathRecorder:
 
     def _explain_output(self) -> str | None:
         if not self._keeps_output:
-            return f"the error output of the job was not recorded ({NOT_RECORDED})"
+            return NOT_RECORDED
         return NO_FILE if self._output is None else None
 
 

@@ -62,11 +62,12 @@ class NodeWriter:
         uploader: Uploader | None = None,
     ) -> None:
         self._uploader = uploader
-        self._deaths = DeathRecorder()
         self.info = info
         self._is_node_stored = False
         self._writer = store.RunWriter(location, info.node)
         self._reader = store.open_run(location)
+        self._keeps_output = self._reader.info.options.get("error_output", True)
+        self._deaths = DeathRecorder(keeps_output=self._keeps_output)
         self._spool = tree.root
         self._compactor = _Compactor(location, info.node, max_bytes)
         self._incarnations = IncarnationCounter(
@@ -98,7 +99,7 @@ class NodeWriter:
             launcher=config.launcher,
             uploader=uploader,
         )
-        writer._deaths = DeathRecorder(config)
+        writer._deaths = DeathRecorder(config, keeps_output=writer._keeps_output)
         return writer
 
     @property

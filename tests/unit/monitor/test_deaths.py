@@ -51,12 +51,11 @@ class Ending:
             spool=str(self.spool),
             job_pid=1,
             launcher_pid=None,
-            keeps_output=keeps_output,
             error_output=None
             if output is None
             else ErrorOutput(path=str(output), inode=output.stat().st_ino, start=start),
         )
-        recorder = DeathRecorder(config)
+        recorder = DeathRecorder(config, keeps_output=keeps_output)
         return recorder.describe(self.info, str(self.spool), self.processes, job_exit, stop)
 
 

@@ -308,6 +308,7 @@ def _recorded_options(
         "planned_step_count": options.for_steps,
         "tensors": None if options.tensors is None else options.tensors.fields,
         "nan_search": options.nan_search,
+        "error_output": options.output,
         "rules": None if options.rules is None else options.rules.recorded,
     }
 
@@ -422,7 +423,6 @@ class _Session:
             is_staged=self._run.staging is not None,
             stuck_after_s=self._options.stuck_after,
             error_output=self._error_output,
-            keeps_output=self._options.output,
         )
         try:
             return start_monitor(config, self._log)
