@@ -91,9 +91,18 @@ class _Account:
 
     def build(self) -> Death:
         status = self.status
-        if status.signal is not None:
-            return self._explain_signal(status.signal, self._find_process(status.pid), "the job")
         direct = [f for f in self.death.failures if not f.is_relayed and f.exception]
+        if status.signal is not None:
+            exception = next((f for f in direct if f.pid == status.pid), None)
+            if exception is None or status.signal not in CRASH_SIGNALS:
+                process = self._find_process(status.pid)
+                return self._explain_signal(status.signal, process, "the job")
+            # Native code often aborts when the interpreter ends after an exception.
+            death = self._explain_exception(exception, [])
+            then = f"{_name_signal(status.signal)} ended the process after the exception."
+            return msgspec.structs.replace(
+                death, signal=status.signal, evidence=[*death.evidence, then]
+            )
         root = next(filter(None, map(read_root_cause, self.death.failures)), None)
         lost = self._find_killed_rank() if direct and is_lost_peer(direct[0]) else None
         if lost is not None:
@@ -111,8 +120,9 @@ class _Account:
     ) -> Death:
         name = _name_signal(number)
         cause, reason, evidence = self._judge_signal(number)
-        crash = next((f for f in reversed(self.death.failures) if not f.exception), None)
-        frames = crash.frames if crash is not None and number in CRASH_SIGNALS else []
+        crashes = [f for f in self.death.failures if not f.exception and number in CRASH_SIGNALS]
+        matches = [f for f in crashes if process is not None and f.pid == process.pid]
+        frames = (matches or crashes)[-1].frames if crashes else []
         location, function = self._locate(frames)
         at = f", at {location} in {function}" if location else ""
         if not location:
@@ -202,7 +212,7 @@ class _Account:
         evidence, advice = self._examine(failure, first)
         return self._make(
             failure.cause,
-            f"{subject} ended the job{_after(step_count)}{at}{message.rstrip('.')}.",
+            f"{subject} ended the job{_after(step_count)}{at}{message.rstrip('. ')}.",
             number=None,
             rank=rank,
             step_count=step_count,

@@ -46,7 +46,8 @@ _PATTERNS: tuple[tuple[DeathCause, str], ...] = (
     ("host_memory", r"\bMemoryError\b|can't allocate memory|Cannot allocate memory|std::bad_alloc"),
 )
 """Causes by what a traceback says, the more special ones first."""
-_WORKER = re.compile(r"Caught (\w+) in DataLoader worker process (\d+)\.")
+_CAUGHT = re.compile(r"Caught (\w+) in (?:DataLoader worker process (\d+)|[^\n]+)\.")
+"""Exception of a worker, of the thread that pins memory, or of a replica."""
 _SPAWNED = re.compile(r"-- Process (\d+) terminated with the following error:")
 _ORIGINAL = re.compile(
     r"Original Traceback \(most recent call last\):|terminated with the following error:"
@@ -159,8 +160,8 @@ def explain_failure(failure: schema.ProcessFailure) -> Failure:
     """Find the exception behind that of a process, and its cause."""
     text = "\n".join(failure.traceback)
     exception, message, frames = failure.exception, failure.message, failure.frames
-    worker, spawned = _WORKER.search(text or message), _SPAWNED.search(text)
-    original = _ORIGINAL.split(text)[-1] if worker or spawned else ""
+    caught, spawned = _CAUGHT.search(text or message), _SPAWNED.search(text)
+    original = _ORIGINAL.split(text)[-1] if caught or spawned else ""
     if original:
         inner = [match for line in original.splitlines() if (match := _FRAME.match(line))]
         frames = [
@@ -171,13 +172,13 @@ def explain_failure(failure: schema.ProcessFailure) -> Failure:
         ends = [match for line in original.splitlines() if (match := _EXCEPTION.match(line))]
         if ends:
             exception, message = ends[-1][1].rpartition(".")[2], ends[-1][2]
-    if worker is not None:
-        exception = worker[1]
+    if caught is not None:
+        exception = caught[1]
     return Failure(
         exception=exception,
         message=message,
         frames=frames,
-        worker=None if worker is None else int(worker[2]),
+        worker=None if caught is None or caught[2] is None else int(caught[2]),
         spawned=None if spawned is None else int(spawned[1]),
         cause=find_cause(f"{exception}: {message}\n{text}"),
     )

@@ -150,7 +150,7 @@ def test_a_rank_that_was_killed_comes_before_those_that_lost_it(die: Callable[..
     lost = failure("RuntimeError", "Connection closed by peer")
     launcher = failure("ChildFailedError", "", TORCHRUN, pid=999, is_relayed=True)
     for failures in ((lost, launcher), (launcher,)):
-        death = die(*failures, code=1, ranks=2, killed=["1100-1-0"], group_kill_count=0)
+        death = die(*failures, code=1, ranks=2, killed=["1100-77-0"], group_kill_count=0)
         assert death.headline.startswith(
             "Signal 9 (SIGKILL) ended rank 1, and the job with it, after 29 steps"
         )
@@ -186,8 +186,15 @@ def test_the_stack_at_a_fatal_signal_is_the_place(die: Callable[..., Any]) -> No
     )
 
 
+def test_an_exception_before_an_abort_is_what_ended_the_job(die: Callable[..., Any]) -> None:
+    death = die(failure("ValueError", "broken"), failure("", "Aborted"), number=signal.SIGABRT)
+    assert death.headline == EXCEPTIONS["exception"][1]
+    assert death.signal == signal.SIGABRT
+    assert death.evidence == ["Signal 6 (SIGABRT) ended the process after the exception."]
+
+
 def test_a_signal_that_was_passed_on_is_no_failure_of_the_job(die: Callable[..., Any]) -> None:
-    """Who interrupts a job at the terminal is not told so."""
+    """An interrupt at the terminal is no death at all."""
     death = die(state=JobState.STOPPED, number=signal.SIGTERM, is_forwarded=True)
     assert "`stepscope run` received it and passed it on" in death.headline
     for fields in ({"number": signal.SIGINT, "is_forwarded": True}, {"number": signal.SIGTERM}):
@@ -208,8 +215,8 @@ def test_the_status_of_a_shell_is_that_of_a_signal(die: Callable[..., Any]) -> N
 
 
 def test_a_fragmented_allocator_gets_its_setting(die: Callable[..., Any]) -> None:
-    held = "Of the allocated memory {} GiB is allocated by PyTorch, and {} GiB is reserved by "
-    text = "CUDA out of memory. " + held + "PyTorch but unallocated."
+    sizes = "Of the allocated memory {} GiB is allocated by PyTorch, and {} GiB is reserved by "
+    text = "CUDA out of memory. " + sizes + "PyTorch but unallocated."
     setting = "expandable_segments:True"
     fragmented = die(failure("OutOfMemoryError", text.format("12.00", "9.00")), code=1)
     assert any(setting in advice for advice in fragmented.advice)

@@ -1,4 +1,4 @@
-"""What the monitor keeps of the end of a job."""
+"""Records of the end of a job that the monitor keeps."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def ending(tmp_path: Path) -> Ending:
 
 
 def test_the_end_of_the_file_of_the_error_output_is_kept(ending: Ending, tmp_path: Path) -> None:
-    """What was there before the job is not; secrets are masked, a progress bar is its last state,
-    and lines of stepscope are left out."""
+    """Lines before the job are not; secrets are masked, a progress bar is its last state, and lines
+    of stepscope are left out."""
     output = tmp_path / "log"
     output.write_text("before\n")
     start = output.stat().st_size
