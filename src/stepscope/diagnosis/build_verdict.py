@@ -108,16 +108,15 @@ def diagnose(
         planned_step_count: as for `account_for_job`.
     """
     verdict, damage = make_with_damage(run, lambda source: _diagnose(source, thresholds))
-    if not damage:
-        headline = hedge(verdict.headline, verdict.confidence_ratio)
-        verdict = msgspec.structs.replace(
-            verdict,
-            headline=headline,
-            death=find_death(run.whole_run),
-            stuck=find_stuck(run.whole_run),
-        )
-        return begin_with_job(run, verdict, planned_step_count)
-    return _abstain(run, f"a part of the run is damaged; {damage[0].rstrip('.')}")
+    death, _ = make_with_damage(run.whole_run, find_death)
+    if damage:
+        reason = f"a part of the run is damaged; {damage[0].rstrip('.')}"
+        return msgspec.structs.replace(_abstain(run, reason), death=death)
+    headline = hedge(verdict.headline, verdict.confidence_ratio)
+    verdict = msgspec.structs.replace(
+        verdict, headline=headline, death=death, stuck=find_stuck(run.whole_run)
+    )
+    return begin_with_job(run, verdict, planned_step_count)
 
 
 def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
