@@ -125,13 +125,14 @@ class _Account:
         frames = (matches or crashes)[-1].frames if crashes else []
         location, function = self._locate(frames)
         at = f", at {location} in {function}" if location else ""
+        suffix = ""
         if not location:
-            location, function, sample = self._find_last_line(process)
-            evidence += sample
+            location, function, suffix, age = self._find_last_line(process)
+            evidence += age
         step_count = self._count_steps(process)
         return self._make(
             cause,
-            f"{name} ended {subject}{_after(step_count)}{at}{reason}.",
+            f"{name} ended {subject}{_after(step_count)}{at}{reason}{suffix}.",
             number=number,
             rank=None if process is None else process.rank,
             step_count=step_count,
@@ -145,36 +146,37 @@ class _Account:
         if number in CRASH_SIGNALS:
             return "crash", "", []
         if self.death.is_forwarded:
-            return "outside_signal", ": `stepscope run` received it and passed it on", []
+            return "outside_signal", ": stepscope received it and passed it on", []
         if number != signal.SIGKILL:
             return "outside_signal", ", sent from outside", []
         return self._judge_kill()
 
     def _judge_kill(self) -> tuple[DeathCause, str, list[str]]:
         """Return the same for signal 9, by which the kernel ends processes for want of memory."""
-        kills, level = self.death.group_kill_count, self._read_memory()
-        if kills is None:
-            kills = self.death.machine_kill_count
-        evidence = self._describe_growth()
+        kills, level = self._count_kills(), self._read_memory()
+        evidence = [*self._describe_kills(), *self._describe_growth()]
         if kills:
-            sentence = f"The kernel has killed {count_of(kills, 'process', 'processes')}"
-            return (
-                "host_memory",
-                ": the memory was full" if level is None else f", with memory at {level.text}",
-                [f"{sentence} of the job's machine or container for want of memory.", *evidence],
-            )
-        if level is not None and level.ratio >= FULL_RATIO and kills is None:
+            at = ": the memory was full" if level is None else f", with memory at {level.text}"
+            return "host_memory", at, evidence
+        if level is None:
+            return "outside_signal", ", sent from outside", evidence
+        if level.ratio >= FULL_RATIO and kills is None:
             text = "The kernel does not say here whether it has killed a process for that."
             return "host_memory", f", with memory at {level.text}", [text, *evidence]
-        counted = (
-            []
-            if kills is None
-            else ["The kernel has killed no process for want of memory while the job ran."]
-        )
-        if level is None:
-            return "outside_signal", ", sent from outside", [*counted, *evidence]
         short = f"The machine was not short of memory, which was at {level.text}."
-        return "outside_signal", ", sent from outside", [short, *counted, *evidence]
+        return "outside_signal", ", sent from outside", [short, *evidence]
+
+    def _count_kills(self) -> int | None:
+        """Count kills for want of memory of the job, of the machine where that is not known."""
+        kills = self.death.group_kill_count
+        return self.death.machine_kill_count if kills is None else kills
+
+    def _describe_kills(self) -> list[str]:
+        kills = self._count_kills()
+        if kills is None:
+            return []
+        number = count_of(kills, "process", "processes") if kills else "no process"
+        return [f"The kernel has killed {number} for want of memory while the job ran."]
 
     def _explain_killed_rank(
         self, process: schema.ProcessInfo | None, rank: int | None, number: int | None
@@ -185,27 +187,27 @@ class _Account:
             death = self._explain_signal(number, process, f"{name}, and the job with it,")
             return msgspec.structs.replace(death, rank=rank)
         step_count = self._count_steps(process)
-        location, function, sample = self._find_last_line(process)
+        location, function, suffix, age = self._find_last_line(process)
         end = "was killed" if number is None else f"exited with status {-number}"
         return self._make(
             "exit_status",
-            f"{name.capitalize()} {end}{_after(step_count)}, and the job ended with it.",
+            f"{name.capitalize()} {end}{_after(step_count)}, and the job ended with it{suffix}.",
             number=None,
             rank=rank,
             step_count=step_count,
             location=location,
             function=function,
-            evidence=[*sample, *self._list_later(self.death.failures)],
+            evidence=[*age, *self._list_later(self.death.failures)],
         )
 
     def _explain_exception(
         self, first: schema.ProcessFailure, later: Sequence[schema.ProcessFailure]
     ) -> Death:
-        failure, process = explain_failure(first), self._find_process(first.pid)
+        failure = explain_failure(first)
+        process = self._find_process(first.pid, failure.spawned)
         step_count = self._count_steps(process)
         location, function = self._locate([*failure.frames, *first.frames])
         rank = None if process is None else process.rank
-        rank = failure.spawned if rank is None else rank
         at = f", at {location} in {function}" if location else ""
         message = f": {failure.message}" if failure.message else ""
         subject = f"{failure.exception}{_place(failure, rank, self._world_size())}"
@@ -240,9 +242,7 @@ class _Account:
         if failure.cause in {"host_memory", "worker_killed"}:
             level = self._read_memory()
             at = [] if level is None else [f"Memory was at {level.text}."]
-            kills = self.death.group_kill_count or 0
-            killed = f"The kernel has killed {count_of(kills, 'process', 'processes')}"
-            return [*([f"{killed} for want of memory."] if kills else []), *at], []
+            return [*self._describe_kills(), *at], []
         return [], []
 
     def _explain_status(self, relayed: schema.ProcessFailure | None) -> Death:
@@ -254,7 +254,7 @@ class _Account:
             status = f"The command exited with status {code}, as shells do after signal {number}."
             return msgspec.structs.replace(death, evidence=[status, *death.evidence])
         step_count = self._count_steps(process)
-        location, function, sample = self._find_last_line(process)
+        location, function, suffix, age = self._find_last_line(process)
         subject = "The job failed" if code is None else f"The job exited with status {code}"
         reason = []
         if relayed is not None:
@@ -263,13 +263,13 @@ class _Account:
             reason = ["No exception was recorded: the script ended itself, or printed one."]
         return self._make(
             "exit_status",
-            f"{subject}{_after(step_count)}.",
+            f"{subject}{_after(step_count)}{suffix}.",
             number=None,
             rank=None,
             step_count=step_count,
             location=location,
             function=function,
-            evidence=[*reason, *sample, *self._quote_output()],
+            evidence=[*reason, *age, *self._quote_output()],
         )
 
     def _quote_output(self) -> list[str]:
@@ -311,8 +311,16 @@ class _Account:
             output_missing=self.death.output_missing,
         )
 
-    def _find_process(self, pid: int | None) -> schema.ProcessInfo | None:
-        images = [p for p in self.run.reader.processes() if (p.pid, p.node) == (pid, self.node)]
+    def _find_process(
+        self, pid: int | None, spawned: int | None = None
+    ) -> schema.ProcessInfo | None:
+        """Find a process, or one of those that it has spawned by its number."""
+        processes = [p for p in self.run.reader.processes() if p.node == self.node]
+        images = [process for process in processes if process.pid == pid]
+        children = [p for p in processes if p.parent_pid == pid and p.role == "main"]
+        children.sort(key=lambda process: process.pid)  # times of launches have 10 ms
+        if spawned is not None and spawned < len(children):
+            return children[spawned]
         return max(images, key=lambda process: process.started_ns, default=None)
 
     def _find_killed_rank(self) -> schema.ProcessInfo | None:
@@ -352,28 +360,32 @@ class _Account:
         path = os.path.relpath(file, directory) if pathlib.Path(file).is_absolute() else file
         return file if path.startswith("..") else path
 
-    def _find_last_line(self, process: schema.ProcessInfo | None) -> tuple[str, str, list[str]]:
-        """Return where the main thread of a process was sampled last, with a sentence on it."""
+    def _find_last_line(
+        self, process: schema.ProcessInfo | None
+    ) -> tuple[str, str, str, list[str]]:
+        """Return file and line, and the function, at which the main thread of a process was sampled
+        last, the end of a headline that says so, and the age of the sample as evidence."""
         if process is None or not self.run.reader.has("stacks"):
-            return "", "", []
+            return "", "", "", []
         rows = self.run.reader.sql(
             "SELECT t_ns, stack, user_line FROM stacks WHERE process = ? "
             "ORDER BY t_ns DESC LIMIT 1",
             (process.process,),
         )
         if not len(rows["t_ns"]):
-            return "", "", []
+            return "", "", "", []
         frames = [part.split("|") for part in str(rows["stack"][0]).split(";")]
         users = [frame for frame in frames if len(frame) == 3 and not frame[2]]
         line = int(rows["user_line"][0])
         if not users or line <= 0:
-            return "", "", []
+            return "", "", "", []
         function = re.sub(r"<call \d+>|<generator>", "", users[-1][0])
         location = f"{self._shorten(users[-1][1])}:{line}"
-        before = ""
+        age = []
         if process.pid == self.status.pid and self.status.end_ns is not None:
-            before = f", {duration(max(0, self.status.end_ns - int(rows['t_ns'][0])))} before"
-        return location, function, [f"It was last seen at {location} in {function}{before}."]
+            age_ns = max(0, self.status.end_ns - int(rows["t_ns"][0]))
+            age = [f"The last sample of its stack is from {duration(age_ns)} before the end."]
+        return location, function, f"; last seen at {location} in {function}", age
 
     def _list_later(self, failures: Sequence[schema.ProcessFailure]) -> list[str]:
         """Say which processes failed after the first one."""
@@ -467,6 +479,7 @@ def _after(step_count: int | None) -> str:
 
 def _place(failure: Failure, rank: int | None, world_size: int) -> str:
     """Name the process of an exception, to follow its type."""
-    on_rank = f" on rank {rank}" if rank is not None and (world_size > 1 or failure.spawned) else ""
     in_worker = "" if failure.worker is None else f" in DataLoader worker {failure.worker}"
-    return in_worker + on_rank
+    if rank is not None and world_size > 1:
+        return f"{in_worker} on rank {rank}"
+    return in_worker if failure.spawned is None else f" in spawned process {failure.spawned}"
