@@ -22,7 +22,6 @@ export function VerdictView({ verdict, savings, strip, children }: Props) {
   const hasEvidence = verdict.suspect !== "insufficient_evidence";
   return (
     <section id="verdict" class={`verdict ${verdict.suspect}`} aria-labelledby="verdict-title">
-      {verdict.death === null ? null : <DeathView death={verdict.death} />}
       <p class="eyebrow">Verdict</p>
       <h2 id="verdict-title" data-testid="verdict-headline">{verdict.headline}</h2>
       {verdict.job === null ? null : (
@@ -54,12 +53,13 @@ export function VerdictView({ verdict, savings, strip, children }: Props) {
 }
 
 /** What ended a job that did not succeed, with the last lines that it printed. */
-function DeathView({ death }: { death: Death }) {
+export function DeathView({ death }: { death: Death | null }) {
+  if (death === null) return null;
   const lines = [...death.evidence, ...death.advice.map((text) => `What to do: ${text}`)];
   return (
-    <div class="death" data-testid="death">
+    <section class="verdict death" data-testid="death" aria-labelledby="death-title">
       <p class="eyebrow">What ended the job</p>
-      <h2><Prose text={death.headline} /></h2>
+      <h2 id="death-title"><Prose text={death.headline} /></h2>
       <ul>{lines.map((line) => <li key={line}><Prose text={line} /></li>)}</ul>
       {death.output.length === 0 ? null : (
         <details>
@@ -68,7 +68,7 @@ function DeathView({ death }: { death: Death }) {
         </details>
       )}
       {death.output_missing === null ? null : <p class="muted">{sentence(death.output_missing)}</p>}
-    </div>
+    </section>
   );
 }
 
