@@ -17,9 +17,11 @@ import threading
 import time
 from itertools import count
 
+from stepscope.capture.last_words import note_uncaught, write_crashes_to
 from stepscope.errors import explain_os_error
 from stepscope.job_environment import read_ranks
 from stepscope.spool import (
+    CRASH_FILE,
     ENTRY,
     PROGRAM,
     SPOOL_VARIABLE,
@@ -31,11 +33,10 @@ from stepscope.spool import (
     SpanLog,
     SpoolTree,
     find_launch_ns,
-    forget_failure,
     make_meta,
-    note_failure,
     note_refusal,
     note_refusal_in_spool,
+    note_survival,
     process_start_ticks,
     read_recording_end,
     remove_process_directory,
@@ -136,6 +137,7 @@ class Session:
         self.rank: int | None = None
         """Rank that the environment stated at the first record."""
         self.describe_process(role=PROGRAM if is_program else None)
+        write_crashes_to(f"{self.directory}/{CRASH_FILE}")
 
     def describe_process(self, role: str | None = None) -> None:
         """Write a description of the process; the last one counts.
@@ -428,18 +430,11 @@ def _note_end() -> None:
         if ending is not None:
             ending.journal.write("end", exception=exception, t_ns=time.monotonic_ns())
         if spool and exception is not None:
-            note_failure(spool, exception, _read_message())
+            note_uncaught(spool, exception)
         elif spool:
-            forget_failure(spool, _started_ns)
+            note_survival(spool, _started_ns)
     except OSError:  # the disk is full, or the spool is gone
         pass
-
-
-def _read_message() -> str:
-    try:
-        return str(getattr(sys, "last_value", ""))
-    except Exception:  # noqa: BLE001 - code of the job, which has failed once already
-        return ""
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -11,6 +11,7 @@
     records           records that were lost, and settings that slow a job down
     stuck             where a job is stuck; `stuck_account` joins the accounts of its nodes
     stage_stragglers  jobs with pipeline stages, of their operations
+    death             what ended a job; `death_causes` finds causes in exceptions
     attached          jobs that were recorded from outside
 
 Formulas belong to `analysis`, loading a run to `run`, text and screens to `views` and `cli`.

@@ -5,6 +5,8 @@ from .causes.late_ranks import (
     classify_persistence as classify_persistence,
     report_late_ranks as report_late_ranks,
 )
+from .death import find_death as find_death
+from .death_causes import Death as Death
 from .job import account_for_job as account_for_job
 from .job_account import (
     JobAccount as JobAccount,

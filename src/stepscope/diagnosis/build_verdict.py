@@ -23,6 +23,7 @@ from stepscope.diagnosis.causes.causes import find_cause, find_contributing_caus
 from stepscope.diagnosis.causes.data_causes import find_starved_rank
 from stepscope.diagnosis.causes.job_facts import JobFacts, is_boosting
 from stepscope.diagnosis.causes.overhead_causes import describe_outside_load
+from stepscope.diagnosis.death import find_death
 from stepscope.diagnosis.fixes.advice import list_even_changes, list_fixes, list_refusals
 from stepscope.diagnosis.fixes.what_if import WhatIf
 from stepscope.diagnosis.job import begin_with_job
@@ -75,6 +76,7 @@ from stepscope.run import (
     has_ended,
     has_replicas,
     has_stage_operations,
+    job_state,
     list_run_doubts,
     make_with_damage,
     measure_ranks,
@@ -106,13 +108,15 @@ def diagnose(
         planned_step_count: as for `account_for_job`.
     """
     verdict, damage = make_with_damage(run, lambda source: _diagnose(source, thresholds))
-    if not damage:
-        headline = hedge(verdict.headline, verdict.confidence_ratio)
-        verdict = msgspec.structs.replace(
-            verdict, headline=headline, stuck=find_stuck(run.whole_run)
-        )
-        return begin_with_job(run, verdict, planned_step_count)
-    return _abstain(run, f"a part of the run is damaged; {damage[0].rstrip('.')}")
+    death, _ = make_with_damage(run.whole_run, find_death)
+    if damage:
+        reason = f"a part of the run is damaged; {damage[0].rstrip('.')}"
+        return msgspec.structs.replace(_abstain(run, reason), death=death)
+    headline = hedge(verdict.headline, verdict.confidence_ratio)
+    verdict = msgspec.structs.replace(
+        verdict, headline=headline, death=death, stuck=find_stuck(run.whole_run)
+    )
+    return begin_with_job(run, verdict, planned_step_count)
 
 
 def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:
@@ -257,7 +261,8 @@ def _find_obstacle(run: Run, thresholds: AttributionThresholds) -> str | None:
     step_count = min(len(rank.steps) for rank in ranks)
     measured_count = min(int(rank.steps.measured().sum()) for rank in ranks)
     if step_count < thresholds.min_steps or not measured_count:
-        advice = "" if run.is_imported else "; let the job run longer"
+        has_died = job_state(run.reader.statuses().values()) is schema.JobState.FAILED
+        advice = "" if run.is_imported or has_died else "; let the job run longer"
         return (
             f"{quantities.count_of(step_count, 'complete step')} recorded, a verdict needs "
             f"{thresholds.min_steps}{advice}"

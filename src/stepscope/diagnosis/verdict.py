@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from stepscope import quantities, schema
+from stepscope.diagnosis.death_causes import Death
 from stepscope.diagnosis.job_account import JobAccount
 from stepscope.diagnosis.job_stage import JobStage
 from stepscope.diagnosis.stuck_account import StuckAccount
@@ -358,6 +359,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str] = []
     doubts: list[str] = []
     """Doubts about the traces that change the verdict, the worst first."""
+    death: Death | None = None
+    """What ended the job, if it did not succeed; null otherwise."""
     stuck: StuckAccount | None = None
     """Collective at which the job is stuck or has failed; null if it is not."""
     job: JobAccount | None = None
@@ -390,6 +393,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         if self.stuck is not None:
             parts.insert(0, f"<strong>{escape(self.stuck.headline)}</strong>")
             parts.insert(1, render_list("Ranks", map(escape, self.stuck.lines)))
+        if self.death is not None:
+            parts.insert(0, f"<strong>{escape(self.death.headline)}</strong>")
+            parts.insert(1, render_list("What ended the job", map(escape, self.death.lines)))
         if self.has_bottleneck:
             share = f"{quantities.percent(self.share_ratio)} of {self.share_of}"
             confidence = f"Confidence {quantities.percent(self.confidence_ratio)}."

@@ -69,6 +69,27 @@ class AttachSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What is not recorded, and why, one sentence each."""
 
 
+class ErrorOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """Regular file to which the standard error of the job goes."""
+
+    path: str
+    inode: int
+    start: int
+    """Its size before the job."""
+
+
+def open_error_output() -> ErrorOutput | None:
+    """Look where the standard error of this process goes; None if that is no regular file."""
+    try:
+        state = os.fstat(2)
+        path = Path("/proc/self/fd/2").readlink()
+        if not path.is_file() or path.stat().st_ino != state.st_ino:
+            return None
+    except OSError:
+        return None
+    return ErrorOutput(path=str(path), inode=state.st_ino, start=state.st_size)
+
+
 class MonitorConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Configuration of one node's monitor of one job; JSON on the monitor's command line."""
 
@@ -100,6 +121,8 @@ class MonitorConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Launcher of this node, if the run is shared by several; see `store.SharedRun`."""
     attached: AttachSettings | None = None
     """Set for a job that was running already."""
+    error_output: ErrorOutput | None = None
+    """Where the standard error of the job goes, if that can be read at its end."""
     is_staged: bool = False
     """True if `run` is a staging directory, which is uploaded to an object store."""
 

@@ -198,6 +198,7 @@ class SpoolDrain:
     ) -> None:
         if not process.ended and (final or not process.is_alive()):
             process.ended = process.changed = True
+            process.read_crash()
         contents = [(segment, _read(segment.file)) for segment in self._open_segments(process)]
         self._read_journal(process)  # after the segments: a name is journalled before its use
         process.read_drops()

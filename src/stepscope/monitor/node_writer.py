@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Self
 
 import duckdb
@@ -17,6 +18,12 @@ from numpy.typing import NDArray
 
 from stepscope import errors, masking, schema, spool, store
 from stepscope.monitor.config import Handshake, JobExit, MonitorConfig, StopSignal
+from stepscope.monitor.deaths import (
+    FAILURE_STATUS,
+    MAX_FAILURE_AGE_NS,
+    DeathRecorder,
+    find_last_failure,
+)
 from stepscope.monitor.drain import TABLES as DRAINED_TABLES, SpoolDrain
 from stepscope.monitor.incarnations import IncarnationCounter
 from stepscope.monitor.process_logs import ProcessLogs
@@ -27,11 +34,6 @@ from stepscope.quantities import memory
 
 MAX_TRIES = 5
 RETRY_S = 0.5
-FAILURE_STATUS = 1
-"""Exit status of Python after an uncaught exception."""
-MAX_FAILURE_AGE_NS = 60_000_000_000
-"""Time before the end of a job in which the failure of a process may be the cause; launchers take
-half a minute to end the others."""
 
 
 class NodeWriter:
@@ -64,6 +66,8 @@ class NodeWriter:
         self._is_node_stored = False
         self._writer = store.RunWriter(location, info.node)
         self._reader = store.open_run(location)
+        self._keeps_output = self._reader.info.options.get("error_output", True)
+        self._deaths = DeathRecorder(keeps_output=self._keeps_output)
         self._spool = tree.root
         self._compactor = _Compactor(location, info.node, max_bytes)
         self._incarnations = IncarnationCounter(
@@ -87,7 +91,7 @@ class NodeWriter:
         uploader: Uploader | None,
     ) -> Self:
         """Make the writer of the monitor of a running job."""
-        return cls(
+        writer = cls(
             config.run,
             info,
             tree,
@@ -95,6 +99,8 @@ class NodeWriter:
             launcher=config.launcher,
             uploader=uploader,
         )
+        writer._deaths = DeathRecorder(config, keeps_output=writer._keeps_output)
+        return writer
 
     @property
     def notes(self) -> list[str]:
@@ -176,7 +182,8 @@ class NodeWriter:
     def final_status(
         self, status: schema.JobStatus, handshake: Handshake, *, notes: Iterable[str] = ()
     ) -> schema.JobStatus:
-        """Create the final status of the job, from the exit status in the handshake.
+        """Create the final status of the job, from the exit status in the handshake, and store how
+        a job that has not succeeded has ended.
 
         Without one, the state is unknown, unless the process of the command has recorded that an
         exception ended it.
@@ -189,7 +196,13 @@ class NodeWriter:
         if job_exit is not None and job_exit.ended_monotonic_ns is not None:
             ended_ns = job_exit.ended_monotonic_ns + self.info.epoch_offset_ns
             elapsed_ns = max(0, ended_ns - status.started_ns)  # a short job ends before its monitor
-        state, reason = self._judge_end(status, job_exit, handshake.read_stop())
+        stop = handshake.read_stop()
+        state, reason = self._judge_end(status, job_exit, stop)
+        if state is not schema.JobState.COMPLETED:
+            processes = list(self.drain.processes.values())
+            death = self._deaths.describe(self.info, self._spool, processes, job_exit, stop)
+            with suppress(OSError):  # the status, written by the same means, says the rest
+                self._writer.put_document(schema.DEATHS, self.info.node, death)
         return msgspec.structs.replace(
             status,
             state=state,
@@ -224,7 +237,7 @@ class NodeWriter:
         One of another process than that of the command is from the end of the job if Python's exit
         status after an exception was passed on. One that the job has survived is long ago.
         """
-        failure = spool.read_failure(self._spool)
+        failure = find_last_failure(self._spool)
         if failure is None or job_exit.exit_code != FAILURE_STATUS:
             return ""
         message = masking.mask_text(failure["message"])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -284,6 +285,7 @@ def _join(columns: Sequence[Any]) -> Any:
 
 
 JOURNAL_FILE = "journal.jsonl"
+MAX_CRASH_BYTES = 1 << 18
 MAX_OPEN_FILES = 256
 """Limit on the files of the spool that stay open, far below the usual limit of 1024."""
 
@@ -357,6 +359,10 @@ class ProcessLogs:
     notes: list[str] = field(default_factory=list)
     end: dict[str, Any] | None = None
     """How the interpreter ended; None if it was killed, or has not ended."""
+    crash: str = ""
+    """Stacks that the interpreter wrote at a fatal signal."""
+    crashed_ns: int = 0
+    """Time at which it did, epoch nanoseconds."""
     segments: dict[str, LogSegment] = field(default_factory=dict)
     row_files: dict[str, RowFile] = field(default_factory=dict)
     dumps: CollectiveDumps = field(init=False)
@@ -424,6 +430,12 @@ class ProcessLogs:
         dropped = spool.parse_drops(self.drops.read())
         self.changed |= dropped != self.dropped
         self.dropped = dropped
+
+    def read_crash(self) -> None:
+        """Read the stacks of a fatal signal; there are none without one."""
+        with suppress(OSError), Path(self.directory / spool.CRASH_FILE).open("rb") as file:
+            self.crash = file.read(MAX_CRASH_BYTES).decode(errors="replace")
+            self.crashed_ns = os.fstat(file.fileno()).st_mtime_ns
 
     def restore(self) -> None:
         """Create the directory again after somebody has deleted it, with what its journal said.

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from stepscope import assets, errors, output_files, schema
+from stepscope import assets, diagnosis, errors, output_files, schema
 from stepscope.views.profiling_report import Report
 
 NOT_BUILT = (
@@ -55,6 +55,11 @@ _UNSAFE_IN_SCRIPT = str.maketrans(
 _END_TAG = re.compile(r"</(?=script|style)", re.IGNORECASE)
 
 
+def _write_headline(verdict: diagnosis.Verdict) -> str:
+    death = "" if verdict.death is None else f"{verdict.death.headline} "
+    return f"{death}{verdict.headline}"
+
+
 def render_html(report: Report) -> str:
     """Render the page.
 
@@ -69,7 +74,7 @@ def render_html(report: Report) -> str:
         policy=_POLICY,
         version=escape(report.version),
         title=escape(f"{report.run_id}: profiling report"),
-        headline=escape(report.verdict.headline),
+        headline=escape(_write_headline(report.verdict)),
         style=_END_TAG.sub(r"<\\/", style),
         payload=json_in_script(report),
         script=_END_TAG.sub(r"<\\/", script),

@@ -22,6 +22,7 @@ from .accelerators import (
     resembles_work as resembles_work,
 )
 from .documents import (
+    DEATHS as DEATHS,
     INTERVALS_MS as INTERVALS_MS,
     STUCK as STUCK,
     STUCK_ALERT as STUCK_ALERT,
@@ -35,6 +36,8 @@ from .documents import (
     LauncherInfo as LauncherInfo,
     Lease as Lease,
     LossComparison as LossComparison,
+    NodeDeath as NodeDeath,
+    ProcessFailure as ProcessFailure,
     RankAccount as RankAccount,
     RankClaim as RankClaim,
     RankState as RankState,

@@ -268,6 +268,53 @@ class StackFrame(msgspec.Struct, frozen=True, kw_only=True):
     """Source of the line, with secrets masked; only of the user's code."""
 
 
+DEATHS = "deaths"
+"""Kind of the documents, one per node on which the job has ended badly."""
+
+
+class ProcessFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """Uncaught exception, or fatal signal, that has ended a process."""
+
+    pid: int
+    t_ns: int
+    """Epoch nanoseconds; 0 if unknown."""
+    exception: str = ""
+    """Type of the exception; empty for a signal."""
+    message: str = ""
+    """Message of the exception or name of the signal, with secrets masked."""
+    is_relayed: bool = False
+    """True for the exception of a launcher that says that one of its processes has failed."""
+    frames: list[StackFrame] = []
+    """Python stack, innermost first."""
+    traceback: list[str] = []
+    """Traceback as printed, with secrets masked."""
+    shared_memory_bytes: int | None = None
+    """Size of `/dev/shm` in the process; null if unknown."""
+    shared_memory_free_bytes: int | None = None
+    """Its free part at that moment."""
+
+
+class NodeDeath(msgspec.Struct, frozen=True, kw_only=True):
+    """`deaths/<node>.json`: how the job ended on a node, if not with success."""
+
+    node: str
+    is_forwarded: bool = False
+    """True if `stepscope run` has passed a signal on to the job."""
+    failures: list[ProcessFailure] = []
+    """Failures of the last minute, in the order of time."""
+    killed: list[str] = []
+    """Processes that have ended without the interpreter, by a signal or `os._exit`."""
+    group_kill_count: int | None = None
+    """Processes of the control group of the job that the kernel has killed while the job ran, for
+    want of memory; null if unknown."""
+    machine_kill_count: int | None = None
+    """The same for the whole machine."""
+    output: list[str] = []
+    """Last lines of the error output, with secrets masked."""
+    output_missing: str | None = None
+    """Why there are none, or not all."""
+
+
 class CalledCollective(msgspec.Struct, frozen=True, kw_only=True):
     """Collective that a rank has called."""
 

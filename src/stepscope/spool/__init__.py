@@ -11,9 +11,10 @@ A spool is one local directory per node and run:
     <spool>/element-bytes                  bytes of the recorded elements of tensors
     <spool>/refusals                       errors for which processes have no directory
     <spool>/programs                       one byte per process whose stacks came first
-    <spool>/failure                        last uncaught exception that ended a process
+    <spool>/failures                       uncaught exceptions that ended processes
     <spool>/p-<pid>-<start ticks>-<n>/     one per process image (exec makes a new one)
         journal.jsonl                      process description, interned names, facts, notes
+        crash                              Python stacks at a fatal signal
         <tid><class>-<k>.log               k-th segment of one thread's log
         <tid>r-<k>.rows                    k-th file of a log of rows: statistics of tensors
         drops                              number of records that had no room, by cause
@@ -36,6 +37,13 @@ from stepscope.spool.collective_dump import (
     read_dump as read_dump,
     read_journal as read_journal,
     write_dump as write_dump,
+)
+from stepscope.spool.failures import (
+    CRASH_FILE as CRASH_FILE,
+    is_relayed as is_relayed,
+    note_failure as note_failure,
+    note_survival as note_survival,
+    read_failures as read_failures,
 )
 from stepscope.spool.log import ROLL_WORD as ROLL_WORD, SpanLog as SpanLog
 from stepscope.spool.page import (
@@ -123,16 +131,13 @@ from stepscope.spool.tree import (
     SpoolFullError as SpoolFullError,
     SpoolTree as SpoolTree,
     find_launch_ns as find_launch_ns,
-    forget_failure as forget_failure,
     is_monitor as is_monitor,
     is_suspended as is_suspended,
     machine_id as machine_id,
-    note_failure as note_failure,
     process_directory as process_directory,
     process_is_alive as process_is_alive,
     process_parent as process_parent,
     process_start_ticks as process_start_ticks,
-    read_failure as read_failure,
     read_process_fields as read_process_fields,
     read_recording_end as read_recording_end,
     remove_process_directory as remove_process_directory,

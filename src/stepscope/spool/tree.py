@@ -1,4 +1,4 @@
-"""Names of spool files, the size limit of a spool, the end of its recording, and failures.
+"""Names of spool files, the size limit of a spool, and the end of its recording.
 
 Time at which the recording of the job's processes ends, in a file of the spool. It is written
 before the job starts. The processes stop recording at about that time, and the reader of the spool
@@ -12,10 +12,6 @@ import time
 from collections import namedtuple
 
 from stepscope.spool.record import SEGMENT_BYTES
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 SPOOL_VARIABLE = "STEPSCOPE_SPOOL"
 """Environment variable that names the spool; the whole job inherits it."""
@@ -293,61 +289,5 @@ def read_recording_end(spool: str) -> int | None:
     try:
         with open(f"{spool}/{FILE_NAME}", encoding="ascii") as file:
             return int(file.read())
-    except (OSError, ValueError):
-        return None
-
-
-FAILURE_FILE = "failure"
-RELAYED_FAILURES = {"ChildFailedError", "CalledProcessError", "ProcessExitedException"}
-"""Exceptions by which a launcher says that one of its processes has failed."""
-MAX_MESSAGE_CHARACTERS = 500
-
-
-def note_failure(spool: str, exception: str, message: str) -> None:
-    """Note the uncaught exception that ends this process; the last one of the job is kept.
-
-    Raises:
-        OSError: the spool cannot be written.
-    """
-    import json
-
-    path = f"{spool}/{FAILURE_FILE}"
-    if exception in RELAYED_FAILURES and os.path.exists(path):
-        return
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    # torch.multiprocessing raises the traceback of the process as the message.
-    line = lines[-1 if exception == "ProcessRaisedException" else 0] if lines else ""
-    content = {
-        "pid": os.getpid(),
-        "t_ns": time.monotonic_ns(),
-        "exception": exception,
-        "message": line[:MAX_MESSAGE_CHARACTERS],
-    }
-    unfinished = f"{path}.{os.getpid()}"
-    with open(unfinished, "w", encoding="utf-8", errors="backslashreplace") as file:
-        json.dump(content, file)
-    os.replace(unfinished, path)
-
-
-def forget_failure(spool: str, started_ns: int) -> None:
-    """Remove the failure that was noted before a monotonic time: the job has survived it.
-
-    Raises:
-        OSError: the spool cannot be written.
-    """
-    failure = read_failure(spool)
-    if failure is not None and failure["t_ns"] < started_ns:
-        os.unlink(f"{spool}/{FAILURE_FILE}")
-
-
-def read_failure(spool: str) -> dict[str, Any] | None:
-    """Read the pid, the monotonic time, the exception and the first line of its message; None
-    without a failure."""
-    import json
-
-    try:
-        with open(f"{spool}/{FAILURE_FILE}", encoding="utf-8") as file:
-            content: dict[str, Any] = json.load(file)
-            return content
     except (OSError, ValueError):
         return None

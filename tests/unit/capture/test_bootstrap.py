@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import venv
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 import stepscope
-from stepscope.spool import read_failure
+from stepscope.spool import is_relayed, read_failures
 
 PACKAGE_PARENT = Path(stepscope.__file__).parents[1]
 
@@ -130,26 +131,55 @@ def test_spawned_and_forkserver_children_record(spool: Any) -> None:
     assert len(recorded.processes) == 6
 
 
-def test_the_exception_that_ends_a_process_is_noted(spool: Any) -> None:
-    """The last one of a job; a launcher that passes it on does not replace it."""
+def test_the_exceptions_that_end_processes_are_noted(spool: Any) -> None:
+    """In the order of time, with their stacks; a later process shows that the job survived them."""
+
+    def read() -> list[tuple[str, str, bool]]:
+        failures = read_failures(str(spool.path))
+        return [(f["exception"], f["message"], is_relayed(f)) for f in failures]
+
     spool.run("print('fine')")
-    assert read_failure(str(spool.path)) is None
+    assert read() == []
     launcher = """
         import subprocess, sys
-        code = "raise ValueError('first' + chr(10) + 'second')"
-        subprocess.run([sys.executable, "-c", code], check=True)
+        code = "def load():" + chr(10) + "  raise ValueError('first' + chr(10) + 'second')"
+        subprocess.run([sys.executable, "-c", code + chr(10) + "load()"], check=True)
     """
     spool.run(launcher, check=False)
-    failure = read_failure(str(spool.path))
-    assert failure is not None
-    assert (failure["exception"], failure["message"]) == ("ValueError", "first")
+    (first, _) = read_failures(str(spool.path))
+    assert first["frames"] == [["<string>", 2, "load"], ["<string>", 3, "<module>"]]
+    assert first["traceback"][-2:] == ["ValueError: first", "second"]
+    (relayed,) = (message for name, message, _ in read() if name == "CalledProcessError")
     spool.run("class Error(Exception):\n  __str__ = None\nraise Error", check=False)
-    failure = read_failure(str(spool.path))
-    assert failure is not None
-    assert (failure["exception"], failure["message"]) == ("Error", "")
-    assert [path.name for path in spool.path.iterdir()] == ["failure"]
+    assert read() == [
+        ("ValueError", "first", False),
+        ("CalledProcessError", relayed, True),
+        ("Error", "", False),
+    ]
+    assert [path.name for path in spool.path.iterdir()] == ["failures"]
     spool.run("import sys; sys.exit('not an exception')", check=False)
-    assert read_failure(str(spool.path)) is None  # the job has survived it
+    assert read() == []
+
+
+CRASH = """
+    import os, signal, stepscope
+    stepscope.step(1)
+    def crash():
+        os.kill(os.getpid(), signal.SIGSEGV)
+    crash()
+"""
+
+
+def test_stacks_at_a_fatal_signal_are_kept_beside_the_records(spool: Any) -> None:
+    """The terminal, and a handler of the job, are as without stepscope."""
+    done = spool.run(CRASH, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGSEGV, "")
+    (crash,) = spool.path.glob("p-*/crash")
+    assert "in crash\n" in crash.read_text()
+    enabled = "import faulthandler; faulthandler.enable()"
+    done = spool.run(f"    {enabled}{CRASH}", check=False)
+    assert "Fatal Python error: Segmentation fault" in done.stderr
+    assert len(list(spool.path.glob("p-*/crash"))) == 1
 
 
 class TestImportHook:

@@ -17,7 +17,7 @@ import { Panel } from "../widgets/panel";
 import { Prose } from "../widgets/prose";
 import { ResourceView, QualityNotes, Skeleton } from "../widgets/resource_view";
 import { Tiles, type Tile } from "../widgets/tiles";
-import { VerdictView } from "../widgets/verdict";
+import { DeathView, VerdictView } from "../widgets/verdict";
 
 const MAX_STUCK_RANKS = 16;
 
@@ -48,6 +48,7 @@ function Content({ payload }: { payload: Payload }) {
       >
         <span class="badge" data-testid="job-status">{jobStatusText(payload.nodes)}</span>
       </PageHeader>
+      <DeathView death={payload.verdict.death} />
       {payload.verdict.stuck === null ? null : <Stuck account={payload.verdict.stuck} />}
       <VerdictView verdict={payload.verdict} savings={payload.money?.fix_savings_usd ?? []} strip={<JobStrip />}>
         <Tiles tiles={overviewTiles(payload)} />

@@ -6,7 +6,7 @@ import type { JobStage, Verdict } from "../api/report";
 
 vi.stubGlobal("matchMedia", () => ({ matches: false, addEventListener: vi.fn() }));
 
-const { VerdictView } = await import("./verdict");
+const { DeathView, VerdictView } = await import("./verdict");
 
 const VERDICT: Verdict = {
   suspect: "framework_overhead",
@@ -27,6 +27,7 @@ const VERDICT: Verdict = {
   refused: {},
   notes: [],
   doubts: [],
+  death: null,
   stuck: null,
   job: null,
   learning: null,
@@ -81,6 +82,18 @@ test("stages are listed, of many the largest", () => {
   const lines = [...root.querySelectorAll("li")].map((line) => line.textContent);
   expect(lines.filter((line) => line === STAGE.text)).toHaveLength(8);
   expect(lines).toContain("2 shorter stages.");
+});
+
+test("what ended a job has evidence, advice and its last output", () => {
+  const death: NonNullable<Verdict["death"]> = {
+    cause: "disk_full", headline: "OSError ended the job after 12 steps.", exit_code: 1, signal: null, exception: "OSError",
+    message: "No space left", rank: null, worker: null, step_count: 12, location: "train.py:9", function: "save",
+    evidence: ["The disk was full."], advice: ["Free space."], output: ["Traceback", "OSError: No space left"], output_missing: null,
+  };
+  const root = document.createElement("main");
+  render(<DeathView death={death} />, root);
+  expect([...root.querySelectorAll("li")].map((item) => item.textContent)).toEqual(["The disk was full.", "What to do: Free space."]);
+  expect(root.querySelector("pre")?.textContent).toBe("Traceback\nOSError: No space left");
 });
 
 const JOB: NonNullable<Verdict["job"]> = {

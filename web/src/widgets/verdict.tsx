@@ -1,8 +1,8 @@
 import type { ComponentChildren } from "preact";
 
-import type { Fix, Learning, Verdict } from "../api/report";
+import type { Death, Fix, Learning, Verdict } from "../api/report";
 import { countOf, dollars, duration, percent } from "../base/quantities";
-import { words } from "../base/text";
+import { sentence, words } from "../base/text";
 import { JobAccountView, JobFixes } from "./job_account";
 import { Prose } from "./prose";
 
@@ -48,6 +48,26 @@ export function VerdictView({ verdict, savings, strip, children }: Props) {
       <BulletList title="Expected after the fix" lines={verdict.targets.map((target) => target.text)} />
       <LearningView learning={verdict.learning} />
       <BulletList title="Notes" lines={verdict.notes} />
+    </section>
+  );
+}
+
+/** What ended a job that did not succeed, with the last lines that it printed. */
+export function DeathView({ death }: { death: Death | null }) {
+  if (death === null) return null;
+  const lines = [...death.evidence, ...death.advice.map((text) => `What to do: ${text}`)];
+  return (
+    <section class="verdict death" data-testid="death" aria-labelledby="death-title">
+      <p class="eyebrow">What ended the job</p>
+      <h2 id="death-title"><Prose text={death.headline} /></h2>
+      <ul>{lines.map((line) => <li key={line}><Prose text={line} /></li>)}</ul>
+      {death.output.length === 0 ? null : (
+        <details>
+          <summary>Last lines of the error output</summary>
+          <pre>{death.output.join("\n")}</pre>
+        </details>
+      )}
+      {death.output_missing === null ? null : <p class="muted">{sentence(death.output_missing)}</p>}
     </section>
   );
 }

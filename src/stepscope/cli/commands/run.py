@@ -48,6 +48,7 @@ from stepscope.monitor import (
     JobExit,
     MonitorConfig,
     WindowSettings,
+    open_error_output,
     open_log,
     remove_spool,
     start_monitor,
@@ -95,6 +96,7 @@ class RunOptions(ScheduleOptions):
     keep_raw: bool
     share: bool
     try_fix: bool
+    output: bool
     quiet: bool
     as_json: bool
 
@@ -197,6 +199,11 @@ class RunOptions(ScheduleOptions):
     is_flag=True,
     help="Measure the first fix that can be tried when the job has succeeded, as `stepscope try "
     "RUN` does.",
+)
+@click.option(
+    "--output/--no-output",
+    default=True,
+    help="Keep the last 200 lines of the error output of a job that fails, with secrets masked.",
 )
 @click.option("--quiet", is_flag=True, help="Print only the verdict, no status line.")
 @common.json_option("stepscope.diagnosis.Verdict")
@@ -301,6 +308,7 @@ def _recorded_options(
         "planned_step_count": options.for_steps,
         "tensors": None if options.tensors is None else options.tensors.fields,
         "nan_search": options.nan_search,
+        "error_output": options.output,
         "rules": None if options.rules is None else options.rules.recorded,
     }
 
@@ -315,6 +323,7 @@ class _Session:
         self._spool = spool
         self._options = options
         self._log = open_log()
+        self._error_output = open_error_output() if options.output else None
         link = spool / KINETO_LINK
         self._kineto = str(link.readlink()) if link.is_symlink() else None
         self._windows = msgspec.structs.replace(windows, kineto_directory=self._kineto)
@@ -413,6 +422,7 @@ class _Session:
             launcher=self._run.launcher,
             is_staged=self._run.staging is not None,
             stuck_after_s=self._options.stuck_after,
+            error_output=self._error_output,
         )
         try:
             return start_monitor(config, self._log)

@@ -32,6 +32,7 @@ def live_text(view: LiveView) -> Group:
     """Write the state of a job in a few lines."""
     lines = [
         _head(view),
+        *_death_lines(view),
         *_stuck_lines(view),
         _labelled("pace", pace_text(view.pace)),
         *([] if view.job is None else [_labelled("job", job_text(view.job))]),
@@ -62,6 +63,13 @@ def _head(view: LiveView) -> Text:
         facts.append(f"heard {_rough(time.time_ns() - view.heard_ns)} ago")
     state = " · ".join(facts)
     return Text.assemble((view.run_id, "bold"), "  ", (state, _STYLES.get(view.state, "")))
+
+
+def _death_lines(view: LiveView) -> list[Text]:
+    if view.death is None:
+        return []
+    lines = [Text(f"  - {line}") for line in view.death.lines]
+    return [Text(view.death.headline, style="bold red"), *lines]
 
 
 def _stuck_lines(view: LiveView) -> list[Text]:

@@ -18,6 +18,7 @@ from stepscope.cli.writers.generic import write_doubts
 MIN_PHASE_RATIO = 0.005
 """Smaller phases are not shown."""
 MIN_NAME_WIDTH = 13
+MAX_OUTPUT_LINES = 10
 MIN_FUNCTION_RATIO = 0.25
 """Functions with a smaller share of a part of the job are not shown with it."""
 STEP_VIEWS = ("input-pipeline", "steps", "system")
@@ -43,18 +44,31 @@ def print_job_verdict(
         last_run: sentence that sets it beside the last run of the same command; None without one.
     """
     out = console(location, stderr=True)
-    write_verdict(out, verdict, str(location))
+    # The job has just printed its error output there.
+    write_verdict(out, verdict, str(location), max_output_lines=0)
     if last_run is not None:
         out.print()
         out.print(Text(last_run))
     _write_location(out, location, STEP_VIEWS if verdict.step_count else OTHER_VIEWS)
 
 
-def write_verdict(out: Console, verdict: diagnosis.Verdict, location: str = "RUN") -> None:
-    """Write the verdict of a run as text."""
+def write_verdict(
+    out: Console,
+    verdict: diagnosis.Verdict,
+    location: str = "RUN",
+    *,
+    max_output_lines: int = MAX_OUTPUT_LINES,
+) -> None:
+    """Write the verdict of a run as text.
+
+    Args:
+        max_output_lines: last lines of the error output of a job that failed.
+    """
+    write_doubts(out, verdict.doubts)
+    if verdict.death is not None:
+        write_death(out, verdict.death, max_output_lines)
     if verdict.stuck is not None:
         write_stuck(out, verdict.stuck)
-    write_doubts(out, verdict.doubts)
     out.print()
     out.print(Text(verdict.headline, style="bold"))
     _write_section(out, "Stages", diagnosis.list_stage_lines(verdict.job_stages))
@@ -119,6 +133,19 @@ def _locate(cause: diagnosis.ContributingCause) -> str:
     """Name the suspect of a cause that is not that of the verdict, and its share."""
     share = quantities.percent(cause.share_ratio)
     return f" ({diagnosis.SUSPECT_NAMES[cause.suspect]}, {share} of {cause.share_of})"
+
+
+def write_death(out: Console, death: diagnosis.Death, max_output_lines: int) -> None:
+    """Write what ended a job, the evidence, what to do, and the last lines that it printed."""
+    out.print()
+    out.print(Text(death.headline, style="bold red"))
+    for line in death.lines:
+        _write_item(out, Text(line))
+    lines = death.output[-max_output_lines:] if max_output_lines else []
+    if lines:
+        out.print("[dim]Last lines of the error output:[/dim]")
+    for line in lines:
+        out.print(Text(f"    {line}", style="dim"), overflow="ellipsis", no_wrap=True)
 
 
 def write_stuck(out: Console, stuck: diagnosis.StuckAccount) -> None:

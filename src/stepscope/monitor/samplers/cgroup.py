@@ -110,6 +110,17 @@ def most_used_memory_limit(root: Path = Path("/"), *, pid: int | None = None) ->
     return max(uses, key=lambda use: use.share, default=None)
 
 
+def count_memory_kills(root: Path = Path("/"), *, pid: int | None = None) -> int | None:
+    """Count the processes in the directory of a process, and below, that the kernel has killed for
+    want of memory; None where it does not say."""
+    hierarchy = _hierarchy("memory", root, pid)
+    if hierarchy is None:
+        return None
+    name = "memory.oom_control" if hierarchy.version == 1 else "memory.events"
+    count = re.search(r"^oom_kill (\d+)$", _read(hierarchy.directory / name), re.MULTILINE)
+    return None if count is None else int(count[1])
+
+
 def _memory_limits(root: Path, pid: int | None) -> Iterator[tuple[Path, int]]:
     """Yield the directories above a process that limit its memory."""
     hierarchy = _hierarchy("memory", root, pid)
