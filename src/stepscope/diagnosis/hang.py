@@ -9,8 +9,11 @@ thread waits; a wait that neither tells has no name.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set as AbstractSet
 from pathlib import PurePath
+
+import msgspec
 
 from stepscope import quantities, schema
 from stepscope.diagnosis.stuck_account import StuckAccount, StuckProcess, find_user_frame
@@ -41,7 +44,7 @@ LIBRARY_WAITS: tuple[tuple[str, str, str], ...] = (
 """End or part of a file of a library, start of the name of a function, and what that waits for."""
 KERNEL_WAITS: tuple[tuple[str, str], ...] = (
     ("futex", "waits for a lock"),
-    ("pipe_write", "waits for room in a pipe, which no process reads"),
+    ("pipe_write", "waits for room in a full pipe"),
     ("pipe_read", "waits for input from a pipe"),
     ("tty_read", "waits for input from the terminal"),
     ("wait_woken", "waits for input from the terminal or the network"),
@@ -73,6 +76,9 @@ PROCESS_WAITS = ("DataLoader workers", "process", "pool", "a subprocess")
 QUEUE_WAITS = ("a queue", "room in a queue")
 INPUT = re.compile(r"\binput\(|\bbreakpoint\(")
 MAX_THREADS = 3
+MAX_IDLE_CORES = 0.1
+"""CPU time per time of a job that waits."""
+WORKER_ROLE = "dataloader_worker"
 
 
 def explain_hang(nodes: Mapping[str, schema.StuckNode]) -> StuckAccount | None:
@@ -105,6 +111,61 @@ def explain_hang(nodes: Mapping[str, schema.StuckNode]) -> StuckAccount | None:
     )
 
 
+class ProcessStates(msgspec.Struct, frozen=True, kw_only=True):
+    """What the processes of a job do at one moment, as `stepscope attach PID --once` sees them."""
+
+    headline: str
+    duration_ns: int
+    """Time between two looks, over which CPU time was measured."""
+    has_moved: bool
+    """True if the job has used CPU time, or a stack has changed."""
+    processes: list[StuckProcess]
+    """The one that the others wait for first."""
+    notes: list[str] = []
+    """What is not known, and why; one sentence each."""
+
+
+def describe_processes(
+    processes: Sequence[schema.ProcessAccount],
+    duration_ns: int,
+    moved: AbstractSet[int] = frozenset(),
+    notes: Sequence[str] = (),
+) -> ProcessStates | None:
+    """Describe what processes do at one moment; None without any.
+
+    Args:
+        processes: the processes, the root of the job first.
+        duration_ns: time between two looks.
+        moved: processes whose stacks have changed meanwhile.
+        notes: what is not known.
+    """
+    if not processes:
+        return None
+    trainers = [p for p in processes if p.role == "main"][:1] or [processes[0]]
+    blamed = _find_blamed(trainers[0], processes)
+    cores = sum(process.cpu_ratio or 0.0 for process in processes)
+    has_moved = bool(moved) or cores > MAX_IDLE_CORES
+    first = blamed.threads[0] if blamed.threads else None
+    place = "runs" if first is None else _place(blamed, first, is_short=True, is_stuck=False)
+    text = f"{name_process(blamed)} {place}"
+    if blamed is not trainers[0]:
+        text += f", and process {trainers[0].pid} waits for it"
+    span = quantities.duration(duration_ns)
+    headline = (
+        f"The job moves: in {span} it used {quantities.number(cores)} cores; {text}."
+        if has_moved
+        else f"Nothing moved for {span}: {text}."
+    )
+    order = sorted(processes, key=lambda process: (process is not blamed, process.pid))
+    return ProcessStates(
+        headline=headline,
+        duration_ns=duration_ns,
+        has_moved=has_moved,
+        processes=[_make_process(process, process is blamed) for process in order],
+        notes=[*notes],
+    )
+
+
 def _find_blamed(
     trainer: schema.ProcessAccount, processes: Sequence[schema.ProcessAccount]
 ) -> schema.ProcessAccount:
@@ -118,7 +179,7 @@ def _find_blamed(
     if not waits_for_process:
         return trainer
     if "DataLoader" in wait:
-        children = [p for p in children if p.role == "dataloader_worker"]
+        children = [p for p in children if p.role == WORKER_ROLE]
     stopped = [p for p in children if p.state is schema.RankState.SUSPENDED]
     busy = [p for p in children if not _is_idle(p)]
     unrecorded = [p for p in children if p.role == "child"]
@@ -126,24 +187,27 @@ def _find_blamed(
 
 
 def _is_idle(process: schema.ProcessAccount) -> bool:
-    """Return True for a worker that waits for work: it is in no code of the user."""
-    if not process.threads or not process.threads[0].frames:
+    """Return True for a worker that waits for work: it is in no code of the user, or takes what it
+    works on from a queue."""
+    if not process.threads:
         return True
-    frames = process.threads[0].frames
-    user = [i for i, frame in enumerate(frames) if not schema.library_of(frame.file)]
-    has_worker = any(f.file.endswith("torch/utils/data/_utils/worker.py") for f in frames)
-    if has_worker:  # frames of the script that started it are outside of the worker's loop
-        loop = next(i for i, f in enumerate(frames) if f.file.endswith("_utils/worker.py"))
-        user = [index for index in user if index < loop]
-    wait = describe_wait(process, process.threads[0])
-    return not user or (has_worker is False and any(part in wait for part in QUEUE_WAITS))
+    thread = process.threads[0]
+    wait = describe_wait(process, thread)
+    return not _runs_user_code(thread) or any(part in wait for part in QUEUE_WAITS)
+
+
+def own_frames(thread: schema.ThreadAccount) -> list[schema.StackFrame]:
+    """Return the frames of a thread, without those of the script that forked its process."""
+    frames = thread.frames
+    start = next((i for i, f in enumerate(frames) if f.function.endswith("_bootstrap")), None)
+    return frames[:start]
 
 
 def describe_wait(process: schema.ProcessAccount, thread: schema.ThreadAccount) -> str:
     """Describe what a thread does, in words that follow its name; empty if that is unknown."""
     if process.state is schema.RankState.SUSPENDED:
         return f"is suspended (kill -CONT {process.pid} resumes it)"
-    frames = thread.frames
+    frames = own_frames(thread)
     user = next((i for i, f in enumerate(frames) if not schema.library_of(f.file)), len(frames))
     if user < len(frames) and thread.state != "R" and INPUT.search(frames[user].text):
         return "waits for input"
@@ -153,14 +217,12 @@ def describe_wait(process: schema.ProcessAccount, thread: schema.ThreadAccount) 
             is_file = part in file if part.endswith("/") else file.endswith(f"/{part}")
             if is_file and re.match(function, frame.function):
                 return f"waits for {wait}"
-    if thread.state == "R":
-        return "runs"
-    return next((wait for part, wait in KERNEL_WAITS if part in thread.wait_channel), "")
+    return _bare_wait(thread)
 
 
 def name_process(process: schema.ProcessAccount) -> str:
     """Name a process as a user would."""
-    if process.role == "dataloader_worker":
+    if process.role == WORKER_ROLE:
         number = "" if process.worker is None else f" {process.worker}"
         return f"DataLoader worker{number}"
     if process.rank is not None:
@@ -193,19 +255,36 @@ def _write_headline(
 
 
 def _place(
-    process: schema.ProcessAccount, thread: schema.ThreadAccount, *, is_short: bool = False
+    process: schema.ProcessAccount,
+    thread: schema.ThreadAccount,
+    *,
+    is_short: bool = False,
+    is_stuck: bool = True,
 ) -> str:
     """Say what a thread does and where."""
     wait = describe_wait(process, thread) or "waits"
-    if wait == "runs":
+    if wait == "runs" and is_stuck:
         wait = "runs without progress"
-    frame = find_user_frame(thread.frames)
+    frame = find_user_frame(own_frames(thread))
     if frame is None:
         return wait
+    if process.role == WORKER_ROLE and schema.library_of(frame.file):
+        return "waits for work"
     file = PurePath(frame.file).name if is_short else frame.file
     code = f": {frame.text}" if frame.text and not is_short else ""
     line = f":{frame.line}" if frame.line else ""
     return f"{wait} in {frame.function} ({file}{line}){code}"
+
+
+def _bare_wait(thread: schema.ThreadAccount) -> str:
+    """Describe what a thread without a stack does; empty if that is unknown."""
+    if thread.state == "R":
+        return "runs"
+    return next((wait for part, wait in KERNEL_WAITS if part in thread.wait_channel), "")
+
+
+def _runs_user_code(thread: schema.ThreadAccount) -> bool:
+    return any(not schema.library_of(frame.file) for frame in own_frames(thread))
 
 
 def _describe_death(process: schema.ProcessAccount) -> str:
@@ -216,7 +295,7 @@ def _describe_death(process: schema.ProcessAccount) -> str:
 
 def _make_process(process: schema.ProcessAccount, is_blamed: bool) -> StuckProcess:
     thread = process.threads[0] if process.threads else None
-    frame = None if thread is None else find_user_frame(thread.frames)
+    frame = None if thread is None else find_user_frame(own_frames(thread))
     return StuckProcess(
         pid=process.pid,
         role=process.role,
@@ -237,9 +316,11 @@ def _write_process(process: schema.ProcessAccount) -> str:
     if not process.threads:
         return f"{name} runs{f'; {process.detail}' if process.detail else ''}."
     parts = [f"{name} {_place(process, process.threads[0])}"]
-    for thread in process.threads[1 : MAX_THREADS + 1]:
-        if find_user_frame(thread.frames) is not None:
-            parts.append(f"its thread {thread.name} {_place(process, thread)}")
+    bare = Counter(wait for t in process.threads[1:] if not t.frames and (wait := _bare_wait(t)))
+    for wait, number in bare.most_common(MAX_THREADS):
+        parts.append(f"{quantities.count_of(number, 'other thread')}: {wait}")
+    more = [t for t in process.threads[1:] if _runs_user_code(t)]
+    parts += [f"its thread {t.name} {_place(process, t)}" for t in more[:MAX_THREADS]]
     first = process.threads[0]
     kernel = [part for part in (first.state, first.wait_channel) if part]
     if kernel:

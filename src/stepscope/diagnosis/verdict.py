@@ -358,7 +358,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     doubts: list[str] = []
     """Doubts about the traces that change the verdict, the worst first."""
     stuck: StuckAccount | None = None
-    """Collective at which the job is stuck or has failed; null if it is not."""
+    """Collective or line at which the job is stuck or has failed; null if it is not."""
     job: JobAccount | None = None
     """What the time of the whole job went to; null for traces alone."""
     learning: Learning | None = None
@@ -388,7 +388,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         parts = [f"<strong>{escape(self.headline)}</strong>"]
         if self.stuck is not None:
             parts.insert(0, f"<strong>{escape(self.stuck.headline)}</strong>")
-            parts.insert(1, render_list("Ranks", map(escape, self.stuck.lines)))
+            parts.insert(1, render_list("Ranks and processes", map(escape, self.stuck.lines)))
         if self.has_bottleneck:
             share = f"{quantities.percent(self.share_ratio)} of {self.share_of}"
             confidence = f"Confidence {quantities.percent(self.confidence_ratio)}."

@@ -14,7 +14,6 @@ its stack shows that it evaluates, saves, compiles or sleeps, which ends by itse
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections import deque
@@ -55,10 +54,11 @@ REPEAT_RATIO = 0.25
 MAX_SILENCE_NS = 5_000_000_000
 """Time without a look, because this process did not run, that does not count."""
 MAX_STEPS = 64
+MIN_STEPS = 5
+"""Steps after which pauses are usual ones: the first steps take long, as libraries start."""
 MAX_END_COUNT = 2
 """Steps that may end in a stuck job while it is ended."""
 MAX_CHILDREN = 8
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 SLEEP_CHANNELS = ("nanosleep",)
 PAUSE_FILES = ("torch/_dynamo/", "torch/_inductor/", "torch/serialization.py", "importlib")
 PAUSE_WORDS = re.compile(
@@ -119,10 +119,12 @@ class HangWatch:
         self._now_ns = now_ns
         self._processes: dict[str, ProcessProgress] = {}
         self._progress_ns = self._looked_ns = now_ns()
+        self._progress_steps = 0
+        """Number of steps at the last progress."""
         self._steps: deque[tuple[int, int]] = deque(maxlen=MAX_STEPS)
         """Monotonic time and number of steps of all processes, at some changes."""
         self._max_pause_ns = 0
-        """Longest time without progress after the first step."""
+        """Longest time without progress after the first steps."""
         self._uses: deque[_Use] = deque(maxlen=1024)
         """Since the last progress."""
         self._question = 0
@@ -161,9 +163,10 @@ class HangWatch:
         self._looked_ns = now_ns
         has_progress |= self._look_at_processes(processes)
         if has_progress:
-            if self.step_count and now_ns - self._progress_ns > self._stuck_after_ns // 2:
+            is_pause = now_ns - self._progress_ns > self._stuck_after_ns // 2
+            if is_pause and self._progress_steps >= MIN_STEPS:
                 self._max_pause_ns = max(self._max_pause_ns, now_ns - self._progress_ns)
-            self._progress_ns = now_ns
+            self._progress_ns, self._progress_steps = now_ns, self.step_count
             self._uses.clear()
             self._asked_ns = self._written_ns = None
             for process in self._processes.values():
@@ -367,7 +370,7 @@ class HangWatch:
         if pid not in first.ticks or pid not in last.ticks:
             return None
         seconds = 1e-9 * (last.t_ns - first.t_ns)
-        return (last.ticks[pid] - first.ticks[pid]) / TICKS_PER_S / seconds
+        return (last.ticks[pid] - first.ticks[pid]) / process_accounts.TICKS_PER_S / seconds
 
 
 def _describe_dead(process: ProcessLogs) -> schema.ProcessAccount:

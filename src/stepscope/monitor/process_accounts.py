@@ -8,6 +8,7 @@ itself is read by py-spy, where that is installed.
 from __future__ import annotations
 
 import linecache
+import os
 import shlex
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -23,6 +24,7 @@ TIMEOUT_S = 5.0
 """Time for all stacks of one account: the monitor reads nothing else meanwhile."""
 NO_ANSWER = "it does not answer, because a thread holds the interpreter lock"
 MAX_FRAMES = 60
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 MAX_COMMAND_CHARACTERS = 80
 
 

@@ -2,6 +2,7 @@
 import type { Report } from "../api/report";
 import { dark, toggleTheme } from "../base/theme";
 import { Notice } from "../widgets/resource_view";
+import { Stuck } from "../widgets/stuck";
 import { VerdictView } from "../widgets/verdict";
 import { Contents } from "./contents";
 import { SectionView } from "./section";
@@ -27,6 +28,7 @@ export function Page({ report }: { report: Report }) {
         <main>
           <Head report={report} />
           <Notice sentences={report.verdict.doubts} id="doubts" />
+          {report.verdict.stuck === null ? null : <Stuck account={report.verdict.stuck} />}
           <VerdictView verdict={report.verdict} />
           {report.sections.map((section) => (
             <SectionView key={section.id} section={section} level={2} />
