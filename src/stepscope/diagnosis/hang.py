@@ -20,20 +20,20 @@ from stepscope.diagnosis.stuck_account import StuckAccount, StuckProcess, find_u
 
 LIBRARY_WAITS: tuple[tuple[str, str, str], ...] = (
     ("torch/utils/data/dataloader.py", "", "a batch of its DataLoader workers"),
-    ("threading.py", r"(Event\.)?wait$", "an event"),
-    ("threading.py", r"Condition\.", "a condition"),
     ("threading.py", r"Barrier\.", "a barrier of threads"),
-    ("threading.py", r"Semaphore\.|__enter__", "a semaphore"),
-    ("threading.py", r"join|_wait_for_tstate_lock|_shutdown", "the end of a thread"),
+    ("threading.py", r"Semaphore\.", "a semaphore"),
+    ("threading.py", r"\bjoin$|_wait_for_tstate_lock|_shutdown", "the end of a thread"),
+    ("threading.py", r"Event\.wait$", "an event"),
+    ("threading.py", r"\bwait(_for)?$", "an event or a condition"),
     ("multiprocessing/process.py", "", "the end of a process"),
     ("multiprocessing/popen_fork.py", "", "the end of a process"),
     ("multiprocessing/synchronize.py", "", "a lock that processes share"),
-    ("multiprocessing/queues.py", r"put", "room in a queue between processes"),
+    ("multiprocessing/queues.py", r"\bput$", "room in a queue between processes"),
     ("multiprocessing/queues.py", "", "a queue between processes"),
     ("multiprocessing/pool.py", "", "the result of a pool of processes"),
     ("multiprocessing/connection.py", "", "another process"),
     ("concurrent/futures/", "", "the result of a pool"),
-    ("queue.py", r"put", "room in a queue"),
+    ("queue.py", r"\bput$", "room in a queue"),
     ("queue.py", "", "a queue"),
     ("subprocess.py", "", "a subprocess"),
     ("socket.py", "", "the network"),
@@ -41,7 +41,8 @@ LIBRARY_WAITS: tuple[tuple[str, str, str], ...] = (
     ("http/client.py", "", "the network"),
     ("torch/distributed/", "", "other ranks"),
 )
-"""End or part of a file of a library, start of the name of a function, and what that waits for."""
+"""End or part of a file of a library, pattern of the name of a function, and what that waits for.
+Python before 3.11 tells no class."""
 KERNEL_WAITS: tuple[tuple[str, str], ...] = (
     ("futex", "waits for a lock"),
     ("pipe_write", "waits for room in a full pipe"),
@@ -71,7 +72,7 @@ KERNEL_WAITS: tuple[tuple[str, str], ...] = (
     ("jobctl_signal_stop", "is stopped by a signal"),
 )
 """Part of the name of a function of the kernel, and what a thread does in it."""
-PROCESS_WAITS = ("DataLoader workers", "process", "pool", "a subprocess")
+PROCESS_WAITS = ("DataLoader workers", "process", "pool of", "a subprocess")
 """Parts of what a thread waits for that other processes of the job have to end."""
 QUEUE_WAITS = ("a queue", "room in a queue")
 INPUT = re.compile(r"\binput\(|\bbreakpoint\(")
@@ -171,10 +172,10 @@ def _find_blamed(
 ) -> schema.ProcessAccount:
     """Find the process that a training process waits for; that itself if it waits for none."""
     wait = "" if not trainer.threads else describe_wait(trainer, trainer.threads[0])
-    children = [p for p in processes if p.parent_pid == trainer.pid]
+    children = [p for p in processes if p.parent_pid == trainer.pid and p is not trainer]
     dead = [p for p in children if p.state in {schema.RankState.KILLED, schema.RankState.FAILED}]
     waits_for_process = any(part in wait for part in PROCESS_WAITS)
-    if dead and (waits_for_process or any(part in wait for part in QUEUE_WAITS)):
+    if dead and waits_for_process:
         return dead[0]
     if not waits_for_process:
         return trainer
@@ -215,7 +216,7 @@ def describe_wait(process: schema.ProcessAccount, thread: schema.ThreadAccount) 
         file = frame.file.replace("\\", "/")
         for part, function, wait in LIBRARY_WAITS:
             is_file = part in file if part.endswith("/") else file.endswith(f"/{part}")
-            if is_file and re.match(function, frame.function):
+            if is_file and re.search(function, frame.function):
                 return f"waits for {wait}"
     return _bare_wait(thread)
 
@@ -290,7 +291,7 @@ def _runs_user_code(thread: schema.ThreadAccount) -> bool:
 def _describe_death(process: schema.ProcessAccount) -> str:
     if process.state is schema.RankState.FAILED:
         return f"ended with {process.detail}"
-    return "was killed"
+    return f"was killed{f' by {process.detail}' if process.detail else ''}"
 
 
 def _make_process(process: schema.ProcessAccount, is_blamed: bool) -> StuckProcess:

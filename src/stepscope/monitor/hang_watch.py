@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
+from typing import Protocol
 
 import msgspec
 
@@ -28,7 +29,7 @@ from stepscope import schema, spool
 from stepscope.monitor import process_accounts
 from stepscope.monitor.process_logs import ProcessLogs, ThreadStack
 from stepscope.monitor.process_progress import ProcessProgress
-from stepscope.monitor.samplers.processes import JobTree
+from stepscope.monitor.samplers.processes import JobProcess, children_of
 
 STEP_FACTOR = 10
 """A job is stuck only after this multiple of its median step."""
@@ -84,6 +85,15 @@ class _Use:
     """Number of waits of the main threads that sleep, by process."""
 
 
+class Job(Protocol):
+    """Processes of a job on one node, as `JobTree` has them."""
+
+    @property
+    def processes(self) -> Mapping[int, JobProcess]: ...
+    @property
+    def cpu_seconds(self) -> float: ...
+
+
 class _Answer(msgspec.Struct):
     question: int
     stacks: list[ThreadStack]
@@ -107,7 +117,7 @@ class HangWatch:
         stuck_after_s: float,
         epoch_offset_ns: int,
         *,
-        job: JobTree,
+        job: Job,
         read_names: Callable[[ProcessLogs], None],
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
@@ -131,6 +141,8 @@ class HangWatch:
         self._asked_ns: int | None = None
         self._written_ns: int | None = None
         self._stuck_step_count = 0
+        self._trainers: set[str] = set()
+        """Training processes of the last account."""
 
     @property
     def step_count(self) -> int:
@@ -194,6 +206,9 @@ class HangWatch:
         idle_ns = now_ns - self._progress_ns
         if idle_ns + LEAD_NS < self._stuck_after_ns:
             return None
+        alive = {process.process.name for process in self._alive()}
+        if self._written_ns is not None and not self._trainers <= alive:
+            return None  # the job ends: what is left of it does not tell where it was stuck
         for process in self._alive():
             self._read_names(process.process)
         limit_ns = self._find_limit_ns(now_ns)
@@ -211,6 +226,7 @@ class HangWatch:
             return None
         self._asked_ns, self._written_ns = None, now_ns
         self._stuck_step_count = self.step_count
+        self._trainers = {p.process.name for p in self._alive() if p.steps}
         return schema.StuckNode(
             node=self._node,
             since_ns=self._progress_ns + self._offset_ns,
@@ -322,10 +338,12 @@ class HangWatch:
             parent = process.description.get("parent_pid")
             if process.pid not in alive and process.end is None and parent in alive:
                 accounts.append(_describe_dead(process))
-        children = [p for p in self._job.processes.values() if p.parent_pid in alive]
-        unrecorded = [child for child in children if child.pid not in alive]
-        for child in unrecorded[:MAX_CHILDREN]:
-            accounts.append(describe_unrecorded(child.pid, child.parent_pid, "child"))
+        described = {account.pid for account in accounts}
+        children = [(p.pid, p.parent_pid) for p in self._job.processes.values()]
+        children += [(child, parent) for parent in alive for child in children_of(parent)]
+        unrecorded = dict(p for p in children if p[1] in alive and p[0] not in described)
+        for pid, parent in list(unrecorded.items())[:MAX_CHILDREN]:
+            accounts.append(process_accounts.describe_unrecorded(pid, parent))
         return accounts
 
     def _describe_process(
@@ -381,19 +399,6 @@ def _describe_dead(process: ProcessLogs) -> schema.ProcessAccount:
         role=process.role,
         state=schema.RankState.KILLED,
         worker=workers[-1].worker if workers else None,
-    )
-
-
-def describe_unrecorded(pid: int, parent_pid: int, role: str) -> schema.ProcessAccount:
-    """Describe a process of which only the kernel knows."""
-    is_suspended = spool.is_suspended(pid)
-    return schema.ProcessAccount(
-        pid=pid,
-        parent_pid=parent_pid,
-        role=role,
-        state=schema.RankState.SUSPENDED if is_suspended else schema.RankState.SILENT,
-        command=process_accounts.describe_command(pid),
-        threads=process_accounts.describe_threads(pid, []),
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import linecache
 import os
 import shlex
+import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -51,7 +52,7 @@ def dump_stacks(pid: int, timeout_s: float = TIMEOUT_S) -> tuple[list[ThreadStac
     Returns:
         The stacks, the main thread first, or the reason why there are none.
     """
-    program = find_py_spy()
+    program = shutil.which("py-spy") or find_py_spy()
     if program is None:
         return [], "py-spy, which could read its stack, is not installed (pip install py-spy)"
     if timeout_s <= 0:
@@ -150,3 +151,27 @@ def describe_command(pid: int) -> str:
         return ""
     text = shlex.join([Path(words[0]).name, *words[1:]]) if words else ""
     return text[:MAX_COMMAND_CHARACTERS]
+
+
+def describe_unrecorded(pid: int, parent_pid: int) -> schema.ProcessAccount:
+    """Describe a process of which only the kernel knows. One that has ended is there until its
+    parent asks for its exit status, the last field of proc_pid_stat(5)."""
+    fields = spool.read_process_fields(pid)
+    state, detail = schema.RankState.SILENT, ""
+    if fields and fields[0] in {b"Z", b"X"}:
+        status = int(fields[-1])
+        state = schema.RankState.FAILED if status else schema.RankState.FINISHED
+        detail = f"status {os.waitstatus_to_exitcode(status)}"
+        if os.WIFSIGNALED(status):
+            state, detail = schema.RankState.KILLED, f"signal {os.WTERMSIG(status)}"
+    elif spool.is_suspended(pid):
+        state = schema.RankState.SUSPENDED
+    return schema.ProcessAccount(
+        pid=pid,
+        parent_pid=parent_pid,
+        role="child",
+        state=state,
+        detail=detail,
+        command=describe_command(pid),
+        threads=[] if detail else describe_threads(pid, []),
+    )
