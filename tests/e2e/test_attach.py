@@ -173,10 +173,10 @@ def test_once_says_where_a_job_hangs(
             wait_until(lambda: "futex" in kernel.read_text(), waiting_for="the wait")
             if not has_py_spy:
                 monkeypatch.setattr(snapshot, "find_py_spy", lambda: None)
-            taken = snapshot.take_snapshot(job.pid, window_s=0.2)
+            snap = snapshot.take_snapshot(job.pid, window_s=0.2)
         finally:
             job.kill()
-    states = describe_processes(taken.processes, taken.duration_ns, taken.moved, taken.notes)
+    states = describe_processes(snap.processes, snap.duration_ns, snap.moved, snap.notes)
     assert states is not None
     assert not states.has_moved
     if has_py_spy:

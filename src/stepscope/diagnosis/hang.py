@@ -113,7 +113,7 @@ def explain_hang(nodes: Mapping[str, schema.StuckNode]) -> StuckAccount | None:
 
 
 class ProcessStates(msgspec.Struct, frozen=True, kw_only=True):
-    """What the processes of a job do at one moment, as `stepscope attach PID --once` sees them."""
+    """Activity of the processes of a job at one moment, as `stepscope attach PID --once` sees them."""
 
     headline: str
     duration_ns: int
@@ -147,8 +147,8 @@ def describe_processes(
     cores = sum(process.cpu_ratio or 0.0 for process in processes)
     has_moved = bool(moved) or cores > MAX_IDLE_CORES
     first = blamed.threads[0] if blamed.threads else None
-    place = "runs" if first is None else _place(blamed, first, is_short=True, is_stuck=False)
-    text = f"{name_process(blamed)} {place}"
+    activity = "runs" if first is None else _place(blamed, first, is_short=True, is_stuck=False)
+    text = f"{name_process(blamed)} {activity}"
     if blamed is not trainers[0]:
         text += f", and process {trainers[0].pid} waits for it"
     span = quantities.duration(duration_ns)
@@ -240,9 +240,9 @@ def _write_headline(
     *,
     has_ended: bool,
 ) -> str:
-    what = "step" if any(process.has_trained for process in trainers) else "progress"
+    unit = "step" if any(process.has_trained for process in trainers) else "progress"
     verb = "was stuck until it ended" if has_ended else "is stuck"
-    text = f"The job {verb}, no {what} for {quantities.duration(duration_ns)}: "
+    text = f"The job {verb}, no {unit} for {quantities.duration(duration_ns)}: "
     if blamed.state in {schema.RankState.KILLED, schema.RankState.FAILED}:
         text += f"{name_process(blamed)} {_describe_death(blamed)}, and the training waits for it"
         return f"{text}."

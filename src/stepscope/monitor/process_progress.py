@@ -89,7 +89,7 @@ class ProcessProgress:
         return max(self.stacks.values(), default=0)
 
     def forget_stacks(self) -> None:
-        """Start anew: the job has made progress."""
+        """Forget all stacks: the job has made progress."""
         self.stacks.clear()
 
     def frames(self) -> list[tuple[str, int, str]]:
@@ -140,8 +140,8 @@ class ProcessProgress:
             return
         try:
             while data := os.pread(file, CHUNK_BYTES, offset):
-                whole = len(data) - len(data) % RECORD_BYTES
-                rows = np.frombuffer(data[:whole], dtype=np.uint64).reshape(-1, spool.RECORD_WORDS)
+                size = len(data) - len(data) % RECORD_BYTES
+                rows = np.frombuffer(data[:size], dtype=np.uint64).reshape(-1, spool.RECORD_WORDS)
                 written = np.flatnonzero(rows[:, 0])
                 if not len(written):
                     break

@@ -212,9 +212,10 @@ def _spawn(command: Sequence[str], environment: Mapping[str, str], mask: set[int
 
 def _list_descendants(pid: int) -> list[psutil.Process]:
     try:
-        return psutil.Process(pid).children(recursive=True)
+        children: list[psutil.Process] = psutil.Process(pid).children(recursive=True)
     except psutil.Error:
         return []
+    return children
 
 
 def _kill_tree(pid: int) -> None:

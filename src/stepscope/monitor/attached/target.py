@@ -65,7 +65,7 @@ class Target:
 
 
 class ProcessFacts(NamedTuple):
-    """What procfs shows of a process."""
+    """Facts that procfs shows of a process."""
 
     ticks: int
     command: list[str]
