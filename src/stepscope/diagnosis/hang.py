@@ -113,7 +113,7 @@ def explain_hang(nodes: Mapping[str, schema.StuckNode]) -> StuckAccount | None:
 
 
 class ProcessStates(msgspec.Struct, frozen=True, kw_only=True):
-    """Activity of the processes of a job at one moment, as `stepscope attach PID --once` sees them."""
+    """Activity of the processes of a job at one moment: the payload of `attach PID --once`."""
 
     headline: str
     duration_ns: int
