@@ -21,6 +21,8 @@ if importlib.util.find_spec("torch") is None:
 
 import stepscope
 from stepscope.access import OpenRun
+from stepscope.diagnosis import describe_processes
+from stepscope.monitor import snapshot
 from tests.support.under_stepscope import STEPSCOPE, command_json
 from tests.support.waiting import wait_until
 
@@ -157,3 +159,45 @@ def test_a_window_is_opened_from_outside(attached: Attached) -> None:
     assert 0.3 < (trace.end_ns - trace.start_ns) / 1e9 < 0.8
     names = attached.run.sql("SELECT DISTINCT name FROM operators").rows()
     assert "aten::addmm" in {row["name"] for row in names}
+
+
+@pytest.mark.parametrize("has_py_spy", [True, False])
+def test_once_says_where_a_job_hangs(
+    tmp_path: Path, has_py_spy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import threading\ndef wait():\n    threading.Event().wait()\nwait()\n")
+    with subprocess.Popen([sys.executable, script]) as job:
+        try:
+            kernel = Path(f"/proc/{job.pid}/wchan")
+            wait_until(lambda: "futex" in kernel.read_text(), waiting_for="the wait")
+            if not has_py_spy:
+                monkeypatch.setattr(snapshot, "find_py_spy", lambda: None)
+            snap = snapshot.take_snapshot(job.pid, window_s=0.2)
+        finally:
+            job.kill()
+    states = describe_processes(snap.processes, snap.duration_ns, snap.moved, snap.notes)
+    assert states is not None
+    assert not states.has_moved
+    if has_py_spy:
+        assert states.headline.endswith(
+            f"process {job.pid} waits for an event in wait (train.py:3)."
+        )
+        assert not states.notes
+    else:
+        assert f"process {job.pid} " in states.headline
+        assert "waits for a lock" in states.headline
+        assert states.notes == ["no stacks: py-spy is not installed (pip install py-spy)"]
+
+
+def test_once_needs_a_process_that_runs() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+    done = subprocess.run(
+        [*STEPSCOPE, "attach", str(ended.pid), "--once"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert f"No process {ended.pid} is running here." in done.stderr

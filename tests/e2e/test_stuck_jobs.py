@@ -1,4 +1,5 @@
-"""Jobs whose ranks do not meet in a collective: the rank to blame is named, and its line."""
+"""Jobs that hang, and jobs whose ranks do not meet in a collective: the process or rank to blame is
+named, and its line."""
 
 from __future__ import annotations
 
@@ -19,9 +20,11 @@ pytestmark = pytest.mark.quiet  # beside other jobs, a rank may not have begun w
 
 JOB = E2E / "stuck" / "faulty_job.py"
 PIPELINE = E2E / "stuck" / "pipeline_job.py"
+HANGING = E2E / "stuck" / "hanging_job.py"
 FAULTY_NUMBER = 26
 """Number of the second collective of the thirteenth step."""
 STUCK_AFTER_S = 4
+STOP = ("--on-stuck", "stop", "--stop-grace", "1")
 
 
 def run_faulty(
@@ -41,8 +44,7 @@ def run_faulty(
 def stop_when_stuck(
     tmp_path: Path, fault: str, ranks: int, script: Path = JOB
 ) -> tuple[FinishedJob, dict[str, Any]]:
-    options = ("--on-stuck", "stop", "--stop-grace", "1")
-    job = run_faulty(tmp_path, fault, ranks, *options, script=script)
+    job = run_faulty(tmp_path, fault, ranks, *STOP, script=script)
     return job, job.verdict["stuck"]
 
 
@@ -165,3 +167,42 @@ def test_a_command_gets_the_account(tmp_path: Path) -> None:
     assert alert["finding"]["Details"]["culprits"] == [1]
     assert alert["finding"]["Details"]["number"] == FAULTY_NUMBER
     assert "rank 1 has not called it" in alert["text"]
+
+
+def run_hanging(tmp_path: Path, fault: str) -> FinishedJob:
+    return run_under(
+        tmp_path / "run", sys.executable, str(HANGING), fault,
+        options=(*("--window", "off", "--stuck-after", "3"), *STOP),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fault", "role", "text"),
+    extend_all_but(
+        [("worker", "dataloader_worker", "# by the same thread")],
+        [
+            ("worker", "dataloader_worker", "# by the same thread"),
+            ("event", "main", "# which nothing sets"),
+        ],
+        "the training thread itself; its sentences are in tests/unit/diagnosis",
+    ),
+)
+def test_a_job_without_ranks_that_hangs_is_stopped(
+    tmp_path: Path, fault: str, role: str, text: str
+) -> None:
+    job = run_hanging(tmp_path, fault)
+    assert "--on-stuck stopped the job (signal 15), because it was stuck" in job.stderr
+    stuck = job.verdict["stuck"]
+    assert (stuck["kind"], stuck["has_ended"]) == ("hang", True)
+    blamed = stuck["processes"][0]
+    assert (blamed["role"], blamed["is_blamed"]) == (role, True)
+    assert blamed["location"] == f"{HANGING}:{line_of(text, HANGING)}"
+    assert stuck["headline"] in " ".join(job.stderr.split())
+
+
+@pytest.mark.extended("the opposite case; limits are in tests/unit/monitor/test_hang_watch.py")
+def test_a_job_that_evaluates_for_long_is_not_stuck(tmp_path: Path) -> None:
+    job = run_hanging(tmp_path, "none")
+    assert job.code == 0, job.stderr
+    assert job.verdict["stuck"] is None
+    assert not (tmp_path / "run" / "stuck").exists()

@@ -38,6 +38,7 @@ from stepscope.capture.startup import (
     SWITCH_INTERVAL_S,
     change_switch_interval,
 )
+from stepscope.capture.thread_stacks import answer_question
 from stepscope.spool import Kind
 
 TYPE_CHECKING = False
@@ -147,14 +148,21 @@ class _Sampler:
             period_ns=int(self.period_s * 1e9),
             counts_delays=self._delay.is_available,
         )
-        sample = _probe.protect(self._sample)
+        sample, answer = _probe.protect(self._sample), _probe.protect(self._answer)
         wait, period = self._stop.wait, self.period_s
         while not wait(period) and _probe.alive and not session.pause_at_end():
             sample(time.monotonic_ns())
+            answer()
         self._delay.close()
         if _sampler is self:  # the sampled thread or the recording has ended, or the probe failed
             _release()
             startup.resume()
+
+    @staticmethod
+    def _answer() -> None:
+        current = session.current()
+        if current is not None:
+            answer_question(current.directory)
 
     def _sample(self, now: int) -> None:
         frames = walk(self._target)

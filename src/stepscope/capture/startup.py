@@ -221,6 +221,10 @@ class _Sampler:
             self._writer = SampleWriter(current, START)
         samples, self._samples = self._samples, []
         self._writer.write(samples)
+        if not is_last:
+            from stepscope.capture.thread_stacks import answer_question
+
+            answer_question(current.directory)
         return True
 
     def _set_interval(self, *, is_short: bool) -> None:

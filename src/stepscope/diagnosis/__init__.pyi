@@ -7,6 +7,7 @@ from .causes.late_ranks import (
 )
 from .death import find_death as find_death
 from .death_causes import Death as Death
+from .hang import ProcessStates as ProcessStates, describe_processes as describe_processes
 from .job import account_for_job as account_for_job
 from .job_account import (
     JobAccount as JobAccount,
@@ -31,7 +32,7 @@ from .stuck import (
     find_stuck as find_stuck,
     read_stuck_nodes as read_stuck_nodes,
 )
-from .stuck_account import StuckAccount as StuckAccount
+from .stuck_account import StuckAccount as StuckAccount, StuckProcess as StuckProcess
 from .traces.trace_shares import report_late_traces as report_late_traces
 from .verdict import (
     LEARNING_TITLE as LEARNING_TITLE,

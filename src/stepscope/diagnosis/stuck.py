@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence, Set as AbstractSet
 
 from stepscope import analysis, quantities, schema, store
+from stepscope.diagnosis.hang import explain_hang
 from stepscope.diagnosis.stuck_account import (
     RankRole,
     StuckAccount,
@@ -62,7 +63,11 @@ def find_stuck(run: Run) -> StuckAccount | None:
 
 def explain_stuck(nodes: dict[str, schema.StuckNode]) -> StuckAccount | None:
     """Explain why a job makes no progress, or made none until it ended; None if no rank waits for
-    another."""
+    another, and no process was described."""
+    return _explain_ranks(nodes) or explain_hang(nodes)
+
+
+def _explain_ranks(nodes: dict[str, schema.StuckNode]) -> StuckAccount | None:
     accounts = _join(nodes)
     calls = {rank: make_calls(account) for rank, (_, account) in accounts.items()}
     stuck = analysis.find_stuck_collective(calls, _join_groups(nodes))

@@ -1,6 +1,6 @@
 """Account of a job that is stuck: its form, and the sentences on a rank and a call.
 
-`stuck` and `stuck` make them.
+`stuck` and `hang` make them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ MAX_LISTED = 8
 """Ranks that are described one by one."""
 
 RankRole = Literal["waits", "missing", "differs", "ended first", "elsewhere"]
-StuckKind = Literal["missing", "differs", "ended first", "checkpoint", "starting", "unknown"]
+StuckKind = Literal[
+    "missing", "differs", "ended first", "hang", "checkpoint", "starting", "unknown"
+]
 HARMLESS_KINDS = ("checkpoint", "starting", "unknown")
 """Kinds for which no job is stopped."""
 
@@ -42,13 +44,30 @@ class StuckRank(msgspec.Struct, frozen=True, kw_only=True):
     """Sentence on the rank."""
 
 
+class StuckProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """One process of a job that waits for none of its ranks."""
+
+    pid: Annotated[int, schema.field_label("process", display="identifier")]
+    role: str
+    """main, dataloader_worker, worker, program, or child for one that is not recorded."""
+    is_blamed: bool
+    """True for the one that the others wait for."""
+    location: str
+    """Line of the user's code at which it is; empty if unknown."""
+    function: str
+    """Function of that line."""
+    text: str
+    """Sentence on the process."""
+
+
 class StuckAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """Collective or transfer at which a job is stuck or has failed, and the ranks to blame."""
+    """Collective or transfer at which a job is stuck or has failed, and the ranks to blame, or the
+    processes of a job that hangs."""
 
     kind: StuckKind
-    """missing, differs, ended first; or what stops no job: checkpoint (ranks wait for one that
-    writes a checkpoint), starting (no step has ended yet), or unknown (the others wait for ranks of
-    which nothing is known)."""
+    """missing, differs, ended first, or hang (the job waits for none of its ranks); or what stops
+    no job: checkpoint (ranks wait for one that writes a checkpoint), starting (no step has ended
+    yet), or unknown (the others wait for ranks of which nothing is known)."""
     headline: str
     has_ended: bool
     """True if the job has ended; false while it is stuck."""
@@ -64,6 +83,8 @@ class StuckAccount(msgspec.Struct, frozen=True, kw_only=True):
     culprits: Annotated[list[int], schema.field_label(display="identifier")]
     """Ranks that have not arrived, differ or ended first; empty where nothing tells."""
     ranks: list[StuckRank]
+    processes: list[StuckProcess] = []
+    """Processes of a job that hangs, the one that the others wait for first."""
 
     @property
     def is_stuck(self) -> bool:
@@ -77,11 +98,15 @@ class StuckAccount(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lines(self) -> list[str]:
-        """Sentences on the ranks, those that are to blame first."""
+        """Sentences on the ranks or processes, those that are to blame first."""
         order = sorted(self.ranks, key=lambda rank: (rank.rank not in self.culprits, rank.rank))
-        lines = [rank.text for rank in order[:MAX_LISTED]]
-        more = len(order) - MAX_LISTED
-        return [*lines, f"{quantities.count_of(more, 'more rank')}."] if more > 0 else lines
+        texts = [rank.text for rank in order] or [process.text for process in self.processes]
+        more = len(texts) - MAX_LISTED
+        lines = texts[:MAX_LISTED]
+        if more <= 0:
+            return lines
+        unit = ("more rank", "more ranks") if order else ("more process", "more processes")
+        return [*lines, f"{quantities.count_of(more, *unit)}."]
 
 
 def make_calls(account: schema.RankAccount) -> list[analysis.Call]:

@@ -362,7 +362,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     death: Death | None = None
     """What ended the job, if it did not succeed; null otherwise."""
     stuck: StuckAccount | None = None
-    """Collective at which the job is stuck or has failed; null if it is not."""
+    """Collective or line at which the job is stuck or has failed; null if it is not."""
     job: JobAccount | None = None
     """What the time of the whole job went to; null for traces alone."""
     learning: Learning | None = None
@@ -392,7 +392,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         parts = [f"<strong>{escape(self.headline)}</strong>"]
         if self.stuck is not None:
             parts.insert(0, f"<strong>{escape(self.stuck.headline)}</strong>")
-            parts.insert(1, render_list("Ranks", map(escape, self.stuck.lines)))
+            parts.insert(1, render_list("Ranks and processes", map(escape, self.stuck.lines)))
         if self.death is not None:
             parts.insert(0, f"<strong>{escape(self.death.headline)}</strong>")
             parts.insert(1, render_list("What ended the job", map(escape, self.death.lines)))

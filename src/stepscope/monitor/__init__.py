@@ -17,6 +17,8 @@ run. Does not belong here: the interpretation of the figures.
     node_writer   a node's part of the run, for the monitor and for `stepscope recover`
     registration  launchers of one job in a run that they share; leases
     stuck_watch   ranks that make no progress, and their stacks
+    hang_watch    any process that makes none: `process_progress` reads its records,
+                  `process_accounts` describes it; `snapshot` for a job that is not recorded
     host          description of the node
     unrecorded    processes that are not recorded, and why
 """

@@ -1,5 +1,6 @@
 from .attached.target import (
     Target as Target,
+    check_target as check_target,
     examine_target as examine_target,
     explain_ptrace as explain_ptrace,
     find_py_spy as find_py_spy,
@@ -42,6 +43,7 @@ from .registration import (
     read_participants as read_participants,
     register_launcher as register_launcher,
 )
+from .snapshot import Snapshot as Snapshot, take_snapshot as take_snapshot
 from .unrecorded import (
     VALUED_OPTIONS as VALUED_OPTIONS,
     HookFacts as HookFacts,

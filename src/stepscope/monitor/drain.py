@@ -120,7 +120,7 @@ class SpoolDrain:
         Args:
             final: all processes have ended; open records are emitted without an end.
         """
-        self._find_processes()
+        self.find_processes()
         records: dict[str, list[Chunk]] = {table: [] for table in TABLES}
         for process in self.processes.values():
             if not process.drained:
@@ -130,10 +130,10 @@ class SpoolDrain:
     def prepare(self) -> None:
         """Open what is in the spool by now, so that it can be read even if it is deleted before the
         first `collect`."""
-        self._find_processes()
+        self.find_processes()
         for process in self.processes.values():
             self._open_segments(process)
-            self._read_journal(process)
+            self.read_journal(process)
 
     def restore(self) -> bool:
         """Create what somebody has deleted from the spool: the directories of running processes,
@@ -188,7 +188,8 @@ class SpoolDrain:
                 process.close()
                 shutil.rmtree(process.directory, ignore_errors=True)
 
-    def _find_processes(self) -> None:
+    def find_processes(self) -> None:
+        """Find the processes that have started to record."""
         for name, path in self._tree.process_directories().items():
             if name not in self.processes and _PROCESS_NAME.fullmatch(name):
                 self.processes[name] = ProcessLogs(name, Path(path))
@@ -200,7 +201,7 @@ class SpoolDrain:
             process.ended = process.changed = True
             process.read_crash()
         contents = [(segment, _read(segment.file)) for segment in self._open_segments(process)]
-        self._read_journal(process)  # after the segments: a name is journalled before its use
+        self.read_journal(process)  # after the segments: a name is journalled before its use
         process.read_drops()
         for segment, words in contents:
             if words is not None:
@@ -304,7 +305,9 @@ class SpoolDrain:
             span_rows = indices[is_span]
             records["spans"].append(NewRecords(process, segment, span_rows, rows[span_rows]))
 
-    def _read_journal(self, process: ProcessLogs) -> None:
+    @staticmethod
+    def read_journal(process: ProcessLogs) -> None:
+        """Read the lines of the journal that are new. A name is journalled before its use."""
         try:
             lines, process.journal_offset = spool.read_journal(
                 str(process.directory / JOURNAL_FILE), process.journal_offset

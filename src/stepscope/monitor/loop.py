@@ -111,7 +111,7 @@ class Monitor:
             else AttachedRecorder(config.attached, self._tree, self._job, peer)
         )
         self._reconfiguration = Reconfiguration(config.run, self._windows)
-        self._stuck = self._writer.watch_progress(config.stuck_after_s)
+        self._stuck = self._writer.watch_progress(config.stuck_after_s, self._job)
         self._stops = StopRelay(config.run, config.launcher, self._handshake)
         self._next_poll_ns = self._last_sample_ns = 0
         if earlier is not None:  # of the monitor that this one replaces
@@ -363,6 +363,7 @@ class Monitor:
             )
         with suppress(OSError):  # the run cannot be written: the next flush notes it
             self._stops.poll()
+            self._writer.drain.find_processes()
             self._stuck.poll(self._writer.drain.processes.values())
 
     def _set_interval(self, interval_ms: int) -> None:

@@ -25,9 +25,11 @@ from stepscope.monitor.deaths import (
     find_last_failure,
 )
 from stepscope.monitor.drain import TABLES as DRAINED_TABLES, SpoolDrain
+from stepscope.monitor.hang_watch import HangWatch
 from stepscope.monitor.incarnations import IncarnationCounter
 from stepscope.monitor.process_logs import ProcessLogs
 from stepscope.monitor.registration import LeaseKeeper
+from stepscope.monitor.samplers.processes import JobTree
 from stepscope.monitor.stuck_watch import StuckWatch
 from stepscope.monitor.uploading import Uploader
 from stepscope.quantities import memory
@@ -139,8 +141,12 @@ class NodeWriter:
         if self._lease is not None and not status.state.is_final:
             self._lease.poll()
 
-    def watch_progress(self, stuck_after_s: float) -> StuckWatch:
-        """Make the watch that stores an account of the node's ranks when they make no progress."""
+    def watch_progress(self, stuck_after_s: float, job: JobTree) -> StuckWatch:
+        """Make the watch that stores an account of the node's processes when they make no progress.
+
+        Args:
+            job: the processes.
+        """
         info = self.info
 
         def put(account: schema.StuckNode) -> None:
@@ -156,6 +162,13 @@ class NodeWriter:
             write=put,
             read=read,
             incarnation_of=self._incarnations.of,
+            hangs=HangWatch(
+                info.node,
+                stuck_after_s,
+                info.epoch_offset_ns,
+                job=job,
+                read_names=self.drain.read_journal,
+            ),
         )
 
     def flush(self, *, final: bool = False) -> int:
@@ -373,18 +386,12 @@ def _make_process_info(
     ranks = {name: description.get(name) for name in ("rank", "world_size")}
     for late in schema.decode_facts(process.facts, schema.RankFact):
         ranks = {"rank": late.rank, "world_size": late.world_size}
-    role = description.get("role", "main")
-    if schema.decode_facts(process.facts, schema.DataLoaderWorkerFact):
-        role = "dataloader_worker"
-    workers = schema.decode_facts(process.facts, schema.WorkerProcessFact)
-    if workers and not any(worker.trains for worker in workers):
-        role = "worker"
     return schema.ProcessInfo(
         process=process.name,
         node=node.node,
         pid=process.pid,
         parent_pid=description.get("parent_pid", 0),
-        role=role,
+        role=process.role,
         rank=ranks["rank"],
         local_rank=description.get("local_rank"),
         world_size=ranks["world_size"],

@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope import importers, spool, store
+from stepscope import importers, schema, spool, store
 from stepscope.monitor.row_files import RowFile, StoredSequences
 
 TABLE = "collective_calls"
@@ -37,6 +37,8 @@ class ThreadStack(msgspec.Struct):
     is_main: bool
     frames: list[tuple[str, int, str]] = []
     """File, line and function, innermost first."""
+    native_id: int | None = None
+    """Id of the thread in the kernel."""
 
 
 class StartedTransfer(msgspec.Struct):
@@ -403,6 +405,15 @@ class ProcessLogs:
         if self._page is None:
             self._page = spool.CollectivePage.open(str(self.directory))
         return self._page
+
+    @property
+    def role(self) -> str:
+        """Role of the process in its job; see `schema.ProcessInfo`."""
+        role: str = self.description.get("role", "main")
+        if schema.decode_facts(self.facts, schema.DataLoaderWorkerFact):
+            role = "dataloader_worker"
+        workers = schema.decode_facts(self.facts, schema.WorkerProcessFact)
+        return "worker" if workers and not any(worker.trains for worker in workers) else role
 
     def is_alive(self) -> bool:
         """Check whether the process that created the directory runs; its pid may be reused."""

@@ -13,9 +13,6 @@ are asked as early as later on, but the limit from which the job counts as stuck
 
 from __future__ import annotations
 
-import linecache
-import shutil
-import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +22,9 @@ from statistics import median
 
 import msgspec
 
-from stepscope import importers, masking, schema, spool
+from stepscope import importers, schema, spool
+from stepscope.monitor.hang_watch import HangWatch
+from stepscope.monitor.process_accounts import NO_ANSWER, TIMEOUT_S, dump_stacks, make_frames
 from stepscope.monitor.process_logs import DumpHeader, ProcessLogs, StartedTransfer
 
 STEP_FACTOR = 10
@@ -42,7 +41,6 @@ REPEAT_S = 15.0
 """Interval at which the ranks of a stuck job are asked again."""
 LOOK_INTERVAL_S = 2.0
 """Interval at which an idle node reads the accounts of other nodes."""
-MAX_FRAMES = 60
 MAX_END_COUNT = 2
 """Steps and collectives of a rank that may end while a stuck job is ended."""
 
@@ -107,6 +105,7 @@ class StuckWatch:
         write: stores an account.
         read: reads the accounts of all nodes in the run by name.
         incarnation_of: start of the job that a process is of. Only ranks of the latest count.
+        hangs: watch of the processes of jobs that wait for none of their ranks; None without.
         now_ns: monotonic clock.
     """
 
@@ -119,6 +118,7 @@ class StuckWatch:
         write: Callable[[schema.StuckNode], None],
         read: Callable[[], Mapping[str, schema.StuckNode]],
         incarnation_of: Callable[[ProcessLogs], int],
+        hangs: HangWatch | None = None,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._node = node
@@ -127,6 +127,7 @@ class StuckWatch:
         self._write = write
         self._read = read
         self._incarnation_of = incarnation_of
+        self._hangs = hangs
         self._now_ns = now_ns
         self._known: dict[str, _Rank] = {}
         """Ranks of all incarnations."""
@@ -161,14 +162,19 @@ class StuckWatch:
         Raises:
             OSError: the account cannot be stored; the next call tries again.
         """
-        now_ns = self._now_ns()
+        now_ns, processes = self._now_ns(), list(processes)
         self._find_ranks(processes)
         changed = [rank for rank in self._ranks.values() if rank.look(now_ns)]
+        moves = self._hangs is not None and self._hangs.look(processes, has_progress=bool(changed))
+        if changed or (moves and self._is_hanging):
+            self._resolve()
         if changed:
             self._progress_ns = now_ns
-            self._resolve()
             return
-        if not self._has_question(now_ns - self._progress_ns):
+        if not self._ranks or not self._has_question(now_ns - self._progress_ns):
+            account = None if self._hangs is None else self._hangs.describe()
+            if account is not None:
+                self._store(account)
             return
         if self._asked_ns is None:
             if self._written_ns is None or now_ns - self._written_ns >= 1e9 * REPEAT_S:
@@ -177,6 +183,11 @@ class StuckWatch:
             self._store(self._describe())
             self._stuck_count = sum(sum(rank.progress) for rank in self._ranks.values())
             self._asked_ns, self._written_ns = None, now_ns
+
+    @property
+    def _is_hanging(self) -> bool:
+        """True if the last account is of a job that waits for none of its ranks."""
+        return self._last is not None and bool(self._last.processes)
 
     def _has_question(self, idle_ns: int) -> bool:
         """True if ranks that have made no progress for some time have to tell where they are."""
@@ -213,7 +224,9 @@ class StuckWatch:
         elif (
             self._last is not None and self._is_stuck_again() and self._is_cause(self._last, state)
         ):
-            fields = {"resolved_ns": None, "has_ended": True}
+            fields: dict[str, int | bool | None] = {"resolved_ns": None, "has_ended": True}
+            if self._is_hanging:
+                fields["seen_ns"] = self._now_ns() + self._offset_ns
             self._store(msgspec.structs.replace(self._last, **fields))
         elif state is schema.JobState.FAILED and self._ranks:
             account = self._describe()
@@ -229,6 +242,8 @@ class StuckWatch:
     def _is_stuck_again(self) -> bool:
         """True if the job has hardly moved since it was stuck: when one rank is killed, the others
         leave their collective."""
+        if self._hangs is not None and self._is_hanging:
+            return self._hangs.is_stuck_again()
         count = sum(sum(rank.progress) for rank in self._ranks.values())
         return count - self._stuck_count <= MAX_END_COUNT * len(self._ranks)
 
@@ -326,10 +341,11 @@ class StuckWatch:
         state, detail = _find_state(process, has_answered=has_answered)
         if has_answered and answer is not None:
             stacks = [stack for stack in answer.stacks if stack.is_main]
-            frames = [_make_frame(*frame) for stack in stacks for frame in stack.frames]
+            frames = make_frames(frame for stack in stacks for frame in stack.frames)
         if state is schema.RankState.SILENT:
-            dumped, detail = dump_stack(process.pid, (deadline_ns - self._now_ns()) / 1e9)
-            frames = [_make_frame(*frame) for frame in dumped]
+            dumped, problem = dump_stacks(process.pid, (deadline_ns - self._now_ns()) / 1e9)
+            detail = f"{NO_ANSWER}; {problem}" if problem else NO_ANSWER
+            frames = make_frames(frame for stack in dumped[:1] for frame in stack.frames)
         shift_ns = self._offset_ns + (0 if header is None else header.clock_ns)
         is_last = header is not None and header.reason == spool.DumpReason.END
         return schema.RankAccount(
@@ -338,7 +354,7 @@ class StuckWatch:
             pid=process.pid,
             state=state,
             detail=detail,
-            frames=frames[:MAX_FRAMES],
+            frames=frames,
             calls=_make_calls(calls, process.dumps.transfers, groups, shift_ns, self._offset_ns),
             is_last_read=is_last or state is schema.RankState.ANSWERED,
             started_count=rank.page.words[spool.STARTED_WORD],
@@ -389,63 +405,3 @@ def _make_calls(
             for transfer in transfers
         ]
     return sorted(calls, key=lambda call: call.t_ns)
-
-
-def _make_frame(file: str, line: int, function: str) -> schema.StackFrame:
-    text = (
-        ""
-        if schema.library_of(file)
-        else masking.mask_text(linecache.getline(file, line).strip()[:200])
-    )
-    return schema.StackFrame(file=file, line=line, function=function, text=text)
-
-
-TIMEOUT_S = 5.0
-"""Time for all stacks of one account: the monitor reads nothing else meanwhile."""
-NO_ANSWER = "it does not answer, because a thread holds the interpreter lock"
-
-
-class _Frame(msgspec.Struct):
-    name: str
-    filename: str = ""
-    line: int = 0
-
-
-class _Thread(msgspec.Struct):
-    thread_id: int
-    thread_name: str | None = None
-    os_thread_id: int | None = None
-    frames: list[_Frame] = []
-
-
-def dump_stack(pid: int, timeout_s: float = TIMEOUT_S) -> tuple[list[tuple[str, int, str]], str]:
-    """Read the stack of the main thread.
-
-    Args:
-        pid: the process.
-        timeout_s: time for it; without any the process is not read.
-
-    Returns:
-        File, line and function of its frames, innermost first; and why the process has not
-        answered, with the reason why there is no stack.
-    """
-    program = shutil.which("py-spy")
-    if program is None:
-        return [], f"{NO_ANSWER}; py-spy, which could read its stack, is not installed"
-    if timeout_s <= 0:
-        return [], f"{NO_ANSWER}; there was no time to read its stack"
-    try:
-        result = subprocess.run(
-            [program, "dump", "--pid", str(pid), "--json", "--nonblocking", "--full-filenames"],
-            capture_output=True,
-            timeout=timeout_s,
-            check=False,
-        )
-        threads = msgspec.json.decode(result.stdout, type=list[_Thread])
-    except (OSError, subprocess.TimeoutExpired, *schema.MALFORMED_JSON):
-        return [], f"{NO_ANSWER}; py-spy could not read its stack"
-    for thread in threads:
-        if thread.os_thread_id == pid or thread.thread_name == "MainThread":
-            frames = [(frame.filename, frame.line, frame.name) for frame in thread.frames]
-            return frames, NO_ANSWER
-    return [], NO_ANSWER

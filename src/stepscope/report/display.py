@@ -61,6 +61,9 @@ def _build_verdict(verdict: diagnosis.Verdict) -> profiling_report.Section:
     if verdict.death is not None:
         blocks.append(profiling_report.Text(text=verdict.death.headline))
         blocks.append(profiling_report.Listing(items=verdict.death.lines))
+    if verdict.stuck is not None:
+        blocks.append(profiling_report.Text(text=verdict.stuck.headline))
+        blocks.append(profiling_report.Listing(items=verdict.stuck.lines))
     if verdict.suspect != "insufficient_evidence":
         text = (
             f"{quantities.count_of(verdict.step_count, 'step')} measured. Confidence "

@@ -351,6 +351,44 @@ class RankAccount(msgspec.Struct, frozen=True, kw_only=True):
     """Collectives that it has started, over all groups; null if unknown."""
 
 
+class ThreadAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """Thread of a process of a job that makes no progress."""
+
+    name: str
+    is_main: bool
+    state: str = ""
+    """State in the kernel, a letter of proc(5): S sleeps, D waits for a device, R runs."""
+    wait_channel: str = ""
+    """Function of the kernel in which it waits; empty if it is hidden."""
+    frames: list[StackFrame] = []
+    """Stack, innermost first."""
+
+
+class ProcessAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """State of one process of a job that makes no progress."""
+
+    pid: int
+    parent_pid: int
+    role: str
+    """main, dataloader_worker, worker or program; child for one that is not recorded."""
+    state: RankState
+    detail: str = ""
+    """Reason why there is no stack, or exception that has ended it."""
+    rank: int | None = None
+    worker: int | None = None
+    """Number of a DataLoader worker."""
+    command: str = ""
+    """Program and script, with secrets masked."""
+    has_trained: bool = False
+    """True once a step has ended in it."""
+    cpu_ratio: float | None = None
+    """CPU time since the last progress, as a share of one core; null if unknown."""
+    stack_since_ns: int | None = None
+    """Time since which its sampled stack is the same, epoch nanoseconds; null without samples."""
+    threads: list[ThreadAccount] = []
+    """Threads with a stack, the sampled one first."""
+
+
 class StuckNode(msgspec.Struct, frozen=True, kw_only=True):
     """`stuck/<node>.json`: ranks of a node while nothing moves, replaced by its monitor."""
 
@@ -373,6 +411,8 @@ class StuckNode(msgspec.Struct, frozen=True, kw_only=True):
     descriptions: dict[str, str] = {}
     """Purpose of process groups by name."""
     ranks: list[RankAccount] = []
+    processes: list[ProcessAccount] = []
+    """Processes of a job that waits for none of its ranks."""
 
     @property
     def has_reached_limit(self) -> bool:

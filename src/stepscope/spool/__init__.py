@@ -21,6 +21,7 @@ A spool is one local directory per node and run:
         pulse                              heartbeat: a page shared by the process and the monitor
         collectives                        page: progress of the collectives of the process
         collectives-<n>.dump               content of the framework's recorder of collectives
+        question, answer.json              request of the monitor for all stacks, and the answer
         plan-<n>.json                      window, of the monitor or of the schedule
         window-<n>_<pid>.json              trace that the framework's profiler captured in it;
                                            .xplane.pb of JAX
@@ -107,6 +108,12 @@ from stepscope.spool.row_log import (
     TENSOR_VALUES as TENSOR_VALUES,
     RowLog as RowLog,
     read_rows as read_rows,
+)
+from stepscope.spool.stack_question import (
+    ask_for_stacks as ask_for_stacks,
+    read_answer as read_answer,
+    read_question as read_question,
+    write_answer as write_answer,
 )
 from stepscope.spool.tensor_plan import (
     AFTER_LOSS as AFTER_LOSS,

@@ -59,7 +59,7 @@ class LiveView(msgspec.Struct, frozen=True, kw_only=True):
     death: diagnosis.Death | None
     """What ended the job, if it did not succeed; null otherwise."""
     stuck: diagnosis.StuckAccount | None
-    """Collective at which the job is stuck or has failed; null if it is not."""
+    """Collective or line at which the job is stuck or has failed; null if it is not."""
     notes: list[str]
 
 
@@ -161,6 +161,10 @@ READ_INTERVAL_S = 1.0
 RECOMMENDATION = (
     "Look at the lines of the ranks that have not arrived, or that called something else."
 )
+HANG_RECOMMENDATION = (
+    "Look at the line at which the first process waits, and end what it waits for: give the wait a "
+    "timeout, or find who holds the lock, should write, or should have set the event."
+)
 
 
 class StuckAlerts:
@@ -195,7 +199,7 @@ def make_stuck_finding(account: diagnosis.StuckAccount) -> schema.Finding:
         status=schema.RuleStatus.ISSUES_FOUND,
         rule_triggered=1,
         violations=1,
-        datapoints=len(account.ranks),
+        datapoints=len(account.ranks) or len(account.processes),
         details={
             "kind": account.kind,
             "group": account.group,
@@ -203,9 +207,10 @@ def make_stuck_finding(account: diagnosis.StuckAccount) -> schema.Finding:
             "collective": account.collective,
             "culprits": account.culprits,
             "without_progress_ns": account.duration_ns,
+            "processes": [process.pid for process in account.processes if process.is_blamed],
         },
         sentences=[account.headline, *account.lines],
-        recommendation=RECOMMENDATION,
+        recommendation=HANG_RECOMMENDATION if account.kind == "hang" else RECOMMENDATION,
         evidence=["overview"],
         first_ns=account.since_ns,
         last_ns=account.since_ns + account.duration_ns,

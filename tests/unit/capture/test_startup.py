@@ -245,3 +245,33 @@ def test_each_sampler_has_room_for_functions_and_lines(recording: Any) -> None:
     texts.describe(walked, Budget())
     assert any(fact["name"] == name for fact in recording.drain().facts("function"))
     assert recording.drain().facts("source")
+
+
+def test_a_process_tells_the_stacks_of_its_threads_when_it_is_asked(spool: Any) -> None:
+    """By the sampler of the start, and by that of training; no thread of the job takes part."""
+    spool.run(
+        f"""{PREPARE}
+import json, threading
+from stepscope.capture import stacks, thread_stacks
+from stepscope.spool import ask_for_stacks, read_answer
+thread_stacks.LOOK_INTERVAL_NS = 0
+prepare(session.is_open)
+directory = session.begin().directory
+release = threading.Event()
+other = threading.Thread(target=release.wait, name="loader")
+other.start()
+
+def ask(number):
+    ask_for_stacks(directory, number)
+    prepare(lambda: f'"question": {{number}}'.encode() in read_answer(directory))
+    main, loader = json.loads(read_answer(directory))["stacks"]
+    assert main["is_main"] and main["native_id"] == threading.get_native_id()
+    assert [name for _, _, name in main["frames"]][-2:] == ["ask", "<module>"], main
+    assert loader["thread"] == "loader"
+
+ask(1)
+stacks.watch_this_thread(0.01)
+ask(2)
+release.set()
+"""
+    )

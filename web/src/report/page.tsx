@@ -3,6 +3,8 @@ import type { Report } from "../api/report";
 import { dark, toggleTheme } from "../base/theme";
 import { Notice } from "../widgets/resource_view";
 import { DeathView, VerdictView } from "../widgets/verdict";
+import { Stuck } from "../widgets/stuck";
+import { VerdictView } from "../widgets/verdict";
 import { Contents } from "./contents";
 import { SectionView } from "./section";
 
@@ -28,6 +30,7 @@ export function Page({ report }: { report: Report }) {
           <Head report={report} />
           <Notice sentences={report.verdict.doubts} id="doubts" />
           <DeathView death={report.verdict.death} />
+          {report.verdict.stuck === null ? null : <Stuck account={report.verdict.stuck} />}
           <VerdictView verdict={report.verdict} />
           {report.sections.map((section) => (
             <SectionView key={section.id} section={section} level={2} />

@@ -2,7 +2,7 @@
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
-import type { JobAccount, StuckAccount } from "../api/report";
+import type { JobAccount } from "../api/report";
 import type { ChangedSetting, NodeStatus, Overview as Payload, PriceUsed, ShortFinding } from "../api/views";
 import { count, countOf, dollars, duration, percent } from "../base/quantities";
 import { dateTime, sentence } from "../base/text";
@@ -16,10 +16,9 @@ import { PageHeader } from "../widgets/page_header";
 import { Panel } from "../widgets/panel";
 import { Prose } from "../widgets/prose";
 import { ResourceView, QualityNotes, Skeleton } from "../widgets/resource_view";
+import { Stuck } from "../widgets/stuck";
 import { Tiles, type Tile } from "../widgets/tiles";
 import { DeathView, VerdictView } from "../widgets/verdict";
-
-const MAX_STUCK_RANKS = 16;
 
 export default function Overview() {
   return (
@@ -59,20 +58,6 @@ function Content({ payload }: { payload: Payload }) {
       {payload.nodes.length < 2 ? null : <Nodes nodes={payload.nodes} />}
       <RunFacts payload={payload} />
     </>
-  );
-}
-
-/** Collective at which the job is stuck or has failed, with the place of each rank. */
-function Stuck({ account }: { account: StuckAccount }) {
-  const isBlamed = (rank: number) => account.culprits.includes(rank);
-  const ranks = [...account.ranks].sort((a, b) => Number(isBlamed(b.rank)) - Number(isBlamed(a.rank)) || a.rank - b.rank);
-  return (
-    <Panel title={account.headline} wide testid="stuck">
-      <ul class="findings">
-        {ranks.slice(0, MAX_STUCK_RANKS).map((rank) => <li key={rank.rank}><p><Prose text={rank.text} /></p></li>)}
-      </ul>
-      {ranks.length <= MAX_STUCK_RANKS ? null : <p class="muted">{countOf(ranks.length - MAX_STUCK_RANKS, "more rank")}</p>}
-    </Panel>
   );
 }
 

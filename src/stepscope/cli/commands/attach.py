@@ -13,14 +13,15 @@ from typing import Any
 import click
 import msgspec
 
-from stepscope import budget, errors, masking, schema
+from stepscope import budget, diagnosis, errors, masking, schema
 from stepscope._version import __version__
 from stepscope.cli.job.job_run import conclude
 from stepscope.cli.job.launcher import MONITOR_TIMEOUT_S, explain_monitor_failure
 from stepscope.cli.job.places import make_run, make_spool, new_run_id
 from stepscope.cli.options.common import json_option
 from stepscope.cli.options.recording import budget_option, interval_option
-from stepscope.cli.output import locate, say, suggest
+from stepscope.cli.output import locate, print_json, say, suggest
+from stepscope.cli.writers.verdict import print_states
 from stepscope.monitor import (
     DEFAULT_SPOOL_LIMIT_BYTES,
     AttachSettings,
@@ -29,9 +30,11 @@ from stepscope.monitor import (
     MonitorConfig,
     Target,
     WindowSettings,
+    check_target,
     examine_target,
     open_log,
     start_monitor,
+    take_snapshot,
 )
 
 DETACH_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -43,7 +46,9 @@ POLL_S = 0.2
     help="Record the running job of process PID and its children from outside, until it ends or "
     "Ctrl-C, which does not affect it.\n\n"
     "Recorded are the use of CPU, memory and GPUs, and stack samples if py-spy is installed. For "
-    "steps, phases and times of batches, start the job with `stepscope run -- CMD`.",
+    "steps, phases and times of batches, start the job with `stepscope run -- CMD`.\n\n"
+    "With --once nothing is recorded: it says what each process does now, and which one the others "
+    "wait for.",
 )
 @click.argument("pid", type=click.IntRange(min=1), metavar="PID")
 @click.option(
@@ -58,8 +63,16 @@ POLL_S = 0.2
     metavar="S",
     help="Detach after S seconds. Default: at the end of the job.",
 )
-@json_option("stepscope.diagnosis.Verdict")
-def command(pid: int, duration_s: float | None, as_json: bool, **values: Any) -> None:
+@click.option(
+    "--once",
+    is_flag=True,
+    help="Say what the processes do now, for example where they hang, and end.",
+)
+@json_option("stepscope.diagnosis.Verdict", "stepscope.diagnosis.ProcessStates")
+def command(pid: int, duration_s: float | None, once: bool, as_json: bool, **values: Any) -> None:
+    if once:
+        _describe(pid, as_json=as_json)
+        return
     target = examine_target(pid)
     with _blocked_signals():  # none may end this process without ending the recording
         log = open_log()
@@ -68,6 +81,25 @@ def command(pid: int, duration_s: float | None, as_json: bool, **values: Any) ->
         _await_end(monitor, spool, duration_s)
     _await_monitor(monitor, spool, location, log)
     conclude(location, as_json=as_json)
+
+
+def _describe(pid: int, *, as_json: bool) -> None:
+    """Print what the processes of a job do now.
+
+    Raises:
+        UsageError: the process does not run, or belongs to another user.
+    """
+    check_target(pid)
+    snapshot = take_snapshot(pid)
+    states = diagnosis.describe_processes(
+        snapshot.processes, snapshot.duration_ns, snapshot.moved, snapshot.notes
+    )
+    if states is None:
+        raise errors.UsageError(f"Process {pid} has just ended.")
+    if as_json:
+        print_json(states)
+    else:
+        print_states(states)
 
 
 @contextmanager

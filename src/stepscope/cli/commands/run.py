@@ -177,9 +177,9 @@ class RunOptions(ScheduleOptions):
     default=DEFAULT_STUCK_AFTER_S,
     show_default=True,
     metavar="S",
-    help="Seconds without a finished step or collective, while a rank waits for another, from "
-    "which the job counts as stuck; ten times the median step if that is longer, and 20 times as "
-    "many seconds before the first step.",
+    help="Seconds without progress from which the job counts as stuck: no finished step or "
+    "collective, no other record, and no CPU time. More if its own steps and pauses are long, and "
+    "20 times as many before the first step.",
 )
 @click.option(
     "--allow-stop",

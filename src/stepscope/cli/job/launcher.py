@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -97,6 +97,8 @@ class Launcher:
         self._companions = companions
         self._stopping = stopping
         self._kill_at: float | None = None
+        self._descendants: list[psutil.Process] = []
+        """Descendants of the job when it was asked to stop."""
         self._on_tick = on_tick
         self._ignored: set[signal.Signals] = set()
         self.stop: StopSignal | None = None
@@ -118,6 +120,7 @@ class Launcher:
             raise
         self._keep_companions(pid)
         job_exit = JobExit.of(self._wait(pid))
+        self._end_descendants()
         if self._handshake is not None:
             self._tell(lambda handshake: handshake.write_exit(job_exit))
         return job_exit
@@ -157,9 +160,18 @@ class Launcher:
             if request is not None:
                 self._note_stop(request)
                 self._kill_at = time.monotonic() + self._stopping.grace_s
+                self._descendants = _list_descendants(pid)
                 os.kill(pid, signal.SIGTERM)
         elif time.monotonic() > self._kill_at:
             _kill_tree(pid)
+
+    def _end_descendants(self) -> None:
+        """Kill what a job that was asked to stop leaves behind after the grace period, such as a
+        worker that hangs: it does not notice that its parent has ended."""
+        if self._kill_at is not None and self._descendants:
+            timeout_s = max(0.0, self._kill_at - time.monotonic())
+            _, remaining = psutil.wait_procs(self._descendants, timeout_s)
+            _kill(remaining)
 
     def _read_request(self, stopping: Stopping) -> StopSignal | None:
         """Read an accepted request of this node, or that another node has accepted."""
@@ -198,16 +210,27 @@ def _spawn(command: Sequence[str], environment: Mapping[str, str], mask: set[int
         raise errors.UsageError(f"Cannot start {command[0]!r}: {error.strerror}.") from None
 
 
+def _list_descendants(pid: int) -> list[psutil.Process]:
+    try:
+        children: list[psutil.Process] = psutil.Process(pid).children(recursive=True)
+    except psutil.Error:
+        return []
+    return children
+
+
 def _kill_tree(pid: int) -> None:
     """Kill a process and its descendants: ranks must not outlive their launcher."""
     try:
         root = psutil.Process(pid)
-        members = [root, *root.children(recursive=True)]
     except psutil.Error:
         return
-    for member in members:
+    _kill([root, *_list_descendants(pid)])
+
+
+def _kill(processes: Iterable[psutil.Process]) -> None:
+    for process in processes:
         try:
-            member.kill()
+            process.kill()
         except psutil.Error:
             pass
 

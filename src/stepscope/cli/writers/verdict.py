@@ -149,11 +149,22 @@ def write_death(out: Console, death: diagnosis.Death, max_output_lines: int) -> 
 
 
 def write_stuck(out: Console, stuck: diagnosis.StuckAccount) -> None:
-    """Write at which collective a job is stuck or has failed, and where its ranks are."""
+    """Write where a job is stuck or has failed, and where its ranks or processes are."""
     out.print()
     out.print(Text(stuck.headline, style="bold yellow" if stuck.is_harmless else "bold red"))
     for line in stuck.lines:
         _write_item(out, Text(line))
+
+
+def print_states(states: diagnosis.ProcessStates) -> None:
+    """Print on stdout what the processes of a job do at one moment."""
+    out = console()
+    style = "bold" if states.has_moved else "bold red"
+    out.print(Text(states.headline, style=style))
+    for process in states.processes:
+        _write_item(out, Text(process.text))
+    for note in states.notes:
+        out.print(Text(f"Not known: {note}.", style="dim"))
 
 
 def _write_phases(out: Console, verdict: diagnosis.Verdict) -> None:

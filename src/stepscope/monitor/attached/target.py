@@ -64,11 +64,20 @@ class Target:
     """What cannot be recorded, and why, one sentence each."""
 
 
-def examine_target(pid: int) -> Target:
-    """Examine a process to attach to.
+class ProcessFacts(NamedTuple):
+    """Facts that procfs shows of a process."""
+
+    ticks: int
+    command: list[str]
+    environment: dict[str, str]
+    directory: str
+
+
+def check_target(pid: int) -> ProcessFacts:
+    """Check that a process runs and may be read.
 
     Raises:
-        UsageError: it does not run, belongs to another user, or is recorded already.
+        UsageError: it does not run, or belongs to another user.
     """
     ticks = process_start_ticks(pid)
     if ticks is None:
@@ -91,6 +100,16 @@ def examine_target(pid: int) -> Target:
         raise errors.UsageError(
             f"Process {pid} has no command line: it is a thread of the kernel, or is just starting."
         )
+    return ProcessFacts(ticks, command, environment, directory)
+
+
+def examine_target(pid: int) -> Target:
+    """Examine a process to attach to.
+
+    Raises:
+        UsageError: it does not run, belongs to another user, or is recorded already.
+    """
+    ticks, command, environment, directory = check_target(pid)
     spool = environment.get(SPOOL_VARIABLE)
     if spool is not None and Path(spool).is_dir():
         raise errors.UsageError(

@@ -21,15 +21,14 @@ from typing import Any
 from stepscope.capture import session
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch.flight_recorder.recorders import (
-    OWN_THREADS,
     Recorder,
     count_transfers,
     describe_transfers,
     find_recorders,
-    read_stacks,
     ring_size,
 )
 from stepscope.capture.guard import Probe
+from stepscope.capture.thread_stacks import OWN_THREADS, read_stacks
 from stepscope.spool import ANSWER_WORD, QUESTION_WORD, CollectivePage, DumpReason, write_dump
 
 MAX_WAIT_S = 0.5

@@ -1,4 +1,4 @@
-"""Flight recorders of the running PyTorch, transfers between two ranks, stacks of all threads.
+"""Flight recorders of the running PyTorch, and transfers between two ranks.
 
 The functions that PyTorch offers to Python hold the interpreter lock while they write a dump: 13 ms
 for 2,000 collectives, in which no other thread of the job continues. The C++ function behind them
@@ -23,8 +23,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import sys
-import threading
 import time
 import weakref
 from collections import deque
@@ -33,11 +31,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from stepscope.capture.frames import library_of
 from stepscope.capture.frameworks.internals import PYTORCH
 from stepscope.capture.frameworks.pytorch.patching import is_compiling, patch_in_place
 from stepscope.capture.guard import Probe
-from stepscope.capture.stack_texts import qualified_name
 
 SIZE_VARIABLES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 DEFAULT_SIZE = 2000
@@ -151,53 +147,6 @@ def _find_symbol(name: str, library: str) -> Dump | None:
             delete(text.characters)
 
     return dump
-
-
-MAX_THREADS = 16
-MAX_FRAMES = 60
-OWN_THREADS = "stepscope-"
-"""Start of the names of stepscope's threads."""
-
-
-def read_stacks() -> list[dict[str, Any]]:
-    """Read the stacks of all threads except those of stepscope, the main thread first.
-
-    Returns:
-        Name of each thread, whether it is the main thread, and its frames, innermost first: file,
-        line, and name of the function.
-    """
-    main = threading.main_thread().ident
-    threads = {thread.ident: thread.name for thread in threading.enumerate()}
-    stacks = []
-    for ident, frames in _walk_all().items():
-        name = threads.get(ident, str(ident))
-        if not name.startswith(OWN_THREADS):
-            stacks.append({"thread": name, "is_main": ident == main, "frames": frames})
-    stacks.sort(key=lambda stack: not stack["is_main"])
-    return stacks[:MAX_THREADS]
-
-
-def _walk_all() -> dict[int, list[tuple[str, int, str]]]:
-    """Walk all stacks. No frame outlives this function: a frame keeps objects of the job alive."""
-    walked = {}
-    frames = sys._current_frames()
-    try:
-        for ident, frame in frames.items():
-            walked[ident] = _walk(frame)
-    finally:
-        frames.clear()
-    return walked
-
-
-def _walk(innermost: Any) -> list[tuple[str, int, str]]:
-    frames: list[tuple[str, int, str]] = []
-    frame = innermost
-    while frame is not None and len(frames) < MAX_FRAMES:
-        code = frame.f_code
-        if library_of(code.co_filename) != "stepscope":  # a wrapper is no code of the job
-            frames.append((code.co_filename, frame.f_lineno or 0, qualified_name(code)))
-        frame = frame.f_back
-    return frames
 
 
 _probe = Probe("transfers between ranks")

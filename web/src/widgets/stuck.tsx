@@ -1,0 +1,22 @@
+// Where a job is stuck or has failed: the place of each rank, or of each process of a job that hangs.
+import type { StuckAccount } from "../api/report";
+import { countOf } from "../base/quantities";
+import { Panel } from "./panel";
+import { Prose } from "./prose";
+
+const MAX_LISTED = 16;
+
+export function Stuck({ account }: { account: StuckAccount }) {
+  const isBlamed = (rank: number) => account.culprits.includes(rank);
+  const ranks = [...account.ranks].sort((a, b) => Number(isBlamed(b.rank)) - Number(isBlamed(a.rank)) || a.rank - b.rank);
+  const texts = ranks.length > 0 ? ranks.map((rank) => rank.text) : account.processes.map((process) => process.text);
+  const more = texts.length - MAX_LISTED;
+  return (
+    <Panel title={account.headline} wide testid="stuck">
+      <ul class="findings">
+        {texts.slice(0, MAX_LISTED).map((text) => <li key={text}><p><Prose text={text} /></p></li>)}
+      </ul>
+      {more <= 0 ? null : <p class="muted">{ranks.length > 0 ? countOf(more, "more rank") : countOf(more, "more process", "more processes")}</p>}
+    </Panel>
+  );
+}
