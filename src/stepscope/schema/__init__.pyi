@@ -124,6 +124,13 @@ from .names import (
     parse_trace_name as parse_trace_name,
     rank_in_name as rank_in_name,
 )
+from .memory_facts import (
+    HolderKind as HolderKind,
+    MemoryCensusFact as MemoryCensusFact,
+    MemoryHolderRecord as MemoryHolderRecord,
+    TensorGrowth as TensorGrowth,
+    TypeGrowth as TypeGrowth,
+)
 from .nan_facts import (
     Fact as Fact,
     NanFollower as NanFollower,
