@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
+from itertools import compress
 
 from stepscope.capture.census import pages
 from stepscope.capture.census.holders import (
@@ -29,7 +30,7 @@ from stepscope.capture.census.objects import (
     ItemSizes,
     Types,
     describe_type,
-    is_tensor,
+    is_tensor_class,
     last_items,
     length_of,
 )
@@ -38,15 +39,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-PAUSE_NS_PER_OBJECT = 500
-"""Limit on the pause of a census, in addition to `MIN_PAUSE_NS`."""
-MIN_PAUSE_NS = 200_000_000
+PAUSE_NS_PER_OBJECT = 350
+"""Time after which a census leaves out the rest, in addition to `MIN_PAUSE_NS`."""
+MIN_PAUSE_NS = 150_000_000
 MIN_ITEMS = 16
 """Smaller containers that no walk reaches are not compared."""
 MAX_CONTAINERS = 100_000
-MAX_TYPED = 200_000
-"""Objects whose types are counted; of more, every n-th."""
-MAX_TENSORS = 20_000
+CHUNK = 65_536
+"""Objects that are looked at together, so that their types need little memory."""
+MAX_TENSORS = 10_000
 MAX_VALUES = 2_000
 MIN_VALUE_BYTES = 65_536
 MIN_ITEMS_PER_STEP = 0.2
@@ -58,6 +59,9 @@ MAX_GRAPH_NODES = 4096
 MIN_VALUE_SHARE = 0.3
 """Share of the growth of the process that a value replaced by a larger one must have: two censuses
 do not tell growth from values that vary, such as batches."""
+
+
+_CONTAINER_TYPES = (list, dict, set, deque, OrderedDict, defaultdict)
 
 
 class Census:
@@ -78,7 +82,7 @@ class Census:
         self.object_count = len(self._objects)
         self._limit_ns = MIN_PAUSE_NS + PAUSE_NS_PER_OBJECT * self.object_count
         self._scope = Scope(dataset)
-        self._walk = Walk(self._scope, self._types, self.t_ns + self._limit_ns // 3)
+        self._walk = Walk(self._scope, self._types, time.monotonic_ns() + self._limit_ns // 3)
         self.is_sampled = not self._walk.is_complete
         self.lengths: dict[int, tuple[int, int]] = {}
         """Number of items and id of the type of containers, by id."""
@@ -92,8 +96,10 @@ class Census:
         """Nodes of the graphs of tensors by path."""
         self.pages: dict[int, pages.SharedPages] = {}
         self._named: dict[str, Any] = {}
+        self._tensors: list[Any] = []
+        self._scan()
         self._count_containers()
-        self._count_types()
+        self._count_tensors()
         self._measure_values()
         if is_worker and pages.can_read():
             self._read_pages()
@@ -101,31 +107,42 @@ class Census:
 
     def forget_objects(self) -> None:
         """Keep the numbers only: no object of the job lives longer because of a census."""
-        self._objects = []
-        self._containers = {}
-        self._named = {}
+        self._objects, self._tensors = [], []
+        self._containers, self._named = {}, {}
         del self._walk, self._scope, self._types
 
-    def _count_containers(self) -> None:
-        large = [
-            value
-            for value in self._objects
-            if (
-                (kind := type(value)) is list
-                or kind is dict
-                or kind is set
-                or kind is deque
-                or kind is OrderedDict
-                or kind is defaultdict
-            )
-            and len(value) >= MIN_ITEMS
-        ]
+    def _scan(self) -> None:
+        """Count objects by type; collect the containers and the tensors. Loops are those of C."""
+        counts: Counter[int] = Counter()
+        classes: dict[int, type] = {}
+        containers, tensors = set(map(id, _CONTAINER_TYPES)), set[int]()
+        large: list[Any] = []
+        for start in range(0, len(self._objects), CHUNK):
+            if time.monotonic_ns() - self.t_ns > self._limit_ns:
+                self.is_sampled = True
+                break
+            chunk = self._objects[start : start + CHUNK]
+            keys = list(map(id, map(type, chunk)))
+            chunk_counts = Counter(keys)
+            new = chunk_counts.keys() - classes.keys()
+            if new:
+                examples = dict(zip(keys, chunk))
+                classes.update((key, type(examples[key])) for key in new)
+                tensors.update(key for key in new if is_tensor_class(classes[key]))
+            counts.update(chunk_counts)
+            candidates = list(compress(chunk, map(containers.__contains__, keys)))
+            large += compress(candidates, map(MIN_ITEMS.__le__, map(len, candidates)))
+            if tensors:
+                self._tensors += compress(chunk, map(tensors.__contains__, keys))
+        for key, count in counts.items():
+            self.types[describe_type(classes[key])] += count
         if len(large) > MAX_CONTAINERS:  # the same of both censuses
             self.is_sampled = True
             part = len(large) // MAX_CONTAINERS + 1
             large = [v for v in large if len(v) >= 1024 or not id(v) // 16 % part]
-        for value in large:
-            self._containers[id(value)] = value
+        self._containers.update(zip(map(id, large), large))
+
+    def _count_containers(self) -> None:
         for key, node in self._walk.nodes.items():
             if node.info.kind in CONTAINERS:
                 self._containers[key] = node.value
@@ -135,25 +152,12 @@ class Census:
             for key, value in self._containers.items()
         }
 
-    def _count_types(self) -> None:
-        """Count the objects of each type, and the tensors by device, shape and graph."""
-        part = len(self._objects) // MAX_TYPED + 1
-        self.is_sampled |= part > 1
-        sample = self._objects[::part]
-        counts = Counter(map(id, map(type, sample)))
-        names: dict[int, type] = {}
-        for value in sample:
-            cls = type(value)
-            if id(cls) not in names:
-                names[id(cls)] = cls
-                if len(names) == len(counts):
-                    break
-        for key, count in counts.items():
-            self.types[describe_type(names[key])] += part * count
-        tensor_ids = {key for key, cls in names.items() if is_tensor(self._types.find_class(cls))}
-        tensors = [v for v in self._objects if id(type(v)) in tensor_ids] if tensor_ids else []
-        for value in tensors[-MAX_TENSORS:]:
-            memory = self._types.find(value).external(value)
+    def _count_tensors(self) -> None:
+        """Count the tensors by device, shape and graph."""
+        self.is_sampled |= len(self._tensors) > MAX_TENSORS
+        for value in self._tensors[-MAX_TENSORS:]:
+            external = self._types.find(value).external
+            memory = external(value) if external is not None else None
             if memory is not None:
                 group = memory.device or "cpu", memory.shape, memory.has_graph
                 self.tensors[group] += 1

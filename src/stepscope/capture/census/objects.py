@@ -246,6 +246,8 @@ class ItemSizes:
         self._owners[key] = number
         self._objects.append(value)
         memory = info.external(value) if info.external is not None else None
+        if memory is not None and info.external is _read_tensor:
+            memory = read_storage(value, memory)
         self._sizes[key] = own_bytes(value, info)
         if memory is not None:
             self.has_graph |= memory.has_graph
@@ -298,29 +300,40 @@ def _find_external(mro: Iterable[type]) -> Callable[[Any], Memory | None] | None
 
 
 def _read_tensor(value: Any) -> Memory | None:
+    """Read a tensor, of a view the bytes that it shows. It makes no object that stays."""
     torch: Any = sys.modules.get("torch")
     try:
         base = getattr(torch._C, "TensorBase", None) or torch._C._TensorBase
         with torch._C.DisableTorchFunction():
             device = base.device.__get__(value).type
             shape = tuple(base.shape.__get__(value))
-            has_graph = base.grad_fn.__get__(value) is not None
-            storage_of = getattr(base, "untyped_storage", None)
-            if storage_of is None:
-                size, key = base.numel(value) * base.element_size(value), base.data_ptr(value)
-            else:
-                storage = storage_of(value)
-                size = torch._C.StorageBase.nbytes(storage)
-                key = torch._C.StorageBase.data_ptr(storage)
+            has_graph = not base.is_leaf.__get__(value)
+            size = base.numel(value) * base.element_size(value)
     except (AttributeError, RuntimeError, NotImplementedError, TypeError):
         return None
     name = "" if device == "cpu" else str(device)
-    return Memory(key or id(value), size, name, shape, has_graph=has_graph)
+    return Memory(id(value), size, name, shape, has_graph=has_graph)
 
 
-def is_tensor(info: TypeInfo) -> bool:
-    """Return True for the type of a tensor of PyTorch."""
-    return info.external is _read_tensor
+def read_storage(value: Any, memory: Memory) -> Memory:
+    """Return the memory of a tensor with its whole storage, which several tensors may share."""
+    torch: Any = sys.modules.get("torch")
+    try:
+        base = torch._C.TensorBase
+        with torch._C.DisableTorchFunction():
+            storage = base.untyped_storage(value)
+            size = torch._C.StorageBase.nbytes(storage)
+            key = torch._C.StorageBase._cdata.__get__(storage)
+    except (AttributeError, RuntimeError, NotImplementedError, TypeError):  # before PyTorch 2.0
+        return memory
+    return Memory(key, size, memory.device, memory.shape, has_graph=memory.has_graph)
+
+
+def is_tensor_class(cls: type) -> bool:
+    """Return True for the class of tensors of PyTorch."""
+    modules = sys.modules.get("torch._C")
+    base = getattr(modules, "TensorBase", None) or getattr(modules, "_TensorBase", None)
+    return base is not None and any(part is base for part in type_mro(cls))
 
 
 def _read_array(value: Any) -> Memory | None:
