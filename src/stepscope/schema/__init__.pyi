@@ -113,6 +113,13 @@ from .labels import (
     structs_in as structs_in,
     title_of as title_of,
 )
+from .memory_facts import (
+    HolderKind as HolderKind,
+    MemoryCensusFact as MemoryCensusFact,
+    MemoryHolderRecord as MemoryHolderRecord,
+    TensorGrowth as TensorGrowth,
+    TypeGrowth as TypeGrowth,
+)
 from .names import (
     MALFORMED_JSON as MALFORMED_JSON,
     PROFILER_SUFFIXES as PROFILER_SUFFIXES,
@@ -123,13 +130,6 @@ from .names import (
     library_of as library_of,
     parse_trace_name as parse_trace_name,
     rank_in_name as rank_in_name,
-)
-from .memory_facts import (
-    HolderKind as HolderKind,
-    MemoryCensusFact as MemoryCensusFact,
-    MemoryHolderRecord as MemoryHolderRecord,
-    TensorGrowth as TensorGrowth,
-    TypeGrowth as TypeGrowth,
 )
 from .nan_facts import (
     Fact as Fact,

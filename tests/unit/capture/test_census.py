@@ -8,7 +8,7 @@ import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ history: list[Any] = []
 
 
 class Meter:
-    seen: list[bytes] = []
+    names: ClassVar[list[bytes]] = []
 
     def __init__(self) -> None:
         self.values: list[np.ndarray] = []
@@ -41,16 +41,16 @@ class Slotted:
         self.names: set[str] = set()
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def load(step: int) -> bytes:
     return bytes(5000 + step)
 
 
 def make_callback() -> Callable[[int], None]:
-    kept: list[list[int]] = []
+    rows: list[list[int]] = []
 
     def callback(step: int) -> None:
-        kept.append([step] * 500)
+        rows.append([step] * 500)
 
     return callback
 
@@ -80,7 +80,7 @@ def add_batch(step: int) -> None:
 
 
 def note(step: int) -> None:
-    Meter.seen.append(bytes(999 + step % 2))
+    Meter.names.append(bytes(999 + step % 2))
 
 
 def name_sample(step: int) -> None:
@@ -93,10 +93,10 @@ GROW: dict[str, tuple[Callable[[int], object], str, str, float]] = {
     "Meter.values": (Meter.update.__get__(meter), "attribute", "self.values.append", 8000),
     "Meter.hooks": (add_hook, "attribute", "meter.hooks[step] =", 0),
     "Meter.batches": (add_batch, "attribute", "meter.batches.append", 2000),
-    "Meter.seen": (note, "class", "Meter.seen.append", 999),
+    "Meter.names": (note, "class", "Meter.names.append", 999),
     "Slotted.names": (name_sample, "attribute", "slotted.names.add", 200),
     "load": (load, "cache", "@functools.lru_cache", 5000),
-    "kept": (callback, "closure", "kept.append", 4000),
+    "rows": (callback, "closure", "rows.append", 4000),
 }
 
 
@@ -189,8 +189,8 @@ def hostile_objects() -> Iterator[list[Any]]:
     calls = {**HOSTILE, "__class__": property(fail), "__dict__": property(fail)}
     plain = HostileMeta("Hostile", (), calls)
     names = [n for n in HOSTILE if n not in {"__getattr__"}]
-    mapping = HostileMeta("HostileDict", (dict,), {name: fail for name in names})
-    sequence = HostileMeta("HostileList", (list,), {name: fail for name in names})
+    mapping = HostileMeta("HostileDict", (dict,), dict.fromkeys(names, fail))
+    sequence = HostileMeta("HostileList", (list,), dict.fromkeys(names, fail))
     objects: list[Any] = [object.__new__(plain), dict.__new__(mapping), list.__new__(sequence)]
     is_building[0] = False
     yield objects
@@ -250,7 +250,9 @@ def _read_half(paths: list[str], writer: Any) -> None:
     before = pages.read_pages(paths)
     references = [paths[i] for i in range(100_000)]
     after = pages.read_pages(paths)
-    assert before is not None and after is not None and references
+    assert before is not None
+    assert after is not None
+    assert references
     writer.send((before.exclusive_ratio, after.exclusive_ratio, after.item_type, after.total_bytes))
 
 

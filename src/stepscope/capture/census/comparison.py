@@ -16,14 +16,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from itertools import compress
 
 from stepscope.capture.census import pages
-from stepscope.capture.census.holders import (
-    Edge,
-    Name,
-    Scope,
-    Walk,
-    name_by_referrers,
-    name_node,
-)
+from stepscope.capture.census.holders import Edge, Name, Scope, Walk, name_by_referrers, name_node
 from stepscope.capture.census.lines import find_adding_line
 from stepscope.capture.census.objects import (
     CONTAINERS,
@@ -229,13 +222,14 @@ class Census:
 
     def _compare_containers(self, first: Census, count: int) -> list[dict[str, Any]]:
         minimum = max(2, MIN_ITEMS_PER_STEP * count)
-        own = {id(first.__dict__), id(self.__dict__), id(first.lengths), id(first.types)}
+        ignored = {id(first.__dict__), id(self.__dict__), id(first.lengths), id(first.types)}
         growth: list[tuple[int, int]] = []
         for key, (length, cls) in self.lengths.items():
             before = first.lengths.get(key)
-            if before is not None and before[1] == cls and length - before[0] >= minimum:
-                if key not in own:
-                    growth.append((length - before[0], key))
+            if before is None or key in ignored:
+                continue
+            if before[1] == cls and length - before[0] >= minimum:
+                growth.append((length - before[0], key))
         growth.sort(reverse=True)
         measured = []
         for items, key in growth[:MAX_MEASURED]:

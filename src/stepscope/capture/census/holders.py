@@ -440,7 +440,7 @@ def _name_referrer(referrer: Any, target: Any, scope: Scope, types: Types) -> Na
     elif info.kind == CLASS:
         owner, kind = Node(referrer, info, None, Edge.ITEM, ""), Edge.CLASS
         label = _find_label(list(type_dict(referrer).items()), target)
-    elif info.is_user and info.get_dict is not None or info.slots:
+    elif (info.is_user and info.get_dict is not None) or info.slots:
         owner, kind = Node(referrer, info, None, Edge.ITEM, ""), Edge.ATTRIBUTE
         attributes = instance_dict(referrer, info)
         label = _find_label(attributes_of(referrer, info), target)

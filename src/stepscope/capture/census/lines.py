@@ -11,7 +11,17 @@ if TYPE_CHECKING:
     from stepscope.capture.census.holders import Name, Scope
 
 _ADDING = frozenset(
-    ["append", "appendleft", "extend", "insert", "add", "update", "setdefault", "put", "__setitem__"]
+    [
+        "append",
+        "appendleft",
+        "extend",
+        "insert",
+        "add",
+        "update",
+        "setdefault",
+        "put",
+        "__setitem__",
+    ]
 )
 """Methods that add to a container."""
 
@@ -26,13 +36,13 @@ def find_adding_line(name: Name, scope: Scope) -> int:
         return name.codes[0].co_firstlineno if name.codes else 0
     lines = {line for code in name.codes for line in _adding_lines(code, name.label)}
     if not lines and name.kind in {Edge.ATTRIBUTE, Edge.CLASS}:
-        places = {
+        positions = {
             (code.co_filename, line)
             for code in scope.codes()
             for line in _adding_lines(code, name.label)
         }
-        if len(places) == 1:
-            name.file, line = places.pop()
+        if len(positions) == 1:
+            name.file, line = positions.pop()
             return line
     return lines.pop() if len(lines) == 1 else 0
 
@@ -70,5 +80,3 @@ def _scan(code: CodeType, label: str) -> set[int]:
         if reads and (adds or (has_label and operation.startswith("STORE"))):
             lines.add(line)
     return lines
-
-

@@ -1,4 +1,4 @@
-"""What a census reads of objects of the job: C-level type, items, size, and what they refer to.
+"""Reading of objects of the job for a census: C-level type, items, size, referents.
 
 No code of the job runs: not `__class__`, `__len__`, `__repr__`, `__hash__`, `__eq__`, `__sizeof__`
 or `__getattr__` of an object or of its class, nor a hook of a tensor. So attributes are read with
@@ -75,10 +75,7 @@ _SIZED_TYPES = (
 )
 _SIZED = frozenset(map(id, _SIZED_TYPES))
 _ENDS = frozenset(
-    map(
-        id,
-        (ModuleType, type, FunctionType, MethodType, CodeType, FrameType, GeneratorType),
-    )
+    map(id, (ModuleType, type, FunctionType, MethodType, CodeType, FrameType, GeneratorType))
 ) | {id(BuiltinFunctionType), id(MappingProxyType)}
 """Types of objects that an item refers to, but does not hold."""
 MAX_ITEM_OBJECTS = 256
@@ -87,7 +84,7 @@ _PIXEL_BYTES = {"1": 1, "L": 1, "P": 1}
 
 
 class TypeInfo:
-    """What is known of a type. It keeps the type alive, so that its id stays its own."""
+    """Description of a type. It keeps the type alive, so that its id stays its own."""
 
     __slots__ = ("cls", "external", "get_dict", "is_user", "kind", "slots")
 

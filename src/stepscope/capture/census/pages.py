@@ -47,7 +47,7 @@ class SharedPages:
 
 def can_read() -> bool:
     """Return True where the items of a list are at the offsets that are known here."""
-    is_plain = not getattr(sys.flags, "gil", 1) == 0 and not hasattr(sys, "gettotalrefcount")
+    is_plain = getattr(sys.flags, "gil", 1) != 0 and not hasattr(sys, "gettotalrefcount")
     return is_plain and sys.implementation.name == "cpython" and sys.maxsize > 1 << 32
 
 

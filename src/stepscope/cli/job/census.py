@@ -133,10 +133,10 @@ def describe_holder(holder: Holder) -> str:
         "cache": "lru_cache",
         "class": "class attribute",
     }
-    place = holder.file.rpartition("/")[2]
-    if place and holder.line is not None:
-        place = f"{place}:{holder.line}"
-    remarks = [part for part in (kinds.get(holder.kind, ""), place) if part]
+    position = holder.file.rpartition("/")[2]
+    if position and holder.line is not None:
+        position = f"{position}:{holder.line}"
+    remarks = [part for part in (kinds.get(holder.kind, ""), position) if part]
     name = holder.name or f"a {holder.type} without a name"
     text = f"{name} ({', '.join(remarks)})" if remarks else name
     unit = holder.unit

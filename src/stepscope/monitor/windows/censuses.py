@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from stepscope import schema, spool, store
 
 TIMEOUT_NS = 180_000_000_000
-"""Time that a process has for two censuses: the second follows after 20 steps, or after a minute."""
+"""Time that a process has for two censuses, of which the second may follow after a minute."""
 JOURNAL_FILE = "journal.jsonl"
 UNAVAILABLE = "the spool of the job has no page for requests of censuses"
 NO_PROCESS = "no process of the job has finished a step or made a batch"

@@ -167,7 +167,6 @@ def attribute_growth(holders: Sequence[schema.MemoryHolderRecord], growth_bytes:
     return sizes
 
 
-
 def recommend(holder: Holder) -> str:
     """Return the fix that follows from a holder; '' if its kind says nothing of the cause."""
     name = holder.name
@@ -176,9 +175,8 @@ def recommend(holder: Holder) -> str:
         target = name or "the container"
         return f"Keep loss.item() or tensor.detach() in {target}, not the tensor with its graph."
     if holder.is_copy:
-        what = "an array (numpy, torch or Arrow)"
         return (
-            f"Keep {name} in {what} instead of a {holder.type} of {holder.item_type or 'objects'}: "
+            f"Keep {name} in an array (numpy, torch or Arrow) instead of a {holder.type} of {holder.item_type or 'objects'}: "
             "reading an object writes to its reference count, which copies its page in each worker."
         )
     if holder.kind == "cache":
