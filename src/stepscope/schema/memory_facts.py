@@ -98,9 +98,9 @@ class MemoryCensusFact(Fact, frozen=True, kw_only=True, tag="memory_census"):
     """Growth of its anonymous memory, shared pages included."""
     private_growth_bytes: int
     """Growth of the memory that it shares with no other process."""
-    holders: list[MemoryHolderRecord] = []
+    holders: list[MemoryHolderRecord] = msgspec.field(default_factory=list)
     """What has grown, the largest first."""
-    types: list[TypeGrowth] = []
+    types: list[TypeGrowth] = msgspec.field(default_factory=list)
     """Types of which there are more objects."""
-    tensors: list[TensorGrowth] = []
+    tensors: list[TensorGrowth] = msgspec.field(default_factory=list)
     """Tensors of which there are more."""

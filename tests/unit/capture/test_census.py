@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import sys
+import time
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ import pytest
 
 from stepscope.capture.census import _Follower, pages
 from stepscope.capture.census.comparison import Census
+from stepscope.capture.census.holders import Scope, name_by_referrers
+from stepscope.capture.census.objects import Types
 
 STEPS = 40
 losses: list[bytes] = []
@@ -208,6 +211,19 @@ def test_no_code_of_hostile_objects_is_called(hostile_objects: list[Any]) -> Non
     growth = measure(grow)
     assert {h["name"]: h["items"] for h in growth["holders"]}["history"] == STEPS
     history.clear()
+
+
+def test_container_that_only_a_library_reaches_is_named_by_its_referrers() -> None:
+    import types
+
+    scope = Scope()
+    library = types.ModuleType("library")
+    owner = Meter()
+    vars(owner)  # its attributes have a dictionary
+    library.__dict__["registry"] = [owner]
+    name = name_by_referrers(owner.values, scope, Types(), set(), time.monotonic_ns() + 10**10)
+    assert name is not None
+    assert (name.text, name.kind) == ("Meter.values", "attribute")
 
 
 class Images:

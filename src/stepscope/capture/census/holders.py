@@ -167,12 +167,13 @@ def codes_of(cls: type) -> Iterator[CodeType]:
     """Iterate over the code of the methods of a class and of its bases of the job."""
     for base in type_mro(cls):
         for value in list(type_dict(base).values()):
+            function = value
             if type(value) is staticmethod or type(value) is classmethod:
-                value = value.__func__
+                function = value.__func__
             elif type(value) is property:
-                value = value.fget
-            if type(value) is FunctionType and not library_of(value.__code__.co_filename):
-                yield value.__code__
+                function = value.fget
+            if type(function) is FunctionType and not library_of(function.__code__.co_filename):
+                yield function.__code__
 
 
 class Walk:
@@ -400,11 +401,11 @@ def name_by_referrers(
         ignored: ids of objects of the census itself.
         deadline_ns: monotonic time at which the search ends.
     """
-    level: list[tuple[Any, Node]] = [(value, Node(value, types.find(value), None, Edge.ITEM, ""))]
+    level: list[tuple[Any, Any]] = [(value, None)]
     visited = {id(value), id(level)}
     for _ in range(MAX_LEVELS):
-        following: list[tuple[Any, Node]] = []
-        for target, node in level:
+        following: list[tuple[Any, Any]] = []
+        for target, item in level:
             if time.monotonic_ns() > deadline_ns:
                 return None
             referrers = gc.get_referrers(target)
@@ -413,24 +414,35 @@ def name_by_referrers(
                 if id(referrer) in visited or id(referrer) in ignored:
                     continue
                 visited.add(id(referrer))
-                name = _name_referrer(referrer, target, scope, types)
+                name = _name_referrer(referrer, target, item, scope, types)
                 if name is not None:
                     return name
                 info = types.find(referrer)
                 if info.kind in (*CONTAINERS, TUPLE, INSTANCE) or type(referrer) is CellType:
-                    following.append((referrer, node))
+                    following.append((referrer, target))
             del referrers
         level = following[:8]
     return None
 
 
-def _name_referrer(referrer: Any, target: Any, scope: Scope, types: Types) -> Name | None:
-    """Name an object by what refers to it directly; None where that has no name."""
+def _name_referrer(
+    referrer: Any, target: Any, item: Any, scope: Scope, types: Types
+) -> Name | None:
+    """Name an object by what refers to it directly; None where that has no name.
+
+    Args:
+        referrer: what refers to it.
+        target: the object.
+        item: object that led to it, which is an attribute where it is the dictionary of an object.
+        scope: modules and functions.
+        types: types of the census.
+    """
     info = types.find(referrer)
     if type(referrer) is dict and id(referrer) in scope.modules:
-        label = next((k for k, v in list(referrer.items()) if v is target), None)
-        return name_global(id(referrer), label, scope) if type(label) is str else None
-    owner: Any = None
+        label = _find_label(list(referrer.items()), target)
+        return name_global(id(referrer), label, scope) if label else None
+    owner: Node | None = None
+    kind = label = ""
     if type(referrer) is LruCacheType:
         owner, kind, label = Node(referrer, info, None, Edge.ITEM, ""), Edge.CACHE, ""
     elif type(referrer) is FunctionType and type(target) is CellType:
@@ -443,9 +455,8 @@ def _name_referrer(referrer: Any, target: Any, scope: Scope, types: Types) -> Na
     elif (info.is_user and info.get_dict is not None) or info.slots:
         owner, kind = Node(referrer, info, None, Edge.ITEM, ""), Edge.ATTRIBUTE
         attributes = instance_dict(referrer, info)
-        label = _find_label(attributes_of(referrer, info), target)
-        if attributes is target:  # look at the attributes in it
-            return None
+        attribute = item if attributes is target else target
+        label = _find_label(attributes_of(referrer, info), attribute)
     if owner is None or (not label and kind != Edge.CACHE):
         return None
     return name_node(Node(target, types.find(target), owner, kind, label), scope)
