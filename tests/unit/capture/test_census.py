@@ -25,7 +25,7 @@ history: list[Any] = []
 
 
 class Meter:
-    names: ClassVar[list[bytes]] = []
+    notes: ClassVar[list[bytes]] = []
 
     def __init__(self) -> None:
         self.values: list[np.ndarray] = []
@@ -83,7 +83,7 @@ def add_batch(step: int) -> None:
 
 
 def note(step: int) -> None:
-    Meter.names.append(bytes(999 + step % 2))
+    Meter.notes.append(bytes(999 + step % 2))
 
 
 def name_sample(step: int) -> None:
@@ -96,7 +96,7 @@ GROW: dict[str, tuple[Callable[[int], object], str, str, float]] = {
     "Meter.values": (Meter.update.__get__(meter), "attribute", "self.values.append", 8000),
     "Meter.hooks": (add_hook, "attribute", "meter.hooks[step] =", 0),
     "Meter.batches": (add_batch, "attribute", "meter.batches.append", 2000),
-    "Meter.names": (note, "class", "Meter.names.append", 999),
+    "Meter.notes": (note, "class", "Meter.notes.append", 999),
     "Slotted.names": (name_sample, "attribute", "slotted.names.add", 200),
     "load": (load, "cache", "@functools.lru_cache", 5000),
     "rows": (callback, "closure", "rows.append", 4000),

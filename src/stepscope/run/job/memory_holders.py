@@ -177,7 +177,8 @@ def recommend(holder: Holder) -> str:
     if holder.is_copy:
         return (
             f"Keep {name} in an array (numpy, torch or Arrow) instead of a {holder.type} of "
-            f"{holder.item_type or 'objects'}: reading an object writes to its reference count, which copies its page in each worker."
+            f"{holder.item_type or 'objects'}: reading an object writes to its reference count, "
+            "which copies its page in each worker."
         )
     if holder.kind == "cache":
         return f"Give the cache of {name} a limit: lru_cache(maxsize=N)."
