@@ -14,12 +14,20 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from stepscope.capture.census import _Follower, pages
+from stepscope.capture.census import _Follower, comparison, pages
 from stepscope.capture.census.comparison import Census
 from stepscope.capture.census.holders import Scope, name_by_referrers
 from stepscope.capture.census.objects import Types
 
 STEPS = 40
+
+
+@pytest.fixture(autouse=True)
+def _no_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is busy must not end a census early here."""
+    monkeypatch.setattr(comparison, "MIN_PAUSE_NS", 60_000_000_000)
+
+
 losses: list[bytes] = []
 history: list[Any] = []
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stepscope.cli.job.census import describe_census
-from stepscope.run import read_memory_censuses, read_memory_holders, recommend
+from stepscope.run import Run, read_memory_censuses, read_memory_holders, recommend
 from stepscope.testing import RunBuilder
 
 MIB = 1 << 20
@@ -35,6 +37,16 @@ PATHS = {
     "bytes": 25 * MIB,
     "is_copy": True,
 }
+
+
+@pytest.fixture
+def run_with_facts(tmp_path: Path) -> Callable[[list[dict[str, Any]]], Run]:
+    def make(facts: list[dict[str, Any]]) -> Run:
+        builder = RunBuilder(tmp_path / "run")
+        builder.rank(0).info.facts.extend(facts)
+        return builder.open()
+
+    return make
 
 
 def census(holders: list[dict[str, Any]], growth: int, **fields: Any) -> dict[str, Any]:
@@ -100,11 +112,3 @@ def test_nothing_grows(run_with_facts: Any) -> None:
     (account,) = read_memory_censuses(run_with_facts([census([], 0)]))
     assert account.native_ratio is None
     assert list(describe_census(account))[1:] == ["  No container of the job grows."]
-
-
-@pytest.fixture
-def run_with_facts() -> Any:
-    def make(facts: list[dict[str, Any]]) -> Any:
-        return RunBuilder("rank 0: T T T", facts=facts).run()
-
-    return make
