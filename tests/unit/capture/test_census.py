@@ -106,7 +106,7 @@ GROW: dict[str, tuple[Callable[[int], object], str, str, float]] = {
     "Meter.batches": (add_batch, "attribute", "meter.batches.append", 2000),
     "Meter.notes": (note, "class", "Meter.notes.append", 999),
     "Slotted.names": (name_sample, "attribute", "slotted.names.add", 200),
-    "load": (load, "cache", "@functools.lru_cache", 5000),
+    "load": (load, "cache", "@functools.cache", 5000),
     "rows": (callback, "closure", "rows.append", 4000),
 }
 
