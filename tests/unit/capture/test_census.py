@@ -33,7 +33,7 @@ history: list[Any] = []
 
 
 class Meter:
-    notes: ClassVar[list[bytes]] = []
+    class_notes: ClassVar[list[bytes]] = []
 
     def __init__(self) -> None:
         self.values: list[np.ndarray] = []
@@ -46,10 +46,10 @@ class Meter:
 
 
 class Slotted:
-    __slots__ = ("names",)
+    __slots__ = ("slot_names",)
 
     def __init__(self) -> None:
-        self.names: set[str] = set()
+        self.slot_names: set[str] = set()
 
 
 @functools.cache
@@ -91,11 +91,11 @@ def add_batch(step: int) -> None:
 
 
 def note(step: int) -> None:
-    Meter.notes.append(bytes(999 + step % 2))
+    Meter.class_notes.append(bytes(999 + step % 2))
 
 
 def name_sample(step: int) -> None:
-    slotted.names.add(f"{step}" + "x" * 200)
+    slotted.slot_names.add(f"{step}" + "x" * 200)
 
 
 GROW: dict[str, tuple[Callable[[int], object], str, str, float]] = {
@@ -104,8 +104,8 @@ GROW: dict[str, tuple[Callable[[int], object], str, str, float]] = {
     "Meter.values": (Meter.update.__get__(meter), "attribute", "self.values.append", 8000),
     "Meter.hooks": (add_hook, "attribute", "meter.hooks[step] =", 0),
     "Meter.batches": (add_batch, "attribute", "meter.batches.append", 2000),
-    "Meter.notes": (note, "class", "Meter.notes.append", 999),
-    "Slotted.names": (name_sample, "attribute", "slotted.names.add", 200),
+    "Meter.class_notes": (note, "class", "Meter.class_notes.append", 999),
+    "Slotted.slot_names": (name_sample, "attribute", "slotted.slot_names.add", 200),
     "load": (load, "cache", "@functools.cache", 5000),
     "rows": (callback, "closure", "rows.append", 4000),
 }
