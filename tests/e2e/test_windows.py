@@ -167,10 +167,17 @@ def test_a_job_without_torch_is_reported(tmp_path: Path) -> None:
         done = subprocess.run(
             [*STEPSCOPE, "capture", str(run), "--steps", "5"], capture_output=True, text=True
         )
+        census = subprocess.run(
+            [*STEPSCOPE, "capture", str(run), "--memory"], capture_output=True, text=True
+        )
         job.communicate(b"\n", timeout=JOB_TIMEOUT_S)
         assert job.returncode == 0
     assert done.returncode == 2
     assert "no process of the job has started to train with PyTorch" in done.stderr
+    assert (
+        "No census of memory was taken: no process of the job has finished a step or made a batch."
+        in census.stderr
+    )
 
 
 @in_detail

@@ -18,6 +18,7 @@ MIN_QUOTATION = 16
 
 NOT_PROVOKED = {
     # A monitor that is slow, or dies, at a certain moment.
+    "No census of memory was taken: no process has answered in time.",
     "No window was recorded: {failures}",
     "The job ended before the change was applied.",
     "The monitor did not respond within {waited}.",

@@ -26,6 +26,7 @@ from stepscope.spool import (
     machine_id,
     process_parent,
     process_start_ticks,
+    reserve_censuses,
     reserve_refusals,
     write_schedules,
 )
@@ -287,6 +288,7 @@ def _make_spool_in(base: str | None) -> str:
     spool = tempfile.mkdtemp(prefix=f"stepscope-{os.getuid()}-", dir=base)
     try:
         reserve_refusals(spool)
+        reserve_censuses(spool)
     except OSError:
         shutil.rmtree(spool, ignore_errors=True)
         raise

@@ -28,6 +28,13 @@ from .job.job_time import (
     RestartTime as RestartTime,
     read_job_time as read_job_time,
 )
+from .job.memory_holders import (
+    Holder as Holder,
+    MemoryCensus as MemoryCensus,
+    read_memory_censuses as read_memory_censuses,
+    read_memory_holders as read_memory_holders,
+    recommend as recommend,
+)
 from .job.opening import (
     explain_recovery as explain_recovery,
     explain_rounding as explain_rounding,
@@ -57,6 +64,7 @@ from .job.requests import (
     describe_rules as describe_rules,
     describe_schedule as describe_schedule,
     find_listening_nodes as find_listening_nodes,
+    make_census_request as make_census_request,
     make_window_request as make_window_request,
     read_configuration as read_configuration,
     read_request_statuses as read_request_statuses,

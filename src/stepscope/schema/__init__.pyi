@@ -114,6 +114,13 @@ from .labels import (
     structs_in as structs_in,
     title_of as title_of,
 )
+from .memory_facts import (
+    HolderKind as HolderKind,
+    MemoryCensusFact as MemoryCensusFact,
+    MemoryHolderRecord as MemoryHolderRecord,
+    TensorGrowth as TensorGrowth,
+    TypeGrowth as TypeGrowth,
+)
 from .model_facts import (
     BoostedModelFact as BoostedModelFact,
     Fact as Fact,

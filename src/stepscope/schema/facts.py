@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from stepscope.schema.memory_facts import MemoryCensusFact
 from stepscope.schema.model_facts import (
     BoostedModelFact,
     Fact,
@@ -409,6 +410,7 @@ FACT_TYPES: dict[str, type[Fact]] = {
         VersionsFact,
         NanOriginFact,
         NanSearchFact,
+        MemoryCensusFact,
         RankFact,
         ReplicasFact,
         ShardedTensorsFact,

@@ -10,6 +10,7 @@ A spool is one local directory per node and run:
     <spool>/recording-end                  time at which the recording of the processes ends
     <spool>/element-bytes                  bytes of the recorded elements of tensors
     <spool>/refusals                       errors for which processes have no directory
+    <spool>/census                         page: requests for censuses of memory
     <spool>/programs                       one byte per process whose stacks came first
     <spool>/failures                       uncaught exceptions that ended processes
     <spool>/p-<pid>-<start ticks>-<n>/     one per process image (exec makes a new one)
@@ -50,6 +51,8 @@ from stepscope.spool.log import ROLL_WORD as ROLL_WORD, SpanLog as SpanLog
 from stepscope.spool.page import (
     ANSWER_WORD as ANSWER_WORD,
     BOUNDARY_WORD as BOUNDARY_WORD,
+    CENSUS_PID_WORD as CENSUS_PID_WORD,
+    CENSUS_WORD as CENSUS_WORD,
     DATA_WAIT_WORD as DATA_WAIT_WORD,
     DROPS_FILE as DROPS_FILE,
     ENDED_WORD as ENDED_WORD,
@@ -67,9 +70,12 @@ from stepscope.spool.page import (
     WindowState as WindowState,
     note_refusal as note_refusal,
     note_refusal_in_spool as note_refusal_in_spool,
+    open_censuses as open_censuses,
     parse_drops as parse_drops,
     read_refusal as read_refusal,
     read_refusals as read_refusals,
+    request_census as request_census,
+    reserve_censuses as reserve_censuses,
     reserve_refusals as reserve_refusals,
 )
 from stepscope.spool.plan import (

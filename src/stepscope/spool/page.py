@@ -26,6 +26,12 @@ more. If even the page has no room, a link says so by its name, which needs none
 that cannot even create its directory notes the error in a page of the spool, which is allocated
 before the job starts; there word n is 1 if error n kept a process from being recorded.
 
+Page of a spool by which its monitor requests censuses of memory (`capture.census`):
+
+    word 0   magic                                        written by the launcher, before the job
+    word 1   number of the last request                   written by the monitor
+    word 2   process id that it is for; 0 for all
+
 Page on which a training process and its monitor share the progress of its collectives:
 
     word 0   magic                                        written by the process, last
@@ -270,6 +276,46 @@ def parse_drops(page: bytes) -> dict[str, int]:
 def name_cause(cause: int) -> str:
     """Return the name of a cause, such as ENOSPC."""
     return LIMIT_CAUSE if cause == LIMIT_REACHED else errno.errorcode.get(cause, str(cause))
+
+
+CENSUS_FILE = "census"
+CENSUS_MAGIC = int.from_bytes(b"stepcens", "little")
+CENSUS_WORD = 1
+CENSUS_PID_WORD = 2
+
+
+def reserve_censuses(spool: str) -> None:
+    """Allocate the page of a new spool.
+
+    Raises:
+        OSError: the spool cannot be written.
+    """
+    map_page(f"{spool}/{CENSUS_FILE}", CREATE)[0] = CENSUS_MAGIC
+
+
+def open_censuses(spool: str) -> memoryview | None:
+    """Open the page of a spool; None if it has none."""
+    try:
+        words = map_page(f"{spool}/{CENSUS_FILE}", OPEN)
+    except (OSError, ValueError):
+        return None
+    return words if words[0] == CENSUS_MAGIC else None
+
+
+def request_census(spool: str, pid: int = 0) -> int | None:
+    """Request a census of memory from a process of the job, or from all that train or load.
+
+    Each answers with a fact `memory_census` that has the number of the request, after some steps.
+
+    Returns:
+        The number of the request; None if the spool has no page for it.
+    """
+    words = open_censuses(spool)
+    if words is None:
+        return None
+    words[CENSUS_PID_WORD] = pid
+    words[CENSUS_WORD] += 1
+    return words[CENSUS_WORD]
 
 
 COLLECTIVES_FILE = "collectives"

@@ -150,6 +150,8 @@ class WindowRequest(msgspec.Struct, frozen=True, kw_only=True):
     duration_ns: int | None = None
     depth: str = "full"
     options: list[str] = []
+    is_census: bool = False
+    """Two censuses of what holds the memory of each process, in place of a window."""
 
 
 class WindowAgreement(msgspec.Struct, frozen=True, kw_only=True):

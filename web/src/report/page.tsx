@@ -4,7 +4,6 @@ import { dark, toggleTheme } from "../base/theme";
 import { Notice } from "../widgets/resource_view";
 import { DeathView, VerdictView } from "../widgets/verdict";
 import { Stuck } from "../widgets/stuck";
-import { VerdictView } from "../widgets/verdict";
 import { Contents } from "./contents";
 import { SectionView } from "./section";
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from stepscope.capture import marks, stacks
+from stepscope.capture import census, marks, stacks
 from stepscope.capture.guard import Probe
 from stepscope.capture.import_hooks import after_import
 from stepscope.spool import Flag, Kind
@@ -177,6 +177,7 @@ def watch_steps() -> None:
     if not _is_watching:
         _is_watching = True
         progress.on_boundary(functools.partial(stacks.watch_this_thread, stacks.MAIN_PERIOD_S))
+        progress.on_boundary(census.follow)
         progress.on_some_boundaries(_sampling_probe.protect(stacks.watch_this_process))
         after_import("multiprocessing.process", stacks.watch_child_processes)
 

@@ -21,6 +21,7 @@ from stepscope.cli.startup import working_directory
 from stepscope.spool import (
     SHARED_MEMORY_FACTOR,
     ScheduledWindows,
+    reserve_censuses,
     reserve_refusals,
     write_recording_end,
     write_schedules,
@@ -300,6 +301,7 @@ def make_spool(
             try:
                 monitor.Handshake(path).reserve()
                 reserve_refusals(str(path))
+                reserve_censuses(str(path))
                 prepare(path)
             except OSError:
                 monitor.remove_spool(path)

@@ -4,6 +4,7 @@ service      thread that plans, follows and stores windows; detector of slowdown
 planner      start of a window, its plans, and the training processes
 schedules    scheduled windows, and changes of the schedules while the job runs
 requests     window requests and their progress
+censuses     requests for censuses of memory
 imports      import of finished files into tables
 kineto_peer  daemon of libkineto, in a thread of its own
 """

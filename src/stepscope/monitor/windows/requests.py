@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stepscope import spool, store
+from stepscope.monitor.windows.censuses import CensusRequests
 from stepscope.monitor.windows.imports import WindowImports
 from stepscope.monitor.windows.planner import (
     Planner,
@@ -50,12 +51,18 @@ class RequestHandler:
     """Handler of all window requests of the run on this node."""
 
     def __init__(
-        self, requests: store.WindowRequests, node: str, planner: Planner, imports: WindowImports
+        self,
+        requests: store.WindowRequests,
+        node: str,
+        planner: Planner,
+        imports: WindowImports,
+        censuses: CensusRequests,
     ) -> None:
         self._requests = requests
         self._node = node
         self._planner = planner
         self._imports = imports
+        self._censuses = censuses
         self._active: list[_ActiveRequest] = []
         self.slower_request_times_ns: list[int] = []
         """Times of the requests by monitors after slowdowns, in epoch nanoseconds."""
@@ -85,7 +92,10 @@ class RequestHandler:
             if earlier is None or not earlier.state.is_final:
                 self._active.append(_accept(request, processes, now_ns))
         for active in list(self._active):
-            status = self._continue(active, processes, now_ns)
+            if active.request.is_census:
+                status = self._censuses.follow(active.request, now_ns)
+            else:
+                status = self._continue(active, processes, now_ns)
             if status != active.status:
                 self._requests.put_status(active.request.name, self._node, status)
                 active.status = status

@@ -26,6 +26,7 @@ import duckdb
 from stepscope import errors, schema, spool, store
 from stepscope.monitor.config import WindowSettings
 from stepscope.monitor.windows import planner
+from stepscope.monitor.windows.censuses import CensusRequests
 from stepscope.monitor.windows.imports import WindowFile, WindowImports, has_raw_file
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.requests import SLOWER, RequestHandler
@@ -87,7 +88,9 @@ class WindowService:
             run, node, job_cores=self._job_cores, keep_raw=settings.keep_raw
         )
         self._planner = planner.Planner(peer, by_duration=settings.by_duration)
-        self._requests = RequestHandler(self._window_requests, node, self._planner, self._imports)
+        self._requests = RequestHandler(
+            self._window_requests, node, self._planner, self._imports, CensusRequests(tree)
+        )
         self._schedules = Schedules(
             settings.schedules,
             spool=tree.root,

@@ -50,13 +50,22 @@ def make_window_request(
 ) -> store.WindowRequest:
     """Create a request for a window of some steps or seconds, with a unique name."""
     return store.WindowRequest(
-        name=f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}",
+        name=_new_name(),
         asked_ns=time.time_ns(),
         step_count=steps,
         duration_ns=None if seconds is None else round(1e9 * seconds),
         depth=contents.depth,
         options=contents.options,
     )
+
+
+def make_census_request() -> store.WindowRequest:
+    """Create a request for a census of memory, with a unique name."""
+    return store.WindowRequest(name=_new_name(), asked_ns=time.time_ns(), is_census=True)
+
+
+def _new_name() -> str:
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
 
 
 def send_window_request(location: str, request: store.WindowRequest) -> None:

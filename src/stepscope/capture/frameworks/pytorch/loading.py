@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import get_worker_info
 
-from stepscope.capture import stacks
+from stepscope.capture import census, stacks
 from stepscope.capture.frameworks import objects
 from stepscope.capture.frameworks.progress import UNKNOWN_COUNT, progress
 from stepscope.capture.frameworks.pytorch.models import note_padding
@@ -264,6 +264,8 @@ def _timed_fetch(original: Callable[..., Any]) -> Callable[..., Any]:
             module_call.active = was_active
 
     def recorded_fetch(fetcher: Any, index: Any, times: FetchTimes) -> Any:
+        if times.is_in_worker:
+            census.follow(fetcher.__dict__.get("dataset"))
         is_detailed = times.select(fetcher)
         span = _fetch_probe.start(Kind.FETCH, times.dataset_name)
         cpu = _thread_time() if is_detailed else 0

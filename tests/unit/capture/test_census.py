@@ -1,0 +1,303 @@
+"""Holders of growing memory: named as the user wrote them, without a call of code of the job."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+import time
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from stepscope.capture.census import _Follower, comparison, pages
+from stepscope.capture.census.comparison import Census
+from stepscope.capture.census.holders import Scope, name_by_referrers
+from stepscope.capture.census.objects import Types
+
+STEPS = 40
+
+
+@pytest.fixture(autouse=True)
+def _no_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is busy must not end a census early here."""
+    monkeypatch.setattr(comparison, "MIN_PAUSE_NS", 60_000_000_000)
+
+
+losses: list[bytes] = []
+history: list[Any] = []
+
+
+class Meter:
+    class_notes: ClassVar[list[bytes]] = []
+
+    def __init__(self) -> None:
+        self.values: list[np.ndarray] = []
+        self.hooks: OrderedDict[int, Callable[[], int]] = OrderedDict()
+        self.batches: deque[bytes] = deque()
+        self.total = np.zeros(1 << 14)
+
+    def update(self, step: int) -> None:
+        self.values.append(np.full(1000, step))
+
+
+class Slotted:
+    __slots__ = ("slot_names",)
+
+    def __init__(self) -> None:
+        self.slot_names: set[str] = set()
+
+
+@functools.cache
+def load(step: int) -> bytes:
+    return bytes(5000 + step)
+
+
+def make_callback() -> Callable[[int], None]:
+    rows: list[list[int]] = []
+
+    def callback(step: int) -> None:
+        rows.append([step] * 500)
+
+    return callback
+
+
+def measure(grow: Callable[[int], object], dataset: object | None = None) -> dict[str, Any]:
+    first = Census(dataset, is_worker=dataset is not None)
+    first.forget_objects()
+    for step in range(STEPS):
+        grow(step)
+    second = Census(dataset, is_worker=dataset is not None)
+    return second.compare(first, STEPS)
+
+
+meter, slotted, callback = Meter(), Slotted(), make_callback()
+
+
+def keep_loss(step: int) -> None:
+    losses.append(bytes(3000 + step % 2))
+
+
+def add_hook(step: int) -> None:
+    meter.hooks[step] = functools.partial(int, step)
+
+
+def add_batch(step: int) -> None:
+    meter.batches.append(bytes(2000 + step % 2))
+
+
+def note(step: int) -> None:
+    Meter.class_notes.append(bytes(999 + step % 2))
+
+
+def name_sample(step: int) -> None:
+    slotted.slot_names.add(f"{step}" + "x" * 200)
+
+
+GROW: dict[str, tuple[Callable[[int], object], str, str, float]] = {
+    # name: what grows, kind, line that adds, bytes of an item
+    "losses": (keep_loss, "global", "losses.append", 3000),
+    "Meter.values": (Meter.update.__get__(meter), "attribute", "self.values.append", 8000),
+    "Meter.hooks": (add_hook, "attribute", "meter.hooks[step] =", 0),
+    "Meter.batches": (add_batch, "attribute", "meter.batches.append", 2000),
+    "Meter.class_notes": (note, "class", "Meter.class_notes.append", 999),
+    "Slotted.slot_names": (name_sample, "attribute", "slotted.slot_names.add", 200),
+    "load": (load, "cache", "@functools.cache", 5000),
+    "rows": (callback, "closure", "rows.append", 4000),
+}
+
+
+@pytest.mark.parametrize("name", GROW)
+def test_growing_container_is_named_with_its_line(name: str) -> None:
+    grow, kind, text, item_bytes = GROW[name]
+    growth = measure(grow)
+    holder = next(h for h in growth["holders"] if h["name"] == name)
+    assert (holder["kind"], holder["items"]) == (kind, STEPS)
+    assert holder["file"] == __file__
+    line = Path(__file__).read_text(encoding="utf-8").splitlines()[holder["line"] - 1]
+    assert text in line
+    assert holder["bytes"] >= STEPS * item_bytes
+    assert holder["bytes"] < STEPS * (item_bytes + 600)
+
+
+def test_variable_of_a_running_function_is_named_and_lives_no_longer() -> None:
+    def grow(step: int) -> None:
+        rows[step].append(step)
+        rows[step, "more"] = [bytes(500)]
+
+    rows: defaultdict[Any, list[Any]] = defaultdict(list)
+    growth = measure(grow)
+    (holder,) = (h for h in growth["holders"] if h["name"] == "rows")
+    assert holder["kind"] in {"local", "closure"}
+    assert holder["items"] == 2 * STEPS
+    references = sys.getrefcount(rows)
+    Census(None, is_worker=False).forget_objects()
+    assert sys.getrefcount(rows) == references
+
+
+def test_value_that_is_replaced_by_a_larger_one_is_named() -> None:
+    def grow(step: int) -> None:
+        meter.total = np.concatenate([meter.total, np.zeros(1 << 15)])
+
+    growth = measure(grow)
+    (holder,) = (h for h in growth["holders"] if h["name"] == "Meter.total")
+    assert holder["type"] == "numpy.ndarray"
+    assert holder["bytes"] == STEPS * 8 << 15
+    assert holder["items"] == 0
+
+
+def test_containers_that_do_not_grow_are_no_holders() -> None:
+    latest: deque[bytes] = deque(maxlen=64)
+    for step in range(64):
+        latest.append(bytes(step))
+    growth = measure(lambda step: latest.append(bytes(5000)))
+    assert "latest" not in {holder["name"] for holder in growth["holders"]}
+
+
+class HostileMeta(type):
+    def __hash__(cls) -> int:
+        raise AssertionError("hash of a class")
+
+    def __eq__(cls, _: object) -> bool:
+        raise AssertionError("eq of a class")
+
+    def __instancecheck__(cls, _: object) -> bool:
+        raise AssertionError("instance check")
+
+    def __subclasscheck__(cls, _: object) -> bool:
+        raise AssertionError("subclass check")
+
+    def __getattribute__(cls, name: str) -> Any:
+        if name.startswith("__") and not is_building[0]:
+            raise AssertionError(f"{name} of a class")
+        return super().__getattribute__(name)
+
+
+is_building = [True]
+
+
+def fail(*_: Any, **__: Any) -> Any:
+    raise AssertionError("code of the job was called")
+
+
+HOSTILE: dict[str, Any] = dict.fromkeys(
+    [
+        *("__repr__", "__len__", "__hash__", "__eq__", "__getattribute__", "__getattr__"),
+        *("__sizeof__", "__iter__", "__bool__", "__dir__", "__reversed__", "__getitem__"),
+        *("__contains__", "__str__", "__array__", "__reduce__", "items", "values"),
+    ],
+    fail,
+)
+
+
+@pytest.fixture
+def hostile_objects() -> Iterator[list[Any]]:
+    is_building[0] = True
+    calls = {**HOSTILE, "__class__": property(fail), "__dict__": property(fail)}
+    plain = HostileMeta("Hostile", (), calls)
+    names = [n for n in HOSTILE if n not in {"__getattr__"}]
+    mapping = HostileMeta("HostileDict", (dict,), dict.fromkeys(names, fail))
+    sequence = HostileMeta("HostileList", (list,), dict.fromkeys(names, fail))
+    objects: list[Any] = [object.__new__(plain), dict.__new__(mapping), list.__new__(sequence)]
+    is_building[0] = False
+    yield objects
+    is_building[0] = True
+
+
+def test_no_code_of_hostile_objects_is_called(hostile_objects: list[Any]) -> None:
+    plain, mapping, sequence = hostile_objects
+
+    def grow(step: int) -> None:
+        history.append((plain, mapping))
+        dict.__setitem__(mapping, step, plain)
+        list.append(sequence, mapping)
+
+    growth = measure(grow)
+    assert {h["name"]: h["items"] for h in growth["holders"]}["history"] == STEPS
+    history.clear()
+
+
+def test_container_that_only_a_library_reaches_is_named_by_its_referrers() -> None:
+    import types
+
+    scope = Scope()
+    library = types.ModuleType("library")
+    owner = Meter()
+    vars(owner)  # its attributes have a dictionary
+    library.__dict__["registry"] = [owner]
+    name = name_by_referrers(owner.values, scope, Types(), set(), time.monotonic_ns() + 10**10)
+    assert name is not None
+    assert (name.text, name.kind) == ("Meter.values", "attribute")
+
+
+class Images:
+    def __init__(self) -> None:
+        self.cache: dict[int, bytes] = {}
+
+
+def test_worker_is_looked_at_by_its_data_set_only() -> None:
+    images = Images()
+    first = Census(images, is_worker=True)
+    first.forget_objects()
+    for step in range(STEPS):
+        images.cache[step] = bytes(10_000)
+    second = Census(images, is_worker=True)
+    growth = second.compare(first, STEPS)
+    assert second.object_count == 0
+    (holder,) = (h for h in growth["holders"] if h["name"] == "Images.cache")
+    assert holder["items"] == STEPS
+    assert holder["bytes"] >= STEPS * 10_000
+
+
+@pytest.mark.skipif(not pages.can_read(), reason="items of lists are elsewhere in this build")
+def test_copies_of_shared_pages_are_told_from_new_objects() -> None:
+    import multiprocessing
+
+    paths = [f"{i:0100d}" for i in range(200_000)]
+    context = multiprocessing.get_context("fork")
+    reader, writer = context.Pipe(duplex=False)
+    child = context.Process(target=_read_half, args=(paths, writer))
+    child.start()
+    before, after, item_type, total = reader.recv()
+    child.join()
+    assert item_type == "str"
+    assert total == pytest.approx(200_000 * 160, rel=0.1)  # 149 bytes in blocks of 16
+    assert before < 0.05
+    assert after - before == pytest.approx(0.5, abs=0.1)
+
+
+def _read_half(paths: list[str], writer: Any) -> None:
+    before = pages.read_pages(paths)
+    references = [paths[i] for i in range(100_000)]
+    after = pages.read_pages(paths)
+    assert before is not None
+    assert after is not None
+    assert references
+    writer.send((before.exclusive_ratio, after.exclusive_ratio, after.item_type, after.total_bytes))
+
+
+def test_collector_is_left_as_it_was(recording: Any) -> None:
+    from stepscope import spool
+
+    spool.reserve_censuses(str(recording.path))
+    follower = _Follower()
+    follower.follow()
+    number = spool.request_census(str(recording.path))
+    assert number == 1
+    gc.disable()
+    follower.follow()
+    assert not gc.isenabled()
+    gc.enable()
+    assert follower._first is not None
+    follower._first.t_ns -= 10**12  # long ago: two steps are enough
+    for step in range(2):
+        history.append(step)
+        follower.follow()
+    assert gc.isenabled()
+    (fact,) = recording.drain().facts("memory_census")
+    assert (fact["request"], fact["unit"], fact["count"]) == (1, "step", 2)
+    assert spool.request_census(str(recording.path / "missing")) is None
