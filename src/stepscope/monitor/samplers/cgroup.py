@@ -110,6 +110,34 @@ def most_used_memory_limit(root: Path = Path("/"), *, pid: int | None = None) ->
     return max(uses, key=lambda use: use.share, default=None)
 
 
+def read_oom_kills(root: Path = Path("/"), *, pid: int | None = None) -> int | None:
+    """Read the number of processes that the kernel ended in the directory of the process *pid*
+    (default: the current one) or above it because memory was full; None where it does not count."""
+    hierarchy = _hierarchy("memory", root, pid)
+    if hierarchy is None:
+        return None
+    name = "memory.oom_control" if hierarchy.version == 1 else "memory.events"
+    texts = [_read(level / name) for level in hierarchy.levels()]
+    matches = [match for text in texts if (match := _OOM_KILLS.search(text)) is not None]
+    return max((int(match[1]) for match in matches), default=None)
+
+
+def read_memory_stall_us(root: Path = Path("/"), *, pid: int | None = None) -> int | None:
+    """Read the time in which some task of the process's directory waited for memory, in
+    microseconds since boot; that of the node in version 1, None where the kernel does not tell.
+
+    https://docs.kernel.org/accounting/psi.html
+    """
+    hierarchy = _hierarchy("memory", root, pid)
+    text = "" if hierarchy is None else _read(hierarchy.directory / "memory.pressure")
+    match = _STALLED.search(text or _read(root / "proc/pressure/memory"))
+    return None if match is None else int(match[1])
+
+
+_OOM_KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
+_STALLED = re.compile(r"^some .*total=(\d+)$", re.MULTILINE)
+
+
 def _memory_limits(root: Path, pid: int | None) -> Iterator[tuple[Path, int]]:
     """Yield the directories above a process that limit its memory."""
     hierarchy = _hierarchy("memory", root, pid)
