@@ -245,6 +245,17 @@ from .machines import (
     merge_series as merge_series,
     numeric_sort_key as numeric_sort_key,
 )
+from .memory_growth import (
+    Estimate as Estimate,
+    Forecast as Forecast,
+    LeastSamples as LeastSamples,
+    MemoryTrend as MemoryTrend,
+    StepCurve as StepCurve,
+    estimate_slope as estimate_slope,
+    forecast_full as forecast_full,
+    measure_memory_trend as measure_memory_trend,
+    rises_steadily as rises_steadily,
+)
 from .operators.annotation_table import (
     ANNOTATION_COLUMNS as ANNOTATION_COLUMNS,
     AnnotationGroup as AnnotationGroup,
