@@ -154,6 +154,14 @@ from .devices.memory_use import (
     summarize_categories as summarize_categories,
     summarize_memory_operators as summarize_memory_operators,
 )
+from .host_memory import (
+    HOST_MEMORY_METRICS as HOST_MEMORY_METRICS,
+    HostGrowth as HostGrowth,
+    HostMemory as HostMemory,
+    LimitKind as LimitKind,
+    MemoryLimit as MemoryLimit,
+    ProcessGrowth as ProcessGrowth,
+)
 from .input_pipeline.batches import (
     MIN_SAMPLES as MIN_SAMPLES,
     BatchCreation as BatchCreation,

@@ -63,6 +63,10 @@ class Estimate(NamedTuple):
         """Return the estimate in another unit."""
         return Estimate(self.value * factor, self.low * factor, self.high * factor)
 
+    def shift(self, summand: float) -> Estimate:
+        """Return the estimate with a number added, at least 0."""
+        return Estimate(*(max(0.0, value + summand) for value in self))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryTrend:
@@ -302,7 +306,7 @@ def forecast_full(
     steps = None if trend.per_step is None else _divide(free_bytes, trend.per_step)
     if steps is None or latest_step is None:
         return Forecast(in_ns, None)
-    return Forecast(in_ns, Estimate(*(latest_step + count for count in steps)))
+    return Forecast(in_ns, steps.shift(latest_step))
 
 
 def _divide(size: float, rate: Estimate) -> Estimate:

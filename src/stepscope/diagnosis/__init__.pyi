@@ -5,6 +5,11 @@ from .causes.late_ranks import (
     classify_persistence as classify_persistence,
     report_late_ranks as report_late_ranks,
 )
+from .host_memory import (
+    MemoryAccount as MemoryAccount,
+    account_for_memory as account_for_memory,
+    describe_node_memory as describe_node_memory,
+)
 from .job import account_for_job as account_for_job
 from .job_account import (
     JobAccount as JobAccount,

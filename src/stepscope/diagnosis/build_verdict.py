@@ -25,6 +25,7 @@ from stepscope.diagnosis.causes.job_facts import JobFacts, is_boosting
 from stepscope.diagnosis.causes.overhead_causes import describe_outside_load
 from stepscope.diagnosis.fixes.advice import list_even_changes, list_fixes, list_refusals
 from stepscope.diagnosis.fixes.what_if import WhatIf
+from stepscope.diagnosis.host_memory import account_for_memory
 from stepscope.diagnosis.job import begin_with_job
 from stepscope.diagnosis.job_stages import diagnose_stages_of_job
 from stepscope.diagnosis.sentences import (
@@ -109,7 +110,10 @@ def diagnose(
     if not damage:
         headline = hedge(verdict.headline, verdict.confidence_ratio)
         verdict = msgspec.structs.replace(
-            verdict, headline=headline, stuck=find_stuck(run.whole_run)
+            verdict,
+            headline=headline,
+            stuck=find_stuck(run.whole_run),
+            memory=account_for_memory(run.whole_run),
         )
         return begin_with_job(run, verdict, planned_step_count)
     return _abstain(run, f"a part of the run is damaged; {damage[0].rstrip('.')}")

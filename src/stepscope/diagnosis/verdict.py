@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from stepscope import quantities, schema
+from stepscope.diagnosis.host_memory import MemoryAccount
 from stepscope.diagnosis.job_account import JobAccount
 from stepscope.diagnosis.job_stage import JobStage
 from stepscope.diagnosis.stuck_account import StuckAccount
@@ -359,6 +360,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Doubts about the traces that change the verdict, the worst first."""
     stuck: StuckAccount | None = None
     """Collective at which the job is stuck or has failed; null if it is not."""
+    memory: MemoryAccount | None = None
+    """Host memory of the job: growth, and when its limit is full; null without samples."""
     job: JobAccount | None = None
     """What the time of the whole job went to; null for traces alone."""
     learning: Learning | None = None
@@ -389,6 +392,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         if self.stuck is not None:
             parts.insert(0, f"<strong>{escape(self.stuck.headline)}</strong>")
             parts.insert(1, render_list("Ranks", map(escape, self.stuck.lines)))
+        if self.memory is not None and self.memory.is_growing:
+            text = " ".join([self.memory.headline, *self.memory.lines])
+            parts.insert(len(parts) - 1, f"<strong>{escape(text)}</strong>")
         if self.has_bottleneck:
             share = f"{quantities.percent(self.share_ratio)} of {self.share_of}"
             confidence = f"Confidence {quantities.percent(self.confidence_ratio)}."

@@ -56,6 +56,8 @@ class LiveView(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[schema.Finding]
     """Findings of rules that fired, the latest first."""
     deliveries: list[schema.Delivery]
+    memory: diagnosis.MemoryAccount | None
+    """Host memory: growth, and when its limit is full; null without samples."""
     stuck: diagnosis.StuckAccount | None
     """Collective at which the job is stuck or has failed; null if it is not."""
     notes: list[str]
@@ -72,6 +74,7 @@ class Observer:
         self._suspect: str | None = None
         self._headline: str | None = None
         self._job: diagnosis.JobAccount | None = None
+        self._memory: diagnosis.MemoryAccount | None = None
         self._record: schema.RuleRecord | None = None
         self._stuck = StuckAlerts(reader)
         self._failure: diagnosis.StuckAccount | None = None
@@ -103,6 +106,7 @@ class Observer:
             rule_statuses=dict(Counter(str(finding.status) for finding in record.findings)),
             findings=sorted(record.fired, key=lambda finding: -(finding.first_ns or 0)),
             deliveries=record.deliveries,
+            memory=self._memory,
             stuck=self._stuck.read() or self._failure,
             notes=record.notes,
         )
@@ -115,7 +119,7 @@ class Observer:
         except (errors.StepscopeError, OSError, duckdb.Error):  # the previous figures stay useful
             return
         self._suspect, self._headline = verdict.suspect, verdict.headline
-        self._job = verdict.job
+        self._job, self._memory = verdict.job, verdict.memory
         is_over = verdict.stuck is not None and verdict.stuck.has_ended
         self._failure = verdict.stuck if is_over else None
 

@@ -55,6 +55,8 @@ def write_verdict(out: Console, verdict: diagnosis.Verdict, location: str = "RUN
     if verdict.stuck is not None:
         write_stuck(out, verdict.stuck)
     write_doubts(out, verdict.doubts)
+    if verdict.memory is not None and verdict.memory.is_growing:
+        write_memory_growth(out, verdict.memory)
     out.print()
     out.print(Text(verdict.headline, style="bold"))
     _write_section(out, "Stages", diagnosis.list_stage_lines(verdict.job_stages))
@@ -126,6 +128,14 @@ def write_stuck(out: Console, stuck: diagnosis.StuckAccount) -> None:
     out.print()
     out.print(Text(stuck.headline, style="bold yellow" if stuck.is_harmless else "bold red"))
     for line in stuck.lines:
+        _write_item(out, Text(line))
+
+
+def write_memory_growth(out: Console, memory: diagnosis.MemoryAccount) -> None:
+    """Write how host memory grows, and when it is full."""
+    out.print()
+    out.print(Text(memory.headline, style="bold yellow"))
+    for line in memory.lines:
         _write_item(out, Text(line))
 
 
@@ -240,6 +250,8 @@ def _write_command(fix: diagnosis.Fix, number: int, location: str) -> str:
 def _write_notes(out: Console, verdict: diagnosis.Verdict) -> None:
     if verdict.learning is not None:
         _write_section(out, diagnosis.LEARNING_TITLE, verdict.learning.lines)
+    if verdict.memory is not None and not verdict.memory.is_growing:
+        _write_section(out, "Memory", [verdict.memory.headline, *verdict.memory.lines])
     _write_section(out, "Notes", verdict.notes)
 
 

@@ -62,16 +62,13 @@ class JobMemorySampler:
 
     group = "job_memory"
 
-    def __init__(
-        self, job: JobTree, *, proc: str = "/proc", root: Path = Path("/"), shm: str = "/dev/shm"
-    ) -> None:
+    def __init__(self, job: JobTree, *, proc: str = "/proc", root: Path = Path("/")) -> None:
         """Sample the memory of *job*.
 
         Args:
             job: the job.
             proc: mount point of procfs.
             root: the directory that contains cgroups, see `cgroup`.
-            shm: where the job's shared memory is, seen from the job.
 
         Raises:
             Unavailable: the kernel does not count memory by kind.
@@ -79,11 +76,11 @@ class JobMemorySampler:
         self._job = job
         self._proc = proc
         self._root = root
-        self._shm = f"{proc}/{job.root_pid}/root{shm}"
+        self._shared_memory = f"{proc}/{job.root_pid}/root/dev/shm"
         self._first_ns: int | None = None
         self._next_ns = self._next_rollup_ns = 0
         self._pages: dict[int, ProcessPages] = {}
-        self._swapped: set[int] = set()
+        self._swapped: set[str] = set()
         self._stall: tuple[int, int] | None = None
         try:
             if b"RssAnon" not in read_bytes(f"{proc}/self/status"):
@@ -124,9 +121,7 @@ class JobMemorySampler:
     def _sample_pages(self, pids: Mapping[int, ProcessMemory], now_ns: int) -> Iterator[Sample]:
         start_ns = time.thread_time_ns()
         self._pages = {
-            pid: pages
-            for pid in pids
-            if (pages := read_process_pages(pid, self._proc)) is not None
+            pid: pages for pid in pids if (pages := read_process_pages(pid, self._proc)) is not None
         }
         taken_ns = time.thread_time_ns() - start_ns
         self._next_rollup_ns = now_ns + max(ROLLUP_INTERVAL_NS, int(taken_ns / MAX_ROLLUP_RATIO))
@@ -138,7 +133,7 @@ class JobMemorySampler:
         total = sum(memory.anonymous for memory in processes.values())
         total -= sum(self._pages[pid].doubled for pid in processes if pid in self._pages)
         try:
-            shared = os.statvfs(self._shm)
+            shared = os.statvfs(self._shared_memory)
         except OSError:  # the root process has ended, or its files are not ours to see
             pass
         else:
@@ -148,16 +143,15 @@ class JobMemorySampler:
             yield Sample("shared_memory_limit_bytes", "", shared.f_blocks * shared.f_frsize)
         yield Sample("job_memory_bytes", "", max(0, total))
         yield Sample("job_process_count", "", len(processes))
-        free = min(
-            (
-                limit - memory.address_space
-                for pid, memory in processes.items()
-                if (limit := _address_space_limit(pid)) is not None
-            ),
-            default=None,
-        )
-        if free is not None:
+        limits = [
+            (limit - memory.address_space, limit)
+            for pid, memory in processes.items()
+            if (limit := _address_space_limit(pid)) is not None
+        ]
+        if limits:
+            free, limit = min(limits)
             yield Sample("address_space_free_bytes", "", max(0, free))
+            yield Sample("address_space_limit_bytes", "", limit)
 
     def _sample_limits(self, now_ns: int) -> Iterator[Sample]:
         pid = self._job.root_pid

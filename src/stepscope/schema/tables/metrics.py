@@ -176,6 +176,7 @@ _METRICS = (
         "Address space that is left to the process of the job with least of it, where it is "
         "limited (ulimit -v).",
     ),
+    MetricType("address_space_limit_bytes", "bytes", "Limit of that process's address space."),
     MetricType(
         "process_runqueue_ratio",
         "ratio",
