@@ -34,7 +34,7 @@ WARM_UP_RATIO = 0.2
 """Share of the steps that is left out at the start."""
 TAIL_RATIO = 0.03
 """Share of the steps that is left out at the end, where workers of the last epoch end."""
-MIN_BLOCKS = 16
+MIN_BLOCKS = 9
 MAX_BLOCKS = 48
 SECTION_COUNT = 8
 MIN_RISING_SECTIONS = 7
@@ -226,7 +226,7 @@ def _least_by_block(position: Float, value: Float) -> intervals.Int:
     """Return the rows of the least value in each of some blocks of equal extent."""
     if len(position) < MIN_BLOCKS or position[-1] <= position[0]:
         return np.empty(0, dtype=np.int64)
-    count = min(MAX_BLOCKS, max(MIN_BLOCKS, len(position) // 3))
+    count = min(MAX_BLOCKS, max(MIN_BLOCKS, len(position) // 2))
     relative = (position - position[0]) / (position[-1] - position[0])
     block = np.minimum((relative * count).astype(np.int64), count - 1)
     order = np.lexsort((position, value, block))
