@@ -7,7 +7,10 @@
 
 Counters are cheap and are read at every tick at the start of a job, which may die soon, and every
 two seconds later. `smaps_rollup` takes milliseconds per gigabyte: it is read so rarely that it
-takes no more than `MAX_ROLLUP_RATIO` of a core.
+takes no more than `MAX_ROLLUP_RATIO` of a core, with a credit for jobs that end soon.
+
+A process shares all of its anonymous pages with its parent just after the fork. Until its pages are
+counted for the first time, as many are assumed to be shared as it had at first.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import os
 import re
 import resource
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,10 +30,12 @@ from stepscope.monitor.samplers.processes import JobTree
 INTERVAL_NS = 2_000_000_000
 INTERVAL_RATIO = 1 / 30
 """Time between readings as a share of the time since the first, up to `INTERVAL_NS`."""
-ROLLUP_INTERVAL_NS = 10_000_000_000
-"""Shortest time between readings of `smaps_rollup`."""
+MIN_ROLLUP_INTERVAL_NS, MAX_ROLLUP_INTERVAL_NS = 2_000_000_000, 10_000_000_000
+"""Time between readings of `smaps_rollup`, at the start and later."""
 MAX_ROLLUP_RATIO = 0.0005
 """Share of a core that reading `smaps_rollup` may take."""
+ROLLUP_CREDIT_NS = 50_000_000
+"""Time that it may take beyond that, once."""
 _KIB = 1024
 _COUNTERS = re.compile(rb"^(Rss\w+|VmSwap|VmSize):\s*(\d+) kB", re.MULTILINE)
 _PAGES = re.compile(rb"^(Private_\w+|Shared_\w+|Anonymous|Pss_Anon):\s*(\d+) kB", re.MULTILINE)
@@ -78,8 +83,9 @@ class JobMemorySampler:
         self._root = root
         self._shared_memory = f"{proc}/{job.root_pid}/root/dev/shm"
         self._first_ns: int | None = None
-        self._next_ns = self._next_rollup_ns = 0
-        self._pages: dict[int, ProcessPages] = {}
+        self._next_ns = self._next_rollup_ns = self._rollup_ns = 0
+        self._doubled: dict[int, int] = {}
+        """Anonymous pages by pid that the sum over processes counts too often."""
         self._swapped: set[str] = set()
         self._stall: tuple[int, int] | None = None
         try:
@@ -93,7 +99,8 @@ class JobMemorySampler:
         if now_ns < self._next_ns:
             return
         self._first_ns = now_ns if self._first_ns is None else self._first_ns
-        interval_ns = round((now_ns - self._first_ns) * INTERVAL_RATIO)
+        elapsed_ns = now_ns - self._first_ns
+        interval_ns = round(elapsed_ns * INTERVAL_RATIO)
         self._next_ns = now_ns + min(INTERVAL_NS, interval_ns)
         self._job.refresh(now_ns)
         processes = {
@@ -101,8 +108,15 @@ class JobMemorySampler:
             for pid in self._job.processes
             if (memory := read_process_memory(pid, self._proc)) is not None
         }
-        if now_ns >= self._next_rollup_ns:
-            yield from self._sample_pages(processes, now_ns)
+        self._doubled = {
+            pid: self._doubled.get(pid, memory.anonymous if elapsed_ns else 0)
+            for pid, memory in processes.items()
+        }
+        allowed_ns = ROLLUP_CREDIT_NS + elapsed_ns * MAX_ROLLUP_RATIO
+        if now_ns >= self._next_rollup_ns and self._rollup_ns <= allowed_ns:
+            rollup_interval_ns = max(MIN_ROLLUP_INTERVAL_NS, elapsed_ns // 5)
+            self._next_rollup_ns = now_ns + min(MAX_ROLLUP_INTERVAL_NS, rollup_interval_ns)
+            yield from self._sample_pages(processes)
         for pid, memory in processes.items():
             yield from self._sample_process(str(pid), memory)
         if processes:
@@ -118,20 +132,20 @@ class JobMemorySampler:
             self._swapped.add(device)
             yield Sample("process_swap_bytes", device, memory.swap)
 
-    def _sample_pages(self, pids: Mapping[int, ProcessMemory], now_ns: int) -> Iterator[Sample]:
+    def _sample_pages(self, pids: Iterable[int]) -> Iterator[Sample]:
         start_ns = time.thread_time_ns()
-        self._pages = {
+        counted = {
             pid: pages for pid in pids if (pages := read_process_pages(pid, self._proc)) is not None
         }
-        taken_ns = time.thread_time_ns() - start_ns
-        self._next_rollup_ns = now_ns + max(ROLLUP_INTERVAL_NS, int(taken_ns / MAX_ROLLUP_RATIO))
-        for pid, pages in self._pages.items():
+        self._rollup_ns += time.thread_time_ns() - start_ns
+        for pid, pages in counted.items():
+            self._doubled[pid] = pages.doubled
             yield Sample("process_private_bytes", str(pid), pages.private)
             yield Sample("process_shared_bytes", str(pid), pages.shared)
 
     def _sample_job(self, processes: Mapping[int, ProcessMemory]) -> Iterator[Sample]:
         total = sum(memory.anonymous for memory in processes.values())
-        total -= sum(self._pages[pid].doubled for pid in processes if pid in self._pages)
+        total -= sum(self._doubled.values())
         try:
             shared = os.statvfs(self._shared_memory)
         except OSError:  # the root process has ended, or its files are not ours to see

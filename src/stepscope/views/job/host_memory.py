@@ -78,7 +78,7 @@ class ProcessUse(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the growth of the job on the node."""
 
 
-class MemoryHolder(msgspec.Struct, frozen=True, kw_only=True):
+class GrowthHolder(msgspec.Struct, frozen=True, kw_only=True):
     """A container that holds what grows."""
 
     process: str
@@ -138,7 +138,7 @@ class HostMemoryView(Ranged, frozen=True, kw_only=True):
     piece_ns: int
     """Width of the bins."""
     nodes: list[NodeMemoryUse]
-    holders: list[MemoryHolder]
+    holders: list[GrowthHolder]
     """Containers that hold what grows, from two censuses of a process; empty without them."""
     missing: str | None
 
@@ -156,7 +156,7 @@ def show_host_memory(run: Run, _options: ViewOptions = DEFAULTS) -> HostMemoryVi
     )
 
 
-def find_holders(_run: Run) -> list[MemoryHolder]:
+def find_holders(_run: Run) -> list[GrowthHolder]:
     """Find the containers that hold what grows."""
     return []
 
