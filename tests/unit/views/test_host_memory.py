@@ -80,7 +80,8 @@ def test_the_verdict_and_watch_say_it_first(tmp_path: Path) -> None:
     write_verdict(out, verdict)
     text = out.file.getvalue()  # type: ignore[attr-defined]
     assert text.index("Host memory of the job grows") < text.index(verdict.headline[:20])
-    view = Observer(run.reader).observe(RuleRecord(progress="running", findings=[]))
+    record = RuleRecord(progress="running", end_ns=None, scan_ns=1, written_ns=0, findings=[])
+    view = Observer(run.reader).observe(record)
     out.print(live_text(view))
     shown = out.file.getvalue()  # type: ignore[attr-defined]
     assert "memory   Host memory of the job grows by" in shown

@@ -91,7 +91,7 @@ test("host memory that grows is said first, a peak at the end", () => {
     oom_kill_count: 0,
   };
   render(<VerdictView verdict={{ ...VERDICT, memory }} />, root);
-  const text = root.textContent ?? "";
+  const text = root.textContent;
   expect(text.indexOf(memory.headline)).toBeLessThan(text.indexOf(VERDICT.headline));
   expect(text).toContain("are full at step 14,844");
   render(<VerdictView verdict={{ ...VERDICT, memory: { ...memory, is_growing: false } }} />, root);
