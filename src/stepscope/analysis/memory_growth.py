@@ -37,7 +37,8 @@ TAIL_RATIO = 0.03
 MIN_BLOCKS = 9
 MAX_BLOCKS = 48
 SECTION_COUNT = 8
-MIN_RISING_SECTIONS = 7
+MAX_FLAT_SECTIONS = 1
+"""Sections that need not rise; the last two have to."""
 MIN_SECTION_SHARE = 0.25
 """Rise of a section, as a share of the mean section, from which it counts as rising."""
 MIN_GROWTH_BYTES = 16 << 20
@@ -193,7 +194,7 @@ def measure_memory_trend(series: Series, steps: StepCurve | None) -> MemoryTrend
     if len(rows) < MIN_BLOCKS:
         return None
     t_ns, value, position = t_ns[rows], value[rows], position[rows]
-    held = np.minimum.accumulate(value[::-1])[::-1]
+    held = find_held(value)
     growth = float(held[-1] - held[0])
     has_steps = steps is not None and steps.total > 0
     per_hour = estimate_slope((t_ns - t_ns[0]) / _HOUR_NS, value)
@@ -234,17 +235,24 @@ def _least_by_block(position: Float, value: Float) -> intervals.Int:
     return rows
 
 
+def find_held(value: Float) -> Float:
+    """Return what is never undercut later: the least of each value and all later ones."""
+    held: Float = np.minimum.accumulate(value[::-1])[::-1]
+    return held
+
+
 def rises_steadily(held: NDArray[np.floating]) -> bool:
     """Return True if values that never decrease rise in nearly all sections, and in the last two.
 
     Args:
         held: ascending values, one per block.
     """
-    borders = np.linspace(0, len(held) - 1, SECTION_COUNT + 1).round().astype(np.int64)
+    count = min(SECTION_COUNT, len(held) - 1)
+    borders = np.linspace(0, len(held) - 1, count + 1).round().astype(np.int64)
     rises = np.diff(held[borders])
     is_rising = rises > 0
-    is_rising &= rises >= MIN_SECTION_SHARE * (held[-1] - held[0]) / SECTION_COUNT
-    return bool(is_rising.sum() >= MIN_RISING_SECTIONS and is_rising[-2:].all())
+    is_rising &= rises >= MIN_SECTION_SHARE * (held[-1] - held[0]) / max(1, count)
+    return bool(is_rising.sum() >= count - MAX_FLAT_SECTIONS and is_rising[-2:].all())
 
 
 def _follows_duration(held: Float, steps: StepCurve, position: Float) -> bool:
