@@ -33,9 +33,9 @@ def live_text(view: LiveView) -> Group:
     lines = [
         _head(view),
         *_stuck_lines(view),
+        *_memory_lines(view),
         _labelled("pace", pace_text(view.pace)),
         *([] if view.job is None else [_labelled("job", job_text(view.job))]),
-        *_memory_lines(view),
         _labelled("suspect", view.headline or "not known yet"),
         _labelled("rules", _rules(view)),
     ]
