@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from stepscope import rules
-from stepscope.quantities import memory
+from stepscope.quantities import count, memory
 from stepscope.run import NodeMemory, Run, read_host_memory
 
 
@@ -64,11 +64,14 @@ def describe_node_memory(node: NodeMemory) -> list[str]:
     """Describe growth and forecast, or the peak of memory, one sentence each."""
     lines = list(rules.describe_growth(node.growth, node.names, has_ended=node.has_ended))
     lines[0] = lines[0][0].upper() + lines[0][1:]
-    copies = _describe_copies(node)
-    return [*lines, *([copies] if copies else [])]
+    notes = (_describe_copies(node), *(_describe_rest(node) if node.growth.is_growing else ()))
+    return [*lines, *(note for note in notes if note)]
 
 
 MIN_COPIED_BYTES = 32 << 20
+MIN_NEW_PROCESSES = 8
+MIN_SHARED_RATIO = 0.2
+"""Share of the growth from which growth of /dev/shm is told."""
 MAX_NAMED = 4
 
 
@@ -82,6 +85,21 @@ def _describe_copies(node: NodeMemory) -> str:
     return (
         f"Pages that were shared at the fork became private: {names}{more}. A page is copied when "
         "a process writes to it; reading a Python object writes its reference count."
+    )
+
+
+def _describe_rest(node: NodeMemory) -> tuple[str, str]:
+    """Tell of growth that is in no process: of /dev/shm, and by further processes."""
+    rises = {name: node.peak[name] - node.first[name] for name in node.peak}
+    shared, processes = rises.get("shared_memory_used_bytes", 0), rises.get("job_process_count", 0)
+    trend = node.growth.trend
+    is_shared = trend is not None and shared >= MIN_SHARED_RATIO * trend.growth_bytes
+    return (
+        f"Files in /dev/shm grew by {memory(shared)}." if is_shared else "",
+        f"The number of processes rose from {count(node.first['job_process_count'])} to "
+        f"{count(node.peak['job_process_count'])}."
+        if processes >= MIN_NEW_PROCESSES
+        else "",
     )
 
 

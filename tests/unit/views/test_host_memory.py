@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from stepscope import access, diagnosis
+from stepscope import access, diagnosis, quantities
 from stepscope.cli.writers.live import live_text
 from stepscope.cli.writers.verdict import write_verdict
 from stepscope.run import Run
@@ -85,6 +85,22 @@ def test_the_verdict_and_watch_say_it_first(tmp_path: Path) -> None:
     out.print(live_text(view))
     shown = out.file.getvalue()  # type: ignore[attr-defined]
     assert "memory   Host memory of the job grows by" in shown
+
+
+def test_growth_outside_of_processes_is_told(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    builder.rank(0).draw(STEP, STEPS)
+    builder.metric("process_anonymous_bytes", GIB, device="1000")
+    builder.metric("job_memory_bytes", lambda s: GIB + RATE * s)
+    builder.metric("shared_memory_used_bytes", lambda s: RATE * s)
+    builder.metric("job_process_count", lambda s: 1 + s // 10)
+    (node,) = show_host_memory(builder.open()).nodes
+    # The last sample is taken half a second before the end.
+    shared = quantities.memory(RATE * (STEPS - 0.5))
+    assert node.lines[-2:] == [
+        f"Files in /dev/shm grew by {shared}.",
+        "The number of processes rose from 1 to 20.",
+    ]
 
 
 def test_a_job_that_does_not_grow_has_its_peak(tmp_path: Path) -> None:

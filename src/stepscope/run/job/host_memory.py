@@ -67,7 +67,8 @@ class NodeMemory:
     """Names of the processes by pid."""
     first: Mapping[str, float]
     latest: Mapping[str, float]
-    """First and latest sample by metric, those of `NODE_METRICS` that it has."""
+    peak: Mapping[str, float]
+    """First, latest and largest sample by metric, those of `NODE_METRICS` that it has."""
     has_ended: bool
 
     @property
@@ -143,6 +144,7 @@ def _read_node(
         names=names,
         first={name: samples.first for name, samples in of_node.items()},
         latest={name: samples.latest for name, samples in of_node.items()},
+        peak={name: samples.peak for name, samples in of_node.items()},
         has_ended=status is None or status.state.is_final,
     )
 
