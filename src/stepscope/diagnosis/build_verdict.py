@@ -106,14 +106,16 @@ def diagnose(
     Args:
         planned_step_count: as for `account_for_job`.
     """
-    verdict, damage = make_with_damage(run, lambda source: _diagnose(source, thresholds))
+    verdict, damage = make_with_damage(
+        run,
+        lambda source: msgspec.structs.replace(
+            _diagnose(source, thresholds), memory=account_for_memory(source.whole_run)
+        ),
+    )
     if not damage:
         headline = hedge(verdict.headline, verdict.confidence_ratio)
         verdict = msgspec.structs.replace(
-            verdict,
-            headline=headline,
-            stuck=find_stuck(run.whole_run),
-            memory=account_for_memory(run.whole_run),
+            verdict, headline=headline, stuck=find_stuck(run.whole_run)
         )
         return begin_with_job(run, verdict, planned_step_count)
     return _abstain(run, f"a part of the run is damaged; {damage[0].rstrip('.')}")
