@@ -260,7 +260,7 @@ from .memory_growth import (
     MemoryTrend as MemoryTrend,
     StepCurve as StepCurve,
     estimate_slope as estimate_slope,
-    find_held as find_held,
+    find_floor as find_floor,
     forecast_full as forecast_full,
     measure_memory_trend as measure_memory_trend,
     rises_steadily as rises_steadily,

@@ -166,14 +166,14 @@ class HostMemory:
     def _find_growing(self, trend: MemoryTrend) -> list[ProcessGrowth]:
         growing = []
         for pid, samples in self.processes.items():
-            own = measure_memory_trend(samples.series, self.steps)
+            process_trend = measure_memory_trend(samples.series, self.steps)
             # A process that has ended holds nothing.
             has_ended = samples.series.t_ns[-1] < trend.end_ns
-            if own is None or not own.is_steady or has_ended:
+            if process_trend is None or not process_trend.is_steady or has_ended:
                 continue
-            share = own.per_hour.value / trend.per_hour.value
+            share = process_trend.per_hour.value / trend.per_hour.value
             if share >= MIN_PROCESS_SHARE:
-                growing.append(ProcessGrowth(pid, own, min(1.0, share)))
+                growing.append(ProcessGrowth(pid, process_trend, min(1.0, share)))
         return sorted(growing, key=lambda process: (-process.share_ratio, process.pid))
 
     def _find_limit(self, trend: MemoryTrend | None) -> MemoryLimit | None:
@@ -188,6 +188,6 @@ class HostMemory:
             if trend is not None:
                 width = (trend.end_ns - trend.start_ns) * max(TAIL_RATIO, 1 / MAX_BLOCKS)
                 rows = (t_ns >= trend.end_ns - width) & (t_ns <= trend.end_ns)
-            left = float(free[rows].min()) if rows.any() else float(free[-1])
-            limits.append(MemoryLimit(kind, self.limits[kind], max(0, round(left))))
+            free_bytes = float(free[rows].min()) if rows.any() else float(free[-1])
+            limits.append(MemoryLimit(kind, self.limits[kind], max(0, round(free_bytes))))
         return min(limits, key=lambda limit: limit.free_bytes, default=None)

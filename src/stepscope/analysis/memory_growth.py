@@ -194,8 +194,8 @@ def measure_memory_trend(series: Series, steps: StepCurve | None) -> MemoryTrend
     if len(rows) < MIN_BLOCKS:
         return None
     t_ns, value, position = t_ns[rows], value[rows], position[rows]
-    held = find_held(value)
-    growth = float(held[-1] - held[0])
+    floor = find_floor(value)
+    growth = float(floor[-1] - floor[0])
     has_steps = steps is not None and steps.total > 0
     per_hour = estimate_slope((t_ns - t_ns[0]) / _HOUR_NS, value)
     return MemoryTrend(
@@ -203,16 +203,16 @@ def measure_memory_trend(series: Series, steps: StepCurve | None) -> MemoryTrend
         end_ns=int(t_ns[-1]),
         first_step=float(position[0]) if has_steps else None,
         last_step=float(position[-1]) if has_steps else None,
-        start_bytes=float(held[0]),
+        start_bytes=float(floor[0]),
         growth_bytes=growth,
         per_hour=per_hour,
         per_step=estimate_slope(position, value) if has_steps else None,
-        is_steady=growth >= max(MIN_GROWTH_BYTES, MIN_GROWTH_RATIO * float(held[0]))
+        is_steady=growth >= max(MIN_GROWTH_BYTES, MIN_GROWTH_RATIO * float(floor[0]))
         and per_hour.low > 0
-        and rises_steadily(held),
+        and rises_steadily(floor),
         follows_duration=steps is not None
         and has_steps
-        and _follows_duration(held, steps, position),
+        and _follows_duration(floor, steps, position),
     )
 
 
@@ -235,27 +235,27 @@ def _least_by_block(position: Float, value: Float) -> intervals.Int:
     return rows
 
 
-def find_held(value: Float) -> Float:
+def find_floor(value: Float) -> Float:
     """Return what is never undercut later: the least of each value and all later ones."""
-    held: Float = np.minimum.accumulate(value[::-1])[::-1]
-    return held
+    floor: Float = np.minimum.accumulate(value[::-1])[::-1]
+    return floor
 
 
-def rises_steadily(held: NDArray[np.floating]) -> bool:
+def rises_steadily(floor: NDArray[np.floating]) -> bool:
     """Return True if values that never decrease rise in nearly all sections, and in the last two.
 
     Args:
-        held: ascending values, one per block.
+        floor: ascending values, one per block.
     """
-    count = min(SECTION_COUNT, len(held) - 1)
-    borders = np.linspace(0, len(held) - 1, count + 1).round().astype(np.int64)
-    rises = np.diff(held[borders])
+    count = min(SECTION_COUNT, len(floor) - 1)
+    borders = np.linspace(0, len(floor) - 1, count + 1).round().astype(np.int64)
+    rises = np.diff(floor[borders])
     is_rising = rises > 0
-    is_rising &= rises >= MIN_SECTION_SHARE * (held[-1] - held[0]) / max(1, count)
+    is_rising &= rises >= MIN_SECTION_SHARE * (floor[-1] - floor[0]) / max(1, count)
     return bool(is_rising.sum() >= count - MAX_FLAT_SECTIONS and is_rising[-2:].all())
 
 
-def _follows_duration(held: Float, steps: StepCurve, position: Float) -> bool:
+def _follows_duration(floor: Float, steps: StepCurve, position: Float) -> bool:
     """Return True if steps became longer steadily, and by a larger factor than memory."""
     borders = np.linspace(position[0], position[-1], SECTION_COUNT + 1)
     durations = steps.duration_between(borders)
@@ -263,7 +263,7 @@ def _follows_duration(held: Float, steps: StepCurve, position: Float) -> bool:
         return False
     rise = durations[-1] / durations[0] - 1
     # From the first section to the last one are 7 of 8 sections.
-    growth = (held[-1] / max(1.0, held[0]) - 1) * (SECTION_COUNT - 1) / SECTION_COUNT
+    growth = (floor[-1] / max(1.0, floor[0]) - 1) * (SECTION_COUNT - 1) / SECTION_COUNT
     is_longer = np.diff(durations) > 0
     return bool(rise >= max(MIN_DURATION_RISE, growth) and is_longer.sum() >= SECTION_COUNT - 2)
 
@@ -290,7 +290,7 @@ def estimate_slope(x: NDArray[np.floating], y: NDArray[np.floating]) -> Estimate
 
 
 class Forecast(NamedTuple):
-    """When a limit is full if memory goes on growing."""
+    """Time at which a limit is full if memory goes on growing."""
 
     in_ns: Estimate
     """Time from the latest sample on; `high` is infinite where the interval has no end."""

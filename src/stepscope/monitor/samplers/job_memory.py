@@ -209,8 +209,8 @@ def read_process_pages(pid: int, proc: str = "/proc") -> ProcessPages | None:
     )
     anonymous = sizes.get(b"Anonymous", 0)
     # Kernels before 5.9 have no Pss_Anon; private anonymous pages are nearly always dirty.
-    own = sizes.get(b"Pss_Anon", sizes[b"Private_Dirty"])
-    return ProcessPages(private, shared, max(0, anonymous - own))
+    proportional = sizes.get(b"Pss_Anon", sizes[b"Private_Dirty"])
+    return ProcessPages(private, shared, max(0, anonymous - proportional))
 
 
 def _read_sizes(path: str, lines: re.Pattern[bytes]) -> dict[bytes, int]:

@@ -315,11 +315,11 @@ class GPUMemoryLeak(PerDeviceRule[GPUMemoryLeakParameters, _GrowthState]):
 
     def _grows(self, minima: NDArray[np.float64]) -> bool:
         """Return True if least use grows steadily."""
-        p, held = self.parameters, analysis.find_held(minima)
+        p, floor = self.parameters, analysis.find_floor(minima)
         return bool(
-            100 * float(held[-1] - held[0]) >= p.increase
-            and (np.diff(held) > 0).sum() >= p.rises
-            and analysis.rises_steadily(held)
+            100 * float(floor[-1] - floor[0]) >= p.increase
+            and (np.diff(floor) > 0).sum() >= p.rises
+            and analysis.rises_steadily(floor)
         )
 
     def evaluate_in_trace(self, gpu: TracedGpu, steps: TracedSteps) -> GpuInTrace | None:

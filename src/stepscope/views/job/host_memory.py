@@ -41,7 +41,7 @@ class GrowthRate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryForecast(msgspec.Struct, frozen=True, kw_only=True):
-    """When the limit is full if memory goes on growing, with the 95% interval."""
+    """Time at which the limit is full if memory goes on growing, with the 95% interval."""
 
     full_in_ns: Annotated[float, schema.field_label("full in")]
     """Time from the latest sample on."""
