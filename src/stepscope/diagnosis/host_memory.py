@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
-from stepscope import rules
+from stepscope import rules, schema
 from stepscope.quantities import count, memory
 from stepscope.run import NodeMemory, Run, read_host_memory
 
@@ -24,7 +26,7 @@ class MemoryAccount(msgspec.Struct, frozen=True, kw_only=True):
     limit_bytes: int | None
     full_in_ns: float | None
     """Time from the latest sample until the limit is full; null without growth or limit."""
-    full_at_step: float | None
+    full_at_step: Annotated[float | None, schema.field_label("full at step", unit="count")]
     oom_kill_count: int | None
     """Processes that the kernel ended because memory was full; null where it does not tell."""
 

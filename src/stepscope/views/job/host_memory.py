@@ -111,7 +111,7 @@ class NodeMemoryUse(msgspec.Struct, frozen=True, kw_only=True):
     """Memory of the job at the latest sample."""
     peak_bytes: float
     limit_bytes: int | None
-    limit: str | None
+    limit: Annotated[str | None, schema.field_label("kind of limit")]
     """Kind of the limit with the least left: `container`, `machine` or `address_space`."""
     free_bytes: float | None
     """What is left of it at the end of the evaluated steps."""
