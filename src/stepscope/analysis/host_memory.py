@@ -149,7 +149,7 @@ class HostMemory:
         limit = self._find_limit(trend)
         forecast = None
         if trend is not None and is_growing and limit is not None:
-            forecast = forecast_full(trend, limit.free_bytes, trend.last_step)
+            forecast = forecast_full(trend, limit.free_bytes, self.steps)
         if forecast is not None and trend is not None:
             elapsed_ns = self.latest_ns - trend.end_ns
             forecast = forecast._replace(in_ns=forecast.in_ns.shift(-elapsed_ns))

@@ -293,28 +293,39 @@ class Forecast(NamedTuple):
     """Time at which a limit is full if memory goes on growing."""
 
     in_ns: Estimate
-    """Time from the latest sample on; `high` is infinite where the interval has no end."""
+    """Time from the end of the trend on; `high` is infinite where the interval has no end."""
     step: Estimate | None
     """Step at that time; None without steps."""
 
 
 def forecast_full(
-    trend: MemoryTrend, free_bytes: float, latest_step: float | None
+    trend: MemoryTrend, free_bytes: float, steps: StepCurve | None
 ) -> Forecast | None:
     """Forecast when free memory is full; None where memory does not grow.
 
+    Memory grows by step, and steps may have become faster or slower: the time is that of the steps
+    that are left at the pace of the last quarter of the trend. Its interval includes the paces of
+    its last half and of all of it.
+
     Args:
         trend: growth of the memory of the job.
-        free_bytes: memory that is left at the latest sample.
-        latest_step: step at that time.
+        free_bytes: memory that is left at the end of the trend.
+        steps: steps of a rank; None without any.
     """
     if trend.per_hour.value <= 0:
         return None
-    in_ns = _divide(free_bytes, trend.per_hour).scale(_HOUR_NS)
-    steps = None if trend.per_step is None else _divide(free_bytes, trend.per_step)
-    if steps is None or latest_step is None:
-        return Forecast(in_ns, None)
-    return Forecast(in_ns, steps.shift(latest_step))
+    if trend.per_step is None or steps is None or trend.per_step.value <= 0:
+        return Forecast(_divide(free_bytes, trend.per_hour).scale(_HOUR_NS), None)
+    if trend.first_step is None or trend.last_step is None:
+        return None
+    count = _divide(free_bytes, trend.per_step)
+    extent = trend.last_step - trend.first_step
+    starts = trend.last_step - extent * np.array([0.25, 0.5, 1.0])
+    t_ns = np.interp(starts, steps.count.astype(np.float64), steps.t_ns - steps.t_ns[0])
+    end_ns = trend.end_ns - int(steps.t_ns[0])
+    step_ns = ((end_ns - t_ns) / (trend.last_step - starts)).tolist()
+    in_ns = Estimate(count.value * step_ns[0], count.low * min(step_ns), count.high * max(step_ns))
+    return Forecast(in_ns, count.shift(trend.last_step))
 
 
 def _divide(size: float, rate: Estimate) -> Estimate:

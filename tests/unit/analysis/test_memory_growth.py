@@ -146,14 +146,27 @@ def test_a_limit_is_full_when_the_rate_has_used_what_is_left() -> None:
     steps.add(ends, np.full(half, STEP_NS))
     trend = analysis.measure_memory_trend(samples(use[:half]), steps)
     assert trend is not None
-    forecast = analysis.forecast_full(trend, 0.25 * MIB * half, half)
+    assert trend.last_step is not None
+    remaining = STEP_COUNT - trend.last_step
+    forecast = analysis.forecast_full(trend, 0.25 * MIB * remaining, steps)
     assert forecast is not None
     assert forecast.step is not None
     assert forecast.step.value == pytest.approx(STEP_COUNT, rel=0.01)
-    assert forecast.in_ns.value == pytest.approx(half * STEP_NS, rel=0.01)
+    assert forecast.in_ns.value == pytest.approx(remaining * STEP_NS, rel=0.01)
     assert forecast.in_ns.low <= forecast.in_ns.value <= forecast.in_ns.high
     flat = trend_of(HEALTHY["constant"])
-    assert analysis.forecast_full(flat, 1e9, 1) is None
+    assert analysis.forecast_full(flat, 1e9, curve()) is None
+
+
+def test_the_time_of_a_forecast_follows_the_latest_pace() -> None:
+    durations = np.where(NUMBERS < 3000, STEP_NS, STEP_NS // 4).astype(np.int64)
+    trend = trend_of(0.25 * MIB * NUMBERS, durations)
+    forecast = analysis.forecast_full(trend, 0.25 * MIB * 1000, curve(durations))
+    assert forecast is not None
+    # The last quarter of the steps from 800 to 3,880 is at the new pace in its last 750 of 770.
+    assert forecast.in_ns.value == pytest.approx(1000 * STEP_NS / 4, rel=0.1)
+    assert forecast.in_ns.low <= forecast.in_ns.value < forecast.in_ns.high
+    assert forecast.in_ns.high == pytest.approx(1000 * STEP_NS * 0.8, rel=0.1)
 
 
 def test_curves_of_bounded_size_do_not_depend_on_the_cuts() -> None:
