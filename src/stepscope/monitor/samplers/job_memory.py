@@ -28,13 +28,13 @@ from stepscope.monitor.samplers.base import Sample, Unavailable, read_bytes
 from stepscope.monitor.samplers.processes import JobTree
 
 INTERVAL_NS = 2_000_000_000
-INTERVAL_RATIO = 1 / 30
+INTERVAL_RATIO = 1 / 20
 """Time between readings as a share of the time since the first, up to `INTERVAL_NS`."""
 MIN_ROLLUP_INTERVAL_NS, MAX_ROLLUP_INTERVAL_NS = 2_000_000_000, 10_000_000_000
 """Time between readings of `smaps_rollup`, at the start and later."""
 MAX_ROLLUP_RATIO = 0.0005
 """Share of a core that reading `smaps_rollup` may take."""
-ROLLUP_CREDIT_NS = 50_000_000
+ROLLUP_CREDIT_NS = 40_000_000
 """Time that it may take beyond that, once."""
 _KIB = 1024
 _COUNTERS = re.compile(rb"^(Rss\w+|VmSwap|VmSize):\s*(\d+) kB", re.MULTILINE)
