@@ -73,6 +73,7 @@ def healthy(run: RunBuilder) -> None:
         for worker in rank.workers:
             worker.draw("fetch 900 | do 100", 600)
     window(run, "kernel:gemm 90 | memcpy:MemcpyHtoD 1 | kernel:nccl_all 1")
+    run.metric("job_memory_bytes", 2 << 30)
     gpus(run)
     cpu(run)
 
@@ -181,6 +182,14 @@ def dividing_by_zero(run: RunBuilder) -> None:
     )
 
 
+def leaking(run: RunBuilder) -> None:
+    """Draw a node of 64 GiB and a rank that keeps 1 MiB a second."""
+    run.rank(0).draw(STEP, 600)
+    run.metric("job_memory_bytes", lambda s: (2 << 30) + (1 << 20) * s)
+    run.metric("process_anonymous_bytes", lambda s: (1 << 30) + (1 << 20) * s, device="1000")
+    run.metric("memory_available_bytes", lambda s: (48 << 30) - (1 << 20) * s)
+
+
 def idling(run: RunBuilder) -> None:
     run.rank(0).draw("window ( kernel:gemm 10 | do:log 40 | kernel:gemm 10 )")
 
@@ -206,6 +215,7 @@ FAULTY: dict[str, Draw] = {
     "StepTimeRegression": slower,
     "RecompileStorm": recompiling,
     "TraceRecommendations": idling,
+    "HostMemoryGrowth": leaking,
     "NanOrigin": dividing_by_zero,
 }
 """Run on which the rule fires, for every rule that can fire."""

@@ -25,6 +25,7 @@ from stepscope.run import (
     Frame,
     JobStatistics,
     JobTime,
+    NodeMemory,
     Period,
     ProfileSelection,
     aggregate_samples,
@@ -33,6 +34,7 @@ from stepscope.run import (
     job_statistics,
     number_ranks,
     open_run,
+    read_host_memory,
     read_job_time,
 )
 from stepscope.views.profiling_report import Report, choose_report_rules, make_report
@@ -179,6 +181,16 @@ class OpenRun(RunFrames):
         """
         number_ranks(self._run).require(rank)
         return tables.job_time_intervals(self.job_time(), rank)
+
+    def host_memory(self) -> list[NodeMemory]:
+        """Return the host memory of the job by node: growth, limit, forecast, processes; see
+        `host_memory_processes` for a frame of the processes."""
+        return read_host_memory(self._run)
+
+    def host_memory_processes(self) -> Frame:
+        """Return the processes by memory: node, name, pid, anonymous_bytes, peak_bytes,
+        private_bytes, growth_bytes_per_hour (null unless the process grows)."""
+        return tables.host_memory_processes(self.host_memory())
 
     def cost(self, usd_per_hour: float | str | Decimal, *, instances: int | None = None) -> JobCost:
         """Return the cost of the job: `.usd`, and `.saving_ratio(other)` against another job.

@@ -139,6 +139,37 @@ def job_time_intervals(time: run.JobTime, rank: int | None) -> run.Frame:
     return run.frame_of(rows, _TIME_TYPES)
 
 
+_PROCESS_TYPES: dict[str, type] = {
+    "node": str,
+    "name": str,
+    "pid": int,
+    "anonymous_bytes": float,
+    "peak_bytes": float,
+    "private_bytes": float,
+    "growth_bytes_per_hour": float,
+}
+
+
+def host_memory_processes(nodes: Sequence[run.NodeMemory]) -> run.Frame:
+    """One row per process, by node and peak."""
+    rows = []
+    for memory in nodes:
+        growing = {one.pid: one.trend.per_hour.value for one in memory.growth.processes}
+        rows += [
+            {
+                "node": memory.node,
+                "name": process.name,
+                "pid": process.pid,
+                "anonymous_bytes": process.latest_bytes["process_anonymous_bytes"],
+                "peak_bytes": process.peak_bytes,
+                "private_bytes": process.latest_bytes.get("process_private_bytes"),
+                "growth_bytes_per_hour": growing.get(process.pid),
+            }
+            for process in memory.processes
+        ]
+    return run.frame_of(rows, _PROCESS_TYPES)
+
+
 def utilization(
     metrics: Mapping[str, run.NodeMetrics],
     names: Sequence[str],

@@ -11,6 +11,8 @@ Spans, samples and metrics of a run:
     input_pipeline/  batches, the wait for them, stages, Python time by function
     ranks/           clocks, collectives, lateness, pipeline stages, stuck jobs
     machines         metrics of nodes, contention for cores
+    host_memory      memory of the job on a node, its limit and when that is full
+    memory_growth    growth of memory over steps, and when it is full
     tensors          statistics of tensors and scalars, scores of a classifier
 
 Traces of a framework's profiler, each of one process and one window:

@@ -154,6 +154,14 @@ from .devices.memory_use import (
     summarize_categories as summarize_categories,
     summarize_memory_operators as summarize_memory_operators,
 )
+from .host_memory import (
+    HOST_MEMORY_METRICS as HOST_MEMORY_METRICS,
+    HostGrowth as HostGrowth,
+    HostMemory as HostMemory,
+    LimitKind as LimitKind,
+    MemoryLimit as MemoryLimit,
+    ProcessGrowth as ProcessGrowth,
+)
 from .input_pipeline.batches import (
     MIN_SAMPLES as MIN_SAMPLES,
     BatchCreation as BatchCreation,
@@ -244,6 +252,18 @@ from .machines import (
     measure_usage as measure_usage,
     merge_series as merge_series,
     numeric_sort_key as numeric_sort_key,
+)
+from .memory_growth import (
+    Estimate as Estimate,
+    Forecast as Forecast,
+    LeastSamples as LeastSamples,
+    MemoryTrend as MemoryTrend,
+    StepCurve as StepCurve,
+    estimate_slope as estimate_slope,
+    find_floor as find_floor,
+    forecast_full as forecast_full,
+    measure_memory_trend as measure_memory_trend,
+    rises_steadily as rises_steadily,
 )
 from .operators.annotation_table import (
     ANNOTATION_COLUMNS as ANNOTATION_COLUMNS,

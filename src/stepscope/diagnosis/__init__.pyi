@@ -8,6 +8,11 @@ from .causes.late_ranks import (
 from .death import find_death as find_death
 from .death_causes import Death as Death
 from .hang import ProcessStates as ProcessStates, describe_processes as describe_processes
+from .host_memory import (
+    MemoryAccount as MemoryAccount,
+    account_for_memory as account_for_memory,
+    describe_node_memory as describe_node_memory,
+)
 from .job import account_for_job as account_for_job
 from .job_account import (
     JobAccount as JobAccount,

@@ -26,6 +26,7 @@ from stepscope.diagnosis.causes.overhead_causes import describe_outside_load
 from stepscope.diagnosis.death import find_death
 from stepscope.diagnosis.fixes.advice import list_even_changes, list_fixes, list_refusals
 from stepscope.diagnosis.fixes.what_if import WhatIf
+from stepscope.diagnosis.host_memory import account_for_memory
 from stepscope.diagnosis.job import begin_with_job
 from stepscope.diagnosis.job_stages import diagnose_stages_of_job
 from stepscope.diagnosis.sentences import (
@@ -107,7 +108,12 @@ def diagnose(
     Args:
         planned_step_count: as for `account_for_job`.
     """
-    verdict, damage = make_with_damage(run, lambda source: _diagnose(source, thresholds))
+    verdict, damage = make_with_damage(
+        run,
+        lambda source: msgspec.structs.replace(
+            _diagnose(source, thresholds), memory=account_for_memory(source.whole_run)
+        ),
+    )
     death, _ = make_with_damage(run.whole_run, find_death)
     if damage:
         reason = f"a part of the run is damaged; {damage[0].rstrip('.')}"

@@ -14,6 +14,7 @@ import msgspec
 
 from stepscope import quantities, schema
 from stepscope.diagnosis.death_causes import Death
+from stepscope.diagnosis.host_memory import MemoryAccount
 from stepscope.diagnosis.job_account import JobAccount
 from stepscope.diagnosis.job_stage import JobStage
 from stepscope.diagnosis.stuck_account import StuckAccount
@@ -363,6 +364,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What ended the job, if it did not succeed; null otherwise."""
     stuck: StuckAccount | None = None
     """Collective or line at which the job is stuck or has failed; null if it is not."""
+    memory: MemoryAccount | None = None
+    """Host memory of the job: growth, and when its limit is full; null without samples."""
     job: JobAccount | None = None
     """What the time of the whole job went to; null for traces alone."""
     learning: Learning | None = None
@@ -396,6 +399,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         if self.death is not None:
             parts.insert(0, f"<strong>{escape(self.death.headline)}</strong>")
             parts.insert(1, render_list("What ended the job", map(escape, self.death.lines)))
+        if self.memory is not None and self.memory.is_growing:
+            text = " ".join([self.memory.headline, *self.memory.lines])
+            parts.insert(len(parts) - 1, f"<strong>{escape(text)}</strong>")
         if self.has_bottleneck:
             share = f"{quantities.percent(self.share_ratio)} of {self.share_of}"
             confidence = f"Confidence {quantities.percent(self.confidence_ratio)}."

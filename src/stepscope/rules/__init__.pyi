@@ -43,6 +43,11 @@ from .profiler.gpu_utilization import (
     LoadBalancingDetails as LoadBalancingDetails,
     LowGPUUtilizationDetails as LowGPUUtilizationDetails,
 )
+from .profiler.host_memory import (
+    describe_forecast as describe_forecast,
+    describe_growth as describe_growth,
+    describe_limit as describe_limit,
+)
 from .profiler.overall import (
     TRAINING_PHASES as TRAINING_PHASES,
     NodeUsage as NodeUsage,

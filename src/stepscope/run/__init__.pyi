@@ -22,6 +22,12 @@ from .job.data_loading import (
     count_loader_workers as count_loader_workers,
     find_line_waits as find_line_waits,
 )
+from .job.host_memory import (
+    NO_MEMORY_SAMPLES as NO_MEMORY_SAMPLES,
+    NodeMemory as NodeMemory,
+    ProcessMemory as ProcessMemory,
+    read_host_memory as read_host_memory,
+)
 from .job.job_time import (
     JobTime as JobTime,
     RankJobTime as RankJobTime,

@@ -48,6 +48,7 @@ BUILT_IN_VIEWS: dict[str, options.View] = {
         is_of_processes=True,
     ),
     "system": options.View(_show("system:show_system"), options.RANGE_OPTIONS),
+    "host-memory": options.View(_show("job.host_memory:show_host_memory"), options.RANGE_OPTIONS),
     "system-heat": options.View(_show("system:show_system_heat"), ("name", *options.RANGE_OPTIONS)),
     "system-series": options.View(
         _show("system:show_system_series"), ("name", *options.RANGE_OPTIONS)

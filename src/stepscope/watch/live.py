@@ -58,6 +58,8 @@ class LiveView(msgspec.Struct, frozen=True, kw_only=True):
     deliveries: list[schema.Delivery]
     death: diagnosis.Death | None
     """What ended the job, if it did not succeed; null otherwise."""
+    memory: diagnosis.MemoryAccount | None
+    """Host memory: growth, and when its limit is full; null without samples."""
     stuck: diagnosis.StuckAccount | None
     """Collective or line at which the job is stuck or has failed; null if it is not."""
     notes: list[str]
@@ -74,6 +76,7 @@ class Observer:
         self._suspect: str | None = None
         self._headline: str | None = None
         self._job: diagnosis.JobAccount | None = None
+        self._memory: diagnosis.MemoryAccount | None = None
         self._record: schema.RuleRecord | None = None
         self._stuck = StuckAlerts(reader)
         self._failure: diagnosis.StuckAccount | None = None
@@ -107,6 +110,7 @@ class Observer:
             findings=sorted(record.fired, key=lambda finding: -(finding.first_ns or 0)),
             deliveries=record.deliveries,
             death=self._death,
+            memory=self._memory,
             stuck=self._stuck.read() or self._failure,
             notes=record.notes,
         )
@@ -120,6 +124,7 @@ class Observer:
             return
         self._suspect, self._headline = verdict.suspect, verdict.headline
         self._job, self._death = verdict.job, verdict.death
+        self._memory = verdict.memory
         is_over = verdict.stuck is not None and verdict.stuck.has_ended
         self._failure = verdict.stuck if is_over else None
 

@@ -236,7 +236,7 @@ def test_fields_of_a_process_with_an_unusual_name(proc: FakeProc) -> None:
     tree = proc.tree()
     tree.refresh(0)
     [process] = tree.processes.values()
-    assert process == (1, 9, 5, 30, 8, 7 * PAGE, 10, False)
+    assert process == (1, 9, 5, 30, 8, 7 * PAGE, 10, False, 1)
 
 
 HISTORIES: dict[str, list[tuple[dict[int, dict[str, int] | None], int]]] = {

@@ -1,7 +1,7 @@
 // @vitest-environment jsdom
 import { describe, expect, test, vi } from "vitest";
 
-import type { JobRow, MetricSeries, RankLateness, RankTime, RooflineGroup, StepChanges, SystemHeatView, SystemSeriesView } from "../api/views";
+import type { HostMemoryView, JobRow, MetricSeries, NodeMemoryUse, RankLateness, RankTime, RooflineGroup, StepChanges, SystemHeatView, SystemSeriesView } from "../api/views";
 
 vi.stubGlobal("matchMedia", () => ({ matches: false, addEventListener: vi.fn() }));
 
@@ -11,6 +11,7 @@ const { filterJobs } = await import("./jobs/filters");
 const { rankFields } = await import("./ranks/fields");
 const { rooflinePlot } = await import("./roofline/figure");
 const { heatMapFigure } = await import("./system/heat_map");
+const { memoryPlot } = await import("./system/host_memory");
 const { parseCores, metricPlots } = await import("./system/figures");
 
 /** Build a payload with only the fields under test. */
@@ -140,4 +141,20 @@ describe("system metrics", () => {
       ["Misses per 1,000 instructions", ["7", "8"]],
     ]);
   });
+});
+
+test("the forecast of host memory goes on from the last sample, with the limit while it grows", () => {
+  const memory = partial<NodeMemoryUse>({
+    is_growing: true, used_bytes: 300, peak_bytes: 300, limit_bytes: 1000, free_bytes: 700,
+    forecast: { full_in_ns: 350, low_in_ns: 300, high_in_ns: 400, full_at_step: null },
+    series: [{ name: "job", largest: [100, 200, 300] }],
+  });
+  const payload = partial<HostMemoryView>({ start_after_ns: 0, piece_ns: 50 });
+  const plot = memoryPlot(payload, memory);
+  expect(plot.series[0]?.x).toEqual([25, 75, 125]);
+  // As far ahead as the job has run: 125 of 350 ns, and as much of what is free.
+  expect(plot.series[1]).toEqual({ name: "forecast", x: [125, 250], y: [300, 550] });
+  expect(plot.levels).toEqual([{ name: "limit", value: 1000 }]);
+  const calm = { ...memory, is_growing: false, forecast: null };
+  expect(memoryPlot(payload, calm)).toMatchObject({ series: [plot.series[0]], levels: [] });
 });

@@ -5,6 +5,7 @@ import { useView } from "../state/fetch";
 import { PageHeader } from "../widgets/page_header";
 import { ResourceView, EmptyState } from "../widgets/resource_view";
 import { HeatMap } from "./system/heat_map";
+import { HostMemory } from "./system/host_memory";
 import { Metrics } from "./system/metrics";
 import { MetricsOverTime } from "./system/time_series";
 
@@ -24,6 +25,7 @@ function Content({ payload }: { payload: SystemHeatView }) {
       ) : (
         <>
           <HeatMap key={`heat ${node}`} node={node} initial={payload} />
+          <HostMemory key={`host memory ${node}`} node={node} />
           <MetricsOverTime key={`over ${node}`} node={node} />
           <Metrics key={`metrics ${node}`} node={node} />
         </>

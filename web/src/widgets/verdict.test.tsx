@@ -29,6 +29,7 @@ const VERDICT: Verdict = {
   doubts: [],
   death: null,
   stuck: null,
+  memory: null,
   job: null,
   learning: null,
   step_count: 54,
@@ -74,6 +75,29 @@ test("bars show the denominator of the headline, with the time without a core ha
   expect(root.querySelector("[data-testid=bars-basis]")?.textContent).toBe(VERDICT.bars_basis);
   expect(root.textContent).toContain("mean 100 ms");
   expect(root.textContent).toContain("without waiting for cores (60 ms per step)");
+});
+
+test("host memory that grows is said first, a peak at the end", () => {
+  const root = document.createElement("main");
+  const memory = {
+    headline: "Host memory of the job grows by 1.54 MiB per step.",
+    lines: ["23.5 GiB (the memory of the machine) are full at step 14,844, in 38 min (31 min to 47 min)."],
+    is_growing: true,
+    node: "n0",
+    used_bytes: 1e9,
+    peak_bytes: 1e9,
+    limit_bytes: 24e9,
+    full_in_ns: 2.28e12,
+    full_at_step: 14_844,
+    oom_kill_count: 0,
+  };
+  render(<VerdictView verdict={{ ...VERDICT, memory }} />, root);
+  const text = root.textContent;
+  expect(text.indexOf(memory.headline)).toBeLessThan(text.indexOf(VERDICT.headline));
+  expect(text).toContain("are full at step 14,844");
+  render(<VerdictView verdict={{ ...VERDICT, memory: { ...memory, is_growing: false } }} />, root);
+  expect(root.querySelector("[data-testid=memory-growth]")).toBeNull();
+  expect(root.textContent).toContain(memory.headline);
 });
 
 test("stages are listed, of many the largest", () => {

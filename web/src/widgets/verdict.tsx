@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact";
 
-import type { Death, Fix, Learning, Verdict } from "../api/report";
+import type { Death, Fix, Learning, MemoryAccount, Verdict } from "../api/report";
 import { countOf, dollars, duration, percent } from "../base/quantities";
 import { sentence, words } from "../base/text";
 import { JobAccountView, JobFixes } from "./job_account";
@@ -22,6 +22,7 @@ export function VerdictView({ verdict, savings, strip, children }: Props) {
   const hasEvidence = verdict.suspect !== "insufficient_evidence";
   return (
     <section id="verdict" class={`verdict ${verdict.suspect}`} aria-labelledby="verdict-title">
+      <MemoryGrowth memory={verdict.memory} />
       <p class="eyebrow">Verdict</p>
       <h2 id="verdict-title" data-testid="verdict-headline">{verdict.headline}</h2>
       {verdict.job === null ? null : (
@@ -47,6 +48,9 @@ export function VerdictView({ verdict, savings, strip, children }: Props) {
       {verdict.job?.is_first === false ? <JobFixes account={verdict.job} /> : null}
       <BulletList title="Expected after the fix" lines={verdict.targets.map((target) => target.text)} />
       <LearningView learning={verdict.learning} />
+      {verdict.memory === null || verdict.memory.is_growing ? null : (
+        <BulletList title="Memory" lines={[verdict.memory.headline, ...verdict.memory.lines]} />
+      )}
       <BulletList title="Notes" lines={verdict.notes} />
     </section>
   );
@@ -69,6 +73,18 @@ export function DeathView({ death }: { death: Death | null }) {
       )}
       {death.output_missing === null ? null : <p class="muted">{sentence(death.output_missing)}</p>}
     </section>
+  );
+}
+
+/** Host memory that grows: said before the speed, as it ends the job. */
+function MemoryGrowth({ memory }: { memory: MemoryAccount | null }) {
+  if (memory === null || !memory.is_growing) return null;
+  return (
+    <div data-testid="memory-growth">
+      <p class="eyebrow">Memory</p>
+      <p><strong>{memory.headline}</strong></p>
+      {memory.lines.map((line) => <p key={line}>{line}</p>)}
+    </div>
   );
 }
 

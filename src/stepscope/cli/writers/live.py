@@ -34,6 +34,7 @@ def live_text(view: LiveView) -> Group:
         _head(view),
         *_death_lines(view),
         *_stuck_lines(view),
+        *_memory_lines(view),
         _labelled("pace", pace_text(view.pace)),
         *([] if view.job is None else [_labelled("job", job_text(view.job))]),
         _labelled("suspect", view.headline or "not known yet"),
@@ -80,6 +81,16 @@ def _stuck_lines(view: LiveView) -> list[Text]:
         Text(view.stuck.headline, style=style),
         *(Text(f"  - {line}") for line in view.stuck.lines),
     ]
+
+
+def _memory_lines(view: LiveView) -> list[Text]:
+    if view.memory is None:
+        return []
+    text = " ".join([view.memory.headline, *view.memory.lines])
+    line = _labelled("memory", text)
+    if view.memory.is_growing:
+        line.stylize("bold yellow", 9)
+    return [line]
 
 
 def _rules(view: LiveView) -> str:

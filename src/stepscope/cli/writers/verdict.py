@@ -69,6 +69,8 @@ def write_verdict(
         write_death(out, verdict.death, max_output_lines)
     if verdict.stuck is not None:
         write_stuck(out, verdict.stuck)
+    if verdict.memory is not None and verdict.memory.is_growing:
+        write_memory_growth(out, verdict.memory)
     out.print()
     out.print(Text(verdict.headline, style="bold"))
     _write_section(out, "Stages", diagnosis.list_stage_lines(verdict.job_stages))
@@ -165,6 +167,14 @@ def print_states(states: diagnosis.ProcessStates) -> None:
         _write_item(out, Text(process.text))
     for note in states.notes:
         out.print(Text(f"Not known: {note}.", style="dim"))
+
+
+def write_memory_growth(out: Console, memory: diagnosis.MemoryAccount) -> None:
+    """Write how host memory grows, and when it is full."""
+    out.print()
+    out.print(Text(memory.headline, style="bold yellow"))
+    for line in memory.lines:
+        _write_item(out, Text(line))
 
 
 def _write_phases(out: Console, verdict: diagnosis.Verdict) -> None:
@@ -278,6 +288,8 @@ def _write_command(fix: diagnosis.Fix, number: int, location: str) -> str:
 def _write_notes(out: Console, verdict: diagnosis.Verdict) -> None:
     if verdict.learning is not None:
         _write_section(out, diagnosis.LEARNING_TITLE, verdict.learning.lines)
+    if verdict.memory is not None and not verdict.memory.is_growing:
+        _write_section(out, "Memory", [verdict.memory.headline, *verdict.memory.lines])
     _write_section(out, "Notes", verdict.notes)
 
 

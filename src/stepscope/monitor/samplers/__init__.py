@@ -2,6 +2,7 @@
 
 base        protocol of a sampler, rates from counters, samplers that fail or hang
 machine     cores, disks, memory, network
+job_memory  memory of the job and of its processes by kind, its limits
 processes   processes and threads of the job
 send_queue  bytes that wait to be sent
 counters    counters of the processor
@@ -12,7 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from stepscope.monitor.samplers import cgroup, counters, gpu, machine, processes, send_queue
+from stepscope.monitor.samplers import (
+    cgroup,
+    counters,
+    gpu,
+    job_memory,
+    machine,
+    processes,
+    send_queue,
+)
 from stepscope.monitor.samplers.base import (
     Failure,
     GuardedSampler,
@@ -64,6 +73,7 @@ def build_samplers(job: JobTree, *, proc: str = "/proc") -> tuple[list[Sampler],
             processes.ProcessSampler(job),
             processes.ThreadSampler(job, proc=proc),
         ],
+        "job_memory": lambda: [job_memory.JobMemorySampler(job, proc=proc)],
         "cpu_counters": lambda: [counters.CounterSampler(job, proc=proc)],
         "cgroup": lambda: [cgroup.ThrottleSampler(job.root_pid)],
         "gpu": gpu.build_gpu_samplers,

@@ -121,6 +121,21 @@ def count_memory_kills(root: Path = Path("/"), *, pid: int | None = None) -> int
     return None if count is None else int(count[1])
 
 
+def read_memory_stall_us(root: Path = Path("/"), *, pid: int | None = None) -> int | None:
+    """Read the time in which some task of the process's directory waited for memory, in
+    microseconds since boot; that of the node in version 1, None where the kernel does not tell.
+
+    https://docs.kernel.org/accounting/psi.html
+    """
+    hierarchy = _hierarchy("memory", root, pid)
+    text = "" if hierarchy is None else _read(hierarchy.directory / "memory.pressure")
+    match = _STALLED.search(text or _read(root / "proc/pressure/memory"))
+    return None if match is None else int(match[1])
+
+
+_STALLED = re.compile(r"^some .*total=(\d+)$", re.MULTILINE)
+
+
 def _memory_limits(root: Path, pid: int | None) -> Iterator[tuple[Path, int]]:
     """Yield the directories above a process that limit its memory."""
     hierarchy = _hierarchy("memory", root, pid)

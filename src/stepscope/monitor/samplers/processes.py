@@ -53,6 +53,8 @@ class JobProcess(NamedTuple):
     """Time that its main thread was runnable but had no core; None without kernel statistics."""
     ended: bool
     """True if it has exited, but its parent has not waited for it yet."""
+    major_faults: int = 0
+    """Page faults that had to read a disk, since its start."""
 
     @property
     def all_cpu_ticks(self) -> int:
@@ -313,6 +315,9 @@ def _rate_samples(old: JobProcess, new: JobProcess, elapsed_ns: int) -> Iterator
     device = str(new.pid)
     busy_s = max(0, new.cpu_ticks - old.cpu_ticks) / _TICKS_PER_S
     yield Sample("process_cpu_cores", device, busy_s * _NS_PER_S / elapsed_ns)
+    if new.major_faults > old.major_faults:
+        faults = new.major_faults - old.major_faults
+        yield Sample("process_major_faults_per_s", device, faults * _NS_PER_S / elapsed_ns)
     if new.runqueue_ns is not None and old.runqueue_ns is not None:
         # The kernel adds a long wait when it ends, so it may exceed the length of the tick.
         waited = (new.runqueue_ns - old.runqueue_ns) / elapsed_ns
@@ -329,6 +334,7 @@ def _parse_stat(pid: int, stat: bytes, runqueue_ns: int | None) -> JobProcess:
         cpu_ticks=int(fields[11]) + int(fields[12]),
         waited_cpu_ticks=int(fields[13]) + int(fields[14]),
         memory_bytes=int(fields[21]) * _PAGE_BYTES,
+        major_faults=int(fields[9]),
         runqueue_ns=runqueue_ns,
         ended=fields[0] in b"ZX",
     )

@@ -7,6 +7,7 @@ one class, in the file of its kind, and one entry in `RULES`; its docstring is i
     dataloader             Dataloader, DataloaderBottleneck
     gpu_memory             GPUMemoryIncrease, GPUMemoryLeak
     gpu_utilization        LowGPUUtilization, LoadBalancing
+    host_memory            HostMemoryGrowth
     overall                OverallFrameworkMetrics, OverallSystemUsage
     step_share             CheckpointStall, CommunicationBound
     trace_recommendations  TraceRecommendations, PageableCopies
@@ -25,6 +26,7 @@ from stepscope.rules.profiler.dataloader import Dataloader, DataloaderBottleneck
 from stepscope.rules.profiler.framework_overhead import FrameworkOverhead
 from stepscope.rules.profiler.gpu_memory import GPUMemoryIncrease, GPUMemoryLeak
 from stepscope.rules.profiler.gpu_utilization import LoadBalancing, LowGPUUtilization
+from stepscope.rules.profiler.host_memory import HostMemoryGrowth
 from stepscope.rules.profiler.max_initialization_time import MaxInitializationTime
 from stepscope.rules.profiler.overall import OverallFrameworkMetrics, OverallSystemUsage
 from stepscope.rules.profiler.rank_straggler import RankStraggler
@@ -58,6 +60,7 @@ RULES: tuple[type[Rule[Any]], ...] = (
     StepTimeRegression,
     RecompileStorm,
     TraceRecommendations,
+    HostMemoryGrowth,
 )
 """Rules that Debugger has, in the order of its reports, then the others."""
 PROFILER_REPORT = tuple(rule.__name__ for rule in RULES[:11])

@@ -193,10 +193,6 @@ class GPUMemoryIncrease(PerDeviceRule[GPUMemoryIncreaseParameters, _MemoryState]
 
 MINUTE_NS = 60_000_000_000
 HOUR_NS = 60 * MINUTE_NS
-MAX_DECREASE_RATIO = 0.001
-"""Share of the memory by which the minimum of a minute may be below that of the one before."""
-MAX_MINUTE_SHARE = 0.5
-"""Share of the growth in a single minute above which it is a jump and not a leak."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,9 +239,10 @@ class GPUMemoryLeak(PerDeviceRule[GPUMemoryLeakParameters, _GrowthState]):
     """Checks for slow, steady growth of GPU memory.
 
     ## What it checks
-    The minimum memory use of each GPU in each minute. Over the last `window` minutes it never
-    decreased, grew in at least `rises` of them, grew by at least `increase` percentage points in
-    total, and no single minute contributed more than half of that. A GPU for which this holds at
+    The minimum memory use of each GPU in each minute, and of it what no later minute of the last
+    `window` undercuts. It grew in at least `rises` of the minutes, by at least `increase`
+    percentage points in total, and as HostMemoryGrowth requires: in 7 of 8 sections of the window
+    and in the last two. A GPU for which this holds at
     the end of a minute is a violation. Datapoints are minutes of the GPU that has most. In an
     imported trace with memory events, all of its steps take the place of the minutes, if there are
     more than `rises`.
@@ -318,13 +315,11 @@ class GPUMemoryLeak(PerDeviceRule[GPUMemoryLeakParameters, _GrowthState]):
 
     def _grows(self, minima: NDArray[np.float64]) -> bool:
         """Return True if least use grows steadily."""
-        p, changes = self.parameters, np.diff(minima)
-        growth = float(minima[-1] - minima[0])
+        p, floor = self.parameters, analysis.find_floor(minima)
         return bool(
-            100 * growth >= p.increase
-            and (changes >= -MAX_DECREASE_RATIO).all()
-            and (changes > 0).sum() >= p.rises
-            and changes.max() <= MAX_MINUTE_SHARE * growth
+            100 * float(floor[-1] - floor[0]) >= p.increase
+            and (np.diff(floor) > 0).sum() >= p.rises
+            and analysis.rises_steadily(floor)
         )
 
     def evaluate_in_trace(self, gpu: TracedGpu, steps: TracedSteps) -> GpuInTrace | None:

@@ -113,6 +113,71 @@ _METRICS = (
     ),
     MetricType("process_memory_bytes", "bytes", "Resident memory of one process of the job."),
     MetricType(
+        "process_anonymous_bytes",
+        "bytes",
+        "Memory of one process of the job that is no part of a file: heap, stacks and other "
+        "anonymous memory, swapped pages included. Pages that a fork shares count in each process.",
+    ),
+    MetricType(
+        "process_file_bytes", "bytes", "Resident pages of mapped files of one process of the job."
+    ),
+    MetricType(
+        "process_shared_memory_bytes",
+        "bytes",
+        "Resident pages of shared memory (/dev/shm, System V) of one process of the job.",
+    ),
+    MetricType("process_swap_bytes", "bytes", "Swapped memory of one process of the job."),
+    MetricType(
+        "process_private_bytes",
+        "bytes",
+        "Memory that only this process of the job has mapped, from /proc/<pid>/smaps_rollup, which "
+        "is read less often than other metrics.",
+    ),
+    MetricType(
+        "process_shared_bytes",
+        "bytes",
+        "Resident memory of one process of the job that other processes have mapped, too; read as "
+        "often as `process_private_bytes`.",
+    ),
+    MetricType(
+        "process_major_faults_per_s",
+        "per_s",
+        "Page faults of one process of the job that had to read a disk.",
+    ),
+    MetricType(
+        "job_memory_bytes",
+        "bytes",
+        "Memory that the job on this node holds and the kernel cannot drop: anonymous memory of "
+        "its processes, shared pages once, swapped pages included, and files in /dev/shm.",
+    ),
+    MetricType("job_process_count", "count", "Number of processes of the job."),
+    MetricType("shared_memory_used_bytes", "bytes", "Files in the job's /dev/shm."),
+    MetricType("shared_memory_limit_bytes", "bytes", "Size of the job's /dev/shm."),
+    MetricType(
+        "cgroup_memory_used_bytes",
+        "bytes",
+        "Memory of the control group whose memory limit is nearest, without pages of files.",
+    ),
+    MetricType("cgroup_memory_limit_bytes", "bytes", "Memory limit of that control group."),
+    MetricType(
+        "cgroup_oom_kills",
+        "count",
+        "Processes that the kernel has ended in the job's control group because memory was full.",
+    ),
+    MetricType(
+        "memory_stalled_ratio",
+        "ratio",
+        "Share of time since the last sample in which some task of the job's control group, or of "
+        "the node, waited for memory.",
+    ),
+    MetricType(
+        "address_space_free_bytes",
+        "bytes",
+        "Address space that is left to the process of the job with least of it, where it is "
+        "limited (ulimit -v).",
+    ),
+    MetricType("address_space_limit_bytes", "bytes", "Limit of that process's address space."),
+    MetricType(
         "process_runqueue_ratio",
         "ratio",
         "Share of time since the last sample in which the main thread of one process of the job "

@@ -1,0 +1,112 @@
+"""Account of host memory for the verdict: what grows, and when it is full."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from stepscope import rules, schema
+from stepscope.quantities import count, memory
+from stepscope.run import NodeMemory, Run, read_host_memory
+
+
+class MemoryAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """Host memory of the job on the node where it is full first, or was used most."""
+
+    headline: str
+    """Growth, or the peak of the memory, in one sentence."""
+    lines: list[str] = []
+    """The forecast; other nodes that grow."""
+    is_growing: bool
+    node: str
+    used_bytes: float
+    """Memory of the job at the latest sample."""
+    peak_bytes: float
+    limit_bytes: int | None
+    full_in_ns: float | None
+    """Time from the latest sample until the limit is full; null without growth or limit."""
+    full_at_step: Annotated[float | None, schema.field_label("full at step", unit="count")]
+    oom_kill_count: int | None
+    """Processes that the kernel ended because memory was full; null where it does not tell."""
+
+
+def account_for_memory(run: Run) -> MemoryAccount | None:
+    """Account for the host memory of a job; None without samples."""
+    nodes = read_host_memory(run)
+    if not nodes:
+        return None
+    nodes.sort(key=_rank_node)
+    first = nodes[0]
+    growth = first.growth
+    prefix = f"Node {first.node}: " if len(nodes) > 1 else ""
+    headline, *lines = describe_node_memory(first)
+    lines += [
+        f"Node {node.node}: {line}"
+        for node in nodes[1:]
+        if node.growth.is_growing
+        for line in describe_node_memory(node)
+    ]
+    forecast = growth.forecast
+    return MemoryAccount(
+        headline=f"{prefix}{headline}",
+        lines=lines,
+        is_growing=growth.is_growing,
+        node=first.node,
+        used_bytes=growth.use_bytes,
+        peak_bytes=growth.peak_bytes,
+        limit_bytes=None if growth.limit is None else growth.limit.limit_bytes,
+        full_in_ns=None if forecast is None else forecast.in_ns.value,
+        full_at_step=None if forecast is None or forecast.step is None else forecast.step.value,
+        oom_kill_count=first.oom_kill_count,
+    )
+
+
+def describe_node_memory(node: NodeMemory) -> list[str]:
+    """Describe growth and forecast, or the peak of memory, one sentence each."""
+    lines = list(rules.describe_growth(node.growth, node.names, has_ended=node.has_ended))
+    lines[0] = lines[0][0].upper() + lines[0][1:]
+    notes = (_describe_copies(node), *(_describe_rest(node) if node.growth.is_growing else ()))
+    return [*lines, *(note for note in notes if note)]
+
+
+MIN_COPIED_BYTES = 32 << 20
+MIN_NEW_PROCESSES = 8
+MIN_SHARED_RATIO = 0.2
+"""Share of the growth from which growth of /dev/shm is told."""
+MAX_NAMED = 4
+
+
+def _describe_copies(node: NodeMemory) -> str:
+    """Tell which workers came to own pages that they shared at first; empty without such."""
+    copied = {name: size for name, size in node.copied_bytes.items() if size >= MIN_COPIED_BYTES}
+    if not copied:
+        return ""
+    names = ", ".join(f"{name} {memory(size)}" for name, size in list(copied.items())[:MAX_NAMED])
+    more = f" and {len(copied) - MAX_NAMED} more" if len(copied) > MAX_NAMED else ""
+    return (
+        f"Pages that were shared at the fork became private: {names}{more}. A page is copied when "
+        "a process writes to it; reading a Python object writes its reference count."
+    )
+
+
+def _describe_rest(node: NodeMemory) -> tuple[str, str]:
+    """Tell of growth that is in no process: of /dev/shm, and by further processes."""
+    rises = {name: node.peak[name] - node.first[name] for name in node.peak}
+    shared, processes = rises.get("shared_memory_used_bytes", 0), rises.get("job_process_count", 0)
+    trend = node.growth.trend
+    is_shared = trend is not None and shared >= MIN_SHARED_RATIO * trend.growth_bytes
+    return (
+        f"Files in /dev/shm grew by {memory(shared)}." if is_shared else "",
+        f"The number of processes rose from {count(node.first['job_process_count'])} to "
+        f"{count(node.peak['job_process_count'])}."
+        if processes >= MIN_NEW_PROCESSES
+        else "",
+    )
+
+
+def _rank_node(node: NodeMemory) -> tuple[bool, float, float]:
+    """Rank nodes: those that grow first, by the time until the limit is full."""
+    forecast = node.growth.forecast
+    in_ns = float("inf") if forecast is None else forecast.in_ns.value
+    return (not node.growth.is_growing, in_ns, -node.growth.peak_bytes)
