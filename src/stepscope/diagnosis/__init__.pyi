@@ -11,6 +11,7 @@ from .hang import ProcessStates as ProcessStates, describe_processes as describe
 from .host_memory import (
     MemoryAccount as MemoryAccount,
     account_for_memory as account_for_memory,
+    describe_holder as describe_holder,
     describe_node_memory as describe_node_memory,
 )
 from .job import account_for_job as account_for_job

@@ -17,7 +17,6 @@ from stepscope.diagnosis.causes.attribution import (
     Attributor,
     name_denominator,
 )
-from stepscope.diagnosis.causes.batch_size import is_batch_sufficient, measure_doubling_saving
 from stepscope.diagnosis.causes.cause import CauseInputs
 from stepscope.diagnosis.causes.causes import find_cause, find_contributing_causes
 from stepscope.diagnosis.causes.data_causes import find_starved_rank
@@ -231,7 +230,7 @@ def _diagnose_steps(run: Run, thresholds: AttributionThresholds) -> Verdict:
             *records.list_slow_settings(run, shares, facts),
             *list_even_changes(finding, what_if, facts),
         ],
-        refused=list_refusals(what_if, facts, _excuse_overhead(run, shares, attributor)),
+        refused=list_refusals(what_if, facts, attributor.excuse_overhead(shares)),
         targets=measured.list_targets(attribution.suspect, uses_gpu=not facts.is_cpu_job),
         step_count=step_count,
         mean_step_ns=run.mean_step_ns,
@@ -376,7 +375,7 @@ def _rule_out(  # noqa: PLR0917
     for name, limit in limits.items():
         share = rules.percent_beside(shares.suspects[name], 100 * limit, 0)
         if shares.suspects[name] >= limit:
-            reasons[name] += f" {share} of step time; {_excuse_overhead(run, shares, attributor)}."
+            reasons[name] += f" {share} of step time; {attributor.excuse_overhead(shares)}."
         else:
             reasons[name] += f" {share} of step time (threshold {percent(limit)})."
             explanation = explain_smaller_share(name, shares, phases)
@@ -401,21 +400,6 @@ def _rule_out(  # noqa: PLR0917
         for name in SUSPECTS
         if name not in causes
     ]
-
-
-def _excuse_overhead(run: Run, shares: Shares, attributor: Attributor) -> str:
-    """Say why overhead beyond its threshold is no bottleneck; '' where it is below, or is one."""
-    limits = attributor.thresholds
-    is_below = shares.suspects["framework_overhead"] < limits.framework_overhead
-    if is_below or attributor.is_exceeded("framework_overhead", shares):
-        return ""
-    if is_batch_sufficient(run, shares):
-        saving = percent(measure_doubling_saving(run, shares))
-        return f"with twice the batch, a sample would take only {saving} less"
-    return (
-        f"it has several parts of which none has {percent(limits.overhead_cause)}, or "
-        f"{percent(limits.operator_calls)} for calling operators"
-    )
 
 
 def _describe_model(run: Run, shares: Shares) -> str:

@@ -7,8 +7,8 @@ from typing import Annotated
 import msgspec
 
 from stepscope import rules, schema
-from stepscope.quantities import count, memory
-from stepscope.run import NodeMemory, Run, read_host_memory
+from stepscope.quantities import count, memory, number, percent
+from stepscope.run import Holder, NodeMemory, Run, read_host_memory, read_memory_holders, recommend
 
 
 class MemoryAccount(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,7 +17,7 @@ class MemoryAccount(msgspec.Struct, frozen=True, kw_only=True):
     headline: str
     """Growth, or the peak of the memory, in one sentence."""
     lines: list[str] = []
-    """The forecast; other nodes that grow."""
+    """The forecast, what holds the growing memory with the fix, and other nodes that grow."""
     is_growing: bool
     node: str
     used_bytes: float
@@ -41,6 +41,8 @@ def account_for_memory(run: Run) -> MemoryAccount | None:
     growth = first.growth
     prefix = f"Node {first.node}: " if len(nodes) > 1 else ""
     headline, *lines = describe_node_memory(first)
+    if growth.is_growing:
+        lines += _list_holders(run)
     lines += [
         f"Node {node.node}: {line}"
         for node in nodes[1:]
@@ -68,6 +70,26 @@ def describe_node_memory(node: NodeMemory) -> list[str]:
     lines[0] = lines[0][0].upper() + lines[0][1:]
     notes = (_describe_copies(node), *(_describe_rest(node) if node.growth.is_growing else ()))
     return [*lines, *(note for note in notes if note)]
+
+
+MIN_HOLDER_RATIO = 0.1
+"""Holders of a smaller share of the growth of their process are not told."""
+MAX_HOLDERS = 3
+
+
+def _list_holders(run: Run) -> list[str]:
+    """List what holds the growing memory, and what to do."""
+    holders = [
+        holder
+        for holder in read_memory_holders(run)
+        if not holder.device and (holder.share_ratio or 0.0) >= MIN_HOLDER_RATIO
+    ]
+    by_name = {(holder.name, holder.file, holder.line): holder for holder in reversed(holders)}
+    lines = []
+    for holder in sorted(by_name.values(), key=lambda entry: -entry.bytes_per_step)[:MAX_HOLDERS]:
+        fix = recommend(holder)
+        lines.append(f"Held by {describe_holder(holder)}.{f' {fix}' if fix else ''}")
+    return lines
 
 
 MIN_COPIED_BYTES = 32 << 20
@@ -110,3 +132,35 @@ def _rank_node(node: NodeMemory) -> tuple[bool, float, float]:
     forecast = node.growth.forecast
     in_ns = float("inf") if forecast is None else forecast.in_ns.value
     return (not node.growth.is_growing, in_ns, -node.growth.peak_bytes)
+
+
+def describe_holder(holder: Holder) -> str:
+    """Describe a holder in one line."""
+    kinds = {
+        "global": "global",
+        "local": f"variable of {holder.owner}",
+        "closure": f"variable that {holder.owner} encloses",
+        "cache": "lru_cache",
+        "class": "class attribute",
+    }
+    position = holder.file.rpartition("/")[2]
+    if position and holder.line is not None:
+        position = f"{position}:{holder.line}"
+    remarks = [part for part in (kinds.get(holder.kind, ""), position) if part]
+    name = holder.name or f"a {holder.type} without a name"
+    text = f"{name} ({', '.join(remarks)})" if remarks else name
+    unit = holder.unit
+    items = holder.item_type.rpartition(".")[2] or "item"
+    if holder.is_copy:
+        text += f": copies of shared pages of its {number(holder.item_count)} {items} objects"
+    elif holder.items_per_step:
+        text += f": {number(holder.items_per_step)} {items} a {unit}"
+        if holder.has_graph:
+            text += " with the graph that computed it"
+    size = memory(holder.bytes_per_step)
+    text += f", {'about ' if holder.is_estimate else ''}{size} a {unit}"
+    if holder.device:
+        text += f" on {holder.device}"
+    if holder.share_ratio is not None:
+        text += f", {percent(holder.share_ratio)} of the growth"
+    return text

@@ -358,9 +358,8 @@ class Monitor:
             self._reconfiguration.poll(self._set_interval)
             self._problems.pop("configuration", None)
         except OSError as error:
-            self._problems["configuration"] = (
-                f"the configuration cannot be changed at the moment: {error}"
-            )
+            problem = f"the configuration cannot be changed at the moment: {error}"
+            self._problems["configuration"] = problem
         with suppress(OSError):  # the run cannot be written: the next flush notes it
             self._stops.poll()
             self._writer.drain.find_processes()

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 import click
 import msgspec
 
-from stepscope import errors, store
+from stepscope import diagnosis, errors, store
 from stepscope.cli.output import print_json, say
 from stepscope.quantities import duration, memory, number, percent
 from stepscope.run import (
-    Holder,
     MemoryCensus,
     check_windows_enabled,
     find_listening_nodes,
@@ -116,41 +115,9 @@ def describe_census(census: MemoryCensus) -> Iterator[str]:
     if not census.holders:
         yield "  No container of the job grows."
     for holder in census.holders[:MAX_SHOWN]:
-        yield f"  {describe_holder(holder)}"
+        yield f"  {diagnosis.describe_holder(holder)}"
         fix = recommend(holder)
         if fix:
             yield f"    {fix}"
     if census.native_ratio is not None and census.native_ratio > 0.1 and census.holders:
         yield f"  native, not in a container: {percent(census.native_ratio)} of the growth"
-
-
-def describe_holder(holder: Holder) -> str:
-    """Describe a holder in one line."""
-    kinds = {
-        "global": "global",
-        "local": f"variable of {holder.owner}",
-        "closure": f"variable that {holder.owner} encloses",
-        "cache": "lru_cache",
-        "class": "class attribute",
-    }
-    position = holder.file.rpartition("/")[2]
-    if position and holder.line is not None:
-        position = f"{position}:{holder.line}"
-    remarks = [part for part in (kinds.get(holder.kind, ""), position) if part]
-    name = holder.name or f"a {holder.type} without a name"
-    text = f"{name} ({', '.join(remarks)})" if remarks else name
-    unit = holder.unit
-    items = holder.item_type.rpartition(".")[2] or "item"
-    if holder.is_copy:
-        text += f": copies of shared pages of its {number(holder.item_count)} {items} objects"
-    elif holder.items_per_step:
-        text += f": {number(holder.items_per_step)} {items} a {unit}"
-        if holder.has_graph:
-            text += " with the graph that computed it"
-    size = memory(holder.bytes_per_step)
-    text += f", {'about ' if holder.is_estimate else ''}{size} a {unit}"
-    if holder.device:
-        text += f" on {holder.device}"
-    if holder.share_ratio is not None:
-        text += f", {percent(holder.share_ratio)} of the growth"
-    return text

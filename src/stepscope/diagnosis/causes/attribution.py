@@ -12,6 +12,7 @@ from stepscope.diagnosis.causes import batch_size
 from stepscope.diagnosis.causes.padding import measure_padding, measure_padding_share
 from stepscope.diagnosis.shares.shares import PhaseSplit, Shares, compute_shares
 from stepscope.diagnosis.verdict import LOOP_SHARE, STEP_SHARE, Suspect
+from stepscope.quantities import percent
 from stepscope.run import Run, largest_model
 
 
@@ -153,6 +154,21 @@ class Attributor:
             or batch_size.is_batch_small_for(run, shares, profile)
         )
         return is_fixable or calls >= limits.operator_calls
+
+    def excuse_overhead(self, shares: Shares) -> str:
+        """Say why overhead beyond its threshold is no bottleneck; '' where it is below, or is
+        one."""
+        limits, run = self.thresholds, self._run
+        is_below = shares.suspects["framework_overhead"] < limits.framework_overhead
+        if is_below or self.is_exceeded("framework_overhead", shares):
+            return ""
+        if batch_size.is_batch_sufficient(run, shares):
+            saving = percent(batch_size.measure_doubling_saving(run, shares))
+            return f"with twice the batch, a sample would take only {saving} less"
+        return (
+            f"it has several parts of which none has {percent(limits.overhead_cause)}, or "
+            f"{percent(limits.operator_calls)} for calling operators"
+        )
 
     def attribute(self, shares: Shares) -> Attribution:
         """Attribute the step to the largest suspect above its threshold, or to `healthy`."""

@@ -11,12 +11,14 @@ from stepscope import analysis, diagnosis, schema
 from stepscope.run import (
     NO_MEMORY_SAMPLES,
     Bins,
+    Holder,
     NodeMemory,
     ProcessMemory,
     Run,
     aggregate_samples,
     choose_bins,
     read_host_memory,
+    read_memory_holders,
 )
 from stepscope.views.options import DEFAULTS, Ranged, ViewOptions
 
@@ -78,21 +80,6 @@ class ProcessUse(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the growth of the job on the node."""
 
 
-class GrowthHolder(msgspec.Struct, frozen=True, kw_only=True):
-    """A container that holds what grows."""
-
-    process: str
-    name: str
-    """As a user would name it, such as `history` or `Images.cache`."""
-    type: str
-    file: str | None
-    line: Annotated[int | None, schema.field_label(display="identifier")]
-    items_per_step: Annotated[float | None, schema.field_label("items per step", unit="count")]
-    bytes_per_step: Annotated[float | None, schema.field_label("per step", unit="bytes")]
-    share_ratio: float | None
-    """Share of the growth of the process."""
-
-
 class MemorySeries(msgspec.Struct, frozen=True, kw_only=True):
     """Memory over time by bin; null where nothing was sampled."""
 
@@ -138,7 +125,7 @@ class HostMemoryView(Ranged, frozen=True, kw_only=True):
     piece_ns: int
     """Width of the bins."""
     nodes: list[NodeMemoryUse]
-    holders: list[GrowthHolder]
+    holders: list[Holder]
     """Containers that hold what grows, from two censuses of a process; empty without them."""
     missing: str | None
 
@@ -151,14 +138,9 @@ def show_host_memory(run: Run, _options: ViewOptions = DEFAULTS) -> HostMemoryVi
         start_after_ns=0 if bins is None else bins.start_ns - run.clock.origin_ns,
         piece_ns=0 if bins is None else bins.width_ns,
         nodes=[_show_node(run, memory, bins) for memory in nodes],
-        holders=find_holders(run),
+        holders=read_memory_holders(run),
         missing=None if nodes else NO_MEMORY_SAMPLES,
     )
-
-
-def find_holders(_run: Run) -> list[GrowthHolder]:
-    """Find the containers that hold what grows."""
-    return []
 
 
 def _show_node(run: Run, memory: NodeMemory, bins: Bins | None) -> NodeMemoryUse:
