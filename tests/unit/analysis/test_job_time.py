@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 
 from stepscope.analysis import Spans, find_steps
 from stepscope.analysis.input_pipeline.batches import StackSamples
+from stepscope.analysis.job.activities import CallTree
 from stepscope.analysis.job.job_time import (
     JOB_CLASSES,
     JobProcess,
@@ -316,3 +317,9 @@ def test_a_restart_is_down_and_its_lost_steps_are_repeated() -> None:
     assert totals["down"] == 2_000 * MS
     assert totals["repeated"] == 30 * 30 * MS
     assert totals["steps"] == (100 + 170) * 30 * MS
+
+
+def test_wrappers_that_decorators_of_libraries_make_are_not_named() -> None:
+    stack = stack_text("main > filter.<locals>.handler@keras/utils.py > evaluate@keras/trainer.py")
+    tree = CallTree.build([stack, stack_text("main > make.<locals>.step")])
+    assert [frame.function for frame in tree.frames] == ["main", "evaluate", "make.<locals>.step"]

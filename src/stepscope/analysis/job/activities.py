@@ -66,7 +66,9 @@ class CallTree:
         for stack in stacks:
             node = -1
             for frame in code_stages.parse_stack(stack):
-                if not frame.function or frame.bare_function in _INLINED or _is_generated(frame):
+                if not frame.function or frame.bare_function in _INLINED:
+                    continue
+                if _is_generated(frame) or _is_wrapper(frame):
                     continue
                 key = (node, frame)
                 if key not in nodes:
@@ -120,6 +122,12 @@ class CallTree:
 def _is_generated(frame: code_stages.Frame) -> bool:
     """Return True for code that was made from a string, as methods of dataclasses are."""
     return frame.file.startswith("<") and not is_import(frame)
+
+
+def _is_wrapper(frame: code_stages.Frame) -> bool:
+    """Return True for a function inside another one of a library, as its decorators make them: the
+    function that it calls says what happens."""
+    return bool(frame.library) and "<locals>." in frame.function
 
 
 def is_import(frame: code_stages.Frame) -> bool:
