@@ -31,6 +31,8 @@ MIN_LEAKED_BYTES = 4_000_000
 """… while the memory of the process has grown by this; an allocator's own caches are smaller."""
 MIN_STOLEN_CORES = 0.05
 """Cores taken by a hypervisor are mentioned from this number on."""
+MAIN_LINE_RATIO = 0.5
+"""A line with more than this share of the calls of operators is the reason for them."""
 _PART_NAMES = {
     "checkpoint": "writing checkpoints",
     "compilation": "compiling",
@@ -384,12 +386,23 @@ def _name_dispatch_cause(inputs: CauseInputs, profile: analysis.ComputeProfile) 
     if batch_size.is_python_bound(profile):
         return "python_overhead" if _list_compute_lines(inputs) else UNKNOWN
     shares = inputs.shares
+    if _has_main_line(inputs):
+        return "dispatch_overhead"
     is_small = batch_size.is_batch_small_for(inputs.run, shares, profile)
     if is_small and not batch_size.is_dispatch_in_optimizer(shares):
         return "small_batch"
     if shares.is_dispatch_between_phases:
         return "dispatch_overhead"
     return "tiny_operators" if profile.small_ratio >= 0.5 else "dispatch_overhead"
+
+
+def _has_main_line(inputs: CauseInputs) -> bool:
+    """Return whether one line between the phases, such as that of a copy of the model, has most of
+    the time of calling operators: it is the reason, and not the batch."""
+    if not inputs.shares.is_dispatch_between_phases:
+        return False
+    lines = stalls.list_framework_lines(inputs)
+    return bool(lines) and lines[0].share > MAIN_LINE_RATIO * inputs.shares.operator_calls
 
 
 def _find_compute_overhead_cause(inputs: CauseInputs) -> CauseFinding:
