@@ -15,7 +15,7 @@ from stepscope.diagnosis import Fix, Verdict, diagnose
 from stepscope.diagnosis.causes.job_facts import JobFacts
 from stepscope.diagnosis.causes.wait_causes import StepWait, list_wait_fixes
 from stepscope.diagnosis.fixes.advice import CAUSE_FIXES
-from stepscope.diagnosis.fixes.fact_fixes import CALL_LESS, FACT_FIXES
+from stepscope.diagnosis.fixes.fact_fixes import CALL_LESS, FACT_FIXES, OPTIMIZER_KERNELS
 from stepscope.diagnosis.traces import trace_fixes
 from stepscope.diagnosis.verdict import CAUSES
 from stepscope.schema import PYTORCH
@@ -333,3 +333,21 @@ def test_environments_in_processes_are_stepped_in_the_training_process() -> None
     ((title, text),) = list_wait_fixes(StepWait(wait=wait, share=0.5), 2, uses_torch=True)
     assert title == "Step the environments in the training process"
     assert text.startswith("DummyVecEnv instead of SubprocVecEnv: ")
+
+
+def test_an_optimizer_that_calls_operators_for_each_parameter(new_run: RunMaker) -> None:
+    """Of 100 ms, 80 are the optimizer, none of whose operators is sizeable."""
+    calls = " | ".join(["op:add 0.1 | do 0.7"] * 100)
+    step = "forward 10 | backward 10 | optimizer 80"
+    window = f"forward 10 ( op:mm 10 ) | backward 10 ( op:mm 10 ) | optimizer 80 ( {calls} )"
+    run = new_run()
+    process = run.rank().draw(step, 30).draw(f"window ( {window} )").draw(step, 30)
+    process.fact(
+        "optimizer", name="AdamW", parameter_count=1000, tensor_count=100, foreach=False, fused=None
+    )
+    verdict = diagnose(run.open())
+    assert verdict.suspect == "framework_overhead"
+    titles = [fix.title for fix in verdict.fixes]
+    assert titles[0] == OPTIMIZER_KERNELS
+    assert titles.count(OPTIMIZER_KERNELS) == 1
+    assert verdict.fixes[0].prediction.saving_ratio == pytest.approx(0.8)

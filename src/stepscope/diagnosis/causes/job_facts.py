@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from stepscope import schema
 from stepscope.diagnosis.causes import stalls, wait_causes
-from stepscope.diagnosis.causes.batch_size import has_loop
+from stepscope.diagnosis.causes.batch_size import has_loop, is_dispatch_in_optimizer
 from stepscope.diagnosis.causes.cause import CauseInputs
 from stepscope.diagnosis.causes.data_causes import name_dataset_function
 from stepscope.diagnosis.causes.padding import Padding, measure_padding
@@ -65,6 +65,8 @@ class JobFacts:
     """The line that simulates an environment of a known library for the longest time."""
     padding: Padding | None
     """Padding of the batches; None where no masks were read."""
+    has_optimizer_calls: bool
+    """True if a window shows that most calls of operators are those of the optimizer."""
     has_loop: bool
     """True if a window shows that the model calls its operators in a loop over elements."""
     is_boosting: bool
@@ -112,6 +114,7 @@ class JobFacts:
             environment_line=next((line for line in python_lines if line.line.source), None),
             padding=measure_padding(run),
             is_boosting=is_boosting(run, inputs.shares),
+            has_optimizer_calls=profile is not None and is_dispatch_in_optimizer(inputs.shares),
             has_loop=profile is not None and has_loop(first, profile),
             is_inference=first.steps.is_inference,
             uses_jax=inputs.shares.uses_jax,

@@ -43,6 +43,8 @@ def list_fixes(
     if finding.cause == "straggler":
         main_fixes.insert(1, _make_straggler_fix(finding, first, what_if, facts))
         main_fixes.sort(key=_get_saving, reverse=True)
+    main_titles = {fix.title for fix in main_fixes}
+    other_fixes = [fix for fix in other_fixes if fix.title not in main_titles]
     fixes = main_fixes + sorted(other_fixes, key=_get_saving, reverse=True)
     if not any(fix.title == fact_fixes.DEBUG for fix in fixes):
         fixes += _list_debug_fixes(facts)
@@ -115,6 +117,8 @@ def _list_cause_fixes(cause: str, reason: str, what_if: WhatIf, facts: JobFacts)
         fact_fixes.OVERLAP: what_if.predict_with_twice_the_workers(),
         fact_fixes.PREPARE_ONCE: what_if.predict_without_preparation(),
     }
+    if cause != "optimizer":
+        special[fact_fixes.OPTIMIZER_KERNELS] = what_if.predict_without_optimizer_calls()
     return [
         Fix(
             title=title,

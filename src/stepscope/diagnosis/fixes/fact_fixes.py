@@ -260,7 +260,8 @@ def list_tiny_operator_fixes(facts: JobFacts) -> list[FixText]:
         "small ones",
     )
     return [
-        *([loop_fix] if facts.has_loop else []),
+        *_list_optimizer_call_fixes(facts),
+        *([loop_fix] if facts.has_loop and not facts.has_optimizer_calls else []),
         *_list_compiler_fixes(facts),
         (LARGER_BATCH, "a larger batch costs little while operators are this small"),
     ]
@@ -278,9 +279,16 @@ def list_dispatch_fixes(facts: JobFacts) -> list[FixText]:
             )
         ]
     return [
+        *_list_optimizer_call_fixes(facts),
         *_list_compiler_fixes(facts),
         (LARGER_BATCH, "a larger batch raises the share of real work"),
     ]
+
+
+def _list_optimizer_call_fixes(facts: JobFacts) -> list[FixText]:
+    """Advise to update many parameters in one call, where most calls are the optimizer's."""
+    fix = _list_kernels_fix(facts) if facts.has_optimizer_calls else None
+    return [] if fix is None else [fix]
 
 
 def _list_compiler_fixes(facts: JobFacts) -> list[FixText]:

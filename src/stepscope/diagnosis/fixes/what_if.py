@@ -225,6 +225,11 @@ class WhatIf:
         condition = condition.format(setting=describe_workers(best))
         return Prediction.from_step(self._step_ns * ratio, self._step_ns, condition)
 
+    def predict_without_optimizer_calls(self) -> Prediction:
+        """Predict the step with an optimizer that updates all parameters in a few calls."""
+        share = self._shares.compute_overhead["optimizer"]
+        return self._remove(share, "calling the operators of the optimizer took no time")
+
     def predict_without_framework_calls(self) -> Prediction:
         """Predict the step without calls of the framework between the phases."""
         share = self._shares.overhead_parts["framework_calls"]
