@@ -38,7 +38,7 @@ class Meter:
     def __init__(self) -> None:
         self.values: list[np.ndarray] = []
         self.hooks: OrderedDict[int, Callable[[], int]] = OrderedDict()
-        self.batches: deque[bytes] = deque()
+        self.pale_batches: deque[bytes] = deque()
         self.total = np.zeros(1 << 14)
 
     def update(self, step: int) -> None:
@@ -87,7 +87,7 @@ def add_hook(step: int) -> None:
 
 
 def add_batch(step: int) -> None:
-    meter.batches.append(bytes(2000 + step % 2))
+    meter.pale_batches.append(bytes(2000 + step % 2))
 
 
 def note(step: int) -> None:
@@ -103,7 +103,7 @@ GROW: dict[str, tuple[Callable[[int], object], str, str, float]] = {
     "losses": (keep_loss, "global", "losses.append", 3000),
     "Meter.values": (Meter.update.__get__(meter), "attribute", "self.values.append", 8000),
     "Meter.hooks": (add_hook, "attribute", "meter.hooks[step] =", 0),
-    "Meter.batches": (add_batch, "attribute", "meter.batches.append", 2000),
+    "Meter.pale_batches": (add_batch, "attribute", "meter.pale_batches.append", 2000),
     "Meter.class_notes": (note, "class", "Meter.class_notes.append", 999),
     "Slotted.slot_names": (name_sample, "attribute", "slotted.slot_names.add", 200),
     "load": (load, "cache", "@functools.cache", 5000),

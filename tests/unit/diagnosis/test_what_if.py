@@ -30,6 +30,7 @@ RunMaker = Callable[..., RunBuilder]
 MS = 1_000_000
 
 WITHOUT = {
+    "padding": 100 - 80 * 36 / 48,
     "slow_reads": 50,
     "slow_decode": 50,
     "slow_augmentation": 60,

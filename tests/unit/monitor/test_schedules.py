@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from stepscope.errors import UsageError
+from stepscope.monitor.windows.censuses import CensusRequests
 from stepscope.monitor.windows.imports import WindowImports
 from stepscope.monitor.windows.planner import Planner, TrainingProcess
 from stepscope.monitor.windows.requests import RequestHandler
 from stepscope.monitor.windows.schedules import Schedules
 from stepscope.schema import WindowSchedule
-from stepscope.spool import read_schedules
+from stepscope.spool import SpoolTree, read_schedules
 from stepscope.spool.page import Heartbeat
 from stepscope.store import WindowRequests
 from tests.unit.monitor.test_window_planner import make_process as make_training_process
@@ -38,7 +39,13 @@ def make_schedules(tmp_path: Path, *schedules: WindowSchedule, age_s: float = 10
         schedules,
         spool=str(tmp_path),
         planner=planner,
-        requests=RequestHandler(WindowRequests(run), "n", planner, imports),
+        requests=RequestHandler(
+            WindowRequests(run),
+            "n",
+            planner,
+            imports,
+            CensusRequests(SpoolTree(str(tmp_path), 1 << 20)),
+        ),
         started_ns=time.monotonic_ns() - round(1e9 * age_s),
     )
 
@@ -113,7 +120,13 @@ def test_an_earlier_window_is_not_kept_busy_by_a_later_one(tmp_path: Path) -> No
         ],
         spool=str(tmp_path),
         planner=planner,
-        requests=RequestHandler(WindowRequests(run), "n", planner, imports),
+        requests=RequestHandler(
+            WindowRequests(run),
+            "n",
+            planner,
+            imports,
+            CensusRequests(SpoolTree(str(tmp_path), 1 << 20)),
+        ),
         started_ns=time.monotonic_ns(),
     )
     schedules.open([process], time.monotonic_ns())

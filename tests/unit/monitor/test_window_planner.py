@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from stepscope.monitor.windows.censuses import CensusRequests
 from stepscope.monitor.windows.imports import WindowImports
 from stepscope.monitor.windows.planner import (
     NODE_AGREEMENT_S,
@@ -80,7 +81,13 @@ def test_other_nodes_have_time_to_read_the_start(tmp_path: Path) -> None:
 def test_all_nodes_use_the_start_of_the_first_one(tmp_path: Path) -> None:
     def node(name: str) -> RequestHandler:
         imports = WindowImports(str(tmp_path), name, job_cores=list, keep_raw=False)
-        return RequestHandler(WindowRequests(str(tmp_path)), name, Planner(None), imports)
+        return RequestHandler(
+            WindowRequests(str(tmp_path)),
+            name,
+            Planner(None),
+            imports,
+            CensusRequests(SpoolTree(str(tmp_path), 1 << 20)),
+        )
 
     first, second = node("a"), node("b")
     assert first.agree("scheduled-1", WindowStart(first_step=40)).first_step == 40
@@ -95,7 +102,9 @@ def test_a_job_that_has_just_been_found_does_not_seem_fast(tmp_path: Path) -> No
     process, heartbeat = make_process(tmp_path, steps=1)
     requests = WindowRequests(str(tmp_path))
     imports = WindowImports(str(tmp_path), "a")
-    handler = RequestHandler(requests, "a", Planner(None), imports)
+    handler = RequestHandler(
+        requests, "a", Planner(None), imports, CensusRequests(SpoolTree(str(tmp_path), 1 << 20))
+    )
     requests.send(WindowRequest(name="r", asked_ns=time.time_ns(), step_count=5))
     handler.tick([process], process.found_ns + MS)
     status = requests.read_status("r", "a")

@@ -139,12 +139,12 @@ PLACES: dict[str, tuple[Callable[[], FakeRuleInputs], dict[str, object], tuple[f
         (0, 1500),
     ),
     # Minutes of the clock start 40 s after the job. Use grows from 600 s on: the minute from 640 s
-    # is the first and the one from 880 s the fifth that is above the one before, and ends the first
-    # window of ten minutes. The last minute with a later one ends at 1780 s.
+    # is the first and the one from 1060 s the eighth that is above the one before, with which it
+    # rises in 7 of 8 sections of ten minutes. The last minute with a later one ends at 1780 s.
     "GPUMemoryLeak": (
         lambda: memory(np.interp(np.arange(3600), [1200, 3600], [0.1, 0.7])),
         {"window": 10, "rises": 5},
-        (880 - 9 * 60, 1780),
+        (1060 - 9 * 60, 1780),
     ),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 
@@ -31,13 +32,13 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     """Number of its items."""
     file: str
     """File of the owner; '' if unknown."""
-    line: int | None
+    line: Annotated[int | None, schema.field_label(display="identifier")]
     """The only line that adds to it; null if there is not just one."""
     unit: str
     """`step`, or `batch` in a worker of a loader."""
-    items_per_step: float
+    items_per_step: Annotated[float, schema.field_label("items per step", unit="count")]
     """Items that it gets in a step, or in a batch of the worker."""
-    bytes_per_step: float
+    bytes_per_step: Annotated[float, schema.field_label("growth per step", unit="bytes")]
     """Bytes that it grows by in a step, or in a batch of the worker."""
     share_ratio: float | None
     """Share of the growth of the memory of its process; null if that did not grow."""
