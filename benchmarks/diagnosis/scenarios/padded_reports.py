@@ -14,14 +14,14 @@ from torch.utils.data import DataLoader
 WORDS = 500
 CLASSES = 6
 ROW = 96
-LONGEST = 24
+MAX_WORDS = 24
 BATCH = 16
 
 
 class Reports(Samples):
     def __getitem__(self, index):
         generator = torch.Generator().manual_seed(index)
-        length = int(torch.randint(LONGEST // 3, LONGEST + 1, (), generator=generator))
+        length = int(torch.randint(MAX_WORDS // 3, MAX_WORDS + 1, (), generator=generator))
         return torch.randint(1, WORDS, (length,), generator=generator), index % CLASSES
 
 
