@@ -141,8 +141,8 @@ class HangWatch:
         self._asked_ns: int | None = None
         self._written_ns: int | None = None
         self._stuck_step_count = 0
-        self._trainers: set[str] = set()
-        """Training processes of the last account."""
+        self._described: set[str] = set()
+        """Processes of the last account: once one has ended, the others do not tell any more."""
 
     @property
     def step_count(self) -> int:
@@ -207,7 +207,7 @@ class HangWatch:
         if idle_ns + LEAD_NS < self._stuck_after_ns:
             return None
         alive = {process.process.name for process in self._alive()}
-        if self._written_ns is not None and not self._trainers <= alive:
+        if self._written_ns is not None and not self._described <= alive:
             return None  # the job ends: what is left of it does not tell where it was stuck
         for process in self._alive():
             self._read_names(process.process)
@@ -226,7 +226,7 @@ class HangWatch:
             return None
         self._asked_ns, self._written_ns = None, now_ns
         self._stuck_step_count = self.step_count
-        self._trainers = {p.process.name for p in self._alive() if p.steps}
+        self._described = {progress.process.name for progress in self._alive()}
         return schema.StuckNode(
             node=self._node,
             since_ns=self._progress_ns + self._offset_ns,
