@@ -64,8 +64,8 @@ def _format(value: BaseException | None, traceback: TracebackType | None) -> lis
 
 
 def write_crashes_to(path: str) -> None:
-    """Let the interpreter write its stacks into a file at a signal that is a fault of the process.
-    Forks inherit the file.
+    """Let the interpreter write its stacks into a file at a signal that is a fault of the process,
+    but not those of its forks.
 
     Nothing changes where a handler is installed, which may resume the process, as those of a Java
     machine do, or where the job itself has enabled `faulthandler`.
@@ -83,11 +83,23 @@ def write_crashes_to(path: str) -> None:
             os.close(low)
         options = {"c_stack": False} if sys.version_info >= (3, 14) else {}
         faulthandler.enable(descriptor, **options)
-    except (ImportError, OSError, RuntimeError, ValueError):  # a limit of the process: no stacks
+        os.register_at_fork(after_in_child=lambda: _forget_file(descriptor, path))
+    except Exception:  # noqa: BLE001, S110 - without stacks, as under a limit of the process
+        pass
+
+
+def _forget_file(descriptor: int, path: str) -> None:
+    """Let a fork write its stacks nowhere: the file is that of its parent."""
+    try:
+        if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+            os.dup2(null, descriptor, inheritable=False)
+            os.close(null)
+    except OSError:  # it was closed
         pass
 
 
 def _has_handlers() -> bool:
     with open("/proc/self/status", encoding="ascii", errors="replace") as file:
-        mask = next(line.split()[1] for line in file if line.startswith("SigCgt"))
+        mask = next((line.split()[1] for line in file if line.startswith("SigCgt")), "0")
     return any(int(mask, 16) >> (number - 1) & 1 for number in FATAL_SIGNALS)

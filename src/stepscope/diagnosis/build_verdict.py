@@ -116,7 +116,7 @@ def diagnose(
     death, _ = make_with_damage(run.whole_run, find_death)
     if damage:
         reason = f"a part of the run is damaged; {damage[0].rstrip('.')}"
-        return msgspec.structs.replace(_abstain(run, reason), death=death)
+        return msgspec.structs.replace(_abstain(run, reason), death=death, memory=verdict.memory)
     headline = hedge(verdict.headline, verdict.confidence_ratio)
     verdict = msgspec.structs.replace(
         verdict, headline=headline, death=death, stuck=find_stuck(run.whole_run)

@@ -105,7 +105,7 @@ class _Account:
             )
         root = next(filter(None, map(read_root_cause, self.death.failures)), None)
         lost = self._find_killed_rank() if direct and is_lost_peer(direct[0]) else None
-        if lost is not None:
+        if lost is not None and (root is None or root[0] == lost.rank):
             number = -root[1] if root is not None and root[0] == lost.rank and root[1] < 0 else None
             return self._explain_killed_rank(lost, lost.rank, number)
         if direct:
@@ -148,23 +148,25 @@ class _Account:
         if self.death.is_forwarded:
             return "outside_signal", ": stepscope received it and passed it on", []
         if number != signal.SIGKILL:
-            return "outside_signal", ", sent from outside", []
+            return "outside_signal", ", sent by a process", []
         return self._judge_kill()
 
     def _judge_kill(self) -> tuple[DeathCause, str, list[str]]:
         """Return the same for signal 9, by which the kernel ends processes for want of memory."""
         kills, level = self._count_kills(), self._read_memory()
-        evidence = [*self._describe_kills(), *self._describe_growth()]
-        if kills:
+        evidence = self._describe_kills()
+        is_of_job = self.death.group_kill_count is not None
+        if kills and (is_of_job or level is None or level.ratio >= FULL_RATIO):
             at = ": the memory was full" if level is None else f", with memory at {level.text}"
             return "host_memory", at, evidence
         if level is None:
-            return "outside_signal", ", sent from outside", evidence
+            sender = "" if kills is None else ", sent by a process"
+            return "outside_signal", sender, evidence
         if level.ratio >= FULL_RATIO and kills is None:
             text = "The kernel does not say here whether it has killed a process for that."
             return "host_memory", f", with memory at {level.text}", [text, *evidence]
         short = f"The machine was not short of memory, which was at {level.text}."
-        return "outside_signal", ", sent from outside", [short, *evidence]
+        return "outside_signal", ", sent by a process", [short, *evidence]
 
     def _count_kills(self) -> int | None:
         """Count kills for want of memory of the job, of the machine where that is not known."""
@@ -176,7 +178,8 @@ class _Account:
         if kills is None:
             return []
         number = count_of(kills, "process", "processes") if kills else "no process"
-        return [f"The kernel has killed {number} for want of memory while the job ran."]
+        suffix = "" if self.death.group_kill_count is not None else " on this machine"
+        return [f"The kernel has killed {number}{suffix} for want of memory while the job ran."]
 
     def _explain_killed_rank(
         self, process: schema.ProcessInfo | None, rank: int | None, number: int | None
@@ -337,15 +340,19 @@ class _Account:
         return max((process.world_size or 1 for process in self.run.processes), default=1)
 
     def _count_steps(self, process: schema.ProcessInfo | None) -> int | None:
-        """Count the complete steps of a process, of the rank with most of them for another one;
-        None for a job that does not train."""
+        """Count the complete steps of a process, of the rank with most of them for one that does
+        not train itself; None for a job of which nothing shows that it trains."""
         ranks = self.run.ranks
-        if process is not None:
-            ranks = [r for r in ranks if r.process.process == process.process] or ranks
+        if process is not None and process.role == "main":
+            ranks = [rank for rank in ranks if rank.process.process == process.process]
         if ranks:
             return max(len(rank.steps) for rank in ranks)
-        roles = {process.role for process in self.run.reader.processes()}
-        return 0 if roles & {"main", "program"} else None
+        trains = self.run.ranks or any(
+            process.facts_of(kind)
+            for process in self.run.reader.processes()
+            for kind in (schema.ModelFact, schema.OptimizerFact, schema.DataLoaderFact)
+        )
+        return 0 if trains else None
 
     def _locate(self, frames: Sequence[schema.StackFrame]) -> tuple[str, str]:
         """Return file and line, and the function, of the innermost frame of the user's code."""
@@ -407,7 +414,7 @@ class _Account:
         used = (
             metrics.series("memory_used_bytes").tolist()
             if info.memory_limit_bytes is None
-            else self._sum_processes()
+            else metrics.series("cgroup_memory_used_bytes").tolist() or self._sum_processes()
         )
         limit = info.memory_limit_bytes or info.memory_bytes
         if not len(used) or limit is None:
@@ -423,13 +430,6 @@ class _Account:
             for t_ns, value in zip(device.t_ns.tolist(), device.value.tolist(), strict=True):
                 total[t_ns] = total.get(t_ns, 0.0) + value
         return [total[t_ns] for t_ns in sorted(total)]
-
-    def _describe_growth(self) -> list[str]:
-        """Say from where to where the memory of the job's processes has risen."""
-        used = self._sum_processes()
-        if len(used) < 2 or used[-1] < 2 * used[0]:
-            return []
-        return [f"The memory of the job's processes rose to {memory(max(used))} while it ran."]
 
     def _describe_devices(self) -> list[str]:
         """Say how full the memory of each device was in the last sample."""

@@ -31,18 +31,15 @@ _PATTERNS: tuple[tuple[DeathCause, str], ...] = (
     ),
     (
         "device_memory",
-        r"\bOutOfMemoryError\b|(?:CUDA|HIP|XPU|MPS)[^\n]*out of memory|RESOURCE_EXHAUSTED|"
-        r"\bResourceExhaustedError\b",
+        r"\bOutOfMemoryError\b|(?:CUDA|HIP|XPU|MPS)[^\n]*out of memory|"
+        r"(?:RESOURCE_EXHAUSTED|\bResourceExhaustedError\b)[^\n]*(?:[Oo]ut of memory|[Aa]llocat)",
     ),
     (
         "disk_full",
         r"No space left on device|\bENOSPC\b|Disk quota exceeded|\bErrno 28\b|"
         r"\bEDQUOT\b|PytorchStreamWriter failed writing|iostream error|unexpected pos \d+ vs \d+",
     ),
-    (
-        "worker_killed",
-        r"DataLoader worker \(pid[^)]*\) (?:is killed by signal|exited unexpectedly)",
-    ),
+    ("worker_killed", r"DataLoader worker \(pid.*?\) (?:is killed by signal|exited unexpectedly)"),
     ("host_memory", r"\bMemoryError\b|can't allocate memory|Cannot allocate memory|std::bad_alloc"),
 )
 """Causes by what a traceback says, the more special ones first."""
@@ -58,8 +55,9 @@ _ROOT_CAUSE = re.compile(
     r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+) \(pid: (\d+)\)", re.DOTALL
 )
 _LOST_PEER = re.compile(
-    r"(?i)connection (?:closed|reset|refused|was)|broken pipe|peer|socket|nccl|gloo|store|timed out"
+    r"(?i)\bgloo\b|\bnccl|\bc10d\b|tcpstore|processgroup|connection (?:closed|reset) by peer"
 )
+_HANDLING = "During handling of the above exception, another exception occurred:"
 
 ADVICE: dict[DeathCause, str] = {
     "host_memory": (
@@ -180,8 +178,15 @@ def explain_failure(failure: schema.ProcessFailure) -> Failure:
         frames=frames,
         worker=None if caught is None or caught[2] is None else int(caught[2]),
         spawned=None if spawned is None else int(spawned[1]),
-        cause=find_cause(f"{exception}: {message}\n{text}"),
+        cause=find_cause("\n".join([f"{exception}: {message}", *_list_raised(text)])),
     )
+
+
+def _list_raised(text: str) -> list[str]:
+    """List the lines of a traceback that say what was raised: no lines of code, and no exceptions
+    that were handled before."""
+    lines = text.rpartition(_HANDLING)[2].splitlines()
+    return [line for line in lines if _EXCEPTION.match(line)]
 
 
 def find_cause(text: str) -> DeathCause:

@@ -92,7 +92,9 @@ def explain_hang(nodes: Mapping[str, schema.StuckNode]) -> StuckAccount | None:
     trainers = [p for p in processes if p.has_trained] or [p for p in processes if p.role == "main"]
     if not trainers:
         trainers = [p for p in processes if p.role != "child"] or processes
-    blamed = next((b for t in trainers if (b := _find_blamed(t, processes)) is not t), trainers[0])
+    candidates = [b for t in trainers if (b := _find_blamed(t, processes)) is not t]
+    candidates += [trainer for trainer in trainers if not _waits_for_ranks(trainer)]
+    blamed = next(iter(candidates), trainers[0])
     since_ns = max(node.since_ns for node in nodes.values())
     seen_ns = max(node.seen_ns for node in nodes.values())
     has_ended = all(node.has_ended for node in nodes.values())
@@ -106,7 +108,7 @@ def explain_hang(nodes: Mapping[str, schema.StuckNode]) -> StuckAccount | None:
         group="",
         number=0,
         collective="",
-        culprits=[] if blamed.rank is None else [blamed.rank],
+        culprits=[] if blamed.rank is None or _waits_for_ranks(blamed) else [blamed.rank],
         ranks=[],
         processes=[_make_process(process, process is blamed) for process in order],
     )
@@ -165,6 +167,10 @@ def describe_processes(
         processes=[_make_process(process, process is blamed) for process in order],
         notes=[*notes],
     )
+
+
+def _waits_for_ranks(process: schema.ProcessAccount) -> bool:
+    return bool(process.threads) and "other ranks" in describe_wait(process, process.threads[0])
 
 
 def _find_blamed(
@@ -291,7 +297,7 @@ def _runs_user_code(thread: schema.ThreadAccount) -> bool:
 def _describe_death(process: schema.ProcessAccount) -> str:
     if process.state is schema.RankState.FAILED:
         return f"ended with {process.detail}"
-    return f"was killed{f' by {process.detail}' if process.detail else ''}"
+    return f"was killed by {process.detail}" if process.detail else "has ended"
 
 
 def _make_process(process: schema.ProcessAccount, is_blamed: bool) -> StuckProcess:

@@ -162,5 +162,5 @@ def describe_holder(holder: Holder) -> str:
     if holder.device:
         text += f" on {holder.device}"
     if holder.share_ratio is not None:
-        text += f", {percent(holder.share_ratio)} of the growth"
+        text += f", {percent(holder.share_ratio)} of what its process grew by meanwhile"
     return text

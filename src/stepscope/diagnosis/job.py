@@ -393,7 +393,7 @@ class _Account:
 
     def _fix_restarts(self) -> list[JobFix]:
         part = self.parts.get("down")
-        if part is None:
+        if part is None or not any("torch" in rank.process.versions for rank in self.run.ranks):
             return []
         restarts = count_of(len(self.time.restarts), "restart")
         return [

@@ -333,10 +333,16 @@ class HangWatch:
         deadline_ns = self._now_ns() + round(1e9 * process_accounts.TIMEOUT_S)
         alive = {process.process.pid: process for process in self._alive()}
         accounts = [self._describe_process(process, deadline_ns) for process in alive.values()]
+        siblings = {
+            (progress.process.description.get("parent_pid"), progress.process.role)
+            for progress in alive.values()
+        }
         for progress in self._processes.values():
             process = progress.process
             parent = process.description.get("parent_pid")
-            if process.pid not in alive and process.end is None and parent in alive:
+            # Workers of an earlier epoch have ended, and no other processes take their place.
+            has_ended = process.pid not in alive and process.end is None and parent in alive
+            if has_ended and (parent, process.role) not in siblings:
                 accounts.append(_describe_dead(process))
         described = {account.pid for account in accounts}
         children = [(p.pid, p.parent_pid) for p in self._job.processes.values()]

@@ -64,6 +64,9 @@ def _build_verdict(verdict: diagnosis.Verdict) -> profiling_report.Section:
     if verdict.stuck is not None:
         blocks.append(profiling_report.Text(text=verdict.stuck.headline))
         blocks.append(profiling_report.Listing(items=verdict.stuck.lines))
+    if verdict.memory is not None and verdict.memory.is_growing:
+        blocks.append(profiling_report.Text(text=verdict.memory.headline))
+        blocks.append(profiling_report.Listing(items=verdict.memory.lines))
     if verdict.suspect != "insufficient_evidence":
         text = (
             f"{quantities.count_of(verdict.step_count, 'step')} measured. Confidence "

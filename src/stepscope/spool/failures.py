@@ -98,12 +98,18 @@ def is_relayed(failure: dict[str, Any]) -> bool:
     return failure["exception"] in RELAYED_FAILURES
 
 
+MAX_FILE_BYTES = 1 << 20
+"""Failures beyond this size of the file are not noted: a job that survives thousands of failed
+processes would fill the spool."""
+
+
 def _append(spool: str, line: str) -> None:
     descriptor = os.open(
         f"{spool}/{FAILURES_FILE}", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
     )
     try:
-        os.write(descriptor, f"{line}\n".encode(errors="backslashreplace"))
+        if os.fstat(descriptor).st_size < MAX_FILE_BYTES:
+            os.write(descriptor, f"{line}\n".encode(errors="backslashreplace"))
     finally:
         os.close(descriptor)
 

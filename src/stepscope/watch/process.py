@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,7 +17,6 @@ import msgspec
 
 from stepscope import budget, errors, rule_feed, schema, store
 from stepscope.rules import Rule
-from stepscope.run import make_census_request, send_window_request
 from stepscope.watch.actions import make_action, make_alert
 from stepscope.watch.config import LeaseWatch, ReadingBudget, WatchConfig
 from stepscope.watch.deliveries import Deliveries
@@ -30,8 +28,6 @@ DELIVERY_TIMEOUT_S = 20.0
 WRITE_TRIES = 5
 TICK_S = 0.5
 BUDGET_PERIOD_S = 300.0
-GROWTH_RULE = "HostMemoryGrowth"
-"""Rule that is certain that memory grows: then the processes are asked what holds it."""
 """Time over which the CPU budget is kept on average: the first evaluation costs the most."""
 
 
@@ -104,20 +100,12 @@ class Watch:
         self._record = record
         self._memory.check()
         for finding in record.fired:
-            if finding.rule == GROWTH_RULE and finding.rule not in self._recorded_ns:
-                self._request_census(record)
             self._recorded_ns.setdefault(finding.rule, record.written_ns)
         self._write()
         for finding in record.fired:
             self._announce(finding, self._recorded_ns[finding.rule])
         if self._report is not None and record.progress == "running":
             self._report.refresh(self._selection)
-
-    def _request_census(self, record: schema.RuleRecord) -> None:
-        """Ask the processes of a job whose memory grows what holds it."""
-        if record.progress == "running":
-            with suppress(errors.StepscopeError, OSError):  # the growth itself is told anyway
-                send_window_request(self._config.run, make_census_request())
 
     def _stop_obstacle(self) -> str | None:
         """Reason why the job cannot be stopped; None when it can."""

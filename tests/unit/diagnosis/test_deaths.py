@@ -170,12 +170,14 @@ def test_a_rank_that_was_killed_comes_before_those_that_lost_it(die: Callable[..
 @pytest.mark.parametrize(
     ("kills", "used_bytes", "cause", "ending"),
     [
-        ({"group_kill_count": 0}, 2, "outside_signal", ", sent from outside"),
-        ({"machine_kill_count": 0}, 63, "outside_signal", ", sent from outside"),
-        ({}, 2, "outside_signal", ", sent from outside"),
+        ({"group_kill_count": 0}, 2, "outside_signal", ", sent by a process"),
+        ({"machine_kill_count": 0}, 63, "outside_signal", ", sent by a process"),
+        ({}, 2, "outside_signal", ", sent by a process"),
         ({}, 63, "host_memory", ", with memory at 63 GiB of 64 GiB"),
         ({"group_kill_count": 1}, 2, "host_memory", ", with memory at 2 GiB of 64 GiB"),
-        ({"group_kill_count": 0, "machine_kill_count": 1}, 2, "outside_signal", "outside"),
+        ({"group_kill_count": 0, "machine_kill_count": 1}, 2, "outside_signal", "a process"),
+        ({"machine_kill_count": 1}, 2, "outside_signal", ", sent by a process"),
+        ({"machine_kill_count": 1}, 63, "host_memory", ", with memory at 63 GiB of 64 GiB"),
     ],
 )
 def test_signal_9_is_for_want_of_memory_where_evidence_says_so(

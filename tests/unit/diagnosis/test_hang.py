@@ -93,7 +93,7 @@ def test_the_worker_that_the_training_waits_for_is_named() -> None:
     killed = process(2, state=RankState.KILLED, worker=0, **role)
     stuck = explain(process(1, FETCH), killed, process(3, idle, worker=1, **role))
     assert stuck.headline == (
-        "The job is stuck, no step for 32 s: DataLoader worker 0 was killed, and the training "
+        "The job is stuck, no step for 32 s: DataLoader worker 0 has ended, and the training "
         "waits for it."
     )
 

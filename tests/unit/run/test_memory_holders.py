@@ -83,7 +83,7 @@ def test_growth_that_no_container_explains_is_that_of_the_only_one_with_graphs(
     assert first.endswith(": 1.6 MiB a step, over 100 steps; paused for 250 ms")
     assert line == (
         "  history (global, train.py:13): 1 Tensor a step with the graph that computed it, "
-        "about 1.6 MiB a step, 100% of the growth"
+        "about 1.6 MiB a step, 100% of what its process grew by meanwhile"
     )
 
 
@@ -102,7 +102,7 @@ def test_copies_of_shared_pages_are_told_from_growth(run_with_facts: Any) -> Non
     _, line, fix, native = describe_census(account)
     assert line == (
         "  Images.paths (train.py): copies of shared pages of its 1,500,000 str objects, "
-        "256 KiB a batch, 25% of the growth"
+        "256 KiB a batch, 25% of what its process grew by meanwhile"
     )
     assert fix.strip().startswith("Keep Images.paths in an array (numpy, torch or Arrow) instead")
     assert native == "  native, not in a container: 75% of the growth"

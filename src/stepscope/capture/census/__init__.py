@@ -51,7 +51,7 @@ class _Follower:
             dataset: data set of a worker that has made a batch.
         """
         if self._generation != session.generation:
-            self._start_generation(is_worker=dataset is not None)
+            self._start_generation()
         words = self._words
         if words is None:
             return
@@ -64,13 +64,13 @@ class _Follower:
             first, self._first = self._first, None
             self._take_second(first, dataset)
 
-    def _start_generation(self, *, is_worker: bool) -> None:
-        """Open the page of the spool. A worker answers requests that are made in its life only."""
+    def _start_generation(self) -> None:
+        """Open the page of the spool. Requests that are made later are answered."""
         self._generation = session.generation
         self._first = None
         current = session.current()
         self._words = None if current is None else open_censuses(current.tree.root)
-        if self._words is not None and is_worker:
+        if self._words is not None:
             self._number = self._words[CENSUS_WORD]
 
     def _is_due(self, first: Census) -> bool:

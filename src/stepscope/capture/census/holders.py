@@ -135,6 +135,8 @@ class Scope:
         if not code.co_flags & _OPTIMIZED:
             self.module_codes[id(variables)] = code
             return
+        if sys.version_info < (3, 13) and not _READS_VARIABLES.isdisjoint(code.co_names):
+            return  # reading the variables would change the dictionary that `locals()` returned
         snapshot = frame.f_locals
         self.frames.append((code, {name: snapshot[name] for name in snapshot}))
         # Before Python 3.13 the frame keeps the snapshot, which would prolong the lives of its
@@ -160,6 +162,8 @@ class Scope:
 
 
 _SNAPSHOT_REFERENCES = 3
+_READS_VARIABLES = frozenset(["locals", "vars", "dir", "eval", "exec"])
+"""Functions whose results share the variables of their caller before Python 3.13."""
 """The frame, the variable, and the argument of `getrefcount`."""
 
 

@@ -47,19 +47,42 @@ class SharedPages:
 
 def can_read() -> bool:
     """Return True where the items of a list are at the offsets that are known here."""
-    is_plain = getattr(sys.flags, "gil", 1) != 0 and not hasattr(sys, "gettotalrefcount")
+    is_plain = "t" not in sys.abiflags and not hasattr(sys, "gettotalrefcount")
     return is_plain and sys.implementation.name == "cpython" and sys.maxsize > 1 << 32
+
+
+def _read_words(descriptor: int, address: int, count: int) -> tuple[int, ...]:
+    """Read words of this process through procfs, where a wrong address is an error and no signal:
+    another thread may change a list meanwhile.
+
+    Raises:
+        OSError: there is no memory.
+    """
+    data = os.pread(descriptor, count * _WORD, address)
+    if len(data) < count * _WORD:
+        raise OSError("cut off")
+    return unpack(f"={count}Q", data)
 
 
 def read_pages(sequence: Any) -> SharedPages | None:
     """Read the state of the pages of the items of a list or tuple; None where it is unknown."""
-    from ctypes import c_uint64
-
     count = len(sequence)
-    address = id(sequence) + _TUPLE_ITEMS
-    if type(sequence) is list:
-        address = c_uint64.from_address(id(sequence) + _LIST_ITEMS).value
-    items = (c_uint64 * count).from_address(address)
+    if type(sequence) is tuple and sys.version_info >= (3, 14):
+        return None  # its items are elsewhere
+    try:
+        memory = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        address = id(sequence) + _TUPLE_ITEMS
+        if type(sequence) is list:
+            (address,) = _read_words(memory, id(sequence) + _LIST_ITEMS, 1)
+        items = _read_words(memory, address, count)
+        (type_address,) = _read_words(memory, items[0] + _WORD, 1)
+    except (OSError, OverflowError):
+        return None
+    finally:
+        os.close(memory)
     sample = sorted({items[i * count // SAMPLE_COUNT] for i in range(SAMPLE_COUNT)})
     if len(sample) < SAMPLE_COUNT // 2:
         return None
@@ -84,5 +107,5 @@ def read_pages(sequence: Any) -> SharedPages | None:
     if not present:
         return None
     types = {id(cls): cls.__name__ for cls in _ITEM_TYPES}
-    item_type = types.get(c_uint64.from_address(items[0] + _WORD).value, "")
+    item_type = types.get(type_address, "")
     return SharedPages(exclusive / len(pages), count * min(item_bytes, 65536), item_type)

@@ -193,6 +193,7 @@ def _read_extremes(run: Run, node: str) -> dict[str, dict[str, _Extremes]]:
         f"{run.period.condition('t_ns')} GROUP BY metric, device ORDER BY metric, device",
         (node, *metrics),
         within=run.period,
+        node=node,
     )
     extremes: dict[str, dict[str, _Extremes]] = {}
     columns = ("first", "latest", "peak", "start_ns", "end_ns")
@@ -212,6 +213,7 @@ def _read_bins(run: Run, node: str, width_ns: int) -> dict[str, dict[str, analys
         f"GROUP BY metric, device, t_ns // {width_ns} ORDER BY metric, device, t_ns",
         (node, *metrics),
         within=run.period,
+        node=node,
     )
     series: dict[str, dict[str, analysis.Series]] = {metric: {} for metric in metrics}
     if not len(rows["metric"]):

@@ -38,7 +38,7 @@ MASK_SUFFIX = "attention_mask"
 """End of the names of masks, as tokenizers of Hugging Face call them: 0 is padding."""
 FIRST_MASKS = 8
 """Masks of all of the first batches are read, then of those whose number is a power of two."""
-MAX_MASK_SIZE = 1 << 22
+MAX_MASK_SIZE = 1 << 20
 """Reading a larger mask would take milliseconds."""
 
 _PLAIN_TYPES = {torch.Tensor, torch.nn.Parameter}
@@ -46,6 +46,10 @@ _PLAIN_TYPES = {torch.Tensor, torch.nn.Parameter}
 _MASK_TYPES = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 _probe = Probe("model descriptions")
 _mask_probe = Probe("masks of batches")
+_is_transformed: Any = getattr(
+    getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", None
+)
+"""Tells tensors inside of vmap and grad of torch.func, which have no memory; None before 2.0."""
 
 
 _is_mode_active, _tracing_state, _numel = PYTORCH.find_all(
@@ -160,22 +164,39 @@ def note_padding(batch: Any, dataset: str = "") -> None:
         return
     if isinstance(batch, UserDict):
         batch = batch.__dict__.get("data")
-    for path, mask in find_tensors([("", batch)], "", MAX_DEPTH + 1):
-        is_mask = path.endswith(MASK_SUFFIX) and mask.dim() == 2 and mask.dtype in _MASK_TYPES
-        if not is_mask or mask.device.type != "cpu" or not 0 < mask.numel() <= MAX_MASK_SIZE:
-            continue
-        with without_functions():
-            used = mask.numpy() != 0
-        _mask_probe.fact(
-            "padding",
-            mask=path.rpartition(".")[2],
-            dataset=dataset,
-            batch=count,
-            rows=used.shape[0],
-            length=used.shape[1],
-            used_length=int(used.any(axis=0).sum()),
-            used_count=int(numpy.count_nonzero(used)),
-        )
+    with without_functions():
+        for path, mask in find_tensors([("", batch)], "", MAX_DEPTH + 1):
+            if path.endswith(MASK_SUFFIX) and _is_readable(mask):
+                _note_mask(path.rpartition(".")[2], mask, numpy, dataset, count)
+
+
+def _is_readable(mask: torch.Tensor) -> bool:
+    """Return True for a mask by rows in host memory, and for none of a tracer or of vmap."""
+    if _tracing_state is not None and _tracing_state() is not None:
+        return False
+    if _is_transformed is not None and _is_transformed(mask):
+        return False
+    is_plain = mask.dim() == 2 and mask.dtype in _MASK_TYPES and mask.device.type == "cpu"
+    return is_plain and 0 < mask.numel() <= MAX_MASK_SIZE and mask.is_contiguous()
+
+
+def _note_mask(name: str, mask: torch.Tensor, numpy: Any, dataset: str, batch: int) -> None:
+    # A copy of the bytes: `mask.numpy()` would keep the script from resizing the tensor.
+    import ctypes
+
+    size = mask.element_size()
+    data = ctypes.string_at(mask.data_ptr(), mask.numel() * size)
+    used = numpy.frombuffer(data, dtype=f"u{size}").reshape(tuple(mask.shape)) != 0
+    _mask_probe.fact(
+        "padding",
+        mask=name,
+        dataset=dataset,
+        batch=batch,
+        rows=used.shape[0],
+        length=used.shape[1],
+        used_length=int(used.any(axis=0).sum()),
+        used_count=int(numpy.count_nonzero(used)),
+    )
 
 
 def _number(module: torch.nn.Module) -> _ModelState | None:
