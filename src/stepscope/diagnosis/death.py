@@ -37,6 +37,8 @@ SHELL_SIGNAL_STATUS = 128
 """Shells exit with this plus the number of the signal that ended their command."""
 CRASH_SIGNALS = (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)
 """Signals by which the kernel, or the process itself, ends a faulty process."""
+FRAMEWORKS = frozenset(["jax", "keras", "tensorflow", "torch", "xgboost"])
+"""A job that uses one of them was going to train."""
 FULL_RATIO = 0.95
 """Share of the memory from which it counts as full where the kernel does not say what it killed."""
 MAX_LISTED = 3
@@ -347,12 +349,10 @@ class _Account:
             ranks = [rank for rank in ranks if rank.process.process == process.process]
         if ranks:
             return max(len(rank.steps) for rank in ranks)
-        trains = self.run.ranks or any(
-            process.facts_of(kind)
-            for process in self.run.reader.processes()
-            for kind in (schema.ModelFact, schema.OptimizerFact, schema.DataLoaderFact)
-        )
-        return 0 if trains else None
+        names: set[str] = set()
+        for one in self.run.reader.processes():
+            names |= {*one.versions}.union(*(f.uses for f in one.facts_of(schema.FunctionFact)))
+        return 0 if self.run.ranks or names & FRAMEWORKS else None
 
     def _locate(self, frames: Sequence[schema.StackFrame]) -> tuple[str, str]:
         """Return file and line, and the function, of the innermost frame of the user's code."""
