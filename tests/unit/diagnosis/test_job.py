@@ -87,7 +87,7 @@ def job_time(
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     builder = RunBuilder(tmp_path / "run")
-    builder.rank().draw(f"{STEP} | {TEST}", STEPS)
+    builder.rank(versions={"torch": "2.13.0"}).draw(f"{STEP} | {TEST}", STEPS)
     return builder.open()
 
 

@@ -291,7 +291,7 @@ _IN_THE_TRAINING_PROCESS: FixText = (
 
 def _list_filler_fixes(wait: StepWait, cores: float | None, *, uses_torch: bool) -> list[FixText]:
     """List the fixes for threads and processes of the job."""
-    if _IN_PROCESSES in wait.location and not wait.computes:
+    if _IN_PROCESSES in wait.location and (wait.wait.function is None or not wait.computes):
         return [_IN_THE_TRAINING_PROCESS]
     function, more = wait.wait.function, _count_more(wait, cores)
     ahead = (
