@@ -85,6 +85,17 @@ class _Use:
     """Number of waits of the main threads that sleep, by process."""
 
 
+def measure_step_ns(changes: Iterable[tuple[int, int]]) -> float | None:
+    """Measure the median step between readings of time and number of steps; None before the second
+    step."""
+    steps = [
+        (later[0] - earlier[0]) / (later[1] - earlier[1])
+        for earlier, later in pairwise(changes)
+        if later[1] > earlier[1]
+    ]
+    return median(steps) if steps else None
+
+
 class Job(Protocol):
     """Processes of a job on one node, as `JobTree` has them."""
 
@@ -154,12 +165,7 @@ class HangWatch:
         """Time without progress from which a job that waits is stuck."""
         if not self.step_count:
             return FIRST_STEP_FACTOR * self._stuck_after_ns
-        steps = [
-            (later[0] - earlier[0]) / (later[1] - earlier[1])
-            for earlier, later in pairwise(self._steps)
-            if later[1] > earlier[1]
-        ]
-        step_ns = round(STEP_FACTOR * median(steps)) if steps else 0
+        step_ns = round(STEP_FACTOR * (measure_step_ns(self._steps) or 0.0))
         return max(self._stuck_after_ns, step_ns, OWN_PAUSE_FACTOR * self._max_pause_ns)
 
     def look(self, processes: Iterable[ProcessLogs], *, has_progress: bool) -> bool:

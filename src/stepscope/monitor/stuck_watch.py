@@ -17,24 +17,23 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from statistics import median
 
 import msgspec
 
 from stepscope import importers, schema, spool
-from stepscope.monitor.hang_watch import HangWatch
+from stepscope.monitor.hang_watch import (
+    FIRST_STEP_FACTOR,
+    MAX_STEPS,
+    STEP_FACTOR,
+    HangWatch,
+    measure_step_ns,
+)
 from stepscope.monitor.process_accounts import NO_ANSWER, TIMEOUT_S, dump_stacks, make_frames
 from stepscope.monitor.process_logs import DumpHeader, ProcessLogs, StartedTransfer
 
-STEP_FACTOR = 10
-"""A job is stuck only after this multiple of its median step."""
-FIRST_STEP_FACTOR = 20
-"""Multiple of the time without progress from which a job is stuck before its first step."""
 MIN_CALLS = 1000
 """Collectives and transfers of a rank that count as a first step, in jobs without known steps. Jobs
 that broadcast each parameter at the start have some hundreds."""
-MAX_STEPS = 64
 ANSWER_TIMEOUT_S = 4.0
 """Time for ranks to answer; a thread that does not hold the interpreter lock needs one second."""
 REPEAT_S = 15.0
@@ -86,13 +85,7 @@ class _Rank:
 
     def step_ns(self) -> float | None:
         """Return the median step between two readings; None before the second step."""
-        pairs = list(self.changes)
-        steps = [
-            (later[0] - earlier[0]) / (later[1] - earlier[1])
-            for earlier, later in pairwise(pairs)
-            if later[1] > earlier[1]
-        ]
-        return median(steps) if steps else None
+        return measure_step_ns(self.changes)
 
 
 class StuckWatch:
