@@ -108,7 +108,7 @@ class _Account:
         root = next(filter(None, map(read_root_cause, self.death.failures)), None)
         lost = self._find_killed_rank() if direct and is_lost_peer(direct[0]) else None
         if lost is not None and (root is None or root[0] == lost.rank):
-            number = -root[1] if root is not None and root[0] == lost.rank and root[1] < 0 else None
+            number = -root[1] if root is not None and root[1] < 0 else None
             return self._explain_killed_rank(lost, lost.rank, number)
         if direct:
             return self._explain_exception(direct[0], direct[1:])

@@ -168,6 +168,8 @@ class Census:
             memory = external(node.value)
             if memory is None or memory.device:
                 continue
+            if not memory.has_graph and memory.bytes < MIN_VALUE_BYTES:
+                continue  # finding its name takes longer than reading it
             name = name_node(node, self._scope)
             if name is None:
                 continue
