@@ -308,6 +308,8 @@ def _read_tensor(value: Any) -> Memory | None:
             size = base.numel(value) * base.element_size(value)
     except (AttributeError, RuntimeError, NotImplementedError, TypeError):
         return None
+    if any(type(number) is not int for number in (*shape, size)):  # symbols of torch.compile
+        return None
     name = "" if device == "cpu" else str(device)
     return Memory(id(value), size, name, shape, has_graph=has_graph)
 
