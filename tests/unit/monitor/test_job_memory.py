@@ -108,16 +108,25 @@ def by_metric(sampler: JobMemorySampler, at_s: int) -> dict[tuple[str, str], flo
     return {(one.metric, one.device): one.value for one in sampler.sample(at_s * S)}
 
 
-def test_files_in_shared_memory_count() -> None:
+def test_new_files_in_shared_memory_count() -> None:
     sampler = JobMemorySampler(JobTree(os.getpid(), lambda: (), lambda: ()))
-    before = by_metric(sampler, 1)["shared_memory_used_bytes", ""]
+    first = by_metric(sampler, 1)
+    before = first["shared_memory_used_bytes", ""]
+    # Those that were there are of others.
+    pages = read_process_memory(os.getpid())
+    assert pages is not None
+    assert first["job_memory_bytes", ""] == pytest.approx(pages.anonymous, abs=8 * MIB)
     path = Path("/dev/shm") / f"stepscope-test-{os.getpid()}"  # noqa: S108 - it is about this place
     try:
         path.write_bytes(bytes(8 * MIB))
-        after = by_metric(sampler, 2)["shared_memory_used_bytes", ""]
+        second = by_metric(sampler, 2)
+        after = second["shared_memory_used_bytes", ""]
     finally:
         path.unlink()
     assert after - before >= 8 * MIB - mmap.PAGESIZE
+    latest = read_process_memory(os.getpid())
+    assert latest is not None
+    assert second["job_memory_bytes", ""] == pytest.approx(latest.anonymous + 8 * MIB, abs=4 * MIB)
 
 
 def test_the_address_space_counts_where_it_is_limited(start: Start, mapped: Path) -> None:

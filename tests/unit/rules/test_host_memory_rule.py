@@ -48,7 +48,7 @@ def test_a_leak_names_its_rank_its_rate_and_when_the_limit_is_full() -> None:
     growth, forecast = finding.sentences
     assert growth == (
         "Node n0: host memory of the job grows by 4 MiB per step (4 MiB to 4 MiB), 14.1 GiB per "
-        "hour (rank 0 100% of it)."
+        "hour (100% in rank 0)."
     )
     assert forecast.startswith("Node n0: 16 GiB (the container's limit) are full at step 3,58")
 

@@ -58,6 +58,9 @@ def test_growth_its_process_and_when_the_limit_is_full(tmp_path: Path) -> None:
     full_at = 2 * GIB / RATE  # 2 GiB are left at the start
     assert node.forecast.full_at_step == pytest.approx(full_at, rel=0.02)
     assert node.forecast.full_in_ns == pytest.approx((full_at - STEPS) * 1e9, rel=0.02)
+    # The trend goes on to the limit, from where it ends.
+    seconds = (node.forecast.trend_end_bytes - 2 * GIB) / RATE
+    assert node.forecast.trend_end_after_ns == pytest.approx(seconds * 1e9, abs=2e9)
     assert node.oom_kill_count == 1
     rank, worker = sorted(node.processes, key=lambda process: process.pid)
     assert (rank.name, rank.growth) == ("rank 0", None)
@@ -66,7 +69,7 @@ def test_growth_its_process_and_when_the_limit_is_full(tmp_path: Path) -> None:
     assert [series.name for series in node.series] == ["job", worker.name]
     start = "Host memory of the job grows by 2 MiB per step (2 MiB to 2 MiB)"
     assert node.lines[0].startswith(start)
-    assert f"({worker.name} 100% of it)" in node.lines[0]
+    assert f"(100% in {worker.name})" in node.lines[0]
     assert node.lines[1].startswith("4 GiB (the container's limit) are full at step 1,0")
     assert "Pages that were shared at the fork became private" in node.lines[2]
 

@@ -87,6 +87,8 @@ class JobMemorySampler:
         self._doubled: dict[int, int] = {}
         """Anonymous pages by pid that the sum over processes counts too often."""
         self._swapped: set[str] = set()
+        self._first_shared: int | None = None
+        """Files in /dev/shm at the first sample: they are those of other jobs of the machine."""
         self._stall: tuple[int, int] | None = None
         try:
             if b"RssAnon" not in read_bytes(f"{proc}/self/status"):
@@ -152,7 +154,9 @@ class JobMemorySampler:
             pass
         else:
             used = (shared.f_blocks - shared.f_bfree) * shared.f_frsize
-            total += used
+            if self._first_shared is None:
+                self._first_shared = used
+            total += max(0, used - self._first_shared)
             yield Sample("shared_memory_used_bytes", "", used)
             yield Sample("shared_memory_limit_bytes", "", shared.f_blocks * shared.f_frsize)
         yield Sample("job_memory_bytes", "", max(0, total))

@@ -296,7 +296,7 @@ def _interval(rate: analysis.Estimate) -> str:
 
 def _name_processes(growth: analysis.HostGrowth, names: Mapping[int, str]) -> str:
     parts = [
-        f"{names.get(process.pid, f'process {process.pid}')} {percent(process.share_ratio)}"
+        f"{percent(process.share_ratio)} in {names.get(process.pid, f'process {process.pid}')}"
         for process in growth.processes[:MAX_NAMED]
     ]
-    return f" ({', '.join(parts)} of it)" if parts else ""
+    return f" ({', '.join(parts)})" if parts else ""
