@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -297,8 +297,14 @@ class HangWatch:
             return True
         if any(part in file for file, _, _ in frames for part in PAUSE_FILES):
             return True
-        half = self._uses[len(self._uses) // 2].sleeps if self._uses else {}
-        return any(half.get(pid) == count for pid, count in self._uses[-1].sleeps.items())
+        latest = list(self._uses)[len(self._uses) // 2 :]
+        slept = Counter(pid for use in latest for pid in use.sleeps)
+        # One of the job's own processes that sleeps again and again does a little in between.
+        if any(slept[process.process.pid] > len(latest) // 2 for process in processes):
+            return True
+        return any(
+            latest[0].sleeps.get(pid) == count for pid, count in self._uses[-1].sleeps.items()
+        )
 
     def _read_use(self, now_ns: int) -> _Use:
         pids = {process.process.pid for process in self._alive()}

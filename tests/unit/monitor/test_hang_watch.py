@@ -158,6 +158,18 @@ def test_what_takes_long_and_ends_is_not_stuck(
     assert delay_s == (None if factor is None else factor * LIMIT_S)
 
 
+def test_a_process_that_sleeps_again_and_again_does_a_little_in_between(tmp_path: Path) -> None:
+    polling = "import time\nprint(flush=True)\nwhile True: time.sleep(0.05)"
+    with subprocess.Popen([sys.executable, "-c", polling], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        hanging = Hanging(tmp_path, child.pid)
+        hanging.train()
+        delay_s = hanging.find_delay_s(PAUSE_FACTOR * LIMIT_S + 5, WAITS)
+        child.kill()
+    assert delay_s == PAUSE_FACTOR * LIMIT_S
+
+
 @pytest.mark.parametrize("kind", [Kind.FORWARD, Kind.CHECKPOINT, Kind.COMPILE, Kind.FETCH])
 def test_every_record_of_the_job_is_progress(hanging: Hanging, kind: int) -> None:
     hanging.train()
