@@ -199,7 +199,7 @@ class SpoolDrain:
     ) -> None:
         if not process.ended and (final or not process.is_alive()):
             process.ended = process.changed = True
-            process.read_crash()
+            process.read_last_words()
         contents = [(segment, _read(segment.file)) for segment in self._open_segments(process)]
         self.read_journal(process)  # after the segments: a name is journalled before its use
         process.read_drops()

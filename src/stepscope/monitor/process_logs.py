@@ -361,6 +361,8 @@ class ProcessLogs:
     notes: list[str] = field(default_factory=list)
     end: dict[str, Any] | None = None
     """How the interpreter ended; None if it was killed, or has not ended."""
+    error_output: str = ""
+    """What it wrote to `sys.stderr` last, unless a file has it."""
     crash: str = ""
     """Stacks that the interpreter wrote at a fatal signal."""
     crashed_ns: int = 0
@@ -442,8 +444,9 @@ class ProcessLogs:
         self.changed |= dropped != self.dropped
         self.dropped = dropped
 
-    def read_crash(self) -> None:
-        """Read the stacks of a fatal signal; there are none without one."""
+    def read_last_words(self) -> None:
+        """Read what the program wrote last, and the stacks of a fatal signal, if there was one."""
+        self.error_output = spool.read_output(str(self.directory / spool.OUTPUT_FILE))
         with suppress(OSError), Path(self.directory / spool.CRASH_FILE).open("rb") as file:
             self.crash = file.read(MAX_CRASH_BYTES).decode(errors="replace")
             self.crashed_ns = os.fstat(file.fileno()).st_mtime_ns

@@ -16,6 +16,7 @@ A spool is one local directory per node and run:
     <spool>/p-<pid>-<start ticks>-<n>/     one per process image (exec makes a new one)
         journal.jsonl                      process description, interned names, facts, notes
         crash                              Python stacks at a fatal signal
+        output                             ring of what the program wrote to sys.stderr last
         <tid><class>-<k>.log               k-th segment of one thread's log
         <tid>r-<k>.rows                    k-th file of a log of rows: statistics of tensors
         drops                              number of records that had no room, by cause
@@ -39,6 +40,11 @@ from stepscope.spool.collective_dump import (
     read_dump as read_dump,
     read_journal as read_journal,
     write_dump as write_dump,
+)
+from stepscope.spool.error_output import (
+    OUTPUT_FILE as OUTPUT_FILE,
+    OutputRing as OutputRing,
+    read_output as read_output,
 )
 from stepscope.spool.failures import (
     CRASH_FILE as CRASH_FILE,
