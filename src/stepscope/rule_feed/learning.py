@@ -19,7 +19,7 @@ from stepscope import (  # rules are loaded only for a run with tensors or losse
     schema,
     store,
 )
-from stepscope.run import Run
+from stepscope.run import Run, recall
 
 _TOPICS = ("tensors", "losses")
 _NOT_ABOUT_LEARNING = frozenset(
@@ -49,16 +49,32 @@ _TRENDS = {
 _NO_TREND = "The loss has no trend beyond chance so far;"
 
 
-def make_verdict(run: Run, *, planned_step_count: int | None = None) -> diagnosis.Verdict:
+def make_verdict(
+    run: Run, *, planned_step_count: int | None = None, is_new: bool = False
+) -> diagnosis.Verdict:
     """Diagnose a run: its bottleneck and, if tensors or losses were recorded, whether the model is
-    learning.
+    learning. The verdict of a run that has ended is stored with it.
 
     The findings behind the second answer are those of the watch process if it evaluated the whole
     job, else of an evaluation now.
 
     Args:
         planned_step_count: as for `diagnosis.diagnose`.
+        is_new: as for `run.recall`.
     """
+    if planned_step_count is not None:
+        return _make_verdict(run, planned_step_count)
+    return recall(
+        run,
+        "verdict",
+        diagnosis.Verdict,
+        lambda: _make_verdict(run),
+        uses_findings=_has_rule_data(run.reader),
+        is_new=is_new,
+    )
+
+
+def _make_verdict(run: Run, planned_step_count: int | None = None) -> diagnosis.Verdict:
     verdict = diagnosis.diagnose(run, planned_step_count=planned_step_count)
     findings = _find_findings(run.reader)
     if not findings:
@@ -106,7 +122,7 @@ def find_tensor_issues(reader: store.RunReader) -> list[schema.Finding]:
 
 def _find_findings(reader: store.RunReader) -> Sequence[schema.Finding]:
     """Return the findings of the rules about tensors and losses, and maybe of others."""
-    if not any(reader.has(table) for table in ("tensor_statistics", "tensor_values", "scalars")):
+    if not _has_rule_data(reader):
         return []
     record = recorded_rules(reader)
     if (
@@ -118,6 +134,10 @@ def _find_findings(reader: store.RunReader) -> Sequence[schema.Finding]:
     names = _list_rules()
     tensor_rules = [rule for rule in rule_feed.choose_rules() if rule.name in names]
     return rule_feed.check_rules(reader, tensor_rules).findings
+
+
+def _has_rule_data(reader: store.RunReader) -> bool:
+    return any(reader.has(table) for table in ("tensor_statistics", "tensor_values", "scalars"))
 
 
 def judge_learning(findings: Iterable[schema.Finding]) -> diagnosis.Learning | None:

@@ -59,6 +59,7 @@ from .queries import (
     read_parquet_columns as read_parquet_columns,
 )
 from .reader import RunReader as RunReader, open_run as open_run
+from .results import Results as Results
 from .revision import (
     CachedRun as CachedRun,
     describe_source as describe_source,

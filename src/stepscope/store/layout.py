@@ -4,6 +4,7 @@
     nodes/<node>/node.json, status.json         replaced whole
     processes/<process>.json                    replaced whole
     findings/<name>.json, tries/<name>.json     and other kinds of document
+    results/<name>.json                         computed of the files above, and replaced whole
     tables/<table>/<node>/<first>-<last>.parquet
     tables/<table>/<node>/<first>-<last>.coarse-<n>.parquet
     tensors/<process>/<log>-<seq>.npy           elements of a tensor
@@ -29,6 +30,9 @@ from urllib.parse import quote, unquote_to_bytes
 RUN_KEY = "run.json"
 NODES = "nodes/"
 PROCESSES = "processes/"
+RESULTS = "results/"
+FINDINGS = "findings/"
+VERDICT_KEY = "findings/verdict.json"
 FAN_IN = 16
 """Segments of one width that merge into one of the next."""
 

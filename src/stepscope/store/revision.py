@@ -43,7 +43,8 @@ def revision_of(location: str | Path) -> int:
 
     It changes once more when the run has not changed for `QUIET_NS`. Nothing in a run changes in
     place: files are created under new names or replaced by a rename, and both change the time of
-    their directory. For a bucket it takes one listing of the run: a request per thousand objects.
+    their directory. Stored results (`store.results`) do not count. For a bucket it takes one
+    listing of the run: a request per thousand objects.
 
     Raises:
         NotARunError: the run does not exist or was removed.
@@ -60,11 +61,12 @@ def revision_of(location: str | Path) -> int:
     manifest = LocalStore(Path(location)).local_path(layout.RUN_KEY)
     root = manifest.parent
     try:
-        manifest.stat()
-        root_ns = root.stat().st_mtime_ns
+        created_ns = manifest.stat().st_mtime_ns
     except (FileNotFoundError, NotADirectoryError):
         raise _no_run(location) from None
-    directories = sorted([("", root_ns), *_directories(str(root))])
+    results = str(root / layout.RESULTS)
+    below = [one for one in _directories(str(root)) if not one[0].startswith(results)]
+    directories = sorted([("", created_ns), *below])
     return _hash(
         (f"{path}\0{changed_ns}\0" for path, changed_ns in directories),
         latest_ns=max(changed_ns for _, changed_ns in directories),
@@ -73,7 +75,7 @@ def revision_of(location: str | Path) -> int:
 
 def revision_of_entries(entries: Iterable[Entry]) -> int:
     """Return the revision of a run in a bucket from its listing; keys are relative to the run."""
-    ordered = sorted(entries)
+    ordered = sorted(entry for entry in entries if not entry.key.startswith(layout.RESULTS))
     return _hash(
         (f"{key}\0{size}\0{tag}\0{changed_ns}\0" for key, size, tag, changed_ns in ordered),
         latest_ns=max((entry.changed_ns for entry in ordered), default=0),

@@ -8,6 +8,7 @@ same formulas to events that start in the range. A view that defines its range d
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from stepscope import analysis, errors, schema
+from stepscope import analysis, cost, errors, schema
 from stepscope.run import (
     CarryOver,
     Run,
@@ -24,6 +25,7 @@ from stepscope.run import (
     explain_rounding,
     list_run_doubts,
     make_with_damage,
+    recall,
 )
 
 _TIME_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
@@ -174,6 +176,9 @@ class View:
     """Required options."""
     is_of_processes: bool = False
     """True if it shows spans, scalars or stack samples, whose recording may end before the job."""
+    stored_as: str = ""
+    """Name by which the payload without options is stored with a run that has ended; empty for a
+    view that is not."""
 
     def __call__(self, run: Run, options: ViewOptions = DEFAULTS) -> msgspec.Struct:
         """Make the payload. If files behind it are damaged, it says so and withholds shares.
@@ -184,6 +189,12 @@ class View:
         missing = [OPTION_FLAGS[field] for field in self.needs if getattr(options, field) is None]
         if missing:
             raise errors.UsageError(f"This view needs {' and '.join(missing)}.")
+        if self.stored_as and options == DEFAULTS and cost.ENVIRONMENT not in os.environ:
+            return recall(run, self.stored_as, self.payload, lambda: self._make(run, options))
+        return self._make(run, options)
+
+    def _make(self, run: Run, options: ViewOptions) -> msgspec.Struct:
+        """Make the payload of a run."""
         payload, damage = make_with_damage(run, lambda source: self._show(source, options))
         if not isinstance(payload, schema.Payload):
             return payload

@@ -37,7 +37,9 @@ def _show(target: str) -> Callable[[], options.ShowFunction]:
 
 
 BUILT_IN_VIEWS: dict[str, options.View] = {
-    "overview": options.View(_show("job.overview:show_overview"), options.RANGE_OPTIONS),
+    "overview": options.View(
+        _show("job.overview:show_overview"), options.RANGE_OPTIONS, stored_as="overview"
+    ),
     "job-time": options.View(_show("job.job_time:show_job_time")),
     "configuration": options.View(_show("job.overview:show_configuration")),
     "recordings": options.View(_show("job.jobs:show_recordings")),
@@ -46,6 +48,7 @@ BUILT_IN_VIEWS: dict[str, options.View] = {
         _show("steps.steps:show_steps"),
         ("carry_over", *options.TRACE_OPTIONS, *options.RANGE_OPTIONS),
         is_of_processes=True,
+        stored_as="steps",
     ),
     "system": options.View(_show("system:show_system"), options.RANGE_OPTIONS),
     "host-memory": options.View(_show("job.host_memory:show_host_memory"), options.RANGE_OPTIONS),

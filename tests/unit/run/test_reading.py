@@ -11,12 +11,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from stepscope.run import Run
+from stepscope.diagnosis import Verdict, diagnose
+from stepscope.run import Run, open_run as open_run_model, recall
+from stepscope.run.job import results
 from stepscope.run.model import run as run_module
 from stepscope.run.model.metrics import NodeMetrics
 from stepscope.run.model.tables import SizedCache, read_spans
 from stepscope.run.model.traces import Trace, reading_ahead
-from stepscope.schema import IntervalChange
+from stepscope.schema import IntervalChange, JobState
 from stepscope.store import DictColumn, RunReader, open_run
 from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS
@@ -36,6 +38,76 @@ def run(tmp_path: Path) -> RunBuilder:
     run.metric("gpu_power_watt", lambda s: np.nan if s > 5 else s, device="0")
     run.metric("gpu_temperature_celsius", np.nan, device="0")
     return run
+
+
+class Remembered:
+    """A verdict that is recalled again and again, each time of the run as it is now."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.made_count = path, 0
+
+    def __call__(self, *, is_new: bool = True) -> Verdict:
+        run = open_run_model(self.path)
+
+        def make() -> Verdict:
+            self.made_count += 1
+            return diagnose(run)
+
+        return recall(run, "verdict", Verdict, make, is_new=is_new)
+
+
+def test_a_verdict_is_made_once(run: RunBuilder) -> None:
+    look = Remembered(run.write())
+    assert look() == look() == diagnose(open_run_model(look.path))
+    assert look.made_count == 1
+    document = look.path / "results" / "verdict.json"
+    for content in (b"", b"{}", document.read_bytes()[:-9], b"\xff"):
+        document.write_bytes(content)
+        assert look() == look()
+    assert look.made_count == 5, "a damaged file is replaced"
+
+
+@pytest.mark.parametrize("change", ["segment", "document", "corruption", "version", "switch"])
+def test_a_verdict_of_another_state_is_made_again(
+    run: RunBuilder, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = run.write()
+    look = Remembered(path)
+    before = look()
+    segment, *_ = sorted((path / "tables" / "spans").rglob("*.parquet"))
+    match change:
+        case "segment":
+            (segment.parent / "00000009-00000009.parquet").write_bytes(segment.read_bytes())
+        case "document":
+            (path / "nodes" / "n0" / "status.json").touch()
+        case "corruption":
+            segment.write_bytes(bytes(segment.stat().st_size))
+            assert look().suspect == "insufficient_evidence" != before.suspect
+        case "version":
+            monkeypatch.setattr(results, "_name_maker", lambda: "2")
+        case _:
+            monkeypatch.setenv(results.SWITCH, "0")
+    look()
+    assert look.made_count == (3 if change == "corruption" else 2), "damage is never stored"
+
+
+def test_verdicts_are_stored_of_large_runs_that_have_ended(
+    run: RunBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = Remembered(run.status(JobState.IN_PROGRESS).write())
+    assert running() == running()
+    assert running.made_count == 2
+    run.path = tmp_path / "ended"
+    ended = Remembered(run.status(JobState.COMPLETED).write())
+    assert ended(is_new=False) == ended(is_new=False)
+    assert ended.made_count == 2
+    monkeypatch.setattr(results, "MIN_STORED_BYTES", 0)
+    (ended.path / "results").touch()  # nothing can be written into it
+    assert ended(is_new=False) == ended(is_new=False)
+    assert ended.made_count == 4
+    (ended.path / "results").unlink()
+    assert ended(is_new=False) == ended(is_new=False)
+    assert ended.made_count == 5
 
 
 def test_they_are_those_of_the_table(run: RunBuilder) -> None:

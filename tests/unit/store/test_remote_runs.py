@@ -15,6 +15,7 @@ import pytest
 from stepscope.errors import NotARunError, RunExistsError, UsageError
 from stepscope.schema import JobState, JobStatus
 from stepscope.store import (
+    Results,
     RunReader,
     RunWriter,
     UnreachableError,
@@ -174,6 +175,19 @@ def test_every_change_changes_the_revision(
     bucket.remove("run/run.json")
     with pytest.raises(NotARunError):
         revision_of(url)
+
+
+def test_results_hold_until_an_object_changes(run: Path, bucket: TestBucket) -> None:
+    url = bucket.put_run(run, "run")
+    revision = revision_of(url)
+    assert Results(url, "maker").put("verdict", b"[7]")
+    assert revision_of(url) == revision
+    assert Results(url, "maker").get("verdict", list[int]) == [7]
+    assert Results(url, "other").get("verdict", list[int]) is None
+    before = Results(url, "maker")
+    bucket.put("run/nodes/n0/status.json", b"{}")
+    assert Results(url, "maker").get("verdict", list[int]) is None
+    assert not before.put("verdict", b"[8]"), "the run has changed since"
 
 
 def test_the_revision_changes_when_a_run_becomes_quiet(

@@ -12,7 +12,7 @@ import pytest
 from stepscope.errors import NotARunError, UsageError
 from stepscope.run import job_state
 from stepscope.schema import JobState, JobStatus
-from stepscope.store import FOLLOW_LINKS_VARIABLE, RunWriter, open_run, revision_of
+from stepscope.store import FOLLOW_LINKS_VARIABLE, Results, RunWriter, open_run, revision_of
 from tests.support.served_runs import draw_job
 from tests.support.shared_runs import SharedJob
 from tests.support.store_rows import spans
@@ -109,6 +109,8 @@ def test_every_change_gives_a_new_revision(drawn_run: Path, tmp_path: Path) -> N
         change()
         revisions.add(revision_of(drawn_run))
         assert len(revisions) == number
+    assert Results(str(drawn_run), "maker").put("verdict", b"{}")
+    assert revision_of(drawn_run) in revisions
     shutil.rmtree(drawn_run)
     with pytest.raises(NotARunError, match="is not a run, or it was removed"):
         revision_of(drawn_run)

@@ -354,13 +354,14 @@ def conclude(location: str | Path, *, as_json: bool, shown: str | Path | None = 
     shown = shown or location
     try:
         with one_thread_in_numpy():
+            from stepscope import views
             from stepscope.cli.writers.verdict import print_job_verdict
             from stepscope.rule_feed import make_verdict
-            from stepscope.run import Run
+            from stepscope.run import Run, size_of
             from stepscope.store import RunWriter, open_run
 
         run = Run(open_run(location))
-        verdict = make_verdict(run)
+        verdict = make_verdict(run, is_new=True)
         # Stored first: the terminal may be closed or full.
         try:
             RunWriter(location, monitor.node_name()).put_document("findings", "verdict", verdict)
@@ -370,6 +371,7 @@ def conclude(location: str | Path, *, as_json: bool, shown: str | Path | None = 
             print_json(verdict)
         else:
             print_job_verdict(verdict, shown, _find_last_run(run, location))
+        views.summarize_job(run, size_of(location), is_new=True)  # stored for the list of jobs
     except Exception as error:  # noqa: BLE001 - the job's exit status comes first
         again = suggest("diagnose", locate(shown))
         reason = errors.explain_os_error(error).removesuffix(".")

@@ -16,6 +16,8 @@ operators per parameter tensor, forward and backward pass and optimizer together
 
 from __future__ import annotations
 
+import numpy as np
+
 from stepscope import analysis, quantities
 from stepscope.diagnosis.causes.cause import CauseFinding, CauseInputs
 from stepscope.diagnosis.shares.shares import Shares, compute_host_cause_share
@@ -35,7 +37,7 @@ def measure_fixed_parts(run: Run, shares: Shares) -> dict[str, float]:
     """Measure the parts of the step that do not grow with the batch, as shares of it."""
     python_ratio = compute_host_cause_share(run.ranks, "python")
     # A script that calls the model for every sample calls the rest of torch for every sample too.
-    is_per_step = _count_calls(run.ranks[0]) <= MAX_CALLS
+    is_per_step = _count_calls(run) <= MAX_CALLS
     calls = shares.overhead_parts["framework_calls"] if is_per_step else 0.0
     return {
         "calling operators": shares.overhead_parts["inside_compute"] + calls,
@@ -80,7 +82,7 @@ def is_batch_sufficient(run: Run, shares: Shares) -> bool:
     if largest_model(rank) is None or samples_at_a_time(rank) is None or has_loop(rank, profile):
         return False
     is_largest = shares.operator_calls >= shares.largest_overhead
-    is_once_per_batch = _count_calls(rank) <= MAX_CALLS and not is_dispatch_in_optimizer(shares)
+    is_once_per_batch = _count_calls(run) <= MAX_CALLS and not is_dispatch_in_optimizer(shares)
     is_enough = measure_doubling_saving(run, shares) < MIN_SAVING
     return is_largest and is_once_per_batch and is_enough
 
@@ -102,7 +104,7 @@ def has_loop(rank: Rank, profile: analysis.ComputeProfile) -> bool:
     model = largest_model(rank)
     if model is None or not model.tensor_count:
         return False
-    limit = MAX_OPERATORS_PER_TENSOR * model.tensor_count * max(1.0, _count_calls(rank))
+    limit = MAX_OPERATORS_PER_TENSOR * model.tensor_count * max(1.0, _count_calls(rank.run))
     return profile.operator_count_per_step > limit
 
 
@@ -125,7 +127,7 @@ def find_small_batch_cause(inputs: CauseInputs) -> CauseFinding:
 def describe_batch(inputs: CauseInputs) -> list[Evidence]:
     """Describe what a larger batch would save, and the number of samples in a call of the model."""
     saving, rank = measure_doubling_saving(inputs.run, inputs.shares), inputs.run.ranks[0]
-    batch_size, call_count = samples_at_a_time(rank), _count_calls(rank)
+    batch_size, call_count = samples_at_a_time(rank), _count_calls(inputs.run)
     frequency = (
         f", {quantities.number(round(call_count))} times per step" if call_count >= 1.5 else ""
     )
@@ -149,6 +151,11 @@ def describe_batch(inputs: CauseInputs) -> list[Evidence]:
     return evidence
 
 
-def _count_calls(rank: Rank) -> float:
-    """Count the calls of models per step."""
-    return len(rank.spans.of("forward")) / max(1, len(rank.steps))
+def _count_calls(run: Run) -> float:
+    """Count the calls of models per step of the first rank, once for all resamples."""
+    return run.derive(_count_calls_per_step)
+
+
+def _count_calls_per_step(run: Run) -> float:
+    rank = run.ranks[0]
+    return np.count_nonzero(rank.spans.is_kind("forward")) / max(1, len(rank.steps))

@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from stepscope import cost, diagnosis, rule_feed, schema, store
-from stepscope.run import Run, is_lost, job_state, machine_count
+from stepscope.run import Run, is_lost, job_state, machine_count, recall
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.trace_data import explain_no_traces
 
@@ -238,9 +238,25 @@ def list_jobs(
     )
 
 
-def summarize_job(run: Run, size_bytes: int) -> JobSummary:
-    """Compute the figures of a job that need the tables of its run."""
-    verdict = diagnosis.diagnose(run)
+def summarize_job(run: Run, size_bytes: int, *, is_new: bool = False) -> JobSummary:
+    """Compute the figures of a job that need the tables of its run, or read them where they are
+    stored with it.
+
+    Args:
+        is_new: as for `run.recall`.
+    """
+    return recall(
+        run,
+        "job",
+        JobSummary,
+        lambda: _summarize_job(run, size_bytes, is_new=is_new),
+        uses_findings=False,  # the headline is of the steps
+        is_new=is_new,
+    )
+
+
+def _summarize_job(run: Run, size_bytes: int, *, is_new: bool) -> JobSummary:
+    verdict = rule_feed.make_verdict(run, is_new=is_new)
     job, clock = verdict.job, run.clock
     return JobSummary(
         verdict=JobVerdict(

@@ -1,0 +1,96 @@
+"""Results of a run that has ended: computed once, then read from its directory."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from stepscope import errors, schema, store
+from stepscope._version import __version__
+from stepscope.entry_points import entry_points
+from stepscope.run.job.times import has_ended
+from stepscope.run.model.run import Run
+
+T = TypeVar("T", bound=msgspec.Struct)
+SWITCH = "STEPSCOPE_STORED_RESULTS"
+"""Environment variable that, set to 0, keeps results from being read and stored."""
+MIN_STORED_BYTES = 2_000_000
+"""Results of smaller runs are computed in less time than the start of a command takes, and are
+stored by the job that ends alone."""
+_PACKAGE = Path(__file__).parents[2]
+
+
+def recall(
+    run: Run,
+    name: str,
+    as_type: type[T],
+    make: Callable[[], T],
+    *,
+    uses_findings: bool = True,
+    is_new: bool = False,
+) -> T:
+    """Return a result of a run as it is stored with it, or make and store it.
+
+    Results are stored of whole runs that have ended, have no damage and at least
+    `MIN_STORED_BYTES`. A result that was stored is what was made, encoded and decoded.
+
+    Args:
+        run: the run; of a range the result is made.
+        name: name of the result.
+        as_type: its type.
+        make: makes it, of the run alone.
+        uses_findings: see `store.Results`.
+        is_new: the job has just ended: store it whatever its size.
+    """
+    open_results = _open_results if uses_findings else _open_results_of_records
+    results = run.derive(open_results) if run.is_whole else None
+    if results is None:
+        return make()
+    stored = results.get(name, as_type)
+    if stored is not None:
+        return stored
+    result = make()
+    if run.reader.damage or not (is_new or results.contents.size_bytes >= MIN_STORED_BYTES):
+        return result
+    encoded = msgspec.json.encode(result)
+    try:
+        decoded = msgspec.json.decode(encoded, type=as_type)
+    except schema.MALFORMED_JSON:  # a payload of another package that cannot be read back
+        return result
+    results.put(name, encoded)
+    return decoded
+
+
+def _open_results_of_records(run: Run) -> store.Results | None:
+    return _open_results(run, uses_findings=False)
+
+
+def _open_results(run: Run, *, uses_findings: bool = True) -> store.Results | None:
+    """Open the results of a run; None where it may still change, or by the user's choice."""
+    statuses = run.reader.statuses().values()
+    is_over = has_ended(statuses) if statuses else bool(run.reader.info.sources)
+    if not is_over or os.environ.get(SWITCH) == "0":
+        return None
+    try:
+        return store.Results(run.reader.location, _name_maker(), uses_findings=uses_findings)
+    except (OSError, errors.StepscopeError):  # what reads the files reports it
+        return None
+
+
+@functools.cache
+def _name_maker() -> str:
+    """Name the software that makes results: the version, the installed rules of others, and of
+    sources that are worked on the time of their last change."""
+    parts = [__version__]
+    parts += sorted(f"{offer.name}={offer.value}" for offer in entry_points("stepscope.rules"))
+    if "site-packages" not in _PACKAGE.parts:
+        folders = (os.scandir(directory) for directory, _, _ in os.walk(_PACKAGE))
+        files = (file for folder in folders for file in folder if file.is_file())
+        times = [file.stat().st_mtime_ns for file in files if file.name.endswith((".py", ".json"))]
+        parts.append(str(max(times)))
+    return " ".join(parts)
