@@ -5,7 +5,8 @@
     waits       no progress, and hardly any CPU time or bytes in the whole job: stuck from the limit
                 on
     computes    no progress, but CPU time. Stuck only if, for long, its samples show the few same
-                stacks, in more than one call: a loop that does not end
+                stacks, in more than one call, or the few same lines of the user: a loop that does
+                not end
 
 The limit is `--stuck-after`, or more where the job's own steps and earlier pauses are long. Where
 its stack shows that it evaluates, saves, compiles or sleeps, which ends by itself, the limit is
@@ -39,6 +40,8 @@ OWN_PAUSE_FACTOR = 2
 """Multiple of the job's longest earlier pause."""
 PAUSE_FACTOR = 4
 """Multiple of the limit for work that takes long without progress, and for loops."""
+LINES_FACTOR = 6
+"""Multiple of the limit for loops that call libraries, whose stacks are many."""
 MAX_IDLE_CORES = 0.05
 MAX_IDLE_CORES_PER_PROCESS = 0.02
 """CPU time per time of a job that waits: that of its samplers, and of loops that poll."""
@@ -262,8 +265,12 @@ class HangWatch:
         limit_ns = self.limit_ns
         quiet_ns = now_ns - max([self._progress_ns, *(p.find_novelty_ns() for p in processes)])
         if self._is_busy(now_ns, limit_ns):
-            is_loop = quiet_ns + LEAD_NS >= limit_ns and self._runs_in_loop(processes, now_ns)
-            return PAUSE_FACTOR * limit_ns if is_loop else None
+            if quiet_ns + LEAD_NS >= limit_ns and self._runs_in_loop(processes, now_ns):
+                return PAUSE_FACTOR * limit_ns
+            trained = [process for process in processes if process.steps] or processes
+            since_ns = now_ns - PAUSE_FACTOR * limit_ns
+            is_loop = all(process.returns_to_lines(since_ns) for process in trained)
+            return LINES_FACTOR * limit_ns if is_loop else None
         if quiet_ns + LEAD_NS < limit_ns // 2:
             return None
         return PAUSE_FACTOR * limit_ns if self._pauses(processes) else limit_ns
