@@ -76,7 +76,7 @@ from .job.requests import (
     read_request_statuses as read_request_statuses,
     send_window_request as send_window_request,
 )
-from .job.results import recall as recall
+from .job.results import recall as recall, stores_results as stores_results
 from .job.samples import (
     Bins as Bins,
     BinSeries as BinSeries,
