@@ -26,9 +26,11 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Literal, cast
+
+import msgspec
+from msgspec.structs import replace
 
 from stepscope import quantities, schema
 from stepscope.importers import content
@@ -56,8 +58,7 @@ _ENCRYPTED = "is encrypted: unpack the archive with its password, and import the
 Form = Literal["tar", "zip", "compressed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(msgspec.Struct, frozen=True):
     """A file that holds one document."""
 
     path: Path

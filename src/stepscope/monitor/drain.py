@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +82,7 @@ class _EndLine(msgspec.Struct):
     t_ns: int | None = None
 
 
-@dataclass(slots=True)
-class NewRecords:
+class NewRecords(msgspec.Struct):
     """New records of one segment for one table."""
 
     process: ProcessLogs

@@ -19,7 +19,6 @@ import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 from typing import Protocol
@@ -75,16 +74,15 @@ SERVING = re.compile(r"(?:^|\.)(?:serve_forever|run_forever|mainloop)$")
 """Functions that wait for requests: a server is not stuck."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
+class _Use(msgspec.Struct, frozen=True):
     """Use of the machine by the job at one time."""
 
     t_ns: int
     cpu_s: float
     byte_count: int
-    ticks: Mapping[int, int] = field(default_factory=dict)
+    ticks: Mapping[int, int] = msgspec.field(default_factory=dict)
     """CPU time of the processes, in clock ticks."""
-    sleeps: Mapping[int, int | None] = field(default_factory=dict)
+    sleeps: Mapping[int, int | None] = msgspec.field(default_factory=dict)
     """Number of waits of the main threads that sleep, by process."""
 
 

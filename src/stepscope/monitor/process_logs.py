@@ -73,21 +73,19 @@ class DumpHeader(msgspec.Struct):
     """The latest, where the process was asked or has ended."""
 
 
-@dataclass(slots=True)
-class _Recorder:
+class _Recorder(msgspec.Struct):
     """State of one recorder of the process."""
 
-    stored: set[int] = field(default_factory=set)
+    stored: set[int] = msgspec.field(default_factory=set)
     """Calls in the store, from the first call of the last dump on."""
     is_looked_up: bool = False
-    open: dict[int, importers.RecordedCall] = field(default_factory=dict)
+    open: dict[int, importers.RecordedCall] = msgspec.field(default_factory=dict)
     """Calls that had not ended, by record id."""
-    latest: list[importers.RecordedCall] = field(default_factory=list)
+    latest: list[importers.RecordedCall] = msgspec.field(default_factory=list)
     header: DumpHeader | None = None
 
 
-@dataclass(slots=True)
-class NewCalls:
+class NewCalls(msgspec.Struct):
     """New rows of one process from one recorder."""
 
     process: str
@@ -333,8 +331,7 @@ class SharedFile:
             return b""
 
 
-@dataclass(slots=True)
-class LogSegment:
+class LogSegment(msgspec.Struct):
     """Segment file of a log, and the records of it that the store has."""
 
     file: SharedFile

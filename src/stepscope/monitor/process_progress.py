@@ -8,9 +8,9 @@ not end, has no new ones after some time.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from stepscope import spool
@@ -56,14 +56,13 @@ class Stack(NamedTuple):
         return self.lines & 0xFFFF_FFFF
 
 
-@dataclass(slots=True)
-class ProcessProgress:
+class ProcessProgress(msgspec.Struct):
     """Signs of progress of one process."""
 
     process: ProcessLogs
-    counts: dict[int, int] = field(default_factory=dict)
+    counts: dict[int, int] = msgspec.field(default_factory=dict)
     """Number of records of the job by kind."""
-    stacks: dict[Stack, tuple[int, int]] = field(default_factory=dict)
+    stacks: dict[Stack, tuple[int, int]] = msgspec.field(default_factory=dict)
     """Stacks since the last progress of the job, with the times of their first and last sample."""
     last: Stack | None = None
     """Stack of the latest sample."""
@@ -71,7 +70,7 @@ class ProcessProgress:
     """Its time, monotonic."""
     changed_ns: int = 0
     """Time from which all samples have had this stack."""
-    _offsets: dict[str, int] = field(default_factory=dict)
+    _offsets: dict[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def steps(self) -> int:

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, get_args, get_type_hints
 
+import msgspec
+
 from stepscope import errors, quantities
 
 MAX_HANDOVER_NS = 3_000_000
@@ -25,8 +27,7 @@ MAX_DECIMALS = 9
 """A smaller difference from the threshold is rounding of the value."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Number:
+class Number(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers that a parameter accepts."""
 
     description: str
@@ -71,8 +72,7 @@ class Choice:
         raise ValueError
 
 
-@dataclass(frozen=True, slots=True)
-class OptionalNumber:
+class OptionalNumber(msgspec.Struct, frozen=True):
     """Number that a parameter accepts; None for no limit."""
 
     description: str = "number or None"
@@ -84,8 +84,7 @@ class OptionalNumber:
         return float(Number(description="").read(value))
 
 
-@dataclass(frozen=True, slots=True)
-class Boolean:
+class Boolean(msgspec.Struct, frozen=True):
     """True or false, as text in any case too."""
 
     description: str = "true or false"
@@ -97,8 +96,7 @@ class Boolean:
         return str(value).lower() == "true"
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
+class Words(msgspec.Struct, frozen=True):
     """Text that a parameter accepts; None for no text."""
 
     description: str
@@ -139,8 +137,7 @@ class NoParameters:
     """Parameters of a rule that has none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeclaredParameter:
+class DeclaredParameter(msgspec.Struct, frozen=True, kw_only=True):
     """One parameter of a rule as its page shows it."""
 
     name: str

@@ -35,7 +35,6 @@ and the block is no longer alive.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -105,8 +104,7 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     missing: str | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Passes:
+class Passes(msgspec.Struct, frozen=True, eq=False):
     """Passes of the steps on the host: backward, optimizer, loading and other."""
 
     backward_start: intervals.Int
@@ -312,8 +310,7 @@ _ALLOCATORS = ("aten::empty", "aten::new_empty")
 """Operators that allocate on behalf of their callers, which are more informative."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class MemoryBlocks:
+class MemoryBlocks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Blocks of one device; events are indices into `DeviceMemory`, -1 for one not recorded."""
 
     size_bytes: intervals.Int
@@ -367,8 +364,7 @@ def pair_blocks(device: DeviceMemory, address: intervals.Int) -> MemoryBlocks:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OperatorLabels:
+class OperatorLabels(msgspec.Struct, frozen=True, eq=False):
     """Labels of the operators of some events."""
 
     tree: OperatorTree

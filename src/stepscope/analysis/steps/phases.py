@@ -29,9 +29,9 @@ them is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from stepscope import intervals
@@ -75,8 +75,7 @@ DEVICE_PHASES = ("forward", "backward", "optimizer", "execution")
 FETCH_KINDS = ("data_wait", "loader_start")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseSpans:
+class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True):
     """Phase spans of one thread with their nesting."""
 
     spans: Spans

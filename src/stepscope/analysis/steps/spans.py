@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,8 +25,7 @@ _MAX_COMPARISONS = 4
 """Comparing codes one value at a time is faster than a lookup table up to this many values."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spans:
+class Spans(msgspec.Struct, frozen=True, kw_only=True):
     """Spans of one process, sorted by start, outer before inner.
 
     `kind` and `name` index `kinds` and `names`. A span without a recorded end is marked in

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -46,8 +45,7 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True):
         return sum(window.state is store.RequestState.STORED for window in windows)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaptureOptions(DepthOptions):
+class CaptureOptions(DepthOptions, frozen=True, kw_only=True):
     """Options of `stepscope capture`."""
 
     steps: int | None

@@ -16,10 +16,10 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+import msgspec
 import psutil
 
 from stepscope import errors
@@ -39,8 +39,7 @@ STOP_GRACE_S = 30.0
 """Time between SIGTERM and SIGKILL."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stopping:
+class Stopping(msgspec.Struct, frozen=True, kw_only=True):
     """Settings for stop requests that come from rules or from the web UI."""
 
     request_path: Path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from stepscope import schema, spool, store
 
@@ -15,8 +15,7 @@ ENDED = "the process ended before the second census"
 TOO_SLOW = "the process finished too few steps in 3 minutes"
 
 
-@dataclass(slots=True)
-class _Census:
+class _Census(msgspec.Struct):
     number: int
     since_ns: int
     processes: dict[str, str]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -55,14 +55,13 @@ class HostMemoryGrowthDetails(msgspec.Struct, frozen=True, kw_only=True):
     nodes: dict[str, NodeGrowthDetails] = {}
 
 
-@dataclass(slots=True)
-class HostMemoryState:
+class HostMemoryState(msgspec.Struct):
     """State of the rule."""
 
-    nodes: dict[str, analysis.HostMemory] = field(default_factory=dict)
-    names: dict[str, dict[int, str]] = field(default_factory=dict)
+    nodes: dict[str, analysis.HostMemory] = msgspec.field(default_factory=dict)
+    names: dict[str, dict[int, str]] = msgspec.field(default_factory=dict)
     """Names of training processes by node and pid."""
-    trigger: Trigger = field(default_factory=Trigger)
+    trigger: Trigger = msgspec.field(default_factory=Trigger)
     scan_count: int = 0
     """Scans with samples of the node that has most."""
 
