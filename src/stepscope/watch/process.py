@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,6 +18,7 @@ import msgspec
 
 from stepscope import budget, errors, rule_feed, schema, store
 from stepscope.rules import Rule
+from stepscope.run import request_growth_census
 from stepscope.watch.actions import make_action, make_alert
 from stepscope.watch.config import LeaseWatch, ReadingBudget, WatchConfig
 from stepscope.watch.deliveries import Deliveries
@@ -29,6 +31,13 @@ WRITE_TRIES = 5
 TICK_S = 0.5
 BUDGET_PERIOD_S = 300.0
 """Time over which the CPU budget is kept on average: the first evaluation costs the most."""
+
+
+GROWTH_RULE = "HostMemoryGrowth"
+"""Rule after which the processes that grow are asked once what holds the memory."""
+MIN_GROWTH_BYTES = 32 << 20
+MAX_CENSUS_COUNT = 8
+"""Processes of a job that are asked, those of each node by their share of its growth."""
 
 
 class Watch:
@@ -70,6 +79,7 @@ class Watch:
         self._report = None if config.report is None else ReportFile(config.run, config.report)
         self._record = earlier or self._follower.record("running")
         self._terminated = False
+        self._has_census = False
         self._write_error: str | None = None
 
     def run(self) -> None:
@@ -101,11 +111,23 @@ class Watch:
         self._memory.check()
         for finding in record.fired:
             self._recorded_ns.setdefault(finding.rule, record.written_ns)
+            if finding.rule == GROWTH_RULE and record.progress == "running":
+                self._request_census(finding)
         self._write()
         for finding in record.fired:
             self._announce(finding, self._recorded_ns[finding.rule])
         if self._report is not None and record.progress == "running":
             self._report.refresh(self._selection)
+
+    def _request_census(self, finding: schema.Finding) -> None:
+        """Ask what holds the memory of the processes that grow, once in a run."""
+        if not self._config.takes_census or self._has_census:
+            return
+        pids = choose_growing(finding)
+        if pids:
+            with suppress(OSError):  # the next record asks again
+                request_growth_census(self._config.run, pids)
+                self._has_census = True
 
     def _stop_obstacle(self) -> str | None:
         """Reason why the job cannot be stopped; None when it can."""
@@ -209,6 +231,19 @@ class Watch:
 
     def _on_terminate(self, signum: int, frame: FrameType | None) -> None:
         self._terminated = True
+
+
+def choose_growing(finding: schema.Finding) -> dict[str, list[int]]:
+    """Choose the processes by node that are asked what holds their memory."""
+    nodes: dict[str, Any] = finding.details.get("nodes", {})
+    growing: dict[str, list[int]] = {}
+    free_count = MAX_CENSUS_COUNT
+    for node in finding.nodes:
+        detail = nodes.get(node, {})
+        if detail.get("growth_bytes", 0) >= MIN_GROWTH_BYTES:
+            growing[node] = detail["growing_pids"][:free_count]
+            free_count -= len(growing[node])
+    return {node: pids for node, pids in growing.items() if pids}
 
 
 MAX_SHARE = 0.01

@@ -370,11 +370,11 @@ def test_objects_are_not_listed_where_copies_of_shared_pages_could_fill_the_memo
 
 
 def test_memory_of_this_process_is_read_in_either_way() -> None:
-    whole, part = memory.read_memory(1e12), memory.read_memory(0)
-    assert whole.anonymous == pytest.approx(part.anonymous, rel=0.2)
-    assert part.shared == part.anonymous
-    assert whole.shared <= whole.anonymous
-    assert 0 < whole.private <= whole.resident
+    detailed, plain = memory.read_memory(1e12), memory.read_memory(0)
+    assert detailed.anonymous == pytest.approx(plain.anonymous, rel=0.2)
+    assert plain.shared == plain.anonymous
+    assert detailed.shared <= detailed.anonymous
+    assert 0 < detailed.private <= detailed.resident
 
 
 def test_collector_is_left_as_it_was(recording: Any) -> None:

@@ -15,7 +15,7 @@ import time
 
 from stepscope.capture import session
 from stepscope.capture.guard import Probe
-from stepscope.spool import CENSUS_PID_WORD, CENSUS_WORD, Kind, open_censuses
+from stepscope.spool import CENSUS_PID_WORDS, CENSUS_WORD, Kind, open_censuses
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ class _Follower:
         self._count += 1
         if words[CENSUS_WORD] != self._number:
             self._number = words[CENSUS_WORD]
-            if words[CENSUS_PID_WORD] in {0, os.getpid()} and session.live:
+            pids = set(words[CENSUS_PID_WORDS])
+            if (os.getpid() in pids or pids == {0}) and session.live:
                 self._take_first(dataset)
         elif self._first is not None and self._is_due(self._first):
             first, self._first = self._first, None

@@ -279,9 +279,9 @@ class Census:
                 continue
             measured.append((sizes.mean_bytes * items, items, key, sizes))
         measured.sort(key=lambda row: (-row[0], -row[1]))
-        own = {id(self._containers), id(self.__dict__), id(growth), id(measured)}
+        ignored = {id(self._containers), id(self.__dict__), id(growth), id(measured)}
         referrers = Referrers(
-            self._scope, self._types, self._budget, object_count=self.object_count, ignored=own
+            self._scope, self._types, self._budget, object_count=self.object_count, ignored=ignored
         )
         return [
             holder

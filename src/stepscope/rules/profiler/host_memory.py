@@ -47,6 +47,10 @@ class NodeGrowthDetails(msgspec.Struct, frozen=True, kw_only=True):
     full_in_ns: float | None = None
     """Time until the limit is full; null without growth or limit."""
     full_at_step: float | None = None
+    growth_bytes: float = 0.0
+    """Growth over the steps that count."""
+    growing_pids: list[int] = []
+    """Processes that grow, by their share."""
 
 
 class HostMemoryGrowthDetails(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,6 +236,8 @@ def _detail(growth: analysis.HostGrowth) -> NodeGrowthDetails:
         limit_bytes=None if growth.limit is None else growth.limit.limit_bytes,
         full_in_ns=None if forecast is None else forecast.in_ns.value,
         full_at_step=full_step,
+        growth_bytes=trend.growth_bytes if trend is not None and growth.is_growing else 0.0,
+        growing_pids=[process.pid for process in growth.processes],
     )
 
 
