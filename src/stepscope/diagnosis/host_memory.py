@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated
 
 import msgspec
@@ -121,10 +122,28 @@ def _describe_rest(node: NodeMemory) -> tuple[str, str]:
     return (
         f"Files in /dev/shm grew by {memory(shared)}." if is_shared else "",
         f"The number of processes rose from {count(node.first['job_process_count'])} to "
-        f"{count(node.peak['job_process_count'])}."
+        f"{count(node.peak['job_process_count'])}{_name_commonest(node)}."
         if processes >= MIN_NEW_PROCESSES
         else "",
     )
+
+
+def _name_commonest(node: NodeMemory) -> str:
+    """Name the function that most of the running processes of multiprocessing run; empty if there
+    are few of them."""
+    targets = Counter(
+        fact.target
+        for process in node.processes
+        if process.info is not None and process.end_ns >= node.growth.latest_ns
+        for fact in process.info.facts_of(schema.WorkerProcessFact)
+    )
+    for target, number_of_processes in targets.most_common(1):
+        if number_of_processes >= MIN_NEW_PROCESSES:
+            return (
+                f"; {count(number_of_processes)} of them run {target} and have not ended. Let each "
+                "end and call join() on it, or give the work to one pool of processes"
+            )
+    return ""
 
 
 def _rank_node(node: NodeMemory) -> tuple[bool, float, float]:

@@ -7,7 +7,8 @@
 
 Counters are cheap and are read at every tick at the start of a job, which may die soon, and every
 two seconds later. `smaps_rollup` takes milliseconds per gigabyte: it is read so rarely that it
-takes no more than `MAX_ROLLUP_RATIO` of a core, with a credit for jobs that end soon.
+takes no more than `MAX_ROLLUP_RATIO` of a core, with a credit for jobs that end soon. Of many
+processes, those come first whose pages were not counted yet, or longest ago.
 
 A process shares all of its anonymous pages with its parent just after the fork. Until its pages are
 counted for the first time, as many are assumed to be shared as it had at first.
@@ -86,6 +87,8 @@ class JobMemorySampler:
         self._next_ns = self._next_rollup_ns = self._rollup_ns = 0
         self._doubled: dict[int, int] = {}
         """Anonymous pages by pid that the sum over processes counts too often."""
+        self._counted_ns: dict[int, int] = {}
+        """Time by pid at which the pages were counted last."""
         self._swapped: set[str] = set()
         self._stall: tuple[int, int] | None = None
         try:
@@ -116,7 +119,7 @@ class JobMemorySampler:
         if now_ns >= self._next_rollup_ns and self._rollup_ns <= allowed_ns:
             rollup_interval_ns = max(MIN_ROLLUP_INTERVAL_NS, elapsed_ns // 5)
             self._next_rollup_ns = now_ns + min(MAX_ROLLUP_INTERVAL_NS, rollup_interval_ns)
-            yield from self._sample_pages(processes)
+            yield from self._sample_pages(processes, now_ns, allowed_ns)
         for pid, memory in processes.items():
             yield from self._sample_process(str(pid), memory)
         if processes:
@@ -132,13 +135,19 @@ class JobMemorySampler:
             self._swapped.add(device)
             yield Sample("process_swap_bytes", device, memory.swap)
 
-    def _sample_pages(self, pids: Iterable[int]) -> Iterator[Sample]:
-        start_ns = time.thread_time_ns()
-        counted = {
-            pid: pages for pid in pids if (pages := read_process_pages(pid, self._proc)) is not None
-        }
-        self._rollup_ns += time.thread_time_ns() - start_ns
-        for pid, pages in counted.items():
+    def _sample_pages(
+        self, pids: Iterable[int], now_ns: int, allowed_ns: float
+    ) -> Iterator[Sample]:
+        self._counted_ns = {pid: self._counted_ns.get(pid, 0) for pid in pids}
+        for pid in sorted(self._counted_ns, key=self._counted_ns.__getitem__):
+            if self._rollup_ns > allowed_ns:
+                break
+            start_ns = time.thread_time_ns()
+            pages = read_process_pages(pid, self._proc)
+            self._rollup_ns += time.thread_time_ns() - start_ns
+            self._counted_ns[pid] = now_ns
+            if pages is None:
+                continue
             self._doubled[pid] = pages.doubled
             yield Sample("process_private_bytes", str(pid), pages.private)
             yield Sample("process_shared_bytes", str(pid), pages.shared)

@@ -195,7 +195,7 @@ class HostMemoryGrowth(IncrementalRule[HostMemoryGrowthParameters, HostMemorySta
             sentences=[
                 f"Node {node}: {line}"
                 for node, growth in (firing or growths).items()
-                for line in describe_growth(growth, names[node])
+                for line in describe_growth(growth, names[node], has_ended=self.has_ended)
             ],
             nodes=firing,
             ranks={
@@ -256,12 +256,14 @@ def describe_growth(
         peak = f"peak {memory(growth.peak_bytes)}"
         limit = "" if growth.limit is None else f" of {describe_limit(growth.limit)}"
         if trend is not None and trend.is_steady:
+            verb = "rose" if has_ended else "rises"
             yield (
-                f"host memory of the job rises with the duration of steps, as with longer inputs; "
+                f"host memory of the job {verb} with the duration of steps, as with longer inputs; "
                 f"{peak}{limit}."
             )
         else:
-            yield f"host memory of the job does not grow steadily; {peak}{limit}."
+            verb = "did" if has_ended else "does"
+            yield f"host memory of the job {verb} not grow steadily; {peak}{limit}."
         return
     verb = "grew" if has_ended else "grows"
     rate = f"{memory(trend.per_hour.value)} per hour{_interval(trend.per_hour)}"
