@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,11 +17,11 @@ import msgspec
 
 from stepscope import budget, errors, rule_feed, schema, store
 from stepscope.rules import Rule
-from stepscope.run import request_growth_census
 from stepscope.watch.actions import make_action, make_alert
 from stepscope.watch.config import LeaseWatch, ReadingBudget, WatchConfig
 from stepscope.watch.deliveries import Deliveries
 from stepscope.watch.follower import Follower
+from stepscope.watch.growth import GrowthWatch
 from stepscope.watch.live import StuckAlerts, make_stuck_finding
 
 DELIVERY_TIMEOUT_S = 20.0
@@ -31,13 +30,6 @@ WRITE_TRIES = 5
 TICK_S = 0.5
 BUDGET_PERIOD_S = 300.0
 """Time over which the CPU budget is kept on average: the first evaluation costs the most."""
-
-
-GROWTH_RULE = "HostMemoryGrowth"
-"""Rule after which the processes that grow are asked once what holds the memory."""
-MIN_GROWTH_BYTES = 32 << 20
-MAX_CENSUS_COUNT = 8
-"""Processes of a job that are asked, those of each node by their share of its growth."""
 
 
 class Watch:
@@ -57,12 +49,14 @@ class Watch:
         self._change_error: str | None = None
         self._selection = self._read_selection() or config.selection
         rules = self._choose_rules(self._selection)
+        reading = ReadingBudget(config.budget.cpu_ratio, interval_s=0, credit_s=BUDGET_PERIOD_S)
+        self._growth = GrowthWatch(config, reader, rules, reading)
         self._follower = Follower(
             reader,
             rules,
             scan_ns=config.scan_ns,
             is_abandoned=self._is_launcher_gone,
-            budget=ReadingBudget(config.budget.cpu_ratio, interval_s=0, credit_s=BUDGET_PERIOD_S),
+            budget=reading,
         )
         self._memory = budget.MemoryLimit("the watch process", config.budget.memory_bytes)
         self._writer = store.RunWriter(config.run, socket.gethostname())
@@ -79,7 +73,6 @@ class Watch:
         self._report = None if config.report is None else ReportFile(config.run, config.report)
         self._record = earlier or self._follower.record("running")
         self._terminated = False
-        self._has_census = False
         self._write_error: str | None = None
 
     def run(self) -> None:
@@ -111,23 +104,13 @@ class Watch:
         self._memory.check()
         for finding in record.fired:
             self._recorded_ns.setdefault(finding.rule, record.written_ns)
-            if finding.rule == GROWTH_RULE and record.progress == "running":
-                self._request_census(finding)
+            if record.progress == "running":
+                self._growth.note(finding)
         self._write()
         for finding in record.fired:
             self._announce(finding, self._recorded_ns[finding.rule])
         if self._report is not None and record.progress == "running":
             self._report.refresh(self._selection)
-
-    def _request_census(self, finding: schema.Finding) -> None:
-        """Ask what holds the memory of the processes that grow, once in a run."""
-        if not self._config.takes_census or self._has_census:
-            return
-        pids = choose_growing(finding)
-        if pids:
-            with suppress(OSError):  # the next record asks again
-                request_growth_census(self._config.run, pids)
-                self._has_census = True
 
     def _stop_obstacle(self) -> str | None:
         """Reason why the job cannot be stopped; None when it can."""
@@ -145,6 +128,7 @@ class Watch:
         """As `_pause`, and follow changes of the rules."""
         self._change_rules()
         self._announce_stuck()
+        self._growth.look()
         return self._pause(seconds)
 
     def _announce_stuck(self) -> None:
@@ -231,19 +215,6 @@ class Watch:
 
     def _on_terminate(self, signum: int, frame: FrameType | None) -> None:
         self._terminated = True
-
-
-def choose_growing(finding: schema.Finding) -> dict[str, list[int]]:
-    """Choose the processes by node that are asked what holds their memory."""
-    nodes: dict[str, Any] = finding.details.get("nodes", {})
-    growing: dict[str, list[int]] = {}
-    free_count = MAX_CENSUS_COUNT
-    for node in finding.nodes:
-        detail = nodes.get(node, {})
-        if detail.get("growth_bytes", 0) >= MIN_GROWTH_BYTES:
-            growing[node] = detail["growing_pids"][:free_count]
-            free_count -= len(growing[node])
-    return {node: pids for node, pids in growing.items() if pids}
 
 
 MAX_SHARE = 0.01
