@@ -238,15 +238,19 @@ def walk(target: int) -> list[FrameState]:
 def walk_others(target: int) -> list[list[FrameState]]:
     """Return the frames of the other threads of the job, innermost first."""
     skipped = {target, threading.get_ident()}
-    return list(read_threads(lambda frame: read_frames(frame, MAX_FRAMES), skipped).values())
+    threads = read_threads(lambda frame: read_frames(frame, MAX_FRAMES), skipped, MAX_THREADS)
+    return list(threads.values())
 
 
-def read_threads(read: Callable[[FrameType], T], skipped: Collection[int] = ()) -> dict[int, T]:
+def read_threads(
+    read: Callable[[FrameType], T], skipped: Collection[int] = (), limit: int | None = None
+) -> dict[int, T]:
     """Read the innermost frame of each thread.
 
     Args:
         read: reads a frame; it must neither keep it nor release the GIL.
         skipped: threads that are left out.
+        limit: number of threads; None for all.
     """
     collects = _COLLECTS_ANYWHERE and gc.isenabled()
     if collects:
@@ -255,9 +259,7 @@ def read_threads(read: Callable[[FrameType], T], skipped: Collection[int] = ()) 
     try:
         current = sys._current_frames()
         return {
-            ident: read(current[ident])
-            for ident in islice(current, MAX_THREADS)
-            if ident not in skipped
+            ident: read(current[ident]) for ident in islice(current, limit) if ident not in skipped
         }
     finally:
         current.clear()
