@@ -9,7 +9,7 @@ import msgspec
 
 from stepscope import rules, schema
 from stepscope.quantities import count, memory, number, percent
-from stepscope.run import Holder, NodeMemory, Run, read_host_memory, read_memory_holders, recommend
+from stepscope.run import Holder, NodeMemory, Run, read_host_memory, read_memory_censuses, recommend
 
 
 class MemoryAccount(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,10 +79,12 @@ MAX_HOLDERS = 3
 
 
 def _list_holders(run: Run) -> list[str]:
-    """List what holds the growing memory, and what to do."""
+    """List what holds the growing memory, and what to do; or say that no container does."""
+    censuses = read_memory_censuses(run)
     holders = [
         holder
-        for holder in read_memory_holders(run)
+        for census in censuses
+        for holder in census.holders
         if not holder.device and (holder.share_ratio or 0.0) >= MIN_HOLDER_RATIO
     ]
     by_name = {(holder.name, holder.file, holder.line): holder for holder in reversed(holders)}
@@ -90,6 +92,14 @@ def _list_holders(run: Run) -> list[str]:
     for holder in sorted(by_name.values(), key=lambda entry: -entry.bytes_per_step)[:MAX_HOLDERS]:
         fix = recommend(holder)
         lines.append(f"Held by {describe_holder(holder)}.{f' {fix}' if fix else ''}")
+    native = max(censuses, key=lambda census: census.growth_per_step_bytes, default=None)
+    if not lines and native is not None and native.native_ratio is not None:
+        note = f" {native.note}" if native.note else ""
+        lines.append(
+            f"No container of the job holds {percent(native.native_ratio)} of what {native.title} "
+            "grew by meanwhile: memory of C or C++ code, or freed and kept by the allocator."
+            f"{note}"
+        )
     return lines
 
 

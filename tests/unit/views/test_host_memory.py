@@ -139,3 +139,33 @@ def test_processes_as_a_frame(tmp_path: Path) -> None:
     assert run.host_memory_processes().arrow().num_rows == 2
     (node,) = run.host_memory()
     assert node.growth.is_growing
+
+
+def test_growth_that_no_container_holds_is_said(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    rank = builder.rank(0)
+    rank.draw(STEP, STEPS)
+    rank.info.facts.append(
+        {
+            "fact": "memory_census",
+            "request": 1,
+            "unit": "step",
+            "count": 20,
+            "duration_ns": 20_000_000_000,
+            "pauses_ns": [1, 1],
+            "object_count": 1000,
+            "is_sampled": False,
+            "resident_bytes": GIB,
+            "holders": [],
+            "anonymous_growth_bytes": 40 * MIB,
+            "private_growth_bytes": 40 * MIB,
+        }
+    )
+    builder.metric("process_anonymous_bytes", lambda s: GIB + RATE * s, device="1000")
+    builder.metric("job_memory_bytes", lambda s: GIB + RATE * s)
+    verdict = diagnosis.diagnose(builder.open())
+    assert verdict.memory is not None
+    assert verdict.memory.lines[-1] == (
+        "No container of the job holds 100% of what rank 0 grew by meanwhile: memory of C or C++ "
+        "code, or freed and kept by the allocator."
+    )
