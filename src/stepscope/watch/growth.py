@@ -19,10 +19,12 @@ GROWTH_RULE = "HostMemoryGrowth"
 MIN_GROWTH_BYTES = 32 << 20
 MAX_COUNT = 8
 """Processes of a job that are asked, those of each node by their share of its growth."""
-EARLY_SCAN_S = 10
-EARLY_COUNT = 12
-"""Scans of the first minutes, after each of which memory is looked at: many jobs that are tried out
-end before the first scan of the rules does."""
+EARLY_SCAN_S = 5
+"""Scan interval of the first minutes: many jobs that are tried out end before the first scan of the
+rules does."""
+LOOK_S = 2
+LOOK_COUNT = 60
+"""Looks for a complete one of these scans, and the time between them."""
 
 
 class GrowthWatch:
@@ -49,18 +51,18 @@ class GrowthWatch:
         self._budget = budget
         self._is_over = not config.takes_census
         scan_ns = EARLY_SCAN_S * 1_000_000_000
-        self._early_left = EARLY_COUNT if config.scan_ns > scan_ns else 0
-        self._due_s = clock() + EARLY_SCAN_S
+        self._looks_left = LOOK_COUNT if config.scan_ns > scan_ns else 0
+        self._due_s = clock() + LOOK_S
         self._feed = rule_feed.RuleFeed(reader, scan_ns=scan_ns)
         self._evaluation = Evaluation([rule for rule in rules if rule.name == GROWTH_RULE])
 
     def look(self) -> None:
         """Look at the memory at the start of the job, if it is time."""
-        is_due = self._early_left and self._clock() >= self._due_s
+        is_due = self._looks_left and self._clock() >= self._due_s
         if self._is_over or not is_due or not self._budget.allows:
             return
-        self._early_left -= 1
-        self._due_s = self._clock() + EARLY_SCAN_S
+        self._looks_left -= 1
+        self._due_s = self._clock() + LOOK_S
         with self._budget.spending(), suppress(OSError, duckdb.Error, errors.StepscopeError):
             for inputs in self._feed.ranges(final=False):
                 self._evaluation.feed(inputs)

@@ -342,9 +342,9 @@ def test_processes_that_grow_are_asked_once_what_holds_their_memory(
             config, open_run(run), [HostMemoryGrowth()], budget, lambda: now_s[0]
         )
         watching.look()  # not due yet
-        now_s[0] += growth.EARLY_SCAN_S
+        now_s[0] += growth.LOOK_S
         watching.look()
-        now_s[0] += growth.EARLY_SCAN_S
+        now_s[0] += growth.LOOK_S
         watching.look()
     requests = WindowRequests(str(run)).read_new()
     assert [(r.name, r.is_census, r.pids) for r in requests] == count * [
