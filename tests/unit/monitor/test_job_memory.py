@@ -181,10 +181,12 @@ def test_pages_that_were_counted_longest_ago_come_first(monkeypatch: pytest.Monk
 
     def read(pid: int, _: str) -> ProcessPages:
         counted.append(pid)
-        return ProcessPages(MIB, MIB, 0)
+        return ProcessPages(MIB, MIB, MIB // 4)
 
     monkeypatch.setattr(job_memory, "read_process_pages", read)
     sampler = JobMemorySampler(JobTree(os.getpid(), lambda: (), lambda: ()))
+    sampler._first_bytes = {4: MIB}  # a fork: those that follow are like it until they are counted
     for now_ns, pids in ((1, [1, 2, 3]), (2, [1, 2, 3]), (3, [1, 2, 3, 4])):
         list(sampler._sample_pages(pids, now_ns, allowed_ns=2 * now_ns - 1))  # time for two
     assert counted == [1, 2, 3, 1, 4, 2]
+    assert sampler._shared_ratio == 0.25

@@ -11,7 +11,8 @@ takes no more than `MAX_ROLLUP_RATIO` of a core, with a credit for jobs that end
 processes, those come first whose pages were not counted yet, or longest ago.
 
 A process shares all of its anonymous pages with its parent just after the fork. Until its pages are
-counted for the first time, as many are assumed to be shared as it had at first.
+counted for the first time, so much of what it had at first is assumed to be shared as of the
+process that was counted last; all of it, if there is none.
 """
 
 from __future__ import annotations
@@ -86,7 +87,11 @@ class JobMemorySampler:
         self._first_ns: int | None = None
         self._next_ns = self._next_rollup_ns = self._rollup_ns = 0
         self._doubled: dict[int, int] = {}
-        """Anonymous pages by pid that the sum over processes counts too often."""
+        """Anonymous pages by pid that the sum over processes counts too often, where counted."""
+        self._first_bytes: dict[int, int] = {}
+        """Anonymous memory by pid when it was seen first; 0 at the first sample."""
+        self._shared_ratio = 1.0
+        """Part of that which the process that was counted last shares, of those that came later."""
         self._counted_ns: dict[int, int] = {}
         """Time by pid at which the pages were counted last."""
         self._swapped: set[str] = set()
@@ -111,10 +116,11 @@ class JobMemorySampler:
             for pid in self._job.processes
             if (memory := read_process_memory(pid, self._proc)) is not None
         }
-        self._doubled = {
-            pid: self._doubled.get(pid, memory.anonymous if elapsed_ns else 0)
+        self._first_bytes = {
+            pid: self._first_bytes.get(pid, memory.anonymous if elapsed_ns else 0)
             for pid, memory in processes.items()
         }
+        self._doubled = {pid: size for pid, size in self._doubled.items() if pid in processes}
         allowed_ns = ROLLUP_CREDIT_NS + elapsed_ns * MAX_ROLLUP_RATIO
         if now_ns >= self._next_rollup_ns and self._rollup_ns <= allowed_ns:
             rollup_interval_ns = max(MIN_ROLLUP_INTERVAL_NS, elapsed_ns // 5)
@@ -149,12 +155,17 @@ class JobMemorySampler:
             if pages is None:
                 continue
             self._doubled[pid] = pages.doubled
+            if self._first_bytes.get(pid):
+                self._shared_ratio = min(1.0, pages.doubled / self._first_bytes[pid])
             yield Sample("process_private_bytes", str(pid), pages.private)
             yield Sample("process_shared_bytes", str(pid), pages.shared)
 
     def _sample_job(self, processes: Mapping[int, ProcessMemory]) -> Iterator[Sample]:
         total = sum(memory.anonymous for memory in processes.values())
-        total -= sum(self._doubled.values())
+        total -= sum(
+            self._doubled.get(pid, round(self._shared_ratio * self._first_bytes[pid]))
+            for pid in processes
+        )
         try:
             shared = os.statvfs(self._shared_memory)
         except OSError:  # the root process has ended, or its files are not ours to see
