@@ -139,18 +139,20 @@ def _describe_rest(node: NodeMemory) -> tuple[str, str]:
 
 
 def _name_commonest(node: NodeMemory) -> str:
-    """Name the function that most of the running processes of multiprocessing run; empty if there
-    are few of them."""
+    """Name the function that most processes of multiprocessing run at the end of the steps; empty
+    if there are few of them."""
+    trend = node.growth.trend
+    end_ns = node.growth.latest_ns if trend is None else trend.end_ns
     targets = Counter(
         fact.target
         for process in node.processes
-        if process.info is not None and process.end_ns >= node.growth.latest_ns
+        if process.info is not None and process.end_ns >= end_ns
         for fact in process.info.facts_of(schema.WorkerProcessFact)
     )
     for target, number_of_processes in targets.most_common(1):
         if number_of_processes >= MIN_NEW_PROCESSES:
             return (
-                f"; {count(number_of_processes)} of them run {target} and have not ended. Let each "
+                f"; {count(number_of_processes)} of them run {target} and do not end. Let each "
                 "end and call join() on it, or give the work to one pool of processes"
             )
     return ""

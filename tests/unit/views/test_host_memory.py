@@ -104,8 +104,8 @@ def test_growth_outside_of_processes_is_told(tmp_path: Path) -> None:
     shared = quantities.memory(RATE * (STEPS - 0.5))
     assert node.lines[-2:] == [
         f"Files in /dev/shm grew by {shared}.",
-        "The number of processes rose from 1 to 20; 9 of them run preview.render and have not "
-        "ended. Let each end and call join() on it, or give the work to one pool of processes.",
+        "The number of processes rose from 1 to 20; 9 of them run preview.render and do not "
+        "end. Let each end and call join() on it, or give the work to one pool of processes.",
     ]
 
 
