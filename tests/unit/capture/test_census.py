@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import queue
 import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -39,6 +40,7 @@ class Meter:
         self.values: list[np.ndarray] = []
         self.hooks: OrderedDict[int, Callable[[], int]] = OrderedDict()
         self.pale_batches: deque[bytes] = deque()
+        self.waiting: queue.Queue[bytes] = queue.Queue()
         self.total = np.zeros(1 << 14)
 
     def update(self, step: int) -> None:
@@ -90,6 +92,10 @@ def add_batch(step: int) -> None:
     meter.pale_batches.append(bytes(2000 + step % 2))
 
 
+def enqueue(step: int) -> None:
+    meter.waiting.put(bytes(3000 + step % 2))
+
+
 def note(step: int) -> None:
     Meter.class_notes.append(bytes(999 + step % 2))
 
@@ -104,6 +110,7 @@ GROW: dict[str, tuple[Callable[[int], object], str, str, float]] = {
     "Meter.values": (Meter.update.__get__(meter), "attribute", "self.values.append", 8000),
     "Meter.hooks": (add_hook, "attribute", "meter.hooks[step] =", 0),
     "Meter.pale_batches": (add_batch, "attribute", "meter.pale_batches.append", 2000),
+    "Meter.waiting": (enqueue, "attribute", "meter.waiting.put", 3000),
     "Meter.class_notes": (note, "class", "Meter.class_notes.append", 999),
     "Slotted.slot_names": (name_sample, "attribute", "slotted.slot_names.add", 200),
     "load": (load, "cache", "@functools.cache", 5000),

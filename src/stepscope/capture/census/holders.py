@@ -349,6 +349,8 @@ def name_node(node: Node, scope: Scope) -> Name | None:
     file = _file_of(module, scope)
     if not file and codes:
         file = codes[0].co_filename
+    if library_of(file) == "python" and node.parent.kind != Edge.ITEM:
+        return name_node(node.parent, scope)  # such as a queue, by its name in the job
     return Name(node.kind, label, qualified_name(cls), codes=codes, path=path, file=file)
 
 
