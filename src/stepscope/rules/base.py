@@ -83,6 +83,8 @@ class Rule(Generic[P]):
     """Views that show the evidence."""
     is_requested: bool = True
     """False if the rule was created because no rule was named, which stands for all of them."""
+    has_ended: bool = False
+    """True if nothing follows the evaluated data; set before a finding is made."""
     plots: ClassVar[tuple[str, ...]] = ()
     """Charts over the time in which the rule fired: metrics, `step`, or phases of steps."""
 

@@ -66,6 +66,7 @@ class Evaluation:
     def _finding(self, entry: _Entry, progress: schema.Progress) -> schema.Finding | None:
         if entry.error is not None:
             return _failed(entry.rule, entry.error)
+        entry.rule.has_ended = progress == "ended"
         try:
             finding: object = self._decide(entry)
         except NotApplicable as reason:

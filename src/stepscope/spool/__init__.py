@@ -57,7 +57,7 @@ from stepscope.spool.log import ROLL_WORD as ROLL_WORD, SpanLog as SpanLog
 from stepscope.spool.page import (
     ANSWER_WORD as ANSWER_WORD,
     BOUNDARY_WORD as BOUNDARY_WORD,
-    CENSUS_PID_WORD as CENSUS_PID_WORD,
+    CENSUS_PID_WORDS as CENSUS_PID_WORDS,
     CENSUS_WORD as CENSUS_WORD,
     DATA_WAIT_WORD as DATA_WAIT_WORD,
     DROPS_FILE as DROPS_FILE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import resource
@@ -10,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from stepscope.monitor.samplers import JobTree, Unavailable
+from stepscope.monitor.samplers import JobTree, Unavailable, job_memory
 from stepscope.monitor.samplers.cgroup import count_memory_kills, read_memory_stall_us
 from stepscope.monitor.samplers.job_memory import (
     JobMemorySampler,
+    ProcessPages,
     read_process_memory,
     read_process_pages,
 )
@@ -180,3 +182,20 @@ def test_processes_that_the_kernel_ended_and_time_without_memory(tmp_path: Path)
     assert count_memory_kills(version_1) == 5
     assert read_memory_stall_us(version_1) is None
     assert count_memory_kills(tmp_path) is None
+
+
+def test_pages_that_were_counted_longest_ago_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, counted = itertools.count(), list[int]()
+    monkeypatch.setattr(job_memory.time, "thread_time_ns", lambda: next(clock))
+
+    def read(pid: int, _: str) -> ProcessPages:
+        counted.append(pid)
+        return ProcessPages(MIB, MIB, MIB // 4)
+
+    monkeypatch.setattr(job_memory, "read_process_pages", read)
+    sampler = JobMemorySampler(JobTree(os.getpid(), lambda: (), lambda: ()))
+    sampler._first_bytes = {4: MIB}  # a fork: those that follow are like it until they are counted
+    for now_ns, pids in ((1, [1, 2, 3]), (2, [1, 2, 3]), (3, [1, 2, 3, 4])):
+        list(sampler._sample_pages(pids, now_ns, allowed_ns=2 * now_ns - 1))  # time for two
+    assert counted == [1, 2, 3, 1, 4, 2]
+    assert sampler._shared_ratio == 0.25

@@ -92,8 +92,13 @@ def test_the_verdict_and_watch_say_it_first(tmp_path: Path) -> None:
 
 def test_growth_outside_of_processes_is_told(tmp_path: Path) -> None:
     builder = RunBuilder(tmp_path / "run")
-    builder.rank(0).draw(STEP, STEPS)
+    builder.rank(0, workers=9).draw(STEP, STEPS)
     builder.metric("process_anonymous_bytes", GIB, device="1000")
+    for process in builder.processes[1:]:
+        process.info.facts.append(
+            {"fact": "worker_process", "target": "preview.render", "trains": False}
+        )
+        builder.metric("process_anonymous_bytes", MIB, device=str(process.info.pid))
     builder.metric("job_memory_bytes", lambda s: GIB + RATE * s)
     builder.metric("shared_memory_used_bytes", lambda s: RATE * s)
     builder.metric("job_process_count", lambda s: 1 + s // 10)
@@ -102,7 +107,8 @@ def test_growth_outside_of_processes_is_told(tmp_path: Path) -> None:
     shared = quantities.memory(RATE * (STEPS - 0.5))
     assert node.lines[-2:] == [
         f"Files in /dev/shm grew by {shared}.",
-        "The number of processes rose from 1 to 20.",
+        "The number of processes rose from 1 to 20; 9 of them run preview.render and do not "
+        "end. Let each end and call join() on it, or give the work to one pool of processes.",
     ]
 
 
@@ -112,7 +118,7 @@ def test_a_job_that_does_not_grow_has_its_peak(tmp_path: Path) -> None:
     assert verdict.memory is not None
     assert not verdict.memory.is_growing
     assert verdict.memory.headline == (
-        "Host memory of the job does not grow steadily; peak 2 GiB of 64 GiB (the memory of the "
+        "Host memory of the job did not grow steadily; peak 2 GiB of 64 GiB (the memory of the "
         "machine)."
     )
     assert verdict.memory.full_at_step is None
@@ -136,3 +142,33 @@ def test_processes_as_a_frame(tmp_path: Path) -> None:
     assert run.host_memory_processes().arrow().num_rows == 2
     (node,) = run.host_memory()
     assert node.growth.is_growing
+
+
+def test_growth_that_no_container_holds_is_said(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    rank = builder.rank(0)
+    rank.draw(STEP, STEPS)
+    rank.info.facts.append(
+        {
+            "fact": "memory_census",
+            "request": 1,
+            "unit": "step",
+            "count": 20,
+            "duration_ns": 20_000_000_000,
+            "pauses_ns": [1, 1],
+            "object_count": 1000,
+            "is_sampled": False,
+            "resident_bytes": GIB,
+            "holders": [],
+            "anonymous_growth_bytes": 40 * MIB,
+            "private_growth_bytes": 40 * MIB,
+        }
+    )
+    builder.metric("process_anonymous_bytes", lambda s: GIB + RATE * s, device="1000")
+    builder.metric("job_memory_bytes", lambda s: GIB + RATE * s)
+    verdict = diagnosis.diagnose(builder.open())
+    assert verdict.memory is not None
+    assert verdict.memory.lines[-1] == (
+        "No container of the job holds 100% of what rank 0 grew by meanwhile: memory of C or C++ "
+        "code, or freed and kept by the allocator."
+    )
