@@ -47,8 +47,7 @@ MAX_INFLATION = 100
 _FREE_SHARE = 0.5
 """Share of the free space of the disk that an archive may fill."""
 _COPY_BYTES = 1 << 20
-_TAR_HEADER_BYTES = 512
-_CHECKSUM = slice(148, 156)
+_TAR_HEADER_BYTES, _CHECKSUM = 512, slice(148, 156)
 _ZIP, _BZIP2, _XZ = b"PK\x03\x04", b"BZh", b"\xfd7zXZ\x00"
 _SUFFIXES = (".gz", ".bz2", ".xz")
 _RANK_KEY = b'"distributedInfo"'

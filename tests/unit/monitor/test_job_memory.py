@@ -81,7 +81,8 @@ def test_kinds_of_memory_of_a_process_and_the_sum_of_a_job(start: Start, mapped:
     sampler = JobMemorySampler(tree)
     first = by_metric(sampler, 1)
     base = first["job_memory_bytes", ""]
-    assert first["process_anonymous_bytes", str(job.pid)] == alone.anonymous
+    sampled = first["process_anonymous_bytes", str(job.pid)]
+    assert sampled == pytest.approx(alone.anonymous, abs=MIB)  # the process goes on
     assert first["job_process_count", ""] == 1
 
     child = int(ask(job, "fork"))
