@@ -2,7 +2,8 @@
 
     samples ── least of each block ── what is never given back ── sections
                     │                  (least of this and all      rise in nearly all of them,
-                    │                   later blocks)              the last ones included: growth
+                    │                   later blocks)              the last ones included, or by
+                    │                                              much in all of half as many
                     └── Theil-Sen slope with an interval ── forecast
 
 What is not growth, although memory has risen:
@@ -221,12 +222,15 @@ def _positions(t_ns: intervals.Int, steps: StepCurve | None) -> Float:
 
 
 def _least_by_block(position: Float, value: Float) -> intervals.Int:
-    """Return the rows of the least value in each of some blocks of equal extent."""
+    """Return the rows of the least value in each of some blocks of equal extent; of a short job,
+    some of whose blocks would have no sample, in blocks of equally many samples."""
     if len(position) < MIN_BLOCKS or position[-1] <= position[0]:
         return np.empty(0, dtype=np.int64)
     count = min(MAX_BLOCKS, max(MIN_BLOCKS, len(position) // 2))
     relative = (position - position[0]) / (position[-1] - position[0])
     block = np.minimum((relative * count).astype(np.int64), count - 1)
+    if len(np.unique(block)) < MIN_BLOCKS:
+        block = np.arange(len(position)) * MIN_BLOCKS // len(position)
     order = np.lexsort((position, value, block))
     rows: intervals.Int = order[np.flatnonzero(np.diff(block[order], prepend=-1))]
     return rows
@@ -239,17 +243,26 @@ def find_floor(value: Float) -> Float:
 
 
 def rises_steadily(floor: NDArray[np.floating]) -> bool:
-    """Return True if values that never decrease rise in nearly all sections, and in the last two.
+    """Return True if values that never decrease rise in nearly all sections, and in the last two;
+    or by much in all of half as many, where an allocator or other jobs make it uneven.
 
     Args:
         floor: ascending values, one per block.
     """
-    count = min(SECTION_COUNT, len(floor) - 1)
+    is_rising = _rising_sections(floor, SECTION_COUNT, MIN_SECTION_SHARE)
+    is_steady = is_rising.sum() >= len(is_rising) - MAX_FLAT_SECTIONS and is_rising[-2:].all()
+    is_rising = _rising_sections(floor, SECTION_COUNT // 2, 2 * MIN_SECTION_SHARE)
+    return bool(is_steady or is_rising.all())
+
+
+def _rising_sections(
+    floor: NDArray[np.floating], count: int, min_share: float
+) -> NDArray[np.bool_]:
+    """Mask the sections that rise by a share of the mean section."""
+    count = max(1, min(count, len(floor) - 1))
     borders = np.linspace(0, len(floor) - 1, count + 1).round().astype(np.int64)
     rises = np.diff(floor[borders])
-    is_rising = rises > 0
-    is_rising &= rises >= MIN_SECTION_SHARE * (floor[-1] - floor[0]) / max(1, count)
-    return bool(is_rising.sum() >= count - MAX_FLAT_SECTIONS and is_rising[-2:].all())
+    return (rises > 0) & (rises >= min_share * (floor[-1] - floor[0]) / count)
 
 
 def _follows_duration(floor: Float, steps: StepCurve, position: Float) -> bool:

@@ -70,6 +70,18 @@ def test_spikes_within_steps_hide_no_leak_and_make_none() -> None:
     assert not trend_of(spikes).is_growing
 
 
+def test_a_leak_is_one_with_few_samples_and_with_an_allocator_that_grows_in_pieces() -> None:
+    short = (STEP_NS * np.where(NUMBERS[:130] < 90, 0.6, 3)).astype(np.int64)  # 9 s
+    steps = analysis.StepCurve()
+    steps.add(START_NS + np.cumsum(short), short)
+    use = samples(2 * MIB * NUMBERS[:130], short)
+    trend = analysis.measure_memory_trend(use, steps)
+    assert trend is not None
+    assert trend.is_growing
+    pieces = np.repeat([21, 2, 28, 5, 25, 20, 3, 19], STEP_COUNT // 8)  # MiB per section
+    assert trend_of(np.cumsum(pieces) * MIB / (STEP_COUNT // 8)).is_growing
+
+
 CACHE = 900 * MIB
 HEALTHY = {
     "constant": np.zeros(STEP_COUNT),
