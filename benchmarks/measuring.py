@@ -130,10 +130,12 @@ def _wait(process: subprocess.Popen[bytes], samples_memory: bool, limit_s: float
             if limit_s is not None and time.monotonic() - start_s > limit_s:
                 raise subprocess.TimeoutExpired(process.args, limit_s)
         process.wait(limit_s)
-    except subprocess.TimeoutExpired:
+    except BaseException as error:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        raise CommandError(f"it did not end within {limit_s:.0f} s") from None
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise CommandError(f"it did not end within {limit_s:.0f} s") from None
+        raise
     return peak_bytes
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import sys
 import tempfile
 from datetime import UTC, datetime
@@ -47,6 +48,7 @@ def main() -> None:
         use_bytecode(directory)
         os.environ["XDG_CACHE_HOME"] = str(directory / "cache")
         os.chdir(directory)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the measured command, too
         bench = Bench(directory, earlier, tuple(arguments.peers))
         for row in rows:
             measure_row(row, bench, arguments.rounds or row.rounds, arguments.remark)

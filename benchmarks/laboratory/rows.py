@@ -15,21 +15,23 @@ from benchmarks.laboratory.bench import EARLIER
 from benchmarks.laboratory.subjects import (
     Subjects,
     annotation,
+    at_sizes,
+    browser_memory,
     command,
     command_on_small_run,
     cpu_seconds,
     first_line,
     footprint,
-    growth,
+    framework_steps,
     import_of,
     imports,
-    job_list,
     jobs_at_once,
     large_import,
     list_jobs,
     long_run,
     long_run_of,
     megabytes,
+    of_builds,
     profilers,
     rank_traces,
     ranks_of,
@@ -88,7 +90,7 @@ COMMANDS = (
     Row(
         name="`stepscope --version`",
         unit="CPU s",
-        subjects=command(cpu_seconds, "--version", beside=PASS),
+        subjects=command(cpu_seconds, "--version", peers=PASS),
         yardstick="`python -c pass`",
         rounds=15,
         is_quick=True,
@@ -96,7 +98,7 @@ COMMANDS = (
     Row(
         name="`stepscope --help`",
         unit="CPU s",
-        subjects=command(cpu_seconds, "--help", beside=PASS),
+        subjects=command(cpu_seconds, "--help", peers=PASS),
         yardstick="`python -c pass`",
         rounds=15,
     ),
@@ -143,7 +145,7 @@ COMMANDS = (
     Row(
         name="memory of `stepscope run` next to a job, without that of the job",
         unit="MB",
-        subjects=footprint,
+        subjects=of_builds(footprint),
         yardstick=EARLIER,
         target=0.5,
         rounds=3,
@@ -161,8 +163,8 @@ COMMANDS = (
 
 RECORDING = (
     Row(
-        name="always-on recording of a step of 1 ms, two cores",
-        unit="µs",
+        name="always-on recording of a step of 1 ms",
+        unit="CPU µs",
         subjects=short_steps("plain, 1 ms", 2),
         yardstick=EARLIER,
         target=0.45,
@@ -173,14 +175,14 @@ RECORDING = (
     Row(
         name="always-on recording of a step of 1 ms, one core",
         unit="µs",
-        subjects=short_steps("plain, 1 ms", 1),
+        subjects=short_steps("plain, 1 ms", 1, clock="wall"),
         yardstick=EARLIER,
         target=0.45,
     ),
     Row(
         name="always-on recording of a step of 1 ms, two cores, one of them busy",
         unit="µs",
-        subjects=short_steps("plain, 1 ms", 2, busy=True),
+        subjects=short_steps("plain, 1 ms", 2, clock="wall", busy=True),
         yardstick=EARLIER,
         target=0.45,
     ),
@@ -196,10 +198,24 @@ RECORDING = (
         subjects=short_steps("Lightning, 5 ms", 2, share=True),
         limit=1.0,
     ),
+    *(
+        Row(
+            name=f"recording of steps of {title}, share of their CPU time",
+            unit="%",
+            subjects=framework_steps(module, loop),
+            limit=1.0,
+        )
+        for title, module, loop in (
+            ("JAX", "jax", "jax"),
+            ("Keras on JAX", "jax", "keras"),
+            ("TensorFlow", "tensorflow", "tensorflow"),
+            ("Keras on TensorFlow", "tensorflow", "keras"),
+        )
+    ),
     Row(
         name="recording of steps of 50 ms, switched on and off within a run, share of the step",
         unit="%",
-        subjects=switched_recording,
+        subjects=of_builds(switched_recording),
     ),
     Row(
         name="`annotate` in a recorded run",
@@ -288,7 +304,22 @@ PAGE = (
         rounds=3,
         warm_up=False,
     ),
-    Row(name="list of 300 runs", unit="s", subjects=job_list(300), yardstick=EARLIER, limit=0.6),
+    Row(
+        name="memory of the browser with the timeline, 1 million events",
+        unit="MB",
+        subjects=browser_memory,
+        yardstick="an empty page",
+        target=1.3,
+        rounds=3,
+        warm_up=False,
+    ),
+    Row(
+        name="list of 300 runs",
+        unit="s",
+        subjects=of_builds(lambda bench, build: list_jobs(bench, build, 300)),
+        yardstick=EARLIER,
+        limit=0.6,
+    ),
 )
 
 LONG_RUNS = (
@@ -322,13 +353,13 @@ GROWTH = (
     Row(
         name="import, 1 to 5 million events",
         unit="s",
-        subjects=growth(MILLIONS, lambda b, n, build: import_of(b, seconds, "training", n, build)),
+        subjects=at_sizes(MILLIONS, import_of(seconds, "training")),
         sizes=MILLIONS,
     ),
     Row(
         name="import, 5 to 20 million events",
         unit="s",
-        subjects=growth(LARGE, lambda b, n, build: import_of(b, seconds, "training", n, build)),
+        subjects=at_sizes(LARGE, import_of(seconds, "training")),
         sizes=LARGE,
         limit=exponent(4.5, size_factor=4),
         rounds=3,
@@ -337,7 +368,7 @@ GROWTH = (
     Row(
         name="import and `distributed`, 8 to 64 ranks",
         unit="s",
-        subjects=growth(RANKS, lambda b, n, build: ranks_of(b, seconds, n, build)),
+        subjects=at_sizes(RANKS, ranks_of(seconds)),
         sizes=RANKS,
         rounds=3,
     ),
@@ -345,17 +376,14 @@ GROWTH = (
         Row(
             name=f"`diagnose RUN`, 100,000 to 1,000,000 steps{label}",
             unit=unit,
-            subjects=growth(
-                STEPS,
-                lambda b, n, build, read=read: long_run_of(b, read, n, ("diagnose", "RUN"), build),
-            ),
+            subjects=at_sizes(STEPS, long_run_of(read, "diagnose", "RUN")),
             sizes=STEPS,
             limit=exponent(1.5, size_factor=10),
             rounds=3,
         )
         for label, unit, read in (("", "s", seconds), (", memory", "MB", megabytes))
     ),
-    Row(name="list of 30 to 300 runs", unit="s", subjects=growth(RUNS, list_jobs), sizes=RUNS),
+    Row(name="list of 30 to 300 runs", unit="s", subjects=at_sizes(RUNS, list_jobs), sizes=RUNS),
 )
 
 ROWS: dict[str, tuple[Row, ...]] = {
