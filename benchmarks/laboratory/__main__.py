@@ -55,24 +55,22 @@ def main() -> None:
 
 
 def measure_row(row: Row, bench: Bench, count: int, remark: str) -> None:
-    """Measure a row and store its result."""
+    """Measure a row and store its result, after each round in case it is interrupted."""
     print(row.name, file=sys.stderr)
-    for number, measured in enumerate(
-        measure_rounds(row.subjects(bench), count, warm_up=row.warm_up), start=1
-    ):
+    for measured in measure_rounds(row.subjects(bench), count, warm_up=row.warm_up):
         last = measured.rounds[-1]
         figures = ", ".join(f"{name} {value:.3g}" for name, value in last.values.items())
         disturbed = " (disturbed)" if last.is_disturbed else ""
-        print(f"  round {number}/{count}: {figures} {row.unit}{disturbed}", file=sys.stderr)
-    result = RowResult(
-        date=datetime.now(UTC).date().isoformat(),
-        machine=describe_machine(),
-        revision=read_revision(ROOT),
-        earlier=bench.earlier and read_revision(bench.earlier.root),
-        remark=remark,
-        measured=measured,
-    )
-    store_result(row.name, result, list(all_rows()))
+        print(f"  {len(measured.rounds)}/{count}: {figures} {row.unit}{disturbed}", file=sys.stderr)
+        result = RowResult(
+            date=datetime.now(UTC).date().isoformat(),
+            machine=describe_machine(),
+            revision=read_revision(ROOT),
+            earlier=bench.earlier and read_revision(bench.earlier.root),
+            remark=remark,
+            measured=measured,
+        )
+        store_result(row.name, result, list(all_rows()))
     print(describe_row(row, result))
 
 

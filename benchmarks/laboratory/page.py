@@ -113,7 +113,7 @@ def describe_rounds(measured: Measured) -> str:
         return f"{counted}"
     if counted < len(measured.rounds):
         return f"{counted}; {disturbed} more were disturbed"
-    return f"{counted}, {disturbed} of them disturbed"
+    return f"{counted}, {'all' if disturbed == counted else disturbed} of them disturbed"
 
 
 def describe_failures(row: Row, result: RowResult | None) -> list[str]:
@@ -144,26 +144,25 @@ def _join(names: Iterable[str]) -> str:
     return "; ".join(sorted(set(names)))
 
 
-def quote_figure(kind: str, name: str) -> str:
-    """Return the figure of a row for a sentence.
+def quote_figure(kind: str, name: str, results: Mapping[str, RowResult] | None = None) -> str:
+    """Return the figure of a row for a sentence, if it was measured on a quiet machine.
 
     Args:
         kind: "ratio" to the yardstick, or "value" of this build in the unit of the row.
         name: the row.
+        results: default: those of the file.
 
     Raises:
         KeyError: there is no such row.
     """
-    row, result = all_rows()[name], load_results().get(name)
-    if result is None:
-        return NOT_MEASURED
+    row, results = all_rows()[name], load_results() if results is None else results
+    measured = results[name].measured if name in results else Measured([], {})
+    if any(one.is_disturbed for one in measured.counted):
+        return f"{NOT_MEASURED} on a quiet machine"
     if kind == "ratio":
-        ratio = find_ratio(row, result.measured)
-        return number(ratio.median) if ratio else NOT_MEASURED
-    values = result.measured.values(STEPSCOPE)
-    if values is None or STEPSCOPE in result.measured.failures:
-        return NOT_MEASURED
-    return f"{number(values.median)} {row.unit} ({number(values.low)} … {number(values.high)})"
+        return describe_ratio(row, measured)
+    values = None if STEPSCOPE in measured.failures else measured.values(STEPSCOPE)
+    return NOT_MEASURED if values is None else f"{spread(values)} {row.unit}"
 
 
 def spread(values: Quartiles) -> str:

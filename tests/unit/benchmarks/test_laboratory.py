@@ -181,6 +181,15 @@ def test_the_readme_has_no_other_figure_of_performance() -> None:
     )
 
 
-def test_a_figure_in_a_sentence_is_that_of_its_row() -> None:
+def test_a_figure_in_a_sentence_is_that_of_its_row_on_a_quiet_machine() -> None:
+    name = "`diagnose RUN`, 2,551 events"
+    values = {"stepscope": 1.0, "earlier build": 4.0}
+    quiet_result = {name: make_result(rounds_of(*[values] * 3))}
+    assert quote_figure("value", name, quiet_result) == "1 (1 … 1) CPU s"
+    ratio = f"0.25 (0.25 … 0.25) {TIMES} earlier build"
+    assert quote_figure("ratio", name, quiet_result) == ratio
+    disturbed = {name: make_result(rounds_of(values, outside_cores=1.0))}
+    assert quote_figure("value", name, disturbed) == f"{NOT_MEASURED} on a quiet machine"
+    assert quote_figure("ratio", name, {}) == quote_figure("value", name, {}) == NOT_MEASURED
     with pytest.raises(KeyError):
-        quote_figure("value", "no such row")
+        quote_figure("value", "no such row", {})
