@@ -9,7 +9,8 @@
 #   make fix     let the formatter and linter repair what they can
 #   make frameworks   environments of TensorFlow, JAX and others, for tests/frameworks (4 GB)
 #   make faults PYTHONS="python3.12 python3.13"   the tests of faults, with jobs on these interpreters
-#   make bench   the always-on cost, measured against doing nothing and against peers
+#   make bench   cost and speed, measured against an earlier build and against peers (hours)
+#   make bench-quick   the most important rows of it (10 minutes)
 #   make bench-diagnosis   an hour of training jobs with planted causes: does the verdict find them?
 #   make audit   known vulnerabilities of the dependencies (needs the network)
 #   make test-versions   jobs on the supported releases of each framework (hours, up to 3 GB each)
@@ -41,7 +42,7 @@ INDEX_ANSWERS = $(PY) -m pip download --quiet --disable-pip-version-check --no-c
 	--dest $(@D)/index pip
 
 .PHONY: demo test test-all tier checks format-check lint types contracts source web web-check native generate \
-	fix frameworks test-versions faults scan-sanitize bench bench-diagnosis soak soak-hours write-faults \
+	fix frameworks test-versions faults scan-sanitize bench bench-quick bench-diagnosis soak soak-hours write-faults \
 	slow-faults fuzz gpu-check audit clean
 
 demo: $(VENV)/demo.ready
@@ -118,9 +119,11 @@ fix: $(VENV)/test.ready
 	$(VENV)/bin/ruff check --fix $(RUFF_PATHS)
 	$(VENV)/bin/ruff format $(RUFF_PATHS)
 
-bench: $(VENV)/test.ready
-	$(PY) benchmarks/always_on_cost.py
-	$(PY) benchmarks/short_step_cost.py
+# OPTIONS='--today DIR --peers PYTHON --only REGEX'; what needs an option that is not given is "not measured".
+bench bench-quick: $(VENV)/test.ready
+	@command -v cc >/dev/null 2>&1 && $(PY) $(NATIVE) || true
+	$(PY) -m benchmarks.laboratory $(if $(filter bench-quick,$@),--quick) $(OPTIONS)
+	$(PY) -m tools.docs
 
 # Nothing else should run on the machine meanwhile. OPTIONS=--subset takes ten minutes.
 bench-diagnosis: $(VENV)/test.ready
@@ -159,7 +162,7 @@ fuzz: $(VENV)/test.ready requirements/fuzz.txt
 gpu-check:
 	$(PY) -c 'import torch; assert torch.cuda.is_available(), "torch finds no GPU here"'
 	$(PY) -m pytest tests/gpu
-	$(PY) benchmarks/gpu_overhead.py --fixtures
+	$(PY) -m benchmarks.gpu_overhead --fixtures
 	$(PY) -m pytest tests/golden
 
 # Needs the network, and so is no part of `make test`.

@@ -30,8 +30,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from always_on_cost import quartiles
-
+from benchmarks.measuring import quartiles
 from stepscope.capture.bootstrap import environment
 from stepscope.capture.kineto_daemon import make_directory
 from stepscope.monitor.host import node_info

@@ -19,7 +19,8 @@ import tempfile
 from pathlib import Path
 
 import torch
-from always_on_cost import quartiles
+
+from benchmarks.measuring import quartiles
 
 HERE = Path(__file__).resolve().parent
 WORKLOAD = HERE / "workloads" / "transformer.py"

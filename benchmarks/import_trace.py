@@ -18,35 +18,33 @@ What is measured of each:
                of a Python that has it (pip install HolisticTraceAnalysis "pandas<3")
 
 Every round runs all variants once, in rotating order; ratios are computed within a round. Reported:
-the median with quartiles. Memory is the largest sum of the proportional set sizes of all processes
-of the command, sampled every 20 ms in separate runs. Also measured: `stepscope show` on the
-imported run.
+the median with quartiles. Memory is measured in separate runs. Also measured: `stepscope show` on
+the imported run.
 
-    python benchmarks/import_trace.py [--large] [--hta PYTHON] [--rounds N] [--kind KIND]
+    python -m benchmarks.import_trace [--large] [--hta PYTHON] [--rounds N] [--kind KIND]
 
-CPU time is that of all processes of a command; it says more than time on a machine that does other
-work, too. Writes benchmarks/results/import_trace.json.
+CPU time and memory are those of all processes of a command (measuring.py). Writes
+benchmarks/results/import_trace.json.
 """
 
 import argparse
 import gzip
 import json
 import os
-import resource
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+
+from benchmarks.measuring import OURS, measure, quartiles, use_bytecode
 
 HERE = Path(__file__).resolve().parent
 SHARED = HERE.parents[1] / "shared"
 RECIPES = {"training": ("ddp_2ranks_memory.v100", 5), "stacks": ("bert_small.h100", 400)}
 """Recording and its number of copies in a million events, by kind."""
 LARGE_FACTOR = 5
-STEPSCOPE = [str(Path(sys.executable).parent / "stepscope")]
 LOAD_JSON = "import json, sys; json.load(open(sys.argv[1]))"
 HTA = """
 import sys
@@ -75,84 +73,29 @@ VIEWS = (
 )
 
 
-ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-"""Environment of all commands. An installed package has bytecode; here a warm-up run writes it to a
-temporary directory."""
-
-
-def import_command(files, out, one_core=False):
+def import_command(files, out, one_core=False, build=OURS):
     """Return the command that imports files into a new run."""
     prefix = ["taskset", "-c", "0"] if one_core else []
-    return [*prefix, *STEPSCOPE, "import", *map(str, files), "-o", str(out)]
+    return [*prefix, *build.command("import", *files, "-o", out)]
 
 
-def measure_seconds(command, out=None, environment=None):
-    """Measure wall and CPU time of a command; its run directory is removed before and after."""
-    if out is not None:
-        shutil.rmtree(out, ignore_errors=True)
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    start = time.perf_counter()
-    environment = {**ENVIRONMENT, **(environment or {})}
-    subprocess.run(command, check=True, capture_output=True, env=environment)
-    elapsed = time.perf_counter() - start
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if out is not None:
-        shutil.rmtree(out, ignore_errors=True)
-    return elapsed, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
-def measure_peak_bytes(command, out):
-    """Measure the largest sum of proportional set sizes of a command's processes."""
+def measure_fresh(command, out, *, samples_memory=False, **variables):
+    """Measure a command; its run directory is removed before."""
     shutil.rmtree(out, ignore_errors=True)
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT
-    )
-    peak = 0
-    while process.poll() is None:
-        peak = max(peak, sum(map(proportional_bytes, tree(process.pid))))
-        time.sleep(0.02)
-    if process.returncode:
-        raise SystemExit(f"{command} failed with {process.returncode}")
-    return peak
+    environment = {**OURS.environment, **variables}
+    return measure(command, environment=environment, samples_memory=samples_memory)
 
 
-def tree(pid):
-    """Yield a process and all its descendants."""
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return
-    yield pid
-    for child in children:
-        yield from tree(int(child))
-
-
-def proportional_bytes(pid):
-    try:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return 0
-
-
-def quartiles(values):
-    low, middle, high = statistics.quantiles(values, n=4) if len(values) > 1 else values * 3
-    return {"median": middle, "low": low, "high": high}
-
-
-def measure(rounds, variants):
-    """Measure wall and CPU seconds of each variant per round."""
-    durations = {name: [] for name in variants}
+def measure_rounds(rounds, variants):
+    """Measure the cost of each variant per round."""
+    costs = {name: [] for name in variants}
     names = list(variants)
     for number in range(rounds):
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
-            durations[name].append(variants[name]())
-            wall, cpu = durations[name][-1]
-            print(f"round {number}: {name} {wall:.2f} s, CPU {cpu:.2f} s", file=sys.stderr)
-    return durations
+            costs[name].append(cost := variants[name]())
+            print(f"round {number}: {name} {cost.seconds:.2f} s, CPU {cost.cpu_s:.2f} s")
+    return costs
 
 
 def main():
@@ -165,7 +108,7 @@ def main():
     arguments = parser.parse_args()
     target = HERE / "results" / "import_trace.json"
     with tempfile.TemporaryDirectory(prefix="stepscope-bench-") as directory:
-        ENVIRONMENT["PYTHONPYCACHEPREFIX"] = f"{directory}/bytecode"
+        use_bytecode(Path(directory))
         results = {
             kind: measure_kind(kind, arguments, Path(directory))
             for kind in arguments.kind or RECIPES
@@ -202,50 +145,58 @@ def measure_kind(kind, arguments, work):
     for path in ranks:
         path.symlink_to(file)
     variants = {
-        "import": lambda: measure_seconds(import_command([file], out), out),
-        "json.load": lambda: measure_seconds([sys.executable, "-c", LOAD_JSON, str(file)]),
-        "python": lambda: measure_seconds(
-            import_command([file], out), out, {"STEPSCOPE_SCANNER": "python"}
+        "import": lambda: measure_fresh(import_command([file], out), out),
+        "json.load": lambda: measure([sys.executable, "-c", LOAD_JSON, str(file)]),
+        "python": lambda: measure_fresh(
+            import_command([file], out), out, STEPSCOPE_SCANNER="python"
         ),
-        "gzip": lambda: measure_seconds(import_command([packed], out), out),
-        "one core": lambda: measure_seconds(import_command([file], out, one_core=True), out),
-        "ranks": lambda: measure_seconds(import_command(ranks, out), out),
+        "gzip": lambda: measure_fresh(import_command([packed], out), out),
+        "one core": lambda: measure_fresh(import_command([file], out, one_core=True), out),
+        "ranks": lambda: measure_fresh(import_command(ranks, out), out),
     }
     if large:
-        variants["large"] = lambda: measure_seconds(import_command([large], out), out)
+        variants["large"] = lambda: measure_fresh(import_command([large], out), out)
     for name in ("import", "json.load"):
         variants[name]()
-    durations = measure(arguments.rounds, variants)
+    costs = measure_rounds(arguments.rounds, variants)
     if arguments.hta:
         command = [arguments.hta, "-c", HTA, str(file)]
-        durations |= measure(1, {"HTA": lambda: measure_seconds(command)})
+        costs |= measure_rounds(1, {"HTA": lambda: measure(command)})
     results = {
         "file_bytes": file.stat().st_size,
         "cores": len(os.sched_getaffinity(0)),
-        "seconds": {n: quartiles([wall for wall, _ in v]) for n, v in durations.items()},
-        "cpu_seconds": {n: quartiles([cpu for _, cpu in v]) for n, v in durations.items()},
-        "ratios": {name: quartiles(values) for name, values in ratios_of(durations).items()},
+        "seconds": {name: describe([c.seconds for c in v]) for name, v in costs.items()},
+        "cpu_seconds": {name: describe([c.cpu_s for c in v]) for name, v in costs.items()},
+        "ratios": {name: describe(values) for name, values in ratios_of(costs).items()},
         "peak_bytes": {"import": measure_peak_bytes(import_command([file], out), out)},
     }
     results["run_bytes"] = sum(p.stat().st_size for p in out.rglob("*.parquet"))
     if large:
         results["peak_bytes"]["large"] = measure_peak_bytes(import_command([large], out), out)
-    results["show_seconds"] = {view: quartiles(measure_show(out, view)) for view in VIEWS}
+    results["show_seconds"] = {view: describe(measure_show(out, view)) for view in VIEWS}
     for path in work.glob(f"{kind}*"):
         path.unlink()
     return results
 
 
+def describe(values):
+    return quartiles(values)._asdict()
+
+
+def measure_peak_bytes(command, out):
+    return 1e6 * measure_fresh(command, out, samples_memory=True).memory_mb
+
+
 def measure_show(out, view):
     """Measure the wall time of a view; the first time is warm-up."""
-    command = [*STEPSCOPE, "show", str(out), view, "--json"]
-    return [measure_seconds(command)[0] for _ in range(6)][1:]
+    command = OURS.command("show", out, view, "--json")
+    return [measure(command).seconds for _ in range(6)][1:]
 
 
-def ratios_of(durations):
+def ratios_of(costs):
     """Compute the ratios of wall and CPU times within each round."""
-    wall = {name: [seconds for seconds, _ in values] for name, values in durations.items()}
-    cpu = {name: [seconds for _, seconds in values] for name, values in durations.items()}
+    wall = {name: [cost.seconds for cost in values] for name, values in costs.items()}
+    cpu = {name: [cost.cpu_s for cost in values] for name, values in costs.items()}
     cores = len(os.sched_getaffinity(0))
     ratios = {
         "import / json.load": divide(wall["import"], wall["json.load"]),

@@ -15,27 +15,24 @@ traces      import and `stepscope show RUN distributed` of a trace per rank, mad
             of communication, and kernels
 dask        `ranks` of the run of always-on by a Dask scheduler with one worker and with two
 
-Measured of each command: seconds, CPU time and the largest sum of the proportional set sizes of its
-processes, sampled every 20 ms. CPU time says more on a machine that does other work, too. Each part
+Measured of each command: seconds, CPU time and memory of its processes (measuring.py). Each part
 replaces its own figures in benchmarks/results/many_ranks.json.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
+from benchmarks.measuring import OURS, Build, Cost, measure
 from stepscope.schema import SCHEMA_VERSION, JobState, JobStatus, NodeInfo, ProcessInfo, RunInfo
 from stepscope.store import DictColumn, RunWriter, create_run
 
@@ -54,7 +51,6 @@ PARTS = {"data_wait": 0.05, "forward": 0.25, "backward": 0.40, "communication": 
 """Share of a step that its spans take on a rank that is not late; the optimizer takes the rest."""
 MAX_HTA_RANKS = 64
 """Ranks whose traces HolisticTraceAnalysis loads in minutes."""
-SAMPLE_S = 0.02
 HTA = """
 import sys
 from hta.trace_analysis import TraceAnalysis
@@ -65,33 +61,24 @@ traces.get_gpu_kernel_breakdown(visualize=False)
 """
 
 
-class Measurement(msgspec.Struct):
-    """Cost of one command."""
-
-    seconds: float
-    cpu_s: float
-    memory_mb: float
-    """Largest sum of the proportional set sizes of its processes."""
-
-
 class AlwaysOnResult(msgspec.Struct):
     """Cost of `ranks` on a run without traces."""
 
     ranks: int
     steps: int
     run_mb_per_rank_hour: float
-    show: Measurement
+    show: Cost
 
 
 class TraceCost(msgspec.Struct):
     """Cost of one number of traces."""
 
     ranks: int
-    import_traces: Measurement
-    show: Measurement
-    show_traces: Measurement
+    import_traces: Cost
+    show: Cost
+    show_traces: Cost
     """`stepscope show TRACES distributed`: import and view as one command."""
-    hta: Measurement | None = None
+    hta: Cost | None = None
     """HolisticTraceAnalysis on the same traces, also one command."""
 
 
@@ -229,57 +216,27 @@ def draw_spans(
     }
 
 
-def measure(command: Sequence[str]) -> Measurement:
-    """Run a command and measure all of its processes."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    start_s = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    peak_bytes, pause = 0, threading.Event()
-    while process.poll() is None:
-        peak_bytes = max(peak_bytes, sum_memory(process.pid))
-        pause.wait(SAMPLE_S)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command)} has failed.")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Measurement(time.perf_counter() - start_s, cpu_s, peak_bytes / 1e6)
-
-
-def sum_memory(pid: int, parent_sizes: str = "") -> int:
-    """Sum the proportional set sizes of a process and all its descendants, in bytes.
-
-    Args:
-        pid: the process.
-        parent_sizes: sizes of its parent, which it has itself before it executes its program: until
-            then it shares all memory of the parent (vfork).
-    """
-    try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        threads = Path(f"/proc/{pid}/task").iterdir()
-        for thread in threads:
-            if thread.name != str(pid):
-                children += (thread / "children").read_text().split()
-    except (OSError, ProcessLookupError):
-        return 0
-    if text == parent_sizes:
-        return 0
-    size_bytes = 1024 * sum(
-        int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")
-    )
-    return size_bytes + sum(sum_memory(int(child), text) for child in children)
-
-
-def show(run: Path, view: str, *options: str) -> Measurement:
+def show(run: Path, view: str, *options: str) -> Cost:
     """Measure `stepscope show`."""
-    return measure([sys.executable, "-m", "stepscope", "show", str(run), view, "--json", *options])
+    return measure(OURS.command("show", run, view, "--json", *options), samples_memory=True)
 
 
-def show_traces(traces: Path, cache: Path) -> Measurement:
+def show_traces(traces: Path, cache: Path, build: Build = OURS) -> Cost:
     """Measure `stepscope show` of traces that were not imported before."""
     shutil.rmtree(cache, ignore_errors=True)
-    command = [sys.executable, "-m", "stepscope", "show", str(traces), "distributed", "--json"]
-    return measure(["env", f"XDG_CACHE_HOME={cache}", *command])
+    environment = {**build.environment, "XDG_CACHE_HOME": str(cache)}
+    command = build.command("show", traces, "distributed", "--json")
+    return measure(command, environment=environment, samples_memory=True)
+
+
+def write_traces(traces: Path, ranks: int, copies: int) -> Path:
+    """Write a trace per rank of many copies of the recording, unless they exist."""
+    if not traces.exists():
+        tool = [sys.executable, str(SHARED / "tools" / "make_big_trace.py")]
+        recording = str(SHARED / "traces" / RECORDING)
+        options = ["--ranks", str(ranks), "--copies", str(copies)]
+        subprocess.run([*tool, recording, str(traces), *options], check=True)
+    return traces
 
 
 def measure_always_on(directory: Path, ranks: int, steps: int) -> AlwaysOnResult:
@@ -301,25 +258,17 @@ def measure_traces(
     """Measure import and `distributed` of different numbers of traces, and HTA on the same ones."""
     costs = []
     for ranks in rank_counts:
-        traces, run = (
-            directory / f"traces-{ranks}x{copies}",
-            directory / f"imported-{ranks}x{copies}",
-        )
-        if not traces.exists():
-            tool = [sys.executable, str(SHARED / "tools" / "make_big_trace.py")]
-            recording = str(SHARED / "traces" / RECORDING)
-            options = ["--ranks", str(ranks), "--copies", str(copies)]
-            subprocess.run([*tool, recording, str(traces), *options], check=True)
+        traces = write_traces(directory / f"traces-{ranks}x{copies}", ranks, copies)
+        run = directory / f"imported-{ranks}x{copies}"
         shutil.rmtree(run, ignore_errors=True)
-        command = [sys.executable, "-m", "stepscope", "import", str(traces), "-o", str(run)]
         cost = TraceCost(
             ranks,
-            measure(command),
+            measure(OURS.command("import", traces, "-o", run), samples_memory=True),
             show(run, "distributed"),
             show_traces(traces, directory / "cache"),
         )
         if hta is not None and ranks <= MAX_HTA_RANKS:
-            cost.hta = measure([hta, "-c", HTA, str(traces)])
+            cost.hta = measure([hta, "-c", HTA, str(traces)], samples_memory=True)
         costs.append(cost)
     return TraceResult(
         copies=copies,

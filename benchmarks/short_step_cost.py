@@ -16,16 +16,16 @@ import importlib.util
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
-from always_on_cost import stepscope
+
+from benchmarks.always_on_cost import find_workload, run_workload
+from benchmarks.measuring import OURS
 
 HERE = Path(__file__).resolve().parent
-WORKLOAD = HERE / "workloads" / "short_steps.py"
 FIVE_MS = ("--width", "512", "--layers", "4", "--batch", "96")
 JOBS = {
     "plain, 1 ms": ("--job", "plain"),
@@ -38,20 +38,14 @@ STATISTICS = {"median": np.median, "mean": np.mean}
 RESAMPLES = 4000
 
 
-def measure(options, cores, pairs):
+def measure(options, cores, pairs, build=OURS):
     """Run a job on some cores; return its step times by pair, step and measure, off and on."""
     work = Path(tempfile.mkdtemp(prefix="stepscope-bench-"))
     try:
         out = work / "out.json"
-        command = [*stepscope(work / "run"), sys.executable, str(WORKLOAD), str(out)]
-        subprocess.run(
-            [*command, *options, "--pairs", str(pairs)],
-            check=True,
-            capture_output=True,
-            cwd=work,
-            preexec_fn=lambda: os.sched_setaffinity(0, cores),
-        )
-        steps = json.loads(out.read_text())
+        command = ["taskset", "-c", ",".join(map(str, cores)), *build.record(work / "run")]
+        command += [sys.executable, str(find_workload("short_steps", build)), str(out)]
+        steps = run_workload([*command, *options, "--pairs", str(pairs)], out, build)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return np.array(steps["off"], dtype=float), np.array(steps["on"], dtype=float)

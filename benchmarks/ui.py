@@ -13,7 +13,7 @@
 Each round uses a new server and a new browser, which draws in software. Create the runs with
 `stepscope import TRACE -o DIR/big`.
 
-    python benchmarks/ui.py DIR/big [--ranks DIR/ranks64] [--rounds 3]
+    python -m benchmarks.ui DIR/big [--ranks DIR/ranks64] [--rounds 3]
 
 Writes benchmarks/results/ui.json.
 """
@@ -24,7 +24,6 @@ import json
 import random
 import statistics
 import subprocess
-import sys
 import time
 import urllib.parse
 from contextlib import contextmanager
@@ -33,11 +32,11 @@ from pathlib import Path
 import duckdb
 import psutil
 
+from benchmarks.measuring import OURS
 from stepscope.cores import available_cores
 from stepscope.testing.browser import chromium, collect_problems
 
 HERE = Path(__file__).resolve().parent
-STEPSCOPE = str(Path(sys.executable).parent / "stepscope")
 PIXELS = 1500
 QUERIES = 60
 MOVES = 60
@@ -67,12 +66,14 @@ def browser_processes():
 class Server:
     """Process of `stepscope ui` for a directory."""
 
-    def __init__(self, root):
+    def __init__(self, root, build=OURS):
         self._process = subprocess.Popen(
-            [STEPSCOPE, "ui", str(root), "--no-browser", "--port", "0"],
+            build.command("ui", root, "--no-browser", "--port", "0"),
             stdout=subprocess.PIPE,
+            env=build.environment,
             text=True,
         )
+        self.pid = self._process.pid
         start = time.perf_counter()
         line = next(line for line in self._process.stdout if "http://" in line)
         self.printed_address = line.strip()
@@ -82,15 +83,15 @@ class Server:
         self._connection = None
 
     def processes(self):
-        parent = psutil.Process(self._process.pid)
+        parent = psutil.Process(self.pid)
         return [parent, *parent.children(recursive=True)]
 
-    def get(self, view, **options):
-        """Request a view over a persistent connection, as a browser does."""
+    def get(self, path, **options):
+        """Request an address of the API over a persistent connection, as a browser does."""
         if self._connection is None:
             self._connection = http.client.HTTPConnection(self.address.partition("//")[2])
-        path = f"/api/views/{view}?{urllib.parse.urlencode(options)}"
-        self._connection.request("GET", path, headers={"Authorization": f"Bearer {self._token}"})
+        address = f"/api/{path}?{urllib.parse.urlencode(options)}"
+        self._connection.request("GET", address, headers={"Authorization": f"Bearer {self._token}"})
         response = self._connection.getresponse()
         assert response.status == 200
         return response.read()
@@ -181,7 +182,7 @@ def measure_frames(page, *, drawn):
 
 def measure_queries(server, run, path):
     """Measure milliseconds of slices for random windows, and of counting their kernels."""
-    tree = json.loads(server.get("timeline", run=run))
+    tree = json.loads(server.get("views/timeline", run=run))
     end = tree["end_after_ns"]
     tracks = [track["id"] for track in iterate_tracks(tree["groups"]) if track["kind"] != "counter"]
     files = [str(file) for file in Path(path).glob("tables/kernels/**/*.parquet")]
@@ -193,7 +194,7 @@ def measure_queries(server, run, path):
         start = rng.randrange(max(1, end - width))
         request_start = time.perf_counter()
         payload = server.get(
-            "timeline-slices",
+            "views/timeline-slices",
             run=run,
             from_ns=start,
             to_ns=start + max(1, width),

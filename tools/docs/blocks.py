@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.foreign import describe_reliability
+from benchmarks.laboratory.page import describe_rows, quote_figure
 from benchmarks.reliability_doc import describe_faults, describe_fuzzing, describe_kills
 from tools.docs.errors import list_faults, list_messages
 from tools.docs.releases import list_releases
@@ -14,7 +15,7 @@ from tools.docs.rules import list_topics, write_pages
 from tools.docs.run_directory import describe_schema
 from tools.docs.seeds import list_features
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+ROOT = Path(__file__).resolve().parents[2]
 BLOCKS: dict[str, Callable[[], str]] = {
     "faults of the environment": list_faults,
     "messages of errors": list_messages,
@@ -27,21 +28,27 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "counts of kills": describe_kills,
     "counts of failed writes": describe_faults,
     "counts of hostile input": describe_fuzzing,
+    "rows of the laboratory": describe_rows,
 }
-_BLOCK = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+_BLOCK = re.compile(r"(<!-- generated: ([^>\n]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+_FIGURE = re.compile(r"(<!-- generated: (ratio|value) of (.+?) -->).*?(<!-- end -->)")
 
 
 def find_documents() -> list[Path]:
     """Find the documents with generated blocks."""
-    return [path for path in sorted(DOCS.glob("*.md")) if _BLOCK.search(path.read_text())]
+    paths = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [path for path in paths if "<!-- generated: " in path.read_text()]
 
 
 def update_blocks(text: str) -> str:
-    """Replace the content of every block.
+    """Replace the content of every block, and every figure of the laboratory within a line.
 
     Raises:
-        KeyError: a block has an unknown name.
+        KeyError: a block or a row has an unknown name.
     """
+    text = _FIGURE.sub(
+        lambda match: f"{match[1]}{quote_figure(match[2], match[3])}{match[4]}", text
+    )
     return _BLOCK.sub(lambda block: f"{block[1]}\n{BLOCKS[block[2]]().strip()}\n\n{block[3]}", text)
 
 
