@@ -1,7 +1,8 @@
 """Libraries in C that make a few loops fast. Without a compiler, Python takes their place.
 
 A directory of the package with C files is one library, `<directory>/<directory name>.so`. It calls
-nothing of Python, so that one build serves every version, and exports
+nothing of Python, or only its stable ABI (`spool/_hot`), so that one build serves every version.
+One that calls nothing of Python exports
 
     const char *stepscope_source_digest(void) { return SOURCE_DIGEST; }
 
@@ -11,8 +12,8 @@ does. Standard library only: it runs where the package is not installed yet.
 
 from __future__ import annotations
 
+import binascii
 import ctypes
-import hashlib
 import os
 import shutil
 import subprocess
@@ -47,7 +48,7 @@ class NativeLibrary:
     def source_digest(self) -> str:
         """Return a digest of the source, which the library holds, too."""
         content = b"".join(path.read_bytes() for path in (*self.sources, *self._headers))
-        return hashlib.sha256(content).hexdigest()[:16]
+        return f"{binascii.crc32(content):08x}"
 
     def open(self, path: Path | None = None) -> ctypes.CDLL | None:
         """Load the library.

@@ -70,6 +70,11 @@ def watch_this_thread(period_s: float) -> None:
         _start_protected(period_s)
 
 
+def is_watching() -> bool:
+    """Return True if `watch_this_thread` has nothing to do."""
+    return _sampler is not None and not _worker
+
+
 def watch_worker(target: str) -> None:
     """Sample the calling thread of a process that works for the job, once it has run for
     `WORKER_DELAY_S`. Never raises.
