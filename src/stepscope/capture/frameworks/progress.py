@@ -195,7 +195,7 @@ class Progress(StepsBase):
             next_rare = self.step_count + period - self.step_count % period
             pages = [idle.heartbeat for idle in idles if idle and idle.heartbeat is not None]
             words = tuple(idle.word for idle in idles if idle and idle.word is not None)
-            due_step = min(next_rare, *(idle.due_step for idle in idles if idle))
+            due_step = min([next_rare, *(idle.due_step for idle in idles if idle)])
             self._rest(due_step, pages[0] if pages else None, words)
 
     if native is None or TYPE_CHECKING:

@@ -71,16 +71,19 @@ static PyObject *steps_rest(Steps *self, PyObject *args) {
     disturb(self);
     if (!PyArg_ParseTuple(args, "LOO", &due_step, &heartbeat, &conditions))
         return NULL;
+    Py_ssize_t count = PyTuple_Size(conditions);
+    if (count > MAX_CONDITIONS) { /* Python looks at all of them */
+        incref(Py_None);
+        return Py_None;
+    }
     if (heartbeat != Py_None && PyObject_GetBuffer(heartbeat, &self->heartbeat, PyBUF_WRITABLE) < 0)
         return NULL;
-    Py_ssize_t count = PyTuple_Size(conditions);
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *words;
         long long index;
         unsigned long long value;
         Condition *condition = &self->conditions[i];
-        if (i == MAX_CONDITIONS ||
-            !PyArg_ParseTuple(PyTuple_GetItem(conditions, i), "OLK", &words, &index, &value) ||
+        if (!PyArg_ParseTuple(PyTuple_GetItem(conditions, i), "OLK", &words, &index, &value) ||
             PyObject_GetBuffer(words, &condition->view, PyBUF_WRITABLE) < 0)
             return NULL;
         condition->word = (uint64_t *)condition->view.buf + index;
