@@ -23,8 +23,10 @@ from stepscope.capture.guard import Probe
 from stepscope.capture.import_hooks import after_import
 from stepscope.spool import Flag, Kind, StepsBase, native
 
-RARE_PERIOD = 20
-"""Steps between two calls of the listeners to some boundaries, and number of first steps."""
+FIRST_STEPS, EARLY_STEPS = 20, 1000
+"""Listeners to some boundaries are called at each of the first steps, then every `RARE_PERIOD`
+steps, and after the early ones every `LATE_PERIOD`."""
+RARE_PERIOD, LATE_PERIOD = 20, 100
 NEVER = 1 << 62
 """Number of a step that no job reaches."""
 UNKNOWN_COUNT = -1
@@ -182,17 +184,17 @@ class Progress(StepsBase):
         self.disturb()
         for listener in self._listeners:
             listener()
-        if self.step_count <= RARE_PERIOD or not self.step_count % RARE_PERIOD:
+        step = self.step_count
+        period = LATE_PERIOD if step >= EARLY_STEPS else RARE_PERIOD if step >= FIRST_STEPS else 1
+        if not step % period:
             for listener in self._rare_listeners:
                 listener()
         if native is not None:
-            self._rest_if_idle()
+            self._rest_if_idle(step + period - step % period)
 
-    def _rest_if_idle(self) -> None:
+    def _rest_if_idle(self, next_rare: int) -> None:
         idles = [find_idle() for find_idle in self._idles]
         if None not in idles:
-            period = 1 if self.step_count < RARE_PERIOD else RARE_PERIOD
-            next_rare = self.step_count + period - self.step_count % period
             pages = [idle.heartbeat for idle in idles if idle and idle.heartbeat is not None]
             words = tuple(idle.word for idle in idles if idle and idle.word is not None)
             due_step = min([next_rare, *(idle.due_step for idle in idles if idle)])
@@ -209,6 +211,7 @@ class Progress(StepsBase):
 
 progress = Progress()
 os.register_at_fork(after_in_parent=progress.disturb)  # threads of listeners stop at a fork
+stacks.release_listeners.append(progress.disturb)
 marks.step_listeners.append(progress.notify_mark)
 
 
