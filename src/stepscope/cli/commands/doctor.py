@@ -481,7 +481,6 @@ def _stacks_from_outside() -> Check:
 
 
 def _compiled() -> list[Check]:
-    """Check what is done by libraries in C."""
     available, decoder = importers.trace_decoder()
     recorder = "the library in C" if native else "Python, at two to four times the cost of C"
     return [
