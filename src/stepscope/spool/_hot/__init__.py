@@ -32,7 +32,9 @@ def load() -> Any:
     if not is_usable or os.environ.get(NATIVE_VARIABLE) == "0":
         return None
     try:
-        from importlib.machinery import ExtensionFileLoader, ModuleSpec
+        # Of the interpreter itself: `importlib.machinery` would load more.
+        from _frozen_importlib import ModuleSpec
+        from _frozen_importlib_external import ExtensionFileLoader
 
         path = os.path.join(_HERE, "_hot.so")
         name = f"{__name__}._hot"
@@ -46,13 +48,11 @@ def load() -> Any:
 
 def _digest_source() -> str:
     """Return the digest of the source; see `native_library`, which loads more than a job needs."""
-    import binascii
-
-    digest, names = 0, sorted(os.listdir(_HERE))
+    content, names = b"", sorted(os.listdir(_HERE))
     for name in (n for suffix in (".c", ".h") for n in names if n.endswith(suffix)):
         with open(f"{_HERE}/{name}", "rb") as file:
-            digest = binascii.crc32(file.read(), digest)
-    return f"{digest:08x}"
+            content += file.read()
+    return f"{int.from_bytes(content, 'little') % ((1 << 30) - 35):x}"
 
 
 native: Any = load()
