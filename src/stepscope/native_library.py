@@ -50,7 +50,7 @@ class NativeLibrary:
     def source_digest(self) -> str:
         """Return a digest of the source, which the library holds, too."""
         content = b"".join(path.read_bytes() for path in (*self.sources, *self._headers))
-        return f"{int.from_bytes(content, 'little') % DIGEST_PRIME:x}"
+        return f"{int.from_bytes(content, 'little') % DIGEST_PRIME:016x}"
 
     def open(self, path: Path | None = None) -> ctypes.CDLL | None:
         """Load the library.

@@ -52,7 +52,7 @@ def _digest_source() -> str:
     for name in (n for suffix in (".c", ".h") for n in names if n.endswith(suffix)):
         with open(f"{_HERE}/{name}", "rb") as file:
             content += file.read()
-    return f"{int.from_bytes(content, 'little') % ((1 << 30) - 35):x}"
+    return f"{int.from_bytes(content, 'little') % ((1 << 30) - 35):016x}"
 
 
 native: Any = load()
