@@ -84,9 +84,15 @@ class OptimizerBase:
     """Base of the state of one optimizer."""
 
 
+class AnnotationBase:
+    """Base of `annotate`."""
+
+    __slots__ = ("_index", "_key", "_logs", "_nests", "_reopened", "_words")
+
+
 if native is not None and not TYPE_CHECKING:
     LogBase, LogsBase, ProbeBase = native.Log, native.Logs, native.Probe
-    StepsBase, OptimizerBase = native.Steps, native.Optimizer
+    StepsBase, OptimizerBase, AnnotationBase = native.Steps, native.Optimizer, native.Annotation
 
 
 def set_generation(generation: int, live: int) -> None:

@@ -346,6 +346,100 @@ static PyType_Spec probe_spec = {
     "stepscope.spool._hot.Probe", sizeof(Probe), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
     probe_slots};
 
+/* Annotation: base of `annotate`, which is open once. */
+
+typedef struct {
+    PyObject head;
+    PyObject *key, *logs, *words;
+    long long index, nests;
+    char is_reopened;
+} Annotation;
+
+static PyObject *s_start;
+
+/* start_annotation(annotation): begin its interval, as annotate._start(1) */
+static PyObject *hot_start_annotation(PyObject *module, PyObject *object) {
+    (void)module;
+    Annotation *self = (Annotation *)object;
+    Logs *logs = find_logs();
+    Counter *counter = logs == NULL ? NULL : logs->fine->counter;
+    PyObject *meta = NULL;
+    if (counter != NULL && counter->next < counter->roll &&
+        (self->logs == NULL || self->logs == Py_None))
+        meta = PyDict_GetItemWithError(logs->metas, self->key);
+    if (meta == NULL) {
+        PyErr_Clear();
+        PyObject *one = PyLong_FromLongLong(1);
+        PyObject *result = PyObject_CallMethodObjArgs(object, s_start, one, NULL);
+        decref(one);
+        return result;
+    }
+    PyObject *earlier = self->words, *no_logs = self->logs;
+    self->index = counter->next;
+    self->words = PyTuple_GetItem(logs->fine->cursor, 1);
+    self->logs = &logs->head;
+    self->nests = 1;
+    self->is_reopened = 0;
+    incref(self->words);
+    incref(logs);
+    counter->next += RECORD_WORDS;
+    uint64_t *record = counter->words + self->index;
+    record[2] = PyLong_AsUnsignedLongLongMask(meta) | (logs->depth & DEPTH_MASK);
+    __atomic_store_n(&record[0], (uint64_t)now(), __ATOMIC_RELEASE);
+    logs->depth++;
+    decref(earlier);
+    decref(no_logs);
+    incref(self);
+    return object;
+}
+
+/* end_annotation(annotation): end its interval; False where Python has to do that */
+static PyObject *hot_end_annotation(PyObject *module, PyObject *object) {
+    (void)module;
+    Annotation *self = (Annotation *)object;
+    PyObject *is_done = Py_True;
+    if (self->logs != NULL && self->logs != Py_None) {
+        Logs *logs = (Logs *)self->logs;
+        Counter *counter = logs->fine->counter;
+        if (self->is_reopened || counter == NULL ||
+            PyTuple_GetItem(logs->fine->cursor, 1) != self->words) {
+            is_done = Py_False;
+        } else {
+            incref(Py_None);
+            self->logs = Py_None;
+            if (logs->generation == generation) {
+                uint64_t time = (uint64_t)now();
+                __atomic_store_n(&counter->words[self->index + 1], time, __ATOMIC_RELEASE);
+                logs->depth -= self->nests;
+            }
+            decref(logs);
+        }
+    }
+    incref(is_done);
+    return is_done;
+}
+
+static void annotation_dealloc(Annotation *self) {
+    decref(self->key);
+    decref(self->logs);
+    decref(self->words);
+    free_object(&self->head);
+}
+
+static PyMemberDef annotation_members[] = {
+    {"_key", T_OBJECT_EX, offsetof(Annotation, key), 0, NULL},
+    {"_logs", T_OBJECT_EX, offsetof(Annotation, logs), 0, NULL},
+    {"_words", T_OBJECT_EX, offsetof(Annotation, words), 0, NULL},
+    {"_index", T_LONGLONG, offsetof(Annotation, index), 0, NULL},
+    {"_nests", T_LONGLONG, offsetof(Annotation, nests), 0, NULL},
+    {"_reopened", T_BOOL, offsetof(Annotation, is_reopened), 0, NULL},
+    {0}};
+static PyType_Slot annotation_slots[] = {
+    {Py_tp_members, annotation_members}, {Py_tp_dealloc, annotation_dealloc}, {0, 0}};
+static PyType_Spec annotation_spec = {
+    "stepscope.spool._hot.Annotation", sizeof(Annotation), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, annotation_slots};
+
 /* Module */
 
 static PyObject *hot_set_generation(PyObject *module, PyObject *args) {
@@ -367,6 +461,8 @@ static PyObject *hot_use_clock(PyObject *module, PyObject *function) {
 }
 
 static PyMethodDef methods[] = {
+    {"start_annotation", (void *)hot_start_annotation, METH_O, NULL},
+    {"end_annotation", (void *)hot_end_annotation, METH_O, NULL},
     {"note_logs", (void *)hot_note_logs, METH_O, NULL},
     {"set_generation", (void *)hot_set_generation, METH_VARARGS, NULL},
     {"use_clock", (void *)hot_use_clock, METH_O, NULL},
@@ -389,10 +485,11 @@ PyObject *PyInit__hot(void) {
     PyObject *module = PyModule_Create2(&definition, PYTHON_ABI_VERSION);
     if (module == NULL)
         return NULL;
+    s_start = PyUnicode_InternFromString("_start");
     empty_name = PyUnicode_InternFromString("");
     counter_type = (PyTypeObject *)add_type(module, "Counter", &counter_spec);
     PyModule_AddObject(module, "source_digest", PyUnicode_FromString(SOURCE_DIGEST));
-    if (empty_name == NULL || counter_type == NULL || !add_type(module, "Log", &log_spec) ||
+    if (s_start == NULL || !add_type(module, "Annotation", &annotation_spec) || empty_name == NULL || counter_type == NULL || !add_type(module, "Log", &log_spec) ||
         !add_type(module, "Logs", &logs_spec) || !add_type(module, "Probe", &probe_spec) ||
         !add_steps(module)) {
         decref(module);
