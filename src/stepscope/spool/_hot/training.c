@@ -62,6 +62,7 @@ typedef struct {
     PyObject *tensor_class, *loss_class, *parallel_name, *described;
     PyObject *is_grad_enabled, *tracing_state, *mode_count, *numel;
     PyObject *compiler_variables, *is_compiling;
+    PyObject *traces_gradients; /* True where `is_compiling` does not tell all of it */
     Class classes[CLASSES];
     Model models[MODELS];
     Optimizer *optimizers[OPTIMIZERS];
@@ -231,6 +232,8 @@ static PyObject *training_backward(Training *self, PyObject *const *given, Py_ss
     if (compiles)
         return compiles < 0 ? NULL : PyObject_Call(self->backward_original, args, kwargs);
     PyObject *accumulates = PyDict_GetItemWithError(kwargs, s_accumulate);
+    if (accumulates != Py_True && self->traces_gradients == Py_True)
+        goto slow;
     if (!steps->is_plain || !steps->has_optimizer || steps->watches_updates ||
         steps->reports_work || steps->only_predicts)
         goto slow;
@@ -377,6 +380,7 @@ static PyMemberDef training_members[] = {
     MEMBER(Training, is_grad_enabled), MEMBER(Training, tracing_state),
     MEMBER(Training, mode_count), MEMBER(Training, numel),
     MEMBER(Training, compiler_variables), MEMBER(Training, is_compiling),
+    MEMBER(Training, traces_gradients),
     {0}};
 static PyMethodDef training_methods[] = {
     {"forward", (void *)training_forward, METH_FASTCALL, NULL},

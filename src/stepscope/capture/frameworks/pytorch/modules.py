@@ -80,7 +80,7 @@ def _make_training() -> Any:
     """Return the compiled calls of a step (`spool._hot`), without what they need of Python; None
     where Python does all of them."""
     loss_class = PYTORCH.find("loss")
-    can_tell = PYTORCH.find("is_compiling") is not None and _is_tracing_gradients is _never
+    can_tell = PYTORCH.find("is_compiling") is not None
     if native is None or models.COUNTING is None or loss_class is None or not can_tell:
         return None
     calls = native.Training()
@@ -91,6 +91,7 @@ def _make_training() -> Any:
     calls.parallel_name = collectives.PARALLEL_CLASS
     calls.is_grad_enabled = torch.is_grad_enabled
     calls.compiler_variables, calls.is_compiling = vars(torch.compiler), is_compiling
+    calls.traces_gradients = _is_tracing_gradients is not _never
     return calls
 
 
