@@ -35,10 +35,10 @@ class FrontEnd(BuildHookInterface):  # type: ignore[type-arg]
         problem = runpy.run_path(str(package / "native_library.py"))["build_libraries"](package)
         if problem is not None:
             self.app.display_warning(
-                f"Traces and tensors will be read by Python and PyTorch, slower: {problem}."
+                f"Steps are recorded, and traces and tensors read, by Python, slower: {problem}."
             )
         elif version != "editable":
-            # The libraries call nothing of Python: they serve every version on this platform.
+            # The libraries call nothing of Python but its stable ABI, from 3.9 on.
             platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{platform}"

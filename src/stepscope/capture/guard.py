@@ -14,7 +14,7 @@ import time
 
 from stepscope.capture import session
 from stepscope.capture.session import DEPTH_MASK, ThreadLogs, local, thread_logs
-from stepscope.spool import ROLL_WORD, Flag, Kind
+from stepscope.spool import ROLL_WORD, Flag, Kind, ProbeBase, native
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _WORD = 0xFFFF_FFFF_FFFF_FFFF
 _FLAGS_AND_DEPTH = 0xFF_FFFF
 
 
-class Probe:
+class Probe(ProbeBase):
     """Recorder of one activity, which can be disabled separately.
 
     Args:
@@ -40,14 +40,14 @@ class Probe:
         coarse: its records are steps and phases, which have a separate budget in the spool.
     """
 
-    __slots__ = ("_is_coarse", "alive", "name")
+    __slots__ = ()
 
     def __init__(self, name: str, *, coarse: bool = False) -> None:
         self.name = name
         self.alive = True
         self._is_coarse = coarse
 
-    def start(self, kind: int, name: str = "", value: int = 0) -> OpenSpan | None:
+    def start_in_python(self, kind: int, name: str = "", value: int = 0) -> OpenSpan | None:
         """Start an interval; None while nothing is recorded. Never raises.
 
         It runs several times per step with cold caches, where every instruction costs time. So it
@@ -67,6 +67,8 @@ class Probe:
                 if logs is None:
                     return None
                 meta = logs.session.meta((kind, name, None))
+            if native is not None:
+                native.note_logs(logs)
             log = logs.coarse if self._is_coarse else logs.fine
             next_index, words = log.cursor
             i = next_index()
@@ -81,7 +83,9 @@ class Probe:
             return None
         return words, i, logs
 
-    def end(self, span: OpenSpan | None, *, value: int | None = None, flags: int = 0) -> None:
+    def end_in_python(
+        self, span: OpenSpan | None, *, value: int | None = None, flags: int = 0
+    ) -> None:
         """End an interval that `start` returned. Never raises."""
         if span is None:
             return
@@ -97,6 +101,9 @@ class Probe:
             logs.depth -= 1
         except Exception as error:  # noqa: BLE001 - the guard
             self.fail(error)
+
+    if native is None or TYPE_CHECKING:
+        start, end = start_in_python, end_in_python
 
     def label(self, span: OpenSpan | None, kind: int, name: str, labels: str) -> None:
         """Give an open interval labels, a JSON object; `kind` and `name` are its own. Never raises.

@@ -14,7 +14,7 @@ import time
 from stepscope.capture import session
 from stepscope.capture.guard import describe
 from stepscope.capture.session import DEPTH_MASK, Key, ThreadLogs, local, thread_logs
-from stepscope.spool import ROLL_WORD, Flag, Kind
+from stepscope.spool import ROLL_WORD, AnnotationBase, Flag, Kind, native
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ _ASYNC_BIT = Flag.ASYNC << 16
 _MARK_BIT = Flag.MARK << 16
 _STEP_KEY = (Kind.STEP, "step", None)
 _now = time.monotonic_ns
+_end: Callable[[annotate], bool] | None = native and native.end_annotation
+"""Ends an interval, or returns False where Python has to do it; None where Python always does."""
 
 step_listeners: list[Callable[[], None]] = []
 """Callbacks after every explicit `step()`, recorded or not: adapters act on step boundaries."""
@@ -57,7 +59,7 @@ def _no_labels(_: object) -> str:
     return "{}"
 
 
-class annotate:  # noqa: N801 - reads as a verb: `with annotate("augment"):`
+class annotate(AnnotationBase):  # noqa: N801 - reads as a verb: `with annotate("augment"):`
     """A named interval of the job: context manager and decorator, synchronous and asynchronous.
 
         with stepscope.annotate("tokenise", language="de"):
@@ -72,9 +74,10 @@ class annotate:  # noqa: N801 - reads as a verb: `with annotate("augment"):`
             few values (a language, a bucket), not a running number.
     """
 
-    __slots__ = ("_index", "_key", "_logs", "_nests", "_reopened", "_words")
+    __slots__ = ()
 
-    _words: memoryview | None
+    if TYPE_CHECKING:
+        _words: memoryview | None
 
     def __init__(self, name: str, /, **labels: Any) -> None:
         self._key: Key | str = (
@@ -96,7 +99,7 @@ class annotate:  # noqa: N801 - reads as a verb: `with annotate("augment"):`
     @_not_compiled(_return_self)
     def __enter__(self) -> annotate:
         """Start an interval nested in those of the thread."""
-        return self._start(1) if session.live else self
+        return _start(self) if session.live else self
 
     @_not_compiled(_return_self)
     def _start(self, nests: int) -> annotate:
@@ -146,7 +149,7 @@ class annotate:  # noqa: N801 - reads as a verb: `with annotate("augment"):`
     ) -> None:
         """End the interval that this thread started last, else one started by another thread."""
         logs = self._logs
-        if logs is None:
+        if logs is None or (_end is not None and _end(self)):
             return
         words: memoryview | None
         if self._reopened:
@@ -185,6 +188,13 @@ class annotate:  # noqa: N801 - reads as a verb: `with annotate("augment"):`
         annotated: Function = wrap(function, make_annotation)
         annotated._torchdynamo_inline = function  # type: ignore[attr-defined]
         return annotated
+
+
+def _start_in_python(annotation: annotate) -> annotate:
+    return annotation._start(1)
+
+
+_start: Callable[[annotate], annotate] = native.start_annotation if native else _start_in_python
 
 
 class mode(annotate):  # noqa: N801 - lower case like `annotate`

@@ -30,17 +30,20 @@ from stepscope.spool import (
     DropCounts,
     Journal,
     Kind,
+    LogsBase,
     RowLog,
     SpanLog,
     SpoolTree,
     find_launch_ns,
     make_meta,
+    native,
     note_refusal,
     note_refusal_in_spool,
     note_survival,
     process_start_ticks,
     read_recording_end,
     remove_process_directory,
+    set_generation,
 )
 
 TYPE_CHECKING = False
@@ -79,13 +82,13 @@ Key = tuple[int, str, "str | None"]
 """Kind, name, and labels as a JSON object."""
 
 
-class ThreadLogs:
+class ThreadLogs(LogsBase):
     """The logs of one thread: coarse for steps and phases, fine for all other records.
 
     They have separate budgets in the spool, so that a flood of annotations cannot displace steps.
     """
 
-    __slots__ = ("coarse", "depth", "fine", "generation", "metas", "open", "session")
+    __slots__ = ("open", "session")
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -271,19 +274,19 @@ def thread_logs() -> ThreadLogs | None:
         if session is None:
             return None
         logs = local.logs = session.thread_logs()
+        if native is not None:
+            native.note_logs(logs)
     return logs
 
 
 def pause() -> None:
     """Stop recording until `resume`; open intervals can still be ended."""
-    global live
-    live = 0
+    _set_generation(generation, 0)
 
 
 def resume() -> None:
     """Resume recording, unless its time is over."""
-    global live
-    live = generation
+    _set_generation(generation, generation)
     pause_at_end()
 
 
@@ -307,7 +310,7 @@ def attach(spool: str, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
     os.environ[LIMIT_VARIABLE] = str(limit_bytes)
     _current = _program = None
     _unavailable = None
-    _next_generation()
+    _set_generation(generation + 1, live)
     resume()
 
 
@@ -318,12 +321,13 @@ def detach() -> None:
     os.environ.pop(SPOOL_VARIABLE, None)
     os.environ.pop(LIMIT_VARIABLE, None)
     _current = _program = None
-    _next_generation()
+    _set_generation(generation + 1, live)
 
 
-def _next_generation() -> None:
-    global generation
-    generation += 1
+def _set_generation(number: int, live_number: int) -> None:
+    global generation, live
+    generation, live = number, live_number
+    set_generation(number, live_number)
 
 
 def _open(*, is_program: bool = False) -> Session | None:
@@ -414,7 +418,7 @@ def _after_fork_in_child() -> None:
         ready_ns = time.monotonic_ns()
     _lock = threading.RLock()
     paused = not live
-    _next_generation()
+    _set_generation(generation + 1, live)
     if not paused:
         resume()
     local.__dict__.clear()

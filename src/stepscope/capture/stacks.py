@@ -55,6 +55,8 @@ JOIN_TIMEOUT_S = 0.2
 
 _probe = Probe("stack samples")
 _sampler: _Sampler | None = None
+release_listeners: list[Callable[[], None]] = []
+"""Called when a sampler ends, in any thread: another one may be needed."""
 _worker = ""
 """What this process runs if it works for the job, as far as is known; '' if it trains."""
 
@@ -68,6 +70,11 @@ def watch_this_thread(period_s: float) -> None:
         _stop_protected()
     if _sampler is None:
         _start_protected(period_s)
+
+
+def is_watching() -> bool:
+    """Return True if `watch_this_thread` has nothing to do."""
+    return _sampler is not None and not _worker
 
 
 def watch_worker(target: str) -> None:
@@ -229,6 +236,8 @@ def stop() -> None:
 
 def _release() -> None:
     _forget()
+    for listener in release_listeners:
+        listener()
     change_switch_interval(SWITCH_INTERVAL_S, DEFAULT_SWITCH_INTERVAL_S)
 
 

@@ -33,6 +33,15 @@ Every record is written in place in a mapped file, so it survives any end of the
 
 from __future__ import annotations
 
+from stepscope.spool._hot import (
+    AnnotationBase as AnnotationBase,
+    LogsBase as LogsBase,
+    OptimizerBase as OptimizerBase,
+    ProbeBase as ProbeBase,
+    StepsBase as StepsBase,
+    native as native,
+    set_generation as set_generation,
+)
 from stepscope.spool.collective_dump import (
     DumpReason as DumpReason,
     Journal as Journal,

@@ -17,6 +17,7 @@ import os
 import time
 from itertools import count, repeat
 
+from stepscope.spool._hot import LogBase, native
 from stepscope.spool.page import LIMIT_REACHED
 from stepscope.spool.record import (
     ANCHOR_EPOCH_WORD,
@@ -55,7 +56,7 @@ segment may create one too, but a handler that interrupts that one may not, beca
 arrive faster than segments are created."""
 
 
-class SpanLog:
+class SpanLog(LogBase):
     """Append-only log of one thread, in segments that the monitor removes after reading them.
 
     `cursor` is a function that returns the word index of the next record, and the words that the
@@ -88,7 +89,6 @@ class SpanLog:
         "_scratch",
         "_thread",
         "_tree",
-        "cursor",
     )
 
     def __init__(
@@ -189,6 +189,8 @@ class SpanLog:
         words[ANCHOR_EPOCH_WORD] = time.time_ns()
         words[0] = MAGIC
         os.rename(path + ".new", path)
+        if native is not None:
+            return native.Counter(words, ROLL_WORD), words
         return count(HEADER_WORDS, RECORD_WORDS).__next__, words
 
 

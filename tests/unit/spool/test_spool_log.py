@@ -26,9 +26,12 @@ from stepscope.spool import (
     SpoolTree,
     log as log_module,
     make_meta,
+    native,
 )
 
 MARK = make_meta(1, Kind.STEP, Flag.MARK)
+PATHS = [None] if native is None else [None, native]
+"""Python's counter of records, and the compiled one where it is built."""
 
 
 class Writer:
@@ -54,8 +57,9 @@ class Writer:
         return int(np.fromfile(path, dtype=np.uint64)[word])
 
 
-@pytest.fixture
-def writer(spool: Any) -> Writer:
+@pytest.fixture(params=[pytest.param(n, id="python" if n is None else "compiled") for n in PATHS])
+def writer(spool: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Writer:
+    monkeypatch.setattr(log_module, "native", request.param)
     return Writer(spool)
 
 

@@ -69,6 +69,14 @@ class _Follower:
             first, self._first = self._first, None
             self._take_second(first, dataset)
 
+    def is_idle(self) -> bool:
+        """Return True while no census is requested or taken."""
+        return self._generation == session.generation and self._first is None
+
+    def request_word(self) -> tuple[memoryview, int, int] | None:
+        """Return words, index and value there until a census is requested; None without a page."""
+        return None if self._words is None else (self._words, CENSUS_WORD, self._number)
+
     def _start_generation(self) -> None:
         """Open the page of the spool. Requests that are made later are answered."""
         self._generation = session.generation
@@ -148,5 +156,6 @@ class _Pause:
 
 
 _follower = _Follower()
+is_idle, request_word = _follower.is_idle, _follower.request_word
 follow = _probe.protect(_follower.follow)
 """Take the census that is due, at the end of a step or a batch. Never raises."""

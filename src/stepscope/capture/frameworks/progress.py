@@ -12,25 +12,49 @@ that follow; see `analysis.steps`.
 from __future__ import annotations
 
 import functools
+import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stepscope.capture import census, marks, stacks
 from stepscope.capture.guard import Probe
 from stepscope.capture.import_hooks import after_import
-from stepscope.spool import Flag, Kind
+from stepscope.spool import Flag, Kind, StepsBase, native
 
-RARE_PERIOD = 20
-"""Steps between two calls of the listeners to some boundaries, and number of first steps."""
+FIRST_STEPS, EARLY_STEPS = 20, 1000
+"""Listeners to some boundaries are called at each of the first steps, then every `RARE_PERIOD`
+steps, and after the early ones every `LATE_PERIOD`."""
+RARE_PERIOD, LATE_PERIOD = 20, 100
+NEVER = 1 << 62
+"""Number of a step that no job reaches."""
 UNKNOWN_COUNT = -1
 """Batches that are ready, where the iterator of a framework does not tell."""
 _now = time.monotonic_ns
 
 
-class Progress:
-    """Step counter."""
+def _never_idle() -> Idle | None:
+    return None
+
+
+class Idle(NamedTuple):
+    """Until when a listener to step boundaries has nothing to do."""
+
+    due_step: int = NEVER
+    """It is to be called at this step at the latest."""
+    word: tuple[memoryview, int, int] | None = None
+    """Words, an index, and the value there until it is to be called."""
+    heartbeat: memoryview | None = None
+    """Words of the heartbeat, which is all that it writes meanwhile."""
+
+
+class Progress(StepsBase):
+    """Step counter.
+
+    At most boundaries of short steps no listener has anything to do but to write the heartbeat: the
+    compiled part does that (`spool._hot`), until what they have stated as `Idle` ends.
+    """
 
     def __init__(self) -> None:
         self.step_count = 0
@@ -41,7 +65,10 @@ class Progress:
         """No optimizer has stepped and no step was marked: parameters may be updated by hand."""
         self.reports_work = False
         """Call `on_work` listeners at every piece of work: no step yet, or a window is open."""
+        self.is_plain = True
+        """No recorder takes part in calls that the compiled part does not know."""
         self._listeners: list[Callable[[], None]] = []
+        self._idles: list[Callable[[], Idle | None]] = []
         self._rare_listeners: list[Callable[[], None]] = []
         self._work_listeners: list[Callable[[], None]] = []
         self._has_marks = False
@@ -59,9 +86,17 @@ class Progress:
         """Number of steps that have ended, including one after which no work has started yet."""
         return self.step_count + bool(self._pending_thread)
 
-    def on_boundary(self, listener: Callable[[], None]) -> None:
-        """Call *listener*, which must not raise, between steps on the training thread."""
+    def on_boundary(
+        self, listener: Callable[[], None], find_idle: Callable[[], Idle | None] = _never_idle
+    ) -> None:
+        """Call *listener*, which must not raise, between steps on the training thread.
+
+        Args:
+            find_idle: tells after a call until when further ones are not needed; None if they are.
+        """
         self._listeners.append(listener)
+        self._idles.append(find_idle)
+        self.disturb()
 
     def on_some_boundaries(self, listener: Callable[[], None]) -> None:
         """Call *listener* like `on_boundary`, after each of the first steps and some later ones."""
@@ -142,17 +177,41 @@ class Progress:
             self._start_training()
         self._end_step()
 
-    def _end_step(self) -> None:
+    def end_step_in_python(self) -> None:
+        """End a step, whatever is due then."""
         self._pending_thread = 0
         self.step_count += 1
+        self.disturb()
         for listener in self._listeners:
             listener()
-        if self.step_count <= RARE_PERIOD or not self.step_count % RARE_PERIOD:
+        step = self.step_count
+        period = LATE_PERIOD if step >= EARLY_STEPS else RARE_PERIOD if step >= FIRST_STEPS else 1
+        if not step % period:
             for listener in self._rare_listeners:
                 listener()
+        if native is not None:
+            self._rest_if_idle(step + period - step % period)
+
+    def _rest_if_idle(self, next_rare: int) -> None:
+        idles = [find_idle() for find_idle in self._idles]
+        if None not in idles:
+            pages = [idle.heartbeat for idle in idles if idle and idle.heartbeat is not None]
+            words = tuple(idle.word for idle in idles if idle and idle.word is not None)
+            due_step = min([next_rare, *(idle.due_step for idle in idles if idle)])
+            self._rest(due_step, pages[0] if pages else None, words)
+
+    if native is None or TYPE_CHECKING:
+        _end_step = end_step_in_python
+
+        def disturb(self) -> None:
+            """Call all listeners at the next boundary."""
+
+        def _rest(self, due_step: int, heartbeat: Any, words: Any) -> None: ...
 
 
 progress = Progress()
+os.register_at_fork(after_in_parent=progress.disturb)  # threads of listeners stop at a fork
+stacks.release_listeners.append(progress.disturb)
 marks.step_listeners.append(progress.notify_mark)
 
 
@@ -176,8 +235,13 @@ def watch_steps() -> None:
     global _is_watching
     if not _is_watching:
         _is_watching = True
-        progress.on_boundary(functools.partial(stacks.watch_this_thread, stacks.MAIN_PERIOD_S))
-        progress.on_boundary(census.follow)
+        progress.on_boundary(
+            functools.partial(stacks.watch_this_thread, stacks.MAIN_PERIOD_S),
+            lambda: Idle() if stacks.is_watching() else None,
+        )
+        progress.on_boundary(
+            census.follow, lambda: Idle(word=census.request_word()) if census.is_idle() else None
+        )
         progress.on_some_boundaries(_sampling_probe.protect(stacks.watch_this_process))
         after_import("multiprocessing.process", stacks.watch_child_processes)
 

@@ -26,7 +26,7 @@ from typing import TypeVar
 
 from stepscope.capture import session
 from stepscope.capture.frameworks.profilers import FrameworkProfiler, WindowRecorder
-from stepscope.capture.frameworks.progress import progress
+from stepscope.capture.frameworks.progress import NEVER, Idle, progress
 from stepscope.capture.guard import OpenSpan, Probe
 from stepscope.spool import (
     BOUNDARY_WORD,
@@ -65,8 +65,11 @@ def install(profiler: FrameworkProfiler) -> None:
     _follower.profilers.append(profiler)
     if len(_follower.profilers) > 1:
         return
-    for act in (_heartbeat_probe.protect(_follower.beat), _probe.protect(_follower.follow_plans)):
-        progress.on_boundary(act)
+    beat = _heartbeat_probe.protect(_follower.beat)
+    follow_plans = _probe.protect(_follower.follow_plans)
+    progress.on_boundary(beat, Idle)
+    progress.on_boundary(follow_plans, _follower.find_idle)
+    for act in (beat, follow_plans):
         progress.on_work(act)
     os.register_at_fork(after_in_child=_close_probe.protect(_follower.leave_to_parent))
 
@@ -337,6 +340,18 @@ class _Follower:
             progress.reports_work = not step or (window.prepared and not is_over)
             if is_over:
                 self._window = None
+
+    def find_idle(self) -> Idle | None:
+        """Return until when only the heartbeat is to be written; None while a window is planned."""
+        heartbeat = self._heartbeat
+        is_idle = self._window is None and self._pace_start is not None
+        if heartbeat is None or self._generation != session.generation or not is_idle:
+            return None
+        if self._plans_issued > self._plans_read or not _heartbeat_probe.alive:
+            return None
+        due_step = NEVER if math.isinf(self._due_step) else int(self._due_step)
+        words = heartbeat.words
+        return Idle(due_step, (words, ISSUED_WORD, self._issued_word), words)
 
     def close(self, reason: str) -> None:
         """Close an open window of this process."""

@@ -37,7 +37,7 @@ from stepscope.cli.text import console
 from stepscope.monitor.samplers import JobTree, build_samplers, most_used_memory_limit
 from stepscope.monitor.windows import open_peer
 from stepscope.quantities import count, memory, number
-from stepscope.spool import SHARED_MEMORY_FACTOR
+from stepscope.spool import SHARED_MEMORY_FACTOR, native
 
 MIN_OPEN_FILES = 1024
 """Usual soft limit; the monitor holds a file per log and four per counted thread."""
@@ -413,7 +413,7 @@ def examine(command: Sequence[str] = ()) -> Examination:
         _memory(info.memory_bytes, info.memory_limit_bytes),
         _spool(),
         _stacks_from_outside(),
-        _import(),
+        *_compiled(),
         *(Check(name=f"{group} metrics", available=True, detail="sampled") for group in groups),
         *(
             Check(name=f"{group} metrics", available=False, detail=reason)
@@ -461,14 +461,10 @@ def _windows() -> Check:
             peer.close()
         if directory is not None:
             shutil.rmtree(directory)
+    detail = "in the training process: no directory has a path short enough for libkineto's sockets"
     if served:
-        return Check(name=name, available=True, detail="by libkineto, without pausing the job")
-    return Check(
-        name=name,
-        available=True,
-        detail="in the training process: no directory has a path short enough for libkineto's "
-        "sockets",
-    )
+        detail = "by libkineto, without pausing the job"
+    return Check(name=name, available=True, detail=detail)
 
 
 def _memory(total: int | None, limit: int | None) -> Check:
@@ -484,9 +480,13 @@ def _stacks_from_outside() -> Check:
     return Check(name="stacks with attach", available=reason is None, detail=detail)
 
 
-def _import() -> Check:
-    available, detail = importers.trace_decoder()
-    return Check(name="fast import of traces", available=available, detail=f"decoded {detail}")
+def _compiled() -> list[Check]:
+    available, decoder = importers.trace_decoder()
+    recorder = "the library in C" if native else "Python, at two to four times the cost of C"
+    return [
+        Check(name="fast recording", available=native is not None, detail=f"by {recorder}"),
+        Check(name="fast import of traces", available=available, detail=f"decoded {decoder}"),
+    ]
 
 
 def _spool() -> Check:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from stepscope.capture.frameworks.progress import progress
+from stepscope.capture.frameworks.progress import Idle, progress
 from stepscope.capture.frameworks.pytorch import flight_recorder
 from stepscope.capture.frameworks.pytorch.flight_recorder import recorders
 from stepscope.capture.frameworks.pytorch.patching import (
@@ -75,7 +75,7 @@ def install() -> None:
             patch(distributed, name, _timed)
     recorders.install_transfers()
     patch(distributed, "init_process_group", _starting)
-    progress.on_boundary(_keep_reading)
+    progress.on_boundary(_keep_reading, Idle)
     hide_from_compiler()
 
 
@@ -107,7 +107,9 @@ def _count_parallel_pass(module: torch.nn.Module) -> None:
     global _ddp_module, _pass_count, _exchange_count
     if _ddp_module is None:
         _ddp_module = weakref.ref(module)
-        progress.on_boundary(_probe.protect(_read_statistics))
+        progress.on_boundary(
+            _probe.protect(_read_statistics), lambda: Idle(due_step=_next_read_step)
+        )
     if torch.is_grad_enabled():
         _pass_count += 1
         if read_attribute(module, "require_backward_grad_sync") is not False:

@@ -109,6 +109,7 @@ def install() -> None:
     global clock
     if device_driver_present():
         clock = DeviceClock(torch.cuda)
+        progress.is_plain = False
         progress.on_boundary(_probe.protect(clock.poll))
 
 

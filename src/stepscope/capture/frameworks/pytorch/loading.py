@@ -26,7 +26,7 @@ from stepscope.capture import census, stacks
 from stepscope.capture.frameworks import objects
 from stepscope.capture.frameworks.progress import UNKNOWN_COUNT, progress
 from stepscope.capture.frameworks.pytorch.models import note_padding
-from stepscope.capture.frameworks.pytorch.modules import ReentryGuard, module_call
+from stepscope.capture.frameworks.pytorch.modules import ReentryGuard, module_call, training
 from stepscope.capture.frameworks.pytorch.patching import (
     name_of,
     patch,
@@ -132,7 +132,7 @@ def install() -> None:
 
 
 def _timed_next(original: Callable[..., Any]) -> Callable[..., Any]:
-    def __next__(self: Any) -> Any:  # noqa: N807
+    def next_batch(self: Any) -> Any:
         progress.notify_fetch_start()
         if not module_call.active:
             stacks.watch_this_thread(stacks.MAIN_PERIOD_S)
@@ -152,6 +152,15 @@ def _timed_next(original: Callable[..., Any]) -> Callable[..., Any]:
         _wait_probe.end(span, value=None if had_next else 0)
         progress.data_wait_ns += _now() - start_ns
         return batch
+
+    take = next_batch
+    if training is not None:
+        training.wait_probe = _wait_probe
+        training.next_original, training.next_slow = original, next_batch
+        take = training.next_batch
+
+    def __next__(self: Any) -> Any:  # noqa: N807
+        return take(self)
 
     return __next__
 

@@ -52,9 +52,8 @@ _is_transformed: Any = getattr(
 """Tells tensors inside of vmap and grad of torch.func, which have no memory; None before 2.0."""
 
 
-_is_mode_active, _tracing_state, _numel = PYTORCH.find_all(
-    "function_modes", "tracing_state", "numel"
-) or (None, None, None)
+COUNTING = PYTORCH.find_all("function_modes", "tracing_state", "numel")
+_is_mode_active, _tracing_state, _numel = COUNTING or (None, None, None)
 
 
 class _ModelState:
@@ -69,7 +68,7 @@ class _ModelState:
 
 
 _states: weakref.WeakKeyDictionary[torch.nn.Module, _ModelState] = weakref.WeakKeyDictionary()
-_described: dict[int, weakref.ref[torch.nn.Module]] = {}
+described: dict[int, weakref.ref[torch.nn.Module]] = {}
 """Models that need no more calls of `_describe`, by identity: a quicker look-up than `_states`."""
 _numbers = itertools.count(1)
 """Numbers of models. Taking the next one is atomic; threads may call models at the same time."""
@@ -81,14 +80,14 @@ _batch_counts: dict[str, int] = {}
 
 def describe(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
     """Record new facts about a model after one of its calls. Never raises."""
-    described = _described.get(id(module))
-    if described is None or described() is not module:
+    reference = described.get(id(module))
+    if reference is None or reference() is not module:
         _describe(module, args, kwargs)
 
 
 def has_calls() -> bool:
     """Return True if a model has been called."""
-    return bool(_described)
+    return bool(described)
 
 
 @_probe.protect
@@ -136,7 +135,7 @@ def _record(module: torch.nn.Module, state: _ModelState | None, args: Any, kwarg
         _probe.fact("model", model=state.number, **_parameters(module))
     state.calls_left -= 1
     if not state.calls_left:
-        _described[id(module)] = weakref.ref(module)
+        described[id(module)] = weakref.ref(module)
     inputs = [
         {"name": name, "shape": [int(n) for n in tensor.shape], "dtype": _dtype(tensor.dtype)}
         for name, tensor in itertools.islice(

@@ -41,7 +41,7 @@ from stepscope.capture.frameworks.pytorch.patching import (
 )
 from stepscope.capture.guard import Probe
 from stepscope.capture.stack_texts import sample_entry
-from stepscope.spool import Flag, Kind, pack_forward
+from stepscope.spool import Flag, Kind, native, pack_forward
 
 _SIZED = Flag.SIZED
 _SIZED_IN_EVAL_MODE = Flag.SIZED | Flag.EVAL_MODE
@@ -62,7 +62,7 @@ class ReentryGuard(threading.local):
     """True if the latest outermost call was in eval mode, or without gradients."""
 
 
-module_call = ReentryGuard()
+module_call: Any = ReentryGuard() if native is None else native.CallGuard()
 """Active during module calls, and during batch fetches, in which modules are data transforms."""
 
 
@@ -74,6 +74,25 @@ def install() -> None:
         compiler: Any = sys.modules.get(name)  # if loaded already, it refers to the original
         if getattr(compiler, "unpatched_nn_module_call", None) is original:
             compiler.unpatched_nn_module_call = torch.nn.Module.__call__
+
+
+def _make_training() -> Any:
+    """Return the compiled calls of a step (`spool._hot`), without what they need of Python; None
+    where Python does all of them."""
+    loss_class = PYTORCH.find("loss")
+    can_tell = PYTORCH.find("is_compiling") is not None
+    if native is None or models.COUNTING is None or loss_class is None or not can_tell:
+        return None
+    calls = native.Training()
+    calls.mode_count, calls.tracing_state, calls.numel = models.COUNTING
+    calls.steps, calls.described = progress, models.described
+    calls.forward_probe, calls.backward_probe = _probe, _backward_probe
+    calls.tensor_class, calls.loss_class = torch.Tensor, loss_class
+    calls.parallel_name = collectives.PARALLEL_CLASS
+    calls.is_grad_enabled = torch.is_grad_enabled
+    calls.compiler_variables, calls.is_compiling = vars(torch.compiler), is_compiling
+    calls.traces_gradients = _is_tracing_gradients is not _never
+    return calls
 
 
 def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,11 +109,11 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
             if is_selection and self._compiled_call_impl is None:
                 return self._call_impl(*args, **kwargs)
             return original(self, *args, **kwargs)
-        if is_compiling():
-            return original(self, *args, **kwargs)
-        return outermost_call(self, args, kwargs)
+        return call(self, args, kwargs)
 
     def outermost_call(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+        if is_compiling():
+            return original(module, *args, **kwargs)
         if isinstance(module, loss_class):
             module_call.active = True
             try:
@@ -145,6 +164,10 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
                 add(module)
         return result
 
+    call = outermost_call
+    if training is not None:
+        training.forward_original, training.forward_slow = original, outermost_call
+        call = training.forward
     return __call__
 
 
@@ -176,15 +199,19 @@ class _Engine:
         return getattr(self._engine, name)
 
 
+def _never() -> int:
+    return 0
+
+
 _is_tracing_gradients = (
     None if PYTORCH.find_all("is_compiling", "compile_session") else PYTORCH.find("dispatch_modes")
-) or (lambda: 0)
+) or _never
 """Tells whether torch.compile traces a backward pass, in a dispatch mode. `is_compiling` is true
 for all of a compilation only in the newest releases."""
 
 
 def _timed_backward(original: Callable[..., Any]) -> Callable[..., Any]:
-    def timed(*args: Any, **kwargs: Any) -> Any:
+    def recorded(args: Any, kwargs: Any) -> Any:
         if is_compiling() or (not kwargs.get("accumulate_grad") and _is_tracing_gradients()):
             return original(*args, **kwargs)
         if progress.reports_work:
@@ -215,8 +242,18 @@ def _timed_backward(original: Callable[..., Any]) -> Callable[..., Any]:
                 backward_pass.active = False
                 after_backward()
 
+    run = recorded
+    if training is not None:
+        training.backward_original, training.backward_slow = original, recorded
+        run = training.backward
+
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        return run(args, kwargs)
+
     return timed
 
+
+training = _make_training()
 
 MAX_MODULES = 31
 """Limit for scripts that create a module in every step; two bits of a record's value per module."""

@@ -14,9 +14,10 @@ from stepscope.capture.frameworks import objects
 from stepscope.capture.frameworks.internals import PYTORCH
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.pytorch import device_clock, tensors
+from stepscope.capture.frameworks.pytorch.modules import training
 from stepscope.capture.frameworks.pytorch.patching import is_compiling, patch, patch_grad_scaler
 from stepscope.capture.guard import OpenSpan, Probe
-from stepscope.spool import Kind
+from stepscope.spool import Kind, OptimizerBase
 
 if TYPE_CHECKING:
     from stepscope.capture.frameworks.pytorch.tensors.recorder import OpenStep
@@ -27,13 +28,8 @@ _states: dict[int, _OptimizerState] = {}
 """By identity: a `WeakKeyDictionary` takes ten times as long, at every step."""
 
 
-class _OptimizerState:
+class _OptimizerState(OptimizerBase):
     """One optimizer, and its step that has not ended."""
-
-    __slots__ = (
-        "device", "inner_count", "is_stepping", "name", "reference", "span", "step_count",
-        "tensors",
-    )  # fmt: skip
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.reference = weakref.ref(optimizer)
@@ -101,16 +97,22 @@ def _timed_step(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    if is_compiling():  # hooks are traced; the code below must not become part of a graph
+    if is_compiling():  # hooks are traced; what they call must not become part of a graph
         return
+    _start_step(optimizer, args, kwargs)
+
+
+def _before_in_python(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     key = id(optimizer)
     state = _states.get(key)
     if state is None or state.reference() is not optimizer:
         state = _states[key] = _OptimizerState(optimizer)
         objects.optimizers.note(optimizer, state.name, key)
         _describe(optimizer)
+        if training is not None:
+            training.note_optimizer(state)
     elif state.is_stepping:
-        if _is_inner(optimizer, sys._getframe(1)):
+        if _is_inner(optimizer, sys._getframe(2)):
             state.inner_count += 1
             return
         _probe.abandon(state.span)  # the step raised, so the post hook did not run
@@ -127,6 +129,10 @@ def _before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
 def _after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     if is_compiling():
         return
+    _end_step(optimizer, args, kwargs)
+
+
+def _after_in_python(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     state = _states.get(id(optimizer))
     if state is None or not state.is_stepping:
         return
@@ -143,6 +149,13 @@ def _after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         tensors.end_step(state.tensors)
         state.tensors = None
     progress.notify_optimizer_step()
+
+
+_start_step, _end_step = _before_in_python, _after_in_python
+if training is not None:
+    training.optimizer_probe = _probe
+    training.before_slow, training.after_slow = _before_in_python, _after_in_python
+    _start_step, _end_step = training.before_step, training.after_step
 
 
 def _is_inner(optimizer: torch.optim.Optimizer, caller: FrameType) -> bool:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stepscope.capture.frameworks.internals import PYTORCH
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.guard import Probe
 from stepscope.spool import NAN_SEARCH_VARIABLE
 
@@ -41,5 +42,6 @@ def install() -> None:
 
     search = NanSearch(_probe, start)
     before_backward = _probe.protect(search.before_backward)
+    progress.is_plain = False
     search.install()
     atexit.register(_probe.protect(search.finish))

@@ -22,6 +22,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.guard import Probe
 from stepscope.spool import TENSORS_VARIABLE, TensorPlan
 
@@ -128,6 +129,7 @@ def start(plan: TensorPlan, model: torch.nn.Module | None = None) -> None:
         if model is not None:
             recorder.watch(model)
         return
+    progress.is_plain = False
     if plan.all_patterns or _COLLECTIONS & set(plan.collections):
         from stepscope.capture.frameworks.pytorch.tensors.recorder import TensorRecorder
 
