@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,8 @@ class Spans:
     flags: NDArray[np.int64]
     value: Int
     unfinished: NDArray[np.bool_]
+    derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What was computed of these spans and is needed again, by its key."""
 
     def __len__(self) -> int:
         return len(self.start)
