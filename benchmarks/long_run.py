@@ -18,7 +18,7 @@ Writes benchmarks/results/long_run.json.
 With --steps, runs of so many steps are made of a recording of half a minute, whose second half is
 repeated with later times, and commands read them: computed again, and from the results that the first look
 has stored. With --base, the sources of another version read them in turn. Measured of each command
-are seconds, CPU time and peak memory, the median of three; growth is the exponent of CPU time and
+are seconds, CPU time and peak memory, the median of --rounds; growth is the exponent of CPU time and
 memory between the fewest steps and the most. Writes benchmarks/results/long_run_reads.json.
 """
 
@@ -52,8 +52,7 @@ RESULT = HERE / "results" / "long_run.json"
 ROLES = {"training process": "job", "monitor": "monitor", "watch process": "watch"}
 WARM_UP_SHARE = 0.2
 READS_RESULT = HERE / "results" / "long_run_reads.json"
-READS = (("diagnose",), ("show", "overview"), ("show", "steps"), ("show", "insights"))
-ROUNDS = 3
+READS = (("diagnose",), ("show", "overview"), ("show", "steps"))
 TIMES = {"spans": ("start_ns", "end_ns"), "stacks": ("t_ns",), "metrics": ("t_ns",)}
 """Tables that are repeated, with their columns of times."""
 
@@ -264,7 +263,7 @@ def _repeat(
 
 
 def measure_reads(
-    directory: Path, step_counts: Sequence[int], *, rate: float, base: Path | None
+    directory: Path, step_counts: Sequence[int], *, rate: float, rounds: int, base: Path | None
 ) -> ReadsResult:
     """Measure commands on runs of these numbers of steps, made in an empty directory."""
     recording = directory / "recording"
@@ -278,8 +277,8 @@ def measure_reads(
             sources = ["computed", *(["base"] if base else []), "stored"]
             arguments = [command, str(run), *view]
             _measure_read(arguments, "stored", base)  # stores the result
-            rounds = [[_measure_read(arguments, s, base) for s in sources] for _ in range(ROUNDS)]
-            for source, measured in zip(sources, zip(*rounds, strict=True), strict=True):
+            table = [[_measure_read(arguments, s, base) for s in sources] for _ in range(rounds)]
+            for source, measured in zip(sources, zip(*table, strict=True), strict=True):
                 seconds, cpu_s, memory_mb = map(statistics.median, zip(*measured, strict=True))
                 cost = ReadCost(
                     steps=step_count,
@@ -339,6 +338,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=200, help="steps per second")
     parser.add_argument("--sample-s", type=float, default=10, help="seconds between samples")
     parser.add_argument("--steps", type=int, nargs="+", help="read runs of so many steps")
+    parser.add_argument("--rounds", type=int, default=3, help="of those commands")
     parser.add_argument("--base", type=Path, help="sources of another version")
     parser.add_argument("--directory", type=Path, help="for the runs")
     arguments = parser.parse_args()
@@ -347,7 +347,11 @@ def main() -> None:
     ) as directory:
         if arguments.steps:
             reads = measure_reads(
-                Path(directory), arguments.steps, rate=arguments.rate, base=arguments.base
+                Path(directory),
+                arguments.steps,
+                rate=arguments.rate,
+                rounds=arguments.rounds,
+                base=arguments.base,
             )
             READS_RESULT.write_bytes(msgspec.json.format(msgspec.json.encode(reads)) + b"\n")
             return
