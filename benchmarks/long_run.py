@@ -16,10 +16,11 @@ time, in which modules are imported and caches fill:
 Writes benchmarks/results/long_run.json.
 
 With --steps, runs of so many steps are made of a recording of half a minute, whose second half is
-repeated with later times, and commands read them: computed again, and from the results that the first look
-has stored. With --base, the sources of another version read them in turn. Measured of each command
-are seconds, CPU time and peak memory, the median of --rounds; growth is the exponent of CPU time and
-memory between the fewest steps and the most. Writes benchmarks/results/long_run_reads.json.
+repeated with later times, and commands read them: computed again, and from the results that the
+first look has stored. With --base, the sources of another version read them in turn. Measured of
+each command are seconds, CPU time and peak memory, the median of --rounds; growth is the exponent
+of CPU time and memory between the fewest steps and the most. Writes
+benchmarks/results/long_run_reads.json.
 """
 
 from __future__ import annotations
