@@ -56,6 +56,18 @@ READS_RESULT = HERE / "results" / "long_run_reads.json"
 READS = (("diagnose",), ("show", "overview"), ("show", "steps"))
 TIMES = {"spans": ("start_ns", "end_ns"), "stacks": ("t_ns",), "metrics": ("t_ns",)}
 """Tables that are repeated, with their columns of times."""
+MEASURED = """
+import atexit, os, runpy, sys
+
+def measure():
+    status = open("/proc/self/status").read()
+    print(*os.times()[:2], status.split("VmHWM:")[1].split()[0], file=sys.stderr)
+
+atexit.register(measure)
+runpy.run_module("stepscope", run_name="__main__")
+"""
+"""Command that prints its CPU times and its peak memory, of which the kernel's figure for a child is
+at least the memory of this process."""
 
 
 class ProcessSample(msgspec.Struct):
@@ -308,15 +320,12 @@ def _measure_read(
         environment["STEPSCOPE_STORED_RESULTS"] = "0"
     if source == "base":
         environment["PYTHONPATH"] = str(base)
-    command = [sys.executable, "-m", "stepscope", *arguments, "--json"]
+    command = [sys.executable, "-c", MEASURED, *arguments, "--json"]
     start_s = time.monotonic()
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     seconds = time.monotonic() - start_s
-    return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e6
+    user_s, system_s, *_, kibibytes = done.stderr.splitlines()[-1].split()
+    return seconds, float(user_s) + float(system_s), int(kibibytes) * 1024 / 1e6
 
 
 def _estimate_exponents(costs: Sequence[ReadCost], figure: str) -> dict[str, float]:
