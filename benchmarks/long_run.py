@@ -66,7 +66,7 @@ def measure():
 atexit.register(measure)
 runpy.run_module("stepscope", run_name="__main__")
 """
-"""Command that prints its CPU times and its peak memory, of which the kernel's figure for a child is
+"""Command that prints its CPU times and its peak memory: by the kernel's figure for a child, that is
 at least the memory of this process."""
 
 
