@@ -66,8 +66,8 @@ def measure():
 atexit.register(measure)
 runpy.run_module("stepscope", run_name="__main__")
 """
-"""Command that prints its CPU times and its peak memory: by the kernel's figure for a child, that is
-at least the memory of this process."""
+"""Command that prints its CPU times and its peak memory. The kernel counts that of a child from the
+memory of this process on."""
 
 
 class ProcessSample(msgspec.Struct):
