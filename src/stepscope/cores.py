@@ -23,6 +23,15 @@ _M_ARENA_MAX = -8
 """Of mallopt(3)."""
 
 
+def collect_seldom() -> None:
+    """Let the garbage collector of this process run less often.
+
+    Imports create many objects and hardly any cycles: with Python's 700 new objects between two
+    collections, these take a tenth of the time of a command.
+    """
+    gc.set_threshold(50_000)
+
+
 def available_cores() -> int:
     """Return the number of cores this process may run on."""
     return len(os.sched_getaffinity(0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import signal
@@ -44,6 +45,7 @@ ENDS = {
     "oom": ("OutOfMemoryError ended the job", "oom", "device_memory"),
     "disk": ("ended the job", "disk", "disk_full"),
 }
+PRINTED = {"exit": ["giving up"], "worker": ["Traceback (most recent call last):"]}
 
 
 @pytest.mark.parametrize("kind", extend_all_but({"native", "worker"}, ENDS, "another end"))
@@ -57,6 +59,9 @@ def test_the_end_of_a_job_is_said_first_with_its_place_and_step(tmp_path: Path, 
     assert f"{line_of(mark)}" in headline if mark else JOB.name in death["location"]
     expected = -int(kind) if kind.isdigit() else -signal.SIGSEGV if kind == "native" else 1
     assert job.code == expected
+    printed = PRINTED.get(kind, ["20%", "step 30"])
+    assert death["output"][: len(printed)] == printed
+    assert "\n".join(printed) in job.stderr.replace("\r", "\n")
     text = " ".join(job.stderr.split())
     assert text.index(" ".join(headline.split())) < text.index("Job (")
     assert "abcdefghijkl" not in run_command(tmp_path, "show", "run", "overview").stdout
@@ -67,7 +72,8 @@ def test_the_end_of_a_job_is_said_first_with_its_place_and_step(tmp_path: Path, 
 @pytest.mark.extended("the verdict of a job without steps is in tests/unit/diagnosis")
 def test_a_job_that_exits_before_its_first_step(tmp_path: Path) -> None:
     headline = run_dying(tmp_path, "early").verdict["death"]["headline"]
-    assert headline == "The job exited with status 1 before any training step."
+    # On a busy machine its stack was sampled.
+    assert re.match(r"The job exited with status 1 before any training step[.;]", headline)
 
 
 @pytest.mark.parametrize("end", extend_all_but({"raise"}, ["raise", "9"], "another end"))

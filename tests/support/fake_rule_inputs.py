@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import ArrayLike
 
 from stepscope.analysis import (
@@ -431,7 +433,7 @@ class FakeRuleInputs:
         def cut_all(by_name: dict[str, Series]) -> dict[str, Series]:
             return {name: cut_series(series) for name, series in by_name.items()}
 
-        return replace(
+        return dataclasses.replace(
             self,
             start_ns=start_ns,
             end_ns=end_ns,

@@ -8,12 +8,12 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import uvicorn
+from msgspec.structs import replace
 
 from stepscope.server.process import listen, make_server
 from stepscope.server.settings import Settings

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from stepscope import (
     analysis,
@@ -53,8 +54,7 @@ _KEY = ("profiler", "function", "file", "library")
 _OWN_PROFILER = "stepscope"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileQuery:
+class ProfileQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Selection and form of a profile; see `OpenRun.python_profile`."""
 
     ranks: Sequence[Rank]
@@ -68,8 +68,7 @@ class ProfileQuery:
     top: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
+class _Part(msgspec.Struct, frozen=True, kw_only=True):
     """Profile of one process by one profiler."""
 
     rows: list[dict[str, Any]]

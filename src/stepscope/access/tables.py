@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, get_type_hints
+
+import msgspec
+from msgspec.structs import asdict
 
 from stepscope import analysis, run, schema
 from stepscope.intervals import EMPTY, Intervals, contains, unite
@@ -246,8 +248,7 @@ MEAN = "mean"
 """The device of the mean over all devices of a metric."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricHistogram:
+class MetricHistogram(msgspec.Struct, frozen=True, kw_only=True):
     """One metric of one device."""
 
     node: str
@@ -259,8 +260,7 @@ class MetricHistogram:
     distribution: analysis.Statistics
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricsHistogram:
+class MetricsHistogram(msgspec.Struct, frozen=True, kw_only=True):
     """Histograms of sampled metric values.
 
     A GPU with most samples between 0.8 and 0.9 is kept busy; different histograms of GPUs mean
@@ -322,8 +322,7 @@ def _edges(metric: str, series: Collection[analysis.Float], width: float) -> ana
     return analysis.make_range_edges(*series)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankHistogram:
+class RankHistogram(msgspec.Struct, frozen=True, kw_only=True):
     """Durations of one rank, in nanoseconds."""
 
     rank: str
@@ -331,8 +330,7 @@ class RankHistogram:
     distribution: analysis.Statistics
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepHistogram:
+class StepHistogram(msgspec.Struct, frozen=True, kw_only=True):
     """Histogram of the durations of steps or of one phase, in nanoseconds.
 
     Bins reach from the shortest duration to the median plus two standard deviations; longer ones

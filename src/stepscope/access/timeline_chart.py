@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from typing import Any
+
+import msgspec
 
 from stepscope import analysis, assets, errors, intervals, schema
 from stepscope.access.recorded import Moment
@@ -208,8 +209,7 @@ def _widget_class() -> Any:
     return TimelineWidget
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankTimeline:
+class RankTimeline(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of one rank; arrays have one entry per step, numbered from 0."""
 
     rank: str
@@ -222,8 +222,7 @@ class RankTimeline:
     """False in warm-up, which is slow, and under a profiler."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTimeline:
+class StepTimeline(msgspec.Struct, frozen=True, kw_only=True):
     """Durations of steps over time."""
 
     ranks: list[RankTimeline]

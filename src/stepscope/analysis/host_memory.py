@@ -6,9 +6,9 @@ Samples and steps are added range by range; the result does not depend on the ra
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+import msgspec
 import numpy as np
 
 from stepscope import intervals
@@ -59,8 +59,7 @@ class ProcessGrowth(NamedTuple):
     """Share of the growth of the job."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostGrowth:
+class HostGrowth(msgspec.Struct, frozen=True, kw_only=True):
     """Memory of the job on one node up to its latest sample."""
 
     trend: MemoryTrend | None
@@ -82,18 +81,17 @@ class HostGrowth:
         return self.trend is not None and self.trend.is_growing
 
 
-@dataclass(slots=True)
-class HostMemory:
+class HostMemory(msgspec.Struct):
     """Samples and steps of one node, of bounded size."""
 
     machine_bytes: int | None
     """Memory of the node; None if not recorded."""
-    job: LeastSamples = field(default_factory=LeastSamples)
-    processes: dict[int, LeastSamples] = field(default_factory=dict)
-    free: dict[LimitKind, LeastSamples] = field(default_factory=dict)
+    job: LeastSamples = msgspec.field(default_factory=LeastSamples)
+    processes: dict[int, LeastSamples] = msgspec.field(default_factory=dict)
+    free: dict[LimitKind, LeastSamples] = msgspec.field(default_factory=dict)
     """What is left of each limit."""
-    limits: dict[LimitKind, int] = field(default_factory=dict)
-    curves: dict[str, StepCurve] = field(default_factory=dict)
+    limits: dict[LimitKind, int] = msgspec.field(default_factory=dict)
+    curves: dict[str, StepCurve] = msgspec.field(default_factory=dict)
     """Steps by rank."""
     latest_ns: int = 0
     use_bytes: float = 0.0

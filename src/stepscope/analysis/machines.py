@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -122,8 +122,7 @@ def average_devices(devices: Mapping[str, Series]) -> Series:
     return Series(samples.t_ns[first], np.bincount(tick, weights=samples.value) / np.bincount(tick))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeatmapRow:
+class HeatmapRow(msgspec.Struct, frozen=True, kw_only=True):
     """One row of a heat map."""
 
     node: str
@@ -133,8 +132,7 @@ class HeatmapRow:
     """Value drawn in full color: 1 for a ratio, otherwise the largest value of the row."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heatmap:
+class Heatmap(msgspec.Struct, frozen=True, kw_only=True):
     """Metrics of nodes over their last sampling ticks."""
 
     t_ns: intervals.Int
@@ -201,8 +199,7 @@ def find_full_scale(metric: str, values: NDArray[np.float64]) -> float:
     return float(sampled.max()) if len(sampled) and sampled.max() > 0 else 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageShares:
+class UsageShares(msgspec.Struct, frozen=True, kw_only=True):
     """Shares of samples below, within and above a range; within includes both limits."""
 
     count: int
@@ -221,8 +218,7 @@ def measure_usage(values: NDArray[np.float64], *, low: float, high: float) -> Us
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LowUse:
+class LowUse(msgspec.Struct, frozen=True, kw_only=True):
     """Time of consecutive samples below a limit."""
 
     start_ns: int
@@ -247,8 +243,7 @@ def find_low_use(series: Series, below: float) -> list[LowUse]:
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contention:
+class Contention(msgspec.Struct, frozen=True, kw_only=True):
     """CPU contention: competition for the cores that the job needs."""
 
     outside_cores: float

@@ -19,9 +19,9 @@ What is not growth, although memory has risen:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -69,8 +69,7 @@ class Estimate(NamedTuple):
         return Estimate(*(max(0.0, value + summand) for value in self))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryTrend:
+class MemoryTrend(msgspec.Struct, frozen=True, kw_only=True):
     """Change of memory over the evaluated steps."""
 
     start_ns: int
@@ -99,18 +98,17 @@ class MemoryTrend:
         return self.is_steady and not self.follows_duration
 
 
-@dataclass(slots=True)
-class StepCurve:
+class StepCurve(msgspec.Struct):
     """Steps of one rank as counts over time, of bounded size.
 
     The result does not depend on how the steps were cut into additions.
     """
 
-    t_ns: intervals.Int = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    t_ns: intervals.Int = msgspec.field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """Ends of steps, ascending."""
-    count: intervals.Int = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    count: intervals.Int = msgspec.field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """Steps that have ended then."""
-    wall_ns: intervals.Int = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    wall_ns: intervals.Int = msgspec.field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """Their wall time."""
     total: int = 0
     total_ns: int = 0
@@ -146,12 +144,11 @@ class StepCurve:
             return np.diff(total) / np.diff(steps)
 
 
-@dataclass(slots=True)
-class LeastSamples:
+class LeastSamples(msgspec.Struct):
     """Least sample of each interval of time, of bounded size, whatever the cuts of additions."""
 
     width_ns: int = 500_000_000
-    series: Series = field(
+    series: Series = msgspec.field(
         default_factory=lambda: Series(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float64))
     )
 

@@ -7,8 +7,7 @@ https://scikit-learn.org/stable/modules/model_evaluation.html
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,8 +23,7 @@ REDUCTIONS = (*STORED_REDUCTIONS, "variance", "sum", "abs_mean", "update_ratio",
 """Names of the numbers that describe a tensor at a step."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorSeries:
+class TensorSeries(msgspec.Struct, frozen=True, kw_only=True):
     """Statistics of one tensor of one process in one mode, in order of steps."""
 
     name: str
@@ -71,8 +69,7 @@ class TensorSeries:
         raise KeyError(name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorValues:
+class TensorValues(msgspec.Struct, frozen=True, kw_only=True):
     """Small matrix with named rows and columns that one process recorded at one step, such as a
     confusion matrix."""
 
@@ -102,8 +99,7 @@ class TensorValues:
         return numbers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedScalars:
+class LoggedScalars(msgspec.Struct, frozen=True, kw_only=True):
     """Values that one process logged under one name, in order of time."""
 
     name: str
@@ -148,8 +144,7 @@ class LoggedScalars:
         return groups
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scores:
+class Scores(msgspec.Struct, frozen=True, kw_only=True):
     """Precision, recall and F1: one number per class, or per average."""
 
     precision: Float
@@ -161,8 +156,7 @@ class Scores:
     so."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfusionScores:
+class ConfusionScores(msgspec.Struct, frozen=True, kw_only=True):
     """Scores of a confusion matrix."""
 
     row_count: Float

@@ -25,10 +25,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from stepscope import intervals
@@ -38,8 +39,7 @@ ROOT = -1
 """Parent of the outermost calls."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClippedEvents:
+class ClippedEvents(msgspec.Struct, frozen=True, kw_only=True):
     """Events clipped to a chunk, outer before inner."""
 
     line: intervals.Int
@@ -132,8 +132,7 @@ def _subtract_earlier(
     return added
 
 
-@dataclass(slots=True)
-class NameSums:
+class NameSums(msgspec.Struct):
     """Sums over the events of one name."""
 
     count: int = 0
@@ -144,11 +143,10 @@ class NameSums:
     max_ns: int = 0
 
 
-@dataclass(slots=True)
-class LineSums:
+class LineSums(msgspec.Struct):
     """Sums over the events of one line; chunks are added in order of time."""
 
-    names: dict[str, NameSums] = field(default_factory=dict)
+    names: dict[str, NameSums] = msgspec.field(default_factory=dict)
     event_count: int = 0
     busy_ns: int = 0
     gap_count: int = 0
@@ -189,16 +187,15 @@ class LineSums:
         self._busy_until = int(end[-1])
 
 
-@dataclass(slots=True, eq=False)
-class CallTree:
+class CallTree(msgspec.Struct, eq=False):
     """Calls by path of names; node `i` is called from node `parent[i]`, -1 for none."""
 
-    parent: list[int] = field(default_factory=list)
-    name: list[str] = field(default_factory=list)
-    count: list[int] = field(default_factory=list)
-    total_ns: list[int] = field(default_factory=list)
-    self_ns: list[int] = field(default_factory=list)
-    _nodes: dict[tuple[int, str], int] = field(default_factory=dict)
+    parent: list[int] = msgspec.field(default_factory=list)
+    name: list[str] = msgspec.field(default_factory=list)
+    count: list[int] = msgspec.field(default_factory=list)
+    total_ns: list[int] = msgspec.field(default_factory=list)
+    self_ns: list[int] = msgspec.field(default_factory=list)
+    _nodes: dict[tuple[int, str], int] = msgspec.field(default_factory=dict)
 
     def add(self, events: ClippedEvents) -> None:
         """Add the events of a chunk."""
@@ -238,8 +235,7 @@ Integers = NDArray[Any]
 """Integers of any width: many columns only hold small numbers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Slices:
+class Slices(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Slices of several lines, sorted by line, row and start."""
 
     line: Integers

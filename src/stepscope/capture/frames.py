@@ -27,10 +27,13 @@ from stepscope.capture.stack_reading import is_import, read_frames
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
     from types import CodeType, FrameType
-    from typing import Any
+    from typing import Any, TypeVar
 
     from stepscope.capture.stack_reading import FrameState
+
+    T = TypeVar("T")
 
 MAX_FRAMES = 40
 _OUTER_FRAMES = 16
@@ -234,18 +237,30 @@ def walk(target: int) -> list[FrameState]:
 
 def walk_others(target: int) -> list[list[FrameState]]:
     """Return the frames of the other threads of the job, innermost first."""
+    skipped = {target, threading.get_ident()}
+    threads = read_threads(lambda frame: read_frames(frame, MAX_FRAMES), skipped, MAX_THREADS)
+    return list(threads.values())
+
+
+def read_threads(
+    read: Callable[[FrameType], T], skipped: Collection[int] = (), limit: int | None = None
+) -> dict[int, T]:
+    """Read the innermost frame of each thread.
+
+    Args:
+        read: reads a frame; it must neither keep it nor release the GIL.
+        skipped: threads that are left out.
+        limit: number of threads; None for all.
+    """
     collects = _COLLECTS_ANYWHERE and gc.isenabled()
     if collects:
         gc.disable()
-    skipped = {target, threading.get_ident()}
     current: dict[int, FrameType] = {}
     try:
         current = sys._current_frames()
-        return [
-            read_frames(current[ident], MAX_FRAMES)
-            for ident in islice(current, MAX_THREADS)
-            if ident not in skipped
-        ]
+        return {
+            ident: read(current[ident]) for ident in islice(current, limit) if ident not in skipped
+        }
     finally:
         current.clear()
         if collects:

@@ -1,11 +1,13 @@
-"""Record of the end of a process: its uncaught exception, and its stacks at a fatal signal."""
+"""Record of the end of a process: what it wrote to `sys.stderr` last, its uncaught exception, and
+its stacks at a fatal signal."""
 
 from __future__ import annotations
 
 import os
+import stat
 import sys
 
-from stepscope.spool import note_failure
+from stepscope.spool import OutputRing, note_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,6 +63,46 @@ def _format(value: BaseException | None, traceback: TracebackType | None) -> lis
     except Exception:  # noqa: BLE001 - code of the job, which has failed once already
         return []
     return text.splitlines()
+
+
+_ring: OutputRing | None = None
+"""Ring of this process; None in forks until they record, and where a file keeps the output."""
+
+
+def record_error_output(path: str) -> None:
+    """Record what the program writes to `sys.stderr`, beside where it goes.
+
+    A regular file keeps it anyway. What is written to the descriptor without Python is not seen.
+    """
+    global _ring
+    stream = sys.stderr
+    try:
+        is_replaced = stream is not sys.__stderr__
+        if stream is None or is_replaced or stat.S_ISREG(os.fstat(2).st_mode):
+            return
+        _ring = OutputRing(path)
+        if "write" in vars(stream):
+            return
+        write = stream.write
+
+        def write_and_record(text: str) -> int:
+            count = write(text)
+            if _ring is not None:
+                try:
+                    _ring.write(text)
+                except Exception:  # noqa: BLE001, S110 - it was written where it should
+                    pass
+            return count
+
+        vars(stream)["write"] = write_and_record
+        os.register_at_fork(after_in_child=_forget_ring)
+    except Exception:  # noqa: BLE001 - without the output, as with a stream of another kind
+        _ring = None
+
+
+def _forget_ring() -> None:
+    global _ring
+    _ring = None
 
 
 def write_crashes_to(path: str) -> None:

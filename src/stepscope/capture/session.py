@@ -17,12 +17,13 @@ import threading
 import time
 from itertools import count
 
-from stepscope.capture.last_words import note_uncaught, write_crashes_to
+from stepscope.capture.last_words import note_uncaught, record_error_output, write_crashes_to
 from stepscope.errors import explain_os_error
 from stepscope.job_environment import read_ranks
 from stepscope.spool import (
     CRASH_FILE,
     ENTRY,
+    OUTPUT_FILE,
     PROGRAM,
     SPOOL_VARIABLE,
     START,
@@ -137,6 +138,7 @@ class Session:
         self.rank: int | None = None
         """Rank that the environment stated at the first record."""
         self.describe_process(role=PROGRAM if is_program else None)
+        record_error_output(f"{self.directory}/{OUTPUT_FILE}")
         write_crashes_to(f"{self.directory}/{CRASH_FILE}")
 
     def describe_process(self, role: str | None = None) -> None:

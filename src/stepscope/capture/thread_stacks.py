@@ -7,12 +7,11 @@ those of the job wait.
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from contextlib import suppress
 
-from stepscope.capture.frames import library_of
+from stepscope.capture.frames import library_of, read_threads
 from stepscope.capture.stack_texts import qualified_name
 from stepscope.spool import read_question, write_answer
 
@@ -52,7 +51,7 @@ def read_stacks() -> list[dict[str, Any]]:
     main = threading.main_thread().ident
     threads = {thread.ident: thread for thread in threading.enumerate()}
     stacks = []
-    for ident, frames in _walk_all().items():
+    for ident, frames in read_threads(_walk).items():
         thread = threads.get(ident)
         name = str(ident) if thread is None else thread.name
         if frames and not name.startswith(OWN_THREADS):
@@ -68,19 +67,8 @@ def read_stacks() -> list[dict[str, Any]]:
     return stacks[:MAX_THREADS]
 
 
-def _walk_all() -> dict[int, list[tuple[str, int, str]]]:
-    """Walk all stacks. No frame outlives this function: a frame keeps objects of the job alive."""
-    walked = {}
-    frames = sys._current_frames()
-    try:
-        for ident, frame in frames.items():
-            walked[ident] = _walk(frame)
-    finally:
-        frames.clear()
-    return walked
-
-
 def _walk(innermost: Any) -> list[tuple[str, int, str]]:
+    """Walk a stack, with the lines of all frames."""
     frames: list[tuple[str, int, str]] = []
     frame = innermost
     while frame is not None and len(frames) < MAX_FRAMES:

@@ -27,6 +27,7 @@ import click
 from stepscope import errors
 from stepscope._version import __version__
 from stepscope.cli.startup import one_thread_in_numpy, prepare_streams, set_defaults
+from stepscope.cores import collect_seldom
 
 
 class _Command(NamedTuple):
@@ -122,6 +123,7 @@ def main() -> None:
     nothing.
     """
     prepare_streams()
+    collect_seldom()
     atexit.register(gc.freeze)  # else the collector searches for 50 ms what the exit frees anyway
     try:
         code = root.main(standalone_mode=False, prog_name="stepscope")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import msgspec
@@ -67,8 +66,7 @@ class BeforeAfter(msgspec.Struct, frozen=True, kw_only=True):
     """Reasons for missing dollars, epochs, percentiles or speed-up."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class Side(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of one of the two runs."""
 
     name: str = ""
@@ -80,7 +78,7 @@ class Side:
     """Mean of the 95th percentiles of the machines."""
     is_training: bool = True
     """Utilization covers the training; else all of the run, where no step was recorded."""
-    batch: Mapping[str, str] = field(default_factory=dict)
+    batch: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Recorded properties of the batch, by name."""
     step_ns: float | None = None
     epoch_ns: float | None = None

@@ -11,9 +11,9 @@ step makes the same ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,8 +22,7 @@ from stepscope import analysis, intervals, run
 Float = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepCalls:
+class StepCalls(msgspec.Struct, frozen=True, kw_only=True):
     """Calls in the steps of one trace (operators, kernels and others); one entry each."""
 
     name: intervals.Int
@@ -42,8 +41,7 @@ class StepCalls:
     """Duration in nanoseconds by part of the step, whatever runs at the same time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeanTree:
+class MeanTree(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes of the mean step; one entry each, a caller before its calls."""
 
     name: list[str]
@@ -182,8 +180,7 @@ REMAINDER = "other"
 """Part of a step without a category or phase."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeanStep:
+class MeanStep(msgspec.Struct, frozen=True, kw_only=True):
     """Means over the recorded steps, in nanoseconds by part."""
 
     tree: MeanTree
@@ -227,8 +224,7 @@ def _add_means(means: dict[str, float], ns: Mapping[str, float], step_count: int
         means[part] = means.get(part, 0.0) + float(time) / step_count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TraceCalls:
+class _TraceCalls(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one trace: operators, then kernels, copies, and named ranges of the host."""
 
     name: intervals.Int
@@ -321,8 +317,7 @@ def _select_rows(columns: analysis.Columns, rows: NDArray[np.bool_]) -> dict[str
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Strings:
+class _Strings(msgspec.Struct, frozen=True):
     """Selected rows of a column of strings."""
 
     codes: NDArray[np.int32]
@@ -373,8 +368,7 @@ _Selection = tuple[int, NDArray[np.bool_]]
 _OPERATORS, _KERNELS, _COPIES, _RANGES = range(4)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tables:
+class _Tables(msgspec.Struct, frozen=True, kw_only=True):
     """Tables with calls, in the order of the rows of `_TraceCalls`."""
 
     operators: analysis.Columns

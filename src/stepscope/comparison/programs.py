@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from stepscope import analysis, diagnosis, intervals
@@ -28,8 +28,7 @@ DIFFERENT_SOURCES = (
 NO_STEPS = "no steps: {} has neither steps of a monitored job nor traces with steps"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramRun:
+class ProgramRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a program."""
 
     run: Run
@@ -80,8 +79,7 @@ def load_all_step_times(runs: Sequence[ProgramRun], source: Source | None) -> li
     return times if len(times) == len(runs) else []
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class Program(msgspec.Struct, frozen=True, kw_only=True):
     """Runs of one program, one of which represents it."""
 
     runs: list[ProgramRun]

@@ -48,7 +48,6 @@ the signed-rank test of Wilcoxon (section 3.3).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import msgspec
@@ -167,8 +166,7 @@ MAX_MOMENTS = 20_000
 """In a longer run a moment is several consecutive steps of every rank."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTimes:
+class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Times of the steps of a run, all ranks in the order of their start."""
 
     parts: Mapping[str, intervals.Int]
@@ -240,8 +238,7 @@ class StepChange(msgspec.Struct, frozen=True, kw_only=True):
     """0 is outside the interval."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepDifference:
+class StepDifference(msgspec.Struct, frozen=True, kw_only=True):
     """Difference between the steps of two programs."""
 
     mean: StepChange
@@ -337,8 +334,7 @@ def _find_median_run(figures: Float) -> int:
     return int(np.argsort(figures[:, _MEAN], kind="stable")[(len(figures) - 1) // 2])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Noise:
+class _Noise(msgspec.Struct, frozen=True, kw_only=True):
     """Noise in nanoseconds by figure."""
 
     low: Float
@@ -415,8 +411,7 @@ _MEAN, _P50, _P95, _PARTS = range(4)
 """Indices of figures; those of the parts follow from `_PARTS`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Moments:
+class _Moments(msgspec.Struct, frozen=True, kw_only=True):
     """A run cut into consecutive moments."""
 
     parts: Float

@@ -39,9 +39,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from stepscope import intervals
@@ -65,8 +65,7 @@ OVERLAP_RATIO = 0.5
 the exposed time."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodePair:
+class NodePair(msgspec.Struct, frozen=True):
     """Matched nodes of two trees, -1 for none."""
 
     base_node: int
@@ -79,8 +78,7 @@ class NodePair:
         return self.match in {"matched", "reordered"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlignedRow:
+class AlignedRow(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one path in one part of the step; nanoseconds of the mean step."""
 
     part: str
@@ -157,8 +155,7 @@ def _walk(tree: MeanTree, nodes: list[int]) -> Iterator[int]:
         stack += reversed(tree.children[node])
 
 
-@dataclass(frozen=True, slots=True)
-class _RowKey:
+class _RowKey(msgspec.Struct, frozen=True):
     """Common properties of the calls of one row."""
 
     path: tuple[str, ...]

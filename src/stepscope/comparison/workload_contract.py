@@ -28,7 +28,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Annotated, Literal, get_args
 
@@ -256,8 +255,7 @@ LAYERS: Mapping[str, tuple[int, int]] = {
 https://docs.pytorch.org/docs/stable/nn.functional.html."""
 
 
-@dataclass(frozen=True, slots=True)
-class TraceWork:
+class TraceWork(msgspec.Struct, frozen=True):
     """Layers of the forward passes of a trace."""
 
     weights: frozenset[tuple[str, str]]

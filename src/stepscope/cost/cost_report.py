@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from stepscope import diagnosis, errors, quantities
@@ -241,8 +239,7 @@ def _add_evaluation(step_ns: float | None, evaluation: float) -> float | None:
     return step_ns / (1 - evaluation) if step_ns is not None and evaluation else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Savings:
+class _Savings(msgspec.Struct, frozen=True, kw_only=True):
     """Cost of the steps, of an hour and of the training, and shares of each."""
 
     step_ns: float

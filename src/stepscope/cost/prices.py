@@ -11,13 +11,13 @@ import math
 import os
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import date
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cache, lru_cache
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from stepscope import errors
 
@@ -233,8 +233,7 @@ HOUR_NS = 3600 * 10**9
 _CENT = Decimal("0.01")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobCost:
+class JobCost(msgspec.Struct, frozen=True, kw_only=True):
     """Cost of one job.
 
     Prices and sums are decimal numbers of US dollars, so rounding to the cent is exact.

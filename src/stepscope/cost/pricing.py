@@ -7,7 +7,6 @@ overview and jobs, the profiling report, and `stepscope.open(RUN)`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated
@@ -43,8 +42,7 @@ class PriceUsed(msgspec.Struct, frozen=True, kw_only=True):
     """URL of the source; null for a price set by a user."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachinePrice:
+class MachinePrice(msgspec.Struct, frozen=True, kw_only=True):
     """Selected price of a run's machines."""
 
     usd_per_hour: Decimal
@@ -55,8 +53,7 @@ class MachinePrice:
     """Table with other machines; None where the machine's type is not known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PricedJob:
+class PricedJob(msgspec.Struct, frozen=True, kw_only=True):
     """Price of a job's machines and the cost of the job."""
 
     price: MachinePrice
@@ -68,8 +65,7 @@ class PricedJob:
         return float(self.cost.usd)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerdictCost:
+class VerdictCost(msgspec.Struct, frozen=True, kw_only=True):
     """Cost of a mean step, and the parts that a verdict attributes or predicts to save."""
 
     step_usd: float
@@ -79,8 +75,7 @@ class VerdictCost:
     """Predicted saving of each fix of the verdict, in its order; None without a prediction."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriceRequest:
+class PriceRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Price options of a command; they take precedence over the recorded ones."""
 
     usd_per_hour: str | None = None

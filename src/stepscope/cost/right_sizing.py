@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -74,8 +73,7 @@ class RightSizing(msgspec.Struct, frozen=True, kw_only=True):
     """Assumptions of the choices."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Demand:
+class _Demand(msgspec.Struct, frozen=True, kw_only=True):
     """Usage of the job on all machines together."""
 
     gpus: float
@@ -320,8 +318,7 @@ _GPU_METRICS = ("gpu_busy_ratio", "gpu_memory_used_bytes", "gpu_memory_used_rati
 _NODE_METRICS = ("cpu_busy_ratio", "memory_used_bytes", "memory_used_ratio")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageLevel:
+class UsageLevel(msgspec.Struct, frozen=True, kw_only=True):
     """Distribution of a utilization over time."""
 
     mean: float
@@ -331,8 +328,7 @@ class UsageLevel:
     """Number of samples."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineUsage:
+class MachineUsage(msgspec.Struct, frozen=True, kw_only=True):
     """Utilization of one machine; None or empty where not sampled."""
 
     node: str

@@ -11,7 +11,6 @@ import pathlib
 import re
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -82,8 +81,7 @@ def _first_ns(status: schema.JobStatus, death: schema.NodeDeath | None) -> int:
     return min(times, default=status.end_ns or status.heartbeat_ns)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Account:
+class _Account(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about the end of the job on the node where it ended first."""
 
     run: Run
@@ -449,8 +447,7 @@ class _Account:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class _MemoryLevel:
+class _MemoryLevel(msgspec.Struct, frozen=True):
     used_bytes: float
     limit_bytes: int
 

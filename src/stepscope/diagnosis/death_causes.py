@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import msgspec
@@ -139,8 +138,7 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
         return [*self.evidence, *(f"What to do: {text}" for text in self.advice)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """Uncaught exception of the code of the job, found within those that pass it on."""
 
     exception: str

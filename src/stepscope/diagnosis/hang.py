@@ -92,7 +92,12 @@ def explain_hang(nodes: Mapping[str, schema.StuckNode]) -> StuckAccount | None:
     trainers = [p for p in processes if p.has_trained] or [p for p in processes if p.role == "main"]
     if not trainers:
         trainers = [p for p in processes if p.role != "child"] or processes
-    candidates = [b for t in trainers if (b := _find_blamed(t, processes)) is not t]
+    candidates = [
+        blamed
+        for node in nodes.values()  # a pid says which process it is on its own node only
+        for trainer in node.processes
+        if trainer in trainers and (blamed := _find_blamed(trainer, node.processes)) is not trainer
+    ]
     candidates += [trainer for trainer in trainers if not _waits_for_ranks(trainer)]
     blamed = next(iter(candidates), trainers[0])
     since_ns = max(node.since_ns for node in nodes.values())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated
 
 import msgspec
 
 from stepscope import rules, schema
 from stepscope.quantities import count, memory, number, percent
-from stepscope.run import Holder, NodeMemory, Run, read_host_memory, read_memory_holders, recommend
+from stepscope.run import Holder, NodeMemory, Run, read_host_memory, read_memory_censuses, recommend
 
 
 class MemoryAccount(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,10 +79,12 @@ MAX_HOLDERS = 3
 
 
 def _list_holders(run: Run) -> list[str]:
-    """List what holds the growing memory, and what to do."""
+    """List what holds the growing memory, and what to do; or say that no container does."""
+    censuses = read_memory_censuses(run)
     holders = [
         holder
-        for holder in read_memory_holders(run)
+        for census in censuses
+        for holder in census.holders
         if not holder.device and (holder.share_ratio or 0.0) >= MIN_HOLDER_RATIO
     ]
     by_name = {(holder.name, holder.file, holder.line): holder for holder in reversed(holders)}
@@ -89,6 +92,14 @@ def _list_holders(run: Run) -> list[str]:
     for holder in sorted(by_name.values(), key=lambda entry: -entry.bytes_per_step)[:MAX_HOLDERS]:
         fix = recommend(holder)
         lines.append(f"Held by {describe_holder(holder)}.{f' {fix}' if fix else ''}")
+    native = max(censuses, key=lambda census: census.growth_per_step_bytes, default=None)
+    if not lines and native is not None and native.native_ratio is not None:
+        note = f" {native.note}" if native.note else ""
+        lines.append(
+            f"No container of the job holds {percent(native.native_ratio)} of what {native.title} "
+            "grew by meanwhile: memory of C or C++ code, or freed and kept by the allocator."
+            f"{note}"
+        )
     return lines
 
 
@@ -121,10 +132,30 @@ def _describe_rest(node: NodeMemory) -> tuple[str, str]:
     return (
         f"Files in /dev/shm grew by {memory(shared)}." if is_shared else "",
         f"The number of processes rose from {count(node.first['job_process_count'])} to "
-        f"{count(node.peak['job_process_count'])}."
+        f"{count(node.peak['job_process_count'])}{_name_commonest(node)}."
         if processes >= MIN_NEW_PROCESSES
         else "",
     )
+
+
+def _name_commonest(node: NodeMemory) -> str:
+    """Name the function that most processes of multiprocessing run at the end of the steps; empty
+    if there are few of them."""
+    trend = node.growth.trend
+    end_ns = node.growth.latest_ns if trend is None else trend.end_ns
+    targets = Counter(
+        fact.target
+        for process in node.processes
+        if process.info is not None and process.end_ns >= end_ns
+        for fact in process.info.facts_of(schema.WorkerProcessFact)
+    )
+    for target, number_of_processes in targets.most_common(1):
+        if number_of_processes >= MIN_NEW_PROCESSES:
+            return (
+                f"; {count(number_of_processes)} of them run {target} and do not end. Let each "
+                "end and call join() on it, or give the work to one pool of processes"
+            )
+    return ""
 
 
 def _rank_node(node: NodeMemory) -> tuple[bool, float, float]:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -133,8 +132,7 @@ def _planned(part: JobPart) -> float:
     return part.time_ns if part.planned_ns is None else part.planned_ns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Account:
+class _Account(msgspec.Struct, frozen=True, kw_only=True):
     run: Run
     time: JobTime
     step_count: int

@@ -9,8 +9,8 @@ slowest stage, the inputs or the communication.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,8 +33,7 @@ UNEVEN = "uneven_ranks"
 """Cause where no single change gains half."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Change:
+class _Change(msgspec.Struct, frozen=True, kw_only=True):
     """A change that would make the steps shorter."""
 
     cause: str

@@ -8,7 +8,6 @@ previous one. The keys of an event are in `chrome_events`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +39,7 @@ ARROW_STEP = 2**40
 numbers. Doubles hold 8,000 such steps exactly."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
+class Exported(msgspec.Struct, frozen=True, kw_only=True):
     """Summary of an exported file."""
 
     path: str

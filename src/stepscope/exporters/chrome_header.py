@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -49,8 +48,7 @@ _GROUP_KEYS = {
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedTrack:
+class PlacedTrack(msgspec.Struct, frozen=True, kw_only=True):
     """Track with its position in a file."""
 
     row: Row

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from html import escape
 from typing import Any
+
+import msgspec
 
 from stepscope import analysis, quantities
 from stepscope.quantities import percent
@@ -66,15 +67,14 @@ _PAGE = """<!doctype html>
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionTable:
+class FunctionTable(msgspec.Struct, frozen=True, kw_only=True):
     """Functions of one process, or of all, by one profiler."""
 
     title: str
     profiler: str
     rows: Sequence[Mapping[str, Any]]
     """As of `OpenRun.python_profile`; None for what the profiler does not state."""
-    trees: Sequence[analysis.StackNode] = field(default_factory=list)
+    trees: Sequence[analysis.StackNode] = msgspec.field(default_factory=list)
     """Trees of calls, one per process; the name of the root is that of the process."""
 
 

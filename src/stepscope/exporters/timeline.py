@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +81,7 @@ _EXTENT = """
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineContent:
+class TimelineContent(msgspec.Struct, frozen=True, kw_only=True):
     """Content of a timeline."""
 
     sources: Collection[str] = SOURCES
@@ -163,8 +161,7 @@ def find_step_range(run: Run, steps: tuple[int, int]) -> tuple[int, int]:
     return min(starts), max(ends)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportedTimeline:
+class ExportedTimeline(msgspec.Struct, frozen=True, kw_only=True):
     """Summary of an exported file."""
 
     path: str
@@ -181,8 +178,7 @@ class ExportedTimeline:
     """Length of the JSON, before compression."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Track:
+class _Track(msgspec.Struct, frozen=True, kw_only=True):
     """Position of the rows of one log."""
 
     key: str
@@ -190,8 +186,7 @@ class _Track:
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Range:
+class _Range(msgspec.Struct, frozen=True, kw_only=True):
     """Time range of an export."""
 
     start: int

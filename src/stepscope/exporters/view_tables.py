@@ -20,7 +20,6 @@ import io
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, BinaryIO, NamedTuple
 
@@ -49,14 +48,13 @@ class _Value(NamedTuple):
     value: Any
 
 
-@dataclass(slots=True, kw_only=True)
-class ViewTable:
+class ViewTable(msgspec.Struct, kw_only=True):
     """Rows of one kind in a payload."""
 
     name: str
-    labels: dict[str, schema.FieldLabel] = field(default_factory=dict)
+    labels: dict[str, schema.FieldLabel] = msgspec.field(default_factory=dict)
     """Columns in order, with their labels."""
-    rows: list[dict[str, Cell]] = field(default_factory=list)
+    rows: list[dict[str, Cell]] = msgspec.field(default_factory=list)
     """Cells by column; absent like None: no value."""
 
 

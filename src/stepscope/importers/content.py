@@ -10,10 +10,10 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -177,8 +177,7 @@ def _one(text: bytes) -> int:
     return value if abs(value) < _LIMIT else int(INVALID)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
+class Imported(msgspec.Struct, frozen=True, kw_only=True):
     """A trace that is in the run."""
 
     trace: int
@@ -193,8 +192,7 @@ class Imported:
     """Operators that it describes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     """A file of samples, spans, changes of memory or tensors that is in the run."""
 
     name: str
@@ -205,8 +203,7 @@ class Recorded:
     """The unreadable part, as the rest of a sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """A file without readable content."""
 
     path: Path
@@ -219,8 +216,7 @@ CopyForm = Literal["copy", "other format"]
 """Equal text, or the same recording in another format."""
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
+class Copied(msgspec.Struct, frozen=True):
     """A file of a trace that another file of the import holds, too."""
 
     name: str

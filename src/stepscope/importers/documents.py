@@ -26,9 +26,11 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Literal, cast
+
+import msgspec
+from msgspec.structs import replace
 
 from stepscope import quantities, schema
 from stepscope.importers import content
@@ -45,8 +47,7 @@ MAX_INFLATION = 100
 _FREE_SHARE = 0.5
 """Share of the free space of the disk that an archive may fill."""
 _COPY_BYTES = 1 << 20
-_TAR_HEADER_BYTES = 512
-_CHECKSUM = slice(148, 156)
+_TAR_HEADER_BYTES, _CHECKSUM = 512, slice(148, 156)
 _ZIP, _BZIP2, _XZ = b"PK\x03\x04", b"BZh", b"\xfd7zXZ\x00"
 _SUFFIXES = (".gz", ".bz2", ".xz")
 _RANK_KEY = b'"distributedInfo"'
@@ -56,8 +57,7 @@ _ENCRYPTED = "is encrypted: unpack the archive with its password, and import the
 Form = Literal["tar", "zip", "compressed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(msgspec.Struct, frozen=True):
     """A file that holds one document."""
 
     path: Path

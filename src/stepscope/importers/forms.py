@@ -10,8 +10,9 @@ import re
 import shlex
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from stepscope.importers.content import GZIP_MAGIC
 
@@ -29,8 +30,7 @@ _SQLITE = b"SQLite format 3\0"
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True):
     """Start of a file."""
 
     head: bytes
@@ -42,8 +42,7 @@ class Sample:
     """Bytes of the file."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignForm:
+class ForeignForm(msgspec.Struct, frozen=True):
     """A form of files that no importer reads."""
 
     name: str

@@ -12,12 +12,12 @@ import re
 import secrets
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from stepscope import quantities, schema, store
 from stepscope.importers.content import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -301,12 +301,11 @@ def separate_overlaps(line: Int, row: Int, start: Int, end: Int, order: Int | No
     return new_row
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(msgspec.Struct, frozen=True):
     """Ranges of one row of a line, none of which overlap; few of them have moved."""
 
     fixed: Intervals = EMPTY
-    moved: list[tuple[int, int]] = field(default_factory=list)
+    moved: list[tuple[int, int]] = msgspec.field(default_factory=list)
 
     def is_free(self, extent: tuple[int, int]) -> bool:
         """Return True if no range of the row is in the way of another one."""

@@ -12,8 +12,8 @@ import msgspec
 
 from stepscope import errors, job_environment, masking, schema, spool, store
 from stepscope._version import __version__
+from stepscope.cores import collect_seldom
 from stepscope.monitor.config import Handshake, MonitorConfig, NewRun, remove_spool
-from stepscope.monitor.loop import Monitor
 from stepscope.monitor.registration import check_join, register_launcher
 from stepscope.monitor.uploading import Uploader
 from stepscope.monitor.windows.kineto_peer import open_peer
@@ -24,6 +24,9 @@ NICENESS = 10
 
 def main() -> None:
     """Run one monitor."""
+    collect_seldom()
+    from stepscope.monitor.loop import Monitor  # most of the imports
+
     config = msgspec.json.decode(sys.argv[1], type=MonitorConfig)
     # Before the priority is lowered: libkineto waits 50 ms for a response.
     peer = open_peer(config.windows.kineto_directory)

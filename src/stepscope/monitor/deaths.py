@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,10 @@ MAX_FAILURE_AGE_NS = 60_000_000_000
 half a minute to end the others."""
 MAX_OUTPUT_LINES = 200
 MAX_OUTPUT_BYTES = 1 << 18
-NO_FILE = "of error output that does not go to a regular file, only uncaught exceptions are kept"
+NO_FILE = (
+    "of error output that does not go to a regular file, only what Python writes to sys.stderr is "
+    "kept"
+)
 NOT_RECORDED = "the error output of the job was not recorded (--no-output)"
 _CRASH = re.compile(r"Fatal Python error: (.*)")
 _FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
@@ -69,19 +72,26 @@ class DeathRecorder:
             killed=[process.name for process in processes if process.ended and not process.end],
             group_kill_count=_subtract(count_memory_kills(), self._group_kills),
             machine_kill_count=_subtract(_count_machine_kills(), self._machine_kills),
-            output=self._read_output(failures),
+            output=self._read_output(failures, processes),
             output_missing=self._explain_output(),
         )
 
-    def _read_output(self, failures: Iterable[schema.ProcessFailure]) -> list[str]:
-        """Read the last lines of the file; without one, those of the uncaught exceptions."""
+    def _read_output(
+        self, failures: Sequence[schema.ProcessFailure], processes: Sequence[ProcessLogs]
+    ) -> list[str]:
+        """Read the last lines of the file; without one, those that the process that failed first
+        wrote, or all, or the uncaught exceptions."""
         if not self._keeps_output:
             return []
-        if self._output is None:
-            lines = [line for failure in failures for line in failure.traceback]
+        if self._output is not None:
+            text = _read_end(self._output)
         else:
-            text = "\n".join(_read_end(self._output))
-            lines = masking.mask_text(text).splitlines()
+            texts = {process.pid: process.error_output for process in processes}
+            first = min(failures, key=lambda failure: failure.t_ns, default=None)
+            text = texts.get(first.pid, "") if first is not None else ""
+            text = text or "".join(texts.values())
+            text = text or "\n".join(line for failure in failures for line in failure.traceback)
+        lines = masking.mask_text("\n".join(_split_lines(text))).splitlines()
         while lines and not lines[-1].strip():
             lines.pop()
         return lines[-MAX_OUTPUT_LINES:]
@@ -149,17 +159,21 @@ def _count_machine_kills() -> int | None:
     return None
 
 
-def _read_end(output: ErrorOutput) -> list[str]:
-    """Read the last lines that the job has written; those of stepscope itself are not of it."""
+def _read_end(output: ErrorOutput) -> str:
+    """Read what the job has written last."""
     try:
         with Path(output.path).open("rb") as file:
             state = os.fstat(file.fileno())
             if state.st_ino != output.inode:
-                return []
+                return ""
             file.seek(max(output.start, state.st_size - MAX_OUTPUT_BYTES))
-            text = file.read(MAX_OUTPUT_BYTES).decode(errors="replace")
+            return file.read(MAX_OUTPUT_BYTES).decode(errors="replace")
     except OSError:
-        return []
-    # A progress bar overwrites its line.
+        return ""
+
+
+def _split_lines(text: str) -> list[str]:
+    """Split the last lines of the job; those of stepscope itself are not of it, and of a line that
+    a progress bar overwrites, the last state counts."""
     lines = [line.rpartition("\r")[2] for line in text.replace("\r\n", "\n").split("\n")]
-    return [line for line in lines if not line.startswith("stepscope: ")][-MAX_OUTPUT_LINES:]
+    return [line for line in lines if not line.startswith("stepscope: ")]

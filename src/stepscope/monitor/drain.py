@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +82,7 @@ class _EndLine(msgspec.Struct):
     t_ns: int | None = None
 
 
-@dataclass(slots=True)
-class NewRecords:
+class NewRecords(msgspec.Struct):
     """New records of one segment for one table."""
 
     process: ProcessLogs
@@ -199,7 +197,7 @@ class SpoolDrain:
     ) -> None:
         if not process.ended and (final or not process.is_alive()):
             process.ended = process.changed = True
-            process.read_crash()
+            process.read_last_words()
         contents = [(segment, _read(segment.file)) for segment in self._open_segments(process)]
         self.read_journal(process)  # after the segments: a name is journalled before its use
         process.read_drops()

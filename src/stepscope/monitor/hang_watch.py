@@ -5,7 +5,8 @@
     waits       no progress, and hardly any CPU time or bytes in the whole job: stuck from the limit
                 on
     computes    no progress, but CPU time. Stuck only if, for long, its samples show the few same
-                stacks, in more than one call: a loop that does not end
+                stacks, in more than one call, or the few same lines of the user: a loop that does
+                not end
 
 The limit is `--stuck-after`, or more where the job's own steps and earlier pauses are long. Where
 its stack shows that it evaluates, saves, compiles or sleeps, which ends by itself, the limit is
@@ -16,9 +17,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 from typing import Protocol
@@ -39,6 +39,8 @@ OWN_PAUSE_FACTOR = 2
 """Multiple of the job's longest earlier pause."""
 PAUSE_FACTOR = 4
 """Multiple of the limit for work that takes long without progress, and for loops."""
+LINES_FACTOR = 6
+"""Multiple of the limit for loops that call libraries, whose stacks are many."""
 MAX_IDLE_CORES = 0.05
 MAX_IDLE_CORES_PER_PROCESS = 0.02
 """CPU time per time of a job that waits: that of its samplers, and of loops that poll."""
@@ -72,16 +74,15 @@ SERVING = re.compile(r"(?:^|\.)(?:serve_forever|run_forever|mainloop)$")
 """Functions that wait for requests: a server is not stuck."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
+class _Use(msgspec.Struct, frozen=True):
     """Use of the machine by the job at one time."""
 
     t_ns: int
     cpu_s: float
     byte_count: int
-    ticks: Mapping[int, int] = field(default_factory=dict)
+    ticks: Mapping[int, int] = msgspec.field(default_factory=dict)
     """CPU time of the processes, in clock ticks."""
-    sleeps: Mapping[int, int | None] = field(default_factory=dict)
+    sleeps: Mapping[int, int | None] = msgspec.field(default_factory=dict)
     """Number of waits of the main threads that sleep, by process."""
 
 
@@ -262,8 +263,12 @@ class HangWatch:
         limit_ns = self.limit_ns
         quiet_ns = now_ns - max([self._progress_ns, *(p.find_novelty_ns() for p in processes)])
         if self._is_busy(now_ns, limit_ns):
-            is_loop = quiet_ns + LEAD_NS >= limit_ns and self._runs_in_loop(processes, now_ns)
-            return PAUSE_FACTOR * limit_ns if is_loop else None
+            if quiet_ns + LEAD_NS >= limit_ns and self._runs_in_loop(processes, now_ns):
+                return PAUSE_FACTOR * limit_ns
+            trained = [process for process in processes if process.steps] or processes
+            since_ns = now_ns - PAUSE_FACTOR * limit_ns
+            is_loop = all(process.returns_to_lines(since_ns) for process in trained)
+            return LINES_FACTOR * limit_ns if is_loop else None
         if quiet_ns + LEAD_NS < limit_ns // 2:
             return None
         return PAUSE_FACTOR * limit_ns if self._pauses(processes) else limit_ns
@@ -297,8 +302,14 @@ class HangWatch:
             return True
         if any(part in file for file, _, _ in frames for part in PAUSE_FILES):
             return True
-        half = self._uses[len(self._uses) // 2].sleeps if self._uses else {}
-        return any(half.get(pid) == count for pid, count in self._uses[-1].sleeps.items())
+        latest = list(self._uses)[len(self._uses) // 2 :]
+        slept = Counter(pid for use in latest for pid in use.sleeps)
+        # One of the job's own processes that sleeps again and again does a little in between.
+        if any(slept[process.process.pid] > len(latest) // 2 for process in processes):
+            return True
+        return any(
+            latest[0].sleeps.get(pid) == count for pid, count in self._uses[-1].sleeps.items()
+        )
 
     def _read_use(self, now_ns: int) -> _Use:
         pids = {process.process.pid for process in self._alive()}

@@ -10,8 +10,9 @@ process begins the next incarnation. In a run of one launcher the claims stay in
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from stepscope import schema, spool, store
 from stepscope.monitor.process_logs import ProcessLogs
@@ -45,8 +46,7 @@ class _LocalClaims:
         return self._claims.setdefault((incarnation, rank), claim)
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
+class _Member(msgspec.Struct, frozen=True):
     """A process of this node with its rank and incarnation."""
 
     process: ProcessLogs

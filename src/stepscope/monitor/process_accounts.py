@@ -12,6 +12,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -23,6 +24,9 @@ from stepscope.monitor.process_logs import ThreadStack
 
 TIMEOUT_S = 5.0
 """Time for all stacks of one account: the monitor reads nothing else meanwhile."""
+SOURCE_TIMEOUT_S = 0.5
+_UNREADABLE: set[str] = set()
+"""Source files that were not read in that time."""
 NO_ANSWER = "it does not answer, because a thread holds the interpreter lock"
 MAX_FRAMES = 60
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -85,12 +89,29 @@ def make_frames(frames: Iterable[tuple[str, int, str]]) -> list[schema.StackFram
 
 
 def _make_frame(file: str, line: int, function: str) -> schema.StackFrame:
-    text = (
-        ""
-        if schema.library_of(file)
-        else masking.mask_text(linecache.getline(file, line).strip()[:200])
+    text = "" if schema.library_of(file) else _read_source(file, line)
+    return schema.StackFrame(
+        file=file, line=line, function=function, text=masking.mask_text(text.strip()[:200])
     )
-    return schema.StackFrame(file=file, line=line, function=function, text=text)
+
+
+def _read_source(file: str, line: int) -> str:
+    """Read a line of source; empty where that takes too long: the file system may be what the job
+    waits for."""
+    lines: list[str] = []
+
+    def read() -> None:
+        if Path(file).is_file():
+            lines.append(linecache.getline(file, line))
+
+    if file in _UNREADABLE:
+        return ""
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    reader.join(SOURCE_TIMEOUT_S)
+    if reader.is_alive():
+        _UNREADABLE.add(file)
+    return "".join(lines)
 
 
 def describe_threads(pid: int, stacks: Sequence[ThreadStack]) -> list[schema.ThreadAccount]:

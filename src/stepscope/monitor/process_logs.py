@@ -73,21 +73,19 @@ class DumpHeader(msgspec.Struct):
     """The latest, where the process was asked or has ended."""
 
 
-@dataclass(slots=True)
-class _Recorder:
+class _Recorder(msgspec.Struct):
     """State of one recorder of the process."""
 
-    stored: set[int] = field(default_factory=set)
+    stored: set[int] = msgspec.field(default_factory=set)
     """Calls in the store, from the first call of the last dump on."""
     is_looked_up: bool = False
-    open: dict[int, importers.RecordedCall] = field(default_factory=dict)
+    open: dict[int, importers.RecordedCall] = msgspec.field(default_factory=dict)
     """Calls that had not ended, by record id."""
-    latest: list[importers.RecordedCall] = field(default_factory=list)
+    latest: list[importers.RecordedCall] = msgspec.field(default_factory=list)
     header: DumpHeader | None = None
 
 
-@dataclass(slots=True)
-class NewCalls:
+class NewCalls(msgspec.Struct):
     """New rows of one process from one recorder."""
 
     process: str
@@ -333,8 +331,7 @@ class SharedFile:
             return b""
 
 
-@dataclass(slots=True)
-class LogSegment:
+class LogSegment(msgspec.Struct):
     """Segment file of a log, and the records of it that the store has."""
 
     file: SharedFile
@@ -361,6 +358,8 @@ class ProcessLogs:
     notes: list[str] = field(default_factory=list)
     end: dict[str, Any] | None = None
     """How the interpreter ended; None if it was killed, or has not ended."""
+    error_output: str = ""
+    """What it wrote to `sys.stderr` last, unless a file has it."""
     crash: str = ""
     """Stacks that the interpreter wrote at a fatal signal."""
     crashed_ns: int = 0
@@ -442,8 +441,9 @@ class ProcessLogs:
         self.changed |= dropped != self.dropped
         self.dropped = dropped
 
-    def read_crash(self) -> None:
-        """Read the stacks of a fatal signal; there are none without one."""
+    def read_last_words(self) -> None:
+        """Read what the program wrote last, and the stacks of a fatal signal, if there was one."""
+        self.error_output = spool.read_output(str(self.directory / spool.OUTPUT_FILE))
         with suppress(OSError), Path(self.directory / spool.CRASH_FILE).open("rb") as file:
             self.crash = file.read(MAX_CRASH_BYTES).decode(errors="replace")
             self.crashed_ns = os.fstat(file.fileno()).st_mtime_ns

@@ -8,9 +8,9 @@ not end, has no new ones after some time.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from stepscope import spool
@@ -35,6 +35,8 @@ FILLER = ";<filled by>"
 CALL = "<call "
 """Mark of a frame of the user's code that runs a call without a frame of its own."""
 MAX_STACKS = 10_000
+MAX_LOOP_LINES = 12
+"""Limit on the different lines of the user's code in a loop."""
 
 
 class Stack(NamedTuple):
@@ -54,22 +56,21 @@ class Stack(NamedTuple):
         return self.lines & 0xFFFF_FFFF
 
 
-@dataclass(slots=True)
-class ProcessProgress:
+class ProcessProgress(msgspec.Struct):
     """Signs of progress of one process."""
 
     process: ProcessLogs
-    counts: dict[int, int] = field(default_factory=dict)
+    counts: dict[int, int] = msgspec.field(default_factory=dict)
     """Number of records of the job by kind."""
-    stacks: dict[Stack, int] = field(default_factory=dict)
-    """Stacks since the last progress of the job, with the time of their first sample."""
+    stacks: dict[Stack, tuple[int, int]] = msgspec.field(default_factory=dict)
+    """Stacks since the last progress of the job, with the times of their first and last sample."""
     last: Stack | None = None
     """Stack of the latest sample."""
     sampled_ns: int = 0
     """Its time, monotonic."""
     changed_ns: int = 0
     """Time from which all samples have had this stack."""
-    _offsets: dict[str, int] = field(default_factory=dict)
+    _offsets: dict[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def steps(self) -> int:
@@ -86,11 +87,27 @@ class ProcessProgress:
 
     def find_novelty_ns(self) -> int:
         """Return the time of the first sample of the newest stack; 0 without samples."""
-        return max(self.stacks.values(), default=0)
+        return max((first_ns for first_ns, _ in self.stacks.values()), default=0)
 
     def forget_stacks(self) -> None:
         """Forget all stacks: the job has made progress."""
         self.stacks.clear()
+
+    def returns_to_lines(self, since_ns: int) -> bool:
+        """Return True if the samples are in a few lines of the user's code, whatever libraries do
+        below them, and those since a time are in more than one line and in no new one."""
+        lines: dict[tuple[str, int], tuple[int, int]] = {}
+        for stack, (first_ns, last_ns) in self.stacks.items():
+            text = self.process.names.get(stack.name, ("", None))[0].partition(FILLER)[0]
+            frames = text.split(";")
+            while frames and not frames[-1].endswith("|"):  # of a library
+                frames.pop()
+            line = ";".join(frames).partition(CALL)[0], stack.user_line
+            times = lines.get(line, (first_ns, last_ns))
+            lines[line] = min(times[0], first_ns), max(times[1], last_ns)
+        latest = sum(last_ns >= since_ns for _, last_ns in lines.values())
+        is_new = any(first_ns >= since_ns for first_ns, _ in lines.values())
+        return len(lines) <= MAX_LOOP_LINES and latest > 1 and not is_new
 
     def frames(self) -> list[tuple[str, int, str]]:
         """Return file, line and function of the frames of the last sample, innermost first. Lines
@@ -158,8 +175,8 @@ class ProcessProgress:
     def _add_samples(self, rows: list[list[int]]) -> None:
         for t_ns, _, meta, value in rows:
             stack = Stack(meta >> 32, value)
-            if len(self.stacks) < MAX_STACKS:
-                self.stacks.setdefault(stack, t_ns)
+            if stack in self.stacks or len(self.stacks) < MAX_STACKS:
+                self.stacks[stack] = self.stacks.get(stack, (t_ns, t_ns))[0], t_ns
             if t_ns >= self.sampled_ns:
                 if stack != self.last:
                     self.last, self.changed_ns = stack, t_ns

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from stepscope import errors, job_environment, schema, spool, store
 from stepscope.monitor.host import node_name
@@ -38,8 +39,7 @@ class Registration(NamedTuple):
         return self.launcher.node
 
 
-@dataclass(frozen=True, slots=True)
-class Participant:
+class Participant(msgspec.Struct, frozen=True):
     """A registered launcher with the status of its job; None before the first heartbeat."""
 
     launcher: schema.LauncherInfo

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +54,7 @@ class _Labels(msgspec.Struct):
     dtype: str = ""
 
 
-@dataclass(slots=True)
-class RowFile:
+class RowFile(msgspec.Struct):
     """File of rows, and the tables that do not have them yet."""
 
     path: Path
@@ -68,11 +66,10 @@ class RowFile:
     """Statistics by name; or `value`; or `byte_count`."""
     powers: NDArray[np.int32] | None
     """(row, sign and exponent) -> elements."""
-    missing: set[str] = field(default_factory=set)
+    missing: set[str] = msgspec.field(default_factory=set)
 
 
-@dataclass(slots=True)
-class NewRows:
+class NewRows(msgspec.Struct):
     """Rows of one file for one table."""
 
     process: str

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import psutil
 
 from stepscope import schema, spool
@@ -25,17 +25,16 @@ MAX_THREADS = 32
 WORKER_FILE = "torch/utils/data/_utils/worker.py"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """State of the processes below one process."""
 
     processes: list[schema.ProcessAccount]
     """The process itself first."""
     duration_ns: int
     """Time between the two looks, over which CPU time was measured."""
-    moved: set[int] = field(default_factory=set)
+    moved: set[int] = msgspec.field(default_factory=set)
     """Processes whose stacks have changed meanwhile."""
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
     """What is not known, and why; one sentence each."""
 
 

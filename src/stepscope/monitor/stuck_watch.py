@@ -16,7 +16,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -44,15 +43,14 @@ MAX_END_COUNT = 2
 """Steps and collectives of a rank that may end while a stuck job is ended."""
 
 
-@dataclass(slots=True)
-class _Rank:
+class _Rank(msgspec.Struct):
     """One process with a page of collectives."""
 
     process: ProcessLogs
     page: spool.CollectivePage
     progress: tuple[int, int, int] = (-1, -1, -1)
     """Steps and collectives that have ended, and transfers that were started."""
-    changes: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=MAX_STEPS))
+    changes: deque[tuple[int, int]] = msgspec.field(default_factory=lambda: deque(maxlen=MAX_STEPS))
     """Monotonic time and number of steps, at some changes."""
 
     @property

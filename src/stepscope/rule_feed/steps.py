@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from stepscope import analysis, intervals, rules, schema, store
 from stepscope.run import (
@@ -36,8 +37,7 @@ MAX_GROUP_SPREAD_NS = 30_000_000_000
 _FIRST = -(1 << 62)
 
 
-@dataclass(slots=True)
-class _Position:
+class _Position(msgspec.Struct):
     """Position up to which a process has been read."""
 
     boundary_ns: int = _FIRST
@@ -49,8 +49,7 @@ class _Position:
     """True if a step ended in the previous range."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepRows:
+class StepRows(msgspec.Struct, frozen=True):
     """Rows of one range of a run."""
 
     spans: dict[str, SpanRows]
@@ -287,8 +286,7 @@ CALL_LOOK_BACK_NS = 1_000_000_000
 """The call before a step tells whether its first one is missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
+class _Chunk(msgspec.Struct, frozen=True):
     """Steps of one rank that were found together."""
 
     times: rules.RankStepTimes

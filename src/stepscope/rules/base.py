@@ -12,7 +12,6 @@ that this version does not know are ignored.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 import msgspec
@@ -84,6 +83,8 @@ class Rule(Generic[P]):
     """Views that show the evidence."""
     is_requested: bool = True
     """False if the rule was created because no rule was named, which stands for all of them."""
+    has_ended: bool = False
+    """True if nothing follows the evaluated data; set before a finding is made."""
     plots: ClassVar[tuple[str, ...]] = ()
     """Charts over the time in which the rule fired: metrics, `step`, or phases of steps."""
 
@@ -228,11 +229,10 @@ def read_details(finding: schema.Finding, details_type: type[D]) -> D | None:
     return msgspec.convert(finding.details, details_type) if finding.details else None
 
 
-@dataclass(slots=True)
-class Trigger:
+class Trigger(msgspec.Struct):
     """Scans in which a rule's condition held, and the extent of the data that violated it."""
 
-    ends_ns: set[int] = field(default_factory=set)
+    ends_ns: set[int] = msgspec.field(default_factory=set)
     """Ends of the scans, each once for any number of devices."""
     first_ns: int | None = None
     """Start of the first data that violated the condition; None before any."""

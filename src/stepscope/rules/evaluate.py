@@ -9,7 +9,6 @@ evaluation.findings("running")       # at any time
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -20,8 +19,7 @@ from stepscope.rules.inputs import RuleInputs
 from stepscope.rules.parameters import format_parameters
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(msgspec.Struct):
     rule: Rule[Any]
     state: Any = None
     error: Exception | None = None
@@ -68,6 +66,7 @@ class Evaluation:
     def _finding(self, entry: _Entry, progress: schema.Progress) -> schema.Finding | None:
         if entry.error is not None:
             return _failed(entry.rule, entry.error)
+        entry.rule.has_ended = progress == "ended"
         try:
             finding: object = self._decide(entry)
         except NotApplicable as reason:

@@ -10,17 +10,17 @@ scan that holds data, so its decisions do not depend on the way the run was cut 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from stepscope import analysis, intervals, schema
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTimes:
+class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Consecutive steps of one rank; arrays have one element per step."""
 
     rank: str
@@ -69,8 +69,7 @@ class StepTimes:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedSteps:
+class TracedSteps(msgspec.Struct, frozen=True, kw_only=True):
     """Steps of one trace, divided as for the verdict."""
 
     times: StepTimes
@@ -99,8 +98,7 @@ class TracedSteps:
         return int(self.category_ns[category].sum()) / self.wall_ns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedBatches:
+class TracedBatches(msgspec.Struct, frozen=True, kw_only=True):
     """Fetches of batches by the training thread."""
 
     duration_ns: intervals.Int
@@ -108,8 +106,7 @@ class TracedBatches:
     """False if the training process creates the batches itself (num_workers=0)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedGpu:
+class TracedGpu(msgspec.Struct, frozen=True, kw_only=True):
     """A GPU that ran kernels in a trace; arrays have one element per step."""
 
     number: int
@@ -235,8 +232,7 @@ def imported_steps(trace: RuleTrace) -> TracedSteps | None:
     return steps if steps is not None and steps.are_marked else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankStepTimes(StepTimes):
+class RankStepTimes(StepTimes, frozen=True, kw_only=True):
     """Steps of one rank of a watched job that ended in the range, numbered from its start."""
 
     process: schema.ProcessInfo
@@ -245,8 +241,7 @@ class RankStepTimes(StepTimes):
     collectives; NaN where it is unknown. None for steps that are not of `settled_steps`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batches:
+class Batches(msgspec.Struct, frozen=True, kw_only=True):
     """Batches created on one node, ordered by the start of their creation."""
 
     node: str
@@ -258,8 +253,7 @@ class Batches:
     """True if threads of training processes create them, not processes of a DataLoader."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModeTimes:
+class ModeTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Steps of one mode, such as EVAL, of a process whose imported files record steps as ranges."""
 
     process: str

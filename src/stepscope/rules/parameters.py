@@ -4,14 +4,18 @@ threshold, with enough digits to show their side of it."""
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import itertools
+import linecache
 import math
 import re
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, get_args, get_type_hints
+
+import msgspec
 
 from stepscope import errors, quantities
 
@@ -23,8 +27,7 @@ MAX_DECIMALS = 9
 """A smaller difference from the threshold is rounding of the value."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Number:
+class Number(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers that a parameter accepts."""
 
     description: str
@@ -69,8 +72,7 @@ class Choice:
         raise ValueError
 
 
-@dataclass(frozen=True, slots=True)
-class OptionalNumber:
+class OptionalNumber(msgspec.Struct, frozen=True):
     """Number that a parameter accepts; None for no limit."""
 
     description: str = "number or None"
@@ -82,8 +84,7 @@ class OptionalNumber:
         return float(Number(description="").read(value))
 
 
-@dataclass(frozen=True, slots=True)
-class Boolean:
+class Boolean(msgspec.Struct, frozen=True):
     """True or false, as text in any case too."""
 
     description: str = "true or false"
@@ -95,8 +96,7 @@ class Boolean:
         return str(value).lower() == "true"
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
+class Words(msgspec.Struct, frozen=True):
     """Text that a parameter accepts; None for no text."""
 
     description: str
@@ -137,8 +137,7 @@ class NoParameters:
     """Parameters of a rule that has none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeclaredParameter:
+class DeclaredParameter(msgspec.Struct, frozen=True, kw_only=True):
     """One parameter of a rule as its page shows it."""
 
     name: str
@@ -235,13 +234,14 @@ def _field_docs(parameters_type: type) -> dict[str, str]:
     return docs
 
 
+@functools.cache
 def _declared_docs(declaring: type) -> dict[str, str]:
     """Return the docstrings of the fields that a class declares itself.
 
     Python does not keep them, so they are read from the source.
     """
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(declaring)))
+        tree = ast.parse(_read_source(declaring))
     except (OSError, TypeError):  # defined without a source file
         return {}
     definition = tree.body[0]
@@ -253,6 +253,21 @@ def _declared_docs(declaring: type) -> dict[str, str]:
             if isinstance(value, ast.Constant) and isinstance(value.value, str):
                 docs[field.target.id] = " ".join(value.value.split())
     return docs
+
+
+def _read_source(declaring: type) -> str:
+    """Read the source of a class. `inspect.getsource` parses its whole module: 20 ms each.
+
+    Raises:
+        OSError, TypeError: as `inspect.getsource`.
+    """
+    lines = linecache.getlines(inspect.getsourcefile(declaring) or "")
+    start = re.compile(rf"class {declaring.__qualname__}\b")
+    starts = [number for number, line in enumerate(lines) if start.match(line)]
+    if len(starts) != 1 or not lines[starts[0]].rstrip().endswith(":"):  # inside another one
+        return textwrap.dedent(inspect.getsource(declaring))
+    body = itertools.takewhile(lambda line: line[:1].isspace(), lines[starts[0] + 1 :])
+    return "".join([lines[starts[0]], *body])
 
 
 def fixed_beside(value: float, threshold: float, decimals: int = 1) -> str:

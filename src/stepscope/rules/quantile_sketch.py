@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,8 +23,7 @@ from stepscope.rules.base import BoxPlot
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class LinearGrid:
+class LinearGrid(msgspec.Struct, frozen=True):
     """Multiples of a quantum."""
 
     quantum: float
@@ -40,8 +40,7 @@ class LinearGrid:
         return np.asarray(values, dtype=np.float64)
 
 
-@dataclass(frozen=True, slots=True)
-class LogGrid:
+class LogGrid(msgspec.Struct, frozen=True):
     """Powers of 1.0001; values up to zero map to the smallest power."""
 
     def keys(self, values: Floats) -> intervals.Int:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -155,12 +155,11 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 
-@dataclass(slots=True)
-class RollingWindow:
+class RollingWindow(msgspec.Struct):
     """Up to `length` latest values, and the count of all values."""
 
     length: int
-    values: NDArray[Any] = field(default_factory=lambda: np.empty(0))
+    values: NDArray[Any] = msgspec.field(default_factory=lambda: np.empty(0))
     count: int = 0
 
     def extend(self, new: NDArray[Any]) -> tuple[NDArray[Any], int]:
@@ -295,14 +294,13 @@ class WindowQuantiles(NamedTuple):
         )
 
 
-@dataclass(slots=True)
-class UsageSamples:
+class UsageSamples(msgspec.Struct):
     """A rolling window of the latest samples, and a quantile sketch of all samples."""
 
     window: RollingWindow
     times: RollingWindow
     """Times of the samples of the window."""
-    sketch: QuantileSketch = field(default_factory=QuantileSketch)
+    sketch: QuantileSketch = msgspec.field(default_factory=QuantileSketch)
 
     @classmethod
     def of_window(cls, length: int) -> UsageSamples:

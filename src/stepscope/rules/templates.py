@@ -27,8 +27,7 @@ from stepscope.rules.inputs import (
 from stepscope.rules.samples import NO_STEPS, STEP_ADVICE, sort_traces
 
 
-@dataclass(slots=True, kw_only=True)
-class DeviceState:
+class DeviceState(msgspec.Struct, kw_only=True):
     """State of one device; a rule adds its own fields."""
 
     datapoint_count: int = 0
@@ -36,8 +35,7 @@ class DeviceState:
     triggered: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
-class RankState:
+class RankState(msgspec.Struct, kw_only=True):
     """State of one rank; a rule adds its own fields."""
 
     node: str
@@ -292,13 +290,12 @@ MAX_PENDING = 100_000
 """Times kept per node until the steps that contain them have ended."""
 
 
-@dataclass(slots=True)
-class PhasesAtTimes:
+class PhasesAtTimes(msgspec.Struct):
     """Phase times of the steps of one node that contain given times; each step counts once."""
 
-    phase_ns: dict[str, int] = field(default_factory=dict)
+    phase_ns: dict[str, int] = msgspec.field(default_factory=dict)
     step_count: int = 0
-    pending: intervals.Int = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    pending: intervals.Int = msgspec.field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def add(self, times: intervals.Int, steps: list[RankStepTimes]) -> None:
         """Add new times of the node and the new steps of its ranks."""

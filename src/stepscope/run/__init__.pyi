@@ -74,9 +74,10 @@ from .job.requests import (
     make_window_request as make_window_request,
     read_configuration as read_configuration,
     read_request_statuses as read_request_statuses,
+    request_growth_census as request_growth_census,
     send_window_request as send_window_request,
 )
-from .job.results import recall as recall
+from .job.results import recall as recall, stores_results as stores_results
 from .job.samples import (
     Bins as Bins,
     BinSeries as BinSeries,

@@ -115,6 +115,7 @@ from .labels import (
     title_of as title_of,
 )
 from .memory_facts import (
+    CensusStage as CensusStage,
     HolderKind as HolderKind,
     MemoryCensusFact as MemoryCensusFact,
     MemoryHolderRecord as MemoryHolderRecord,

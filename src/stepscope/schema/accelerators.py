@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 WORK_LAUNCHES = (
     *("LaunchKernel", "LaunchCooperativeKernel", "Memcpy", "Memset"),
@@ -43,8 +44,7 @@ LaneRole = Literal["work", "collectives", "parts", "calls", "operators", "ranges
 operators and ranges of the host; figures that the profiler derived from the others."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
+class Lane(msgspec.Struct, frozen=True, kw_only=True):
     """Tracks whose events have one meaning, told by the names of process and thread."""
 
     process: str
@@ -62,8 +62,7 @@ class Lane:
         return re.fullmatch(pattern, f"{process}\0{thread}", re.DOTALL) is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accelerator:
+class Accelerator(msgspec.Struct, frozen=True, kw_only=True):
     """Devices of one maker in traces."""
 
     name: str
@@ -78,9 +77,9 @@ class Accelerator:
     """Pattern of the start of names of operators that only run there, of `re` and DuckDB."""
     backends: str = r"(?!)"
     """Pattern of the start of names of its devices, and of backends that send from them."""
-    categories: Mapping[str, str] = field(default_factory=dict)
+    categories: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Kind of the events of its own categories, by category in lower case; see `event_kinds`."""
-    arguments: Mapping[str, str] = field(default_factory=dict)
+    arguments: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Argument of Kineto by that of the events of these categories."""
     streams: str = r"(?!)"
     """Pattern of the whole name of threads of these categories: groups `device` and `stream`."""

@@ -6,8 +6,9 @@ The kinds themselves are in `event_kinds`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 from stepscope.schema.table import Table
 from stepscope.schema.tables.trace_events import ANNOTATIONS
@@ -52,8 +53,7 @@ LINK_ARGUMENTS = frozenset({"external", "python_id", "python_parent", "stream"})
 EVENTS_KEY = ("trace", "id")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Argument:
+class Argument(msgspec.Struct, frozen=True, kw_only=True):
     """One key of the arguments of an event."""
 
     key: str
@@ -79,8 +79,7 @@ class Argument:
         return (self.column,)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportedKey:
+class ExportedKey(msgspec.Struct, frozen=True, kw_only=True):
     """One key of the arguments that an export writes."""
 
     key: str
@@ -88,8 +87,7 @@ class ExportedKey:
     column: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class EventKind:
+class EventKind(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A kind of event."""
 
     name: str
@@ -105,7 +103,7 @@ class EventKind:
     drawing: Drawing
     arguments: tuple[Argument, ...]
     """In the order in which Kineto writes them: each is then found at the first look."""
-    constants: Mapping[str, int | str] = field(default_factory=dict)
+    constants: Mapping[str, int | str] = msgspec.field(default_factory=dict)
     """Columns with one value for all events of the kind; they tell apart the kinds of a table."""
     has_collectives: bool = False
     """The arguments may describe a collective; see `collectives`."""

@@ -75,6 +75,17 @@ class TensorGrowth(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of one of them."""
 
 
+CensusStage = Literal[
+    "shared", "list", "objects", "names", "containers", "tensors", "values", "graphs", "pages",
+    "sizes", "referrers", "lines",
+]  # fmt: skip
+"""Part of a census: the list of all objects, which forked processes that share pages prevent
+(`shared`) or too many objects (`list`); a look at each of them (`objects`); the walk along the
+names of the job (`names`); lengths of containers; counts of tensors; sizes of named values; nodes
+of their graphs; state of pages; sizes of new items; the search for what refers to a container
+without a name (`referrers`); the search for lines that add to it (`lines`)."""
+
+
 class MemoryCensusFact(Fact, frozen=True, kw_only=True, tag="memory_census"):
     """Two censuses of the memory of a process, and what has grown between them."""
 
@@ -90,8 +101,15 @@ class MemoryCensusFact(Fact, frozen=True, kw_only=True, tag="memory_census"):
     """Time for which each has held up the process."""
     object_count: int
     """Objects that the garbage collector tracks; 0 in a worker, where they are not looked at."""
+    scanned_count: int = 0
+    """Objects that both censuses looked at."""
     is_sampled: bool
     """Not all objects were looked at."""
+    left_out: list[CensusStage] = msgspec.field(default_factory=list)
+    """Stages that were cut short."""
+    shared_bytes: int = 0
+    """Limit on the memory of pages that it shared with forked processes, and that a look at objects
+    may have copied."""
     resident_bytes: int
     """Resident memory of the process."""
     anonymous_growth_bytes: int

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import msgspec
 
 from stepscope.schema.facts import DEBUGGER
 
@@ -28,8 +29,7 @@ TF_DATA_FETCH = "IteratorGetNextOp::DoCompute"
 _NOWHERE = r"(?!)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorder:
+class Recorder(msgspec.Struct, frozen=True, kw_only=True):
     """Profiler of a framework."""
 
     name: str
@@ -43,7 +43,7 @@ class Recorder:
     """Key of the metadata that states the version of the framework."""
     header_key: str = ""
     """Key of the metadata that only this framework writes."""
-    categories: Mapping[str, str] = field(default_factory=dict)
+    categories: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Kind of the events of its own categories, by category in lower case; see `event_kinds`."""
     name_end: str = ""
     """Pattern of the end of names that is none of the name, such as the duration."""
@@ -66,11 +66,11 @@ class Recorder:
     """File in which the profiler stores more of a recording than in JSON."""
     fetches: str
     """Origin of the batches that its fetches wait for, as the rest of a phrase."""
-    recording: Mapping[Subject, str] = field(default_factory=dict)
+    recording: Mapping[Subject, str] = msgspec.field(default_factory=dict)
     """How it stores what a trace may lack."""
     otherwise: str = ""
     """The same for all other subjects."""
-    recommendations: Mapping[str, str] = field(default_factory=dict)
+    recommendations: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Recommendations of rules, by rule, instead of those for PyTorch."""
 
     def recommend(self, rule: str, recommendation: str) -> str:

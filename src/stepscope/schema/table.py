@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, cast
 
+import msgspec
+
 from stepscope.schema.labels import Unit
 
 ColumnType = Literal["VARCHAR", "BIGINT", "INTEGER", "SMALLINT", "DOUBLE"]
@@ -16,8 +18,7 @@ DeclaredType = Literal[
 """Type of a column as it is declared: nullable if it ends in NULL, as in SQL."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class Column(msgspec.Struct, frozen=True, kw_only=True):
     """Column of a table: an identifier, its type and unit, and one sentence on its content."""
 
     name: str

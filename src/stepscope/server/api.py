@@ -220,24 +220,27 @@ class Api:
         return response
 
     def _read_ahead(self, run_id: str, location: str, revision: int) -> None:
-        """Load the timeline of an opened run, which the user is likely to show next. Data of
-        another revision would be useless, and would evict those of the new one."""
+        """Load the timeline of an opened run, and store its views, which the user is likely to show
+        next. Data of another revision would be useless, and would evict those of the new one."""
         if self._read_ahead_location == location:
             return
 
         async def read() -> None:
-            for number in range(MAX_READ_AHEAD_TASKS):  # requests run between these tasks
-                await self._workers.wait_until_idle("views")  # leave all cores to requests
-                response = await self._workers.run(
-                    "quick",
-                    "read_ahead",
-                    location=location,
-                    revision=revision,
-                    is_first=number == 0,
-                )
-                done = response.body == b"true" or self._read_ahead_location != location
-                if done or await self._resolve(run_id) != (location, revision):
-                    return
+            reading: tuple[tuple[QueueName, str], ...] = (
+                ("quick", "read_ahead"),
+                ("background", "prepare"),
+            )
+            for queue, task in reading:
+                for number in range(MAX_READ_AHEAD_TASKS):  # requests run between these tasks
+                    await self._workers.wait_until_idle("views")  # leave all cores to requests
+                    response = await self._workers.run(
+                        queue, task, location=location, revision=revision, number=number
+                    )
+                    is_other = self._read_ahead_location != location
+                    if is_other or await self._resolve(run_id) != (location, revision):
+                        return
+                    if response.body == b"true":
+                        break
 
         self._read_ahead_location = location
         task = asyncio.create_task(read())

@@ -3,8 +3,9 @@ document."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 VIEW_PATH = "/api/views/{view}"
 EVENT_STREAM = "text/event-stream"
@@ -12,8 +13,7 @@ BYTES = "application/octet-stream"
 HTML = "text/html"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One endpoint."""
 
     path: str

@@ -15,9 +15,10 @@ import shutil
 import sys
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
+
+import msgspec
 
 from stepscope.run.catalog import is_removed
 from stepscope.server.payloads import ImportProgress
@@ -33,15 +34,14 @@ _OTHER = re.compile(r"[^\w.+=@-]+")
 _MAX_NAME_LENGTH = 100
 
 
-@dataclass(slots=True)
-class _Import:
+class _Import(msgspec.Struct):
     name: str
     """Name of the trace, or of the directory of several."""
     root: Path
     scratch: Path
     """Hidden directory of this import, in that of the runs."""
     progress: ImportProgress
-    task: asyncio.Task[None] | None = field(default=None)
+    task: asyncio.Task[None] | None = msgspec.field(default=None)
 
 
 class Imports:

@@ -7,9 +7,9 @@ import errno
 import ipaddress
 import socket
 from collections.abc import Callable
-from dataclasses import replace
 
 import uvicorn
+from msgspec.structs import replace
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from stepscope import errors

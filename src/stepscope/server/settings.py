@@ -10,10 +10,11 @@ from __future__ import annotations
 import ipaddress
 import multiprocessing
 import signal
-from dataclasses import dataclass, field
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
+
+import msgspec
 
 TASKS = "stepscope.server.tasks"
 
@@ -44,8 +45,7 @@ MIN_TOKEN_LENGTH = 12
 MB = 1_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one request."""
 
     response_s: float = 60.0
@@ -64,8 +64,7 @@ class Limits:
     """Memory growth above which a worker is replaced after its response."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one server."""
 
     root: Path | str
@@ -79,7 +78,7 @@ class Settings:
     """Host names to accept in addition to the machine's own."""
     source_roots: tuple[Path, ...] = ()
     """Directories below which source files may be shown."""
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = msgspec.field(default_factory=Limits)
     runs_directory: str = "."
     """Directory below the root for the runs of imported traces."""
     tasks: str = TASKS

@@ -14,7 +14,7 @@ import msgspec
 from stepscope import comparison, errors, schema, timeline, views
 from stepscope._version import __version__
 from stepscope.report import render_html
-from stepscope.run import open_run, size_of
+from stepscope.run import open_run, size_of, stores_results
 from stepscope.run.catalog import CatalogRun, CatalogTrace, map_runs
 from stepscope.server.capture import (
     capture,
@@ -116,14 +116,25 @@ def _make_row(
     return row, reader.info.sources
 
 
-def read_ahead(runs: OpenRuns, *, location: str, revision: int, is_first: bool) -> bool:
+def read_ahead(runs: OpenRuns, *, location: str, revision: int, number: int) -> bool:
     """Load data of the timeline before a client requests them, first those of its start. Returns
     True when all are loaded."""
     run = runs.open(location, revision)
-    if not is_first:
+    if number:
         return timeline.get_timelines(run).read_ahead(READ_AHEAD_S)
     views.VIEWS["timeline"](run, views.DEFAULTS)
     return False
+
+
+def prepare(runs: OpenRuns, *, location: str, revision: int, number: int) -> bool:
+    """Store a view of an opened run before a client requests it. Returns True after the last one,
+    and where results are not stored."""
+    names = [name for name, view in views.VIEWS.items() if view.stored_as]
+    run = runs.open(location, revision)
+    if stores_results(run):
+        views.VIEWS[names[number]](run)
+        return number + 1 == len(names)
+    return True
 
 
 def summary(runs: OpenRuns, *, location: str, revision: int) -> views.JobSummary:
@@ -164,6 +175,7 @@ def session(runs: OpenRuns, *, location: str, revision: int, local: bool) -> Run
 TASKS: dict[str, Task] = {
     "view": view,
     "read_ahead": read_ahead,
+    "prepare": prepare,
     "jobs": jobs,
     "summary": summary,
     "compare": compare,

@@ -13,7 +13,6 @@ import sys
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -124,8 +123,7 @@ def run_worker(connection: Connection, *arguments: Any) -> None:
 MAX_OPEN_RUNS = 3
 
 
-@dataclass(slots=True)
-class _CachedRun:
+class _CachedRun(msgspec.Struct):
     revision: int
     run: Run
 

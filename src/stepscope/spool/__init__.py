@@ -16,6 +16,7 @@ A spool is one local directory per node and run:
     <spool>/p-<pid>-<start ticks>-<n>/     one per process image (exec makes a new one)
         journal.jsonl                      process description, interned names, facts, notes
         crash                              Python stacks at a fatal signal
+        output                             ring of what the program wrote to sys.stderr last
         <tid><class>-<k>.log               k-th segment of one thread's log
         <tid>r-<k>.rows                    k-th file of a log of rows: statistics of tensors
         drops                              number of records that had no room, by cause
@@ -40,6 +41,11 @@ from stepscope.spool.collective_dump import (
     read_journal as read_journal,
     write_dump as write_dump,
 )
+from stepscope.spool.error_output import (
+    OUTPUT_FILE as OUTPUT_FILE,
+    OutputRing as OutputRing,
+    read_output as read_output,
+)
 from stepscope.spool.failures import (
     CRASH_FILE as CRASH_FILE,
     is_relayed as is_relayed,
@@ -51,7 +57,7 @@ from stepscope.spool.log import ROLL_WORD as ROLL_WORD, SpanLog as SpanLog
 from stepscope.spool.page import (
     ANSWER_WORD as ANSWER_WORD,
     BOUNDARY_WORD as BOUNDARY_WORD,
-    CENSUS_PID_WORD as CENSUS_PID_WORD,
+    CENSUS_PID_WORDS as CENSUS_PID_WORDS,
     CENSUS_WORD as CENSUS_WORD,
     DATA_WAIT_WORD as DATA_WAIT_WORD,
     DROPS_FILE as DROPS_FILE,

@@ -30,7 +30,7 @@ Page of a spool by which its monitor requests censuses of memory (`capture.censu
 
     word 0   magic                                        written by the launcher, before the job
     word 1   number of the last request                   written by the monitor
-    word 2   process id that it is for; 0 for all
+    words 2 to 9   process ids that it is for; all 0 for all
 
 Page on which a training process and its monitor share the progress of its collectives:
 
@@ -53,11 +53,13 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+from array import array
 from itertools import count
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Final
 
 PAGE_BYTES = 4096
@@ -281,7 +283,10 @@ def name_cause(cause: int) -> str:
 CENSUS_FILE = "census"
 CENSUS_MAGIC = int.from_bytes(b"stepcens", "little")
 CENSUS_WORD = 1
-CENSUS_PID_WORD = 2
+MAX_CENSUS_PIDS = 8
+"""Processes that a request can name."""
+CENSUS_PID_WORDS = slice(2, 2 + MAX_CENSUS_PIDS)
+"""The processes that are asked; all zero for all of the job."""
 
 
 def reserve_censuses(spool: str) -> None:
@@ -302,8 +307,8 @@ def open_censuses(spool: str) -> memoryview | None:
     return words if words[0] == CENSUS_MAGIC else None
 
 
-def request_census(spool: str, pid: int = 0) -> int | None:
-    """Request a census of memory from a process of the job, or from all that train or load.
+def request_census(spool: str, pids: Sequence[int] = ()) -> int | None:
+    """Request a census of memory from some processes of the job, or from all that train or load.
 
     Each answers with a fact `memory_census` that has the number of the request, after some steps.
 
@@ -313,7 +318,9 @@ def request_census(spool: str, pid: int = 0) -> int | None:
     words = open_censuses(spool)
     if words is None:
         return None
-    words[CENSUS_PID_WORD] = pid
+    shown = list(pids[:MAX_CENSUS_PIDS])
+    padding = [0] * (MAX_CENSUS_PIDS - len(shown))
+    words[CENSUS_PID_WORDS] = memoryview(array("Q", shown + padding))
     words[CENSUS_WORD] += 1
     return words[CENSUS_WORD]
 

@@ -152,6 +152,8 @@ class WindowRequest(msgspec.Struct, frozen=True, kw_only=True):
     options: list[str] = []
     is_census: bool = False
     """Two censuses of what holds the memory of each process, in place of a window."""
+    pids: dict[str, list[int]] = {}
+    """Processes of which a census is taken, by node; empty for all of the job."""
 
 
 class WindowAgreement(msgspec.Struct, frozen=True, kw_only=True):

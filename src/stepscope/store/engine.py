@@ -20,7 +20,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,8 +117,7 @@ _TRIM_ABOVE = 32
 """Size above which a dictionary is reduced to the values in use before it is sent."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DictColumn:
+class DictColumn(msgspec.Struct, frozen=True, eq=False):
     """Dictionary-encoded strings: row `i` is `values[codes[i]]`, or null where the code is -1.
 
     A writer may also use None as a value. A reader returns -1 for null, and values that are
@@ -170,8 +168,7 @@ class DictColumn:
         return values[self.codes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Rows ready for DuckDB: arrays to register, dictionaries to bind, expressions to select."""
 
     row_count: int
@@ -416,8 +413,7 @@ def unmask_objects(values: Array) -> Array:
     return objects
 
 
-@dataclass(frozen=True, slots=True)
-class Upgrade:
+class Upgrade(msgspec.Struct, frozen=True):
     """Conversion from one schema version to the next."""
 
     run_info: Callable[[dict[str, Any]], dict[str, Any]]

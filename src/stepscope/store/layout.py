@@ -23,9 +23,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote, unquote_to_bytes
+
+import msgspec
 
 RUN_KEY = "run.json"
 NODES = "nodes/"
@@ -147,8 +148,7 @@ class Segment(NamedTuple):
         return self.last - self.first + 1
 
 
-@dataclass(frozen=True, slots=True)
-class Merge:
+class Merge(msgspec.Struct, frozen=True):
     """Segments, in order, and the one that replaces them."""
 
     target: Segment

@@ -27,9 +27,9 @@ from __future__ import annotations
 
 import random
 import re
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from stepscope.analysis import (
@@ -68,8 +68,7 @@ _TOKENS = re.compile(r"[()|]|[^()|]+")
 _PIECE = re.compile(r"(\w+)(?::([^\s=]+))?(?:=(-?[\d.]+))?(?:\s+([\d.]+|\?))?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """Piece of a drawing."""
 
     word: str
@@ -154,8 +153,7 @@ def _make_piece(match: re.Match[str], children: list[Piece]) -> Piece:
     )
 
 
-@dataclass(slots=True, kw_only=True)
-class Drawing:
+class Drawing(msgspec.Struct, kw_only=True):
     """Thread under construction: pieces are added at time `now`.
 
     Methods return the drawing, so that calls can be chained.
@@ -165,10 +163,10 @@ class Drawing:
     """Time of the next piece, epoch nanoseconds."""
     inline: bool = True
     """True without DataLoader workers, where the length of the prefetch queue is unknown."""
-    spans: list[DrawnSpan] = field(default_factory=list)
-    events: list[DrawnEvent] = field(default_factory=list)
-    activities: list[DrawnActivity] = field(default_factory=list)
-    _identities: dict[str, int] = field(default_factory=dict)
+    spans: list[DrawnSpan] = msgspec.field(default_factory=list)
+    events: list[DrawnEvent] = msgspec.field(default_factory=list)
+    activities: list[DrawnActivity] = msgspec.field(default_factory=list)
+    _identities: dict[str, int] = msgspec.field(default_factory=dict)
 
     def draw(self, text: str, times: int = 1, *, jitter: float = 0.0, seed: int = 0) -> Drawing:
         """Draw a line a number of times.

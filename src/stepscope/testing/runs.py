@@ -15,7 +15,6 @@ import itertools
 import json
 import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +38,14 @@ MetricValue = float | Callable[[float], float]
 """Value of a metric: a constant, or a function of the seconds since the start of the run."""
 
 
-@dataclass(slots=True, kw_only=True)
-class DrawnProcess(Drawing):
+class DrawnProcess(Drawing, kw_only=True):
     """Process under construction, which is also its first thread."""
 
     info: ProcessInfo
-    workers: list[DrawnProcess] = field(default_factory=list)
-    more_threads: list[Drawing] = field(default_factory=list)
-    calls: list[RecordedCall] = field(default_factory=list)
-    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    workers: list[DrawnProcess] = msgspec.field(default_factory=list)
+    more_threads: list[Drawing] = msgspec.field(default_factory=list)
+    calls: list[RecordedCall] = msgspec.field(default_factory=list)
+    groups: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
     """Ranks of process groups by name."""
 
     def thread(self) -> Drawing:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -36,8 +35,7 @@ DEVICE = {
 }
 
 
-@dataclass(slots=True, kw_only=True)
-class TraceJob:
+class TraceJob(msgspec.Struct, kw_only=True):
     """A job that is drawn as the trace of one rank.
 
     Args:
@@ -49,8 +47,8 @@ class TraceJob:
     world_size: int = 1
     now: float = 0.0
     """Time of the host."""
-    events: list[dict[str, Any]] = field(default_factory=list)
-    free: dict[int, float] = field(default_factory=dict)
+    events: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    free: dict[int, float] = msgspec.field(default_factory=dict)
     """Time at which each stream is done."""
     _step: int = 0
     _launches: int = 0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from stepscope import analysis, intervals, run, schema
@@ -218,8 +219,7 @@ _COLUMNS = ("table_index", "shadow", "track", "id", "name_hash", "start_ns", "du
 _IN_BLOCK = "trace = $1 AND start_ns >= $2 AND start_ns < $3 AND {duration} < $4"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Block:
+class Block(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Events that start within a range, sorted by line, row and start: half the size of `Slices`.
 
     Lines are as in `Levels`.

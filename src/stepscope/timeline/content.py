@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from stepscope import run, schema, store
@@ -34,18 +34,17 @@ _COUNTS["kernels"] = (
 )
 
 
-@dataclass(slots=True)
-class Content:
+class Content(msgspec.Struct):
     """Counts of the events on one track."""
 
-    counts: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
     """Events by table, without shadows."""
     shadows: int = 0
     """Number of shadows of host ranges."""
     rows: int = 1
     shadow_rows: int = 1
     """Rows that shadows are drawn on, as far as the levels of detail tell."""
-    levels: set[int] = field(default_factory=set)
+    levels: set[int] = msgspec.field(default_factory=set)
     """Stored levels of detail."""
     communication: int = 0
     """Number of kernels of collectives."""

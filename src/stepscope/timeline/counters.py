@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,8 +25,7 @@ _BIN_QUERY = """
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bins:
+class Bins(msgspec.Struct, frozen=True, kw_only=True):
     """Values of one counter in time order; bins without a value are absent."""
 
     index: Int
@@ -131,8 +130,7 @@ def list_sampled_series(reader: store.RunReader) -> dict[str, list[tuple[str, st
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceCounter:
+class TraceCounter(msgspec.Struct, frozen=True, kw_only=True):
     """A counter of a trace with the words of its track id; see `tracks`."""
 
     kind: str
@@ -184,8 +182,7 @@ _DEVICES = """
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Curve:
+class Curve(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A value over time: `value[i]` from `time[i]` to `time[i + 1]`; NaN where unknown."""
 
     time: Int
@@ -262,8 +259,7 @@ def load_memory_curves(trace: run.Trace) -> dict[tuple[int, int, str], Curve]:
     return curves
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DeviceLoad:
+class DeviceLoad(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Load of one device, computed from the kernels of a trace."""
 
     busy: Intervals

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -52,8 +51,7 @@ _FRAMES = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _TrackContext:
+class _TrackContext(msgspec.Struct, frozen=True):
     """Track of an event, with access to its run."""
 
     run: Run

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -57,8 +56,7 @@ class TimelineEvent(msgspec.Struct, frozen=True, kw_only=True):
     row: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchResult:
+class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
     """Result of a search."""
 
     match_count: int

@@ -7,8 +7,10 @@ import math
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from stepscope import errors, masking, schema
 from stepscope.capture.trial import DEBUG_VARIABLES
@@ -31,8 +33,7 @@ SLOWDOWN = 10.0
 """A trial may take this many times the time that the run predicts for its steps."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """Steps of each trial."""
 
     warmup_step_count: int
@@ -88,8 +89,7 @@ def plan_schedule(
 OWN_PREFIX = "STEPSCOPE_"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSource:
+class JobSource(msgspec.Struct, frozen=True, kw_only=True):
     """A job that can be run again."""
 
     command: list[str]

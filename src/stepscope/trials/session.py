@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from stepscope import analysis, errors, monitor, schema
 from stepscope.capture.trial import CHANGES
@@ -34,8 +36,7 @@ class _Pair(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialSession:
+class TrialSession(msgspec.Struct, frozen=True, kw_only=True):
     """Trials of the changes of one job."""
 
     run: Run

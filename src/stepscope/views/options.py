@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
@@ -162,8 +161,7 @@ ShowFunction = Callable[[Run, ViewOptions], msgspec.Struct]
 """Function that makes the payload of a view."""
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(msgspec.Struct, frozen=True):
     """A view: the function that makes its payload, and the options that it accepts."""
 
     load: Callable[[], ShowFunction]

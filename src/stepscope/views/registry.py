@@ -104,6 +104,7 @@ BUILT_IN_VIEWS: dict[str, options.View] = {
     "memory": options.View(
         _show("devices.memory:show_memory"),
         ("name", "top", "bucket_ns", *options.TRACE_OPTIONS, *options.RANGE_OPTIONS),
+        stored_as="memory",
     ),
     "modules": options.View(
         _show("operators.modules:show_modules"),
@@ -139,7 +140,10 @@ BUILT_IN_VIEWS: dict[str, options.View] = {
         _show("job.dashboard:show_dashboard"), options.RANGE_OPTIONS, is_of_processes=True
     ),
     "insights": options.View(
-        _show("job.insights:show_insights"), options.RANGE_OPTIONS, is_of_processes=True
+        _show("job.insights:show_insights"),
+        options.RANGE_OPTIONS,
+        is_of_processes=True,
+        stored_as="insights",
     ),
     "tensors": options.View(
         _show("tensors.tensors:show_tensors"),

@@ -8,6 +8,8 @@ import sys
 
 import msgspec
 
+from stepscope.cores import collect_seldom
+
 NICENESS = 10
 """The job has priority: importing our dependencies alone takes a second of a core."""
 
@@ -15,6 +17,7 @@ NICENESS = 10
 def main() -> None:
     """Watch one job."""
     os.nice(NICENESS)
+    collect_seldom()
     # The launcher handles its signals one by one and has them blocked, which children inherit.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     from stepscope.watch.config import LeaseWatch, WatchConfig

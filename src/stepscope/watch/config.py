@@ -58,6 +58,8 @@ class WatchConfig(msgspec.Struct, frozen=True, kw_only=True):
     """CPU time and memory of this process."""
     report: str | None = None
     """File of the report that is written while the job runs."""
+    takes_census: bool = True
+    """Take a census of the processes whose memory grows for certain."""
 
 
 def user_name() -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 import msgspec
 
@@ -16,8 +15,7 @@ from stepscope.run import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigurationEdit:
+class ConfigurationEdit(msgspec.Struct, frozen=True, kw_only=True):
     """Requested changes; a field with its default changes nothing."""
 
     interval_ms: int | None = None

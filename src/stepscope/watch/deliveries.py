@@ -12,7 +12,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -23,8 +22,7 @@ from stepscope.watch.config import ActionConfig
 MAX_QUEUED = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
     """Retry policy of failed actions: exponential backoff."""
 
     tries: int = 5
@@ -34,6 +32,9 @@ class Retry:
     def wait_s(self, failures: int) -> float:
         """Wait after this number of failures, in seconds."""
         return self.first_wait_s * self.growth ** (failures - 1)
+
+
+_RETRY = Retry()
 
 
 class Deliveries:
@@ -53,7 +54,7 @@ class Deliveries:
         *,
         earlier: Iterable[schema.Delivery] = (),
         on_change: Callable[[], None] = lambda: None,
-        retry: Retry = Retry(),
+        retry: Retry = _RETRY,
     ) -> None:
         self._on_change = on_change
         self._lock = threading.Lock()

@@ -21,6 +21,7 @@ from stepscope.watch.actions import make_action, make_alert
 from stepscope.watch.config import LeaseWatch, ReadingBudget, WatchConfig
 from stepscope.watch.deliveries import Deliveries
 from stepscope.watch.follower import Follower
+from stepscope.watch.growth import GrowthWatch
 from stepscope.watch.live import StuckAlerts, make_stuck_finding
 
 DELIVERY_TIMEOUT_S = 20.0
@@ -48,12 +49,14 @@ class Watch:
         self._change_error: str | None = None
         self._selection = self._read_selection() or config.selection
         rules = self._choose_rules(self._selection)
+        reading = ReadingBudget(config.budget.cpu_ratio, interval_s=0, credit_s=BUDGET_PERIOD_S)
+        self._growth = GrowthWatch(config, reader, rules, reading)
         self._follower = Follower(
             reader,
             rules,
             scan_ns=config.scan_ns,
             is_abandoned=self._is_launcher_gone,
-            budget=ReadingBudget(config.budget.cpu_ratio, interval_s=0, credit_s=BUDGET_PERIOD_S),
+            budget=reading,
         )
         self._memory = budget.MemoryLimit("the watch process", config.budget.memory_bytes)
         self._writer = store.RunWriter(config.run, socket.gethostname())
@@ -101,6 +104,8 @@ class Watch:
         self._memory.check()
         for finding in record.fired:
             self._recorded_ns.setdefault(finding.rule, record.written_ns)
+            if record.progress == "running":
+                self._growth.note(finding)
         self._write()
         for finding in record.fired:
             self._announce(finding, self._recorded_ns[finding.rule])
@@ -123,6 +128,7 @@ class Watch:
         """As `_pause`, and follow changes of the rules."""
         self._change_rules()
         self._announce_stuck()
+        self._growth.look()
         return self._pause(seconds)
 
     def _announce_stuck(self) -> None:

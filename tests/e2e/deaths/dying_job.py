@@ -25,6 +25,8 @@ class Samples(Dataset):
 
 
 def end():
+    if KIND != "exit":
+        print("\r10%\r20%\nstep", LAST_STEP, file=sys.stderr)
     if KIND.isdigit():
         os.kill(os.getpid(), int(KIND))  # signal
     if KIND == "native":

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+import dataclasses
 
 import numpy as np
 import pytest
+from msgspec.structs import fields, replace
 from numpy.typing import NDArray
 
 from stepscope.analysis import CollectiveTimes, NodeClock, align_clocks
@@ -116,7 +117,7 @@ def test_clocks_a_year_apart() -> None:
     year, calls = (nodes.calls.node == 2) * YEAR_NS, nodes.calls
     calls = replace(calls, start_ns=calls.start_ns + year, end_ns=calls.end_ns + year)
     assert round(align_clocks(calls)[2].offset_ns / YEAR_NS) == 1
-    check_errors(replace(nodes, calls=calls))
+    check_errors(dataclasses.replace(nodes, calls=calls))
 
 
 def test_the_reference_has_no_error_and_without_calls_there_are_no_clocks() -> None:

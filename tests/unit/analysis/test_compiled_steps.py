@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from stepscope.analysis.steps.evaluation import find_training_calls
 from stepscope.analysis.steps.steps import STEP_SOURCES, Steps, find_steps, find_training_thread

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from msgspec.structs import asdict
 
 from stepscope.analysis.arrays.histograms import cut_into_buckets
 from stepscope.analysis.devices.gpu_time import (
@@ -98,12 +97,12 @@ def test_no_work_has_no_time() -> None:
 
 def test_inconsistent_figures_are_rejected() -> None:
     with pytest.raises(ArithmeticError, match="not conserved"):
-        GpuTime(**dict.fromkeys(GpuTime.__dataclass_fields__, 1))
+        GpuTime(**dict.fromkeys(GpuTime.__struct_fields__, 1))
 
 
 def test_inputs_are_not_modified() -> None:
     work = work_of(Event("kernel", 5, 9), Event("memcpy", 0, 7))
-    before = {name: getattr(work, name).copy() for name in work.__dataclass_fields__}
+    before = {name: getattr(work, name).copy() for name in work.__struct_fields__}
     measure_gpu_time(work)
     for name, values in before.items():
         assert np.array_equal(getattr(work, name), values)

@@ -169,6 +169,7 @@ def test_peak_with_memory_from_before_the_trace() -> None:
         ("a", 4, 1),
     ]
     assert (peak.purposes, peak.missing) == ([], NO_BACKWARD)
+    assert (peak.twice_low_bytes, peak.twice_high_bytes) == (None, None)
 
 
 def test_purposes_of_memory_at_the_peak() -> None:
@@ -193,6 +194,9 @@ def test_purposes_of_memory_at_the_peak() -> None:
         "gradients": 16,
         "temporary": 8,
     }
+    # Twice the activations a and c, which are alive then, and perhaps the temporary d.
+    assert peak.twice_low_bytes == peak.allocated_bytes + 1 + 4
+    assert peak.twice_high_bytes == peak.allocated_bytes + 1 + 4 + 8
     history["allocated_bytes"][5] -= 500
     history["allocated_bytes"][11] += 500  # and now at the end
     peak = peak_of(history, columns, optimizer=[(60, 90)])

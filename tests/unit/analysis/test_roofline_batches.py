@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 
 import pytest
+from msgspec.structs import replace
 
 from stepscope.analysis.roofline.accounting import parse_batch
 from stepscope.analysis.roofline.calls import BatchLengths, Work

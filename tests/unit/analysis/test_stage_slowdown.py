@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from stepscope.analysis import (
     StageOperations,
@@ -157,7 +158,7 @@ def test_a_job_of_equal_times_has_nothing_to_gain() -> None:
 @pytest.mark.parametrize("kind", ["forward-send", "forward-recv", "backward-send", "backward-recv"])
 @pytest.mark.parametrize("chunks", [1, 2])
 def test_a_job_without_one_side_of_its_transfers(kind: str, chunks: int) -> None:
-    job = replace(EIGHT, chunks=chunks)
+    job = dataclasses.replace(EIGHT, chunks=chunks)
     operations = play(job, job.draw_times(1, slow=slow_worker), delays_us=5).operations
     complete = measure(operations)
     slowdown = measure(_without(operations, operations.kinds.index(kind)))

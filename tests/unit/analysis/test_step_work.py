@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
+from msgspec.structs import fields, replace
 from numpy.typing import NDArray
 
 from stepscope.analysis import Steps, measure_growth_at_equal_work, measure_work, pack_steps

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import gc
+import queue
 import sys
-import time
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,18 +14,19 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from stepscope.capture.census import _Follower, comparison, pages
-from stepscope.capture.census.comparison import Census
-from stepscope.capture.census.holders import Scope, name_by_referrers
-from stepscope.capture.census.objects import Types
+from stepscope.capture.census import _Follower, _Pause, comparison, memory, pages
+from stepscope.capture.census.budget import Budget
+from stepscope.capture.census.comparison import Census, count_graph
+from stepscope.capture.census.holders import Edge, Name, Referrers, Scope, Walk, codes_of
+from stepscope.capture.census.lines import find_adding_line
+from stepscope.capture.census.objects import ItemSizes, Types
 
 STEPS = 40
 
 
-@pytest.fixture(autouse=True)
-def _no_haste(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that is busy must not end a census early here."""
-    monkeypatch.setattr(comparison, "MIN_PAUSE_NS", 60_000_000_000)
+def make_census(dataset: object | None = None, budget: Budget | None = None) -> Census:
+    """Take a census with time enough on a busy machine."""
+    return Census(dataset, budget or Budget(60e9), is_worker=dataset is not None)
 
 
 losses: list[bytes] = []
@@ -39,6 +40,7 @@ class Meter:
         self.values: list[np.ndarray] = []
         self.hooks: OrderedDict[int, Callable[[], int]] = OrderedDict()
         self.pale_batches: deque[bytes] = deque()
+        self.waiting: queue.Queue[bytes] = queue.Queue()
         self.total = np.zeros(1 << 14)
 
     def update(self, step: int) -> None:
@@ -67,11 +69,11 @@ def make_callback() -> Callable[[int], None]:
 
 
 def measure(grow: Callable[[int], object], dataset: object | None = None) -> dict[str, Any]:
-    first = Census(dataset, is_worker=dataset is not None)
+    first = make_census(dataset)
     first.forget_objects()
     for step in range(STEPS):
         grow(step)
-    second = Census(dataset, is_worker=dataset is not None)
+    second = make_census(dataset)
     return second.compare(first, STEPS)
 
 
@@ -90,6 +92,10 @@ def add_batch(step: int) -> None:
     meter.pale_batches.append(bytes(2000 + step % 2))
 
 
+def enqueue(step: int) -> None:
+    meter.waiting.put(bytes(3000 + step % 2))
+
+
 def note(step: int) -> None:
     Meter.class_notes.append(bytes(999 + step % 2))
 
@@ -104,6 +110,7 @@ GROW: dict[str, tuple[Callable[[int], object], str, str, float]] = {
     "Meter.values": (Meter.update.__get__(meter), "attribute", "self.values.append", 8000),
     "Meter.hooks": (add_hook, "attribute", "meter.hooks[step] =", 0),
     "Meter.pale_batches": (add_batch, "attribute", "meter.pale_batches.append", 2000),
+    "Meter.waiting": (enqueue, "attribute", "meter.waiting.put", 3000),
     "Meter.class_notes": (note, "class", "Meter.class_notes.append", 999),
     "Slotted.slot_names": (name_sample, "attribute", "slotted.slot_names.add", 200),
     "load": (load, "cache", "@functools.cache", 5000),
@@ -135,7 +142,7 @@ def test_variable_of_a_running_function_is_named_and_lives_no_longer() -> None:
     assert holder["kind"] in {"local", "closure"}
     assert holder["items"] == 2 * STEPS
     references = sys.getrefcount(rows)
-    Census(None, is_worker=False).forget_objects()
+    make_census().forget_objects()
     assert sys.getrefcount(rows) == references
 
 
@@ -229,7 +236,8 @@ def test_container_that_only_a_library_reaches_is_named_by_its_referrers() -> No
     owner = Meter()
     vars(owner)  # its attributes have a dictionary
     library.__dict__["registry"] = [owner]
-    name = name_by_referrers(owner.values, scope, Types(), set(), time.monotonic_ns() + 10**10)
+    referrers = Referrers(scope, Types(), Budget(60e9), object_count=1, ignored=set())
+    name = referrers.name(owner.values)
     assert name is not None
     assert (name.text, name.kind) == ("Meter.values", "attribute")
 
@@ -241,11 +249,11 @@ class Images:
 
 def test_worker_is_looked_at_by_its_data_set_only() -> None:
     images = Images()
-    first = Census(images, is_worker=True)
+    first = make_census(images)
     first.forget_objects()
     for step in range(STEPS):
         images.cache[step] = bytes(10_000)
-    second = Census(images, is_worker=True)
+    second = make_census(images)
     growth = second.compare(first, STEPS)
     assert second.object_count == 0
     (holder,) = (h for h in growth["holders"] if h["name"] == "Images.cache")
@@ -280,6 +288,102 @@ def _read_half(paths: list[str], writer: Any) -> None:
     writer.send((before.exclusive_ratio, after.exclusive_ratio, after.item_type, after.total_bytes))
 
 
+class Clock:
+    """Clock that the test advances: by one nanosecond a look, up to the end of the time."""
+
+    def __init__(self, looks: int) -> None:
+        self.now_ns = 0
+        self.looks = looks
+
+    def __call__(self) -> int:
+        self.now_ns += 1
+        return self.now_ns
+
+    def make_budget(self) -> Budget:
+        return Budget(self.looks, self)
+
+
+def chain_graph() -> Any:
+    import torch
+
+    value = torch.ones(1, requires_grad=True)
+    for _ in range(1000):
+        value = value + 1
+    return value
+
+
+class Dataset:
+    def __init__(self) -> None:
+        self.paths = [f"{i:0100d}" for i in range(pages.MIN_ITEMS)]
+
+
+def test_each_stage_ends_when_the_time_is_spent() -> None:
+    spent = Clock(0).make_budget()
+    scope = Scope()
+    walk = Walk(scope, Types(), spent)
+    assert (walk.scope, spent.left_out) == (scope, ["names"])
+    sizes = ItemSizes([bytes(100)], Types(), spent)
+    assert (sizes.count, sizes.mean_bytes) == (0, 0)
+    name = Name(Edge.ATTRIBUTE, "values", "Meter", codes=list(codes_of(Meter)), path="", file="")
+    assert find_adding_line(name, scope, Budget(60e9)) > 0
+    assert find_adding_line(name, scope, spent) == 0
+    graph = chain_graph()
+    assert count_graph(graph, Budget(60e9)) == 1001
+    assert count_graph(graph, spent) is None
+    referrers = Referrers(scope, Types(), spent, object_count=1, ignored=set())
+    assert referrers.name(meter.values) is None
+    assert spent.left_out == ["names", "sizes", "lines", "graphs", "referrers"]
+    trainer = make_census(budget=Clock(0).make_budget())
+    assert (trainer.object_count, trainer.lengths, trainer.values) == (0, {}, {})
+    assert {"list", "names", "containers", "values"} >= set(trainer.left_out) >= {"list", "names"}
+    assert make_census(Dataset(), Clock(0).make_budget()).pages == {}
+
+
+def test_search_for_referrers_that_would_take_too_long_is_not_begun() -> None:
+    budget = Budget(1e9)
+    referrers = Referrers(Scope(), Types(), budget, object_count=10**9, ignored=set())
+    assert referrers.name(meter.values) is None
+    assert budget.left_out == ["referrers"]
+
+
+@pytest.mark.parametrize("looks", [3, 10, 30, 100, 300, 1000])
+def test_census_that_is_cut_short_anywhere_counts_nothing_wrong(looks: int) -> None:
+    first = make_census(budget=Budget(60e9))
+    first.forget_objects()
+    for step in range(STEPS):
+        keep_loss(step)
+    second = make_census(budget=Clock(looks).make_budget())
+    growth = second.compare(first, STEPS)
+    assert second.scanned_count <= second.object_count
+    assert second.left_out
+    if not {"objects", "list"}.isdisjoint(second.left_out):
+        assert growth["types"] == growth["tensors"] == []
+    for holder in growth["holders"]:
+        if holder["name"] == "losses":
+            assert holder["items"] == STEPS
+
+
+def test_objects_are_not_listed_where_copies_of_shared_pages_could_fill_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "_read_available", lambda: 300 << 20)
+    assert memory.has_room_for_copies(60 << 20)
+    assert memory.has_room_for_copies(150 << 20)
+    assert not memory.has_room_for_copies(151 << 20)
+    monkeypatch.setattr(comparison, "has_room_for_copies", lambda _: False)
+    census = make_census()
+    assert (census.object_count, census.left_out) == (0, ["shared"])
+    assert census.lengths  # of what has a name
+
+
+def test_memory_of_this_process_is_read_in_either_way() -> None:
+    detailed, plain = memory.read_memory(1e12), memory.read_memory(0)
+    assert detailed.anonymous == pytest.approx(plain.anonymous, rel=0.2)
+    assert plain.shared == plain.anonymous
+    assert detailed.shared <= detailed.anonymous
+    assert 0 < detailed.private <= detailed.resident
+
+
 def test_collector_is_left_as_it_was(recording: Any) -> None:
     from stepscope import spool
 
@@ -288,16 +392,23 @@ def test_collector_is_left_as_it_was(recording: Any) -> None:
     follower.follow()
     number = spool.request_census(str(recording.path))
     assert number == 1
+    thresholds = gc.get_threshold()
     gc.disable()
     follower.follow()
     assert not gc.isenabled()
     gc.enable()
+    assert gc.get_threshold() == thresholds
     assert follower._first is not None
     follower._first.t_ns -= 10**12  # long ago: two steps are enough
     for step in range(2):
         history.append(step)
         follower.follow()
     assert gc.isenabled()
+    assert gc.get_threshold() == thresholds
+    with _Pause():  # another thread changes it meanwhile
+        gc.set_threshold(701)
+    assert gc.get_threshold()[0] == 701
+    gc.set_threshold(*thresholds)
     (fact,) = recording.drain().facts("memory_census")
     assert (fact["request"], fact["unit"], fact["count"]) == (1, "step", 2)
     assert spool.request_census(str(recording.path / "missing")) is None

@@ -177,6 +177,7 @@ DEFAULTS: dict[str, Any] = {
     "on_stuck": (),
     "parameters": None,
     "report": None,
+    "census": True,
     "no_rules": False,
     "scan_interval": 60.0,
     "stop_grace": 30.0,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from stepscope.comparison.before_after import (
     NO_FULL_RUN,

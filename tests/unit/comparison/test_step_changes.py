@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from stepscope.comparison.names import compare_names
 from stepscope.comparison.step_changes import (

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from stepscope.cost.prices import HOUR_NS, JobCost, Offer, PriceTable, load_published_prices
 from stepscope.cost.pricing import MachinePrice, PriceUsed

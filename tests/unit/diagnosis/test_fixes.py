@@ -243,7 +243,7 @@ def speaks_of_gpu(texts: Iterable[Sequence[str]]) -> list[str]:
 
 def make_facts(*, has_gpus: bool) -> JobFacts:
     """Make the facts of a job of which nothing else is known."""
-    unknown: dict[str, Any] = dict.fromkeys(JobFacts.__dataclass_fields__)
+    unknown: dict[str, Any] = dict.fromkeys(JobFacts.__struct_fields__)
     flags = {"has_loop": True, "has_fused_attention": False}
     return JobFacts(**(unknown | flags | {"has_gpus": has_gpus}))
 

@@ -90,6 +90,18 @@ def test_the_worker_that_the_training_waits_for_is_named() -> None:
     assert [process.pid for process in stuck.processes] == [3, 1, 2]
     assert stuck.lines[1].startswith("Process 1 waits for a batch of its DataLoader workers in ")
     assert stuck.lines[2] == "DataLoader worker 0, process 2, waits for work; state S."
+    # Another node has its own process 1.
+    nodes = {
+        "a": StuckNode(
+            node="a", since_ns=0, seen_ns=32 * S, limit_ns=S, processes=[process(1, EVENT)]
+        ),
+        "b": StuckNode(
+            node="b", since_ns=0, seen_ns=32 * S, limit_ns=S, processes=[process(3, hangs, **role)]
+        ),
+    }
+    elsewhere = explain_stuck(nodes)
+    assert elsewhere is not None
+    assert "the training thread waits for an event" in elsewhere.headline
     killed = process(2, state=RankState.KILLED, worker=0, **role)
     stuck = explain(process(1, FETCH), killed, process(3, idle, worker=1, **role))
     assert stuck.headline == (

@@ -127,7 +127,7 @@ SWITCHES = {"anomaly_detection": True, "variables": {"PYTHONMALLOC": "debug"}}
 
 
 def make_facts(**facts: Any) -> JobFacts:
-    defaults: dict[str, Any] = dict.fromkeys(JobFacts.__dataclass_fields__)
+    defaults: dict[str, Any] = dict.fromkeys(JobFacts.__struct_fields__)
     return JobFacts(**(defaults | {"has_fused_attention": False} | facts))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from stepscope.monitor.deaths import MAX_OUTPUT_LINES, NO_FILE, DeathRecorder
 from stepscope.monitor.host import node_info
 from stepscope.monitor.process_logs import ProcessLogs
 from stepscope.schema import NodeDeath
-from stepscope.spool import note_failure
+from stepscope.spool import OutputRing, note_failure
 
 FAILED = JobExit(exit_code=1, signal=None)
 CRASH = """Fatal Python error: Bus error
@@ -112,6 +113,35 @@ def test_without_a_file_the_tracebacks_are_kept(ending: Ending) -> None:
     assert "--no-output" in (hidden.output_missing or "")
 
 
+def test_without_a_file_the_ring_of_the_process_that_failed_first_is_kept(ending: Ending) -> None:
+    for pid, lines in ((1, 20_000), (2, 5)):
+        directory = ending.spool / f"p-{pid}-7-0"
+        directory.mkdir()
+        ring = OutputRing(str(directory / "output"))
+        for number in range(lines):
+            ring.write(f"{pid}: line {number}\n")
+        for percent in range(100):  # of each line, the last state
+            ring.write(f"\r{percent}% done" + 1000 * " ")
+        ring.write("\n")
+        process = ProcessLogs(directory.name[2:], directory)
+        process.read_last_words()
+        ending.processes.append(process)
+    second = [f"2: line {number}" for number in range(5)]
+    assert [line.strip() for line in ending.describe().output[-7:]] == [
+        "99% done",
+        *second,
+        "99% done",
+    ]
+    note_failure(str(ending.spool), "ValueError", "", frames=[], traceback=[])
+    failures = ending.spool / "failures"
+    for pid, first in ((2, second), (1, [f"1: line {20_000 - MAX_OUTPUT_LINES + 1}"])):
+        content = re.sub(r'"pid": \d+', f'"pid": {pid}', failures.read_text())
+        failures.write_text(content)
+        lines = ending.describe().output
+        assert lines[: len(first)] == first
+        assert lines[-1].strip() == "99% done"
+
+
 def test_a_failure_long_before_the_end_is_not_its_cause(ending: Ending) -> None:
     note_failure(str(ending.spool), "ValueError", "")
     late_ns = time.monotonic_ns() + 61_000_000_000
@@ -124,7 +154,7 @@ def test_the_stack_of_the_thread_that_crashed_is_read(ending: Ending) -> None:
     directory.mkdir()
     (directory / "crash").write_text(CRASH)
     process = ProcessLogs("4711-99-0", directory, ended=True)
-    process.read_crash()
+    process.read_last_words()
     ending.processes.append(process)
     death = ending.describe()
     (failure,) = death.failures

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.monitor.hang_watch import FIRST_STEP_FACTOR, PAUSE_FACTOR, HangWatch
+from stepscope.monitor.hang_watch import FIRST_STEP_FACTOR, LINES_FACTOR, PAUSE_FACTOR, HangWatch
 from stepscope.monitor.process_logs import ProcessLogs
 from stepscope.monitor.samplers.processes import JobProcess
 from stepscope.schema import ProcessAccount, StuckNode
@@ -144,6 +144,12 @@ def test_a_job_that_waits_is_stuck_from_the_limit_on(hanging: Hanging) -> None:
         ([WAITS + ";compile|/lib/python3.12/site-packages/torch/_dynamo/a.py|torch"], 0.0, 4),
         ([frame("wait_until"), frame("is_set")], 1.0, PAUSE_FACTOR),  # a loop that waits
         ([frame("wait_until")], 1.0, PAUSE_FACTOR),  # the same in one line
+        (
+            [f"{frame(user)};{n}|/lib/a.py|numpy" for n in range(20) for user in "ab"],
+            1.0,
+            LINES_FACTOR,
+        ),
+        ([f"{frame('a')};{n}|/lib/a.py|numpy" for n in range(40)], 1.0, None),  # in one line
         ([frame("measure<call 1>")], 1.0, None),  # a call that has not returned
         ([frame(f"function_{n}") for n in range(200)], 1.0, None),
         ([frame(f"function_{n}") for n in range(200)], 0.0, None),  # it reads slowly
@@ -154,8 +160,20 @@ def test_what_takes_long_and_ends_is_not_stuck(
     hanging: Hanging, stacks: list[str], cores: float, factor: int | None
 ) -> None:
     hanging.train()
-    delay_s = hanging.find_delay_s(PAUSE_FACTOR * LIMIT_S + 5, *stacks, cores=cores)
+    delay_s = hanging.find_delay_s(LINES_FACTOR * LIMIT_S + 5, *stacks, cores=cores)
     assert delay_s == (None if factor is None else factor * LIMIT_S)
+
+
+def test_a_process_that_sleeps_again_and_again_does_a_little_in_between(tmp_path: Path) -> None:
+    polling = "import time\nprint(flush=True)\nwhile True: time.sleep(0.05)"
+    with subprocess.Popen([sys.executable, "-c", polling], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        hanging = Hanging(tmp_path, child.pid)
+        hanging.train()
+        delay_s = hanging.find_delay_s(PAUSE_FACTOR * LIMIT_S + 5, WAITS)
+        child.kill()
+    assert delay_s == PAUSE_FACTOR * LIMIT_S
 
 
 @pytest.mark.parametrize("kind", [Kind.FORWARD, Kind.CHECKPOINT, Kind.COMPILE, Kind.FETCH])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import resource
@@ -10,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from stepscope.monitor.samplers import JobTree, Unavailable
+from stepscope.monitor.samplers import JobTree, Unavailable, job_memory
 from stepscope.monitor.samplers.cgroup import count_memory_kills, read_memory_stall_us
 from stepscope.monitor.samplers.job_memory import (
     JobMemorySampler,
+    ProcessPages,
     read_process_memory,
     read_process_pages,
 )
@@ -79,7 +81,8 @@ def test_kinds_of_memory_of_a_process_and_the_sum_of_a_job(start: Start, mapped:
     sampler = JobMemorySampler(tree)
     first = by_metric(sampler, 1)
     base = first["job_memory_bytes", ""]
-    assert first["process_anonymous_bytes", str(job.pid)] == alone.anonymous
+    sampled = first["process_anonymous_bytes", str(job.pid)]
+    assert sampled == pytest.approx(alone.anonymous, abs=MIB)  # the process goes on
     assert first["job_process_count", ""] == 1
 
     child = int(ask(job, "fork"))
@@ -108,16 +111,25 @@ def by_metric(sampler: JobMemorySampler, at_s: int) -> dict[tuple[str, str], flo
     return {(one.metric, one.device): one.value for one in sampler.sample(at_s * S)}
 
 
-def test_files_in_shared_memory_count() -> None:
+def test_new_files_in_shared_memory_count() -> None:
     sampler = JobMemorySampler(JobTree(os.getpid(), lambda: (), lambda: ()))
-    before = by_metric(sampler, 1)["shared_memory_used_bytes", ""]
+    first = by_metric(sampler, 1)
+    before = first["shared_memory_used_bytes", ""]
+    # Those that were there are of others.
+    pages = read_process_memory(os.getpid())
+    assert pages is not None
+    assert first["job_memory_bytes", ""] == pytest.approx(pages.anonymous, abs=8 * MIB)
     path = Path("/dev/shm") / f"stepscope-test-{os.getpid()}"  # noqa: S108 - it is about this place
     try:
         path.write_bytes(bytes(8 * MIB))
-        after = by_metric(sampler, 2)["shared_memory_used_bytes", ""]
+        second = by_metric(sampler, 2)
+        after = second["shared_memory_used_bytes", ""]
     finally:
         path.unlink()
     assert after - before >= 8 * MIB - mmap.PAGESIZE
+    latest = read_process_memory(os.getpid())
+    assert latest is not None
+    assert second["job_memory_bytes", ""] == pytest.approx(latest.anonymous + 8 * MIB, abs=4 * MIB)
 
 
 def test_the_address_space_counts_where_it_is_limited(start: Start, mapped: Path) -> None:
@@ -171,3 +183,20 @@ def test_processes_that_the_kernel_ended_and_time_without_memory(tmp_path: Path)
     assert count_memory_kills(version_1) == 5
     assert read_memory_stall_us(version_1) is None
     assert count_memory_kills(tmp_path) is None
+
+
+def test_pages_that_were_counted_longest_ago_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, counted = itertools.count(), list[int]()
+    monkeypatch.setattr(job_memory.time, "thread_time_ns", lambda: next(clock))
+
+    def read(pid: int, _: str) -> ProcessPages:
+        counted.append(pid)
+        return ProcessPages(MIB, MIB, MIB // 4)
+
+    monkeypatch.setattr(job_memory, "read_process_pages", read)
+    sampler = JobMemorySampler(JobTree(os.getpid(), lambda: (), lambda: ()))
+    sampler._first_bytes = {4: MIB}  # a fork: those that follow are like it until they are counted
+    for now_ns, pids in ((1, [1, 2, 3]), (2, [1, 2, 3]), (3, [1, 2, 3, 4])):
+        list(sampler._sample_pages(pids, now_ns, allowed_ns=2 * now_ns - 1))  # time for two
+    assert counted == [1, 2, 3, 1, 4, 2]
+    assert sampler._shared_ratio == 0.25

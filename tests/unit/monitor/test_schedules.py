@@ -44,7 +44,7 @@ def make_schedules(tmp_path: Path, *schedules: WindowSchedule, age_s: float = 10
             "n",
             planner,
             imports,
-            CensusRequests(SpoolTree(str(tmp_path), 1 << 20)),
+            CensusRequests(SpoolTree(str(tmp_path), 1 << 20), "a"),
         ),
         started_ns=time.monotonic_ns() - round(1e9 * age_s),
     )
@@ -125,7 +125,7 @@ def test_an_earlier_window_is_not_kept_busy_by_a_later_one(tmp_path: Path) -> No
             "n",
             planner,
             imports,
-            CensusRequests(SpoolTree(str(tmp_path), 1 << 20)),
+            CensusRequests(SpoolTree(str(tmp_path), 1 << 20), "a"),
         ),
         started_ns=time.monotonic_ns(),
     )

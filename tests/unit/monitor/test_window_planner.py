@@ -86,7 +86,7 @@ def test_all_nodes_use_the_start_of_the_first_one(tmp_path: Path) -> None:
             name,
             Planner(None),
             imports,
-            CensusRequests(SpoolTree(str(tmp_path), 1 << 20)),
+            CensusRequests(SpoolTree(str(tmp_path), 1 << 20), "a"),
         )
 
     first, second = node("a"), node("b")
@@ -103,7 +103,11 @@ def test_a_job_that_has_just_been_found_does_not_seem_fast(tmp_path: Path) -> No
     requests = WindowRequests(str(tmp_path))
     imports = WindowImports(str(tmp_path), "a")
     handler = RequestHandler(
-        requests, "a", Planner(None), imports, CensusRequests(SpoolTree(str(tmp_path), 1 << 20))
+        requests,
+        "a",
+        Planner(None),
+        imports,
+        CensusRequests(SpoolTree(str(tmp_path), 1 << 20), "a"),
     )
     requests.send(WindowRequest(name="r", asked_ns=time.time_ns(), step_count=5))
     handler.tick([process], process.found_ns + MS)

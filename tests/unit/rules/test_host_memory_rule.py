@@ -7,7 +7,7 @@ import pytest
 
 from stepscope.rules import Evaluation
 from stepscope.rules.profiler.host_memory import HostMemoryGrowth
-from stepscope.schema import Finding, RuleStatus
+from stepscope.schema import Finding, Progress, RuleStatus
 from tests.support.fake_rule_inputs import FakeRuleInputs
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -26,16 +26,17 @@ def drawn(use: np.ndarray, *, limit: float = 16 * GIB) -> FakeRuleInputs:
     return inputs
 
 
-def evaluate(inputs: FakeRuleInputs, **parameters: object) -> Finding:
+def evaluate(inputs: FakeRuleInputs, progress: Progress = "ended", **parameters: object) -> Finding:
     evaluation = Evaluation([HostMemoryGrowth(**parameters)])
     evaluation.feed(inputs)
-    (finding,) = evaluation.findings()
+    (finding,) = evaluation.findings(progress)
     assert finding.error is None
     return finding
 
 
 def test_a_leak_names_its_rank_its_rate_and_when_the_limit_is_full() -> None:
-    finding = evaluate(drawn(2 * GIB + 4 * MIB * TIMES))
+    leak = drawn(2 * GIB + 4 * MIB * TIMES)
+    finding = evaluate(leak, "running")
     assert finding.fired
     assert finding.ranks == ["rank 0"]
     assert finding.nodes == ["n0"]
@@ -48,9 +49,12 @@ def test_a_leak_names_its_rank_its_rate_and_when_the_limit_is_full() -> None:
     growth, forecast = finding.sentences
     assert growth == (
         "Node n0: host memory of the job grows by 4 MiB per step (4 MiB to 4 MiB), 14.1 GiB per "
-        "hour (rank 0 100% of it)."
+        "hour (100% in rank 0)."
     )
     assert forecast.startswith("Node n0: 16 GiB (the container's limit) are full at step 3,58")
+    grew, would_have = evaluate(leak).sentences  # of a job that has ended
+    assert grew == growth.replace("grows", "grew")
+    assert would_have.startswith("Node n0: 16 GiB (the container's limit) would have been full at")
 
 
 def test_growth_that_fills_the_limit_too_late_does_not_fire() -> None:
@@ -71,7 +75,7 @@ def test_a_finding_is_withdrawn_when_the_memory_is_given_back(cuts: list[int]) -
     (finding,) = evaluation.findings()
     assert finding.status is RuleStatus.NO_ISSUES_FOUND
     assert finding.sentences == [
-        "Node n0: host memory of the job does not grow steadily; peak 4.73 GiB of 16 GiB (the "
+        "Node n0: host memory of the job did not grow steadily; peak 4.73 GiB of 16 GiB (the "
         "container's limit)."
     ]
     assert states[-1] is False
@@ -88,7 +92,7 @@ def test_longer_inputs_are_told_apart() -> None:
     finding = evaluate(inputs)
     assert not finding.fired
     assert finding.sentences == [
-        "Node n0: host memory of the job rises with the duration of steps, as with longer inputs; "
+        "Node n0: host memory of the job rose with the duration of steps, as with longer inputs; "
         "peak 2.25 GiB."
     ]
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from stepscope.analysis import explain_unknown_time
 from stepscope.diagnosis import diagnose
@@ -28,7 +27,7 @@ def start_of(incarnation: int, *, forward_s: tuple[float, float]) -> FakeRuleInp
     for rank, seconds in enumerate(forward_s):
         inputs.rank(rank, forward=[seconds] * STEPS, from_s=1000.0 * incarnation)
     for index, steps in enumerate(inputs.steps):
-        process = msgspec.structs.replace(steps.process, incarnation=incarnation)
+        process = replace(steps.process, incarnation=incarnation)
         inputs.steps[index] = replace(steps, process=process, rank=process.title)
     return inputs
 

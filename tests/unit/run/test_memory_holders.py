@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ PATHS = {
 @pytest.fixture
 def run_with_facts(tmp_path: Path) -> Callable[[list[dict[str, Any]]], Run]:
     def make(facts: list[dict[str, Any]]) -> Run:
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
         builder = RunBuilder(tmp_path / "run")
         builder.rank(0).info.facts.extend(facts)
         return builder.open()
@@ -112,3 +114,23 @@ def test_nothing_grows(run_with_facts: Any) -> None:
     (account,) = read_memory_censuses(run_with_facts([census([], 0)]))
     assert account.native_ratio is None
     assert list(describe_census(account))[1:] == ["  No container of the job grows."]
+
+
+def test_what_a_census_left_out_is_said(run_with_facts: Any) -> None:
+    def note(*left_out: str, **fields: int) -> str:
+        fact = census([], 0, left_out=list(left_out), **fields)
+        *_, last = describe_census(read_memory_censuses(run_with_facts([fact]))[0])
+        return last.strip()
+
+    assert note("objects", "lines", scanned_count=200_000) == (
+        "The census stopped after 200,000 of 300,000 objects. It had no time for the lines that "
+        "add to a container."
+    )
+    assert note("shared", shared_bytes=4096 * MIB) == (
+        "The census looked only at what has a name: a look at all objects could have copied 4 GiB "
+        "of pages that forked processes share."
+    )
+    assert note("list").endswith("there are too many objects for its pause.")
+    assert note(scanned_count=300_000, shared_bytes=100 * MIB) == (
+        "It may have copied up to 100 MiB of pages that forked processes share."
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,8 @@ from stepscope.run.model.metrics import NodeMetrics
 from stepscope.run.model.tables import SizedCache, read_spans
 from stepscope.run.model.traces import Trace, reading_ahead
 from stepscope.schema import IntervalChange, JobState
+from stepscope.server.tasks import prepare
+from stepscope.server.worker import OpenRuns
 from stepscope.store import DictColumn, RunReader, open_run
 from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS
@@ -123,6 +126,29 @@ def test_memory_of_large_reads_is_released(
         for name in names:
             starts = [np.concatenate(list(rows[name]["start_ns"])) for rows in (before, after)]
             assert np.array_equal(*starts)
+
+
+def test_the_views_of_a_run_that_is_opened_are_stored(
+    run: RunBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "MIN_STORED_BYTES", 0)
+    path = run.status(JobState.COMPLETED).write()
+    names = {name for name, view in VIEWS.items() if view.stored_as}
+    opened = OpenRuns()
+    numbers = itertools.count()
+    while not prepare(opened, location=str(path), revision=1, number=next(numbers)):
+        pass
+    assert next(numbers) == len(names)
+    assert names <= {file.stem for file in (path / "results").iterdir()}
+    stored = {name: VIEWS[name](open_run_model(path)) for name in names}
+    monkeypatch.setenv("STEPSCOPE_STORED_RESULTS", "0")
+    assert prepare(OpenRuns(), location=str(path), revision=1, number=0)
+    for name in names:
+        assert encode(VIEWS[name](open_run_model(path))) == encode(stored[name])
+
+
+def encode(payload: msgspec.Struct) -> bytes:
+    return msgspec.json.encode(payload)
 
 
 def test_they_are_those_of_the_table(run: RunBuilder) -> None:

@@ -58,6 +58,9 @@ def test_growth_its_process_and_when_the_limit_is_full(tmp_path: Path) -> None:
     full_at = 2 * GIB / RATE  # 2 GiB are left at the start
     assert node.forecast.full_at_step == pytest.approx(full_at, rel=0.02)
     assert node.forecast.full_in_ns == pytest.approx((full_at - STEPS) * 1e9, rel=0.02)
+    # The trend goes on to the limit, from where it ends.
+    seconds = (node.forecast.trend_end_bytes - 2 * GIB) / RATE
+    assert node.forecast.trend_end_after_ns == pytest.approx(seconds * 1e9, abs=2e9)
     assert node.oom_kill_count == 1
     rank, worker = sorted(node.processes, key=lambda process: process.pid)
     assert (rank.name, rank.growth) == ("rank 0", None)
@@ -66,7 +69,7 @@ def test_growth_its_process_and_when_the_limit_is_full(tmp_path: Path) -> None:
     assert [series.name for series in node.series] == ["job", worker.name]
     start = "Host memory of the job grows by 2 MiB per step (2 MiB to 2 MiB)"
     assert node.lines[0].startswith(start)
-    assert f"({worker.name} 100% of it)" in node.lines[0]
+    assert f"(100% in {worker.name})" in node.lines[0]
     assert node.lines[1].startswith("4 GiB (the container's limit) are full at step 1,0")
     assert "Pages that were shared at the fork became private" in node.lines[2]
 
@@ -89,8 +92,13 @@ def test_the_verdict_and_watch_say_it_first(tmp_path: Path) -> None:
 
 def test_growth_outside_of_processes_is_told(tmp_path: Path) -> None:
     builder = RunBuilder(tmp_path / "run")
-    builder.rank(0).draw(STEP, STEPS)
+    builder.rank(0, workers=9).draw(STEP, STEPS)
     builder.metric("process_anonymous_bytes", GIB, device="1000")
+    for process in builder.processes[1:]:
+        process.info.facts.append(
+            {"fact": "worker_process", "target": "preview.render", "trains": False}
+        )
+        builder.metric("process_anonymous_bytes", MIB, device=str(process.info.pid))
     builder.metric("job_memory_bytes", lambda s: GIB + RATE * s)
     builder.metric("shared_memory_used_bytes", lambda s: RATE * s)
     builder.metric("job_process_count", lambda s: 1 + s // 10)
@@ -99,7 +107,8 @@ def test_growth_outside_of_processes_is_told(tmp_path: Path) -> None:
     shared = quantities.memory(RATE * (STEPS - 0.5))
     assert node.lines[-2:] == [
         f"Files in /dev/shm grew by {shared}.",
-        "The number of processes rose from 1 to 20.",
+        "The number of processes rose from 1 to 20; 9 of them run preview.render and do not "
+        "end. Let each end and call join() on it, or give the work to one pool of processes.",
     ]
 
 
@@ -109,7 +118,7 @@ def test_a_job_that_does_not_grow_has_its_peak(tmp_path: Path) -> None:
     assert verdict.memory is not None
     assert not verdict.memory.is_growing
     assert verdict.memory.headline == (
-        "Host memory of the job does not grow steadily; peak 2 GiB of 64 GiB (the memory of the "
+        "Host memory of the job did not grow steadily; peak 2 GiB of 64 GiB (the memory of the "
         "machine)."
     )
     assert verdict.memory.full_at_step is None
@@ -133,3 +142,33 @@ def test_processes_as_a_frame(tmp_path: Path) -> None:
     assert run.host_memory_processes().arrow().num_rows == 2
     (node,) = run.host_memory()
     assert node.growth.is_growing
+
+
+def test_growth_that_no_container_holds_is_said(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    rank = builder.rank(0)
+    rank.draw(STEP, STEPS)
+    rank.info.facts.append(
+        {
+            "fact": "memory_census",
+            "request": 1,
+            "unit": "step",
+            "count": 20,
+            "duration_ns": 20_000_000_000,
+            "pauses_ns": [1, 1],
+            "object_count": 1000,
+            "is_sampled": False,
+            "resident_bytes": GIB,
+            "holders": [],
+            "anonymous_growth_bytes": 40 * MIB,
+            "private_growth_bytes": 40 * MIB,
+        }
+    )
+    builder.metric("process_anonymous_bytes", lambda s: GIB + RATE * s, device="1000")
+    builder.metric("job_memory_bytes", lambda s: GIB + RATE * s)
+    verdict = diagnosis.diagnose(builder.open())
+    assert verdict.memory is not None
+    assert verdict.memory.lines[-1] == (
+        "No container of the job holds 100% of what rank 0 grew by meanwhile: memory of C or C++ "
+        "code, or freed and kept by the allocator."
+    )

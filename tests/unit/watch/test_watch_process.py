@@ -15,12 +15,14 @@ import msgspec
 import pytest
 
 from stepscope.rule_feed import recorded_rules
+from stepscope.rules.profiler.host_memory import HostMemoryGrowth
 from stepscope.schema import (
     STUCK,
     CalledCollective,
     ConfigurationDecision,
     ConfigurationRequest,
     DeliveryState,
+    Finding,
     JobConfiguration,
     JobState,
     RankAccount,
@@ -30,10 +32,10 @@ from stepscope.schema import (
     RuleStatus,
     StuckNode,
 )
-from stepscope.store import ConfigurationChanges, RunWriter, open_run
+from stepscope.store import ConfigurationChanges, RunWriter, WindowRequests, open_run
 from stepscope.testing import RunBuilder
-from stepscope.watch import live, process as report_file
-from stepscope.watch.config import ActionConfig, LeaseWatch, WatchConfig
+from stepscope.watch import growth, live, process as report_file
+from stepscope.watch.config import ActionConfig, LeaseWatch, ReadingBudget, WatchConfig
 from stepscope.watch.process import ReportFile, Watch
 from tests.support.waiting import wait_until
 
@@ -305,3 +307,62 @@ def test_each_time_that_a_job_is_stuck_is_told_once(
             watch._announce_stuck()
             wait_until(lambda: not watch._deliveries.has_pending)
         assert len(receiver.bodies) == number, "once per time"
+
+
+GIB, MIB = 1 << 30, 1 << 20
+
+
+def draw_leak(path: Path, rate: int) -> Path:
+    """Draw a process that keeps *rate* a second, and another one that keeps nothing."""
+    run = RunBuilder(path)
+    run.rank(0).draw("forward 400 | backward 500 | optimizer 100", 100)
+    run.metric("process_anonymous_bytes", lambda s: GIB + rate * s, device="1000")
+    run.metric("process_anonymous_bytes", GIB, device="1001")
+    run.metric("job_memory_bytes", lambda s: 2 * GIB + rate * s)
+    run.metric("cgroup_memory_used_bytes", lambda s: 2 * GIB + rate * s)
+    run.metric("cgroup_memory_limit_bytes", 8 * GIB)
+    return run.write()
+
+
+@pytest.mark.parametrize(
+    ("rate", "takes_census", "count"),
+    [(2 * MIB, True, 1), (2 * MIB, False, 0), (MIB // 4, True, 0)],
+)
+def test_processes_that_grow_are_asked_once_what_holds_their_memory(
+    tmp_path: Path, rate: int, takes_census: bool, count: int
+) -> None:
+    run = draw_leak(tmp_path / "run", rate)
+    now_s = [0.0]
+    config = WatchConfig(
+        run=str(run), launcher_pid=1, scan_ns=60 * SECOND_NS, takes_census=takes_census
+    )
+    for _ in range(2):  # also after a restart
+        budget = ReadingBudget(1e9, interval_s=0)
+        watching = growth.GrowthWatch(
+            config, open_run(run), [HostMemoryGrowth()], budget, lambda: now_s[0]
+        )
+        watching.look()  # not due yet
+        now_s[0] += growth.LOOK_S
+        watching.look()
+        now_s[0] += growth.LOOK_S
+        watching.look()
+    requests = WindowRequests(str(run)).read_new()
+    assert [(r.name, r.is_census, r.pids) for r in requests] == count * [
+        ("memory-growth", True, {"n0": [1000]})
+    ]
+
+
+def test_at_most_eight_processes_of_a_job_are_asked() -> None:
+    details = {
+        node: {"growth_bytes": size, "growing_pids": list(range(6))}
+        for node, size in (("a", GIB), ("b", MIB), ("c", GIB), ("d", GIB))
+    }
+    finding = Finding(
+        rule=growth.GROWTH_RULE,
+        status=RuleStatus.ISSUES_FOUND,
+        details={"nodes": details},
+        nodes=list(details),
+    )
+    assert growth.choose_growing(finding) == {"a": [0, 1, 2, 3, 4, 5], "c": [0, 1]}
+    unrelated = msgspec.structs.replace(finding, rule="LowGPUUtilization")
+    assert growth.choose_growing(unrelated) == {}

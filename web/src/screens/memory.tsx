@@ -147,8 +147,14 @@ function memoryFigure(device: DeviceMemoryView): Plot {
 
 function Peak({ peak }: { peak: MemoryPeak }) {
   if (peak.missing !== null && peak.holders.length === 0) return <EmptyState title="Memory peak" text={peak.missing} />;
+  const [low, high] = [peak.twice_low_bytes, peak.twice_high_bytes];
   return (
     <>
+      {low === null || high === null ? null : (
+        <p data-testid="twice-as-large">
+          {`A batch twice as large would need ${low === high ? memory(low) : `${memory(low)} to ${memory(high)}`} at the peak, now ${memory(peak.allocated_bytes)}.`}
+        </p>
+      )}
       {peak.purposes.length === 0 ? null : (
         <FigurePanel
           block={{

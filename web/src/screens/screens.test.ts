@@ -143,17 +143,17 @@ describe("system metrics", () => {
   });
 });
 
-test("the forecast of host memory goes on from the last sample, with the limit while it grows", () => {
+test("the forecast of host memory goes on from the end of the trend, with the limit while it grows", () => {
   const memory = partial<NodeMemoryUse>({
-    is_growing: true, used_bytes: 300, peak_bytes: 300, limit_bytes: 1000, free_bytes: 700,
-    forecast: { full_in_ns: 350, low_in_ns: 300, high_in_ns: 400, full_at_step: null },
+    is_growing: true, used_bytes: 300, peak_bytes: 300, limit_bytes: 1000, free_bytes: 800,
+    forecast: { full_in_ns: 350, low_in_ns: 300, high_in_ns: 400, full_at_step: null, trend_end_after_ns: 75, trend_end_bytes: 200 },
     series: [{ name: "job", largest: [100, 200, 300] }],
   });
   const payload = partial<HostMemoryView>({ start_after_ns: 0, piece_ns: 50 });
   const plot = memoryPlot(payload, memory);
   expect(plot.series[0]?.x).toEqual([25, 75, 125]);
-  // As far ahead as the job has run: 125 of 350 ns, and as much of what is free.
-  expect(plot.series[1]).toEqual({ name: "forecast", x: [125, 250], y: [300, 550] });
+  // As far ahead as the job has run: 175 of the 400 ns in which the 800 bytes are used up.
+  expect(plot.series[1]).toEqual({ name: "forecast", x: [75, 250], y: [200, 550] });
   expect(plot.levels).toEqual([{ name: "limit", value: 1000 }]);
   const calm = { ...memory, is_growing: false, forecast: null };
   expect(memoryPlot(payload, calm)).toMatchObject({ series: [plot.series[0]], levels: [] });

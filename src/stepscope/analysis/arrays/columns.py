@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -83,8 +83,7 @@ _DENSE_RANGE_PER_ROW = 8
 """Values in a range up to this wide are numbered through a table instead of by sorting."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Grouping:
+class Grouping(msgspec.Struct, frozen=True, eq=False):
     """A partition of rows; groups are numbered by ascending key."""
 
     group: intervals.Int

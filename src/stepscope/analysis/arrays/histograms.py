@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -16,8 +16,7 @@ RATIO_BIN = 0.02
 DURATION_BINS = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Histogram:
+class Histogram(msgspec.Struct, frozen=True, kw_only=True):
     """Number of values in each bin; edges are in the unit of the values.
 
     Bins are half-open, but the last one includes its upper edge: a device that was busy all the
@@ -102,8 +101,7 @@ MAX_AUTOMATIC_BUCKETS = 100
 _MIN_WIDTH_NS = 1_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Buckets:
+class Buckets(msgspec.Struct, frozen=True, kw_only=True):
     """`count` buckets of `width_ns` from `start_ns`; the last one extends to `end_ns`."""
 
     start_ns: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -42,8 +41,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DurationStatistics:
+class DurationStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Sum, mean, extremes and linear quantiles of at least one duration, in nanoseconds."""
 
     count: int
@@ -148,8 +146,7 @@ BLOCKS = 10
 MIN_VALUES = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Growth:
+class Growth(msgspec.Struct, frozen=True, kw_only=True):
     """Growth of a series, from the medians of `BLOCKS` blocks of equal length (of its values,
     where there are fewer)."""
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
 from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec.structs import fields, replace
 from numpy.typing import NDArray
 
 from stepscope import schema
@@ -31,8 +31,7 @@ COPY_COLUMNS = ("track", "device", "kind", "start_ns", "duration_ns", "launch", 
 """Columns of `kernels` and `copies` that `combine_device_work` reads."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceWork:
+class DeviceWork(msgspec.Struct, frozen=True, kw_only=True):
     """Kernels, copies and sets; arrays have one entry per piece of work, kernels first."""
 
     track: Int
@@ -118,8 +117,7 @@ def combine_device_work(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeCalls:
+class RuntimeCalls(msgspec.Struct, frozen=True, kw_only=True):
     """Times of runtime calls, ordered by id."""
 
     id: Int

@@ -33,8 +33,8 @@ in the samples of the driver. A bucket in which nothing was recorded has no util
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -65,8 +65,7 @@ _MILLIONTHS = 1_000_000
 the amount added at a kernel's start is exactly the amount removed at its end."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceKernels:
+class DeviceKernels(msgspec.Struct, frozen=True, kw_only=True):
     """Kernels of one device."""
 
     start: Int
@@ -81,8 +80,7 @@ class DeviceKernels:
     """True for kernels whose names do not show whether they run on tensor cores."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuMetrics:
+class GpuMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of one device; the module's docstring has their definitions."""
 
     kernel_count: int
@@ -193,8 +191,7 @@ def measure_gpu_metrics(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MultiprocessorLoad:
+class MultiprocessorLoad(msgspec.Struct, frozen=True, kw_only=True):
     """Load of the multiprocessors: `level[i]` millionths from `time[i]` to `time[i + 1]`."""
 
     time: Int
@@ -248,8 +245,7 @@ class MultiprocessorLoad:
         return integral
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedKernels:
+class RecordedKernels(msgspec.Struct, frozen=True, kw_only=True):
     """Kernels of one device in one trace, and the time in which the trace recorded them."""
 
     busy: Intervals

@@ -32,7 +32,6 @@ of a stream and the union of its work sum to its span. A gap is a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated
 
@@ -44,8 +43,7 @@ from stepscope import intervals, schema
 from stepscope.analysis.devices.device_work import MEMCPY, MEMSET, DeviceWork, RuntimeCalls
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuTime:
+class GpuTime(msgspec.Struct, frozen=True, kw_only=True):
     """Breakdown of device time; the module's docstring has the formulas."""
 
     total_ns: int

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -35,8 +34,7 @@ GRAPH_WORK_COLUMNS = (
 """Columns of `kernels` and of `copies` that `collect_graph_work` reads; of `copies` `kind` too."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capture:
+class Capture(msgspec.Struct, frozen=True, kw_only=True):
     """Launches captured into one graph, in their order."""
 
     kinds: tuple[int, ...]
@@ -47,8 +45,7 @@ class Capture:
     """Operator that made each launch."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class GraphWork:
+class GraphWork(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Device work that graphs launched, replay by replay, in the order of their work."""
 
     kind: NDArray[np.int8]

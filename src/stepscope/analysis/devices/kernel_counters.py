@@ -20,7 +20,6 @@ in hta/analyzers/cupti_counter_analysis.py).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -86,8 +85,7 @@ class CounterFlops(msgspec.Struct, frozen=True, kw_only=True):
     share_ratio: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flops:
+class Flops(msgspec.Struct, frozen=True, kw_only=True):
     """Floating-point operations of each range."""
 
     flop: Values
@@ -182,8 +180,7 @@ def count_flops(counters: Mapping[str, Values]) -> Flops | None:
     return Flops(flop=flop, precisions=measured)
 
 
-@dataclass(frozen=True, slots=True)
-class NamedGroups:
+class NamedGroups(msgspec.Struct, frozen=True):
     """Ranges grouped by a name: of the kernel or of the operator."""
 
     groups: Grouping

@@ -16,7 +16,6 @@ host: fusion, larger batches or CUDA graphs help. Classes are half-open.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -75,8 +74,7 @@ class KernelLaunches(KernelGroup, frozen=True, kw_only=True):
     shared_memory_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelTable:
+class KernelTable(msgspec.Struct, frozen=True, kw_only=True):
     """Groups of kernels by descending total time."""
 
     rows: list[KernelGroup]

@@ -22,7 +22,6 @@ results, which a trace does not show.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated
 
@@ -38,8 +37,7 @@ from stepscope.analysis.devices.device_work import DeviceWork, RuntimeCalls
 from stepscope.analysis.operators.operator_tree import find_outermost
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchThresholds:
+class LaunchThresholds(msgspec.Struct, frozen=True, kw_only=True):
     """Thresholds of long calls, long delays and blocked launches."""
 
     long_call_ns: int = 50_000
@@ -50,8 +48,7 @@ class LaunchThresholds:
 DEFAULT_LAUNCH_THRESHOLDS = LaunchThresholds()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launches:
+class Launches(msgspec.Struct, frozen=True, kw_only=True):
     """Launches of one trace; arrays have one entry per call and stream."""
 
     call: intervals.Int
@@ -88,7 +85,7 @@ def find_launches(work: DeviceWork, calls: RuntimeCalls) -> Launches:
     first = np.flatnonzero(is_first)
     if not len(first):
         empty = np.empty(0, dtype=np.int64)
-        return Launches(**dict.fromkeys(Launches.__dataclass_fields__, empty))
+        return Launches(**dict.fromkeys(Launches.__struct_fields__, empty))
     return Launches(
         call=call[first],
         track=track[first],
@@ -310,8 +307,7 @@ class KernelSequence(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the durations of all kernels."""
 
 
-@dataclass(slots=True)
-class _Sums:
+class _Sums(msgspec.Struct):
     repeat_count: int = 0
     total_ns: int = 0
     gap_ns: int = 0

@@ -18,6 +18,14 @@ is neither a gradient's nor inside one.
 
 Without backward operators in the trace, purposes are unknown.
 
+A batch twice as large needs each of its blocks twice. Activations and loaded batches are of the
+batch; temporary and unknown blocks may be; parameters, gradients and optimizer state are not:
+
+    twice(t) = allocated(t) + sum of the sizes of the blocks of the batch that are alive at t
+
+The peak of twice(t) without and with the blocks that may be of the batch is what it needs at least
+and at most. Memory from before the trace counts as constant.
+
 Memory blocks: allocations paired with their releases. An allocation and the next event at the same
 address of the same device form a pair if that event is a release. An allocation without one was not
 released within the trace; a release without an allocation freed a block from before the trace. If
@@ -27,7 +35,6 @@ and the block is no longer alive.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -50,6 +57,7 @@ BEFORE, ACTIVATIONS, GRADIENTS, OPTIMIZER, TEMPORARY, LOADED, UNKNOWN = (
     "not_told",
 )
 PURPOSES = (ACTIVATIONS, GRADIENTS, OPTIMIZER, TEMPORARY, LOADED, UNKNOWN)
+OF_BATCH, PERHAPS_OF_BATCH = (ACTIVATIONS, LOADED), (TEMPORARY, UNKNOWN)
 NO_BACKWARD = (
     "memory purposes are unknown: the trace has no backward operators to distinguish activations "
     "from gradients"
@@ -90,11 +98,13 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     holder_count: Annotated[int, schema.field_label("owners")]
     holders: Annotated[list[MemoryHolder], schema.field_label("owners")]
     purposes: list[MemoryPurpose]
+    twice_low_bytes: Annotated[int | None, schema.field_label("a batch twice as large, at least")]
+    """Null where purposes are unknown."""
+    twice_high_bytes: Annotated[int | None, schema.field_label("a batch twice as large, at most")]
     missing: str | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Passes:
+class Passes(msgspec.Struct, frozen=True, eq=False):
     """Passes of the steps on the host: backward, optimizer, loading and other."""
 
     backward_start: intervals.Int
@@ -172,7 +182,10 @@ def explain_peak(
     """
     alive = blocks.alive_at(device.peak_index)
     size = blocks.size_bytes[alive]
-    operator_row = tree.find_rows(event_operator[device.rows[blocks.allocation[alive]]])
+    allocated = np.flatnonzero(blocks.allocation >= 0)
+    rows = tree.find_rows(event_operator[device.rows[blocks.allocation[allocated]]])
+    is_alive = np.isin(allocated, alive)
+    operator_row = rows[is_alive]
     labels = label_operators(tree, operator_row)
     groups = group_rows(labels.codes)
     held_bytes, counts = groups.sums(size), groups.counts()
@@ -181,9 +194,15 @@ def explain_peak(
     known_bytes = peak_bytes if device.absolute else 0
     purposes: dict[str, int] = {}
     missing: str | None = NO_BACKWARD
+    twice: list[int | None] = [None, None]
     if passes is not None and device.absolute:
-        in_backward = _is_within(tree, operator_row, backward)
-        codes = _classify_purposes(device, blocks, alive, passes, in_backward)
+        in_backward = _is_within(tree, rows, backward)
+        codes = _classify_purposes(device, blocks, allocated, passes, in_backward)
+        twice = [
+            _measure_twice(device, blocks, allocated[np.isin(codes, _codes_of(names))])
+            for names in (OF_BATCH, OF_BATCH + PERHAPS_OF_BATCH)
+        ]
+        codes = codes[is_alive]
         sums = np.bincount(codes, weights=size, minlength=len(PURPOSES))
         purposes = {BEFORE: before_bytes or 0} | {
             name: int(sums[i]) for i, name in enumerate(PURPOSES) if sums[i]
@@ -213,20 +232,35 @@ def explain_peak(
             )
             for purpose, size_bytes in purposes.items()
         ],
+        twice_low_bytes=twice[0],
+        twice_high_bytes=twice[1],
         missing=missing,
     )
+
+
+def _codes_of(names: tuple[str, ...]) -> list[int]:
+    return [PURPOSES.index(name) for name in names]
+
+
+def _measure_twice(device: DeviceMemory, blocks: MemoryBlocks, selected: intervals.Int) -> int:
+    """Measure the peak with the selected blocks twice."""
+    change = np.zeros(len(device.t_ns) + 1, dtype=np.int64)
+    size = blocks.size_bytes[selected]
+    np.add.at(change, blocks.allocation[selected], size)
+    np.add.at(change, blocks.freed[selected], -size)  # -1, never freed: after the last event
+    return int((device.allocated_bytes + np.cumsum(change[:-1])).max())
 
 
 def _classify_purposes(
     device: DeviceMemory,
     blocks: MemoryBlocks,
-    alive: intervals.Int,
+    selected: intervals.Int,
     passes: Passes,
     in_backward: NDArray[np.bool_],
 ) -> intervals.Int:
     """Classify blocks by the rules at the top of this file, as indices into `PURPOSES`."""
-    allocated = look_up_times(device, blocks.allocation[alive])
-    released = look_up_times(device, blocks.release[alive])
+    allocated = look_up_times(device, blocks.allocation[selected])
+    released = look_up_times(device, blocks.release[selected])
     released = np.where(released < 0, _NEVER, released)
     in_optimizer = intervals.contains(passes.optimizer, allocated) & ~in_backward
     next_backward = passes.next_backward(allocated)
@@ -276,8 +310,7 @@ _ALLOCATORS = ("aten::empty", "aten::new_empty")
 """Operators that allocate on behalf of their callers, which are more informative."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class MemoryBlocks:
+class MemoryBlocks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Blocks of one device; events are indices into `DeviceMemory`, -1 for one not recorded."""
 
     size_bytes: intervals.Int
@@ -331,8 +364,7 @@ def pair_blocks(device: DeviceMemory, address: intervals.Int) -> MemoryBlocks:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OperatorLabels:
+class OperatorLabels(msgspec.Struct, frozen=True, eq=False):
     """Labels of the operators of some events."""
 
     tree: OperatorTree

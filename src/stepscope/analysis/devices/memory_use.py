@@ -34,7 +34,6 @@ every operator are in no row; they are counted separately.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -53,8 +52,7 @@ CURVE_COLUMNS = (
 _POINTS_PER_BUCKET = 3
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class DeviceMemory:
+class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Memory events of one device, in order of time; arrays have one entry per event."""
 
     device_type: int
@@ -90,8 +88,7 @@ class DeviceMemory:
         return int(self.allocated_bytes[0] - self.size_bytes[0])
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class MemoryCurve:
+class MemoryCurve(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Memory over time as points of a step function."""
 
     t_ns: intervals.Int
@@ -227,8 +224,7 @@ class CategoryCurve(msgspec.Struct, frozen=True, kw_only=True):
     curve_bytes: Annotated[list[int], schema.field_label("memory over time", display="curve")]
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class CategoryLevels:
+class CategoryLevels(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Memory by category after the changes of each time."""
 
     t_ns: intervals.Int
@@ -316,8 +312,7 @@ class OperatorMemory(msgspec.Struct, frozen=True, kw_only=True):
     allocation_bytes: Annotated[int, schema.field_label("allocated")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryOperators:
+class MemoryOperators(msgspec.Struct, frozen=True, kw_only=True):
     """Operators by descending self size increase."""
 
     rows: list[OperatorMemory]

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from stepscope import intervals
@@ -38,8 +39,7 @@ FETCH_NOT_DETAILED = -1
 """Value of a fetch without CPU time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StackSamples:
+class StackSamples(msgspec.Struct, frozen=True, kw_only=True):
     """Stack samples of one process, sorted by time; `stack` indexes `stacks`.
 
     A sampler that waits for the interpreter lock (held by a C function) is late, so a sample
@@ -51,12 +51,12 @@ class StackSamples:
     stack: NDArray[np.int32]
     stacks: Sequence[str]
     user_line: NDArray[np.int32]
-    sources: Mapping[tuple[str, int, int], str] = field(default_factory=dict)
+    sources: Mapping[tuple[str, int, int], str] = msgspec.field(default_factory=dict)
     """Text of the lines of user code in the samples, and of calls in them, by file, line number,
     and number of the call, 0 for the line itself."""
-    functions: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    functions: Mapping[tuple[str, str], frozenset[str]] = msgspec.field(default_factory=dict)
     """Names of globals and attributes that functions of user code use, by file and function."""
-    definitions: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    definitions: Mapping[tuple[str, str], int] = msgspec.field(default_factory=dict)
     """First lines of functions of user code, by file and function."""
 
     def take(self, rows: intervals.Mask) -> StackSamples:
@@ -109,8 +109,7 @@ def weigh_samples(t_ns: intervals.Int, period_ns: int) -> intervals.Int:
     return np.where(since > MAX_WEIGHT_PERIODS * period_ns, period_ns, since).astype(np.int64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetcher:
+class Fetcher(msgspec.Struct, frozen=True, kw_only=True):
     """One process that creates batches: a worker, or the training process itself."""
 
     process: str
@@ -123,8 +122,7 @@ class Fetcher:
     """Time without a core of the sampled thread; None where not recorded."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageShare:
+class StageShare(msgspec.Struct, frozen=True, kw_only=True):
     """One stage of batch creation."""
 
     stage: code_stages.Stage
@@ -135,8 +133,7 @@ class StageShare:
     """Breakdown of the stage by label, as shares of batch creation time, largest first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchCreation:
+class BatchCreation(msgspec.Struct, frozen=True, kw_only=True):
     """Cost of creating batches, and its stages."""
 
     batch_count: int
@@ -165,8 +162,7 @@ class BatchCreation:
     recorded."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataWait:
+class DataWait(msgspec.Struct, frozen=True, kw_only=True):
     """Data wait of the training thread by reason; sums over measured steps, in nanoseconds."""
 
     total_ns: int
@@ -268,8 +264,7 @@ def measure_batch_creation(fetchers: Sequence[Fetcher], steps: Steps) -> BatchCr
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _FetcherWork:
+class _FetcherWork(msgspec.Struct, frozen=True, kw_only=True):
     """Work of one fetcher for training batches."""
 
     fetcher: Fetcher

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+import msgspec
 
 Stage = Literal["read", "decode", "augment", "tokenise", "collate", "other"]
 
@@ -55,8 +56,7 @@ class Frame(NamedTuple):
         return parts[-2] if len(parts) > 1 else parts[-1]
 
 
-@dataclass(frozen=True, slots=True)
-class StagedStack:
+class StagedStack(msgspec.Struct, frozen=True):
     """Stage of a stack, with a label for the code that runs."""
 
     stage: Stage

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from stepscope.analysis.input_pipeline import code_stages
 
@@ -264,8 +265,7 @@ def _makes_tensors(names: frozenset[str]) -> bool:
     return bool(names & _TENSOR_NAMES) or names >= {"torch", "tensor"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputPipeline:
+class InputPipeline(msgspec.Struct, frozen=True, kw_only=True):
     """Input pipeline other than the DataLoader of torch."""
 
     name: str

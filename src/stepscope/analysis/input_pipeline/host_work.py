@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -103,8 +103,7 @@ READING_RATIO = 0.15
 """Minimum share of a function's time in reads of tensor values for reading to be its purpose."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostLine:
+class HostLine(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the script, or a function of a library, and its share of a phase."""
 
     file: str
@@ -122,8 +121,7 @@ class HostLine:
     """Share of the time in the phase."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostWork:
+class HostWork(msgspec.Struct, frozen=True, kw_only=True):
     """Causes of the time outside phases, and data preparation inside the compute phases."""
 
     sample_count: int
@@ -199,8 +197,7 @@ class _StackWork(NamedTuple):
     """Number of the running call in the line."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StackReader:
+class _StackReader(msgspec.Struct, frozen=True, kw_only=True):
     """Classification of the stacks of one training thread."""
 
     samples: StackSamples

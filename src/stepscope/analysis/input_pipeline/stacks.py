@@ -6,10 +6,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,8 +21,7 @@ from stepscope.analysis.steps.spans import Spans
 from stepscope.analysis.steps.steps import Steps, find_step_at, is_outside_phases
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionTime:
+class FunctionTime(msgspec.Struct, frozen=True, kw_only=True):
     """Time of one function.
 
     `own` figures are of samples with the function on top of the stack. `total` figures include
@@ -40,8 +39,7 @@ class FunctionTime:
     total_count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionProfile:
+class FunctionProfile(msgspec.Struct, frozen=True, kw_only=True):
     """Functions by descending own time."""
 
     sample_count: int
@@ -117,8 +115,7 @@ def profile_functions(samples: StackSamples, mask: NDArray[np.bool_]) -> Functio
     )
 
 
-@dataclass(slots=True, kw_only=True)
-class StackNode:
+class StackNode(msgspec.Struct, kw_only=True):
     """Function in its place in the stacks, with the functions that it called."""
 
     function: str
@@ -126,7 +123,7 @@ class StackNode:
     weight: int = 0
     """Of the samples with this path, as of `FunctionProfile`."""
     sample_count: int = 0
-    callees: dict[code_stages.Frame, StackNode] = field(default_factory=dict)
+    callees: dict[code_stages.Frame, StackNode] = msgspec.field(default_factory=dict)
 
 
 def build_stack_tree(samples: StackSamples, mask: NDArray[np.bool_]) -> StackNode:
@@ -286,8 +283,7 @@ _ACTIVITIES: tuple[tuple[Activity, str, frozenset[str]], ...] = (
 """Code of PyTorch by which an activity is told: file, and functions of it; none for all of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadActivity:
+class ThreadActivity(msgspec.Struct, frozen=True, kw_only=True):
     """Activities of the main thread of one process."""
 
     sample_count: int
@@ -301,8 +297,7 @@ class ThreadActivity:
         return any(count for activity, count in self.counts.items() if activity != "other")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampledShare:
+class SampledShare(msgspec.Struct, frozen=True, kw_only=True):
     """Share of time, estimated from samples."""
 
     ratio: float
@@ -310,8 +305,7 @@ class SampledShare:
     """From the variation between seconds; at least that of half a second."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampledBatchWork:
+class SampledBatchWork(msgspec.Struct, frozen=True, kw_only=True):
     """Creation of batches, from the stacks of the processes that create them."""
 
     process_count: int

@@ -14,9 +14,9 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -212,8 +212,7 @@ def _is_flag(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, bool)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FillingFunction:
+class FillingFunction(msgspec.Struct, frozen=True, kw_only=True):
     """Function that the threads or processes behind a wait spend most of their time in."""
 
     name: str
@@ -237,8 +236,7 @@ class FillingFunction:
         return f"{self.name} ({file}:{self.line})" if self.line else f"{self.name} ({file})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LineWait:
+class LineWait(msgspec.Struct, frozen=True, kw_only=True):
     """Waits at one line of user code, or in a function of the library that has the loop."""
 
     kind: WaitKind
@@ -272,16 +270,15 @@ class _Work(NamedTuple):
     sample_count: int
 
 
-@dataclass(slots=True)
-class _LineSums:
+class _LineSums(msgspec.Struct):
     """Sums of the waits at one line."""
 
     time_ns: int = 0
     sample_count: int = 0
-    kinds: Counter[WaitKind] = field(default_factory=Counter)
+    kinds: Counter[WaitKind] = msgspec.field(default_factory=Counter)
     text: str = ""
     caller: str = ""
-    fillers: list[_Work] = field(default_factory=list)
+    fillers: list[_Work] = msgspec.field(default_factory=list)
 
 
 class _WaitKey(NamedTuple):

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -48,8 +48,7 @@ _EVALUATES = re.compile(r"^_?(run_)?(eval|valid|test|predict|infer|score)")
 _SAVES = re.compile(r"^_?(save|load|restore|resume|persist)|checkpoint|ckpt|snapshot|pretrained")
 
 
-@dataclass(slots=True)
-class CallTree:
+class CallTree(msgspec.Struct):
     """Paths of the calls of some stacks; a node comes after its parent."""
 
     frames: list[code_stages.Frame]
@@ -135,8 +134,7 @@ def is_import(frame: code_stages.Frame) -> bool:
     return bool(_IMPORT_FILE.search(frame.file))
 
 
-@dataclass(frozen=True, slots=True)
-class SampledActivities:
+class SampledActivities(msgspec.Struct, frozen=True):
     """Samples of one thread with their paths."""
 
     samples: StackSamples
@@ -146,7 +144,7 @@ class SampledActivities:
     tree: CallTree
     is_ordinary: NDArray[np.bool_]
     """Mask of the nodes whose paths ordinary steps have."""
-    _stacks: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
+    _stacks: dict[int, NDArray[np.bool_]] = msgspec.field(default_factory=dict)
 
     @classmethod
     def of(

@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from stepscope.analysis.input_pipeline import code_stages
@@ -26,8 +27,7 @@ MIN_PURE_RATIO = 0.9
 """A function is of a class if this share of its samples is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassFunction:
+class ClassFunction(msgspec.Struct, frozen=True, kw_only=True):
     """Function with time of one class, or a package that is imported."""
 
     function: str
@@ -108,13 +108,12 @@ class _Name(NamedTuple):
     """0 for all lines."""
 
 
-@dataclass(slots=True)
-class _Times:
+class _Times(msgspec.Struct):
     """Times of a function in nanoseconds."""
 
     own_ns: int = 0
     total_ns: int = 0
-    lines: Counter[tuple[int, str]] = field(default_factory=Counter)
+    lines: Counter[tuple[int, str]] = msgspec.field(default_factory=Counter)
     """Of its lines, with their texts."""
 
     def describe(self, name: _Name, definition: int) -> ClassFunction:

@@ -30,10 +30,11 @@ finalization of SageMaker Debugger
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from stepscope import intervals
@@ -94,8 +95,7 @@ class Layer(NamedTuple):
     intervals: Intervals
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Division:
+class Division(msgspec.Struct, frozen=True, kw_only=True):
     """Division of a range of time into pieces of one class each."""
 
     edges: Int
@@ -163,8 +163,7 @@ def paint(extent: tuple[int, int], layers: Iterable[Layer], *, rest: str) -> Div
     return Division(edges=np.append(starts[rows][opens], end), classes=codes[opens])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobProcess:
+class JobProcess(msgspec.Struct, frozen=True, kw_only=True):
     """One process of a rank; a rank of a restarted job has several, one after the other."""
 
     launched_ns: int
@@ -189,7 +188,7 @@ class JobProcess:
     """False for a process that runs after the last one with steps."""
     kept_until_ns: int | None = None
     """Results of steps that end later were lost by a restart; None if none were."""
-    stuck: Intervals = field(default=EMPTY)
+    stuck: Intervals = msgspec.field(default=EMPTY)
     """Time without progress."""
 
     @property
@@ -200,8 +199,7 @@ class JobProcess:
         return int(self.spans.thread[0]) if len(self.spans) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankDivision:
+class RankDivision(msgspec.Struct, frozen=True, kw_only=True):
     """Division of a rank's time, with the functions that ran."""
 
     division: Division

@@ -15,7 +15,6 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections import Counter
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -68,8 +67,7 @@ class AnnotationHistogram(msgspec.Struct, frozen=True, kw_only=True):
     buckets: list[Bucket]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnnotationTable:
+class AnnotationTable(msgspec.Struct, frozen=True, kw_only=True):
     """Annotations by descending total time."""
 
     rows: list[AnnotationGroup]

@@ -34,7 +34,6 @@ device total. Operators outside every module are not in the tree.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -69,8 +68,7 @@ _LIGHTNING_PREFIX = "[pl][module]"
 Source = Literal["torch.nn", "lightning"]
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class ModuleCalls:
+class ModuleCalls(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Calls of modules; arrays have one entry per call, except `of_operator`."""
 
     source: Source
@@ -111,8 +109,7 @@ class Module(msgspec.Struct, frozen=True, kw_only=True):
     backward_device_ns: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleTable:
+class ModuleTable(msgspec.Struct, frozen=True, kw_only=True):
     """Modules in preorder (each before those inside it), by time of their first calls."""
 
     source: Source
@@ -333,8 +330,7 @@ def _sort_preorder(
 Measure = Literal["host", "device"]
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class ModuleFlame(CallTree):
+class ModuleFlame(CallTree, kw_only=True, eq=False):
     """Modules and operators by path of names."""
 
     outside_ns: int

@@ -22,7 +22,6 @@ the durations of all device work, unless a range of time cuts operators off from
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -107,8 +106,7 @@ class OperatorStack(OperatorGroup, frozen=True, kw_only=True):
     """Python stack, innermost first, joined by ';'; null where it was not recorded."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorTable:
+class OperatorTable(msgspec.Struct, frozen=True, kw_only=True):
     """Groups of calls by descending device self time (host self time without a device)."""
 
     rows: list[OperatorGroup]
@@ -196,8 +194,7 @@ def build_operator_table(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _OutsideWork:
+class _OutsideWork(msgspec.Struct, frozen=True):
     """Device work that no operator launched, of one reason."""
 
     device_ns: int
@@ -304,8 +301,7 @@ def _write_labels(labels: Mapping[str, operator_tree.RowLabels], row: int) -> di
     return {field: label.text(int(label.codes[row])) for field, label in labels.items()}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _TensorCores:
+class _TensorCores(msgspec.Struct, frozen=True, eq=False):
     eligible: NDArray[np.bool_]
     self_ratio: NDArray[np.float64]
     total_ratio: NDArray[np.float64]

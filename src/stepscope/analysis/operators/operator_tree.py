@@ -218,8 +218,7 @@ def _merge_chains(
         merged = further
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CallPaths:
+class CallPaths(msgspec.Struct, frozen=True, eq=False):
     """Paths of a forest of calls; a path follows the path of its caller."""
 
     of_call: intervals.Int
@@ -268,8 +267,7 @@ def find_paths(parent: intervals.Int, *keys: NDArray[Any]) -> CallPaths:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RowLabels:
+class RowLabels(msgspec.Struct, frozen=True, eq=False):
     """Text labels of rows: a code per row (-1 for none) and the text of a code."""
 
     codes: NDArray[Any]

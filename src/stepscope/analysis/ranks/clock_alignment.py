@@ -25,8 +25,7 @@ possible line, and has no estimate.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -54,8 +53,7 @@ BUCKET_COUNT = 128
 """Of the bounds in one of so many equal parts of a node's time the tightest is used."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveTimes:
+class CollectiveTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Times of matched collective calls on the clocks of their nodes; one entry per call."""
 
     node: intervals.Int
@@ -74,8 +72,7 @@ class CollectiveTimes:
         return len(self.node)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeClock:
+class NodeClock(msgspec.Struct, frozen=True, kw_only=True):
     """Clock of one node relative to that of the reference node."""
 
     first_ns: int

@@ -28,12 +28,13 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import zip_longest
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import fields, replace
 from numpy.typing import NDArray
 
 from stepscope import intervals
@@ -213,8 +214,7 @@ def compute_bus_factor(kind: str, group_size: int | None) -> float | None:
     return (2 if kind == "all_reduce" else 1) * (group_size - 1) / group_size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveCalls:
+class CollectiveCalls(msgspec.Struct, frozen=True, kw_only=True):
     """Collective calls of all ranks; arrays have one entry per call."""
 
     rank: intervals.Int
@@ -259,8 +259,7 @@ class CollectiveCalls:
         return CollectiveCalls(**{n: v if n == "kinds" else v[rows] for n, v in columns.items()})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankCalls:
+class RankCalls(msgspec.Struct, frozen=True, kw_only=True):
     """Collective calls of all ranks with their facts; arrays have one entry per call."""
 
     calls: CollectiveCalls
@@ -284,8 +283,7 @@ class RankCalls:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatchedCalls:
+class MatchedCalls(msgspec.Struct, frozen=True, kw_only=True):
     """Result of matching calls across ranks; arrays have one entry per call."""
 
     matched: NDArray[np.bool_]
@@ -372,8 +370,7 @@ def _find_matchable(
     return numbered | (even[kind] & paired), {k: sorted(set(v)) for k, v in uneven.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bandwidth:
+class Bandwidth(msgspec.Struct, frozen=True, kw_only=True):
     """Bandwidth of the collectives of one kind and group; all None without recorded sizes."""
 
     moved_bytes: int | None

@@ -14,8 +14,8 @@ several machines differ by the offsets of their clocks as well, which this modul
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,8 +25,7 @@ MIN_RECORDED_RATIO = 0.5
 """Recorded exchange is used if all calls of this share of the steps were recorded."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedCalls:
+class RecordedCalls(msgspec.Struct, frozen=True, kw_only=True):
     """Collectives that one process has called, in the order of its recorder."""
 
     t_ns: intervals.Int
@@ -138,8 +137,7 @@ def estimate_backward_compute(
     return compute
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankArrivals:
+class RankArrivals(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of collectives of all ranks; arrays have one entry per call."""
 
     rank: intervals.Int
@@ -154,8 +152,7 @@ class RankArrivals:
     """Time of the call."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lateness:
+class Lateness(msgspec.Struct, frozen=True, kw_only=True):
     """Lateness of calls; arrays have one entry per call."""
 
     is_matched: NDArray[np.bool_]
@@ -210,8 +207,7 @@ def measure_lateness(arrivals: RankArrivals) -> Lateness:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankLateness:
+class RankLateness(msgspec.Struct, frozen=True, kw_only=True):
     """Lateness of one rank over its matched collectives."""
 
     call_count: int

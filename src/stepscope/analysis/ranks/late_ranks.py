@@ -36,9 +36,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -59,8 +59,7 @@ _BLOCK_VALUES = 1 << 18
 """Values that a core compares at once, which bounds the memory for the copies."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Episode:
+class Episode(msgspec.Struct, frozen=True, kw_only=True):
     """Range of steps in which a rank is late."""
 
     first: int
@@ -72,8 +71,7 @@ class Episode:
     """Median over its late steps."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LateRank:
+class LateRank(msgspec.Struct, frozen=True, kw_only=True):
     """Lateness of one rank."""
 
     late_count: int
@@ -96,8 +94,7 @@ class LateRank:
         return sum(episode.late_count * episode.lateness_ns for episode in self.episodes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LateRanks:
+class LateRanks(msgspec.Struct, frozen=True, kw_only=True):
     """Lateness of all ranks."""
 
     lateness_ns: Float
@@ -269,8 +266,7 @@ MIN_INHERITED_RATIO = 0.5
 """Share of the lateness of a rank from which another rank made it late."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupArrivals:
+class GroupArrivals(msgspec.Struct, frozen=True, kw_only=True):
     """Arrivals of ranks at matched collectives of any groups; one entry per call."""
 
     rank: intervals.Int
@@ -281,8 +277,7 @@ class GroupArrivals:
     """Arrival, nanoseconds of one clock."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LateChains:
+class LateChains(msgspec.Struct, frozen=True, kw_only=True):
     """Origins of lateness; one entry per collective of at least two ranks, by its number."""
 
     collective: intervals.Int
@@ -382,8 +377,7 @@ class SendQueue(NamedTuple):
         return self.waiting_count / self.sample_count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlowLink:
+class SlowLink(msgspec.Struct, frozen=True, kw_only=True):
     """Slow link out of one node."""
 
     node: str

@@ -18,11 +18,11 @@ call is waiting:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
+from msgspec.structs import fields
 from numpy.typing import NDArray
 
 from stepscope import intervals, schema
@@ -37,8 +37,7 @@ from stepscope.analysis.ranks.collectives import (
 from stepscope.analysis.trace_steps.trace_steps import measure_overlap
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RangeTimes:
+class RangeTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Times of ranges in nanoseconds, one entry per range; the last four sum to the total."""
 
     total_ns: intervals.Int
@@ -72,8 +71,7 @@ def break_down_range(start_ns: int, end_ns: int, work: DeviceWork) -> dict[str, 
     return {name: times[0] for name, times in break_down_ranges(extent, work).to_lists().items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveTime:
+class CollectiveTime(msgspec.Struct, frozen=True, kw_only=True):
     """Time of one rank in collectives."""
 
     call_count: int
@@ -301,8 +299,7 @@ Matrix = NDArray[np.float64]
 """Durations by rank (rows) and step (columns), nanoseconds; NaN where a rank lacks the step."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stragglers:
+class Stragglers(msgspec.Struct, frozen=True, kw_only=True):
     """Lateness of ranks relative to each other, one entry per rank."""
 
     step_count: int

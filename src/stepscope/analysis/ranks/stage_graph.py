@@ -28,8 +28,9 @@ section 3 (https://arxiv.org/abs/2505.05713).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from stepscope.analysis.ranks import stage_operations
@@ -48,8 +49,7 @@ class Group:
     communicates: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageGraph:
+class StageGraph(msgspec.Struct, frozen=True, kw_only=True):
     """Groups in an order in which each comes after all that it depends on."""
 
     groups: list[Group]
@@ -63,18 +63,17 @@ class StageGraph:
     """Transfers without a counterpart in the trace."""
 
 
-@dataclass(slots=True)
-class _Builder:
+class _Builder(msgspec.Struct):
     operations: stage_operations.AlignedOperations
     before: list[set[int]]
     links: dict[tuple[str, Key], int]
     """Transfer by its kind and its computation."""
     unused: set[int]
-    previous: dict[int, int] = field(default_factory=dict)
+    previous: dict[int, int] = msgspec.field(default_factory=dict)
     """Computation before a computation, on its stage."""
-    previous_same: dict[int, int] = field(default_factory=dict)
+    previous_same: dict[int, int] = msgspec.field(default_factory=dict)
     """The same, of the same kind."""
-    ready: dict[int, int] = field(default_factory=dict)
+    ready: dict[int, int] = msgspec.field(default_factory=dict)
     unmatched: int = 0
 
     def chain(self, order: Sequence[int], after: Iterable[int] = ()) -> None:

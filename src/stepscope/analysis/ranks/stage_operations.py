@@ -12,9 +12,9 @@ has at least nine tenths of these operations.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-
+import msgspec
 import numpy as np
+from msgspec.structs import fields
 from numpy.typing import NDArray
 
 from stepscope import intervals
@@ -52,8 +52,7 @@ class StageOperationsError(ValueError):
     """Operations that are not those of a job with pipeline stages; the message is a clause."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageOperations:
+class StageOperations(msgspec.Struct, frozen=True, kw_only=True):
     """Operations as recorded, in any order; arrays have one entry per operation."""
 
     data_rank: intervals.Int
@@ -83,8 +82,7 @@ class StageOperations:
         return StageOperations(**{n: v if n == "kinds" else v[rows] for n, v in columns.items()})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlignedOperations:
+class AlignedOperations(msgspec.Struct, frozen=True, kw_only=True):
     """Operations aligned over steps and data ranks; the first axis is the operation."""
 
     stage: intervals.Int

@@ -27,8 +27,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -47,8 +47,7 @@ MAX_FILLED_RATIO = 0.2
 """Above this share of missing times there is no result."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Worker:
+class Worker(msgspec.Struct, frozen=True, kw_only=True):
     """One worker and its slowdown."""
 
     data_rank: int
@@ -59,8 +58,7 @@ class Worker:
     """min(S_data rank, S_stage)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageSlowdown:
+class StageSlowdown(msgspec.Struct, frozen=True, kw_only=True):
     """Slowdown of a job, and whose it is; durations have one entry per step, nanoseconds."""
 
     step_ns: stage_operations.Float

@@ -22,8 +22,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 UNEVEN_KINDS = ("all_to_all", "alltoall", "gather", "scatter", "allgatherv", "reduce_scatterv")
 """Kinds whose members may pass tensors of different sizes."""
@@ -56,8 +57,7 @@ class Call(NamedTuple):
         return self.kind, self.sizes, self.dtypes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DifferingCall:
+class DifferingCall(msgspec.Struct, frozen=True, kw_only=True):
     """Call of a rank that is not what the others have called."""
 
     rank: int
@@ -66,8 +66,7 @@ class DifferingCall:
     """True if it is what should follow: the rank has left out the collective."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StuckCollective:
+class StuckCollective(msgspec.Struct, frozen=True, kw_only=True):
     """Collective at which ranks wait."""
 
     call: Call
@@ -79,7 +78,7 @@ class StuckCollective:
     differing: list[DifferingCall]
     is_tied: bool
     """True if the ranks disagree, and nothing tells which are right: `differing` has all."""
-    unknown: list[int] = field(default_factory=list)
+    unknown: list[int] = msgspec.field(default_factory=list)
     """Ranks of the group of which no calls were read."""
 
 
@@ -238,8 +237,7 @@ def _predict(
 RECEIVE = "recv"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StuckTransfer:
+class StuckTransfer(msgspec.Struct, frozen=True, kw_only=True):
     """Transfer in which a rank waits for one that holds up the others."""
 
     call: Call
@@ -249,7 +247,7 @@ class StuckTransfer:
     """All ranks that wait for a transfer."""
     missing: list[int]
     """Ranks that others wait for and that wait for none; empty in a cycle."""
-    cycle: list[int] = field(default_factory=list)
+    cycle: list[int] = msgspec.field(default_factory=list)
     """Ranks that wait for each other, if there is no such rank."""
 
 

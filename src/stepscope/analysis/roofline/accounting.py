@@ -25,11 +25,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from stepscope import intervals, schema
@@ -56,8 +56,7 @@ _WINDOW = re.compile(r"sliding", re.IGNORECASE)
 _decoder = msgspec.json.Decoder()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallSignature:
+class CallSignature(msgspec.Struct, frozen=True, kw_only=True):
     """One operator with one set of arguments."""
 
     name: str
@@ -77,8 +76,7 @@ class CallSignature:
         return self.family in MATRIX_FAMILIES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class Account(msgspec.Struct, frozen=True, kw_only=True):
     """Time of the calls with work on a device (or the host); arrays have one entry per call."""
 
     signatures: Sequence[CallSignature]
@@ -111,8 +109,7 @@ class Account:
         return int(self.busy_ns.sum()) - self.communication_ns + self.unlinked_ns
 
 
-@dataclass(frozen=True, slots=True)
-class _Events:
+class _Events(msgspec.Struct, frozen=True):
     """Device work; `name` indexes `names`."""
 
     operator: intervals.Int

@@ -37,8 +37,9 @@ leave one possibility. Otherwise the work is unknown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from stepscope.analysis.roofline.calls import BatchLengths, Call, NotModelledError, Tensor, Work
 
@@ -50,8 +51,7 @@ _ASSUMED_MASK = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionLayout:
+class AttentionLayout(msgspec.Struct, frozen=True, kw_only=True):
     """Positions of an attention operator's arguments."""
 
     causal: int
@@ -67,8 +67,7 @@ class AttentionLayout:
     """True if `causal` is 0 for no mask, 1 for top left, 2 for bottom right."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RaggedLayout:
+class RaggedLayout(msgspec.Struct, frozen=True, kw_only=True):
     """Positions of the arguments of attention over sequences of different lengths.
 
     The first three are Q[tokens,H,D], and K and V[…,H,D], packed or as pages of a cache.
@@ -90,8 +89,7 @@ class RaggedLayout:
     """Positions of tensors that only calls with a cache have: used lengths, table of pages."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Sizes:
+class _Sizes(msgspec.Struct, frozen=True):
     batch: int
     heads: int
     queries: int

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
+
+import msgspec
 
 Family = Literal[
     "gemm",
@@ -92,8 +93,7 @@ class NotModelledError(Exception):
     """A call without figures; the message is the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(msgspec.Struct, frozen=True):
     """One tensor argument."""
 
     dims: tuple[int, ...]
@@ -136,8 +136,7 @@ class Tensor:
         return PRECISIONS.get(self.type, "fp32")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchLengths:
+class BatchLengths(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over the sequences of one batch, with q new tokens and k tokens each."""
 
     queries: int
@@ -150,8 +149,7 @@ class BatchLengths:
     """Sum of q k."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, kw_only=True):
     """Arguments of one call, position by position."""
 
     name: str
@@ -245,8 +243,7 @@ class Call:
         return [int(item) for item in items] if items is not None else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Work(msgspec.Struct, frozen=True, kw_only=True):
     """Minimum work of one call."""
 
     flops: int | None

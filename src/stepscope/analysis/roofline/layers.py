@@ -30,14 +30,15 @@ RMS norm (no mean, so fewer steps), of r = n / C rows:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import prod
+
+import msgspec
+from msgspec.structs import replace
 
 from stepscope.analysis.roofline.calls import Call, NotModelledError, Tensor, Work
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConvolutionLayout:
+class ConvolutionLayout(msgspec.Struct, frozen=True, kw_only=True):
     """Positions of a convolution's arguments; input and weight are the first two."""
 
     stride: int
@@ -215,8 +216,7 @@ def group_norm(call: Call, weight: int = 1) -> Work:
     return _estimate_forward(x, _count_channels(x), parameters, training=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RmsNormLayout:
+class RmsNormLayout(msgspec.Struct, frozen=True, kw_only=True):
     """Positions of the arguments of an RMS norm."""
 
     x: int = 0

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
+
+import msgspec
 
 from stepscope.analysis.roofline.calls import Precision
 from stepscope.quantities import number
@@ -131,8 +132,7 @@ IDENTITIES: tuple[DeviceIdentity, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peaks:
+class Peaks(msgspec.Struct, frozen=True, kw_only=True):
     """Peaks of one device."""
 
     name: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from stepscope.analysis.roofline import attention, layers, matrix, pointwise
 from stepscope.analysis.roofline.calls import Call, Family, NotModelledError, Work
@@ -15,8 +16,7 @@ _IMPOSSIBLE = 1 << 62
 """Limit of operations or bytes of one call: the fastest device would take an hour."""
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorModel:
+class OperatorModel(msgspec.Struct, frozen=True):
     """Model of the work of an operator."""
 
     family: Family

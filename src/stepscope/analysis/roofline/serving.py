@@ -34,9 +34,10 @@ Signatures change between versions; arguments of another type than expected leav
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from math import prod
+
+import msgspec
 
 from stepscope.analysis.roofline import attention, calls, layers, matrix
 from stepscope.analysis.roofline.matrix import choose_wider, find_sizes
@@ -118,8 +119,7 @@ _NUMBERS_PER_ELEMENT = {1, 2, 4, 8}
 """Numbers that one element of packed weights can hold."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpertLayout:
+class ExpertLayout(msgspec.Struct, frozen=True, kw_only=True):
     """Positions of the arguments of a whole layer of experts."""
 
     hidden: int = 0

@@ -38,8 +38,7 @@ work: reading the loss of a step belongs to it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -110,8 +109,7 @@ def _find_modes(spans: Spans, names: tuple[str, ...]) -> intervals.Intervals:
     return intervals.Intervals(modes.start[rows], modes.end[rows])
 
 
-@dataclass(slots=True)
-class _Work:
+class _Work(msgspec.Struct):
     """Outermost spans of the training thread."""
 
     top: Spans

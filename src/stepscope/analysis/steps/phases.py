@@ -29,10 +29,11 @@ them is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import cached_property
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from stepscope import intervals
@@ -78,8 +79,7 @@ CHUNK_STEPS = 1 << 16
 """Steps of which times are added up at once."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PhaseSpans:
+class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Phase spans of one thread with their nesting."""
 
     spans: Spans

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,8 +26,7 @@ _MAX_COMPARISONS = 4
 """Comparing codes one value at a time is faster than a lookup table up to this many values."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spans:
+class Spans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Spans of one process, sorted by start, outer before inner.
 
     `kind` and `name` index `kinds` and `names`. A span without a recorded end is marked in
@@ -43,8 +43,11 @@ class Spans:
     flags: NDArray[np.int64]
     value: Int
     unfinished: NDArray[np.bool_]
-    derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """What was computed of these spans and is needed again, by its key."""
+
+    @cached_property
+    def derived(self) -> dict[Any, Any]:
+        """What was computed of these spans and is needed again, by its key."""
+        return {}
 
     def __len__(self) -> int:
         return len(self.start)

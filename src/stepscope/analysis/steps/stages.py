@@ -23,9 +23,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -49,8 +49,7 @@ MIN_NAMED_RATIO = 0.05
 """Classes with a smaller share are not in a title."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """Consecutive steps of one training of a process."""
 
     start_ns: int
@@ -104,8 +103,7 @@ def find_stages(
     return [_describe(work, start, end - 1) for start, end in pairwise(borders)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Work:
+class _Work(msgspec.Struct, frozen=True, kw_only=True):
     """Work of the training thread outside evaluation that is done in steps."""
 
     steps: Steps

@@ -12,11 +12,11 @@ differences, and ends and wall times are relative to the starts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from stepscope import intervals, schema
@@ -40,8 +40,7 @@ class PhaseShare(msgspec.Struct, frozen=True, kw_only=True):
     p95_ns: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseStatistics:
+class PhaseStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Durations of one phase of the measured steps."""
 
     phase: str
@@ -213,8 +212,7 @@ def measure_growth_at_equal_work(
 _EMPTY = np.empty(0, dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackedSteps:
+class PackedSteps(msgspec.Struct, frozen=True, kw_only=True):
     """Steps of one rank, packed."""
 
     frame: Steps

@@ -42,9 +42,9 @@ backward pass tell that it does not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from stepscope.analysis.steps.evaluation import (
@@ -87,8 +87,7 @@ STEP_START_KINDS = (*FETCH_KINDS, "forward", "dispatch", "step")
 """Kinds of spans that show a running process that a step starts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
+class Steps(msgspec.Struct, frozen=True, kw_only=True):
     """Steps of one rank; arrays have one entry per step."""
 
     source: str

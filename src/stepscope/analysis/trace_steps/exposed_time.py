@@ -16,8 +16,8 @@ https://hta.readthedocs.io/en/latest/source/features/temporal_breakdown.html
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,8 +26,7 @@ from stepscope import intervals
 Float = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CategoryRanges:
+class CategoryRanges(msgspec.Struct, frozen=True, kw_only=True):
     """Ranges of time of one category, in any order."""
 
     category: str
@@ -36,8 +35,7 @@ class CategoryRanges:
     """Number of the owner of each range, -1 if unknown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepPartition:
+class StepPartition(msgspec.Struct, frozen=True, kw_only=True):
     """Partition of the time of steps into parts."""
 
     edges: intervals.Int
@@ -78,8 +76,7 @@ def partition_steps(
     return StepPartition(edges=edges, part=part, parts=names)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExposedTime:
+class ExposedTime(msgspec.Struct, frozen=True, kw_only=True):
     """Exposed time of some steps, nanoseconds by part."""
 
     exposed: Mapping[str, Float]
@@ -180,8 +177,7 @@ def _accumulate_maximum(values: intervals.Int, group: intervals.Int) -> interval
     return shifted - group * spacing + lowest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pieces:
+class _Pieces(msgspec.Struct, frozen=True, kw_only=True):
     """Pieces of ranges, each within one part of the steps."""
 
     extent: intervals.Intervals

@@ -34,8 +34,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -52,8 +52,7 @@ MAX_CALL_NS = 100_000
 """Maximum time for calling an operator through Python and the framework; 5 to 50 µs are usual."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComputeProfile:
+class ComputeProfile(msgspec.Struct, frozen=True, kw_only=True):
     """Breakdown of the compute phases of a window."""
 
     step_count: int
@@ -167,8 +166,7 @@ def _find_largest(
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostCalls:
+class HostCalls(msgspec.Struct, frozen=True, kw_only=True):
     """Runtime calls; arrays have one entry per call, in any order."""
 
     track: intervals.Int
@@ -183,8 +181,7 @@ class HostCalls:
     """True for calls that launch work."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyWaits:
+class CopyWaits(msgspec.Struct, frozen=True, kw_only=True):
     """Waits for some copies; arrays have one entry per copy."""
 
     is_waited_for: NDArray[np.bool_]

@@ -34,8 +34,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from stepscope import intervals
@@ -94,8 +94,7 @@ _COMPILATION = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepActivity:
+class StepActivity(msgspec.Struct, frozen=True, kw_only=True):
     """Times of activity in one trace; overlaps are allowed."""
 
     compute: intervals.Intervals = intervals.EMPTY

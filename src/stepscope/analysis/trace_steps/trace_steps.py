@@ -41,10 +41,10 @@ import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -70,16 +70,14 @@ MIN_COMPLETE_RATIO = 0.8
 """Device work of a complete last step, at least, relative to the step before it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostSteps:
+class HostSteps(msgspec.Struct, frozen=True, kw_only=True):
     """Step ranges on the host, by start; names are unique."""
 
     names: list[str]
     extent: Intervals
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceSteps:
+class TraceSteps(msgspec.Struct, frozen=True, kw_only=True):
     """Steps that extend to the end of their device work; arrays have one entry per step."""
 
     names: list[str]
@@ -238,8 +236,7 @@ def expose_in_order(
     return times
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overlap:
+class Overlap(msgspec.Struct, frozen=True, kw_only=True):
     """Computation and communication inside ranges of time; arrays have one entry per range.
 
     Memory sets do not count as computation. A range is idle for its duration minus

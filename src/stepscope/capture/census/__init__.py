@@ -2,9 +2,9 @@
 
 The monitor requests it, when the growth of a process is certain or a user asks. The process takes
 two censuses some steps apart, between two steps, or in a worker of a loader between two batches;
-nothing is imported or looked at before. A pause lasts at most 0.2 s, and 0.5 s for each million
-objects in addition; its step is left out of the statistics (mode RECORDING). The result is a fact
-`memory_census`. No code of the job's objects is called; see `objects`.
+nothing is imported or looked at before. A pause lasts at most half a second (`budget`); its step is
+left out of the statistics (mode RECORDING). The result is a fact `memory_census`, which names what
+was left out. No code of the job's objects is called; see `objects`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 
 from stepscope.capture import session
 from stepscope.capture.guard import Probe
-from stepscope.spool import CENSUS_PID_WORD, CENSUS_WORD, Kind, open_censuses
+from stepscope.spool import CENSUS_PID_WORDS, CENSUS_WORD, Kind, open_censuses
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ MIN_NS = 2_000_000_000
 MAX_NS = 60_000_000_000
 """… after this time fewer, but at least `MIN_SLOW_COUNT`."""
 MIN_SLOW_COUNT = 2
+
+_NEVER = (1 << 31) - 1
+"""Number of new objects after which the collector would run; the largest."""
 
 _probe = Probe("censuses of memory", coarse=True)
 _now = time.monotonic_ns
@@ -43,6 +46,7 @@ class _Follower:
         self._count = 0
         self._first: Census | None = None
         self._first_count = 0
+        self._first_pause_ns = 0
 
     def follow(self, dataset: object | None = None) -> None:
         """Take the census that is due at the end of a step.
@@ -58,7 +62,8 @@ class _Follower:
         self._count += 1
         if words[CENSUS_WORD] != self._number:
             self._number = words[CENSUS_WORD]
-            if words[CENSUS_PID_WORD] in {0, os.getpid()} and session.live:
+            pids = set(words[CENSUS_PID_WORDS])
+            if (os.getpid() in pids or pids == {0}) and session.live:
                 self._take_first(dataset)
         elif self._first is not None and self._is_due(self._first):
             first, self._first = self._first, None
@@ -80,31 +85,37 @@ class _Follower:
         )
 
     def _take_first(self, dataset: object | None) -> None:
-        with _Pause():
+        with _Pause() as pause:
+            from stepscope.capture.census.budget import Budget
             from stepscope.capture.census.comparison import Census
 
-            self._first = Census(dataset, is_worker=dataset is not None)
+            self._first = Census(dataset, Budget(), is_worker=dataset is not None)
             self._first.forget_objects()
         self._first_count = self._count
+        self._first_pause_ns = pause.ns
 
     def _take_second(self, first: Census, dataset: object | None) -> None:
         count = self._count - self._first_count
-        start_ns = _now()
-        with _Pause():
+        with _Pause() as pause:
+            from stepscope.capture.census.budget import Budget
             from stepscope.capture.census.comparison import Census
 
-            second = Census(dataset, is_worker=dataset is not None)
+            second = Census(dataset, Budget(), is_worker=dataset is not None)
             growth = second.compare(first, count)
             second.forget_objects()
+        left_out = dict.fromkeys([*first.left_out, *second.left_out])
         _probe.fact(
             "memory_census",
             request=self._number,
             unit="step" if dataset is None else "batch",
             count=count,
             duration_ns=second.t_ns - first.t_ns,
-            pauses_ns=[first.pause_ns, _now() - start_ns],
+            pauses_ns=[self._first_pause_ns, pause.ns],
             object_count=second.object_count,
-            is_sampled=first.is_sampled or second.is_sampled,
+            scanned_count=min(first.scanned_count, second.scanned_count),
+            is_sampled=bool(left_out),
+            left_out=list(left_out),
+            shared_bytes=max(first.memory.shared, second.memory.shared),
             resident_bytes=second.memory.resident,
             anonymous_growth_bytes=second.memory.anonymous - first.memory.anonymous,
             private_growth_bytes=second.memory.private - first.memory.private,
@@ -113,20 +124,27 @@ class _Follower:
 
 
 class _Pause:
-    """Pause of the job: a time of the recording, without garbage collections.
+    """Pause of the job: a time of the recording, without automatic garbage collections.
 
-    A collection would run finalizers of the job in the middle of a census.
+    A collection would run finalizers of the job in the middle of a census. The threshold prevents
+    them, not `gc.disable`: another thread of the job that disables or enables the collector, or
+    changes its threshold, is left with what it has set.
     """
 
-    def __enter__(self) -> None:
+    ns = 0
+
+    def __enter__(self) -> _Pause:
+        self._start_ns = _now()
         self._span = _probe.start(Kind.MODE, "RECORDING")
-        self._collects = gc.isenabled()
-        gc.disable()
+        self._thresholds = gc.get_threshold()
+        gc.set_threshold(_NEVER, *self._thresholds[1:])
+        return self
 
     def __exit__(self, *_: object) -> None:
-        if self._collects:
-            gc.enable()
+        if gc.get_threshold()[0] == _NEVER:
+            gc.set_threshold(*self._thresholds)
         _probe.end(self._span)
+        self.ns = _now() - self._start_ns
 
 
 _follower = _Follower()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import time
 from itertools import islice
 from types import CellType, CodeType, FunctionType, ModuleType
 
@@ -35,6 +34,7 @@ from stepscope.capture.census.objects import (
     module_dict,
     module_of,
     qualified_name,
+    some_referents,
     type_dict,
     type_mro,
 )
@@ -42,9 +42,11 @@ from stepscope.capture.frames import library_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from types import FrameType
     from typing import Any, Final
+
+    from stepscope.capture.census.budget import Budget
 
 MAX_OBJECTS = 20_000
 """Limit on the objects of a walk."""
@@ -55,6 +57,11 @@ MAX_GLOBALS = 4096
 MAX_LEVELS = 6
 """Limit on the referrers behind each other."""
 MAX_REFERRERS = 64
+MAX_LABELS = 65_536
+"""Limit on the names in which that of an object is looked for."""
+REFERRERS_NS_PER_OBJECT = 60
+"""Estimate of the time in which the collector looks for references to an object in another one: 30
+to 40 ns were measured for small objects. What a search takes counts for the next."""
 _OPTIMIZED = 1  # inspect.CO_OPTIMIZED
 _PACKAGE = "stepscope"
 
@@ -162,9 +169,9 @@ class Scope:
 
 
 _SNAPSHOT_REFERENCES = 3
+"""The frame, the variable, and the argument of `getrefcount`."""
 _READS_VARIABLES = frozenset(["locals", "vars", "dir", "eval", "exec"])
 """Functions whose results share the variables of their caller before Python 3.13."""
-"""The frame, the variable, and the argument of `getrefcount`."""
 
 
 def codes_of(cls: type) -> Iterator[CodeType]:
@@ -186,15 +193,14 @@ class Walk:
     Args:
         scope: the roots.
         types: types of the census.
-        deadline_ns: monotonic time at which it ends, complete or not.
+        budget: time after which it ends, complete or not.
     """
 
-    def __init__(self, scope: Scope, types: Types, deadline_ns: int) -> None:
+    def __init__(self, scope: Scope, types: Types, budget: Budget) -> None:
         self.scope = scope
         self.nodes: dict[int, Node] = {}
-        self.is_complete = False
         self._types = types
-        self._deadline_ns = deadline_ns
+        self._budget = budget
         self._pending: list[Node] = []
         self._run()
 
@@ -202,23 +208,20 @@ class Walk:
         scope = self.scope
         if scope.dataset is not None:
             self._add(scope.dataset, None, Edge.GLOBAL, "dataset")
+        limit = self._budget.limit
         for key in scope.user_globals:
             name, variables = scope.modules[key]
-            for label, value in list(islice(variables.items(), MAX_GLOBALS)):
+            for label, value in limit(list(islice(variables.items(), MAX_GLOBALS)), "names"):
                 if type(label) is str and label[:2] != "__":
                     self._add(value, None, Edge.GLOBAL, f"{name}:{label}")
         for number, (_, variables) in enumerate(scope.frames):
             for label, value in list(variables.items()):
                 self._add(value, None, Edge.LOCAL, f"{number}:{label}")
-        position = 0
-        while position < len(self._pending):
+        for node in limit(self._pending, "names", 16):  # which grows meanwhile
             if len(self.nodes) >= MAX_OBJECTS:
+                self._budget.leave_out("names")
                 return
-            if not position % 64 and time.monotonic_ns() > self._deadline_ns:
-                return
-            self._expand(self._pending[position])
-            position += 1
-        self.is_complete = True
+            self._expand(node)
 
     def _add(self, value: Any, parent: Node | None, kind: str, label: str) -> None:
         if id(value) in self.nodes:
@@ -243,7 +246,7 @@ class Walk:
                 self._add(value.__self__, node, Edge.ITEM, "")
                 self._add(value.__func__, node, Edge.ITEM, "")
             elif kind == PARTIAL:
-                for item in gc.get_referents(value):
+                for item in some_referents(value, info):
                     self._add(item, node, Edge.ITEM, "")
             elif kind == CACHE:
                 self._expand_cache(node)
@@ -271,7 +274,7 @@ class Walk:
             self._add(item, node, Edge.ATTRIBUTE, label)
 
     def _expand_cache(self, node: Node) -> None:
-        for item in gc.get_referents(node.value):
+        for item in some_referents(node.value, node.info):
             is_cache = type(item) is dict and item is not instance_dict(node.value, node.info)
             wraps = type(item) is FunctionType
             if is_cache or wraps:
@@ -330,7 +333,8 @@ def name_node(node: Node, scope: Scope) -> Name | None:
     if node.kind in {Edge.CLOSURE, Edge.CACHE}:
         function = value
         if type(value) is LruCacheType:
-            function = next((f for f in gc.get_referents(value) if type(f) is FunctionType), None)
+            parts = some_referents(value, node.parent.info)
+            function = next((part for part in parts if type(part) is FunctionType), None)
         if type(function) is not FunctionType:
             return Name(node.kind, label, "", codes=[], path=path, file="")
         code, owner = function.__code__, function.__qualname__
@@ -345,6 +349,8 @@ def name_node(node: Node, scope: Scope) -> Name | None:
     file = _file_of(module, scope)
     if not file and codes:
         file = codes[0].co_filename
+    if library_of(file) == "python" and node.parent.kind != Edge.ITEM:
+        return name_node(node.parent, scope)  # such as a queue, by its name in the job
     return Name(node.kind, label, qualified_name(cls), codes=codes, path=path, file=file)
 
 
@@ -393,40 +399,58 @@ def _describe_path(node: Node) -> str:
     return ".".join(part for part in reversed(labels) if part).replace(".[…]", "[…]")
 
 
-def name_by_referrers(
-    value: Any, scope: Scope, types: Types, ignored: set[int], deadline_ns: int
-) -> Name | None:
-    """Name a container that a walk has not reached.
+class Referrers:
+    """Search for the names of containers that a walk has not reached.
+
+    The collector finds what refers to an object by a look at all that it tracks.
 
     Args:
-        value: the container.
         scope: modules and functions.
         types: types of the census.
+        budget: time of the census.
+        object_count: objects that the collector tracks.
         ignored: ids of objects of the census itself.
-        deadline_ns: monotonic time at which the search ends.
     """
-    level: list[tuple[Any, Any]] = [(value, None)]
-    visited = {id(value), id(level)}
-    for _ in range(MAX_LEVELS):
-        following: list[tuple[Any, Any]] = []
-        for target, item in level:
-            if time.monotonic_ns() > deadline_ns:
-                return None
-            referrers = gc.get_referrers(target)
-            visited |= {id(referrers), id(following), id(level)}
-            for referrer in referrers[:MAX_REFERRERS]:
-                if id(referrer) in visited or id(referrer) in ignored:
-                    continue
-                visited.add(id(referrer))
-                name = _name_referrer(referrer, target, item, scope, types)
-                if name is not None:
-                    return name
-                info = types.find(referrer)
-                if info.kind in (*CONTAINERS, TUPLE, INSTANCE) or type(referrer) is CellType:
-                    following.append((referrer, target))
-            del referrers
-        level = following[:8]
-    return None
+
+    def __init__(
+        self, scope: Scope, types: Types, budget: Budget, *, object_count: int, ignored: set[int]
+    ) -> None:
+        self._scope = scope
+        self._types = types
+        self._budget = budget
+        self._cost_ns: float = REFERRERS_NS_PER_OBJECT * object_count
+        self._ignored = ignored
+
+    def name(self, value: Any) -> Name | None:
+        """Name a container; None without a name, or without time for the search."""
+        level: list[tuple[Any, Any]] = [(value, None)]
+        visited = {id(value), id(level), *self._ignored}
+        for _ in range(MAX_LEVELS):
+            following: list[tuple[Any, Any]] = []
+            for target, item in level:
+                if not self._budget.allows("referrers", self._cost_ns):
+                    return None
+                referrers = self._find(target)
+                visited |= {id(referrers), id(following), id(level)}
+                for referrer in referrers[:MAX_REFERRERS]:
+                    if id(referrer) in visited:
+                        continue
+                    visited.add(id(referrer))
+                    name = _name_referrer(referrer, target, item, self._scope, self._types)
+                    if name is not None:
+                        return name
+                    info = self._types.find(referrer)
+                    if info.kind in (*CONTAINERS, TUPLE, INSTANCE) or type(referrer) is CellType:
+                        following.append((referrer, target))
+                del referrers
+            level = following[:8]
+        return None
+
+    def _find(self, target: Any) -> list[Any]:
+        before_ns = self._budget.left_ns
+        referrers = gc.get_referrers(target)
+        self._cost_ns = max(self._cost_ns, before_ns - self._budget.left_ns)
+        return referrers
 
 
 def _name_referrer(
@@ -443,7 +467,7 @@ def _name_referrer(
     """
     info = types.find(referrer)
     if type(referrer) is dict and id(referrer) in scope.modules:
-        label = _find_label(list(referrer.items()), target)
+        label = _find_label(referrer.items(), target)
         return name_global(id(referrer), label, scope) if label else None
     owner: Node | None = None
     kind = label = ""
@@ -455,7 +479,7 @@ def _name_referrer(
         label = names.get(id(target), "")
     elif info.kind == CLASS:
         owner, kind = Node(referrer, info, None, Edge.ITEM, ""), Edge.CLASS
-        label = _find_label(list(type_dict(referrer).items()), target)
+        label = _find_label(type_dict(referrer).items(), target)
     elif (info.is_user and info.get_dict is not None) or info.slots:
         owner, kind = Node(referrer, info, None, Edge.ITEM, ""), Edge.ATTRIBUTE
         attributes = instance_dict(referrer, info)
@@ -466,5 +490,6 @@ def _name_referrer(
     return name_node(Node(target, types.find(target), owner, kind, label), scope)
 
 
-def _find_label(pairs: list[tuple[Any, Any]], target: Any) -> str:
-    return next((k for k, v in pairs if v is target and type(k) is str), "")
+def _find_label(pairs: Iterable[tuple[Any, Any]], target: Any) -> str:
+    shown = list(islice(pairs, MAX_LABELS))
+    return next((k for k, v in shown if v is target and type(k) is str), "")

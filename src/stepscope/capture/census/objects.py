@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
+    from stepscope.capture.census.budget import Budget
+
 type_name = type.__dict__["__name__"].__get__
 qualified_name = type.__dict__["__qualname__"].__get__
 type_dict = type.__dict__["__dict__"].__get__
@@ -80,6 +82,10 @@ _ENDS = frozenset(
 """Types of objects that an item refers to, but does not hold."""
 MAX_ITEM_OBJECTS = 256
 """Limit on the objects that are measured of one item of a container."""
+MAX_CACHE_ITEMS = 1_000_000
+"""Caches of functions with more entries are not looked into: each would be listed."""
+MAX_OWN_BYTES = 1 << 24
+"""The same for other objects, such as frozen sets."""
 _PIXEL_BYTES = {"1": 1, "L": 1, "P": 1}
 
 
@@ -191,16 +197,31 @@ def last_items(value: Any, kind: int, count: int) -> list[Any]:
     return list(islice(set.__iter__(value), count))
 
 
+def some_referents(value: Any, info: TypeInfo, count: int = 1 << 30) -> list[Any]:
+    """Return the objects that an object refers to, and of many some. All of those of a large
+    container, which the collector would return, would take too long."""
+    kind = info.kind
+    if kind in _LENGTHS and length_of(value, kind) > count:
+        return first_items(value, kind, count)
+    if kind == CACHE and LruCacheType.cache_info(value).currsize > MAX_CACHE_ITEMS:
+        return []
+    if own_bytes(value, info) > MAX_OWN_BYTES:
+        return []
+    return gc.get_referents(value)[:count]
+
+
 class ItemSizes:
     """Memory that some items hold, each alone.
 
     Args:
         items: the items.
         types: the types of the census.
+        budget: time of the census.
     """
 
-    def __init__(self, items: list[Any], types: Types) -> None:
-        self.count = len(items)
+    def __init__(self, items: list[Any], types: Types, budget: Budget) -> None:
+        self.count = 0
+        """Items that were measured."""
         self.has_graph = False
         self.device = ""
         """Device of the tensors among them, if it is not the host."""
@@ -211,7 +232,9 @@ class ItemSizes:
         self._objects: list[Any] = []
         """Which keep the ids valid."""
         for number, item in enumerate(items):
-            self._add(item, number)
+            if not self._add(item, number, budget):
+                break
+            self.count += 1
         kinds = Counter(id(type(item)) for item in items)
         common = kinds.most_common(1)
         self.type = next((type(i) for i in items if common and id(type(i)) == common[0][0]), None)
@@ -222,18 +245,21 @@ class ItemSizes:
         total = sum(self._sizes[key] for key, owner in self._owners.items() if owner >= 0)
         return total / self.count if self.count else 0.0
 
-    def _add(self, item: Any, number: int) -> None:
+    def _add(self, item: Any, number: int, budget: Budget) -> bool:
+        """Measure an item; False if there is no time for all of it."""
         pending = [item]
         for _ in range(MAX_ITEM_OBJECTS):
             if not pending:
-                return
+                break
+            if not budget.allows("sizes"):
+                return False
             value = pending.pop()
             info = self._types.find(value)
             if id(info.cls) in _ENDS or info.kind in {CLASS, MODULE, FUNCTION}:
                 continue
-            if not self._claim(id(value), number, value, info):
-                continue
-            pending.extend(gc.get_referents(value)[:MAX_ITEM_OBJECTS])
+            if self._claim(id(value), number, value, info):
+                pending.extend(some_referents(value, info, MAX_ITEM_OBJECTS))
+        return True
 
     def _claim(self, key: int, number: int, value: Any, info: TypeInfo) -> bool:
         owner = self._owners.get(key)

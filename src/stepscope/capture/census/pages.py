@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MIN_ITEMS = 10_000
 MAX_SEQUENCES = 8
 SAMPLE_COUNT = 4096
+NS_PER_ITEM = 50
+"""Estimate of the time to read the address of an item."""
 _PRESENT = 1 << 63
 _EXCLUSIVE = 1 << 56
 _LIST_ITEMS, _TUPLE_ITEMS = 24, 24

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -46,8 +45,7 @@ class Captured(msgspec.Struct, frozen=True, kw_only=True):
         return sum(window.state is store.RequestState.STORED for window in windows)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaptureOptions(DepthOptions):
+class CaptureOptions(DepthOptions, frozen=True, kw_only=True):
     """Options of `stepscope capture`."""
 
     steps: int | None
@@ -62,8 +60,8 @@ class CaptureOptions(DepthOptions):
     help="Open a detailed window in a running job, on the same steps of every rank, and wait "
     "until it is stored in RUN. Ctrl-C stops the wait, not the window. With --memory, and neither "
     "--steps nor --seconds, show which variables and attributes hold the host memory that grows: "
-    "two censuses of each process, at least 20 steps and 2 s apart, pause it for at most 0.2 s "
-    "each, and 0.5 s more for each million objects.",
+    "two censuses of each process, at least 20 steps and 2 s apart, pause it for at most 0.5 s "
+    "each.",
 )
 @run_argument
 @click.option(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from stepscope import cost, errors, output_files, store
 from stepscope.cli.opening import resolve_run
@@ -28,8 +28,7 @@ NOT_COMPARABLE = 4
 STDOUT = "-"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompareOptions:
+class CompareOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of `stepscope compare`."""
 
     conditions: tuple[str, ...]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -23,8 +22,7 @@ ANSWER_TIMEOUT_S = 20.0
 POLL_S = 0.2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigureOptions(ScheduleOptions):
+class ConfigureOptions(ScheduleOptions, frozen=True, kw_only=True):
     """Options of `stepscope configure`."""
 
     interval_ms: str | None

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -60,8 +59,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions(ScheduleOptions):
+class RunOptions(ScheduleOptions, frozen=True, kw_only=True):
     """Options of `stepscope run`."""
 
     out: str | None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from rich.console import Console
 from rich.text import Text
 
@@ -25,8 +25,7 @@ MIN_LOSS_DIFFERENCE = 0.001
 """Smaller relative differences of losses are called equal, up to the difference."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TryOptions:
+class TryOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of `stepscope try`."""
 
     fix: str | None = None

@@ -121,3 +121,5 @@ def describe_census(census: MemoryCensus) -> Iterator[str]:
             yield f"    {fix}"
     if census.native_ratio is not None and census.native_ratio > 0.1 and census.holders:
         yield f"  native, not in a container: {percent(census.native_ratio)} of the growth"
+    if census.note:
+        yield f"  {census.note}"

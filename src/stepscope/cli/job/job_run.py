@@ -13,9 +13,10 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from stepscope import errors, job_environment, monitor, schema, store
 from stepscope.cli.job.launcher import stop_is_pending
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
     from stepscope.run import Run
 
 
-@dataclass(frozen=True, slots=True)
-class JobRun:
+class JobRun(msgspec.Struct, frozen=True):
     """Run of a job."""
 
     location: Path

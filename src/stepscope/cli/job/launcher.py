@@ -16,10 +16,10 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+import msgspec
 import psutil
 
 from stepscope import errors
@@ -39,8 +39,7 @@ STOP_GRACE_S = 30.0
 """Time between SIGTERM and SIGKILL."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stopping:
+class Stopping(msgspec.Struct, frozen=True, kw_only=True):
     """Settings for stop requests that come from rules or from the web UI."""
 
     request_path: Path
@@ -98,7 +97,7 @@ class Launcher:
         self._stopping = stopping
         self._kill_at: float | None = None
         self._descendants: list[psutil.Process] = []
-        """Descendants of the job when it was asked to stop."""
+        """Descendants of the job, but not its daemons, when it was asked to stop."""
         self._on_tick = on_tick
         self._ignored: set[signal.Signals] = set()
         self.stop: StopSignal | None = None
@@ -160,7 +159,7 @@ class Launcher:
             if request is not None:
                 self._note_stop(request)
                 self._kill_at = time.monotonic() + self._stopping.grace_s
-                self._descendants = _list_descendants(pid)
+                self._descendants = [p for p in _list_descendants(pid) if _shares_session(p, pid)]
                 os.kill(pid, signal.SIGTERM)
         elif time.monotonic() > self._kill_at:
             _kill_tree(pid)
@@ -216,6 +215,14 @@ def _list_descendants(pid: int) -> list[psutil.Process]:
     except psutil.Error:
         return []
     return children
+
+
+def _shares_session(process: psutil.Process, pid: int) -> bool:
+    """Return False for a daemon: a server that a job has started may be there for others, too."""
+    try:
+        return os.getsid(process.pid) == os.getsid(pid)
+    except OSError:  # it has ended
+        return False
 
 
 def _kill_tree(pid: int) -> None:

@@ -40,6 +40,8 @@ class RulePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Stop the job when it is stuck."""
     report: str | None = None
     """File of the report that is written while the job runs and at its end."""
+    takes_census: bool = True
+    """Take a census of the processes whose memory grows for certain."""
 
     @property
     def flush_s(self) -> float:
@@ -96,6 +98,7 @@ def plan_rules(
     notify: tuple[str, ...],
     on_stuck: tuple[str, ...],
     report: Path | None,
+    census: bool,
     no_rules: bool,
 ) -> RulePlan | None:
     """Build the plan from the options.
@@ -125,6 +128,7 @@ def plan_rules(
         ],
         on_stuck_stop=STOP in on_stuck,
         report=None if report is None else str(report.absolute()),
+        takes_census=census,
     )
     if not requested and parameters is None:
         return plan  # nothing to check; importing the rules would delay the job
@@ -234,6 +238,12 @@ _OPTIONS = (
         help="Write the report (.html, .ipynb, .json, .xlsx, or a directory of page, notebook and "
         "a JSON file per rule) at the end of the job, and while it runs as often as that takes 1% "
         "of the time.",
+    ),
+    click.option(
+        "--census/--no-census",
+        default=True,
+        help="When host memory grows for certain, look once at what holds it: two pauses of at "
+        "most 0.5 s in each process that grows.",
     ),
     click.option("--no-rules", is_flag=True, help="Do not evaluate rules while the job runs."),
 )

@@ -10,11 +10,11 @@ import hashlib
 import importlib.util
 import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from stepscope import errors, job_environment, store
 from stepscope.cli.job.launcher import stop_is_pending
@@ -32,8 +32,7 @@ staging_option = click.option(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Staging:
+class Staging(msgspec.Struct, frozen=True):
     """Directory in which the run for a URL is recorded on this machine."""
 
     url: str

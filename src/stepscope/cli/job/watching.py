@@ -167,6 +167,7 @@ class Watching:
             actions=[stop, *plan.actions],
             budget=self._budget,
             report=plan.report,
+            takes_census=plan.takes_census,
         )
         return monitor.start_beside(
             "stepscope.watch", log=self._log, message=msgspec.json.encode(config)

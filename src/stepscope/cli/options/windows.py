@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -24,8 +23,7 @@ _OPTION_HELP = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DepthOptions:
+class DepthOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options for the contents of a window."""
 
     full: bool
@@ -132,8 +130,7 @@ def schedule_options(command: Decorated) -> Decorated:
     return command
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleOptions(DepthOptions):
+class ScheduleOptions(DepthOptions, frozen=True, kw_only=True):
     """Options for scheduled windows and the contents of windows."""
 
     start_steps: tuple[int, ...]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,8 +16,7 @@ from stepscope.quantities import percent
 from stepscope.run import Run, largest_model
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttributionThresholds:
+class AttributionThresholds(msgspec.Struct, frozen=True, kw_only=True):
     """Shares of the step from which a suspect is a bottleneck."""
 
     min_steps: int = 20
@@ -80,8 +79,7 @@ NEED_A_WINDOW: frozenset[Suspect] = frozenset({"model", "healthy"})
 """Suspects that phase times alone cannot tell from overhead inside the compute phases."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attribution:
+class Attribution(msgspec.Struct, frozen=True, kw_only=True):
     """A suspect whose share exceeds its threshold."""
 
     suspect: Suspect
@@ -103,8 +101,7 @@ def name_denominator(attribution: Attribution, shares: Shares) -> str:
     return STEP_SHARE if attribution.cause in CORE_SHORTAGES else shares.share_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoreShortage:
+class CoreShortage(msgspec.Struct, frozen=True, kw_only=True):
     """Time in which the training thread was runnable without a core, and the reason."""
 
     cause: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from stepscope import analysis, quantities, schema
 from stepscope.diagnosis.shares.pipeline_model import Pipeline
@@ -16,8 +16,7 @@ EVEN_ODDS = 0.5
 """Certainty where nothing tells which of two is larger: a debug switch, or what it slows down."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CauseInputs:
+class CauseInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Inputs of the search for a cause within a suspect."""
 
     run: Run
@@ -45,8 +44,7 @@ class CauseInputs:
         return bases_ns
 
 
-@dataclass(slots=True, kw_only=True)
-class CauseFinding:
+class CauseFinding(msgspec.Struct, kw_only=True):
     """A cause with its evidence."""
 
     cause: str
@@ -59,12 +57,12 @@ class CauseFinding:
     """Probability that this cause is the largest of its suspect; 1 where all was measured."""
     reason: str | None = None
     """Reason for a fix, where it differs from the first evidence."""
-    stages: list[Stage] = field(default_factory=list)
-    evidence: list[Evidence] = field(default_factory=list)
+    stages: list[Stage] = msgspec.field(default_factory=list)
+    evidence: list[Evidence] = msgspec.field(default_factory=list)
     fixed_line: str = ""
     """Line of the script, as file:line, that a fix of this cause concerns; its work is no other
     cause."""
-    contributing: list[tuple[str, float, str]] = field(default_factory=list)
+    contributing: list[tuple[str, float, str]] = msgspec.field(default_factory=list)
     """Other causes of the same suspect that are worth a fix: cause, share of the step and reason,
     largest first."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 from msgspec import UNSET
 
 from stepscope import schema
@@ -30,8 +30,7 @@ def _trains_with_tensorflow(rank: Rank) -> bool:
     return "tensorflow" in versions and not {"torch", "jax"} & versions.keys()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFacts:
+class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts of a job; None for "not recorded"."""
 
     has_gpus: bool

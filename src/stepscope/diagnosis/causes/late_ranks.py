@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import msgspec
 import numpy as np
 
 from stepscope import analysis, intervals, quantities, rules, schema
@@ -62,8 +62,7 @@ class ComparedRank(NamedTuple):
     number: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LateReport:
+class LateReport(msgspec.Struct, frozen=True, kw_only=True):
     """Ranks side by side."""
 
     ranks: list[ComparedRank]
@@ -156,8 +155,7 @@ class LateCause(NamedTuple):
     """Figures of the rank, which follow these words."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Condition:
+class _Condition(msgspec.Struct, frozen=True, kw_only=True):
     """Condition of the machine under one rank; None where it was not recorded."""
 
     core_delay_ns: dict[str, float] | None

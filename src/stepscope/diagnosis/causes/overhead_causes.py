@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -320,8 +319,7 @@ def describe_operators(profile: analysis.ComputeProfile) -> list[Evidence]:
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryLeak:
+class MemoryLeak(msgspec.Struct, frozen=True, kw_only=True):
     """Time between the phases that grows steadily, more than the work of the steps does, together
     with the memory of the process."""
 

@@ -12,7 +12,7 @@ padding in B rows: an upper limit, because batches of similar lengths still diff
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from stepscope import schema
 from stepscope.diagnosis.causes.cause import CauseFinding, CauseInputs
@@ -25,8 +25,7 @@ MIN_BATCHES = 4
 """Masks of fewer batches are not enough evidence."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Padding:
+class Padding(msgspec.Struct, frozen=True, kw_only=True):
     """Padding of the batches whose masks were read."""
 
     batch_count: int

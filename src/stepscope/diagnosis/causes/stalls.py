@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -118,8 +118,7 @@ def _count_names(spans: analysis.Spans, amounts: NDArray[np.int64], totals: Coun
         totals[spans.names[name]] += amount
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _GarbageCollections:
+class _GarbageCollections(msgspec.Struct, frozen=True, kw_only=True):
     """Garbage collections in the measured steps of all ranks."""
 
     durations: NDArray[np.int64]
@@ -193,8 +192,7 @@ MIN_LINE_RATIO = 0.01
 """Lines with a smaller share of the step are not named."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepLine:
+class StepLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line and its share of the step."""
 
     line: analysis.HostLine

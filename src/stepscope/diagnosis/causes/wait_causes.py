@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import get_args
+
+import msgspec
 
 from stepscope import analysis
 from stepscope.diagnosis.causes.cause import CauseFinding, CauseInputs
@@ -29,8 +30,7 @@ _NOUNS: Mapping[analysis.WaitKind, str] = {
 FixText = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepWait:
+class StepWait(msgspec.Struct, frozen=True, kw_only=True):
     """Wait of the training thread at one line, and its share of the step."""
 
     wait: analysis.LineWait

@@ -11,8 +11,10 @@ beyond its median counts as time without a core first, as far as any such time w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from stepscope import analysis
 from stepscope.run import Rank, Run
@@ -24,8 +26,7 @@ MAX_OUTSIDE_RATIO = 0.98
 """Maximum share of a phase that is removed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoreWaits:
+class CoreWaits(msgspec.Struct, frozen=True, kw_only=True):
     """Shares of the training threads' time without a core. All are 0 where this was not recorded;
     where the job's own CPU quota was exhausted, only `outside` is not."""
 
@@ -38,7 +39,7 @@ class CoreWaits:
     is_recorded: bool = False
     """True if the delays of the threads were recorded; otherwise all shares are estimated from the
     mean over the run."""
-    outside: Mapping[str, float] = field(default_factory=dict)
+    outside: Mapping[str, float] = msgspec.field(default_factory=dict)
     """Share of each phase without a core that is not caused by the job: by processes outside it, by
     other virtual machines, or by its CPU quota. Empty where that is too little to matter, or not
     recorded."""

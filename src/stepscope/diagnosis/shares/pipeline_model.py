@@ -22,7 +22,9 @@ something between B (the threads were of no use) and (1 - f) * B + f * B * p / q
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from stepscope import quantities, rules, schema
 from stepscope.diagnosis.shares.cpu_contention import measure_core_waits
@@ -50,8 +52,7 @@ BYTE_NS = 1.0
 """CPU time of a worker for copying one byte of a batch to shared memory."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerEstimate:
+class WorkerEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """Predicted step for a number of workers and intra-op threads."""
 
     workers: int
@@ -64,8 +65,7 @@ class WorkerEstimate:
     training thread needs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pipeline:
+class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
     """Input pipeline of one rank: mean times per measured step, in nanoseconds.
 
     `cpu_budget` has the step for n workers and p intra-op threads; without workers nothing
@@ -343,8 +343,7 @@ def describe_workers(estimate: WorkerEstimate) -> str:
     return f"{quantities.count_of(estimate.workers, 'worker')} and {threads}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Budget:
+class _Budget(msgspec.Struct, frozen=True, kw_only=True):
     """Cores of a rank and their use by its training process."""
 
     cores: float | None
@@ -382,8 +381,7 @@ FREE_CORE_RATIO = 0.25
 """A core with a smaller part in use is free."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingWork:
+class TrainingWork(msgspec.Struct, frozen=True, kw_only=True):
     """Work of one step outside of batch creation, with all cores for itself."""
 
     wall_ns: float
@@ -411,8 +409,7 @@ class TrainingWork:
         return TrainingWork(wall_ns=wall_ns, parallel_ratio=ratio, threads=threads)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchWork:
+class BatchWork(msgspec.Struct, frozen=True, kw_only=True):
     """Creation of the batches of one step by one worker with a core for itself."""
 
     wall_ns: float
@@ -427,8 +424,7 @@ class BatchWork:
         return BatchWork(wall_ns=self.wall_ns + cpu_ns, cpu_ns=self.cpu_ns + cpu_ns)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepPlan:
+class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Step of the budget, in nanoseconds."""
 
     compute_ns: float

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -51,13 +51,12 @@ STRAGGLER_RATIO = 0.75
 """The rank that this share of the waiting is for is the slow one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankWaits:
+class RankWaits(msgspec.Struct, frozen=True, kw_only=True):
     """Waiting of ranks for each other; shares of all communication, DDP's exchange included."""
 
     ratio: float = 0.0
     """Share that is waiting for the slowest rank of each step."""
-    by_suspect: dict[Suspect, float] = field(default_factory=dict)
+    by_suspect: dict[Suspect, float] = msgspec.field(default_factory=dict)
     """Split of the waiting by the work of the slowest rank; sums to 1."""
     slowest_index: int = 0
     """Position of the rank that the others wait for most."""
@@ -67,7 +66,7 @@ class RankWaits:
     """By how much that exceeds the share of the next rank."""
     work_ns: tuple[float, ...] = ()
     """Work of each rank in the mean step: everything but communication."""
-    excess_ns: Mapping[str, float] = field(default_factory=dict)
+    excess_ns: Mapping[str, float] = msgspec.field(default_factory=dict)
     """Time by which the slowest rank exceeds the mean of the others in the mean step, by phase
     without communication."""
     exchange_ns: tuple[float, ...] = ()

@@ -22,8 +22,8 @@ them moves from communication to the extra work of that rank (`rank_waiting`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,8 +42,7 @@ MAX_ROWS = 100_000
 """Maximum rows of a matrix of steps and phases; more rows do not make the result more precise."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseSplit:
+class PhaseSplit(msgspec.Struct, frozen=True, kw_only=True):
     """Split of measured phases between suspects; the same for every step."""
 
     compute_overhead: Mapping[str, float]
@@ -80,8 +79,7 @@ class PhaseSplit:
     cores."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shares:
+class Shares(msgspec.Struct, frozen=True, kw_only=True):
     """Shares of the step."""
 
     phases: dict[str, float]
@@ -106,7 +104,7 @@ class Shares:
     """Collectives of the script, without waiting for the slowest rank."""
     exchange: float
     """Exposed gradient exchange, without waiting for the slowest rank."""
-    rank_wait: dict[Suspect, float] = field(default_factory=dict)
+    rank_wait: dict[Suspect, float] = msgspec.field(default_factory=dict)
     """Waiting for the slowest rank, by the work of that rank; included in `suspects`."""
     delayed_by_others: float = 0.0
     """A batch was ready, but processes other than workers had the cores; in no suspect's share,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,8 +42,7 @@ _READS = frozenset(["aten::item", "aten::is_nonzero", "aten::_local_scalar_dense
 """Operators that read a value from a tensor."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launches:
+class Launches(msgspec.Struct, frozen=True, kw_only=True):
     """Work that the host calls, on the device or, without one, by itself."""
 
     count_per_step: float
@@ -54,8 +53,7 @@ class Launches:
     """Median duration of a kernel, or of an outermost operator."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waits:
+class Waits(msgspec.Struct, frozen=True, kw_only=True):
     """Waiting of the host for the device."""
 
     count_per_step: float
@@ -64,8 +62,7 @@ class Waits:
     first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reads:
+class Reads(msgspec.Struct, frozen=True, kw_only=True):
     """Values that a host without a device reads from tensors, one after another."""
 
     count: int
@@ -73,8 +70,7 @@ class Reads:
     """Time from read to read, without sizeable operators."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptPython:
+class ScriptPython(msgspec.Struct, frozen=True, kw_only=True):
     """Python of the script itself: gaps between operators, too long for calling the next."""
 
     count_per_step: float
@@ -82,8 +78,7 @@ class ScriptPython:
     """Share of the steps' part `python` that is in these gaps."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatrixKernels:
+class MatrixKernels(msgspec.Struct, frozen=True, kw_only=True):
     """Kernels of matrix products and convolutions."""
 
     full_precision_ratio: float

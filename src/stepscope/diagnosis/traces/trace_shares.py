@@ -21,9 +21,9 @@ ranks have.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -55,18 +55,17 @@ SUSPECT_OF_PART: Mapping[str, Suspect] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceWaits:
+class TraceWaits(msgspec.Struct, frozen=True, kw_only=True):
     """Waiting of ranks for the slowest of them."""
 
-    ratios: Mapping[Suspect, float] = field(default_factory=dict)
+    ratios: Mapping[Suspect, float] = msgspec.field(default_factory=dict)
     """Shares of all exposed communication, by the work of the slowest rank."""
     slowest: str = ""
     """Name of the rank that the others wait for most."""
     slowest_ratio: float = 0.0
     """Share of the waiting that is for that rank."""
     rank_count: int = 1
-    excess_ns: Mapping[str, float] = field(default_factory=dict)
+    excess_ns: Mapping[str, float] = msgspec.field(default_factory=dict)
     """Time per step by which the slowest rank of a step exceeds the mean of the others, by part."""
     note: str = ""
     """Sentence on how the steps of ranks were matched, where not by their numbers."""
@@ -81,8 +80,7 @@ class TraceWaits:
         return add_excess(waiting, self.rank_count, self.slowest_ratio)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceShares:
+class TraceShares(msgspec.Struct, frozen=True, kw_only=True):
     """Shares of the time of all steps."""
 
     parts: Mapping[str, float]

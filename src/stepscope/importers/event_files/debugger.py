@@ -18,7 +18,6 @@ import enum
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -74,17 +73,16 @@ class DebuggerTensorImporter:
         return [results[index] for index in range(len(files))]
 
 
-@dataclass(slots=True)
-class DebuggerJob:
+class DebuggerJob(msgspec.Struct):
     """Job during its import."""
 
     rows: RowWriter
     node: str
-    collections: dict[str, str] = field(default_factory=dict)
+    collections: dict[str, str] = msgspec.field(default_factory=dict)
     world_size: int | None = None
-    shapes: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    shapes: dict[tuple[str, str], list[int]] = msgspec.field(default_factory=dict)
     """Shape of a tensor, by name of the index file without suffix, and tensor."""
-    workers: dict[str, None] = field(default_factory=dict)
+    workers: dict[str, None] = msgspec.field(default_factory=dict)
 
     def read(self, path: Path, form: Form) -> Result:
         """Read a file; files of events come last."""

@@ -6,7 +6,6 @@ import io
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -35,8 +34,7 @@ class Moment(NamedTuple):
     mode: str = "TRAIN"
 
 
-@dataclass(slots=True)
-class _Extent:
+class _Extent(msgspec.Struct):
     first_ns: int
     last_ns: int
 
@@ -57,18 +55,21 @@ class Writer(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class RowWriter:
+class RowWriter(msgspec.Struct):
     """Writer of the rows of an import."""
 
     writer: Writer
     node: str
-    _rows: defaultdict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
-    _counts: defaultdict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
+    _rows: defaultdict[str, list[dict[str, Any]]] = msgspec.field(
+        default_factory=lambda: defaultdict(list)
+    )
+    _counts: defaultdict[tuple[str, str], int] = msgspec.field(
+        default_factory=lambda: defaultdict(int)
+    )
     """Rows so far, by table and process."""
-    _extents: dict[str, _Extent] = field(default_factory=dict)
+    _extents: dict[str, _Extent] = msgspec.field(default_factory=dict)
     _element_bytes: int = 0
-    _left_out: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    _left_out: defaultdict[str, int] = msgspec.field(default_factory=lambda: defaultdict(int))
     """Tensors whose elements exceed the limit, by process."""
 
     def add_scalar(self, moment: Moment, name: str, value: float) -> None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -43,8 +43,7 @@ MAX_REPEATED_ELEMENTS = 1 << 24
 """Elements of a tensor of which the message has fewer, because the last one is repeated."""
 
 
-@dataclass(slots=True)
-class Value:
+class Value(msgspec.Struct):
     """Value with a tag in an event."""
 
     tag: str = ""
@@ -53,17 +52,16 @@ class Value:
     """HistogramProto."""
     tensor: memoryview | None = None
     """TensorProto."""
-    plugins: dict[str, bytes] = field(default_factory=dict)
+    plugins: dict[str, bytes] = msgspec.field(default_factory=dict)
     """Content of the metadata by the name of the plugin."""
 
 
-@dataclass(slots=True)
-class Event:
+class Event(msgspec.Struct):
     """Event: the values of a step."""
 
     wall_time_s: float = 0.0
     step: int = 0
-    values: list[Value] = field(default_factory=list)
+    values: list[Value] = msgspec.field(default_factory=list)
 
     @property
     def t_ns(self) -> int | None:
@@ -71,8 +69,7 @@ class Event:
         return round(self.wall_time_s * 1e9) if 0 <= self.wall_time_s < 9e9 else None
 
 
-@dataclass(slots=True)
-class Histogram:
+class Histogram(msgspec.Struct):
     """Histogram; sums are NaN where the message has none."""
 
     limit: NDArray[np.float64]
@@ -87,8 +84,7 @@ class Histogram:
     square_sum: float = math.nan
 
 
-@dataclass(slots=True)
-class Tensor:
+class Tensor(msgspec.Struct):
     """Numbers of a tensor. Those of 16-bit brain floats are single-precision floats here."""
 
     dtype: str

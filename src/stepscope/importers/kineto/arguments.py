@@ -18,7 +18,6 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -171,14 +170,13 @@ _decode_any = msgspec.json.Decoder().decode
 _decode_collective = msgspec.json.Decoder(CollectiveArgs, strict=False).decode
 
 
-@dataclass(slots=True)
-class DecodedArguments:
+class DecodedArguments(msgspec.Struct):
     """Arguments of the events of one kind."""
 
     structs: list[Any]
     rest: list[str | None] | None = None
     """Per event, a JSON object of what its struct does not hold; None when all hold everything."""
-    collectives: list[tuple[int, CollectiveArgs]] = field(default_factory=list)
+    collectives: list[tuple[int, CollectiveArgs]] = msgspec.field(default_factory=list)
     """Rows of events that describe a collective, with the description."""
 
 

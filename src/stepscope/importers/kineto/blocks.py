@@ -110,8 +110,7 @@ class Frame:
         return "; ".join([self.broken_stream, *wrong] if self.broken_stream else wrong)
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(msgspec.Struct, frozen=True):
     """Events separated by commas: their text, or its position in a file."""
 
     text: bytes | bytearray = b""

@@ -6,7 +6,6 @@ A reader per argument of `schema.EVENT_KINDS` takes one field of all events of a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -38,8 +37,7 @@ Codes = NDArray[np.int32]
 _decode_any = msgspec.json.Decoder().decode
 
 
-@dataclass(slots=True)
-class Chunk:
+class Chunk(msgspec.Struct):
     """Events of one block.
 
     Strings are indices into `strings`, -1 for none; tracks are indices into `tracks`. Every kind
@@ -47,10 +45,10 @@ class Chunk:
     `duration`; times are relative to the base of the file.
     """
 
-    columns: dict[Kind, Columns] = field(default_factory=dict)
-    strings: list[str] = field(default_factory=list)
-    tracks: list[tuple[int | str, int | str]] = field(default_factory=list)
-    metadata: list[tuple[str, int | str, int | str, Any]] = field(default_factory=list)
+    columns: dict[Kind, Columns] = msgspec.field(default_factory=dict)
+    strings: list[str] = msgspec.field(default_factory=list)
+    tracks: list[tuple[int | str, int | str]] = msgspec.field(default_factory=list)
+    metadata: list[tuple[str, int | str, int | str, Any]] = msgspec.field(default_factory=list)
     """Name, pid, tid and value of `M` events, which describe processes and threads."""
     event_count: int = 0
     flow_counts: tuple[int, int] = (0, 0)

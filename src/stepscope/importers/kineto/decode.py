@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -156,13 +155,12 @@ def _identifier(text: bytes) -> int | str | None:
     return value if value is None or is_plain else compact(text)
 
 
-@dataclass(slots=True)
-class _Groups:
+class _Groups(msgspec.Struct):
     """Events of a block by kind."""
 
-    parts: dict[Kind, list[Int]] = field(default_factory=dict)
+    parts: dict[Kind, list[Int]] = msgspec.field(default_factory=dict)
     """Indices of the events of a kind, in one or more parts."""
-    categories: set[tuple[str, Kind]] = field(default_factory=set)
+    categories: set[tuple[str, Kind]] = msgspec.field(default_factory=set)
     """Categories and kinds of events whose struct does not tell their kind."""
 
 

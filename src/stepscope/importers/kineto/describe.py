@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -38,8 +37,7 @@ _DEVICE_NUMBERS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """Origin of a trace as far as the caller knows it; the file may state more."""
 
     name: str
@@ -53,11 +51,10 @@ class Identity:
     rank: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(msgspec.Struct, frozen=True):
     """Top level of a trace file without the events."""
 
-    content: Mapping[str, Any] = field(default_factory=dict)
+    content: Mapping[str, Any] = msgspec.field(default_factory=dict)
     unread: str | None = None
     """The part that could not be read, as the rest of a sentence."""
 
@@ -81,8 +78,7 @@ class Header:
         return None if isinstance(rank, float) and number != rank else number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Description:
+class Description(msgspec.Struct, frozen=True, kw_only=True):
     """Small tables of a trace."""
 
     gathered: Gathered

@@ -70,15 +70,14 @@ class UnknownWork(NamedTuple):
         )
 
 
-@dataclass(slots=True)
-class DeviceLayout:
+class DeviceLayout(msgspec.Struct):
     """Devices of a file, as far as categories of Kineto do not tell."""
 
     accelerator: str = ""
     """Name of the maker by whose layout events were read as work."""
     mapped_count: int = 0
     """Number of these events."""
-    unknown: list[UnknownWork] = field(default_factory=list)
+    unknown: list[UnknownWork] = msgspec.field(default_factory=list)
     """Largest first."""
 
 

@@ -22,7 +22,6 @@ import gzip
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +88,7 @@ class _File(msgspec.Struct):
     pid: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionTrace:
+class ExecutionTrace(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes of one process by the number of their record function."""
 
     path: Path
@@ -98,8 +96,7 @@ class ExecutionTrace:
     nodes: Mapping[int, _Node]
 
 
-@dataclass(frozen=True, slots=True)
-class Linked:
+class Linked(msgspec.Struct, frozen=True):
     """Operators of a trace that an execution trace describes."""
 
     path: Path

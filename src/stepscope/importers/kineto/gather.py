@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from io import BufferedRandom
 from pathlib import Path
 from typing import Any
@@ -57,8 +56,7 @@ _NUMBER_COLUMNS = _argument_columns("number")
 _SIZES_COLUMNS = _argument_columns("sizes")
 
 
-@dataclass(slots=True)
-class _Part:
+class _Part(msgspec.Struct):
     """Columns of one kind in some chunks, in memory or in the temporary file."""
 
     columns: dict[str, NDArray[Any] | tuple[int, np.dtype[Any], tuple[int, ...]]]
@@ -68,17 +66,15 @@ class _Part:
     last: int
 
 
-@dataclass(slots=True)
-class _Pending:
+class _Pending(msgspec.Struct):
     """Columns of one kind that will be one part."""
 
-    chunks: list[Columns] = field(default_factory=list)
+    chunks: list[Columns] = msgspec.field(default_factory=list)
     size: int = 0
     """In bytes."""
 
 
-@dataclass(slots=True)
-class Bounds:
+class Bounds(msgspec.Struct):
     """Possible times in a file, relative to its base."""
 
     first: int = 0
@@ -90,17 +86,16 @@ class Bounds:
     """Longest possible work of a device."""
 
 
-@dataclass(slots=True)
-class Gathered:
+class Gathered(msgspec.Struct):
     """Events of one file."""
 
     directory: Path
     """Directory for a temporary file."""
     sharers: int = 1
     """Number of processes that gather at the same time and share `MEMORY_BYTES`."""
-    strings: list[str] = field(default_factory=list)
-    tracks: list[tuple[int | str, int | str]] = field(default_factory=list)
-    metadata: list[tuple[str, int | str, int | str, Any]] = field(default_factory=list)
+    strings: list[str] = msgspec.field(default_factory=list)
+    tracks: list[tuple[int | str, int | str]] = msgspec.field(default_factory=list)
+    metadata: list[tuple[str, int | str, int | str, Any]] = msgspec.field(default_factory=list)
     event_count: int = 0
     flow_counts: tuple[int, int] = (0, 0)
     repaired: int = 0
@@ -108,12 +103,12 @@ class Gathered:
     """Texts of blocks of which only the start was kept."""
     lost_events: int = 0
     lost_bytes: int = 0
-    bounds: Bounds = field(default_factory=Bounds)
-    _string_codes: dict[str, int] = field(default_factory=dict)
-    _track_numbers: dict[tuple[int | str, int | str], int] = field(default_factory=dict)
-    _parts: dict[Kind, list[_Part]] = field(default_factory=dict)
-    _pending: dict[Kind, _Pending] = field(default_factory=dict)
-    _samples: list[tuple[Int, int]] = field(default_factory=list)
+    bounds: Bounds = msgspec.field(default_factory=Bounds)
+    _string_codes: dict[str, int] = msgspec.field(default_factory=dict)
+    _track_numbers: dict[tuple[int | str, int | str], int] = msgspec.field(default_factory=dict)
+    _parts: dict[Kind, list[_Part]] = msgspec.field(default_factory=dict)
+    _pending: dict[Kind, _Pending] = msgspec.field(default_factory=dict)
+    _samples: list[tuple[Int, int]] = msgspec.field(default_factory=list)
     _stored_bytes: int = 0
     _file: BufferedRandom | None = None
 

@@ -11,9 +11,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from stepscope import errors, schema, store
 from stepscope.cores import available_cores, start_worker, wait_for
@@ -109,8 +110,7 @@ def _report_execution_trace(path: Path, outcomes: Sequence[Outcome]) -> content.
     return content.Recorded(name=path.name, form=content.EXECUTION_TRACE, event_count=sum(counts))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Job:
+class _Job(msgspec.Struct, frozen=True, kw_only=True):
     files: Sequence[Path]
     identities: Sequence[Identity]
     run: Path

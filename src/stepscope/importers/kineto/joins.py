@@ -17,9 +17,9 @@ are as many captures as graphs. The quality record counts the work that was matc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,8 +31,7 @@ from stepscope.importers.kineto.gather import Bounds, Gathered, impossible
 Int = NDArray[np.int64]
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(msgspec.Struct):
     """Counts taken while linking; see `schema.QUALITY_CHECKS`."""
 
     device: int = 0
@@ -75,13 +74,15 @@ class Counts:
     ranges: int = 0
     copies: int = 0
     """Events that equal an earlier one."""
-    processes: list[str] = field(default_factory=list)
+    processes: list[str] = msgspec.field(default_factory=list)
     """Processes that launch work, or mark steps, if there are several."""
-    impossible_duration: list[tuple[arguments.Kind, NDArray[np.int32]]] = field(
+    impossible_duration: list[tuple[arguments.Kind, NDArray[np.int32]]] = msgspec.field(
         default_factory=list
     )
     """Kinds and names of the events that have one."""
-    impossible_time: list[tuple[arguments.Kind, NDArray[np.int32]]] = field(default_factory=list)
+    impossible_time: list[tuple[arguments.Kind, NDArray[np.int32]]] = msgspec.field(
+        default_factory=list
+    )
 
 
 MIN_PROCESS_SHARE = 0.01
@@ -204,8 +205,7 @@ def _last_before(keys: Int, starts: Int, requested: Int, until: Int) -> Int:
     return rows
 
 
-@dataclass(frozen=True, slots=True)
-class Positions:
+class Positions(msgspec.Struct, frozen=True):
     """One axis for the times of all tracks."""
 
     bounds: Bounds
@@ -391,8 +391,7 @@ def values_at(values: Int, rows: Int) -> Int:
     return np.where(rows >= 0, values[rows], -1)
 
 
-@dataclass(frozen=True, slots=True)
-class Captures:
+class Captures(msgspec.Struct, frozen=True):
     """Captured launches, capture by capture in the order of their calls."""
 
     launches: list[Int]

@@ -19,9 +19,9 @@ one sort and one search serve all tracks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -49,15 +49,14 @@ LINKED_COLUMNS: Mapping[str, frozenset[str]] = {
 """Columns of tables that are filled here, by the `linking` of a kind."""
 
 
-@dataclass(slots=True)
-class Linked:
+class Linked(msgspec.Struct):
     """One linked slice. Rows are sorted by track, then start, outer ranges before inner ones."""
 
-    rows: dict[schema.EventKind, Columns] = field(default_factory=dict)
+    rows: dict[schema.EventKind, Columns] = msgspec.field(default_factory=dict)
     """Rows by kind; those of all kinds of calls are together, under the first of them."""
-    other_events: list[tuple[arguments.Kind, Columns]] = field(default_factory=list)
+    other_events: list[tuple[arguments.Kind, Columns]] = msgspec.field(default_factory=list)
     """Events of no other table, and events with impossible times."""
-    around: Columns = field(default_factory=dict)
+    around: Columns = msgspec.field(default_factory=dict)
     """Extents of ranges of other slices that were open in this one."""
 
     def last_end(self, gathered: Gathered) -> int:

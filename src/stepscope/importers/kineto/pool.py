@@ -14,9 +14,10 @@ import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from stepscope.cores import start_worker, wait_for
 from stepscope.importers.kineto.blocks import BLOCK_BYTES, Block

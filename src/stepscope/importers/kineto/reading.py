@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +59,7 @@ Progress = Callable[[float], None]
 """Called with the share of the work that is done, 0 to 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unpaired:
+class Unpaired(msgspec.Struct, frozen=True):
     """Begin and end events without a partner."""
 
     count: int = 0
@@ -71,17 +69,16 @@ class Unpaired:
     """Names of annotations, and kinds, that lack many; see `describe.name_losses`."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Reading:
+class Reading(msgspec.Struct, kw_only=True):
     """Content of a file. Close `gathered` after use."""
 
     gathered: Gathered
-    frame: Frame = field(default_factory=Frame)
-    header: Header = field(default_factory=Header)
+    frame: Frame = msgspec.field(default_factory=Frame)
+    header: Header = msgspec.field(default_factory=Header)
     truncated: bool = False
     """The end of the list of events, or of the compressed data, is missing."""
-    devices: DeviceLayout = field(default_factory=DeviceLayout)
-    unpaired: Unpaired = field(default_factory=Unpaired)
+    devices: DeviceLayout = msgspec.field(default_factory=DeviceLayout)
+    unpaired: Unpaired = msgspec.field(default_factory=Unpaired)
 
     @property
     def lost(self) -> str | None:

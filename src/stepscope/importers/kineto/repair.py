@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from stepscope import schema
 from stepscope.importers.kineto.blocks import scan_object
@@ -68,11 +69,10 @@ _BLANK = b" \t\r\n,"
 Decode = Callable[[bytes], list[Any]]
 
 
-@dataclass(slots=True)
-class RepairedEvents:
+class RepairedEvents(msgspec.Struct):
     """Readable events of a damaged block."""
 
-    events: list[Any] = field(default_factory=list)
+    events: list[Any] = msgspec.field(default_factory=list)
     repaired: int = 0
     lost: int = 0
     lost_bytes: int = 0

@@ -10,7 +10,6 @@ import enum
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -123,15 +122,14 @@ class Row(NamedTuple):
     args: Mapping[str, Any]
 
 
-@dataclass(slots=True, kw_only=True)
-class EventFile:
+class EventFile(msgspec.Struct, kw_only=True):
     """Content of one file."""
 
     name: EventFileName
-    rows: list[Row] = field(default_factory=list)
+    rows: list[Row] = msgspec.field(default_factory=list)
     base_is_guessed: bool = False
     """The file states no base: its last event is assumed to end at the time in its name."""
-    impossible: list[int] = field(default_factory=list)
+    impossible: list[int] = msgspec.field(default_factory=list)
     """Impossible durations; these events are left out."""
     unreadable_count: int = 0
     truncated: bool = False

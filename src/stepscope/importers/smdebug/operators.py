@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,11 +37,10 @@ class _Event(NamedTuple):
     args: Mapping[str, Any]
 
 
-@dataclass(slots=True)
-class Operators:
+class Operators(msgspec.Struct):
     """Operators and kernels of one process, in the order of its files."""
 
-    _events: list[_Event] = field(default_factory=list)
+    _events: list[_Event] = msgspec.field(default_factory=list)
 
     def add(self, row: Row, end_ns: int | None) -> bool:
         """Add an event if it is a complete operator or kernel; return False for any other."""

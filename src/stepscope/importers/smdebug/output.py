@@ -15,7 +15,6 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -87,20 +86,19 @@ def import_output(
         return [output.results[index] for index in range(len(files))]
 
 
-@dataclass(slots=True)
-class _Node:
+class _Node(msgspec.Struct):
     """Node with its samples."""
 
     name: str
     writer: RunWriter
     first_ns: int | None = None
     last_ns: int | None = None
-    pending: Series = field(default_factory=Series)
+    pending: Series = msgspec.field(default_factory=Series)
     sample_count: int = 0
-    ticks: list[intervals.Int] = field(default_factory=list)
-    devices: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    ticks: list[intervals.Int] = msgspec.field(default_factory=list)
+    devices: defaultdict[str, set[str]] = msgspec.field(default_factory=lambda: defaultdict(set))
     """Sampled devices by metric."""
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
 
     @property
     def sampler(self) -> str:

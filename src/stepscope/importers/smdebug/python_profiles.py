@@ -15,7 +15,6 @@ import math
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +36,7 @@ MAX_FRAMES = 1_000_000
 MAX_SECONDS = 1e9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionSum:
+class FunctionSum(msgspec.Struct, frozen=True, kw_only=True):
     """Time and calls of one function in a profile."""
 
     function: str
@@ -50,8 +48,7 @@ class FunctionSum:
     primitive_calls: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PythonProfile:
+class PythonProfile(msgspec.Struct, frozen=True, kw_only=True):
     """One profile."""
 
     pid: int | None

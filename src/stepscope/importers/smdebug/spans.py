@@ -24,11 +24,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from stepscope import schema, store
 from stepscope.importers.smdebug.events import EventFile, Row
@@ -64,8 +64,7 @@ _UNKNOWN_KINDS = frozenset({"data_wait", "fetch"})
 """Kinds whose value is unknown."""
 
 
-@dataclass(slots=True)
-class _Span:
+class _Span(msgspec.Struct):
     kind: str
     name: str
     labels: str | None
@@ -76,17 +75,15 @@ class _Span:
     depth: int = 0
 
 
-@dataclass(slots=True)
-class _Track:
+class _Track(msgspec.Struct):
     number: int
     row_count: int = 0
-    new: list[_Span] = field(default_factory=list)
-    open: list[tuple[Row, str]] = field(default_factory=list)
+    new: list[_Span] = msgspec.field(default_factory=list)
+    open: list[tuple[Row, str]] = msgspec.field(default_factory=list)
     """Started ranges without an end, outermost first, each with its recorder."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Process:
+class Process(msgspec.Struct, kw_only=True):
     """Process of the job with its spans, file after file."""
 
     node: str
@@ -98,16 +95,18 @@ class Process:
     worker: int | None = None
     first_ns: int | None = None
     last_ns: int | None = None
-    notes: list[str] = field(default_factory=list)
-    loaders: list[schema.DataLoaderSettingsFact] = field(default_factory=list)
-    phases: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = msgspec.field(default_factory=list)
+    loaders: list[schema.DataLoaderSettingsFact] = msgspec.field(default_factory=list)
+    phases: Counter[str] = msgspec.field(default_factory=Counter)
     unmatched_ends: int = 0
-    operators: Operators = field(default_factory=Operators)
-    steps: list[tuple[int, int]] = field(default_factory=list)
+    operators: Operators = msgspec.field(default_factory=Operators)
+    steps: list[tuple[int, int]] = msgspec.field(default_factory=list)
     """Start and end of each training step."""
-    _loader: schema.DataLoaderSettingsFact = field(default_factory=schema.DataLoaderSettingsFact)
+    _loader: schema.DataLoaderSettingsFact = msgspec.field(
+        default_factory=schema.DataLoaderSettingsFact
+    )
     """Settings of the DataLoader whose iterator started last."""
-    _tracks: dict[Any, _Track] = field(default_factory=dict)
+    _tracks: dict[Any, _Track] = msgspec.field(default_factory=dict)
     _profile_row_count: int = 0
     _first_phase_ns: int | None = None
     _has_steps: bool = False

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
@@ -51,8 +50,7 @@ class _Sample(msgspec.Struct, rename="pascal", gc=False):
 _DECODER = msgspec.json.Decoder(_Sample, strict=False)
 
 
-@dataclass(slots=True, kw_only=True)
-class Lines:
+class Lines(msgspec.Struct, kw_only=True):
     """Samples of one file, and its unreadable part."""
 
     samples: list[_Sample]
@@ -82,14 +80,13 @@ def read_samples(path: Path) -> Lines:
     return Lines(samples=samples, lost=f"{len(unreadable)} of {len(lines)} lines could not be read")
 
 
-@dataclass(slots=True, kw_only=True)
-class Series:
+class Series(msgspec.Struct, kw_only=True):
     """Samples of one node, row by row."""
 
-    t_ns: list[int] = field(default_factory=list)
-    metric: list[str] = field(default_factory=list)
-    device: list[str] = field(default_factory=list)
-    value: list[float] = field(default_factory=list)
+    t_ns: list[int] = msgspec.field(default_factory=list)
+    metric: list[str] = msgspec.field(default_factory=list)
+    device: list[str] = msgspec.field(default_factory=list)
+    value: list[float] = msgspec.field(default_factory=list)
 
     def extend(self, series: Series) -> None:
         """Append the samples of a series."""
@@ -117,15 +114,14 @@ class Series:
         }
 
 
-@dataclass(slots=True)
-class SampleSorter:
+class SampleSorter(msgspec.Struct):
     """Sorts samples by node and renames their metrics."""
 
-    unknown: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[str] = msgspec.field(default_factory=Counter)
     """Samples of unknown dimensions, by dimension."""
     unreadable_count: int = 0
     """Samples whose time or value is not a number."""
-    _times: dict[bytes, int] = field(default_factory=dict)
+    _times: dict[bytes, int] = msgspec.field(default_factory=dict)
 
     def by_node(self, samples: Iterable[_Sample]) -> dict[str, Series]:
         """Return the samples by node."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,8 +21,7 @@ Value = int | float | str
 ABSENT = -1
 
 
-@dataclass(slots=True)
-class Statistics:
+class Statistics(msgspec.Struct):
     """Statistics of the events of a line, in no order."""
 
     row: Int
@@ -36,16 +35,15 @@ class Statistics:
     length: Int
 
 
-@dataclass(slots=True)
-class Line:
+class Line(msgspec.Struct):
     """Events of one stream or thread; arrays have one entry per event."""
 
     id: int = 0
     name: str = ""
     timestamp_ns: int = 0
-    metadata_id: Int = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    offset_ps: Int = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    duration_ps: Int = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    metadata_id: Int = msgspec.field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    offset_ps: Int = msgspec.field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    duration_ps: Int = msgspec.field(default_factory=lambda: np.empty(0, dtype=np.int64))
     statistics: Statistics | None = None
 
     def __len__(self) -> int:
@@ -63,18 +61,17 @@ class Line:
         return end_ns - self.start_ns
 
 
-@dataclass(slots=True)
-class Plane:
+class Plane(msgspec.Struct):
     """A device, or the host."""
 
     data: bytes
     name: str = ""
-    lines: list[Line] = field(default_factory=list)
-    event_names: dict[int, str] = field(default_factory=dict)
+    lines: list[Line] = msgspec.field(default_factory=list)
+    event_names: dict[int, str] = msgspec.field(default_factory=dict)
     """Names of events by the id of their metadata."""
-    statistic_names: dict[int, str] = field(default_factory=dict)
+    statistic_names: dict[int, str] = msgspec.field(default_factory=dict)
     """Names of statistics, and texts that statistics refer to."""
-    statistics: dict[str, Value] = field(default_factory=dict)
+    statistics: dict[str, Value] = msgspec.field(default_factory=dict)
     """Those of the plane itself."""
 
     def ids_of(self, *names: str) -> list[int]:
@@ -121,12 +118,11 @@ class Plane:
         return mask
 
 
-@dataclass(slots=True)
-class Space:
+class Space(msgspec.Struct):
     """Content of a file."""
 
-    planes: list[Plane] = field(default_factory=list)
-    hostnames: list[str] = field(default_factory=list)
+    planes: list[Plane] = msgspec.field(default_factory=list)
+    hostnames: list[str] = msgspec.field(default_factory=list)
     is_truncated: bool = False
 
 

@@ -9,10 +9,10 @@ import shutil
 import socket
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import psutil
 
 from stepscope import errors, job_environment, schema
@@ -46,8 +46,7 @@ ONLY_ADMINISTRATORS = 2
 https://docs.kernel.org/admin-guide/LSM/Yama.html"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(msgspec.Struct, frozen=True, kw_only=True):
     """A process that can be recorded from outside."""
 
     pid: int

@@ -13,9 +13,10 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
+
+import msgspec
 
 from stepscope.monitor.samplers.base import Sample, Unavailable
 
@@ -27,8 +28,7 @@ AFFINITY_SETTLE_S = 0.05
 PyTorch does so for 3 to 6 ms. A mask that is unchanged after this time is intended."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Hierarchy:
+class _Hierarchy(msgspec.Struct, frozen=True):
     """Directory of a process in the hierarchy of one controller."""
 
     version: int
@@ -45,8 +45,7 @@ class _Hierarchy:
                     return
 
 
-@dataclass(frozen=True, slots=True)
-class _Quota:
+class _Quota(msgspec.Struct, frozen=True):
     """CPU time that a directory grants per period."""
 
     directory: Path

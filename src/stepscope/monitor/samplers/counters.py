@@ -22,8 +22,9 @@ import platform
 import resource
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from stepscope.monitor.samplers.base import Sample, Unavailable, read_bytes
 from stepscope.monitor.samplers.processes import JobProcess, JobTree, list_names
@@ -188,16 +189,15 @@ _NS_PER_S = 1_000_000_000
 _ENDED = {errno.ESRCH, errno.ENOENT}
 
 
-@dataclass(slots=True)
-class _Process:
+class _Process(msgspec.Struct):
     """Counters of one process."""
 
     start_ticks: int
     previous_ns: int
     """Time of the last sample."""
-    descriptors: dict[str, list[int]] = field(default_factory=dict)
+    descriptors: dict[str, list[int]] = msgspec.field(default_factory=dict)
     """By event."""
-    readings: dict[str, Reading] = field(default_factory=dict)
+    readings: dict[str, Reading] = msgspec.field(default_factory=dict)
     """Last sums by event."""
 
     @property

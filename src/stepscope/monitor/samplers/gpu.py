@@ -11,10 +11,11 @@ import contextlib
 import importlib
 import io
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import msgspec
 
 from stepscope.monitor.samplers.base import Sample, Sampler, Unavailable
 
@@ -29,8 +30,7 @@ _PCIE_UNIT_BYTES = 1_000
 _Read = Callable[[ModuleType, Any], tuple[float, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
+class _Reading(msgspec.Struct, frozen=True):
     """Call of NVML and its metrics."""
 
     metrics: tuple[str, ...]
@@ -115,16 +115,15 @@ _PCIE_READINGS = (
 # ---- NVIDIA: devices and sampler -----------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Device:
+class _Device(msgspec.Struct):
     """GPU with its index, its handle while it is reachable, and its readings."""
 
     index: int
     handle: Any = None
     uuid: str | None = None
     retry_ns: int = 0
-    readings: list[_Reading] = field(default_factory=lambda: list(_READINGS))
-    pcie_readings: list[_Reading] = field(default_factory=lambda: list(_PCIE_READINGS))
+    readings: list[_Reading] = msgspec.field(default_factory=lambda: list(_READINGS))
+    pcie_readings: list[_Reading] = msgspec.field(default_factory=lambda: list(_PCIE_READINGS))
     pcie_ns: int | None = None
     """Time of the last reading of its PCIe throughput."""
 

@@ -7,10 +7,12 @@
 
 Counters are cheap and are read at every tick at the start of a job, which may die soon, and every
 two seconds later. `smaps_rollup` takes milliseconds per gigabyte: it is read so rarely that it
-takes no more than `MAX_ROLLUP_RATIO` of a core, with a credit for jobs that end soon.
+takes no more than `MAX_ROLLUP_RATIO` of a core, with a credit for jobs that end soon. Of many
+processes, those come first whose pages were not counted yet, or longest ago.
 
 A process shares all of its anonymous pages with its parent just after the fork. Until its pages are
-counted for the first time, as many are assumed to be shared as it had at first.
+counted for the first time, so much of what it had at first is assumed to be shared as of the
+process that was counted last; all of it, if there is none.
 """
 
 from __future__ import annotations
@@ -85,8 +87,16 @@ class JobMemorySampler:
         self._first_ns: int | None = None
         self._next_ns = self._next_rollup_ns = self._rollup_ns = 0
         self._doubled: dict[int, int] = {}
-        """Anonymous pages by pid that the sum over processes counts too often."""
+        """Anonymous pages by pid that the sum over processes counts too often, where counted."""
+        self._first_bytes: dict[int, int] = {}
+        """Anonymous memory by pid when it was seen first; 0 at the first sample."""
+        self._shared_ratio = 1.0
+        """Part of that which the process that was counted last shares, of those that came later."""
+        self._counted_ns: dict[int, int] = {}
+        """Time by pid at which the pages were counted last."""
         self._swapped: set[str] = set()
+        self._first_shared: int | None = None
+        """Files in /dev/shm at the first sample: they are those of other jobs of the machine."""
         self._stall: tuple[int, int] | None = None
         try:
             if b"RssAnon" not in read_bytes(f"{proc}/self/status"):
@@ -108,15 +118,16 @@ class JobMemorySampler:
             for pid in self._job.processes
             if (memory := read_process_memory(pid, self._proc)) is not None
         }
-        self._doubled = {
-            pid: self._doubled.get(pid, memory.anonymous if elapsed_ns else 0)
+        self._first_bytes = {
+            pid: self._first_bytes.get(pid, memory.anonymous if elapsed_ns else 0)
             for pid, memory in processes.items()
         }
+        self._doubled = {pid: size for pid, size in self._doubled.items() if pid in processes}
         allowed_ns = ROLLUP_CREDIT_NS + elapsed_ns * MAX_ROLLUP_RATIO
         if now_ns >= self._next_rollup_ns and self._rollup_ns <= allowed_ns:
             rollup_interval_ns = max(MIN_ROLLUP_INTERVAL_NS, elapsed_ns // 5)
             self._next_rollup_ns = now_ns + min(MAX_ROLLUP_INTERVAL_NS, rollup_interval_ns)
-            yield from self._sample_pages(processes)
+            yield from self._sample_pages(processes, now_ns, allowed_ns)
         for pid, memory in processes.items():
             yield from self._sample_process(str(pid), memory)
         if processes:
@@ -132,27 +143,40 @@ class JobMemorySampler:
             self._swapped.add(device)
             yield Sample("process_swap_bytes", device, memory.swap)
 
-    def _sample_pages(self, pids: Iterable[int]) -> Iterator[Sample]:
-        start_ns = time.thread_time_ns()
-        counted = {
-            pid: pages for pid in pids if (pages := read_process_pages(pid, self._proc)) is not None
-        }
-        self._rollup_ns += time.thread_time_ns() - start_ns
-        for pid, pages in counted.items():
+    def _sample_pages(
+        self, pids: Iterable[int], now_ns: int, allowed_ns: float
+    ) -> Iterator[Sample]:
+        self._counted_ns = {pid: self._counted_ns.get(pid, 0) for pid in pids}
+        for pid in sorted(self._counted_ns, key=self._counted_ns.__getitem__):
+            if self._rollup_ns > allowed_ns:
+                break
+            start_ns = time.thread_time_ns()
+            pages = read_process_pages(pid, self._proc)
+            self._rollup_ns += time.thread_time_ns() - start_ns
+            self._counted_ns[pid] = now_ns
+            if pages is None:
+                continue
             self._doubled[pid] = pages.doubled
+            if self._first_bytes.get(pid):
+                self._shared_ratio = min(1.0, pages.doubled / self._first_bytes[pid])
             yield Sample("process_private_bytes", str(pid), pages.private)
             yield Sample("process_shared_bytes", str(pid), pages.shared)
 
     def _sample_job(self, processes: Mapping[int, ProcessMemory]) -> Iterator[Sample]:
         total = sum(memory.anonymous for memory in processes.values())
-        total -= sum(self._doubled.values())
+        total -= sum(
+            self._doubled.get(pid, round(self._shared_ratio * self._first_bytes[pid]))
+            for pid in processes
+        )
         try:
             shared = os.statvfs(self._shared_memory)
         except OSError:  # the root process has ended, or its files are not ours to see
             pass
         else:
             used = (shared.f_blocks - shared.f_bfree) * shared.f_frsize
-            total += used
+            if self._first_shared is None:
+                self._first_shared = used
+            total += max(0, used - self._first_shared)
             yield Sample("shared_memory_used_bytes", "", used)
             yield Sample("shared_memory_limit_bytes", "", shared.f_blocks * shared.f_frsize)
         yield Sample("job_memory_bytes", "", max(0, total))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from stepscope import schema, spool, store
 
@@ -11,12 +11,12 @@ TIMEOUT_NS = 180_000_000_000
 JOURNAL_FILE = "journal.jsonl"
 UNAVAILABLE = "the spool of the job has no page for requests of censuses"
 NO_PROCESS = "no process of the job has finished a step or made a batch"
+NOT_ASKED = "no process of this node that trains or loads grows"
 ENDED = "the process ended before the second census"
 TOO_SLOW = "the process finished too few steps in 3 minutes"
 
 
-@dataclass(slots=True)
-class _Census:
+class _Census(msgspec.Struct):
     number: int
     since_ns: int
     processes: dict[str, str]
@@ -26,18 +26,22 @@ class _Census:
 class CensusRequests:
     """Requests for censuses of the processes of one spool."""
 
-    def __init__(self, tree: spool.SpoolTree) -> None:
+    def __init__(self, tree: spool.SpoolTree, node: str) -> None:
         self._tree = tree
+        self._node = node
         self._active: dict[str, _Census] = {}
 
     def follow(self, request: store.WindowRequest, now_ns: int) -> store.RequestStatus:
         """Make the request of the processes, and return how far they are."""
         census = self._active.get(request.name)
         if census is None:
+            pids = request.pids.get(self._node, [])
             processes = self._find_processes()
+            if request.pids:
+                processes = {n: p for n, p in processes.items() if _read_pid(n) in pids}
             if not processes:
-                return _fail(NO_PROCESS)
-            number = spool.request_census(self._tree.root)
+                return _fail(NOT_ASKED if request.pids else NO_PROCESS)
+            number = spool.request_census(self._tree.root, pids)
             if number is None:
                 return _fail(UNAVAILABLE)
             census = self._active[request.name] = _Census(number, now_ns, processes)
@@ -60,6 +64,12 @@ class CensusRequests:
         """Find the running processes that train or make batches."""
         paths = {n: p for n, p in self._tree.process_directories().items() if _is_asked(p)}
         return {name: path for name, path in paths.items() if spool.process_is_alive(path)}
+
+
+def _read_pid(name: str) -> int:
+    """Return the process id at the start of the name of a process."""
+    pid = name.partition("-")[0]
+    return int(pid) if pid.isdigit() else 0
 
 
 def _is_asked(path: str) -> bool:

@@ -15,10 +15,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import msgspec
 import psutil
 
 STORED = 0
@@ -32,8 +32,7 @@ CLOSING_POLL_S = 0.02
 RAW_DIRECTORY = "raw"
 
 
-@dataclass(frozen=True, slots=True)
-class WindowFile:
+class WindowFile(msgspec.Struct, frozen=True):
     """Finished trace file of one window."""
 
     path: Path
@@ -47,16 +46,14 @@ class WindowFile:
         return self.process, self.number
 
 
-@dataclass(slots=True)
-class _Attempt:
+class _Attempt(msgspec.Struct):
     file: WindowFile
     tries: int = 0
     next_s: float = 0.0
     """Earliest time of the next try, on the monotonic clock."""
 
 
-@dataclass(slots=True)
-class _RunningImport:
+class _RunningImport(msgspec.Struct):
     attempt: _Attempt
     child: subprocess.Popen[bytes]
     errors: IO[bytes]

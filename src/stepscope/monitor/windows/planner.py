@@ -14,8 +14,9 @@ import math
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from stepscope import schema, spool
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
@@ -39,8 +40,7 @@ RANK_START_NS = 1_000_000_000
 LIGHT_ACTIVITIES = "kernel,gpu_memcpy,gpu_memset,cuda_runtime,cuda_driver,overhead"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowSpec:
+class WindowSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Specification of a window, without its start."""
 
     reason: str
@@ -51,8 +51,7 @@ class WindowSpec:
     request: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowStart:
+class WindowStart(msgspec.Struct, frozen=True, kw_only=True):
     """Start of a window: after a number of steps, and not before a monotonic time."""
 
     first_step: int | None

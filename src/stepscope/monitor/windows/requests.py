@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from stepscope import spool, store
 from stepscope.monitor.windows.censuses import CensusRequests
@@ -35,15 +36,14 @@ NO_STEP = (
 )
 
 
-@dataclass(slots=True)
-class _ActiveRequest:
+class _ActiveRequest(msgspec.Struct):
     request: store.WindowRequest
     since_ns: int
-    members: list[tuple[TrainingProcess, int]] = field(default_factory=list)
+    members: list[tuple[TrainingProcess, int]] = msgspec.field(default_factory=list)
     """Processes, each with the number of its window."""
     is_assigned: bool = False
     first_step: int | None = None
-    over_since: dict[str, int] = field(default_factory=dict)
+    over_since: dict[str, int] = msgspec.field(default_factory=dict)
     status: store.RequestStatus | None = None
 
 

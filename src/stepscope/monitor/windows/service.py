@@ -89,7 +89,7 @@ class WindowService:
         )
         self._planner = planner.Planner(peer, by_duration=settings.by_duration)
         self._requests = RequestHandler(
-            self._window_requests, node, self._planner, self._imports, CensusRequests(tree)
+            self._window_requests, node, self._planner, self._imports, CensusRequests(tree, node)
         )
         self._schedules = Schedules(
             settings.schedules,

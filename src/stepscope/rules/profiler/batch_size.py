@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -47,13 +47,12 @@ class BatchSizeDetails(msgspec.Struct, frozen=True, kw_only=True):
     """GPU memory use by GPU, as `node/number`."""
 
 
-@dataclass(slots=True)
-class _State:
-    cpu: dict[str, samples.UsageSamples] = field(default_factory=dict)
-    gpu: dict[analysis.Device, samples.UsageSamples] = field(default_factory=dict)
-    memory: dict[analysis.Device, samples.UsageSamples] = field(default_factory=dict)
-    case_count: dict[analysis.Device, int] = field(default_factory=dict)
-    trigger: Trigger = field(default_factory=Trigger)
+class _State(msgspec.Struct):
+    cpu: dict[str, samples.UsageSamples] = msgspec.field(default_factory=dict)
+    gpu: dict[analysis.Device, samples.UsageSamples] = msgspec.field(default_factory=dict)
+    memory: dict[analysis.Device, samples.UsageSamples] = msgspec.field(default_factory=dict)
+    case_count: dict[analysis.Device, int] = msgspec.field(default_factory=dict)
+    trigger: Trigger = msgspec.field(default_factory=Trigger)
 
 
 class BatchSize(IncrementalRule[BatchSizeParameters, _State]):

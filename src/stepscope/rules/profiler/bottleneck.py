@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
@@ -76,8 +76,7 @@ class BottleneckDetails(SnapshotCounts, frozen=True, kw_only=True):
     steps_with_bottleneck_count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSnapshots:
+class NodeSnapshots(msgspec.Struct, frozen=True):
     """Snapshots of one node within a range; arrays have one element per snapshot."""
 
     t_ns: intervals.Int
@@ -145,14 +144,13 @@ class NodeSnapshots:
         return [BottleneckSnapshot(*row) for row in rows]
 
 
-@dataclass(slots=True)
-class _Counts:
+class _Counts(msgspec.Struct):
     """Snapshots of a node, or of all nodes."""
 
     snapshots: int = 0
     low: int = 0
     bottlenecks: int = 0
-    extent: Trigger = field(default_factory=Trigger)
+    extent: Trigger = msgspec.field(default_factory=Trigger)
     """Extent of the bottlenecks; its scans are not used."""
     highest: tuple[int, int] | None = None
     """Bottlenecks and snapshots at the scan that fired with the highest share of them."""
@@ -200,21 +198,19 @@ class _Counts:
         }
 
 
-@dataclass(slots=True)
-class _NodeState:
-    counts: _Counts = field(default_factory=_Counts)
-    phases: PhasesAtTimes = field(default_factory=PhasesAtTimes)
-    latest: list[BottleneckSnapshot] = field(default_factory=list)
+class _NodeState(msgspec.Struct):
+    counts: _Counts = msgspec.field(default_factory=_Counts)
+    phases: PhasesAtTimes = msgspec.field(default_factory=PhasesAtTimes)
+    latest: list[BottleneckSnapshot] = msgspec.field(default_factory=list)
 
 
-@dataclass(slots=True)
-class BottleneckState:
+class BottleneckState(msgspec.Struct):
     """Counts by node and in total."""
 
-    nodes: dict[str, _NodeState] = field(default_factory=dict)
-    total: _Counts = field(default_factory=_Counts)
-    trigger: Trigger = field(default_factory=Trigger)
-    triggered: set[str] = field(default_factory=set)
+    nodes: dict[str, _NodeState] = msgspec.field(default_factory=dict)
+    total: _Counts = msgspec.field(default_factory=_Counts)
+    trigger: Trigger = msgspec.field(default_factory=Trigger)
+    triggered: set[str] = msgspec.field(default_factory=set)
     """Nodes on which the rule fired, and `ALL_NODES`."""
     has_gpus: bool = False
 

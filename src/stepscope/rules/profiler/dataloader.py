@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -78,19 +78,20 @@ class DataloaderDetails(msgspec.Struct, frozen=True, kw_only=True):
     recordings: dict[str, TraceFetches] = {}
 
 
-@dataclass(slots=True)
-class _NodeState:
+class _NodeState(msgspec.Struct):
     cores: float | None
-    parallel: QuantileSketch = field(default_factory=lambda: QuantileSketch(LinearGrid(1.0)))
+    parallel: QuantileSketch = msgspec.field(
+        default_factory=lambda: QuantileSketch(LinearGrid(1.0))
+    )
     """Processes that created batches, by second; seconds that may still change are in `pairs`."""
-    pairs: intervals.Int = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
+    pairs: intervals.Int = msgspec.field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
     """Rows of (second, process)."""
-    loading: QuantileSketch = field(default_factory=lambda: QuantileSketch(DURATION_GRID))
-    ranks: set[str] = field(default_factory=set)
+    loading: QuantileSketch = msgspec.field(default_factory=lambda: QuantileSketch(DURATION_GRID))
+    ranks: set[str] = msgspec.field(default_factory=set)
     """Ranks with steps on the node."""
     by_threads: bool = True
     """True while no process of a DataLoader created a batch."""
-    extent: Trigger = field(default_factory=Trigger)
+    extent: Trigger = msgspec.field(default_factory=Trigger)
     """Extent of the batches; its scans are not used."""
     wait_ns: int = 0
     wall_ns: int = 0
@@ -114,13 +115,12 @@ class _NodeState:
         return sketch
 
 
-@dataclass(slots=True)
-class _State:
-    nodes: dict[str, _NodeState] = field(default_factory=dict)
-    loaders: dict[str, schema.LoaderSettings] = field(default_factory=dict)
+class _State(msgspec.Struct):
+    nodes: dict[str, _NodeState] = msgspec.field(default_factory=dict)
+    loaders: dict[str, schema.LoaderSettings] = msgspec.field(default_factory=dict)
     """DataLoader settings by rank."""
-    traces: TraceResults[TraceFetches] = field(default_factory=TraceResults)
-    trigger: Trigger = field(default_factory=Trigger)
+    traces: TraceResults[TraceFetches] = msgspec.field(default_factory=TraceResults)
+    trigger: Trigger = msgspec.field(default_factory=Trigger)
     """Scans in which traces end on which the rule fires."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -54,12 +54,11 @@ class GPUMemoryIncreaseDetails(msgspec.Struct, frozen=True, kw_only=True):
     """By GPU, as `node/number`."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _MemoryState(DeviceState):
+class _MemoryState(DeviceState, kw_only=True):
     window: RollingWindow
     times: RollingWindow
     """Times of the samples of the window."""
-    usage: QuantileSketch = field(default_factory=QuantileSketch)
+    usage: QuantileSketch = msgspec.field(default_factory=QuantileSketch)
     increasing: bool = False
     """True if the latest sample belongs to an increase."""
     largest_points: float = 0.0
@@ -224,11 +223,12 @@ class GPUMemoryLeakDetails(msgspec.Struct, frozen=True, kw_only=True):
     """By GPU, as `node/number`."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _GrowthState(DeviceState):
-    minutes: intervals.Int = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+class _GrowthState(DeviceState, kw_only=True):
+    minutes: intervals.Int = msgspec.field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """Minutes with samples, ascending; the last one may not be complete."""
-    minima: NDArray[np.float64] = field(default_factory=lambda: np.empty(0, dtype=np.float64))
+    minima: NDArray[np.float64] = msgspec.field(
+        default_factory=lambda: np.empty(0, dtype=np.float64)
+    )
     """Minimum usage of each minute."""
     growth: float = 0.0
     """Within the last window in violation."""

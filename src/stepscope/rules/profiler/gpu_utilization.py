@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -72,8 +72,7 @@ class LowGPUUtilizationDetails(msgspec.Struct, frozen=True, kw_only=True):
     """By GPU, as `node/number`."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _UsageState(DeviceState):
+class _UsageState(DeviceState, kw_only=True):
     usage: UsageSamples
     low_count: int = 0
     fluctuating_count: int = 0
@@ -253,15 +252,14 @@ class LoadBalancingDetails(msgspec.Struct, frozen=True, kw_only=True):
     """Distance of each pair of GPUs, once per pair."""
 
 
-@dataclass(slots=True)
-class _State:
-    histograms: dict[analysis.Device, intervals.Int] = field(default_factory=dict)
+class _State(msgspec.Struct):
+    histograms: dict[analysis.Device, intervals.Int] = msgspec.field(default_factory=dict)
     case_count: int = 0
-    pairs: set[tuple[analysis.Device, analysis.Device]] = field(default_factory=set)
+    pairs: set[tuple[analysis.Device, analysis.Device]] = msgspec.field(default_factory=set)
     """Pairs above the threshold in some scan."""
     first_ns: int | None = None
     """First sample of all GPUs."""
-    trigger: base.Trigger = field(default_factory=base.Trigger)
+    trigger: base.Trigger = msgspec.field(default_factory=base.Trigger)
 
 
 class LoadBalancing(base.IncrementalRule[LoadBalancingParameters, _State]):

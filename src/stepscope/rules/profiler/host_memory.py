@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -47,6 +47,10 @@ class NodeGrowthDetails(msgspec.Struct, frozen=True, kw_only=True):
     full_in_ns: float | None = None
     """Time until the limit is full; null without growth or limit."""
     full_at_step: float | None = None
+    growth_bytes: float = 0.0
+    """Growth over the steps that count."""
+    growing_pids: list[int] = []
+    """Processes that grow, by their share."""
 
 
 class HostMemoryGrowthDetails(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,14 +59,13 @@ class HostMemoryGrowthDetails(msgspec.Struct, frozen=True, kw_only=True):
     nodes: dict[str, NodeGrowthDetails] = {}
 
 
-@dataclass(slots=True)
-class HostMemoryState:
+class HostMemoryState(msgspec.Struct):
     """State of the rule."""
 
-    nodes: dict[str, analysis.HostMemory] = field(default_factory=dict)
-    names: dict[str, dict[int, str]] = field(default_factory=dict)
+    nodes: dict[str, analysis.HostMemory] = msgspec.field(default_factory=dict)
+    names: dict[str, dict[int, str]] = msgspec.field(default_factory=dict)
     """Names of training processes by node and pid."""
-    trigger: Trigger = field(default_factory=Trigger)
+    trigger: Trigger = msgspec.field(default_factory=Trigger)
     scan_count: int = 0
     """Scans with samples of the node that has most."""
 
@@ -191,7 +194,7 @@ class HostMemoryGrowth(IncrementalRule[HostMemoryGrowthParameters, HostMemorySta
             sentences=[
                 f"Node {node}: {line}"
                 for node, growth in (firing or growths).items()
-                for line in describe_growth(growth, names[node])
+                for line in describe_growth(growth, names[node], has_ended=self.has_ended)
             ],
             nodes=firing,
             ranks={
@@ -232,6 +235,8 @@ def _detail(growth: analysis.HostGrowth) -> NodeGrowthDetails:
         limit_bytes=None if growth.limit is None else growth.limit.limit_bytes,
         full_in_ns=None if forecast is None else forecast.in_ns.value,
         full_at_step=full_step,
+        growth_bytes=trend.growth_bytes if trend is not None and growth.is_growing else 0.0,
+        growing_pids=[process.pid for process in growth.processes],
     )
 
 
@@ -250,12 +255,14 @@ def describe_growth(
         peak = f"peak {memory(growth.peak_bytes)}"
         limit = "" if growth.limit is None else f" of {describe_limit(growth.limit)}"
         if trend is not None and trend.is_steady:
+            verb = "rose" if has_ended else "rises"
             yield (
-                f"host memory of the job rises with the duration of steps, as with longer inputs; "
+                f"host memory of the job {verb} with the duration of steps, as with longer inputs; "
                 f"{peak}{limit}."
             )
         else:
-            yield f"host memory of the job does not grow steadily; {peak}{limit}."
+            verb = "did" if has_ended else "does"
+            yield f"host memory of the job {verb} not grow steadily; {peak}{limit}."
         return
     verb = "grew" if has_ended else "grows"
     rate = f"{memory(trend.per_hour.value)} per hour{_interval(trend.per_hour)}"
@@ -296,7 +303,7 @@ def _interval(rate: analysis.Estimate) -> str:
 
 def _name_processes(growth: analysis.HostGrowth, names: Mapping[int, str]) -> str:
     parts = [
-        f"{names.get(process.pid, f'process {process.pid}')} {percent(process.share_ratio)}"
+        f"{percent(process.share_ratio)} in {names.get(process.pid, f'process {process.pid}')}"
         for process in growth.processes[:MAX_NAMED]
     ]
-    return f" ({', '.join(parts)} of it)" if parts else ""
+    return f" ({', '.join(parts)})" if parts else ""

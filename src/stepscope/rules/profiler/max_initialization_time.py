@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -34,8 +34,7 @@ class MaxInitializationTimeDetails(msgspec.Struct, frozen=True, kw_only=True):
     last_step_end_ns: int | None = None
 
 
-@dataclass(slots=True)
-class _State:
+class _State(msgspec.Struct):
     origin_ns: int = 0
     end_ns: int = 0
     first_start_ns: int | None = None
@@ -44,7 +43,7 @@ class _State:
     is_monitored: bool = False
     recording_end_ns: int | None = None
     """End of the recording of steps, if it has one."""
-    trigger: Trigger = field(default_factory=Trigger)
+    trigger: Trigger = msgspec.field(default_factory=Trigger)
 
 
 class MaxInitializationTime(IncrementalRule[MaxInitializationTimeParameters, _State]):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
@@ -59,11 +58,10 @@ class OverallFrameworkMetricsDetails(msgspec.Struct, frozen=True, kw_only=True):
     """Traces."""
 
 
-@dataclass(slots=True)
-class _ModesOfProcess:
+class _ModesOfProcess(msgspec.Struct):
     start_ns: int
     end_ns: int
-    mode_ns: dict[str, int] = field(default_factory=dict)
+    mode_ns: dict[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def others_ns(self) -> int:
@@ -71,18 +69,17 @@ class _ModesOfProcess:
         return max(0, self.end_ns - self.start_ns - sum(self.mode_ns.values()))
 
 
-@dataclass(slots=True)
-class _MetricsState:
-    phase_ns: dict[str, int] = field(default_factory=dict)
-    modes: dict[str, _ModesOfProcess] = field(default_factory=dict)
+class _MetricsState(msgspec.Struct):
+    phase_ns: dict[str, int] = msgspec.field(default_factory=dict)
+    modes: dict[str, _ModesOfProcess] = msgspec.field(default_factory=dict)
     """By process."""
     evaluation_ns: int = 0
     step_count: int = 0
     trace_count: int = 0
-    part_ns: dict[str, int] = field(default_factory=dict)
-    operator_ns: dict[str, int] = field(default_factory=dict)
-    kernel_ns: dict[str, int] = field(default_factory=dict)
-    collective_ns: dict[str, int] = field(default_factory=dict)
+    part_ns: dict[str, int] = msgspec.field(default_factory=dict)
+    operator_ns: dict[str, int] = msgspec.field(default_factory=dict)
+    kernel_ns: dict[str, int] = msgspec.field(default_factory=dict)
+    collective_ns: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class OverallFrameworkMetrics(IncrementalRule[NoParameters, _MetricsState]):
@@ -273,9 +270,8 @@ class OverallSystemUsageDetails(msgspec.Struct, frozen=True, kw_only=True):
     nodes: dict[str, NodeUsage] = {}
 
 
-@dataclass(slots=True)
-class _UsageState:
-    nodes: dict[str, dict[str, QuantileSketch]] = field(default_factory=dict)
+class _UsageState(msgspec.Struct):
+    nodes: dict[str, dict[str, QuantileSketch]] = msgspec.field(default_factory=dict)
     """By node and field of `NodeUsage`."""
 
 

@@ -21,15 +21,14 @@ MAX_PENDING_SAMPLES = 100_000
 """Samples of a node kept until all ranks have reached them."""
 
 
-@dataclass(slots=True)
-class LinkEvidence:
+class LinkEvidence(msgspec.Struct):
     """Transfer time of the compared steps, and send queues of the nodes during them."""
 
     transfer_ns: int = 0
     wall_ns: int = 0
-    queues: dict[str, analysis.SendQueue] = field(default_factory=dict)
+    queues: dict[str, analysis.SendQueue] = msgspec.field(default_factory=dict)
     """By node."""
-    pending: dict[str, analysis.Series] = field(default_factory=dict)
+    pending: dict[str, analysis.Series] = msgspec.field(default_factory=dict)
     """Samples of nodes from the last compared step on."""
 
     def add_samples(self, inputs: RuleInputs) -> None:
@@ -120,11 +119,10 @@ class RankStragglerDetails(msgspec.Struct, frozen=True, kw_only=True):
     ranks: dict[str, RankWork] = {}
 
 
-@dataclass(slots=True, kw_only=True)
-class _ComparedRank(RankState):
-    pending: intervals.Int = field(default_factory=lambda: np.empty((0, 7), dtype=np.int64))
+class _ComparedRank(RankState, kw_only=True):
+    pending: intervals.Int = msgspec.field(default_factory=lambda: np.empty((0, 7), dtype=np.int64))
     """Rows that have not been compared: columns of `_rows`."""
-    work_ns: list[int] = field(default_factory=lambda: [0, 0])
+    work_ns: list[int] = msgspec.field(default_factory=lambda: [0, 0])
     """Own work by its definition, as of `_State.work_counts`."""
     wall_ns: int = 0
     slowest_count: int = 0

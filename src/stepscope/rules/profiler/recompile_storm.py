@@ -78,13 +78,12 @@ class RecompileStormDetails(msgspec.Struct, frozen=True, kw_only=True):
     recordings: dict[str, TraceVariants] = {}
 
 
-@dataclass(slots=True, kw_only=True)
-class _CompilingRank(RankState):
-    steps: list[int] = field(default_factory=list)
+class _CompilingRank(RankState, kw_only=True):
+    steps: list[int] = msgspec.field(default_factory=list)
     """Numbers of steps with compilation."""
     compiling_ns: int = 0
     wall_ns: int = 0
-    functions: dict[str, FunctionCompilation] = field(default_factory=dict)
+    functions: dict[str, FunctionCompilation] = msgspec.field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -79,10 +79,9 @@ class _LongStep(NamedTuple):
     end_ns: int
 
 
-@dataclass(slots=True, kw_only=True)
-class _DurationsOfRank(templates.RankState):
-    durations: QuantileSketch = field(default_factory=lambda: QuantileSketch(DURATION_GRID))
-    longest: dict[int, _LongStep] = field(default_factory=dict)
+class _DurationsOfRank(templates.RankState, kw_only=True):
+    durations: QuantileSketch = msgspec.field(default_factory=lambda: QuantileSketch(DURATION_GRID))
+    longest: dict[int, _LongStep] = msgspec.field(default_factory=dict)
     """By step number."""
     base: float | None = None
     """The first duration: sums of differences from it keep all digits."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
 import msgspec
@@ -73,14 +73,13 @@ class TracedShareDetails(StepShareDetails[D], Generic[D, T], frozen=True, kw_onl
     recordings: dict[str, T] = {}
 
 
-@dataclass(slots=True, kw_only=True)
-class RankShareState(templates.RankState):
+class RankShareState(templates.RankState, kw_only=True):
     """Latest steps of one rank, and totals of all that count."""
 
     window: samples.RollingWindow
     """Rows of (part, wall)."""
     part_ns: int = 0
-    phase_ns: dict[str, int] = field(default_factory=dict)
+    phase_ns: dict[str, int] = msgspec.field(default_factory=dict)
     highest_ratio: float = 0.0
     """Highest share among the windows in which the rule fired."""
     highest_step_count: int = 0

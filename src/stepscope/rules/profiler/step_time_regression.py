@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -71,15 +71,14 @@ def _empty(shape: tuple[int, ...] = (0,), dtype: type = np.int64) -> Any:
     return np.empty(shape, dtype=dtype)
 
 
-@dataclass(slots=True, kw_only=True)
-class _ObservedRank(RankState):
-    pending: intervals.Int = field(default_factory=lambda: _empty((0, 4)))
+class _ObservedRank(RankState, kw_only=True):
+    pending: intervals.Int = msgspec.field(default_factory=lambda: _empty((0, 4)))
     """Rows of (number, wall, end, start) of an incomplete block."""
-    medians: NDArray[np.float64] = field(default_factory=lambda: _empty(dtype=np.float64))
+    medians: NDArray[np.float64] = msgspec.field(default_factory=lambda: _empty(dtype=np.float64))
     """Observations since the last change: the `recent` latest and up to `MAX_BEFORE` before."""
-    first_steps: intervals.Int = field(default_factory=lambda: _empty((0, 3)))
+    first_steps: intervals.Int = msgspec.field(default_factory=lambda: _empty((0, 3)))
     """Number, end and start of the first step of each observation."""
-    changes: list[StepTimeChange] = field(default_factory=list)
+    changes: list[StepTimeChange] = msgspec.field(default_factory=list)
 
 
 _State = RankStates[_ObservedRank, msgspec.Struct]

@@ -55,8 +55,7 @@ class ThermalThrottlingDetails(msgspec.Struct, frozen=True, kw_only=True):
     """By GPU, as `node/number`."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _ThrottlingState(DeviceState):
+class _ThrottlingState(DeviceState, kw_only=True):
     window: RollingWindow
     highest_ratio: float = 0.0
     """Highest throttled share among the windows in which the rule fired."""

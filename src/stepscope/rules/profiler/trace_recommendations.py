@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -63,10 +63,9 @@ class TraceRecommendationsDetails(msgspec.Struct, frozen=True, kw_only=True):
     recordings: dict[str, TraceAdvice] = {}
 
 
-@dataclass(slots=True)
-class _State:
-    traces: TraceResults[TraceAdvice] = field(default_factory=TraceResults)
-    trigger: Trigger = field(default_factory=Trigger)
+class _State(msgspec.Struct):
+    traces: TraceResults[TraceAdvice] = msgspec.field(default_factory=TraceResults)
+    trigger: Trigger = msgspec.field(default_factory=Trigger)
 
 
 class TraceRecommendations(IncrementalRule[TraceRecommendationsParameters, _State]):
@@ -293,10 +292,9 @@ class PageableCopiesDetails(msgspec.Struct, frozen=True, kw_only=True):
     recordings: dict[str, TraceCopies] = {}
 
 
-@dataclass(slots=True)
-class _CopiesState:
-    traces: TraceResults[TraceCopies] = field(default_factory=TraceResults)
-    trigger: Trigger = field(default_factory=Trigger)
+class _CopiesState(msgspec.Struct):
+    traces: TraceResults[TraceCopies] = msgspec.field(default_factory=TraceResults)
+    trigger: Trigger = msgspec.field(default_factory=Trigger)
 
 
 class PageableCopies(IncrementalRule[PageableCopiesParameters, _CopiesState]):

@@ -83,8 +83,7 @@ class Violation(NamedTuple):
     value: float
 
 
-@dataclass(slots=True, kw_only=True)
-class TensorState:
+class TensorState(msgspec.Struct, kw_only=True):
     """State of one tensor; a rule adds its own fields."""
 
     name: str
@@ -92,7 +91,7 @@ class TensorState:
     mode: str
     record_count: int = 0
     violation_count: int = 0
-    extent: list[Violation] = field(default_factory=list)
+    extent: list[Violation] = msgspec.field(default_factory=list)
     """First and last violation, if there are any."""
 
     @property

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from stepscope import analysis, errors
@@ -25,11 +26,10 @@ class CheckInputImagesParameters:
     """Regular expression that is searched for in the names of the images; all by default."""
 
 
-@dataclass(slots=True, kw_only=True)
-class ImageState(matrices.MatrixState):
+class ImageState(matrices.MatrixState, kw_only=True):
     """Images under one name."""
 
-    sums: dict[str, float] = field(default_factory=dict)
+    sums: dict[str, float] = msgspec.field(default_factory=dict)
     """By channel, the sum over all images of their mean."""
 
 
@@ -213,12 +213,11 @@ class ClassImbalanceParameters:
     all by default."""
 
 
-@dataclass(slots=True, kw_only=True)
-class ClassState(matrices.MatrixState):
+class ClassState(matrices.MatrixState, kw_only=True):
     """Labels under one name."""
 
-    counts: Counter[str] = field(default_factory=Counter)
-    recent: matrices.RecentCounts = field(default_factory=matrices.RecentCounts)
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    recent: matrices.RecentCounts = msgspec.field(default_factory=matrices.RecentCounts)
 
 
 class ClassImbalance(matrices.PerMatrixRule[ClassImbalanceParameters, ClassState]):

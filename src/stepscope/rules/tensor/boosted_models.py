@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -59,17 +59,16 @@ class JudgedRound(NamedTuple):
     """Explanation of the value."""
 
 
-@dataclass(slots=True, kw_only=True)
-class ModelState:
+class ModelState(msgspec.Struct, kw_only=True):
     """State of one model."""
 
     title: str
     rank: int | None
     record_count: int = 0
     violation_count: int = 0
-    extent: list[JudgedRound] = field(default_factory=list)
+    extent: list[JudgedRound] = msgspec.field(default_factory=list)
     """First and last violation, if there are any."""
-    trigger: Trigger = field(default_factory=Trigger)
+    trigger: Trigger = msgspec.field(default_factory=Trigger)
 
     @property
     def number(self) -> int:
@@ -86,11 +85,10 @@ class ModelState:
             self.trigger.cover(judged.t_ns, judged.t_ns)
 
 
-@dataclass(slots=True)
-class ModelStates:
+class ModelStates(msgspec.Struct):
     """State of all models, by process and title."""
 
-    models: dict[tuple[str, str], ModelState] = field(default_factory=dict)
+    models: dict[tuple[str, str], ModelState] = msgspec.field(default_factory=dict)
     has_left_out: bool = False
     """A model is of no kind that the rule judges."""
     has_small: bool = False

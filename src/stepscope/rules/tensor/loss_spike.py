@@ -56,14 +56,13 @@ class Limits(NamedTuple):
     factor: float
 
 
-@dataclass(slots=True)
-class _Gradient:
+class _Gradient(msgspec.Struct):
     """Latest records of one gradient."""
 
-    step: intervals.Int = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    t_ns: intervals.Int = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    norm: analysis.Float = field(default_factory=lambda: np.empty(0))
-    is_broken: Mask = field(default_factory=lambda: np.empty(0, dtype=np.bool_))
+    step: intervals.Int = msgspec.field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    t_ns: intervals.Int = msgspec.field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    norm: analysis.Float = msgspec.field(default_factory=lambda: np.empty(0))
+    is_broken: Mask = msgspec.field(default_factory=lambda: np.empty(0, dtype=np.bool_))
     """True where elements are NaN or infinite; the norm is of the others."""
 
 
@@ -74,11 +73,10 @@ class _Growth(NamedTuple):
     tensor: str
 
 
-@dataclass(slots=True)
-class GradientRecords:
+class GradientRecords(msgspec.Struct):
     """Latest records of the gradients of one process."""
 
-    gradients: dict[str, _Gradient] = field(default_factory=dict)
+    gradients: dict[str, _Gradient] = msgspec.field(default_factory=dict)
 
     def add(self, series: analysis.TensorSeries) -> None:
         """Add new records of a gradient."""
@@ -192,8 +190,7 @@ class SpikesOfLoss(LossResult, frozen=True, kw_only=True):
     """For those of the first 20 spikes at which one had grown."""
 
 
-@dataclass(slots=True)
-class Spike:
+class Spike(msgspec.Struct):
     """Spike, and the gradient that grew first."""
 
     record: int

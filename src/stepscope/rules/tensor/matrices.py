@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -30,8 +30,7 @@ class Judgement(NamedTuple):
     """What is wrong, as the end of a sentence; empty if nothing is."""
 
 
-@dataclass(slots=True, kw_only=True)
-class MatrixState(base.TensorState):
+class MatrixState(base.TensorState, kw_only=True):
     """State of one matrix; a rule adds its own fields."""
 
     seen_count: int = 0
@@ -146,13 +145,12 @@ class PerMatrixRule(IncrementalRule[P, base.TensorStates[S]], Generic[P, S]):
         return f"{tensor.title}{on_rank}: {problem} at step {violation.step}; in {share}."
 
 
-@dataclass(slots=True)
-class RecentCounts:
+class RecentCounts(msgspec.Struct):
     """Sum of the newest counts: as many as are needed for a number of samples."""
 
-    sums: Counter[Any] = field(default_factory=Counter)
+    sums: Counter[Any] = msgspec.field(default_factory=Counter)
     sample_count: int = 0
-    _parts: deque[tuple[Counter[Any], int]] = field(default_factory=deque)
+    _parts: deque[tuple[Counter[Any], int]] = msgspec.field(default_factory=deque)
 
     def add(self, counts: Counter[Any], sample_count: int, required: int) -> None:
         """Add counts, and remove the oldest that are not needed."""
@@ -208,11 +206,10 @@ class ConfusionParameters:
     """Regular expression that is searched for in the names of the matrices; all by default."""
 
 
-@dataclass(slots=True, kw_only=True)
-class ConfusionState(MatrixState):
+class ConfusionState(MatrixState, kw_only=True):
     """Confusion matrix under one name."""
 
-    recent: RecentCounts = field(default_factory=RecentCounts)
+    recent: RecentCounts = msgspec.field(default_factory=RecentCounts)
 
 
 class Confusion(PerMatrixRule[ConfusionParameters, ConfusionState]):

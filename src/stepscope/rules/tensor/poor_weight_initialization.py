@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -104,30 +104,28 @@ class _Gradient(NamedTuple):
     t_ns: int
 
 
-@dataclass(slots=True)
-class _Start:
+class _Start(msgspec.Struct):
     """State of one process."""
 
     process: str
     rank: int | None = None
-    rectifiers: set[str] = field(default_factory=set)
+    rectifiers: set[str] = msgspec.field(default_factory=set)
     """Modules whose units are recorded: rectifiers."""
-    variances: dict[int, dict[str, _Variance]] = field(default_factory=dict)
+    variances: dict[int, dict[str, _Variance]] = msgspec.field(default_factory=dict)
     """By step and tensor."""
-    gradients: dict[str, _Gradient] = field(default_factory=dict)
+    gradients: dict[str, _Gradient] = msgspec.field(default_factory=dict)
     """By tensor: the first record that is narrow, or else the first one."""
     gradient_count: int = 0
     """Judged records of gradients."""
-    losses: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    losses: dict[str, list[tuple[int, float]]] = msgspec.field(default_factory=dict)
     has_fired: bool = False
 
 
-@dataclass(slots=True)
-class Starts:
+class Starts(msgspec.Struct):
     """State of all processes, and the times at which the condition held."""
 
-    processes: dict[str, _Start] = field(default_factory=dict)
-    trigger: Trigger = field(default_factory=Trigger)
+    processes: dict[str, _Start] = msgspec.field(default_factory=dict)
+    trigger: Trigger = msgspec.field(default_factory=Trigger)
 
 
 class PoorWeightInitialization(IncrementalRule[PoorWeightInitializationParameters, Starts]):

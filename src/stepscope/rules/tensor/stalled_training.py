@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -30,15 +30,14 @@ class StalledTrainingDetails(msgspec.Struct, frozen=True, kw_only=True):
     """Pauses longer than the threshold."""
 
 
-@dataclass(slots=True)
-class _State:
+class _State(msgspec.Struct):
     latest_ns: int | None = None
     record_count: int = 0
     longest_ns: int = 0
     pause_count: int = 0
     open_ns: int = 0
     """Time since the last record at the end of the range."""
-    trigger: Trigger = field(default_factory=Trigger)
+    trigger: Trigger = msgspec.field(default_factory=Trigger)
 
 
 class StalledTrainingRule(IncrementalRule[StalledTrainingParameters, _State]):

@@ -24,8 +24,7 @@ class UpdateSizeParameters(base.TensorParameters):
     """Recorded steps in a row at which the update of a weight is outside of the limit."""
 
 
-@dataclass(slots=True, kw_only=True)
-class UpdatedWeight(base.TensorState):
+class UpdatedWeight(base.TensorState, kw_only=True):
     """State of a weight."""
 
     in_row: int = 0
@@ -214,8 +213,7 @@ class UnchangedTensorParameters(base.TensorParameters):
     """True if statistics that are not known, as of a tensor of NaN, count as equal."""
 
 
-@dataclass(slots=True, kw_only=True)
-class ComparedTensor(base.TensorState):
+class ComparedTensor(base.TensorState, kw_only=True):
     """State of a tensor, with its latest statistics."""
 
     latest: analysis.Float | None = None

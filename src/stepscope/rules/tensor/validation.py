@@ -56,8 +56,7 @@ class ValidationDetails(msgspec.Struct, frozen=True, kw_only=True):
     losses: list[PassesOfLoss] = []
 
 
-@dataclass(slots=True)
-class Pending:
+class Pending(msgspec.Struct):
     """Values of a loss that belong to a pass that may not have ended."""
 
     total: float = 0.0
@@ -76,19 +75,18 @@ class Pending:
         return self.total / self.count
 
 
-@dataclass(slots=True, kw_only=True)
-class Pair:
+class Pair(msgspec.Struct, kw_only=True):
     """State of one validation loss and its training loss; a rule adds its own fields."""
 
     training: str
     validation: str
-    trained: Pending = field(default_factory=Pending)
-    validated: Pending = field(default_factory=Pending)
+    trained: Pending = msgspec.field(default_factory=Pending)
+    validated: Pending = msgspec.field(default_factory=Pending)
     pass_count: int = 0
     violation_count: int = 0
     first: ValidationPass | None = None
     """First violation."""
-    passes: list[ValidationPass] = field(default_factory=list)
+    passes: list[ValidationPass] = msgspec.field(default_factory=list)
 
 
 P = TypeVar("P", bound=LossParameters)
@@ -241,8 +239,7 @@ class OverfitParameters(LossParameters):
     """Threshold of the difference, as a share of the training loss."""
 
 
-@dataclass(slots=True, kw_only=True)
-class OverfittingPair(Pair):
+class OverfittingPair(Pair, kw_only=True):
     """State of a pair, with the number of its latest passes above the threshold."""
 
     in_row: int = 0
@@ -300,8 +297,7 @@ class OvertrainingParameters(LossParameters):
     """A loss is better if it is lower by more than this."""
 
 
-@dataclass(slots=True)
-class Best:
+class Best(msgspec.Struct):
     """Lowest loss, and the passes since."""
 
     value: float = math.inf
@@ -315,12 +311,11 @@ class Best:
             self.passes_since += 1
 
 
-@dataclass(slots=True, kw_only=True)
-class OvertrainedPair(Pair):
+class OvertrainedPair(Pair, kw_only=True):
     """State of a pair, with its lowest losses."""
 
-    best_training: Best = field(default_factory=Best)
-    best_validation: Best = field(default_factory=Best)
+    best_training: Best = msgspec.field(default_factory=Best)
+    best_validation: Best = msgspec.field(default_factory=Best)
 
 
 class Overtraining(ValidationRule[OvertrainingParameters, OvertrainedPair]):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from stepscope import analysis, intervals, schema
@@ -26,8 +26,7 @@ _WAIT_TYPES: dict[str, type] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoaderWorker:
+class LoaderWorker(msgspec.Struct, frozen=True, kw_only=True):
     """One worker process of a DataLoader."""
 
     process: str
@@ -41,8 +40,7 @@ class LoaderWorker:
     """How long its batches took to make; None when it made none that was recorded."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataLoaderAnalysis:
+class DataLoaderAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     """The input pipeline, call by call. Times are nanoseconds."""
 
     iterator_start_ns: analysis.Statistics | None

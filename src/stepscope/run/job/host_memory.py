@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from stepscope import analysis, schema
@@ -36,8 +36,7 @@ NO_MEMORY_SAMPLES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessMemory:
+class ProcessMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Memory of one process by kind."""
 
     pid: int
@@ -55,8 +54,7 @@ class ProcessMemory:
     """Of its anonymous memory."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeMemory:
+class NodeMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Memory of the job on one node."""
 
     node: str
@@ -163,8 +161,7 @@ def _name(infos: Mapping[int, schema.ProcessInfo], pid: int) -> str:
     return f"worker process {pid}{owner}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Extremes:
+class _Extremes(msgspec.Struct, frozen=True):
     """First, latest and largest sample of one device."""
 
     first: float

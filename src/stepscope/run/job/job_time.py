@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,8 +37,7 @@ RECORDING_ENDED = "recording ended before the job did (--cpu-profiling-duration)
 LOST_RECORDS = "{count} records of {name} were lost"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankJobTime:
+class RankJobTime(msgspec.Struct, frozen=True, kw_only=True):
     """Time of one rank by class."""
 
     rank: int | None
@@ -83,8 +82,7 @@ class RankJobTime:
         return list(zip(keys, edges[:-1], edges[1:], strict=True))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestartTime:
+class RestartTime(msgspec.Struct, frozen=True, kw_only=True):
     """Restart of the training processes of a job."""
 
     incarnation: int
@@ -109,8 +107,7 @@ class RestartTime:
         return None if self.first_step_ns is None else self.first_step_ns - self.launched_ns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobTime:
+class JobTime(msgspec.Struct, frozen=True, kw_only=True):
     """Time of a job by class; times of a class over ranks are sums."""
 
     start_ns: int
@@ -129,7 +126,7 @@ class JobTime:
     """False for a job that runs still."""
     missing: str | None = None
     """Reason why there is no division, as a sentence without its dot."""
-    totals: dict[str, int] = field(default_factory=dict)
+    totals: dict[str, int] = msgspec.field(default_factory=dict)
     """Nanoseconds by class, summed over ranks."""
 
     @property

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 
 from stepscope import schema
+from stepscope.quantities import count, memory
 from stepscope.run.model.run import Run
 
 
@@ -72,7 +73,12 @@ class MemoryCensus(msgspec.Struct, frozen=True, kw_only=True):
     object_count: int
     """Objects that were there; 0 in a worker, where only named ones are looked at."""
     is_sampled: bool
-    """Not all objects were looked at."""
+    """Something was left out."""
+    scanned_count: int
+    """Objects that were looked at."""
+    note: str
+    """What was left out to keep the pause short, and pages that may have been copied; '' for
+    nothing."""
     growth_per_step_bytes: float
     """Growth of the memory that the process shares with no other, in a step or batch."""
     native_ratio: float | None
@@ -107,7 +113,7 @@ def _make_census(process: schema.ProcessInfo, fact: schema.MemoryCensusFact) -> 
     explained = sum(
         size for size, holder in zip(sizes, fact.holders, strict=True) if not holder.device
     )
-    count = max(1, fact.count)
+    step_count = max(1, fact.count)
     holders = [
         Holder(
             process=process.process,
@@ -121,8 +127,8 @@ def _make_census(process: schema.ProcessInfo, fact: schema.MemoryCensusFact) -> 
             file=holder.file,
             line=holder.line or None,
             unit=fact.unit,
-            items_per_step=holder.items / count,
-            bytes_per_step=size / count,
+            items_per_step=holder.items / step_count,
+            bytes_per_step=size / step_count,
             share_ratio=min(1.0, size / growth) if growth and not holder.device else None,
             has_graph=holder.has_graph,
             is_estimate=size != holder.bytes,
@@ -142,12 +148,57 @@ def _make_census(process: schema.ProcessInfo, fact: schema.MemoryCensusFact) -> 
         pause_ns=sum(fact.pauses_ns),
         object_count=fact.object_count,
         is_sampled=fact.is_sampled,
-        growth_per_step_bytes=growth / count,
+        scanned_count=fact.scanned_count,
+        note=_describe_limits(fact),
+        growth_per_step_bytes=growth / step_count,
         native_ratio=max(0.0, 1 - explained / growth) if growth else None,
         holders=holders,
         types=fact.types,
         tensors=fact.tensors,
     )
+
+
+_STAGES: dict[schema.CensusStage, str] = {
+    "names": "all names of the job",
+    "containers": "all containers",
+    "tensors": "all tensors",
+    "values": "all large values",
+    "graphs": "the graphs of tensors",
+    "pages": "copies of shared pages",
+    "sizes": "the sizes of new items",
+    "referrers": "the names of containers that no variable of the job reaches",
+    "lines": "the lines that add to a container",
+}
+MIN_COPIED_BYTES = 64 << 20
+"""Copies of fewer bytes are not told."""
+
+
+def _describe_limits(fact: schema.MemoryCensusFact) -> str:
+    """Say what a census left out, and what it may have copied."""
+    sentences = []
+    if "shared" in fact.left_out:
+        sentences.append(
+            "The census looked only at what has a name: a look at all objects could have copied "
+            f"{memory(fact.shared_bytes)} of pages that forked processes share."
+        )
+    elif "list" in fact.left_out:
+        sentences.append(
+            "The census looked only at what has a name: there are too many objects for its pause."
+        )
+    elif "objects" in fact.left_out:
+        sentences.append(
+            f"The census stopped after {count(fact.scanned_count)} of {count(fact.object_count)} "
+            "objects."
+        )
+    parts = [text for stage, text in _STAGES.items() if stage in fact.left_out]
+    if parts:
+        sentences.append(f"It had no time for {', '.join(parts)}.")
+    if fact.scanned_count and fact.shared_bytes >= MIN_COPIED_BYTES:
+        sentences.append(
+            f"It may have copied up to {memory(fact.shared_bytes)} of pages that forked processes "
+            "share."
+        )
+    return " ".join(sentences)
 
 
 def attribute_growth(holders: Sequence[schema.MemoryHolderRecord], growth_bytes: int) -> list[int]:

@@ -9,8 +9,8 @@ work it comes from `pre_step_zero`, after the last it goes to `post_close`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from stepscope import analysis, schema, store
@@ -23,8 +23,7 @@ _SUMS = ("own_ns", "total_ns", "calls", "primitive_calls")
 _KEY = ("profiler", "function", "file", "library")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfiledFunction:
+class ProfiledFunction(msgspec.Struct, frozen=True, kw_only=True):
     """Sums of one function over the profiles of a process by one profiler."""
 
     profiler: str
@@ -103,8 +102,7 @@ _MODES_IN_FILES = {"prestepzero": PRE_STEP_ZERO, "posthookclose": POST_CLOSE}
 ModePair = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileSelection:
+class ProfileSelection(msgspec.Struct, frozen=True, kw_only=True):
     """Conditions on profiles and samples; None accepts all."""
 
     period: str | None = None

@@ -22,6 +22,8 @@ from stepscope import errors, quantities, schema, spool, store
 from stepscope.quantities import duration
 
 MAX_REQUESTED_STEPS = 10_000
+GROWTH_CENSUS = "memory-growth"
+"""Name of the only request for censuses that is made because memory grows."""
 
 
 class WindowContents(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +64,19 @@ def make_window_request(
 def make_census_request() -> store.WindowRequest:
     """Create a request for a census of memory, with a unique name."""
     return store.WindowRequest(name=_new_name(), asked_ns=time.time_ns(), is_census=True)
+
+
+def request_growth_census(location: str, pids: dict[str, list[int]]) -> None:
+    """Request censuses of the processes that grow, once in a run.
+
+    Args:
+        location: the run.
+        pids: the processes by node.
+    """
+    request = store.WindowRequest(
+        name=GROWTH_CENSUS, asked_ns=time.time_ns(), reason=GROWTH_CENSUS, is_census=True, pids=pids
+    )
+    send_window_request(location, request)
 
 
 def _new_name() -> str:

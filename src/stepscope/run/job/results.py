@@ -66,6 +66,13 @@ def recall(
     return decoded
 
 
+def stores_results(run: Run) -> bool:
+    """Return True if `recall` stores results of a run, whose computation takes long."""
+    results = run.derive(_open_results) if run.is_whole else None
+    is_large = results is not None and results.contents.size_bytes >= MIN_STORED_BYTES
+    return is_large and not run.reader.damage
+
+
 def _open_results_of_records(run: Run) -> store.Results | None:
     return _open_results(run, uses_findings=False)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,8 +18,7 @@ from stepscope.run.model.run import Run
 Float = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bins:
+class Bins(msgspec.Struct, frozen=True, kw_only=True):
     """Time divided into bins of equal width."""
 
     start_ns: int
@@ -32,8 +31,7 @@ class Bins:
         return self.start_ns + self.width_ns * self.count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BinSeries:
+class BinSeries(msgspec.Struct, frozen=True, kw_only=True):
     """One metric of one device by bin; NaN where nothing was sampled."""
 
     node: str
@@ -117,8 +115,7 @@ def aggregate_samples(
     return sorted(series, key=lambda s: (s.node, s.metric, analysis.numeric_sort_key(s.device)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampledHeatmap:
+class SampledHeatmap(msgspec.Struct, frozen=True, kw_only=True):
     """Metrics of one node by bin."""
 
     node: str

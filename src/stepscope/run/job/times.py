@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Annotated
 
@@ -73,8 +72,7 @@ def explain_lost_node(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobStatistics:
+class JobStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Periods of a job; initialization, training and finalization sum to its duration.
 
     If the recording of its processes ended before the job, training and finalization are None.
@@ -211,8 +209,7 @@ NO_EPOCH = "no pass over the training data was complete: the record ends within 
 RESTARTED_LOADER = "the DataLoader is restarted for every batch, so its passes are not epochs"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Epochs:
+class Epochs(msgspec.Struct, frozen=True, kw_only=True):
     """Complete passes of the DataLoader that feeds training, on the first rank."""
 
     count: int
@@ -374,8 +371,7 @@ ANY_SAMPLE = "true"
 """Condition of all stack samples."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankEnd:
+class RankEnd(msgspec.Struct, frozen=True, kw_only=True):
     """Last records of one rank."""
 
     last_ns: int

@@ -10,9 +10,9 @@ In a run with other records it is shifted so that it starts at the run's origin.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from stepscope import intervals, schema, store
@@ -27,15 +27,14 @@ _LATEST = "SELECT trace, max(start_ns + duration_ns) AS latest FROM timeline GRO
 """The end of a trace covers known kinds of events only; the timeline covers the others as well."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunClock:
+class RunClock(msgspec.Struct, frozen=True, kw_only=True):
     """Extent of a run on one clock."""
 
     origin_ns: int
     """Epoch nanoseconds of the earliest record; 0 where there is none."""
     end_ns: int
     """Epoch nanoseconds of the latest record."""
-    shift_by_trace_ns: dict[int, int] = field(default_factory=dict)
+    shift_by_trace_ns: dict[int, int] = msgspec.field(default_factory=dict)
     """Shift in nanoseconds by trace, for traces without a clock base."""
 
     def count_until(self, t_ns: int) -> int:

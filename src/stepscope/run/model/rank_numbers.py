@@ -17,6 +17,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from stepscope import errors
 from stepscope.run.model.run import Run
 from stepscope.run.model.traces import Trace
@@ -95,8 +97,7 @@ DIMENSIONS = {"dp": "data", "pp": "pipeline", "tp": "tensor", "ep": "expert", "c
 """Name in words by dimension."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankMesh:
+class RankMesh(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes by dimension, the slowest first."""
 
     sizes: dict[str, int]

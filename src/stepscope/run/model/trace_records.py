@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from stepscope import analysis, schema, store
@@ -99,8 +100,7 @@ class CollectiveKernels:
         return frozenset(filter(analysis.may_communicate, kernels["name"].tolist()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QualityIssue:
+class QualityIssue(msgspec.Struct, frozen=True, kw_only=True):
     """Quality issue of a trace; `check` is a key of `QUALITY_CHECKS`."""
 
     check: str

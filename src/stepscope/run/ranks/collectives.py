@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,8 +37,7 @@ NO_RECORDER_IMPORTED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedCollectives:
+class RecordedCollectives(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of collectives between several ranks, without those between two."""
 
     ranks: list[int]
@@ -380,8 +379,7 @@ NO_SHARED_COLLECTIVES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeClocks:
+class NodeClocks(msgspec.Struct, frozen=True, kw_only=True):
     """Clocks of nodes relative to that of the reference node, which has offset and residual 0."""
 
     reference: str

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from stepscope import analysis, intervals, store
@@ -68,8 +69,7 @@ def read_calls(
     return calls if len(facts["id"]) else _add_operators(trace, calls, kernels["operator"][rows])
 
 
-@dataclass(slots=True, kw_only=True)
-class TraceCalls:
+class TraceCalls(msgspec.Struct, kw_only=True):
     """Collective calls of one trace; unknown values are None or -1."""
 
     start: intervals.Int
@@ -126,12 +126,11 @@ def _add_operators(trace: Trace, calls: TraceCalls, launched_by: intervals.Int) 
     return calls
 
 
-@dataclass(slots=True)
-class _Request:
+class _Request(msgspec.Struct):
     """Request of a collective, as the operators around it describe it."""
 
     kind: str = ""
-    tensors: list[tuple[int, str | None]] = field(default_factory=list)
+    tensors: list[tuple[int, str | None]] = msgspec.field(default_factory=list)
     ratio: int | None = None
     """Ratio of the larger to the smaller of output and input, of an operator that has both."""
 
@@ -334,8 +333,7 @@ READ_EVENTS = 1_000_000
 TABLES = ("kernels", "copies", "operators", "annotations", "runtime_calls", "collectives", "spans")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceCommunication:
+class TraceCommunication(msgspec.Struct, frozen=True, kw_only=True):
     """Computation and communication of one trace, in nanoseconds."""
 
     on_host: bool

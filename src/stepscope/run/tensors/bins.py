@@ -4,9 +4,9 @@ short one. Columns are groups of consecutive recorded steps."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,8 +27,7 @@ _DERIVED = {
 Aggregate = Literal["min", "max", "avg", "sum"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorSelection:
+class TensorSelection(msgspec.Struct, frozen=True, kw_only=True):
     """Tensors of one rank in one mode."""
 
     rank: int
@@ -39,8 +38,7 @@ class TensorSelection:
     """Only these; empty for all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedTensors:
+class RecordedTensors(msgspec.Struct, frozen=True, kw_only=True):
     """Names, ranks and modes of the recorded tensors, of which a selection chooses."""
 
     names: dict[str, str]
@@ -50,8 +48,7 @@ class RecordedTensors:
     """TRAIN first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepColumns:
+class StepColumns(msgspec.Struct, frozen=True, kw_only=True):
     """Groups of consecutive recorded steps."""
 
     steps: intervals.Int
@@ -159,8 +156,7 @@ def aggregate_tensors(
     return matrices
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastStatistics:
+class LastStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """One tensor of one process in one mode: its last row, and its norm over the steps."""
 
     name: str
@@ -237,8 +233,7 @@ def read_last_statistics(
     ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorHistograms:
+class TensorHistograms(msgspec.Struct, frozen=True, kw_only=True):
     """Histograms of one tensor over the steps, on bins that all steps share."""
 
     columns: StepColumns

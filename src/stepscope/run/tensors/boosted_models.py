@@ -7,7 +7,8 @@ A process numbers its models from 1. Names of metrics and tensors of the others 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from stepscope import analysis, schema
 from stepscope.run.job.times import find_current_processes
@@ -21,8 +22,7 @@ last."""
 _OTHER_MODEL = "^model [0-9]+/"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoostedModel:
+class BoostedModel(msgspec.Struct, frozen=True, kw_only=True):
     """Model of one process."""
 
     process: str

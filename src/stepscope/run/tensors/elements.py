@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,8 +25,7 @@ IEEE 754, and whether minus zero stands for NaN: https://arxiv.org/abs/2209.0543
 https://arxiv.org/abs/2206.02915."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorElements:
+class TensorElements(msgspec.Struct, frozen=True, kw_only=True):
     """Elements of one tensor of one process at one step, which are not read yet."""
 
     name: str

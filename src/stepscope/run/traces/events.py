@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from stepscope import analysis, schema, store
@@ -90,8 +90,7 @@ def read_trace_events(
     return rows | {name: store.DictColumn.encode(rows[name].tolist()) for name in _STRINGS}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryTimeline:
+class MemoryTimeline(msgspec.Struct, frozen=True, kw_only=True):
     """One imported memory timeline."""
 
     name: str
@@ -179,8 +178,7 @@ def read_stage_operations(run: Run) -> analysis.StageOperations:
 _NUMBERS = ("memory_bytes", "compute_major", "compute_minor", "multiprocessor_count")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceFacts:
+class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts of one device; None where the profiler recorded none."""
 
     name: str | None = None

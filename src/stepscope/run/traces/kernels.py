@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from stepscope import analysis, intervals, schema, store
@@ -20,8 +20,7 @@ from stepscope.run.traces.steps import calls_of, read_marks
 _NO_OPERATOR = "no operator"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelCounters:
+class KernelCounters(msgspec.Struct, frozen=True, kw_only=True):
     """Ranges of hardware counters of one trace."""
 
     counters: Mapping[str, NDArray[np.float64]]
@@ -97,8 +96,7 @@ def _find_devices(trace: Trace, ranges: analysis.Columns) -> intervals.Int:
     return devices[rows]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replays:
+class Replays(msgspec.Struct, frozen=True, kw_only=True):
     """Work that graphs launched in one trace."""
 
     work: analysis.GraphWork

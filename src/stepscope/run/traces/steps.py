@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 
 from stepscope import analysis, intervals, schema
@@ -206,8 +206,7 @@ def _concatenate(parts: list[intervals.Intervals]) -> intervals.Intervals:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedWork:
+class RecordedWork(msgspec.Struct, frozen=True, kw_only=True):
     """Work and steps of one trace."""
 
     trace: Trace
@@ -280,8 +279,7 @@ def record_work(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedFetches:
+class TracedFetches(msgspec.Struct, frozen=True, kw_only=True):
     """Fetches of batches in one trace, by the training thread; arrays have one entry per fetch."""
 
     start_ns: intervals.Int
@@ -290,8 +288,7 @@ class TracedFetches:
     """True if DataLoader workers prepare the batches, or threads of tf.data."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetches:
+class Fetches(msgspec.Struct, frozen=True, kw_only=True):
     """Fetches of batches by the training thread."""
 
     has_workers: bool

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from stepscope import quantities, schema
 from stepscope.quantities import count_of
@@ -56,13 +57,12 @@ NO_HOST_WORK = "{} recorded no operators and calls of the host, which other trac
 OTHER_STEPS = "{} recorded none of the steps that other ranks recorded"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnlikeTraces:
+class UnlikeTraces(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of imported traces that recorded something else than those of other ranks."""
 
-    no_device: frozenset[int] = field(default_factory=frozenset)
-    no_host: frozenset[int] = field(default_factory=frozenset)
-    other_steps: frozenset[int] = field(default_factory=frozenset)
+    no_device: frozenset[int] = msgspec.field(default_factory=frozenset)
+    no_host: frozenset[int] = msgspec.field(default_factory=frozenset)
+    other_steps: frozenset[int] = msgspec.field(default_factory=frozenset)
 
 
 def find_unlike_traces(run: Run) -> UnlikeTraces:

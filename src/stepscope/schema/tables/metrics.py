@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from stepscope.schema.labels import Unit
 from stepscope.schema.table import PROVENANCE, RECORD_KEY, Table, column
@@ -26,8 +26,7 @@ METRICS = Table(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MetricType:
+class MetricType(msgspec.Struct, frozen=True):
     """Metric: its name, unit and meaning in one sentence."""
 
     name: str

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import msgspec
+from msgspec.structs import asdict
 
 from stepscope import analysis, schema
 from stepscope.run import CarryOver, Run, Trace, calls_of, device_work_of, streams_of
@@ -93,7 +93,7 @@ def show_gpu_time(run: Run, options: ViewOptions = DEFAULTS) -> GpuTimeView:
 
 
 _NO_TIMES: dict[str, None] = dict.fromkeys(
-    name for name in analysis.GpuTime.__dataclass_fields__ if name != "gpu_event_count"
+    name for name in analysis.GpuTime.__struct_fields__ if name != "gpu_event_count"
 )
 
 

@@ -52,6 +52,9 @@ class MemoryForecast(msgspec.Struct, frozen=True, kw_only=True):
     """Null if the interval has no end."""
     full_at_step: Annotated[float | None, schema.field_label("at step", unit="count")]
     """Null without steps."""
+    trend_end_after_ns: Annotated[int, schema.field_label("end of the trend")]
+    """Latest evaluated sample, after the run's origin."""
+    trend_end_bytes: Annotated[float, schema.field_label("memory at the end of the trend")]
 
 
 class ProcessUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,7 +160,7 @@ def _show_node(run: Run, memory: NodeMemory, bins: Bins | None) -> NodeMemoryUse
         limit=None if growth.limit is None else growth.limit.kind,
         free_bytes=None if growth.limit is None else growth.limit.free_bytes,
         growth=_show_rate(growth.trend) if growth.is_growing and growth.trend else None,
-        forecast=_show_forecast(growth.forecast),
+        forecast=_show_forecast(run, growth),
         shared_memory_used_bytes=memory.latest.get("shared_memory_used_bytes"),
         shared_memory_limit_bytes=memory.latest.get("shared_memory_limit_bytes"),
         oom_kill_count=memory.oom_kill_count,
@@ -201,8 +204,9 @@ def _show_rate(trend: analysis.MemoryTrend) -> GrowthRate:
     )
 
 
-def _show_forecast(forecast: analysis.Forecast | None) -> MemoryForecast | None:
-    if forecast is None:
+def _show_forecast(run: Run, growth: analysis.HostGrowth) -> MemoryForecast | None:
+    forecast, trend = growth.forecast, growth.trend
+    if forecast is None or trend is None:
         return None
     in_ns = forecast.in_ns
     return MemoryForecast(
@@ -210,6 +214,8 @@ def _show_forecast(forecast: analysis.Forecast | None) -> MemoryForecast | None:
         low_in_ns=in_ns.low,
         high_in_ns=None if math.isinf(in_ns.high) else in_ns.high,
         full_at_step=None if forecast.step is None else forecast.step.value,
+        trend_end_after_ns=trend.end_ns - run.clock.origin_ns,
+        trend_end_bytes=trend.start_bytes + trend.growth_bytes,
     )
 
 

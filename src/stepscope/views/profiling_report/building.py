@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -177,8 +176,7 @@ MAX_SENTENCES = 24
 D = TypeVar("D", bound=msgspec.Struct)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleResults:
+class RuleResults(msgspec.Struct, frozen=True, kw_only=True):
     """A run with the findings of rules."""
 
     run: Run

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 from stepscope import diagnosis, quantities, rule_feed, schema
 from stepscope._version import __version__
@@ -164,7 +164,7 @@ def _make_facts(results: building.RuleResults, checked: rule_feed.RuleReport) ->
 
 def _diagnose(results: building.RuleResults) -> diagnosis.Verdict:
     learning = rule_feed.judge_learning(results.findings.values())
-    return msgspec.structs.replace(diagnosis.diagnose(results.run), learning=learning)
+    return replace(diagnosis.diagnose(results.run), learning=learning)
 
 
 def get_statistics(run: Run) -> building.RuleResults:

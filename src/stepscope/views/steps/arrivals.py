@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from stepscope import analysis, schema
 from stepscope.quantities import count_of, duration

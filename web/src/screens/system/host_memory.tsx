@@ -44,10 +44,13 @@ export function memoryPlot(payload: HostMemoryView, memory: NodeMemoryUse): Plot
   const last = series[0]?.x.at(-1);
   const isLimitNear = limit !== null && (memory.is_growing || memory.peak_bytes > 0.5 * limit);
   if (forecast !== null && memory.free_bytes !== null && last !== undefined) {
-    // As far again as the job has run, or until the limit is full.
-    const ahead = Math.min(forecast.full_in_ns, last - start);
-    const growth = memory.free_bytes * (ahead / Math.max(1, forecast.full_in_ns));
-    series.push({ name: "forecast", x: [last, last + ahead], y: [memory.used_bytes, memory.used_bytes + growth] });
+    // The line of the trend, as far again as the job has run, or until the limit is full. Where a job
+    // has ended, its latest samples are not of the trend.
+    const from = forecast.trend_end_after_ns;
+    const full = last + forecast.full_in_ns;
+    const end = Math.min(full, last + (last - start));
+    const growth = memory.free_bytes * ((end - from) / Math.max(1, full - from));
+    series.push({ name: "forecast", x: [from, end], y: [forecast.trend_end_bytes, forecast.trend_end_bytes + growth] });
   }
   return {
     kind: "plot",

@@ -7,7 +7,6 @@ import functools
 import os
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +79,7 @@ class _Result(ctypes.Structure):
     )  # fmt: skip
 
 
-@dataclass(slots=True)
-class ScannedBlock:
+class ScannedBlock(msgspec.Struct):
     """Columns of the events that the scanner understood, and the extents of all others."""
 
     event_count: int
@@ -99,8 +97,7 @@ class ScannedBlock:
     others (`Argument.older_key`, `only_with`)."""
 
 
-@dataclass(slots=True)
-class _Field:
+class _Field(msgspec.Struct):
     """Column of an argument in the rows of its kind."""
 
     argument: schema.Argument
@@ -108,12 +105,11 @@ class _Field:
     is_older: bool
 
 
-@dataclass(slots=True)
-class _Layout:
+class _Layout(msgspec.Struct):
     """Fields of the rows of a kind."""
 
-    fields: list[_Field] = field(default_factory=list)
-    arguments: list[_Argument] = field(default_factory=list)
+    fields: list[_Field] = msgspec.field(default_factory=list)
+    arguments: list[_Argument] = msgspec.field(default_factory=list)
     field_count: int = len(_FIELDS)
 
 

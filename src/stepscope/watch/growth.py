@@ -1,0 +1,95 @@
+"""Memory that grows for certain: the processes that grow are asked once what holds it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+import duckdb
+
+from stepscope import errors, rule_feed, schema, store
+from stepscope.rules import Evaluation, Rule
+from stepscope.run import request_growth_census
+from stepscope.watch.config import ReadingBudget, WatchConfig
+
+GROWTH_RULE = "HostMemoryGrowth"
+"""Rule that is certain of growth."""
+MIN_GROWTH_BYTES = 32 << 20
+MAX_COUNT = 8
+"""Processes of a job that are asked, those of each node by their share of its growth."""
+EARLY_SCAN_S = 5
+"""Scan interval of the first minutes: many jobs that are tried out end before the first scan of the
+rules does."""
+LOOK_S = 2
+LOOK_COUNT = 60
+"""Looks for a complete one of these scans, and the time between them."""
+
+
+class GrowthWatch:
+    """Watch for growth that asks for censuses, once in a run.
+
+    Args:
+        config: configuration of the watch process.
+        reader: the run.
+        rules: rules of the job; without `HostMemoryGrowth` nothing is asked.
+        budget: limit of the time for looks at memory.
+        clock: monotonic time in seconds.
+    """
+
+    def __init__(
+        self,
+        config: WatchConfig,
+        reader: store.RunReader,
+        rules: Iterable[Rule[Any]],
+        budget: ReadingBudget,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._run = config.run
+        self._budget = budget
+        self._is_over = not config.takes_census
+        scan_ns = EARLY_SCAN_S * 1_000_000_000
+        self._looks_left = LOOK_COUNT if config.scan_ns > scan_ns else 0
+        self._due_s = clock() + LOOK_S
+        self._feed = rule_feed.RuleFeed(reader, scan_ns=scan_ns)
+        self._evaluation = Evaluation([rule for rule in rules if rule.name == GROWTH_RULE])
+
+    def look(self) -> None:
+        """Look at the memory at the start of the job, if it is time."""
+        is_due = self._looks_left and self._clock() >= self._due_s
+        if self._is_over or not is_due or not self._budget.allows:
+            return
+        self._looks_left -= 1
+        self._due_s = self._clock() + LOOK_S
+        with self._budget.spending(), suppress(OSError, duckdb.Error, errors.StepscopeError):
+            for inputs in self._feed.ranges(final=False):
+                self._evaluation.feed(inputs)
+            for finding in self._evaluation.findings("running"):
+                if finding.fired:
+                    self.note(finding)
+
+    def note(self, finding: schema.Finding) -> None:
+        """Ask for censuses if a finding is about growth that matters."""
+        pids = {} if self._is_over else choose_growing(finding)
+        if pids:
+            with suppress(OSError):  # the next finding asks again
+                request_growth_census(self._run, pids)
+                self._is_over = True
+
+
+def choose_growing(finding: schema.Finding) -> dict[str, list[int]]:
+    """Choose the processes by node that are asked what holds their memory; none without growth that
+    matters."""
+    if finding.rule != GROWTH_RULE:
+        return {}
+    nodes: dict[str, Any] = finding.details.get("nodes", {})
+    growing: dict[str, list[int]] = {}
+    free_count = MAX_COUNT
+    for node in finding.nodes:
+        detail = nodes.get(node, {})
+        if detail.get("growth_bytes", 0) >= MIN_GROWTH_BYTES:
+            growing[node] = detail["growing_pids"][:free_count]
+            free_count -= len(growing[node])
+    return {node: pids for node, pids in growing.items() if pids}
