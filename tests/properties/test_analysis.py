@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from stepscope.analysis.input_pipeline.batches import split_data_wait, weigh_samples
+from stepscope.analysis.steps import phases
 from stepscope.analysis.steps.steps import find_step_at, find_steps, is_outside_phases
 from stepscope.analysis.trace_steps.host_time import profile_compute
 from stepscope.intervals import (
@@ -162,6 +163,11 @@ def test_invariants_of_steps(job: list[str]) -> None:
     assert (steps.wall_ns >= 0).all()
     assert all((times >= 0).all() for times in steps.phase_ns.values())
     assert sum(steps.phase_ns.values()).tolist() == steps.wall_ns.tolist()
+    with pytest.MonkeyPatch.context() as patch:  # two steps at once are as good as all
+        patch.setattr(phases, "CHUNK_STEPS", 2)
+        parts = find_steps(drawing.table())
+    assert parts is not None
+    assert all((parts.phase_ns[name] == times).all() for name, times in steps.phase_ns.items())
     assert (steps.start[1:] == steps.end[:-1]).all()
     assert (steps.end > steps.start).all()
     extent = Intervals(steps.start, steps.end)

@@ -317,8 +317,8 @@ def measure_core_delays(
         waiting_threads: mean number of its other threads that compute but have no core. Where a
             device computes, they do not matter.
     """
-    spans = spans.take(spans.thread == steps.thread)
-    device_busy, measured = find_device_busy(spans), steps.measured()
+    device_busy = find_device_busy(spans.take(spans.thread == steps.thread))
+    measured = steps.measured()
     own_delays = _measure_own_delays(spans, delays, steps, device_busy)
     if len(device_busy.start) or not waiting_threads:
         return own_delays
@@ -336,7 +336,8 @@ def _measure_own_delays(
         return {}
     borders = _make_disjoint(delays)
     free = intervals.unite(steps.evaluation, device_busy)
-    phases = PhaseSpans.from_spans(spans).measure_host_phases(borders, free)
+    phases = PhaseSpans.of_thread(spans, steps.thread).measure_host_phases(borders, free)
+    spans = spans.take(spans.thread == steps.thread)
     times = {phase: values[::2].astype(np.float64) for phase, values in phases.items()}
     extent_ns = np.maximum(1, borders[1::2] - borders[::2])
     delay_ns = np.minimum(delays.value, extent_ns)

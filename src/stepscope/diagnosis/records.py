@@ -145,7 +145,11 @@ def explain_guessed_rounds(run: Run, facts: JobFacts) -> list[str]:
         return []
     updates = run.ranks[0].spans.of("optimizer")
     updates = updates.take((updates.thread == steps.thread) & ~updates.unfinished)
-    names = {value: updates.name_of(row) for row, value in enumerate(updates.value.tolist())}
+    values, last = np.unique(updates.value[::-1], return_index=True)
+    names = {
+        value: updates.name_of(len(updates) - 1 - row)
+        for value, row in zip(values.tolist(), last.tolist(), strict=True)
+    }
     if len(names) > 1:
         per_step = quantities.number(len(updates) / max(1, len(steps)))
         titles = ", ".join(sorted(names.values())[:MAX_LISTED_OPTIMIZERS])

@@ -22,6 +22,7 @@ from .sets import (
     covered_until as covered_until,
     find_gaps as find_gaps,
     overlap as overlap,
+    select_near as select_near,
     subtract as subtract,
     take_outermost as take_outermost,
     union as union,

@@ -40,6 +40,14 @@ def union(intervals: Intervals) -> Intervals:
     return Intervals(start[opens], reach[closes])
 
 
+def select_near(merged: Intervals, start: int, end: int) -> Intervals:
+    """Select the intervals of a union that reach into the time from a start to an end."""
+    rows = slice(
+        np.searchsorted(merged.end, start, side="right"), np.searchsorted(merged.start, end)
+    )
+    return Intervals(merged.start[rows], merged.end[rows])
+
+
 def take_outermost(intervals: Intervals) -> Intervals:
     """Select the intervals that start in no earlier one.
 

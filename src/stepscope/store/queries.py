@@ -175,6 +175,12 @@ class TableQueries:
                         raise
         raise AssertionError("unreachable")
 
+    def release_memory(self) -> None:
+        """Close the connection, which keeps the memory of a large result; the next query opens
+        another one."""
+        with self._lock:
+            self._reset_connection()
+
     def list_segments(self, table: str, node: str | None = None) -> list[Segment]:
         """List the readable segments of a table in the order of their rows, of all nodes or of one.
 

@@ -79,6 +79,10 @@ class RunReader:
         """Directory or URL, at which another process can open the run."""
         return self._store.url
 
+    def release_memory(self) -> None:
+        """Release what the database keeps of large results."""
+        self._queries.release_memory()
+
     def refresh(self) -> None:
         """Drop cached listings, so that the next call sees the latest writes to a bucket."""
         self._store.refresh()

@@ -15,7 +15,7 @@ import pytest
 from stepscope.diagnosis import Verdict, diagnose
 from stepscope.run import Run, open_run as open_run_model, recall
 from stepscope.run.job import results
-from stepscope.run.model import run as run_module
+from stepscope.run.model import run as run_module, tables
 from stepscope.run.model.metrics import NodeMetrics
 from stepscope.run.model.tables import SizedCache, read_spans
 from stepscope.run.model.traces import Trace, reading_ahead
@@ -111,6 +111,21 @@ def test_verdicts_are_stored_of_large_runs_that_have_ended(
     (ended.path / "results").unlink()
     assert ended(is_new=False) == ended(is_new=False)
     assert ended.made_count == 5
+
+
+def test_memory_of_large_reads_is_released(
+    run: RunBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = open_run(run.write())
+    names = sorted(process.process for process in reader.processes())
+    before = read_spans(reader, names, ["forward"])
+    monkeypatch.setattr(tables, "LARGE_READ", 0)
+    for _ in range(2):
+        after = read_spans(reader, names, ["forward"])
+        assert sorted(after) == names
+        for name in names:
+            starts = [np.concatenate(list(rows[name]["start_ns"])) for rows in (before, after)]
+            assert np.array_equal(*starts)
 
 
 def test_the_views_of_a_run_that_is_opened_are_stored(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from stepscope import intervals
 from stepscope.analysis.input_pipeline import code_stages
 from stepscope.analysis.input_pipeline.batches import StackSamples
-from stepscope.analysis.steps.phases import PHASE_OF_KIND, PHASES
+from stepscope.analysis.steps.phases import PHASE_OF_KIND, PHASES, PhaseSpans
 from stepscope.analysis.steps.spans import Spans
 from stepscope.analysis.steps.steps import Steps, find_step_at, is_outside_phases
 
@@ -253,11 +253,9 @@ def find_phase_at(times: intervals.Int, spans: Spans, steps: Steps) -> NDArray[n
     It is -1 outside steps and in evaluation. It is the phase of the host, even for phases that
     were timed on a device.
     """
-    phase_spans = spans.take((spans.thread == steps.thread) & spans.is_kind(*PHASE_OF_KIND))
-    phase_spans = phase_spans.take(phase_spans.end > phase_spans.start)
-    phase_spans = phase_spans.take(intervals.nesting_order(phase_spans.start, phase_spans.end))
-    start, end = phase_spans.start, phase_spans.end
-    span = intervals.innermost_at(times, start, end, intervals.parents(start, end))
+    nested = PhaseSpans.of_thread_as_recorded(spans, steps.thread)
+    phase_spans = nested.spans
+    span = intervals.innermost_at(times, phase_spans.start, phase_spans.end, nested.parent)
     phase_of_kind = np.array([_find_phase(kind, PHASE_OF_KIND) for kind in spans.kinds] or [-1])
     kinds = phase_spans.kind[span] if len(phase_spans) else np.zeros(len(times), dtype=np.int64)
     phases = np.where(span >= 0, phase_of_kind[kinds], PHASES.index("loss"))

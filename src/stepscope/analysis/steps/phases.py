@@ -29,6 +29,8 @@ them is.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import msgspec
 import numpy as np
 from msgspec.structs import replace
@@ -73,19 +75,40 @@ COMPUTE_PHASES = ("forward", "loss", "backward", "optimizer")
 DEVICE_PHASES = ("forward", "backward", "optimizer", "execution")
 """Phases that are timed on a device."""
 FETCH_KINDS = ("data_wait", "loader_start")
+CHUNK_STEPS = 1 << 16
+"""Steps of which times are added up at once."""
 
 
-class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True):
+class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Phase spans of one thread with their nesting."""
 
     spans: Spans
     parent: intervals.Int
 
     @classmethod
-    def from_spans(cls, spans: Spans) -> PhaseSpans:
-        """Select the spans of phases and nest them."""
-        phases = spans.take(spans.is_kind(*PHASE_OF_KIND) & (spans.end > spans.start))
-        phases = _start_after_closures(phases)
+    def of_thread(cls, spans: Spans, thread: int) -> PhaseSpans:
+        """Select the spans of phases of a thread and nest them, once for all that ask."""
+        key = ("phases", thread)
+        if key not in spans.derived:
+            recorded = cls.of_thread_as_recorded(spans, thread)
+            phases = _start_after_closures(recorded.spans)
+            is_same = phases is recorded.spans
+            spans.derived[key] = recorded if is_same else cls._nest(phases)
+        nested: PhaseSpans = spans.derived[key]
+        return nested
+
+    @classmethod
+    def of_thread_as_recorded(cls, spans: Spans, thread: int) -> PhaseSpans:
+        """Do the same, with optimizer steps from their start also where they call a closure."""
+        key = ("recorded phases", thread)
+        if key not in spans.derived:
+            selected = (spans.thread == thread) & spans.is_kind(*PHASE_OF_KIND)
+            spans.derived[key] = cls._nest(spans.take(selected & (spans.end > spans.start)))
+        nested: PhaseSpans = spans.derived[key]
+        return nested
+
+    @classmethod
+    def _nest(cls, phases: Spans) -> PhaseSpans:
         return cls(spans=phases, parent=intervals.parents(phases.start, phases.end))
 
     def select_outermost(self, *kinds: str) -> Spans:
@@ -125,42 +148,57 @@ class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True):
         self, borders: intervals.Int, covered: intervals.Intervals
     ) -> dict[str, intervals.Int]:
         """Measure each phase of the host from each border to the next, outside covered time."""
-        edges, phases = self.find_host_phases()
-        cuts = np.concatenate([borders, edges])
-        order = np.argsort(cuts, kind="stable")
-        cuts, is_border = cuts[order], order < len(borders)
-        free_ns = np.diff(cuts - intervals.covered_until(cuts, covered))
-        row = np.cumsum(is_border)[:-1]
-        column = phases.take(np.cumsum(~is_border)[:-1])
-        # The first row is for time before all borders, the last for time after them.
-        shape = (len(borders) + 1, len(PHASES))
-        # Doubles hold sums of nanoseconds exactly up to a hundred days.
-        sums = np.bincount(row * shape[1] + column, weights=free_ns, minlength=shape[0] * shape[1])
-        table = sums.reshape(shape)[1:-1].astype(np.int64)
-        return {phase: table[:, index].copy() for index, phase in enumerate(PHASES)}
+        times = np.zeros((len(PHASES), max(0, len(borders) - 1)), dtype=np.int64)
+        for first in range(0, len(borders) - 1, CHUNK_STEPS):  # of a long run, all take much memory
+            part = borders[first : first + CHUNK_STEPS + 1]
+            extent = int(part[0]), int(part[-1])
+            edges, phases = self.find_host_phases(extent)
+            near = intervals.select_near(covered, *extent)
+            times[:, first : first + CHUNK_STEPS] = _add_up(part, edges, phases, near)
+        return {phase: times[index] for index, phase in enumerate(PHASES)}
 
-    def find_host_phases(self) -> tuple[intervals.Int, NDArray[np.int8]]:
+    def find_host_phases(
+        self, extent: tuple[int, int] | None = None
+    ) -> tuple[intervals.Int, NDArray[np.int8]]:
         """Find the times at which the host changes from one phase to another; the innermost counts.
+
+        Args:
+            extent: the time in which they are needed; None for all of it.
 
         Returns:
             The times; and the index in `PHASES` of the phase before each of them, then of the one
             after the last.
         """
-        pieces = intervals.segments(self.spans.start, self.spans.end, self.parent)
+        rows = slice(0, len(self.spans)) if extent is None else self._find_rows(*extent)
+        parent = np.maximum(self.parent[rows] - rows.start, -1)
+        pieces = intervals.segments(self.spans.start[rows], self.spans.end[rows], parent)
         phases = [PHASE_OF_KIND.get(kind, "other") for kind in self.spans.kinds]
         phase_codes = np.array([PHASES.index(phase) for phase in phases], dtype=np.int8)
         outside = np.array([PHASES.index("other")], dtype=np.int8)
         # The appended code is that of pieces without owner (-1).
-        code = np.append(phase_codes.take(self.spans.kind), outside).take(pieces.owner)
+        code = np.append(phase_codes.take(self.spans.kind[rows]), outside).take(pieces.owner)
         unowned = np.flatnonzero(pieces.owner < 0)
-        code[unowned[intervals.contains(self.find_loss(), pieces.start[unowned])]] = PHASES.index(
-            "loss"
-        )
+        code[unowned[intervals.contains(self.loss, pieces.start[unowned])]] = PHASES.index("loss")
         edges = np.append(pieces.start, pieces.end[-1:])
         return edges, np.concatenate([outside, code, outside])
 
-    def find_loss(self) -> intervals.Intervals:
-        """Find the time from a forward pass with gradients to the backward pass that follows it.
+    def _find_rows(self, start: int, end: int) -> slice:
+        """Find the rows of the outermost spans that reach into a time, and of those inside them."""
+        starts, reach, rows = self._outermost
+        first = np.searchsorted(reach, start, side="right")
+        last = np.searchsorted(starts, end)
+        return slice(*np.append(rows, len(self.spans))[[first, max(first, last)]].tolist())
+
+    @cached_property
+    def _outermost(self) -> tuple[intervals.Int, intervals.Int, intervals.Int]:
+        """Starts of the outermost spans, latest ends up to each, and their rows."""
+        rows = np.flatnonzero(self.parent < 0)
+        reach = np.maximum.accumulate(self.spans.end.take(rows))
+        return self.spans.start.take(rows), reach, rows
+
+    @cached_property
+    def loss(self) -> intervals.Intervals:
+        """Time from a forward pass with gradients to the backward pass that follows it.
 
         A copy of the targets, a teacher's forward pass or a gather may be in between.
         """
@@ -176,6 +214,32 @@ class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True):
         return intervals.union(
             intervals.Intervals(top.end.take(before[follows]), top.start.take(after[follows]))
         )
+
+
+def _add_up(
+    borders: intervals.Int,
+    edges: intervals.Int,
+    phases: NDArray[np.int8],
+    covered: intervals.Intervals,
+) -> NDArray[np.int64]:
+    """Add up the time outside of covered time by phase, from each border to the next.
+
+    Args:
+        borders: in order.
+        edges, phases: as of `PhaseSpans.find_host_phases`.
+        covered: a union.
+    """
+    cuts = np.concatenate([borders, edges])
+    order = np.argsort(cuts, kind="stable")
+    cuts, is_border = cuts[order], order < len(borders)
+    free_ns = np.diff(cuts - intervals.covered_until(cuts, covered))
+    row = np.cumsum(is_border)[:-1]
+    column = phases.take(np.cumsum(~is_border)[:-1])
+    # The first row is for time before all borders, the last for time after them.
+    shape = (len(borders) + 1, len(PHASES))
+    # Doubles hold sums of nanoseconds exactly up to a hundred days.
+    sums = np.bincount(row * shape[1] + column, weights=free_ns, minlength=shape[0] * shape[1])
+    return sums.reshape(shape)[1:-1].T.astype(np.int64)
 
 
 def _start_after_closures(spans: Spans) -> Spans:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from functools import cached_property
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -25,7 +26,7 @@ _MAX_COMPARISONS = 4
 """Comparing codes one value at a time is faster than a lookup table up to this many values."""
 
 
-class Spans(msgspec.Struct, frozen=True, kw_only=True):
+class Spans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Spans of one process, sorted by start, outer before inner.
 
     `kind` and `name` index `kinds` and `names`. A span without a recorded end is marked in
@@ -42,6 +43,11 @@ class Spans(msgspec.Struct, frozen=True, kw_only=True):
     flags: NDArray[np.int64]
     value: Int
     unfinished: NDArray[np.bool_]
+
+    @cached_property
+    def derived(self) -> dict[Any, Any]:
+        """What was computed of these spans and is needed again, by its key."""
+        return {}
 
     def __len__(self) -> int:
         return len(self.start)

@@ -22,7 +22,7 @@ A script that makes its optimizer in every few steps has no stages.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -47,8 +47,6 @@ MAX_NAMES = 2
 """Classes that a title lists."""
 MIN_NAMED_RATIO = 0.05
 """Classes with a smaller share are not in a title."""
-Subject = tuple[object, ...]
-"""What is updated in a step; see the module."""
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +118,7 @@ class _Work(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, spans: Spans, steps: Steps) -> _Work:
-        phases = PhaseSpans.from_spans(spans.take(spans.thread == steps.thread))
+        phases = PhaseSpans.of_thread(spans, steps.thread)
         updates = phases.select_outermost("optimizer")
         passes = phases.select_outermost(*PREDICTION_KINDS)
         if not steps.is_inference:
@@ -153,22 +151,32 @@ def _find_extents(work: _Work, first_uses: Sequence[tuple[int, int]]) -> list[tu
         if len(work.updates)
         else (work.passes.start, _list_modules(work.passes))
     )
-    extents: dict[Subject, tuple[int, int]] = {}
-    for step, subject in zip(work.find_step(times).tolist(), subjects, strict=True):
-        first, _ = extents.get(subject, (step, step))
-        extents[subject] = first, step
-    return list(extents.values())
+    step, number = work.find_step(times), _number_subjects(subjects)
+    _, first = np.unique(number, return_index=True)
+    _, before_end = np.unique(number[::-1], return_index=True)
+    last = len(number) - 1 - before_end
+    order = np.argsort(first)
+    return list(zip(step[first[order]].tolist(), step[last[order]].tolist(), strict=True))
 
 
-def _list_update_subjects(work: _Work, first_uses: Sequence[tuple[int, int]]) -> Iterable[Subject]:
-    """List the subjects of the updates: optimizer, and number of its model, or group of classes
-    where the optimizers of an address cannot be told apart."""
+def _number_subjects(columns: Sequence[Int]) -> Int:
+    """Number the distinct rows of columns; any numbers, equal for equal rows."""
+    number = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        if len(column) and (column != column[0]).any():
+            values, code = np.unique(column, return_inverse=True)
+            _, number = np.unique(number * len(values) + code, return_inverse=True)
+    return number
+
+
+def _list_update_subjects(work: _Work, first_uses: Sequence[tuple[int, int]]) -> list[Int]:
+    """List columns that tell the subjects of the updates: optimizer, and number of its model, or
+    group of classes where the optimizers of an address cannot be told apart."""
     updates = work.updates
     number = count_first_uses(updates, first_uses)
     number += np.cumsum(updates.has_flag(FLAG_NEW_MODEL), dtype=np.int64)
-    groups = [0] * len(updates) if first_uses else _list_groups(work)
-    columns = (updates.name.tolist(), updates.value.tolist(), number.tolist(), groups)
-    return zip(*columns, strict=True)
+    groups = [] if first_uses else [np.array(_list_groups(work), dtype=np.int64)]
+    return [updates.name.astype(np.int64), updates.value, number, *groups]
 
 
 def count_first_uses(updates: Spans, first_uses: Sequence[tuple[int, int]]) -> Int:
@@ -205,11 +213,11 @@ def _group_classes(sets: Iterable[set[int]]) -> dict[int, int]:
     return {name: find(name) for name in groups}
 
 
-def _list_modules(passes: Spans) -> Iterator[Subject]:
-    """List the modules of forward passes, by class and address."""
+def _list_modules(passes: Spans) -> list[Int]:
+    """List columns that tell the modules of forward passes, by class and address."""
     address = np.where(passes.has_flag(FLAG_SIZED), passes.value >> SIZE_BITS, passes.value)
     address = np.where(passes.is_kind("forward"), address, 0)
-    return zip(passes.name.tolist(), address.tolist(), strict=True)
+    return [passes.name.astype(np.int64), address]
 
 
 def _join_extents(extents: list[tuple[int, int]]) -> list[tuple[int, int]]:

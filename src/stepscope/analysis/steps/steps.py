@@ -214,8 +214,8 @@ def find_steps(
     if training is None:
         return None
     thread, end_kind = training
+    phases = PhaseSpans.of_thread(spans, thread)
     spans = spans.take(spans.thread == thread)
-    phases = PhaseSpans.from_spans(spans)
     boundaries = _find_boundaries(phases, spans, end_kind, EMPTY, follows_steps=follows_steps)
     trained = spans.of("backward").end[:1].tolist()
     first_end_ns = max(boundaries[:1].tolist() + trained, default=0)
@@ -362,8 +362,8 @@ def find_phase_intervals(spans: Spans, steps: Steps) -> list[tuple[str, Interval
 
     Phases of the device come first: of several that cover an instant, the first has priority.
     """
+    edges, phase_codes = PhaseSpans.of_thread(spans, steps.thread).find_host_phases()
     spans = _select_training_thread(spans, steps)
-    edges, phase_codes = PhaseSpans.from_spans(spans).find_host_phases()
     inner = phase_codes[1:-1]
     intervals = list(find_device_phases(spans).items())
     for code, phase in enumerate(PHASES):
@@ -375,14 +375,14 @@ def find_phase_intervals(spans: Spans, steps: Steps) -> list[tuple[str, Interval
 
 def find_losses(spans: Spans, steps: Steps) -> Intervals:
     """Find the time in the phase `loss`: between a forward and a backward pass."""
-    return PhaseSpans.from_spans(_select_training_thread(spans, steps)).find_loss()
+    return PhaseSpans.of_thread(spans, steps.thread).loss
 
 
 def is_outside_phases(times: Int, spans: Spans, steps: Steps) -> NDArray[np.bool_]:
     """Mask the times that belong to the phase `other` of a step."""
-    phases = PhaseSpans.from_spans(_select_training_thread(spans, steps))
+    phases = PhaseSpans.of_thread(spans, steps.thread)
     inside = innermost_at(times, phases.spans.start, phases.spans.end, phases.parent) >= 0
-    return (find_step_at(times, steps) >= 0) & ~inside & ~contains(phases.find_loss(), times)
+    return (find_step_at(times, steps) >= 0) & ~inside & ~contains(phases.loss, times)
 
 
 def _select_training_thread(spans: Spans, steps: Steps) -> Spans:

@@ -256,6 +256,8 @@ class _Divider:
         self._run = run
         self._job = job
         self._states = read_loaded_states(run, job.mains)
+        names = [process.process for lane in job.lanes for process in lane]
+        self._with_job_kinds = read_spans(run.reader, names, analysis.JOB_KINDS).keys()
 
     def divide(self, lane: Lane) -> RankJobTime:
         """Divide the time of a rank."""
@@ -319,8 +321,7 @@ class _Divider:
         self, process: schema.ProcessInfo, *, trains_later: bool, is_restart: bool
     ) -> analysis.JobProcess:
         run, rank = self._run, self._job.ranks.get(process.process)
-        kinds = (*STEP_KINDS, *analysis.JOB_KINDS)
-        rows = read_spans(run.reader, [process.process], kinds, node=process.node)
+        spans = self._read_spans(process)
         thread = None if rank is None else rank.steps.thread
         samples = read_stack_samples(run.reader, process, of_thread(thread))
         first_ns = None if rank is None else int(rank.steps.start[0])
@@ -328,7 +329,7 @@ class _Divider:
             launched_ns=self._job.launched(process),
             ready_ns=process.ready_ns,
             end_ns=self._job.end(process),
-            spans=spans_of(rows.get(process.process)),
+            spans=spans,
             samples=samples,
             steps=None if rank is None else rank.steps,
             is_sampled_from_start=process.ready_ns is not None
@@ -341,6 +342,14 @@ class _Divider:
             kept_until_ns=self._find_kept(process),
             stuck=self._find_stuck(process),
         )
+
+    def _read_spans(self, process: schema.ProcessInfo) -> analysis.Spans:
+        """Read the phases, steps and other spans of a process; few have spans of other kinds than
+        those by which steps are found, which are read already."""
+        name, kinds = process.process, (*STEP_KINDS, *analysis.JOB_KINDS)
+        if name not in self._with_job_kinds:
+            return self._run.step_spans(process)
+        return spans_of(read_spans(self._run.reader, [name], kinds, node=process.node).get(name))
 
     def _find_stuck(self, process: schema.ProcessInfo) -> intervals.Intervals:
         """Find the time in which the monitor of the node saw no progress."""

@@ -13,7 +13,6 @@ import msgspec
 from stepscope import errors, schema, store
 from stepscope._version import __version__
 from stepscope.entry_points import entry_points
-from stepscope.run.job.times import has_ended
 from stepscope.run.model.run import Run
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -22,6 +21,7 @@ SWITCH = "STEPSCOPE_STORED_RESULTS"
 MIN_STORED_BYTES = 2_000_000
 """Results of smaller runs are computed in less time than the start of a command takes, and are
 stored by the job that ends alone."""
+RULES_GROUP = "stepscope.rules"
 _PACKAGE = Path(__file__).parents[2]
 
 
@@ -80,8 +80,11 @@ def _open_results_of_records(run: Run) -> store.Results | None:
 def _open_results(run: Run, *, uses_findings: bool = True) -> store.Results | None:
     """Open the results of a run; None where it may still change, or by the user's choice."""
     statuses = run.reader.statuses().values()
-    is_over = has_ended(statuses) if statuses else bool(run.reader.info.sources)
+    # Of a node that is lost, each look says for how long it has been silent.
+    is_over = all(s.state.is_final for s in statuses) if statuses else bool(run.reader.info.sources)
     if not is_over or os.environ.get(SWITCH) == "0":
+        return None
+    if uses_findings and entry_points(RULES_GROUP):  # of others, who may change them
         return None
     try:
         return store.Results(run.reader.location, _name_maker(), uses_findings=uses_findings)
@@ -91,13 +94,11 @@ def _open_results(run: Run, *, uses_findings: bool = True) -> store.Results | No
 
 @functools.cache
 def _name_maker() -> str:
-    """Name the software that makes results: the version, the installed rules of others, and of
-    sources that are worked on the time of their last change."""
-    parts = [__version__]
-    parts += sorted(f"{offer.name}={offer.value}" for offer in entry_points("stepscope.rules"))
-    if "site-packages" not in _PACKAGE.parts:
-        folders = (os.scandir(directory) for directory, _, _ in os.walk(_PACKAGE))
-        files = (file for folder in folders for file in folder if file.is_file())
-        times = [file.stat().st_mtime_ns for file in files if file.name.endswith((".py", ".json"))]
-        parts.append(str(max(times)))
-    return " ".join(parts)
+    """Name the software that makes results: the version, and of sources that are worked on the time
+    of their last change."""
+    if {"site-packages", "dist-packages"} & set(_PACKAGE.parts):
+        return __version__
+    folders = (os.scandir(directory) for directory, _, _ in os.walk(_PACKAGE))
+    files = (file for folder in folders for file in folder if file.is_file())
+    times = [f.stat().st_mtime_ns for f in files if f.name.endswith((".py", ".json", ".toml"))]
+    return f"{__version__} of {max(times)}"

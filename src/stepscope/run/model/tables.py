@@ -26,6 +26,10 @@ SpanRows = dict[str, Any]
 one `value`, or `values` as a list."""
 
 
+LARGE_READ = 500_000
+"""Spans of which the database keeps more memory than they take."""
+
+
 def read_spans(
     reader: store.RunReader,
     processes: Sequence[str],
@@ -65,6 +69,8 @@ def read_spans(
         within=within,
         node=node,
     )
+    if sum(map(len, columns["start_ns"])) > LARGE_READ:
+        reader.release_memory()
     process = columns["process"]
     return {
         name: {column: rows[process == name] for column, rows in columns.items()}
