@@ -7,7 +7,6 @@ the API and the page, which draws them from the labels of their fields.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import warnings
 from collections.abc import Callable
@@ -104,7 +103,6 @@ BUILT_IN_VIEWS: dict[str, options.View] = {
     "memory": options.View(
         _show("devices.memory:show_memory"),
         ("name", "top", "bucket_ns", *options.TRACE_OPTIONS, *options.RANGE_OPTIONS),
-        stored_as="memory",
     ),
     "modules": options.View(
         _show("operators.modules:show_modules"),
@@ -140,10 +138,7 @@ BUILT_IN_VIEWS: dict[str, options.View] = {
         _show("job.dashboard:show_dashboard"), options.RANGE_OPTIONS, is_of_processes=True
     ),
     "insights": options.View(
-        _show("job.insights:show_insights"),
-        options.RANGE_OPTIONS,
-        is_of_processes=True,
-        stored_as="insights",
+        _show("job.insights:show_insights"), options.RANGE_OPTIONS, is_of_processes=True
     ),
     "tensors": options.View(
         _show("tensors.tensors:show_tensors"),
@@ -199,7 +194,7 @@ NEVER_STORED = frozenset(["configuration", "recordings", "quality", "tensors", "
 """Views that are made fast. Nor are views stored that have a required option, or are of the
 timeline, whose first look loads what the next ones need."""
 BUILT_IN_VIEWS |= {
-    name: dataclasses.replace(view, stored_as=name)
+    name: msgspec.structs.replace(view, stored_as=name)
     for name, view in BUILT_IN_VIEWS.items()
     if name not in NEVER_STORED and not name.startswith("timeline") and not view.needs
 }
