@@ -46,7 +46,7 @@ class Spans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def derived(self) -> dict[Any, Any]:
-        """What was computed of these spans and is needed again, by its key."""
+        """Figures of these spans that are needed again, by their keys."""
         return {}
 
     def __len__(self) -> int:
