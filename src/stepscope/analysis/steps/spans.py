@@ -46,7 +46,7 @@ class Spans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def derived(self) -> dict[Any, Any]:
-        """Results computed of these spans that are needed again, by their keys."""
+        """Figures of these spans that are needed again, by their keys."""
         return {}
 
     def __len__(self) -> int:
