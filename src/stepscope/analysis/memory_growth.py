@@ -262,7 +262,8 @@ def _rising_sections(
     count = max(1, min(count, len(floor) - 1))
     borders = np.linspace(0, len(floor) - 1, count + 1).round().astype(np.int64)
     rises = np.diff(floor[borders])
-    return (rises > 0) & (rises >= min_share * (floor[-1] - floor[0]) / count)
+    is_rising: NDArray[np.bool_] = rises >= min_share * (floor[-1] - floor[0]) / count
+    return is_rising & (rises > 0)
 
 
 def _follows_duration(floor: Float, steps: StepCurve, position: Float) -> bool:
