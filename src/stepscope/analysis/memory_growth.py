@@ -42,6 +42,8 @@ MAX_FLAT_SECTIONS = 1
 """Sections that need not rise; the last two have to."""
 MIN_SECTION_SHARE = 0.25
 """Rise of a section, as a share of the mean section, from which it counts as rising."""
+MIN_UNEVEN_SHARE = 0.1
+"""The same where sections rise unevenly; all of them have to."""
 MIN_GROWTH_BYTES = 16 << 20
 MIN_GROWTH_RATIO = 0.02
 """Growth as a share of the memory at its start, below which it is none."""
@@ -244,15 +246,16 @@ def find_floor(value: Float) -> Float:
 
 def rises_steadily(floor: NDArray[np.floating]) -> bool:
     """Return True if values that never decrease rise in nearly all sections, and in the last two;
-    or by much in all of half as many, where an allocator or other jobs make it uneven.
+    or, where an allocator or other jobs make it uneven, in all of them and by much in pairs.
 
     Args:
         floor: ascending values, one per block.
     """
     is_rising = _rising_sections(floor, SECTION_COUNT, MIN_SECTION_SHARE)
     is_steady = is_rising.sum() >= len(is_rising) - MAX_FLAT_SECTIONS and is_rising[-2:].all()
+    never_rests = _rising_sections(floor, SECTION_COUNT, MIN_UNEVEN_SHARE).all()
     is_rising = _rising_sections(floor, SECTION_COUNT // 2, 2 * MIN_SECTION_SHARE)
-    return bool(is_steady or is_rising.all())
+    return bool(is_steady or (never_rests and is_rising.all()))
 
 
 def _rising_sections(

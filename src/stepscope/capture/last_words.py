@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 
-from stepscope.spool import OutputRing, note_failure
+from stepscope.spool import NO_OUTPUT_VARIABLE, OutputRing, note_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,6 +77,8 @@ def record_error_output(path: str) -> None:
     global _ring
     stream = sys.stderr
     try:
+        if os.environ.get(NO_OUTPUT_VARIABLE) == "1":
+            return
         is_replaced = stream is not sys.__stderr__
         if stream is None or is_replaced or stat.S_ISREG(os.fstat(2).st_mode):
             return

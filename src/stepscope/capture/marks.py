@@ -85,6 +85,10 @@ class annotate(AnnotationBase):  # noqa: N801 - reads as a verb: `with annotate(
         )
         self._logs: ThreadLogs | None = None
 
+    def __getstate__(self) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+        """Return the name and what subclasses add; a copy is not open in any thread."""
+        return getattr(self, "__dict__", None), {"_key": self._key, "_logs": None}
+
     async def __aenter__(self) -> annotate:
         return self._start(0) if session.live else self
 

@@ -63,6 +63,8 @@ generation = 1
 live = 1
 """The generation whose logs may be written to; 0 while recording is off."""
 
+set_generation(generation, live)  # the library may have those of an earlier import
+
 local = threading.local()
 """`.logs` is the `ThreadLogs` of the running thread, from its first record on."""
 

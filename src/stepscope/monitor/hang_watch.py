@@ -268,7 +268,8 @@ class HangWatch:
             trained = [process for process in processes if process.steps] or processes
             since_ns = now_ns - PAUSE_FACTOR * limit_ns
             is_loop = all(process.returns_to_lines(since_ns) for process in trained)
-            return LINES_FACTOR * limit_ns if is_loop else None
+            limit_ns *= LINES_FACTOR * (PAUSE_FACTOR if self._pauses(processes) else 1)
+            return limit_ns if is_loop else None
         if quiet_ns + LEAD_NS < limit_ns // 2:
             return None
         return PAUSE_FACTOR * limit_ns if self._pauses(processes) else limit_ns

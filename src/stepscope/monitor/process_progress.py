@@ -34,7 +34,7 @@ FILLER = ";<filled by>"
 """Beginning of the part of a stack that belongs to another thread."""
 CALL = "<call "
 """Mark of a frame of the user's code that runs a call without a frame of its own."""
-MAX_STACKS = 10_000
+MAX_STACKS = 2000
 MAX_LOOP_LINES = 12
 """Limit on the different lines of the user's code in a loop."""
 
@@ -107,7 +107,8 @@ class ProcessProgress(msgspec.Struct):
             lines[line] = min(times[0], first_ns), max(times[1], last_ns)
         latest = sum(last_ns >= since_ns for _, last_ns in lines.values())
         is_new = any(first_ns >= since_ns for first_ns, _ in lines.values())
-        return len(lines) <= MAX_LOOP_LINES and latest > 1 and not is_new
+        is_complete = len(self.stacks) < MAX_STACKS
+        return is_complete and len(lines) <= MAX_LOOP_LINES and latest > 1 and not is_new
 
     def frames(self) -> list[tuple[str, int, str]]:
         """Return file, line and function of the frames of the last sample, innermost first. Lines

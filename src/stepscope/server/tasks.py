@@ -131,7 +131,7 @@ def prepare(runs: OpenRuns, *, location: str, revision: int, number: int) -> boo
     and where results are not stored."""
     names = [name for name, view in views.VIEWS.items() if view.stored_as]
     run = runs.open(location, revision)
-    if stores_results(run):
+    if number < len(names) and stores_results(run):
         views.VIEWS[names[number]](run)
         return number + 1 == len(names)
     return True

@@ -51,6 +51,7 @@ from stepscope.spool.collective_dump import (
     write_dump as write_dump,
 )
 from stepscope.spool.error_output import (
+    NO_OUTPUT_VARIABLE as NO_OUTPUT_VARIABLE,
     OUTPUT_FILE as OUTPUT_FILE,
     OutputRing as OutputRing,
     read_output as read_output,

@@ -13,6 +13,8 @@ import mmap
 import os
 
 OUTPUT_FILE = "output"
+NO_OUTPUT_VARIABLE = "STEPSCOPE_NO_OUTPUT"
+"""Environment variable that, set to 1, keeps the output from being recorded."""
 RING_BYTES = 1 << 16
 _WORD_BYTES = 8
 
@@ -38,7 +40,8 @@ class OutputRing:
     def write(self, text: str) -> None:
         """Append a text. Two threads that write at once may overwrite each other's."""
         data = text.encode(errors="backslashreplace")
-        count = self._line_start if data.startswith(b"\r") else self._count[0]
+        rewinds = data.startswith(b"\r") and not data.startswith(b"\r\n")
+        count = self._line_start if rewinds else self._count[0]
         line_end = data.rfind(b"\n")
         if line_end >= 0:
             self._line_start = count + line_end + 1

@@ -53,7 +53,6 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from array import array
 from itertools import count
 
 TYPE_CHECKING = False
@@ -320,7 +319,8 @@ def request_census(spool: str, pids: Sequence[int] = ()) -> int | None:
         return None
     shown = list(pids[:MAX_CENSUS_PIDS])
     padding = [0] * (MAX_CENSUS_PIDS - len(shown))
-    words[CENSUS_PID_WORDS] = memoryview(array("Q", shown + padding))
+    for offset, pid in enumerate(shown + padding):
+        words[CENSUS_PID_WORDS.start + offset] = pid
     words[CENSUS_WORD] += 1
     return words[CENSUS_WORD]
 

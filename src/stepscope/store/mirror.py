@@ -168,9 +168,10 @@ class RunMirror:
     def _is_mirrored(self, key: str) -> bool:
         """Return False for what concerns this machine alone: in a shared run, the lease among its
         launchers, and findings from its part of the records; stops, whose numbers are those of this
-        machine, are exchanged."""
+        machine, are exchanged. Stored results hold for the files of this place."""
         kind = key.partition("/")[0]
-        return not (self._is_shared and kind in {LEASES, STOPS, _FINDINGS})
+        is_local = self._is_shared and kind in {LEASES, STOPS, _FINDINGS}
+        return not (is_local or key.startswith(layout.RESULTS))
 
     def _examine(self, key: str) -> PendingFile | None:
         """Return a file as it is now; None if it was merged meanwhile."""

@@ -39,6 +39,8 @@ class Contents(NamedTuple):
 
     digest: str
     size_bytes: int
+    changed_ns: int
+    """Time of the latest change, epoch nanoseconds."""
 
 
 class Results:
@@ -85,29 +87,32 @@ class Results:
 
     def _describe_contents(self) -> Contents:
         """Describe the files of the run, without its results and the verdict of its job."""
-        digest, size_bytes = hashlib.blake2b(digest_size=16), 0
-        for key, size, state in _list_files(self._store):
+        digest, size_bytes, latest_ns = hashlib.blake2b(digest_size=16), 0, 0
+        for key, size, state, changed_ns in _list_files(self._store):
             if not key.startswith(self._ignored):
                 digest.update(f"{key}\0{size}\0{state}\0".encode("utf-8", "surrogateescape"))
                 size_bytes += size
-        return Contents(digest.hexdigest(), size_bytes)
+                latest_ns = max(latest_ns, changed_ns)
+        return Contents(digest.hexdigest(), size_bytes, latest_ns)
 
 
 def _key(name: str) -> str:
     return layout.document_key(layout.RESULTS.rstrip("/"), name)
 
 
-def _list_files(store: ObjectStore) -> Iterator[tuple[str, int, str]]:
-    """Yield key, size and state of the files of a run; equal states mean equal content."""
+def _list_files(store: ObjectStore) -> Iterator[tuple[str, int, str, int]]:
+    """Yield key, size, state and time of change of the files of a run; equal states mean equal
+    content."""
     if isinstance(store, LocalStore):
         for key in store.list(""):
             try:
                 status = store.local_path(key).stat()
             except FileNotFoundError:  # merged into another file since the listing
                 continue
-            yield key, status.st_size, str(status.st_mtime_ns)
+            yield key, status.st_size, str(status.st_mtime_ns), status.st_mtime_ns
         return
     from stepscope.store.remote import RemoteStore  # 10 ms, for buckets alone
 
     if isinstance(store, RemoteStore):
-        yield from ((entry.key, entry.size_bytes, entry.tag) for entry in store.entries())
+        for entry in store.entries():
+            yield entry.key, entry.size_bytes, entry.tag, entry.changed_ns

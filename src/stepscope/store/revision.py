@@ -83,7 +83,7 @@ def revision_of_entries(entries: Iterable[Entry]) -> int:
 
 
 def size_of(location: str | Path) -> int:
-    """Return the total size of a run's files in bytes.
+    """Return the total size of a run's files in bytes, without stored results.
 
     Raises:
         OSError: a bucket cannot be reached.
@@ -91,9 +91,11 @@ def size_of(location: str | Path) -> int:
     if is_remote(location):
         from stepscope.store.remote import RemoteStore
 
-        return sum(entry.size_bytes for entry in RemoteStore(str(location)).entries())
+        entries = RemoteStore(str(location)).entries()
+        return sum(e.size_bytes for e in entries if not e.key.startswith(layout.RESULTS))
     store = LocalStore(Path(location))
-    return sum(_file_bytes(path) for path in store.local_paths(list(store.list(""))))
+    keys = [key for key in store.list("") if not key.startswith(layout.RESULTS)]
+    return sum(_file_bytes(path) for path in store.local_paths(keys))
 
 
 def _no_run(location: str | Path) -> errors.NotARunError:

@@ -22,13 +22,15 @@ MAX_COUNT = 8
 EARLY_SCAN_S = 5
 """Scan interval of the first minutes: many jobs that are tried out end before the first scan of the
 rules does."""
+SETTLED_S = 600
+"""Time after which memory that still grows is asked for again: caches that fill have filled."""
 LOOK_S = 2
 LOOK_COUNT = 60
 """Looks for a complete one of these scans, and the time between them."""
 
 
 class GrowthWatch:
-    """Watch for growth that asks for censuses, once in a run.
+    """Watch for growth that asks for censuses, once in a run, and once at its start.
 
     Args:
         config: configuration of the watch process.
@@ -53,6 +55,8 @@ class GrowthWatch:
         scan_ns = EARLY_SCAN_S * 1_000_000_000
         self._looks_left = LOOK_COUNT if config.scan_ns > scan_ns else 0
         self._due_s = clock() + LOOK_S
+        self._settled_s = clock()
+        """Time from which growth is asked for again after a census at the start."""
         self._feed = rule_feed.RuleFeed(reader, scan_ns=scan_ns)
         self._evaluation = Evaluation([rule for rule in rules if rule.name == GROWTH_RULE])
 
@@ -68,15 +72,23 @@ class GrowthWatch:
                 self._evaluation.feed(inputs)
             for finding in self._evaluation.findings("running"):
                 if finding.fired:
-                    self.note(finding)
+                    self._ask(finding, is_early=True)
 
     def note(self, finding: schema.Finding) -> None:
-        """Ask for censuses if a finding is about growth that matters."""
+        """Ask for censuses if a finding is about growth that matters, unless the start of the job
+        was a moment ago and they were asked for then."""
+        if self._clock() >= self._settled_s:
+            self._ask(finding, is_early=False)
+
+    def _ask(self, finding: schema.Finding, *, is_early: bool) -> None:
         pids = {} if self._is_over else choose_growing(finding)
         if pids:
             with suppress(OSError):  # the next finding asks again
-                request_growth_census(self._run, pids)
-                self._is_over = True
+                request_growth_census(self._run, pids, is_early=is_early)
+                self._is_over = not is_early
+                if is_early:
+                    self._looks_left = 0
+                    self._settled_s = self._clock() + SETTLED_S
 
 
 def choose_growing(finding: schema.Finding) -> dict[str, list[int]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import json
 import math
+import pickle
 import threading
 from collections.abc import AsyncGenerator, Generator, Iterator
 from decimal import Decimal
@@ -19,6 +21,7 @@ import pytest
 
 import stepscope
 from stepscope.capture import marks, session
+from stepscope.capture.frameworks.progress import Idle, Progress
 from stepscope.capture.session import NAMES_EXHAUSTED
 from stepscope.spool import Flag
 
@@ -357,3 +360,40 @@ class TestStepsAndScalars:
         finally:
             marks.step_listeners.pop()
         assert calls == [1]
+
+
+class Named(stepscope.annotate):
+    """A mark with an attribute."""
+
+    owner = ""
+
+
+@pytest.mark.parametrize(
+    "duplicate",
+    [
+        copy.copy,
+        copy.deepcopy,
+        lambda mark: pickle.loads(pickle.dumps(mark)),  # noqa: S301 - of this test
+    ],
+)
+def test_copies_of_a_mark_are_marks_that_are_not_open(duplicate: Any) -> None:
+    mark = Named("fetch", shard="a")
+    mark.owner = "loader"
+    with mark, duplicate(mark) as copied:
+        assert (type(copied), copied.owner) == (Named, "loader")
+
+
+def test_what_is_due_in_the_first_steps_is_due_again_when_training_starts() -> None:
+    progress = Progress()
+    calls: list[int] = []
+    progress.on_some_boundaries(lambda: calls.append(progress.step_count))
+    progress.on_boundary(lambda: None, Idle)
+    for _ in range(1005):
+        progress.notify_fetch_end(has_batch=True)
+        progress.notify_prediction()
+        progress.notify_fetch_start()
+    calls.clear()
+    for _ in range(30):
+        progress.notify_optimizer_step()
+        progress.notify_work_start()
+    assert calls[:20] == list(range(1, 21))

@@ -149,6 +149,7 @@ def test_a_job_that_waits_is_stuck_from_the_limit_on(hanging: Hanging) -> None:
             1.0,
             LINES_FACTOR,
         ),
+        ([f"{frame(u)};{n}|/lib/a.py|numpy" for n in range(20) for u in ("eval", "b")], 1.0, None),
         ([f"{frame('a')};{n}|/lib/a.py|numpy" for n in range(40)], 1.0, None),  # in one line
         ([frame("measure<call 1>")], 1.0, None),  # a call that has not returned
         ([frame(f"function_{n}") for n in range(200)], 1.0, None),

@@ -87,7 +87,7 @@ def test_a_verdict_of_another_state_is_made_again(
             segment.write_bytes(bytes(segment.stat().st_size))
             assert look().suspect == "insufficient_evidence" != before.suspect
         case "version":
-            monkeypatch.setattr(results, "_name_maker", lambda: "2")
+            monkeypatch.setattr(results, "_MAKER", "2")
         case _:
             monkeypatch.setenv(results.SWITCH, "0")
     look()
@@ -126,6 +126,17 @@ def test_memory_of_large_reads_is_released(
         for name in names:
             starts = [np.concatenate(list(rows[name]["start_ns"])) for rows in (before, after)]
             assert np.array_equal(*starts)
+
+
+def test_a_run_that_was_opened_before_its_job_ended_stores_nothing(run: RunBuilder) -> None:
+    path = run.status(JobState.COMPLETED).write()
+    opened = open_run_model(path)
+    (path / "run.json").touch()  # as the last files of a job are written then
+    assert recall(opened, "verdict", Verdict, lambda: diagnose(opened), is_new=True)
+    assert not (path / "results").exists()
+    look = Remembered(path)
+    assert look() == look()
+    assert look.made_count == 1
 
 
 def test_the_views_of_a_run_that_is_opened_are_stored(

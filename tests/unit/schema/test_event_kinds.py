@@ -6,6 +6,7 @@ import dataclasses
 import pickle
 from typing import Any
 
+import msgspec
 import pytest
 
 from stepscope.importers.kineto.tables import check_sources
@@ -16,7 +17,7 @@ from stepscope.schema.table import column
 
 def changed(name: str, **changes: Any) -> tuple[EventKind, ...]:
     """Return all kinds, one of them with changes."""
-    replacement = dataclasses.replace(event_kind(name), **changes)
+    replacement = msgspec.structs.replace(event_kind(name), **changes)
     return tuple(replacement if kind.name == name else kind for kind in EVENT_KINDS)
 
 

@@ -183,10 +183,11 @@ class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return edges, np.concatenate([outside, code, outside])
 
     def _find_rows(self, start: int, end: int) -> slice:
-        """Find the rows of the outermost spans that reach into a time, and of those inside them."""
+        """Find the rows of the outermost spans that reach into a time, of one before and one after
+        them, because the time in between may be of a phase, and of those inside them."""
         starts, reach, rows = self._outermost
-        first = np.searchsorted(reach, start, side="right")
-        last = np.searchsorted(starts, end)
+        first = max(0, int(np.searchsorted(reach, start, side="right")) - 1)
+        last = min(len(rows), int(np.searchsorted(starts, end)) + 1)
         return slice(*np.append(rows, len(self.spans))[[first, max(first, last)]].tolist())
 
     @cached_property

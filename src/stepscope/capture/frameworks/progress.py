@@ -69,6 +69,8 @@ class Progress(StepsBase):
         """No recorder takes part in calls that the compiled part does not know."""
         self._listeners: list[Callable[[], None]] = []
         self._idles: list[Callable[[], Idle | None]] = []
+        self._can_rest = True
+        """False once a listener has failed to tell until when it is idle."""
         self._rare_listeners: list[Callable[[], None]] = []
         self._work_listeners: list[Callable[[], None]] = []
         self._has_marks = False
@@ -95,7 +97,10 @@ class Progress(StepsBase):
             find_idle: tells after a call until when further ones are not needed; None if they are.
         """
         self._listeners.append(listener)
-        self._idles.append(find_idle)
+        if find_idle is _never_idle:
+            self._idles.insert(0, find_idle)  # it answers for all
+        else:
+            self._idles.append(find_idle)
         self.disturb()
 
     def on_some_boundaries(self, listener: Callable[[], None]) -> None:
@@ -155,6 +160,7 @@ class Progress(StepsBase):
         """Count the steps of a training: those so far were predictions."""
         self._only_predicts = False
         self.step_count = self._pending_thread = 0
+        self.disturb()  # what is due later is so by the count of the predictions
 
     def notify_work_start(self) -> None:
         """Register the start of a forward pass or of other work, in whatever thread."""
@@ -189,12 +195,19 @@ class Progress(StepsBase):
         if not step % period:
             for listener in self._rare_listeners:
                 listener()
-        if native is not None:
-            self._rest_if_idle(step + period - step % period)
+        if native is not None and self._can_rest:
+            try:
+                self._rest_if_idle(step + period - step % period)
+            except Exception:  # noqa: BLE001 - it only saves time
+                self._can_rest = False
 
     def _rest_if_idle(self, next_rare: int) -> None:
-        idles = [find_idle() for find_idle in self._idles]
-        if None not in idles:
+        idles = []
+        for find_idle in self._idles:
+            idles.append(find_idle())
+            if idles[-1] is None:
+                break
+        else:
             pages = [idle.heartbeat for idle in idles if idle and idle.heartbeat is not None]
             words = tuple(idle.word for idle in idles if idle and idle.word is not None)
             due_step = min([next_rare, *(idle.due_step for idle in idles if idle)])

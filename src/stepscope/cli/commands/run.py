@@ -52,7 +52,7 @@ from stepscope.monitor import (
     remove_spool,
     start_monitor,
 )
-from stepscope.spool import NAN_SEARCH_VARIABLE, TENSORS_VARIABLE, TensorPlan
+from stepscope.spool import NAN_SEARCH_VARIABLE, NO_OUTPUT_VARIABLE, TENSORS_VARIABLE, TensorPlan
 from stepscope.watch import STOP_REQUEST_FILE
 
 if TYPE_CHECKING:
@@ -353,6 +353,7 @@ class _Session:
         job_environment = {
             **os.environ,
             **environment(str(self._spool), self._options.spool_limit, self._kineto),
+            **({} if self._options.output else {NO_OUTPUT_VARIABLE: "1"}),
             "STEPSCOPE_WINDOW": "on" if self._windows.enabled else "off",
             NAN_SEARCH_VARIABLE: self._options.nan_search or "",
         }

@@ -13,6 +13,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -371,7 +372,8 @@ def conclude(location: str | Path, *, as_json: bool, shown: str | Path | None = 
             print_json(verdict)
         else:
             print_job_verdict(verdict, shown, _find_last_run(run, location))
-        views.summarize_job(run, size_of(location), is_new=True)  # stored for the list of jobs
+        with suppress(Exception):  # the list of jobs summarizes it again
+            views.summarize_job(run, size_of(location), is_new=True)
     except Exception as error:  # noqa: BLE001 - the job's exit status comes first
         again = suggest("diagnose", locate(shown))
         reason = errors.explain_os_error(error).removesuffix(".")

@@ -159,7 +159,7 @@ class Launcher:
             if request is not None:
                 self._note_stop(request)
                 self._kill_at = time.monotonic() + self._stopping.grace_s
-                self._descendants = [p for p in _list_descendants(pid) if _shares_session(p, pid)]
+                self._descendants = [p for p in _list_descendants(pid) if _is_of_job(p, pid)]
                 os.kill(pid, signal.SIGTERM)
         elif time.monotonic() > self._kill_at:
             _kill_tree(pid)
@@ -217,11 +217,15 @@ def _list_descendants(pid: int) -> list[psutil.Process]:
     return children
 
 
-def _shares_session(process: psutil.Process, pid: int) -> bool:
-    """Return False for a daemon: a server that a job has started may be there for others, too."""
+def _is_of_job(process: psutil.Process, pid: int) -> bool:
+    """Return False for a daemon, which has a session of its own: a server that a job has started
+    may be there for others, too. Launchers start ranks in such sessions, and tell them their
+    rank."""
     try:
-        return os.getsid(process.pid) == os.getsid(pid)
-    except OSError:  # it has ended
+        if os.getsid(process.pid) == os.getsid(pid):
+            return True
+        return not {"RANK", "LOCAL_RANK"}.isdisjoint(process.environ())
+    except (OSError, psutil.Error):  # it has ended
         return False
 
 

@@ -23,7 +23,7 @@ from stepscope.quantities import duration
 
 MAX_REQUESTED_STEPS = 10_000
 GROWTH_CENSUS = "memory-growth"
-"""Name of the only request for censuses that is made because memory grows."""
+"""Name of the request for censuses that is made because memory grows."""
 
 
 class WindowContents(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,15 +66,19 @@ def make_census_request() -> store.WindowRequest:
     return store.WindowRequest(name=_new_name(), asked_ns=time.time_ns(), is_census=True)
 
 
-def request_growth_census(location: str, pids: dict[str, list[int]]) -> None:
-    """Request censuses of the processes that grow, once in a run.
+def request_growth_census(
+    location: str, pids: dict[str, list[int]], *, is_early: bool = False
+) -> None:
+    """Request censuses of the processes that grow, once in a run, and once at its start.
 
     Args:
         location: the run.
         pids: the processes by node.
+        is_early: at the start, where a cache that fills may look like a leak.
     """
+    name = f"{GROWTH_CENSUS}-at-start" if is_early else GROWTH_CENSUS
     request = store.WindowRequest(
-        name=GROWTH_CENSUS, asked_ns=time.time_ns(), reason=GROWTH_CENSUS, is_census=True, pids=pids
+        name=name, asked_ns=time.time_ns(), reason=GROWTH_CENSUS, is_census=True, pids=pids
     )
     send_window_request(location, request)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -70,7 +70,8 @@ def stores_results(run: Run) -> bool:
     """Return True if `recall` stores results of a run, whose computation takes long."""
     results = run.derive(_open_results) if run.is_whole else None
     is_large = results is not None and results.contents.size_bytes >= MIN_STORED_BYTES
-    return is_large and not run.reader.damage
+    is_writable = os.access(run.reader.location, os.W_OK)  # not in a bucket, either
+    return is_large and is_writable and not run.reader.damage
 
 
 def _open_results_of_records(run: Run) -> store.Results | None:
@@ -87,18 +88,24 @@ def _open_results(run: Run, *, uses_findings: bool = True) -> store.Results | No
     if uses_findings and entry_points(RULES_GROUP):  # of others, who may change them
         return None
     try:
-        return store.Results(run.reader.location, _name_maker(), uses_findings=uses_findings)
+        results = store.Results(run.reader.location, _MAKER, uses_findings=uses_findings)
     except (OSError, errors.StepscopeError):  # what reads the files reports it
         return None
+    # The model of a run that was opened while the job went on has ranks and extents of that time.
+    return results if results.contents.changed_ns < run.opened_ns else None
 
 
-@functools.cache
 def _name_maker() -> str:
-    """Name the software that makes results: the version, and of sources that are worked on the time
-    of their last change."""
-    if {"site-packages", "dist-packages"} & set(_PACKAGE.parts):
-        return __version__
+    """Name the software that makes results: the version, and the digest of an installed package's
+    record; of sources that are worked on the time of their last change."""
+    record = _PACKAGE.parent / f"stepscope-{__version__}.dist-info" / "RECORD"
+    if record.is_file():
+        return f"{__version__} of {hashlib.blake2b(record.read_bytes(), digest_size=8).hexdigest()}"
     folders = (os.scandir(directory) for directory, _, _ in os.walk(_PACKAGE))
     files = (file for folder in folders for file in folder if file.is_file())
     times = [f.stat().st_mtime_ns for f in files if f.name.endswith((".py", ".json", ".toml"))]
     return f"{__version__} of {max(times)}"
+
+
+_MAKER = _name_maker()
+"""Of the code that runs: sources may change under a server."""

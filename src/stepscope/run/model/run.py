@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -177,6 +178,7 @@ class Run:
         engine: Engine | None = None,
     ) -> None:
         self.reader = reader
+        self.opened_ns = time.time_ns()  # files that change later are not those of this model
         self.whole_run = whole_run or self
         self.period = period
         self.engine: Engine = engine or Engine()

@@ -364,7 +364,7 @@ static PyObject *hot_start_annotation(PyObject *module, PyObject *object) {
     Logs *logs = find_logs();
     Counter *counter = logs == NULL ? NULL : logs->fine->counter;
     PyObject *meta = NULL;
-    if (counter != NULL && counter->next < counter->roll &&
+    if (counter != NULL && counter->next < counter->roll && self->key != NULL &&
         (self->logs == NULL || self->logs == Py_None))
         meta = PyDict_GetItemWithError(logs->metas, self->key);
     if (meta == NULL) {

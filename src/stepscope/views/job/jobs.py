@@ -245,7 +245,7 @@ def summarize_job(run: Run, size_bytes: int, *, is_new: bool = False) -> JobSumm
     Args:
         is_new: as for `run.recall`.
     """
-    return recall(
+    summary = recall(
         run,
         "job",
         JobSummary,
@@ -253,6 +253,7 @@ def summarize_job(run: Run, size_bytes: int, *, is_new: bool = False) -> JobSumm
         uses_findings=False,  # the headline is of the steps
         is_new=is_new,
     )
+    return msgspec.structs.replace(summary, size_bytes=size_bytes)
 
 
 def _summarize_job(run: Run, size_bytes: int, *, is_new: bool) -> JobSummary:
