@@ -22,6 +22,8 @@ MIN_STORED_BYTES = 2_000_000
 """Results of smaller runs are computed in less time than the start of a command takes, and are
 stored by the job that ends alone."""
 RULES_GROUP = "stepscope.rules"
+FILE_CLOCK_NS = 20_000_000
+"""Time by which the clock of files may be late: it ticks."""
 _PACKAGE = Path(__file__).parents[2]
 
 
@@ -92,7 +94,7 @@ def _open_results(run: Run, *, uses_findings: bool = True) -> store.Results | No
     except (OSError, errors.StepscopeError):  # what reads the files reports it
         return None
     # The model of a run that was opened while the job went on has ranks and extents of that time.
-    return results if results.contents.changed_ns < run.opened_ns else None
+    return results if results.contents.changed_ns < run.opened_ns - FILE_CLOCK_NS else None
 
 
 def _name_maker() -> str:
