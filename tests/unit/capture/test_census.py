@@ -40,7 +40,7 @@ class Meter:
         self.values: list[np.ndarray] = []
         self.hooks: OrderedDict[int, Callable[[], int]] = OrderedDict()
         self.pale_batches: deque[bytes] = deque()
-        self.waiting: queue.Queue[bytes] = queue.Queue()
+        self.unsent_parcels: queue.Queue[bytes] = queue.Queue()
         self.total = np.zeros(1 << 14)
 
     def update(self, step: int) -> None:
@@ -93,7 +93,7 @@ def add_batch(step: int) -> None:
 
 
 def enqueue(step: int) -> None:
-    meter.waiting.put(bytes(3000 + step % 2))
+    meter.unsent_parcels.put(bytes(3000 + step % 2))
 
 
 def note(step: int) -> None:
@@ -110,7 +110,7 @@ GROW: dict[str, tuple[Callable[[int], object], str, str, float]] = {
     "Meter.values": (Meter.update.__get__(meter), "attribute", "self.values.append", 8000),
     "Meter.hooks": (add_hook, "attribute", "meter.hooks[step] =", 0),
     "Meter.pale_batches": (add_batch, "attribute", "meter.pale_batches.append", 2000),
-    "Meter.waiting": (enqueue, "attribute", "meter.waiting.put", 3000),
+    "Meter.unsent_parcels": (enqueue, "attribute", "meter.unsent_parcels.put", 3000),
     "Meter.class_notes": (note, "class", "Meter.class_notes.append", 999),
     "Slotted.slot_names": (name_sample, "attribute", "slotted.slot_names.add", 200),
     "load": (load, "cache", "@functools.cache", 5000),
@@ -125,6 +125,7 @@ def test_growing_container_is_named_with_its_line(name: str) -> None:
     holder = next(h for h in growth["holders"] if h["name"] == name)
     assert (holder["kind"], holder["items"]) == (kind, STEPS)
     assert holder["file"] == __file__
+    assert holder["line"], "code of this process reads the name elsewhere"
     line = Path(__file__).read_text(encoding="utf-8").splitlines()[holder["line"] - 1]
     assert text in line
     assert holder["bytes"] >= STEPS * item_bytes
@@ -372,7 +373,8 @@ def test_objects_are_not_listed_where_copies_of_shared_pages_could_fill_the_memo
     assert not memory.has_room_for_copies(151 << 20)
     monkeypatch.setattr(comparison, "has_room_for_copies", lambda _: False)
     census = make_census()
-    assert (census.object_count, census.left_out) == (0, ["shared"])
+    assert census.object_count == 0
+    assert "shared" in census.left_out  # in a large process also some of the names
     assert census.lengths  # of what has a name
 
 
