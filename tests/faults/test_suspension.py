@@ -65,11 +65,13 @@ def test_a_suspended_process(
         os.kill(victim, signal.SIGCONT)
         go.touch()
     assert job.wait() == 0
-    assert stored_steps(job.run) == list(range(STEP_COUNT))
+    errors = job.errors.read_text()
+    # A monitor that was suspended until a moment ago may go on for another one.
+    wait_until(lambda: status_of(job.run).state.is_final, waiting_for="the end of the recording")
+    assert stored_steps(job.run) == list(range(STEP_COUNT)), errors
     assert status_of(job.run).state is JobState.COMPLETED
     assert job.children() == {}
     assert not list(job.spool_base.glob("stepscope-*"))
-    errors = job.errors.read_text()
     assert "Traceback" not in errors
     assert "recover" not in errors
     notes = " ".join(diagnose(Run(open_run(job.run))).notes)
