@@ -265,6 +265,8 @@ class HangWatch:
         if self._is_busy(now_ns, limit_ns):
             if quiet_ns + LEAD_NS >= limit_ns and self._runs_in_loop(processes, now_ns):
                 return PAUSE_FACTOR * limit_ns
+            if now_ns - self._progress_ns + LEAD_NS < LINES_FACTOR * limit_ns:
+                return None
             trained = [process for process in processes if process.steps] or processes
             since_ns = now_ns - PAUSE_FACTOR * limit_ns
             is_loop = all(process.returns_to_lines(since_ns) for process in trained)

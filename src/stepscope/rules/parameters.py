@@ -3,21 +3,15 @@ threshold, with enough digits to show their side of it."""
 
 from __future__ import annotations
 
-import ast
-import functools
-import inspect
-import itertools
-import linecache
 import math
 import re
-import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, get_args, get_type_hints
 
 import msgspec
 
-from stepscope import errors, quantities
+from stepscope import errors, quantities, schema
 
 MAX_HANDOVER_NS = 3_000_000
 """Time for handing over a small batch beside a busy training thread: 1 to 3 ms were measured, where
@@ -148,7 +142,7 @@ class DeclaredParameter(msgspec.Struct, frozen=True, kw_only=True):
 
 def describe_parameters(parameters_type: type) -> list[DeclaredParameter]:
     """Return the parameters that a dataclass declares, with the docstrings of its fields."""
-    accepted, docs = _accepted_values(parameters_type), _field_docs(parameters_type)
+    accepted, docs = _accepted_values(parameters_type), schema.describe_fields(parameters_type)
     return [
         DeclaredParameter(
             name=field.name,
@@ -224,50 +218,6 @@ def _accepted_values(parameters_type: type) -> dict[str, AcceptedValues]:
         for annotation in get_args(hint)[1:]
         if isinstance(annotation, AcceptedValues)
     }
-
-
-def _field_docs(parameters_type: type) -> dict[str, str]:
-    """Return the docstrings of fields, inherited ones included."""
-    docs: dict[str, str] = {}
-    for declaring in reversed(parameters_type.__mro__[:-1]):
-        docs |= _declared_docs(declaring)
-    return docs
-
-
-@functools.cache
-def _declared_docs(declaring: type) -> dict[str, str]:
-    """Return the docstrings of the fields that a class declares itself.
-
-    Python does not keep them, so they are read from the source.
-    """
-    try:
-        tree = ast.parse(_read_source(declaring))
-    except (OSError, TypeError):  # defined without a source file
-        return {}
-    definition = tree.body[0]
-    body = definition.body if isinstance(definition, ast.ClassDef) else []
-    docs = {}
-    for field, doc in itertools.pairwise(body):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            value = doc.value if isinstance(doc, ast.Expr) else None
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                docs[field.target.id] = " ".join(value.value.split())
-    return docs
-
-
-def _read_source(declaring: type) -> str:
-    """Read the source of a class. `inspect.getsource` parses its whole module: 20 ms each.
-
-    Raises:
-        OSError, TypeError: as `inspect.getsource`.
-    """
-    lines = linecache.getlines(inspect.getsourcefile(declaring) or "")
-    start = re.compile(rf"class {declaring.__qualname__}\b")
-    starts = [number for number, line in enumerate(lines) if start.match(line)]
-    if len(starts) != 1 or not lines[starts[0]].rstrip().endswith(":"):  # inside another one
-        return textwrap.dedent(inspect.getsource(declaring))
-    body = itertools.takewhile(lambda line: line[:1].isspace(), lines[starts[0] + 1 :])
-    return "".join([lines[starts[0]], *body])
 
 
 def fixed_beside(value: float, threshold: float, decimals: int = 1) -> str:

@@ -108,6 +108,7 @@ from .labels import (
     FieldLabel as FieldLabel,
     Payload as Payload,
     Unit as Unit,
+    describe_fields as describe_fields,
     field_label as field_label,
     labels_of as labels_of,
     make_schemas as make_schemas,

@@ -8,8 +8,8 @@ explanation is the string below the field. Where the name is not enough, the ann
 
 from __future__ import annotations
 
+import itertools
 import re
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, Literal
@@ -153,7 +153,7 @@ def title_of(name: str) -> str:
 @cache
 def labels_of(payload: type[msgspec.Struct]) -> dict[str, FieldLabel]:
     """Return the labels of a payload's fields by their names."""
-    descriptions = _descriptions(payload)
+    descriptions = describe_fields(payload)
     labels = {
         name: _label(name, type_, descriptions.get(name))
         for name, type_ in _field_types(payload).items()
@@ -228,40 +228,59 @@ def _plural(noun: str) -> str:
     return f"{noun[:-1]}ies" if re.search(r"[^aeiou]y$", noun) else f"{noun}s"
 
 
-def _descriptions(payload: type[msgspec.Struct]) -> dict[str, str]:
-    """Collect the strings below the fields of a struct and of its bases."""
+def describe_fields(declaring: type) -> dict[str, str]:
+    """Collect the strings below the fields of a class and of its bases.
+
+    Python does not keep them, so they are read from the source.
+    """
     descriptions: dict[str, str] = {}
-    for base in reversed(payload.__mro__):
-        descriptions |= _documented(base.__module__).get(base.__qualname__, {})
+    for base in reversed(declaring.__mro__):
+        descriptions |= _describe_own_fields(base)
     return descriptions
 
 
 @cache
-def _documented(module: str) -> dict[str, dict[str, str]]:
-    """Read the strings below the attributes of all classes of a module, by qualified name."""
+def _describe_own_fields(declaring: type) -> dict[str, str]:
     import ast
-    from inspect import getsource
 
     try:
-        tree = ast.parse(getsource(sys.modules[module]))
-    except (KeyError, OSError, TypeError):  # no source, as in an interactive session
+        definition = _parse_class(declaring)
+    except (OSError, TypeError):  # no source, as in an interactive session
         return {}
-    documented: dict[str, dict[str, str]] = {}
+    body = definition.body if isinstance(definition, ast.ClassDef) else []
+    described = {}
+    for field, text in itertools.pairwise(body):
+        match field, text:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(words))),
+            ):
+                described[name] = " ".join(words.split())
+    return described
 
-    def visit(body: list[ast.stmt], prefix: str) -> None:
-        for node, following in zip(body, [*body[1:], None], strict=True):
-            if isinstance(node, ast.ClassDef):
-                visit(node.body, f"{prefix}{node.name}.")
-            elif isinstance(node, ast.FunctionDef):
-                visit(node.body, f"{prefix}{node.name}.<locals>.")
-            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                match following:
-                    case ast.Expr(value=ast.Constant(value=str(text))):
-                        name = prefix.removesuffix(".")
-                        documented.setdefault(name, {})[node.target.id] = " ".join(text.split())
 
-    visit(tree.body, "")
-    return documented
+def _parse_class(declaring: type) -> Any:
+    """Parse a class alone. `inspect.getsource` parses its whole module first: 20 ms each.
+
+    Raises:
+        OSError, TypeError: it has no source.
+    """
+    import ast
+    import inspect
+    import linecache
+    import textwrap
+
+    lines = linecache.getlines(inspect.getsourcefile(declaring) or "")
+    start = re.compile(rf"class {declaring.__qualname__}\b")
+    starts = [number for number, line in enumerate(lines) if start.match(line)]
+    if len(starts) == 1:
+        rest = lines[starts[0] + 1 :]
+        body = itertools.takewhile(lambda line: line[:1].isspace() or line[:1] == "#", rest)
+        try:
+            return ast.parse("".join([lines[starts[0]], *body])).body[0]
+        except SyntaxError:  # its head or a string in it goes on at the margin
+            pass
+    return ast.parse(textwrap.dedent(inspect.getsource(declaring))).body[0]
 
 
 def make_schemas(
