@@ -29,7 +29,8 @@ Codes = NDArray[np.int32]
 MEMORY_BYTES = 96 << 20
 """Columns beyond this go to a temporary file."""
 PART_BYTES = 512 << 10
-"""Size from which columns of several chunks are kept as one part: small ones take long to read."""
+"""Size from which columns of several chunks are one part of a larger file: small ones take long to
+read. Of a file that fits into memory, each kind is one part, which is never copied."""
 DAY_NS = 86_400_000_000_000
 HOST_LIMIT_NS = 600_000_000_000
 DEVICE_LIMIT_NS = 10_000_000_000
@@ -38,6 +39,8 @@ MAX_TEXT_CHARACTERS = 64 << 10
 """Length of a text beyond which only its start is kept. Longer ones tell a reader no more, and some
 of them would fill the memory of the tables' writer."""
 _SAMPLE_COUNT = 64
+_GROWTH = 4
+"""Room for rows, relative to those present: memory that is never written to costs nothing."""
 
 
 def _argument_columns(*types: str) -> frozenset[str]:
@@ -67,11 +70,32 @@ class _Part(msgspec.Struct):
 
 
 class _Pending(msgspec.Struct):
-    """Columns of one kind that will be one part."""
+    """Columns of one kind that will be one part, in arrays with room for more rows."""
 
-    chunks: list[Columns] = msgspec.field(default_factory=list)
+    columns: Columns = msgspec.field(default_factory=dict)
+    rows: int = 0
     size: int = 0
-    """In bytes."""
+    """Of the rows, in bytes."""
+
+    def append(self, columns: Columns) -> None:
+        """Append rows; they and those before may lack columns of each other."""
+        first, self.rows = self.rows, self.rows + len(columns["id"])
+        for name in dict.fromkeys([*self.columns, *columns]):
+            values = columns[name] if name in columns else absent(name, self.rows - first)
+            room = self.columns[name] if name in self.columns else absent(name, first)
+            if self.rows > len(room):
+                larger = np.empty((_GROWTH * self.rows, *values.shape[1:]), dtype=values.dtype)
+                larger[:first] = room[:first]
+                room = self.columns[name] = larger
+            room[first : self.rows] = values
+            self.size += values.nbytes
+
+    def finish(self) -> Columns:
+        """Return the columns, and keep nothing."""
+        columns, self.columns = self.columns, {}
+        for values in columns.values():
+            values.resize((self.rows, *values.shape[1:]), refcheck=False)
+        return columns
 
 
 class Bounds(msgspec.Struct):
@@ -109,6 +133,7 @@ class Gathered(msgspec.Struct):
     _parts: dict[Kind, list[_Part]] = msgspec.field(default_factory=dict)
     _pending: dict[Kind, _Pending] = msgspec.field(default_factory=dict)
     _samples: list[tuple[Int, int]] = msgspec.field(default_factory=list)
+    _pending_bytes: int = 0
     _stored_bytes: int = 0
     _file: BufferedRandom | None = None
 
@@ -170,9 +195,10 @@ class Gathered(msgspec.Struct):
         if len(valid):
             self._samples.append((valid[:: max(1, rows // _SAMPLE_COUNT)], rows))
         pending = self._pending.setdefault(kind, _Pending())
-        pending.chunks.append(columns)
-        pending.size += sum(values.nbytes for values in columns.values())
-        if pending.size >= PART_BYTES:
+        self._pending_bytes -= pending.size
+        pending.append(columns)
+        self._pending_bytes += pending.size
+        if pending.size >= PART_BYTES and self._is_over(self._pending_bytes):
             self._parts_of(kind)
 
     def code_of(self, text: str) -> int:
@@ -285,8 +311,10 @@ class Gathered(msgspec.Struct):
             columns = {name: self._column(part, name) for name in part.columns}
             when = columns.pop("when", columns["start"])
             if part.first < start or part.last >= end:
-                is_inside = (when >= start) & (when < end)
-                columns = {name: values[is_inside] for name, values in columns.items()}
+                rows: Any = np.flatnonzero((when >= start) & (when < end))
+                if len(rows) and len(rows) == rows[-1] - rows[0] + 1:  # no copies, then
+                    rows = slice(rows[0], rows[-1] + 1)
+                columns = {name: values[rows] for name, values in columns.items()}
             parts.append(columns)
         return _join_all(parts)
 
@@ -324,7 +352,8 @@ class Gathered(msgspec.Struct):
         """Return the parts of a kind, after those columns that were pending became one."""
         pending = self._pending.pop(kind, None)
         if pending is not None:
-            columns = _join_all(pending.chunks)
+            self._pending_bytes -= pending.size
+            columns = pending.finish()
             part = _Part(
                 columns={name: self._store(values) for name, values in columns.items()},
                 rows=len(columns["id"]),
@@ -338,7 +367,7 @@ class Gathered(msgspec.Struct):
         self, values: NDArray[Any]
     ) -> NDArray[Any] | tuple[int, np.dtype[Any], tuple[int, ...]]:
         self._stored_bytes += values.nbytes
-        if self._stored_bytes * self.sharers <= MEMORY_BYTES:
+        if not self._is_over(0):
             return values
         if self._file is None:
             self._file = tempfile.TemporaryFile(dir=self.directory)  # noqa: SIM115
@@ -346,6 +375,10 @@ class Gathered(msgspec.Struct):
         offset = self._file.tell()
         self._file.write(np.ascontiguousarray(values).data)
         return offset, values.dtype, values.shape
+
+    def _is_over(self, more_bytes: int) -> bool:
+        """Return True if what is stored and some more bytes exceed the memory."""
+        return (self._stored_bytes + more_bytes) * self.sharers > MEMORY_BYTES
 
     def _column(self, part: _Part, name: str) -> NDArray[Any]:
         if name not in part.columns:
@@ -389,6 +422,8 @@ def _join(parts: list[Columns], name: str) -> NDArray[Any]:
 
 
 def _concatenate(arrays: list[NDArray[Any]], name: str) -> NDArray[Any]:
+    if len(arrays) == 1:
+        return arrays[0]
     return np.concatenate(arrays) if arrays else absent(name, 0)
 
 
