@@ -1,8 +1,8 @@
 """Registry of importers: built-in ones and those of installed packages.
 
 A package offers an importer by an entry point of the group `stepscope.importers` that names a
-class with the methods of `Importer`. Built-in importers are listed as entry points too, so both
-kinds are loaded by the same code and only when an import needs them.
+class with the methods of `Importer`. Built-in importers are listed as entry points are: both kinds
+are loaded only when an import needs them.
 
 Importers are asked for each file in the order of the list, and the first one that can read it gets
 it. Kineto comes last: it takes every file, and its error says why a file is no trace.
@@ -13,9 +13,10 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.metadata import EntryPoint
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Protocol
 
 import numpy as np
@@ -84,9 +85,9 @@ class Importer(Protocol):
 
 def installed_importers() -> list[Importer]:
     """Load all importers, in the order in which they are asked for a file."""
-    built_in = [EntryPoint(name, value, GROUP) for name, value in _BUILT_IN.items()]
-    offers = [built_in[0], *entry_points(GROUP), *built_in[1:]]
-    return list(filter(None, map(_load, offers)))
+    built_in = [_load(name, partial(resolve_name, value)) for name, value in _BUILT_IN.items()]
+    installed = [_load(offer.name, offer.load) for offer in entry_points(GROUP)]
+    return list(filter(None, [built_in[0], *installed, *built_in[1:]]))
 
 
 def find_files(sources: Iterable[Path]) -> list[Path]:
@@ -339,12 +340,12 @@ def trace_decoder() -> tuple[bool, str]:
     return scanner_state()
 
 
-def _load(offer: EntryPoint) -> Importer | None:
+def _load(name: str, load: Callable[[], Any]) -> Importer | None:
     """Load an importer; a broken package costs a warning, not the import."""
     try:
-        importer: Importer = offer.load()()
+        importer: Importer = load()()
     except Exception as error:  # noqa: BLE001 - the code of another package
-        warnings.warn(f"The importer {offer.name} cannot be loaded: {error}", stacklevel=2)
+        warnings.warn(f"The importer {name} cannot be loaded: {error}", stacklevel=2)
         return None
     return importer
 
