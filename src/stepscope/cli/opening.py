@@ -5,6 +5,7 @@ Runs are opened often: what only other directories and traces need is imported w
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import time
@@ -141,6 +142,8 @@ def import_all(
         UnreadableTraceError: no file can be imported.
         OSError: the run cannot be written.
     """
+    cores.reuse_memory()
+    gc.freeze()  # the collector need not search what is loaded
     with _lines(len(files)) if as_lines else _progress(len(files)) as on_progress:
         results = importers.import_files(files, directory, NODE, on_progress)
     refused = [result for result in results if isinstance(result, importers.Refused)]
