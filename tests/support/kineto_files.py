@@ -252,6 +252,12 @@ class Tables:
     def clone(self) -> AbstractContextManager[Tables]:
         return nullcontext(self)
 
+    def deferring_sync(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def sync(self) -> None:
+        """Do nothing."""
+
     def append(self, table: str, columns: Mapping[str, Any]) -> int:
         make_batch(TABLES[table], columns)
         plain = {

@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from stepscope import errors
@@ -13,6 +14,7 @@ from stepscope.store.objectstore import check_key, check_prefix
 
 FOLLOW_LINKS_VARIABLE = "STEPSCOPE_FOLLOW_LINKS"
 
+_SYNC_THREADS = 4
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
@@ -26,6 +28,8 @@ class LocalStore:
     def __init__(self, root: Path) -> None:
         # Absolute, so that a later chdir of the process does not move the run.
         self.root = root.absolute()
+        self._unsynced: dict[Path, None] | None = None
+        """Published files and directories that are not durable yet; None: all are, at once."""
 
     def __repr__(self) -> str:
         return f"LocalStore({str(self.root)!r})"
@@ -80,7 +84,7 @@ class LocalStore:
             staged.replace(self._path(key))
         finally:
             staged.unlink(missing_ok=True)
-        _sync_directory(staged.parent)
+        _sync(staged.parent)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Write an object if it does not exist yet."""
@@ -90,19 +94,46 @@ class LocalStore:
         finally:
             staged.unlink(missing_ok=True)
 
+    @contextmanager
+    def deferring_sync(self) -> Iterator[None]:
+        """Let `sync`, or the end, make durable what `put_file` publishes."""
+        self._unsynced = {}
+        try:
+            yield
+            self.sync()
+        finally:
+            self._unsynced = None
+
+    def sync(self) -> None:
+        """Make durable what was published within `deferring_sync`.
+
+        Together that takes a tenth of the time: one commit of the file system serves many files.
+        """
+        from concurrent.futures import ThreadPoolExecutor
+
+        paths = []
+        while self._unsynced:  # another thread may publish meanwhile
+            paths.append(self._unsynced.popitem()[0])
+        with ThreadPoolExecutor(_SYNC_THREADS) as threads:
+            list(threads.map(_sync, paths))
+
     def staging_path(self, key: str) -> Path:
         """Create an empty file in the object's directory, so that publishing it is a rename."""
         target = self._path(key)
-        _make_directory(target.parent)
+        _make_directory(target.parent, self._sync)
         staged = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
         staged.touch(exist_ok=False)
         return staged
 
     def put_file(self, key: str, local_path: Path) -> bool:
         """Publish a finished file that `staging_path` created for this key."""
-        with local_path.open("rb") as file:
-            os.fsync(file.fileno())
-        return self._publish(local_path, self._path(key))
+        if self._unsynced is None:
+            _sync(local_path)
+        target = self._path(key)
+        is_new = self._publish(local_path, target)
+        if self._unsynced is not None and is_new:
+            self._unsynced[target] = None
+        return is_new
 
     def delete(self, key: str) -> None:
         """Remove an object if it exists."""
@@ -139,8 +170,14 @@ class LocalStore:
             raise
         return staged
 
-    @staticmethod
-    def _publish(staged: Path, target: Path) -> bool:
+    def _sync(self, directory: Path) -> None:
+        """Make the names in a directory durable, at once or by `sync`."""
+        if self._unsynced is None:
+            _sync(directory)
+        else:
+            self._unsynced[directory] = None
+
+    def _publish(self, staged: Path, target: Path) -> bool:
         """Rename a staged file unless the target exists."""
         try:
             os.link(staged, target)
@@ -156,7 +193,7 @@ class LocalStore:
             staged.replace(target)
         else:
             staged.unlink()
-        _sync_directory(target.parent)
+        self._sync(target.parent)
         return True
 
 
@@ -215,22 +252,23 @@ def make_private_directory(directory: Path) -> None:
     """Create a directory for its owner only, and its parents as the umask allows."""
     if directory.is_dir():
         return
-    _make_directory(directory.parent)
+    _make_directory(directory.parent, _sync)
     directory.mkdir(mode=0o700, exist_ok=True)
-    _sync_directory(directory.parent)
+    _sync(directory.parent)
 
 
-def _make_directory(directory: Path) -> None:
+def _make_directory(directory: Path, sync: Callable[[Path], None]) -> None:
     """Create a directory and its parents so that all their names survive a power loss."""
     if directory.is_dir():
         return
-    _make_directory(directory.parent)
+    _make_directory(directory.parent, sync)
     directory.mkdir(exist_ok=True)
-    _sync_directory(directory.parent)
+    sync(directory.parent)
 
 
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+def _sync(path: Path) -> None:
+    """Make the content of a file, or the names in a directory, durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -58,6 +59,14 @@ class ObjectStore(Protocol):
 
     def put_file(self, key: str, local_path: Path) -> bool:
         """Move a finished local file into place; return False, and keep it, if the key exists."""
+        ...
+
+    def deferring_sync(self) -> AbstractContextManager[None]:
+        """Let `sync`, or the end, make durable what `put_file` publishes; else it is at once."""
+        ...
+
+    def sync(self) -> None:
+        """Make durable what was published within `deferring_sync`."""
         ...
 
     def delete(self, key: str) -> None:

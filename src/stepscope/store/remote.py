@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from pathlib import Path
 
@@ -109,6 +110,13 @@ class RemoteStore:
         if is_new:
             local_path.unlink()
         return is_new
+
+    def deferring_sync(self) -> AbstractContextManager[None]:
+        """Defer nothing: an object that was uploaded is durable."""
+        return nullcontext()
+
+    def sync(self) -> None:
+        """Do nothing."""
 
     def delete(self, key: str) -> None:
         """Remove an object if it exists."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -92,6 +92,14 @@ class RunWriter:
         with self._environment_errors():
             self._engine()
 
+    def deferring_sync(self) -> AbstractContextManager[None]:
+        """Let `sync`, or the end, make durable what is appended: that takes a tenth of the time."""
+        return self._store.deferring_sync()
+
+    def sync(self) -> None:
+        """Make durable what was appended within `deferring_sync`."""
+        self._store.sync()
+
     def clone(self) -> RunWriter:
         """Create another writer of this node, for use in another thread with other tables."""
         return RunWriter(self._location, self.node)
@@ -125,7 +133,7 @@ class RunWriter:
         return self._store.put_if_absent(layout.document_key(kind, name), encode_document(document))
 
     def append(self, table: str, columns: Mapping[str, engine.Array | engine.DictColumn]) -> int:
-        """Write one segment and return its number of rows once it is durable.
+        """Write one segment and return its number of rows once it is durable; see `deferring_sync`.
 
         `columns` has every column of the table: strings as DictColumn, numbers as arrays, nulls in
         numbers as a masked array. A batch without rows writes nothing.

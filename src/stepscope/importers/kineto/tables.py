@@ -224,6 +224,8 @@ class Storing:
         self._ending = ExitStack()
         opened = self._ending.enter_context
         writers = [writer, *(opened(writer.clone()) for _ in range(1, lanes))]
+        for lane_writer in writers:
+            opened(lane_writer.deferring_sync())
         self._lanes = [(writer, opened(ThreadPoolExecutor(1))) for writer in writers]
         self._pending: list[Future[Any]] = []
         self._group_rows, self._held_rows = group_rows, held_rows
@@ -285,19 +287,25 @@ class Storing:
     def _start(self, table: str) -> None:
         """Start to store the rows of a table that are held."""
         writer, thread = self._lanes[-1 if table in _SECOND_LANE else 0]
-        # A row of `traces` means that everything else is stored.
-        before = list(self._pending) if table == "traces" else []
         parts = self._held.pop(table)
         del self._counts[table]
-        self._pending.append(thread.submit(_store, writer, table, parts, before))
+        if table == "traces":
+            self._pending.append(thread.submit(self._store_last, parts, list(self._pending)))
+        else:
+            self._pending.append(thread.submit(_store, writer, table, parts))
+
+    def _store_last(self, parts: list[Rows], before: Sequence[Future[Any]]) -> None:
+        """Store rows of `traces`, which mean that everything else is stored, unless it is not."""
+        for earlier in before:
+            earlier.result()
+        for writer, _ in self._lanes:
+            writer.sync()
+        writer, _ = self._lanes[0]
+        _store(writer, "traces", parts)
+        writer.sync()
 
 
-def _store(
-    writer: store.RunWriter, table: str, parts: list[Rows], before: Sequence[Future[Any]]
-) -> None:
-    """Store the rows of a table, unless something before has failed."""
-    for earlier in before:
-        earlier.result()
+def _store(writer: store.RunWriter, table: str, parts: list[Rows]) -> None:
     rows = store.join_columns(parts)
     parts.clear()
     writer.append(table, rows)

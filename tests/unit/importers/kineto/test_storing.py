@@ -17,7 +17,15 @@ class Writer(RunWriter):
 
     def __init__(self, broken: str = "") -> None:
         self.appends: list[tuple[str, list[int]]] = []
+        self.durable_counts: list[int] = []
+        """Appends before each call of `sync`."""
         self._broken = broken
+
+    def deferring_sync(self) -> Any:
+        return nullcontext()
+
+    def sync(self) -> None:
+        self.durable_counts.append(len(self.appends))
 
     def clone(self) -> Any:
         return nullcontext(self)
@@ -41,6 +49,7 @@ def test_traces_share_a_segment() -> None:
     assert writer.appends == [
         ("tracks", [1, 2]), ("traces", [1, 2]), ("tracks", [3]), ("traces", [3]),
     ]  # fmt: skip
+    assert writer.durable_counts == [1, 2, 3, 4]  # the other tables before `traces`
 
 
 def test_the_largest_table_is_stored_first() -> None:
