@@ -145,7 +145,13 @@ def import_all(
     cores.reuse_memory()
     gc.freeze()  # the collector need not search what is loaded
     with _lines(len(files)) if as_lines else _progress(len(files)) as on_progress:
-        results = importers.import_files(files, directory, NODE, on_progress)
+
+        def update(number: int, share: float) -> None:
+            on_progress(number, share)
+            if share >= 1:
+                _ = run.Run  # needed next: its modules are loaded while the last rows are stored
+
+        results = importers.import_files(files, directory, NODE, update)
     refused = [result for result in results if isinstance(result, importers.Refused)]
     if len(refused) == len(results) == 1:
         raise errors.UnreadableTraceError(refused[0].reason)
