@@ -437,6 +437,7 @@ from .steps.spans import (
     FLAG_NO_RESULT as FLAG_NO_RESULT,
     FLAG_SIZED as FLAG_SIZED,
     SIZE_BITS as SIZE_BITS,
+    SpanGroup as SpanGroup,
     Spans as Spans,
 )
 from .steps.stages import (

@@ -317,7 +317,7 @@ def measure_core_delays(
         waiting_threads: mean number of its other threads that compute but have no core. Where a
             device computes, they do not matter.
     """
-    device_busy = find_device_busy(spans.take(spans.thread == steps.thread))
+    device_busy = find_device_busy(spans.on_thread(steps.thread))
     measured = steps.measured()
     own_delays = _measure_own_delays(spans, delays, steps, device_busy)
     if len(device_busy.start) or not waiting_threads:
@@ -337,7 +337,7 @@ def _measure_own_delays(
     borders = _make_disjoint(delays)
     free = intervals.unite(steps.evaluation, device_busy)
     phases = PhaseSpans.of_thread(spans, steps.thread).measure_host_phases(borders, free)
-    spans = spans.take(spans.thread == steps.thread)
+    spans = spans.on_thread(steps.thread)
     times = {phase: values[::2].astype(np.float64) for phase, values in phases.items()}
     extent_ns = np.maximum(1, borders[1::2] - borders[::2])
     delay_ns = np.minimum(delays.value, extent_ns)

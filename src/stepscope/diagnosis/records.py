@@ -144,7 +144,8 @@ def explain_guessed_rounds(run: Run, facts: JobFacts) -> list[str]:
     if steps.source != "optimizer":
         return []
     updates = run.ranks[0].spans.of("optimizer")
-    updates = updates.take((updates.thread == steps.thread) & ~updates.unfinished)
+    updates = updates.on_thread(steps.thread)
+    updates = updates.take(~updates.unfinished)
     values, last = np.unique(updates.value[::-1], return_index=True)
     names = {
         value: updates.name_of(len(updates) - 1 - row)
@@ -174,7 +175,7 @@ def explain_inference(run: Run) -> list[str]:
     is_over = has_ended(run.reader.statuses().values())
     passes = rank.spans.of(*analysis.PREDICTION_KINDS)
     uses_torch = passes.is_kind("forward").any()
-    passes = passes.take(passes.thread == rank.steps.thread)
+    passes = passes.on_thread(rank.steps.thread)
     classes, counts = np.unique(passes.name, return_counts=True)
     model = passes.names[classes[np.argmax(counts)]] or "the model"
     reason = (
@@ -268,7 +269,7 @@ def explain_inferred_steps(run: Run) -> list[str]:
     rank = run.ranks[0]
     if rank.steps.source != "dispatch":
         return []
-    calls = analysis.find_training_calls(rank.spans.take(rank.spans.thread == rank.steps.thread))
+    calls = analysis.find_training_calls(rank.spans.on_thread(rank.steps.thread))
     return [
         f"The steps are inferred: each call of {calls.name_of(0)} ends one, because it returns the "
         "largest state. stepscope.steps(loader) marks them."

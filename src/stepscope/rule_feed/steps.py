@@ -305,7 +305,7 @@ class UnsettledSteps:
 
     def add(self, times: rules.RankStepTimes, spans: analysis.Spans, steps: analysis.Steps) -> None:
         """Add steps of a rank, with the spans of its process."""
-        on_thread = spans.take(spans.thread == steps.thread).of("backward", "communication")
+        on_thread = spans.on_thread(steps.thread).of("backward", "communication")
         chunk = _Chunk(times, on_thread, steps.clock == "host")
         self._chunks[times.process.process].append(chunk)
 

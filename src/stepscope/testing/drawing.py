@@ -194,20 +194,16 @@ class Drawing(msgspec.Struct, kw_only=True):
     def table(self) -> Spans:
         """Convert to the input of analyses, without a run directory."""
         ordered = sorted(self.spans, key=lambda span: span.start)  # stable: outer before inner
-        kinds, kind = np.unique([span.kind for span in ordered], return_inverse=True)
-        names, name = np.unique([span.name for span in ordered], return_inverse=True)
         ends = [self.now if span.end is None else span.end for span in ordered]
-        return Spans(
-            kind=kind.astype(np.int32),
-            kinds=kinds.tolist(),
-            name=name.astype(np.int32),
-            names=names.tolist(),
-            thread=np.ones(len(ordered), dtype=np.int64),
+        return Spans.of_columns(
             start=np.array([span.start for span in ordered], dtype=np.int64),
             end=np.array(ends, dtype=np.int64),
-            flags=np.array([span.flags for span in ordered], dtype=np.int64),
+            kind=[span.kind for span in ordered],
+            name=[span.name for span in ordered],
+            thread=[1] * len(ordered),
+            flags=[span.flags for span in ordered],
+            unfinished=[span.end is None for span in ordered],
             value=np.array([span.value for span in ordered], dtype=np.int64),
-            unfinished=np.array([span.end is None for span in ordered], dtype=np.bool_),
         )
 
     def _draw(self, piece: Piece, stretch: float, depth: int) -> None:

@@ -67,26 +67,19 @@ def processes(draw: st.DrawFn) -> JobProcess:
     start = np.sort(draw(st.lists(times, min_size=count, max_size=count)))
     length = draw(st.lists(st.integers(0, 12), min_size=count, max_size=count))
     row = st.integers(0, 255)
-    kind = draw(st.lists(st.integers(0, len(KINDS) - 1), min_size=count, max_size=count))
+    kind = draw(st.lists(st.sampled_from(KINDS), min_size=count, max_size=count))
     flags = draw(st.lists(row, min_size=count, max_size=count))
-    names = ["", "PREDICT", "RECORDING"]
-    name = draw(st.lists(st.integers(0, 2), min_size=count, max_size=count))
+    names = st.sampled_from(["", "PREDICT", "RECORDING"])
     start = start.astype(np.int64)
-    spans = Spans(
-        kind=np.array(kind, dtype=np.int32),
-        kinds=KINDS,
-        name=np.array(name, dtype=np.int32),
-        names=names,
-        thread=np.array(
-            draw(st.lists(st.integers(1, 2), min_size=count, max_size=count)), np.int64
-        ),
+    spans = Spans.of_columns(
         start=start,
         end=start + np.array(length, dtype=np.int64),
-        flags=np.array(flags, dtype=np.int64),
+        kind=kind,
+        name=draw(st.lists(names, min_size=count, max_size=count)),
+        thread=draw(st.lists(st.integers(1, 2), min_size=count, max_size=count)),
+        flags=flags,
+        unfinished=draw(st.lists(st.booleans(), min_size=count, max_size=count)),
         value=np.array(draw(st.lists(row, min_size=count, max_size=count)), dtype=np.int64),
-        unfinished=np.array(
-            draw(st.lists(st.booleans(), min_size=count, max_size=count)), np.bool_
-        ),
     )
     spans = spans.take(np.lexsort((-spans.end, spans.start)))
     stacks = ["", "main", "main > validate > step", "main > save", IMPORT, "run@torch/a.py"]

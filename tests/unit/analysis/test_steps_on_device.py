@@ -13,21 +13,17 @@ MS = 1_000_000
 
 def spans(*rows: tuple[str, str, float, float]) -> Spans:
     """Spans of one thread from (kind, name, start ms, end ms)."""
-    kinds = sorted({row[0] for row in rows})
-    names = sorted({row[1] for row in rows})
     ordered = sorted(rows, key=lambda row: (row[2], -row[3]))
     count = len(ordered)
-    return Spans(
-        kind=np.array([kinds.index(row[0]) for row in ordered], dtype=np.int32),
-        kinds=kinds,
-        name=np.array([names.index(row[1]) for row in ordered], dtype=np.int32),
-        names=names,
-        thread=np.ones(count, dtype=np.int64),
+    return Spans.of_columns(
         start=np.array([row[2] * MS for row in ordered], dtype=np.int64),
         end=np.array([row[3] * MS for row in ordered], dtype=np.int64),
-        flags=np.zeros(count, dtype=np.int64),
+        kind=[row[0] for row in ordered],
+        name=[row[1] for row in ordered],
+        thread=[1] * count,
+        flags=[0] * count,
+        unfinished=[False] * count,
         value=np.ones(count, dtype=np.int64),
-        unfinished=np.zeros(count, dtype=np.bool_),
     )
 
 

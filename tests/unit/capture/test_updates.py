@@ -174,20 +174,17 @@ class Loop:
 
     def spans(self) -> Spans:
         """Convert the records to the input of analyses."""
-        kinds, kind = np.unique([r.kind for r in self.records], return_inverse=True)
-        names, name = np.unique([r.name for r in self.records], return_inverse=True)
-        column = {
+        times = {
             field: np.array([getattr(r, field) for r in self.records], dtype=np.int64)
-            for field in ("start", "end", "flags", "value")
+            for field in ("start", "end", "value")
         }
-        return Spans(
-            kind=kind.astype(np.int32),
-            kinds=kinds.tolist(),
-            name=name.astype(np.int32),
-            names=names.tolist(),
-            thread=np.ones(len(self.records), dtype=np.int64),
-            unfinished=np.zeros(len(self.records), dtype=np.bool_),
-            **column,
+        return Spans.of_columns(
+            kind=[r.kind for r in self.records],
+            name=[r.name for r in self.records],
+            thread=[1] * len(self.records),
+            flags=[r.flags for r in self.records],
+            unfinished=[False] * len(self.records),
+            **times,
         )
 
 

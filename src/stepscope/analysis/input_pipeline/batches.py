@@ -187,7 +187,7 @@ def find_slow_waits(duration_ns: intervals.Int) -> intervals.Int:
 
 def split_data_wait(spans: Spans, steps: Steps, mask: NDArray[np.bool_]) -> DataWait:
     """Split the data wait of the steps that a mask selects by its reason."""
-    waits = spans.take(spans.is_kind("data_wait", "loader_start") & (spans.thread == steps.thread))
+    waits = spans.of("data_wait", "loader_start").on_thread(steps.thread)
     step = find_step_at(waits.start, steps)
     selected = (step >= 0) & mask[np.maximum(step, 0)]
     is_first = np.zeros(len(waits), dtype=np.bool_)

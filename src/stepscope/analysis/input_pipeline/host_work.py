@@ -144,7 +144,7 @@ def attribute_host_work(spans: Spans, samples: StackSamples, steps: Steps) -> Ho
         samples: samples of the training thread.
         steps: steps of the process.
     """
-    thread_spans = spans.take(spans.thread == steps.thread)
+    thread_spans = spans.on_thread(steps.thread)
     # Host work is free while a device is busy: that time is in the phases of the device.
     busy = find_device_busy(thread_spans)
     phase = stacks.find_phase_at(samples.t_ns, spans, steps)

@@ -196,7 +196,7 @@ class JobProcess(msgspec.Struct, frozen=True, kw_only=True):
         """Id of the training thread; None without spans."""
         if self.steps is not None:
             return self.steps.thread
-        return int(self.spans.thread[0]) if len(self.spans) else None
+        return self.spans.groups[int(self.spans.group[0])].thread if len(self.spans) else None
 
 
 class RankDivision(msgspec.Struct, frozen=True, kw_only=True):
@@ -271,7 +271,7 @@ def divide_process(process: JobProcess) -> tuple[SampledActivities, list[Layer]]
         layers.append(_layer("launch", process.launched_ns, process.ready_ns))
     spans = process.spans
     if process.thread is not None:
-        spans = spans.take(spans.thread == process.thread)
+        spans = spans.on_thread(process.thread)
     steps = _start_with_training(process.steps, spans)
     first_ns = end_ns if steps is None else int(steps.start[0])
     saves = _extend(spans.of(*CHECKPOINT_KINDS), end_ns)
@@ -454,6 +454,8 @@ def _find_tail(process: JobProcess, steps: Steps, activities: SampledActivities)
 
 def _extend(spans: Spans, end_ns: int) -> Spans:
     """Extend spans that have not ended to the end of their process."""
+    if not spans.unfinished.any():
+        return spans
     end = np.where(spans.unfinished, np.maximum(spans.end, end_ns), spans.end)
     return replace(spans, end=end)
 

@@ -102,8 +102,8 @@ class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Do the same, with optimizer steps from their start also where they call a closure."""
         key = ("recorded phases", thread)
         if key not in spans.derived:
-            selected = (spans.thread == thread) & spans.is_kind(*PHASE_OF_KIND)
-            spans.derived[key] = cls._nest(spans.take(selected & (spans.end > spans.start)))
+            selected = spans.on_thread(thread).of(*PHASE_OF_KIND)
+            spans.derived[key] = cls._nest(selected.take(selected.end > selected.start))
         nested: PhaseSpans = spans.derived[key]
         return nested
 
@@ -171,12 +171,13 @@ class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """
         rows = slice(0, len(self.spans)) if extent is None else self._find_rows(*extent)
         parent = np.maximum(self.parent[rows] - rows.start, -1)
-        pieces = intervals.segments(self.spans.start[rows], self.spans.end[rows], parent)
-        phases = [PHASE_OF_KIND.get(kind, "other") for kind in self.spans.kinds]
+        spans = self.spans.slice(rows.start, rows.stop)
+        pieces = intervals.segments(spans.start, spans.end, parent)
+        phases = [PHASE_OF_KIND.get(kind, "other") for kind in spans.kinds]
         phase_codes = np.array([PHASES.index(phase) for phase in phases], dtype=np.int8)
         outside = np.array([PHASES.index("other")], dtype=np.int8)
         # The appended code is that of pieces without owner (-1).
-        code = np.append(phase_codes.take(self.spans.kind[rows]), outside).take(pieces.owner)
+        code = np.append(phase_codes.take(spans.kind), outside).take(pieces.owner)
         unowned = np.flatnonzero(pieces.owner < 0)
         code[unowned[intervals.contains(self.loss, pieces.start[unowned])]] = PHASES.index("loss")
         edges = np.append(pieces.start, pieces.end[-1:])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from stepscope.intervals import Int, Intervals
 
-T = TypeVar("T", bound=np.generic)
 FLAG_ASYNC = 1
 FLAG_NO_GRAD = 2
 FLAG_NO_RESULT = 4
@@ -22,27 +21,90 @@ FLAG_NO_OPTIMIZER = 64
 FLAG_NEW_MODEL = 128
 SIZE_BITS = 44
 """Bits of the value of a sized forward pass for the number of elements."""
-_MAX_COMPARISONS = 4
-"""Comparing codes one value at a time is faster than a lookup table up to this many values."""
+
+
+class SpanGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Columns that many spans have in common."""
+
+    thread: int
+    kind: str
+    name: str
+    flags: int
+    unfinished: bool
+    value: int = 0
+    """0 where the spans have a value each."""
 
 
 class Spans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Spans of one process, sorted by start, outer before inner.
 
-    `kind` and `name` index `kinds` and `names`. A span without a recorded end is marked in
-    `unfinished`; its `end` is the end of the span log.
+    A long run has millions: one takes 17 bytes, or 25 where values differ. A span without a
+    recorded end is marked in `unfinished`; its `end` is the end of the span log.
     """
 
-    kind: NDArray[np.int32]
-    kinds: Sequence[str]
-    name: NDArray[np.int32]
-    names: Sequence[str]
-    thread: NDArray[np.int64]
     start: Int
     end: Int
-    flags: NDArray[np.int64]
-    value: Int
-    unfinished: NDArray[np.bool_]
+    group: NDArray[Any]
+    """Index in `groups` of each span."""
+    groups: Sequence[SpanGroup]
+    values: Int | None = None
+    """Value of each span; None where they are those of the groups."""
+
+    @classmethod
+    def of_columns(
+        cls,
+        *,
+        start: Int,
+        end: Int,
+        kind: Sequence[str],
+        name: Sequence[str],
+        thread: Sequence[int],
+        flags: Sequence[int],
+        unfinished: Sequence[bool],
+        value: Int,
+    ) -> Spans:
+        """Build spans of columns, which are in order."""
+        codes: dict[SpanGroup, int] = {}
+        rows = zip(thread, kind, name, flags, unfinished, strict=True)
+        group = [
+            codes.setdefault(SpanGroup(thread=t, kind=k, name=n, flags=f, unfinished=u), len(codes))
+            for t, k, n, f, u in rows
+        ]
+        return cls(
+            start=start,
+            end=end,
+            group=np.array(group, dtype=np.int64),
+            groups=list(codes),
+            values=value,
+        )
+
+    @classmethod
+    def join(cls, parts: Iterable[Spans]) -> Spans:
+        """Join the spans of consecutive ranges of time, of which there is at least one."""
+        codes: dict[SpanGroup, int] = {}
+        columns: list[tuple[Int, Int, NDArray[Any], Int | None]] = []
+        for part in parts:
+            code = [codes.setdefault(group, len(codes)) for group in part.groups]
+            table = np.array(code, dtype=np.min_scalar_type(len(codes)))
+            columns.append((part.start, part.end, table.take(part.group), part.values))
+        starts, ends, groups, values = map(list, zip(*columns, strict=True))
+        columns.clear()
+        if any(value is not None for value in values):
+            table = np.array([group.value for group in codes], dtype=np.int64)
+            values = [
+                table.take(group) if value is None else value
+                for group, value in zip(groups, values, strict=True)
+            ]
+        else:
+            values = []
+        # Parts are dropped column by column: all of them would double the memory of the result.
+        return cls(
+            start=_drain(starts),
+            end=_drain(ends),
+            group=_drain(groups),
+            groups=list(codes),
+            values=_drain(values) if values else None,
+        )
 
     @cached_property
     def derived(self) -> dict[Any, Any]:
@@ -52,13 +114,72 @@ class Spans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def __len__(self) -> int:
         return len(self.start)
 
+    @cached_property
+    def kinds(self) -> list[str]:
+        """Kinds in order; there may be some of which no span is."""
+        return sorted({group.kind for group in self.groups})
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Names in order; there may be some that no span has."""
+        return sorted({group.name for group in self.groups})
+
+    @property
+    def kind(self) -> NDArray[Any]:
+        """Index in `kinds` of each span."""
+        codes = {kind: code for code, kind in enumerate(self.kinds)}
+        return self._spread(lambda group: codes[group.kind], np.min_scalar_type(len(codes)))
+
+    @property
+    def name(self) -> NDArray[Any]:
+        """Index in `names` of each span."""
+        codes = {name: code for code, name in enumerate(self.names)}
+        return self._spread(lambda group: codes[group.name], np.int32)
+
+    @property
+    def value(self) -> Int:
+        """Value of each span."""
+        if self.values is not None:
+            return self.values
+        return self._spread(lambda group: group.value, np.int64)
+
+    @property
+    def unfinished(self) -> NDArray[np.bool_]:
+        """Mask of the spans without a recorded end."""
+        return self._spread(lambda group: group.unfinished, np.bool_)
+
     def is_kind(self, *kinds: str) -> NDArray[np.bool_]:
         """Mask of the spans of any of these kinds."""
-        return _is_any_of(self.kind, self.kinds, kinds)
+        return self._spread(lambda group: group.kind in kinds, np.bool_)
 
     def is_named(self, name: str) -> NDArray[np.bool_]:
         """Mask of the spans with this name."""
-        return _is_any_of(self.name, self.names, (name,))
+        return self._spread(lambda group: group.name == name, np.bool_)
+
+    def has_flag(self, flag: int) -> NDArray[np.bool_]:
+        """Mask of the spans with this flag."""
+        return self._spread(lambda group: group.flags & flag != 0, np.bool_)
+
+    def _spread(self, column: Callable[[SpanGroup], Any], dtype: Any) -> NDArray[Any]:
+        """Return a column of the groups, by span."""
+        return np.array([column(group) for group in self.groups], dtype=dtype).take(self.group)
+
+    def of(self, *kinds: str) -> Spans:
+        """Select the spans of any of these kinds."""
+        return self.take(self.is_kind(*kinds))
+
+    def on_thread(self, thread: int | None) -> Spans:
+        """Select the spans of one thread."""
+        return self.take(self._spread(lambda group: group.thread == thread, np.bool_))
+
+    def count_threads(self) -> dict[int, int]:
+        """Count the spans of each thread, in the order of the threads."""
+        counts: dict[int, int] = {}
+        sizes = np.bincount(self.group, minlength=len(self.groups)).tolist()
+        for group, size in zip(self.groups, sizes, strict=True):
+            if size:
+                counts[group.thread] = counts.get(group.thread, 0) + size
+        return dict(sorted(counts.items()))
 
     def take(self, rows: NDArray[np.bool_] | Int) -> Spans:
         """Select spans by a mask or an index array."""
@@ -67,38 +188,21 @@ class Spans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 return self
             rows = np.flatnonzero(rows)  # once for all columns
             if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
-                return self._slice(int(rows[0]), int(rows[-1]) + 1)
-        return Spans(
-            kind=_take_rows(self.kind, rows),
-            kinds=self.kinds,
-            name=_take_rows(self.name, rows),
-            names=self.names,
-            thread=_take_rows(self.thread, rows),
-            start=self.start.take(rows),
-            end=self.end.take(rows),
-            flags=_take_rows(self.flags, rows),
-            value=_take_rows(self.value, rows),
-            unfinished=_take_rows(self.unfinished, rows),
-        )
+                return self.slice(int(rows[0]), int(rows[-1]) + 1)
+        return self._select(lambda column: column.take(rows))
 
-    def _slice(self, start: int, end: int) -> Spans:
+    def slice(self, start: int, stop: int) -> Spans:
         """Select consecutive spans without copying columns."""
-        return Spans(
-            kind=self.kind[start:end],
-            kinds=self.kinds,
-            name=self.name[start:end],
-            names=self.names,
-            thread=self.thread[start:end],
-            start=self.start[start:end],
-            end=self.end[start:end],
-            flags=self.flags[start:end],
-            value=self.value[start:end],
-            unfinished=self.unfinished[start:end],
-        )
+        return self._select(lambda column: column[start:stop])
 
-    def of(self, *kinds: str) -> Spans:
-        """Select the spans of any of these kinds."""
-        return self.take(self.is_kind(*kinds))
+    def _select(self, select: Callable[[NDArray[Any]], NDArray[Any]]) -> Spans:
+        return Spans(
+            start=select(self.start),
+            end=select(self.end),
+            group=select(self.group),
+            groups=self.groups,
+            values=None if self.values is None else select(self.values),
+        )
 
     @property
     def duration(self) -> Int:
@@ -110,33 +214,12 @@ class Spans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Start and end of each span."""
         return Intervals(self.start, self.end)
 
-    def has_flag(self, flag: int) -> NDArray[np.bool_]:
-        """Mask of the spans with this flag."""
-        flagged: NDArray[np.bool_] = (self.flags & flag) != 0
-        return flagged
-
     def name_of(self, index: int) -> str:
         """Name of one span."""
-        return str(self.names[int(self.name[index])])
+        return self.groups[int(self.group[index])].name
 
 
-def _is_any_of(
-    codes: NDArray[np.int32], strings: Sequence[str], selection: Sequence[str]
-) -> NDArray[np.bool_]:
-    """Mask the codes whose string is in the selection."""
-    selected_codes = [code for code, string in enumerate(strings) if string in selection]
-    if len(selected_codes) > _MAX_COMPARISONS:
-        table = np.zeros(len(strings), dtype=np.bool_)
-        table[selected_codes] = True
-        return table.take(codes)
-    mask = np.zeros(len(codes), dtype=np.bool_)
-    for code in selected_codes:
-        mask |= codes == code
-    return mask
-
-
-def _take_rows(column: NDArray[T], rows: NDArray[np.bool_] | Int) -> NDArray[T]:
-    """Select rows of a column; a broadcast column stays broadcast (one value in memory)."""
-    if len(column) and column.strides == (0,):
-        return np.broadcast_to(column[0], len(rows))
-    return column.take(rows)
+def _drain(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    joined = np.concatenate(parts)
+    parts.clear()
+    return joined

@@ -164,7 +164,7 @@ def measure_work(spans: Spans, steps: Steps) -> list[intervals.Int]:
 
 
 def _iterate_measures(spans: Spans, steps: Steps) -> Iterator[intervals.Int]:
-    spans = spans.take(spans.thread == steps.thread)
+    spans = spans.on_thread(steps.thread)
     for kind in ("forward", "backward"):
         yield _sum_by_step(spans.of(kind), None, steps)
     forward = spans.of("forward")

@@ -192,9 +192,9 @@ def find_training_thread(
                 ends = spans.of(*PREDICTION_KINDS)
             case _:
                 ends = spans.of(kind)
-        threads, counts = np.unique(ends.thread, return_counts=True)
-        if len(threads):
-            return int(threads[np.argmax(counts)]), kind
+        counts = ends.count_threads()
+        if counts:
+            return max(counts, key=counts.__getitem__), kind
     return None
 
 
@@ -215,7 +215,7 @@ def find_steps(
         return None
     thread, end_kind = training
     phases = PhaseSpans.of_thread(spans, thread)
-    spans = spans.take(spans.thread == thread)
+    spans = spans.on_thread(thread)
     boundaries = _find_boundaries(phases, spans, end_kind, EMPTY, follows_steps=follows_steps)
     trained = spans.of("backward").end[:1].tolist()
     first_end_ns = max(boundaries[:1].tolist() + trained, default=0)
@@ -386,7 +386,7 @@ def is_outside_phases(times: Int, spans: Spans, steps: Steps) -> NDArray[np.bool
 
 
 def _select_training_thread(spans: Spans, steps: Steps) -> Spans:
-    return spans.take(spans.thread == steps.thread)
+    return spans.on_thread(steps.thread)
 
 
 def find_step_at(times: Int, steps: Steps) -> Int:

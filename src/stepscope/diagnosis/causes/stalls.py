@@ -134,7 +134,7 @@ def _find_collections(run: Run) -> _GarbageCollections:
     durations, ns_by_line, step_count = [np.empty(0, dtype=np.int64)], Counter[str](), 0
     for rank in run.ranks:
         spans, measured_count = _select_measured(rank, "garbage_collection")
-        spans = spans.take(spans.thread == rank.steps.thread)
+        spans = spans.on_thread(rank.steps.thread)
         durations.append(spans.duration)
         step_count += measured_count
         _count_names(spans, spans.duration, ns_by_line)

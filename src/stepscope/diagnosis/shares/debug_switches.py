@@ -104,10 +104,11 @@ def count_steps_with_settings(rank: Rank) -> list[int]:
     if not settings:
         return []
     spans, steps = rank.spans, rank.steps
-    is_earlier = spans.is_kind("optimizer") & (spans.thread != steps.thread)
-    is_earlier &= spans.end <= (steps.end[0] if len(steps) else 0)
+    updates = spans.of("optimizer")
+    updates = updates.take(updates.end <= (steps.end[0] if len(steps) else 0))
+    earlier_count = len(updates) - len(updates.on_thread(steps.thread))
     # The process has counted the steps of its other threads as well.
-    numbers = steps.number[steps.measured()] + int(is_earlier.sum())
+    numbers = steps.number[steps.measured()] + earlier_count
     row = np.searchsorted([fact.step_count for fact in settings], numbers, side="right") - 1
     counts: list[int] = np.bincount(np.maximum(row, 0), minlength=len(settings)).tolist()
     return counts

@@ -20,7 +20,13 @@ from stepscope.run.job.checkpoints import LoadedState, read_loaded_states
 from stepscope.run.job.lanes import JobProcesses, Lane
 from stepscope.run.job.times import find_recording_end, has_ended, job_borders
 from stepscope.run.model.run import IDLE_GPU_RATIO, STEP_KINDS, Run
-from stepscope.run.model.tables import of_thread, read_spans, read_stack_samples, spans_of
+from stepscope.run.model.tables import (
+    NO_SPANS,
+    load_spans,
+    of_thread,
+    read_spans,
+    read_stack_samples,
+)
 
 _LATEST_NS = sys.maxsize
 NO_JOB = "a trace holds no job: it shows a few steps, not what came before and after them"
@@ -349,7 +355,7 @@ class _Divider:
         name, kinds = process.process, (*STEP_KINDS, *analysis.JOB_KINDS)
         if name not in self._with_job_kinds:
             return self._run.step_spans(process)
-        return spans_of(read_spans(self._run.reader, [name], kinds, node=process.node).get(name))
+        return load_spans(self._run.reader, [name], kinds, node=process.node).get(name, NO_SPANS)
 
     def _find_stuck(self, process: schema.ProcessInfo) -> intervals.Intervals:
         """Find the time in which the monitor of the node saw no progress."""

@@ -179,7 +179,7 @@ def _divide_by_modes(rank: Rank) -> Iterator[tuple[int, int, ModePair]]:
 def _find_mode_extents(rank: Rank) -> list[tuple[int, int, str]]:
     """Find the extents of consecutive work in the same mode, in order of time."""
     times = find_modes(rank)
-    work = rank.spans.take(rank.spans.thread == rank.steps.thread)
+    work = rank.spans.on_thread(rank.steps.thread)
     work = work.take(work.is_kind(*analysis.WORK_KINDS) & (work.end > work.start))
     work = work.take(~contains(union(rank.steps.evaluation), work.start))
     trained = EMPTY if rank.steps.is_inference else union(work.intervals)

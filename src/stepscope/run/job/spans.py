@@ -359,7 +359,7 @@ def measure_callbacks(rank: Rank) -> dict[str, int]:
     condition = f"starts_with(name, '{spool.CALLBACK_PREFIX}')"
     rows = read_spans(rank.run.reader, [process], ["annotation"], condition=condition)
     spans = spans_of(rows.get(process))
-    spans = spans.take(spans.thread == steps.thread)
+    spans = spans.on_thread(steps.thread)
     is_measured = steps.measured()
     measured = union(Intervals(steps.start[is_measured], steps.end[is_measured]))
     inside = overlap(spans.intervals, subtract(measured, steps.evaluation))

@@ -56,7 +56,7 @@ def select_stage(run: Run, stage: analysis.Stage) -> Run:
 
 def _select_facts(rank: Rank, stage: analysis.Stage) -> schema.ProcessInfo:
     """Select the facts of a stage, of models by their classes and of optimizers by their order."""
-    spans = rank.spans.take(rank.spans.thread == rank.steps.thread)
+    spans = rank.spans.on_thread(rank.steps.thread)
     inside = (spans.start >= stage.start_ns) & (spans.start < stage.end_ns)
     models = _list_names(spans.take(inside & spans.is_kind("forward")))
     updates = spans.is_kind("optimizer") & ~spans.is_named("GradScaler")

@@ -242,7 +242,7 @@ def find_epochs(run: Run) -> Epochs | str:
 def _borders(rank: Rank, name: str) -> intervals.Int:
     """Find the starts of passes of one loader, and the end of the last one if it was complete."""
     spans = rank.spans.of("loader_start", "data_wait")
-    spans = spans.take(spans.thread == rank.steps.thread)
+    spans = spans.on_thread(rank.steps.thread)
     waits = spans.is_kind("data_wait")
     is_loader = waits & spans.is_named(name)
     # A start span names the dataset, which loaders share: the span after it tells them apart.

@@ -16,11 +16,11 @@ from stepscope.run.model.clock import ALWAYS, Period, RunClock, WatchedSteps, cl
 from stepscope.run.model.engine import Engine, StepTable, find_step_tables, split_by_node
 from stepscope.run.model.metrics import NodeMetrics
 from stepscope.run.model.tables import (
+    NO_SPANS,
     SizedCache,
+    load_spans,
     profile_window,
-    read_spans,
     read_stack_samples,
-    spans_of,
 )
 from stepscope.run.model.traces import Trace, load_traces
 
@@ -439,9 +439,9 @@ class Run:
         if len(missing) < 2 or self._count_spans(missing[0].node) > MAX_CACHED_SPANS:
             return
         names = [process.process for process in missing]
-        rows = read_spans(self.reader, names, STEP_KINDS, node=missing[0].node)
+        spans = load_spans(self.reader, names, STEP_KINDS, node=missing[0].node)
         for name in names:
-            self._span_cache.get(name, partial(spans_of, rows.pop(name, None)))
+            self._span_cache.get(name, partial(spans.pop, name, NO_SPANS))
 
     def _count_spans(self, node: str) -> int:
         """Count the spans of a node; the counts are in the footers of its segments."""
@@ -496,5 +496,5 @@ class Run:
         return min(windows, key=lambda trace: trace.start_ns, default=None)
 
     def _spans(self, process: schema.ProcessInfo, kinds: tuple[str, ...]) -> analysis.Spans:
-        rows = read_spans(self.reader, [process.process], kinds, node=process.node)
-        return spans_of(rows.get(process.process))
+        name = process.process
+        return load_spans(self.reader, [name], kinds, node=process.node).get(name, NO_SPANS)

@@ -13,12 +13,13 @@ from stepscope.analysis import (
     COMPUTE_PHASES,
     PHASE_OF_KIND,
     ComputeProfile,
+    SpanGroup,
     Spans,
     Steps,
     find_losses,
     profile_compute,
 )
-from stepscope.run.model.clock import Period
+from stepscope.run.model.clock import ALWAYS, Period
 from stepscope.run.model.traces import Trace
 
 SpanRows = dict[str, Any]
@@ -134,61 +135,101 @@ def _listed(strings: Sequence[str]) -> str:
     return ", ".join(map(store.literal, strings))
 
 
-def spans_of(rows: SpanRows | None) -> Spans:
-    """Build the spans of one process, empty for None. Unfinished spans end with the last one."""
+def spans_of(rows: SpanRows | None, last_ns: int | None = None) -> Spans:
+    """Build the spans of one process, empty for None.
+
+    Args:
+        rows: the rows.
+        last_ns: end of unfinished spans; by default that of the last span.
+    """
     if rows is None:
-        return _NONE
+        return NO_SPANS
     # DuckDB would carry the lists along while it sorts.
     order = np.lexsort([rows[column] for column in ("flags", "name", "kind", "log")])
     rows = {column: values[order] for column, values in rows.items()}
+    sizes = list(map(len, rows["start_ns"]))
     start, end = np.concatenate(rows["start_ns"]), np.concatenate(rows["end_ns"])
+    value, values = rows.get("value"), None
+    if value is None:
+        values = np.concatenate(rows["values"])
+        value = np.array([of_row[0] for of_row in rows["values"]])
+        if (values == np.repeat(value, sizes)).all():
+            values = None
+        else:
+            value = np.zeros_like(value)
+    columns = ("log", "kind", "name", "flags")
+    groups = [
+        SpanGroup(
+            thread=int(log[:-1]),
+            kind=str(kind),
+            name=str(name),
+            flags=int(flags),
+            unfinished=unfinished,
+            value=int(number),
+        )
+        for unfinished in (False, True)
+        for log, kind, name, flags, number in zip(
+            *(rows[column] for column in columns), value, strict=True
+        )
+    ]
+    group = np.repeat(np.arange(len(sizes), dtype=np.min_scalar_type(len(groups))), sizes)
     unfinished = end < start
-    end = np.where(unfinished, max(start.max(), end.max()), end) if unfinished.any() else end
+    if unfinished.any():
+        last_ns = max(start.max(), end.max()) if last_ns is None else last_ns
+        end[unfinished] = last_ns
+        group[unfinished] += len(sizes)
     order = intervals.nesting_order(start, end)
-    row = np.repeat(np.arange(len(rows["start_ns"])), list(map(len, rows["start_ns"])))[order]
-
-    def broadcast(values: Any) -> Any:
-        """Repeat the value of a row for its spans; a value of all spans takes no memory."""
-        values = np.asarray(values)
-        if (values == values[0]).all():
-            return np.broadcast_to(values[0], len(row))
-        return values.take(row)
-
-    kinds, kind = np.unique(rows["kind"].astype(str), return_inverse=True)
-    names, name = np.unique(rows["name"].astype(str), return_inverse=True)
-    values = np.concatenate(rows["values"])[order] if "values" in rows else broadcast(rows["value"])
     return Spans(
-        kind=broadcast(kind.astype(np.int32)),
-        kinds=kinds.tolist(),
-        name=broadcast(name.astype(np.int32)),
-        names=names.tolist(),
-        thread=broadcast([int(log[:-1]) for log in rows["log"]]),
         start=start[order],
         end=end[order],
-        flags=broadcast(rows["flags"].astype(np.int64)),
-        value=values,
-        unfinished=unfinished[order]
-        if unfinished.any()
-        else broadcast(np.zeros(1, dtype=np.bool_)),
+        group=group[order],
+        groups=groups,
+        values=None if values is None else values[order],
     )
 
 
-def _empty(dtype: type) -> Any:
-    return np.empty(0, dtype=dtype)
+_NO_TIMES = np.empty(0, dtype=np.int64)
+NO_SPANS = Spans(start=_NO_TIMES, end=_NO_TIMES, group=_NO_TIMES, groups=[])
+_NEVER = np.iinfo(np.int64).max
 
 
-_NONE = Spans(
-    kind=_empty(np.int32),
-    kinds=[],
-    name=_empty(np.int32),
-    names=[],
-    thread=_empty(np.int64),
-    start=_empty(np.int64),
-    end=_empty(np.int64),
-    flags=_empty(np.int64),
-    value=_empty(np.int64),
-    unfinished=_empty(np.bool_),
-)
+def load_spans(
+    reader: store.RunReader, processes: Sequence[str], kinds: Sequence[str], *, node: str
+) -> dict[str, Spans]:
+    """Load all spans of some kinds of processes of a node; processes without any are omitted.
+
+    Those of a long run are loaded in ranges of time: one query takes several times the memory of
+    its result.
+    """
+    count = int(reader.sql("SELECT count(*) AS n FROM spans", node=node)["n"][0])  # of the footers
+    if count <= LARGE_READ:
+        rows_by_process = read_spans(reader, processes, kinds, node=node)
+        return {process: spans_of(rows) for process, rows in rows_by_process.items()}
+    extent = reader.times("spans")[node]["start_ns"]
+    borders = np.linspace(*extent, 2 + count // LARGE_READ).astype(np.int64)[1:-1].tolist()
+    parts: dict[str, list[Spans]] = {}
+    for period in map(Period, [ALWAYS.start_ns, *borders], [*borders, ALWAYS.end_ns]):
+        rows_by_process = read_spans(
+            reader,
+            processes,
+            kinds,
+            condition=period.condition("start_ns"),
+            within=period,
+            node=node,
+        )
+        for process, rows in rows_by_process.items():
+            parts.setdefault(process, []).append(spans_of(rows, last_ns=_NEVER))
+    reader.release_memory()
+    return {process: _join_parts(parts.pop(process)) for process in list(parts)}
+
+
+def _join_parts(parts: list[Spans]) -> Spans:
+    """Join the spans of ranges of time, of which the unfinished ones end with the last one."""
+    spans = Spans.join(parts)
+    unfinished = spans.unfinished
+    if unfinished.any():
+        spans.end[unfinished] = max(spans.start[-1], spans.end[~unfinished].max(initial=0))
+    return spans
 
 
 def sampling_period_ns(process: schema.ProcessInfo) -> int | None:

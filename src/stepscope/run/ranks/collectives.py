@@ -233,7 +233,7 @@ def read_exchange(ranks: Sequence[Rank]) -> list[NDArray[np.float64] | None]:
     calls = read_calls(ranks[0].run.reader, [rank.process.process for rank in on_host])
     return [
         measure_step_exchange(
-            rank.spans.take(rank.spans.thread == rank.steps.thread),
+            rank.spans.on_thread(rank.steps.thread),
             intervals.Intervals(rank.steps.start, rank.steps.end),
             calls[rank.process.process],
         )
@@ -489,7 +489,7 @@ def _find_extents(
 ) -> tuple[intervals.Intervals, intervals.Intervals]:
     """Find backward passes, and calls of the script that return at the end of the collective."""
     if steps is not None:
-        spans = spans.take(spans.thread == steps.thread)
+        spans = spans.on_thread(steps.thread)
     spans = spans.take(~spans.unfinished & ~spans.has_flag(analysis.FLAG_ASYNC))
     passes, calls = spans.of("backward").intervals, spans.of("communication").intervals
     return intervals.take_outermost(passes), intervals.take_outermost(calls)
