@@ -58,7 +58,13 @@ class Nesting(NamedTuple):
 
 def parents(start: Int, end: Int, tolerance: int = 0) -> Int:
     """Return the index of each interval's innermost enclosing interval, -1 for none; see `nest`."""
+    if _is_consecutive(start, end):  # of those of a long run, a value each would take much memory
+        return np.broadcast_to(np.int64(-1), len(start))
     return nest(start, end, tolerance).parent
+
+
+def _is_consecutive(start: Int, end: Int) -> bool:
+    return bool((end[:-1] <= start[1:]).all() and (end[:-1] < end[1:]).all())
 
 
 def nest(start: Int, end: Int, tolerance: int = 0) -> Nesting:
@@ -89,7 +95,7 @@ def nest_by_numpy(start: Int, end: Int, tolerance: int = 0) -> Nesting:
     O(depth + log n) passes.
     """
     excess = np.zeros(len(start), dtype=np.int64)
-    if (end[:-1] <= start[1:]).all() and (end[:-1] < end[1:]).all():  # consecutive
+    if _is_consecutive(start, end):
         return Nesting(np.full(len(start), -1, dtype=np.int64), np.zeros_like(excess), excess)
     # Calls that took no microsecond follow each other at one time: they are not inside each other.
     reach = np.where(end > start, end, start - 1)

@@ -59,6 +59,9 @@ class StackSamples(msgspec.Struct, frozen=True, kw_only=True):
     definitions: Mapping[tuple[str, str], int] = msgspec.field(default_factory=dict)
     """First lines of functions of user code, by file and function."""
 
+    def __len__(self) -> int:
+        return len(self.t_ns)
+
     def take(self, rows: intervals.Mask) -> StackSamples:
         """Select the samples of a mask; their weights stay."""
         return replace(

@@ -172,15 +172,18 @@ def _find_passes_after_training(top: Spans) -> NDArray[np.bool_]:
     """Mask the forward passes between the last backward pass or optimizer step on a fetched batch
     and the next fetch; without those whose backward pass follows that fetch, because the script
     fetches the next batch in between."""
-    group = np.cumsum(
-        top.is_kind(*FETCH_KINDS), dtype=np.int64
-    )  # 0 for spans before the first fetch
-    is_between = (group > 0) & (group < group.max(initial=0))
+    mask = top.is_kind("forward")
     passes = np.flatnonzero(top.is_kind("forward", "backward"))
-    is_trained = np.zeros(len(top), dtype=np.bool_)
-    is_trained[passes[:-1]] = top.is_kind("backward")[passes[1:]]
-    follows = _follow_last(top.is_kind("backward", "optimizer"), group)
-    mask: NDArray[np.bool_] = follows & is_between & top.is_kind("forward") & ~is_trained
+    mask[passes[:-1]] &= ~top.is_kind("backward")[passes[1:]]  # no backward pass follows
+    rows = np.flatnonzero(mask)
+    fetches = np.flatnonzero(top.is_kind(*FETCH_KINDS))
+    trains = np.flatnonzero(top.is_kind("backward", "optimizer"))
+    fetch = np.searchsorted(fetches, rows)
+    is_between = (fetch > 0) & (fetch < len(fetches))
+    rows, fetch = rows[is_between], fetch[is_between]
+    first, position, last = np.searchsorted(trains, [fetches[fetch - 1], rows, fetches[fetch]])
+    mask[:] = False
+    mask[rows[(first < position) & (position == last)]] = True
     return mask
 
 

@@ -29,7 +29,9 @@ them is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -77,6 +79,8 @@ DEVICE_PHASES = ("forward", "backward", "optimizer", "execution")
 FETCH_KINDS = ("data_wait", "loader_start")
 CHUNK_STEPS = 1 << 16
 """Steps of which times are added up at once."""
+CHUNK_SPANS = 1 << 18
+"""Spans among which they are."""
 
 
 class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -111,12 +115,19 @@ class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def _nest(cls, phases: Spans) -> PhaseSpans:
         return cls(spans=phases, parent=intervals.parents(phases.start, phases.end))
 
+    @cached_property
+    def is_nested(self) -> bool:
+        """True if a span is inside another one."""
+        return bool((self.parent >= 0).any())
+
     def select_outermost(self, *kinds: str) -> Spans:
         """Select the spans of these kinds that are not nested in another span of these kinds.
 
         An example is the optimizer step inside the step of a GradScaler.
         """
         selected = self.spans.is_kind(*kinds)
+        if not self.is_nested:
+            return self.spans.take(selected)
         ancestor = self.parent
         nested = np.zeros(len(selected), dtype=np.bool_)
         while (ancestor >= 0).any():
@@ -148,14 +159,20 @@ class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         self, borders: intervals.Int, covered: intervals.Intervals
     ) -> dict[str, intervals.Int]:
         """Measure each phase of the host from each border to the next, outside covered time."""
-        times = np.zeros((len(PHASES), max(0, len(borders) - 1)), dtype=np.int64)
-        for first in range(0, len(borders) - 1, CHUNK_STEPS):  # of a long run, all take much memory
-            part = borders[first : first + CHUNK_STEPS + 1]
+        parts: list[list[intervals.Int]] = [[] for _ in PHASES]
+        # Of a long run, all at once take much memory.
+        row = np.searchsorted(self.spans.start, borders) // CHUNK_SPANS
+        cuts = np.flatnonzero(np.diff(row + np.arange(len(borders)) // CHUNK_STEPS)) + 1
+        for first, last in pairwise([0, *cuts.tolist(), len(borders) - 1]):
+            part = borders[first : last + 1]
             extent = int(part[0]), int(part[-1])
             edges, phases = self.find_host_phases(extent)
             near = intervals.select_near(covered, *extent)
-            times[:, first : first + CHUNK_STEPS] = _add_up(part, edges, phases, near)
-        return {phase: times[index] for index, phase in enumerate(PHASES)}
+            for times, of_part in zip(parts, _add_up(part, edges, phases, near), strict=True):
+                times.append(
+                    of_part if of_part.any() else np.broadcast_to(of_part[:1], len(part) - 1)
+                )
+        return {phase: _join(times) for phase, times in zip(PHASES, parts, strict=True)}
 
     def find_host_phases(
         self, extent: tuple[int, int] | None = None
@@ -244,14 +261,22 @@ def _add_up(
     return sums.reshape(shape)[1:-1].T.astype(np.int64)
 
 
+def _join(parts: Sequence[intervals.Int]) -> intervals.Int:
+    """Join times; those of a phase in which there are none take no memory."""
+    if not any(times.any() for times in parts):
+        return np.broadcast_to(np.int64(0), sum(map(len, parts)))
+    return np.concatenate(parts)
+
+
 def _start_after_closures(spans: Spans) -> Spans:
     """Start the optimizer steps that call a closure where its backward pass ends."""
     rows = np.flatnonzero(spans.is_kind("optimizer"))
-    start = spans.start.copy()
     steps = intervals.Intervals(spans.start.take(rows), spans.end.take(rows))
-    start[rows] = _find_update_start(steps, spans.of("backward").intervals)
-    if (start == spans.start).all():
+    update_start = _find_update_start(steps, spans.of("backward").intervals)
+    if (update_start == steps.start).all():
         return spans
+    start = spans.start.copy()
+    start[rows] = update_start
     return replace(spans, start=start).take(intervals.nesting_order(start, spans.end))
 
 

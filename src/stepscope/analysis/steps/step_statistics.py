@@ -242,9 +242,7 @@ class PackedSteps(msgspec.Struct, frozen=True, kw_only=True):
             wall_ns=self.wall_ns,
             phase_ns={name: self.phase_ns(name) for name in self.phases},
             fetches=self._widen(self.fetches),
-            profiled=np.full(self.count, self.profiled)
-            if len(self.profiled) == 1
-            else self.profiled,
+            profiled=np.broadcast_to(self.profiled, self.count),
             range_ns=None if self.ranges is None else self._widen(self.ranges),
         )
 
@@ -262,8 +260,7 @@ class PackedSteps(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.phases[phase].any())
 
     def _widen(self, values: NDArray[Any]) -> intervals.Int:
-        wide = values.astype(np.int64)
-        return wide if len(wide) == self.count else np.full(self.count, wide[0])
+        return np.broadcast_to(values.astype(np.int64), self.count)  # equal ones take no memory
 
 
 def pack_steps(steps: Steps) -> PackedSteps:

@@ -271,7 +271,8 @@ def _find_between_models(
 ) -> tuple[Intervals, Int]:
     """Find the time from the end of a step to the first round of a new model, and the steps that
     start after it: what a script does between two trainings belongs to no step."""
-    if end_kind != "optimizer" or not len(extent.end):
+    may_be_new = any(group.flags & FLAG_NEW_MODEL for group in phases.spans.groups)
+    if end_kind != "optimizer" or not may_be_new or not len(extent.end):
         return EMPTY, EMPTY.start
     work = phases.select_outermost(*WORK_KINDS)
     is_new = work.is_kind("optimizer") & work.has_flag(FLAG_NEW_MODEL)
@@ -322,7 +323,7 @@ def _find_optimizer_boundaries(phases: PhaseSpans, evaluation: Intervals) -> Int
 
 def _find_first_work(phases: PhaseSpans, evaluation: Intervals, boundaries: Int) -> int:
     """Find the start of the first step: its first phase outside evaluation, or the first mark."""
-    start = phases.spans.of(*WORK_KINDS).start
+    start = phases.spans.start[phases.spans.is_kind(*WORK_KINDS)]
     start = start[~contains(evaluation, start)]
     return int(min(start[:1].tolist() + boundaries[:1].tolist(), default=0))
 

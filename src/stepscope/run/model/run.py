@@ -31,6 +31,8 @@ MAX_CACHED_SPANS = 4_000_000
 """Limit of spans in memory; one takes about sixty bytes."""
 MAX_CACHED_STEPS = 1_000_000
 """Limit of unpacked steps in memory; one takes about 130 bytes."""
+MAX_CACHED_SAMPLES = 1_000_000
+"""Limit of stack samples in memory, and of times without a core; one takes about forty bytes."""
 FETCH_KINDS = ("fetch", "samples", "collate", "transform", "data_wait")
 Derived = TypeVar("Derived")
 
@@ -184,6 +186,8 @@ class Run:
         self.engine: Engine = engine or Engine()
         self._span_cache = SizedCache[analysis.Spans](MAX_CACHED_SPANS)
         self._step_cache = SizedCache[analysis.Steps](MAX_CACHED_STEPS)
+        self._delay_cache = SizedCache[analysis.Spans](MAX_CACHED_SAMPLES)
+        self._sample_cache = SizedCache[analysis.StackSamples](MAX_CACHED_SAMPLES)
         self._derived: dict[Callable[[Run], Any], Any] = {}
 
     @property
@@ -479,16 +483,25 @@ class Run:
         """Return the times without a core of the sampled thread; None where not recorded."""
         if not any(sampler.counts_delays for sampler in process.facts_of(schema.StackSamplerFact)):
             return None
-        delays = self._spans(process, ("run_queue",))
-        return delays.take(self.period.contains(delays.start))
+        whole = self.whole_run
+        delays = whole._delay_cache.get(
+            process.process, lambda: whole._spans(process, ("run_queue",))
+        )
+        return delays if self.is_whole else delays.take(self.period.contains(delays.start))
 
     def stack_samples(self, process: schema.ProcessInfo) -> analysis.StackSamples:
         """Read the stack samples of one process in the range, weighted by the time in which the
         thread did not wait for a core. Those of its start are not among them."""
+        if self.is_whole:
+            return self._sample_cache.get(
+                process.process, lambda: self._read_stack_samples(process)
+            )
+        samples = self._read_stack_samples(process)
+        return samples.take(self.period.contains(samples.t_ns))
+
+    def _read_stack_samples(self, process: schema.ProcessInfo) -> analysis.StackSamples:
         samples, delays = read_stack_samples(self.reader, process), self.core_delays(process)
-        if delays is not None:
-            samples = samples.without_delays(delays)
-        return samples if self.is_whole else samples.take(self.period.contains(samples.t_ns))
+        return samples if delays is None else samples.without_delays(delays)
 
     def window_of(self, process: schema.ProcessInfo) -> Trace | None:
         """Return the first profiler window of a process, in the range or not; None without one."""

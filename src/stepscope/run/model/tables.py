@@ -201,8 +201,15 @@ def load_spans(
     Those of a long run are loaded in ranges of time: one query takes several times the memory of
     its result.
     """
-    count = int(reader.sql("SELECT count(*) AS n FROM spans", node=node)["n"][0])  # of the footers
-    if count <= LARGE_READ:
+    is_large = False
+    if int(reader.sql("SELECT count(*) AS n FROM spans", node=node)["n"][0]) > LARGE_READ:
+        query = (
+            "SELECT count(*) AS n FROM spans "  # noqa: S608 - quoted literals
+            f"WHERE process IN ({_listed(processes)}) AND kind IN ({_listed(kinds)})"
+        )
+        count = int(reader.sql(query, node=node)["n"][0])
+        is_large = count > LARGE_READ
+    if not is_large:
         rows_by_process = read_spans(reader, processes, kinds, node=node)
         return {process: spans_of(rows) for process, rows in rows_by_process.items()}
     extent = reader.times("spans")[node]["start_ns"]
