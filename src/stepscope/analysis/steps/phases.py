@@ -79,6 +79,8 @@ DEVICE_PHASES = ("forward", "backward", "optimizer", "execution")
 FETCH_KINDS = ("data_wait", "loader_start")
 CHUNK_STEPS = 1 << 16
 """Steps of which times are added up at once."""
+CHUNK_ROWS = 1 << 10
+"""Spans of which one end is kept for finding those at a time."""
 CHUNK_SPANS = 1 << 18
 """Spans among which they are."""
 
@@ -87,7 +89,8 @@ class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Phase spans of one thread with their nesting."""
 
     spans: Spans
-    parent: intervals.Int
+    parent: NDArray[np.int32]
+    """Row of the innermost span around each, -1 for none."""
 
     @classmethod
     def of_thread(cls, spans: Spans, thread: int) -> PhaseSpans:
@@ -113,12 +116,13 @@ class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @classmethod
     def _nest(cls, phases: Spans) -> PhaseSpans:
-        return cls(spans=phases, parent=intervals.parents(phases.start, phases.end))
+        parent = intervals.parents(phases.start, phases.end)
+        return cls(spans=phases, parent=parent.astype(np.int32))
 
     @cached_property
-    def is_nested(self) -> bool:
-        """True if a span is inside another one."""
-        return bool((self.parent >= 0).any())
+    def _inner(self) -> intervals.Int:
+        """Rows of the spans inside another one."""
+        return np.flatnonzero(self.parent >= 0)
 
     def select_outermost(self, *kinds: str) -> Spans:
         """Select the spans of these kinds that are not nested in another span of these kinds.
@@ -126,15 +130,13 @@ class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         An example is the optimizer step inside the step of a GradScaler.
         """
         selected = self.spans.is_kind(*kinds)
-        if not self.is_nested:
-            return self.spans.take(selected)
-        ancestor = self.parent
-        nested = np.zeros(len(selected), dtype=np.bool_)
+        rows, ancestor = self._inner, self.parent[self._inner]
+        is_nested = np.zeros(len(rows), dtype=np.bool_)
         while (ancestor >= 0).any():
-            clipped = np.maximum(ancestor, 0)
-            nested |= (ancestor >= 0) & selected[clipped]
-            ancestor = np.where(ancestor >= 0, self.parent[clipped], -1)
-        return self.spans.take(selected & ~nested)
+            is_nested |= (ancestor >= 0) & selected[ancestor]
+            ancestor = np.where(ancestor >= 0, self.parent[ancestor], -1)
+        selected[rows[is_nested]] = False
+        return self.spans.take(selected)
 
     def measure_phases(
         self,
@@ -201,19 +203,26 @@ class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return edges, np.concatenate([outside, code, outside])
 
     def _find_rows(self, start: int, end: int) -> slice:
-        """Find the rows of the outermost spans that reach into a time, of one before and one after
-        them, because the time in between may be of a phase, and of those inside them."""
-        starts, reach, rows = self._outermost
-        first = max(0, int(np.searchsorted(reach, start, side="right")) - 1)
-        last = min(len(rows), int(np.searchsorted(starts, end)) + 1)
-        return slice(*np.append(rows, len(self.spans))[[first, max(first, last)]].tolist())
+        """Find rows among which are the outermost spans that reach into a time, one before and one
+        after them, because the time in between may be of a phase, and those inside them."""
+        first = int(np.searchsorted(self._reach, start, side="right")) * CHUNK_ROWS
+        last = int(np.searchsorted(self.spans.start, end))
+        for _ in range(2):
+            first = self._skip_inner(first - 1, -1)
+            last = self._skip_inner(last, 1) + 1
+        return slice(max(0, first), self._skip_inner(last, 1))
+
+    def _skip_inner(self, row: int, direction: int) -> int:
+        """Return the first row in a direction, itself included, that is of an outermost span."""
+        while 0 <= row < len(self.parent) and self.parent[row] >= 0:
+            row += direction
+        return row
 
     @cached_property
-    def _outermost(self) -> tuple[intervals.Int, intervals.Int, intervals.Int]:
-        """Starts of the outermost spans, latest ends up to each, and their rows."""
-        rows = np.flatnonzero(self.parent < 0)
-        reach = np.maximum.accumulate(self.spans.end.take(rows))
-        return self.spans.start.take(rows), reach, rows
+    def _reach(self) -> intervals.Int:
+        """Latest end up to each block of `CHUNK_ROWS` spans."""
+        blocks = np.arange(0, len(self.spans), CHUNK_ROWS)
+        return np.maximum.accumulate(np.maximum.reduceat(self.spans.end, blocks))
 
     @cached_property
     def loss(self) -> intervals.Intervals:
@@ -221,17 +230,15 @@ class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
         A copy of the targets, a teacher's forward pass or a gather may be in between.
         """
-        top = self.spans.take(self.parent < 0)
-        backward, forward = top.is_kind("backward"), top.is_kind("forward")
-        work = np.flatnonzero(
-            backward
-            | top.is_kind("optimizer", *FETCH_KINDS)
-            | (forward & ~top.has_flag(FLAG_NO_GRAD))
-        )
-        before, after = work[:-1], work[1:]
-        follows = backward.take(after) & forward.take(before)
+        spans = self.spans
+        backward, forward = spans.is_kind("backward"), spans.is_kind("forward")
+        is_work = spans.is_kind("backward", "optimizer", *FETCH_KINDS)
+        is_work |= forward & ~spans.has_flag(FLAG_NO_GRAD)
+        is_work[self._inner] = False
+        work = np.flatnonzero(is_work)
+        follows = np.flatnonzero(backward[work[1:]] & forward[work[:-1]])
         return intervals.union(
-            intervals.Intervals(top.end.take(before[follows]), top.start.take(after[follows]))
+            intervals.Intervals(spans.end[work[follows]], spans.start[work[follows + 1]])
         )
 
 

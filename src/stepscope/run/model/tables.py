@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence, Sized
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stepscope import analysis, intervals, schema, store
 from stepscope.analysis import (
@@ -27,6 +28,8 @@ SpanRows = dict[str, Any]
 one `value`, or `values` as a list."""
 
 
+MAX_GROUPED_VALUES = 16
+"""Limit of distinct values by which spans are grouped."""
 LARGE_READ = 500_000
 """Spans of which the database keeps more memory than they take."""
 
@@ -147,38 +150,12 @@ def spans_of(rows: SpanRows | None, last_ns: int | None = None) -> Spans:
     # DuckDB would carry the lists along while it sorts.
     order = np.lexsort([rows[column] for column in ("flags", "name", "kind", "log")])
     rows = {column: values[order] for column, values in rows.items()}
-    sizes = list(map(len, rows["start_ns"]))
     start, end = np.concatenate(rows["start_ns"]), np.concatenate(rows["end_ns"])
-    value, values = rows.get("value"), None
-    if value is None:
-        values = np.concatenate(rows["values"])
-        value = np.array([of_row[0] for of_row in rows["values"]])
-        if (values == np.repeat(value, sizes)).all():
-            values = None
-        else:
-            value = np.zeros_like(value)
-    columns = ("log", "kind", "name", "flags")
-    groups = [
-        SpanGroup(
-            thread=int(log[:-1]),
-            kind=str(kind),
-            name=str(name),
-            flags=int(flags),
-            unfinished=unfinished,
-            value=int(number),
-        )
-        for unfinished in (False, True)
-        for log, kind, name, flags, number in zip(
-            *(rows[column] for column in columns), value, strict=True
-        )
-    ]
-    group = np.repeat(np.arange(len(sizes), dtype=np.min_scalar_type(len(groups))), sizes)
     unfinished = end < start
     if unfinished.any():
-        last_ns = max(start.max(), end.max()) if last_ns is None else last_ns
-        end[unfinished] = last_ns
-        group[unfinished] += len(sizes)
+        end[unfinished] = max(start.max(), end.max()) if last_ns is None else last_ns
     order = intervals.nesting_order(start, end)
+    groups, group, values = _group_spans(rows, unfinished)
     return Spans(
         start=start[order],
         end=end[order],
@@ -186,6 +163,51 @@ def spans_of(rows: SpanRows | None, last_ns: int | None = None) -> Spans:
         groups=groups,
         values=None if values is None else values[order],
     )
+
+
+def _group_spans(
+    rows: SpanRows, unfinished: intervals.Mask
+) -> tuple[list[SpanGroup], NDArray[Any], intervals.Int | None]:
+    """Group spans by their columns, and by their values where those are few.
+
+    Returns:
+        The groups, the group of each span, and the values of the spans if they are many.
+    """
+    sizes = list(map(len, rows["start_ns"]))
+    of_rows = rows.get("values")
+    groups: list[SpanGroup] = []
+    codes, has_many = [], False
+    for row, of_row in enumerate(np.split(unfinished, np.cumsum(sizes)[:-1])):
+        values = rows["value"][row : row + 1] if of_rows is None else of_rows[row]
+        numbers, code = _number_values(values)
+        has_many |= not len(numbers)
+        states = (False, True) if of_row.any() else (False,)
+        code = np.broadcast_to(code, len(of_row)) + len(groups) + max(1, len(numbers)) * of_row
+        codes.append(code.astype(np.min_scalar_type(len(groups) + 2 * MAX_GROUPED_VALUES)))
+        groups += [
+            SpanGroup(
+                thread=int(rows["log"][row][:-1]),
+                kind=str(rows["kind"][row]),
+                name=str(rows["name"][row]),
+                flags=int(rows["flags"][row]),
+                unfinished=state,
+                value=number,
+            )
+            for state in states
+            for number in numbers.tolist() or [0]
+        ]
+    return groups, np.concatenate(codes), np.concatenate(of_rows) if has_many else None
+
+
+def _number_values(values: intervals.Int) -> tuple[intervals.Int, NDArray[Any]]:
+    """Return the distinct values, and the number of each; none, and zeros, where they are many."""
+    if (values == values[0]).all():
+        return values[:1], np.zeros(1, dtype=np.int64)
+    if len(np.unique(values[: 2 * MAX_GROUPED_VALUES])) <= MAX_GROUPED_VALUES:
+        numbers, code = np.unique(values, return_inverse=True)
+        if len(numbers) <= MAX_GROUPED_VALUES:
+            return numbers, code
+    return values[:0], np.zeros(1, dtype=np.int64)
 
 
 _NO_TIMES = np.empty(0, dtype=np.int64)
@@ -233,8 +255,8 @@ def load_spans(
 def _join_parts(parts: list[Spans]) -> Spans:
     """Join the spans of ranges of time, of which the unfinished ones end with the last one."""
     spans = Spans.join(parts)
-    unfinished = spans.unfinished
-    if unfinished.any():
+    if any(group.unfinished for group in spans.groups):
+        unfinished = spans.unfinished
         spans.end[unfinished] = max(spans.start[-1], spans.end[~unfinished].max(initial=0))
     return spans
 
