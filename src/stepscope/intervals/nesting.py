@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import defaultdict
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -167,7 +167,7 @@ def _check_lengths(first: Int, second: Int) -> None:
         raise ValueError(f"{len(first)} and {len(second)} values are not of the same intervals")
 
 
-def innermost_at(times: Int, start: Int, end: Int, parent: Int) -> Int:
+def innermost_at(times: Int, start: Int, end: Int, parent: NDArray[Any]) -> Int:
     """Return the index of the innermost interval that covers each time, -1 for none."""
     if not len(start):
         return np.full(len(times), -1, dtype=np.int64)

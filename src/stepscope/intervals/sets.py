@@ -31,6 +31,8 @@ def union(intervals: Intervals) -> Intervals:
     if not len(intervals.start):
         return EMPTY
     start, end = intervals
+    if (start[1:] > end[:-1]).all():
+        return intervals
     if (start[1:] < start[:-1]).any():
         order = np.argsort(start, kind="stable")
         start, end = start[order], end[order]
@@ -61,7 +63,10 @@ def take_outermost(intervals: Intervals) -> Intervals:
 
 def unite(*sets: Intervals) -> Intervals:
     """Unite several sets of intervals into one union."""
-    starts, ends = zip(*sets, strict=True)
+    filled = [times for times in sets if len(times.start)]
+    if len(filled) < 2:
+        return union(filled[0]) if filled else EMPTY
+    starts, ends = zip(*filled, strict=True)
     return union(Intervals(np.concatenate(starts), np.concatenate(ends)))
 
 

@@ -281,12 +281,14 @@ class _FetcherWork(msgspec.Struct, frozen=True, kw_only=True):
     def select(cls, fetcher: Fetcher, steps: Steps) -> _FetcherWork:
         spans = fetcher.spans
         first, last = int(steps.start[0]), int(steps.end[-1])
-        started = (spans.start >= first - _LEAD_NS) & (spans.start < last)
-        spans = spans.take(started & ~intervals.contains(steps.evaluation, spans.start))
-        fetches = spans.of("fetch")
-        inner = spans.of("samples", "collate", "transform")
+        trains = (spans.start >= first - _LEAD_NS) & (spans.start < last)
+        trains &= ~intervals.contains(steps.evaluation, spans.start)
+        fetches = spans.take(trains & spans.is_kind("fetch"))
+        inner = spans.take(trains & spans.is_kind("samples", "collate", "transform"))
         inside = intervals.contains(intervals.union(fetches.intervals), inner.start)
-        creating = fetches if fetcher.worker else spans.of("fetch", "data_wait")
+        creating = fetches
+        if not fetcher.worker:
+            creating = spans.take(trains & spans.is_kind("fetch", "data_wait"))
         return cls(
             fetcher=fetcher,
             fetches=fetches,

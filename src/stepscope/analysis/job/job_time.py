@@ -322,9 +322,9 @@ def _start_with_training(steps: Steps | None, spans: Spans) -> Steps | None:
     if steps is None:
         return None
     evaluation = union(steps.evaluation)
-    work = spans.of(*WORK_KINDS)
-    is_inside = intervals.contains(evaluation, work.start)
-    inside = work.take(is_inside & ~work.is_kind(*CHECKPOINT_KINDS))
+    kinds = [kind for kind in WORK_KINDS if kind not in CHECKPOINT_KINDS]
+    is_inside = intervals.contains(evaluation, spans.start)
+    inside = spans.take(is_inside & spans.is_kind(*kinds))
     row = np.searchsorted(evaluation.start, inside.start, side="right") - 1
     starts, ends = evaluation.end.copy(), evaluation.start.copy()
     begins = ~inside.has_flag(FLAG_NO_RESULT)
@@ -333,16 +333,16 @@ def _start_with_training(steps: Steps | None, spans: Spans) -> Steps | None:
     is_marked = ends <= starts  # nothing of it is recorded but its borders
     starts = np.where(is_marked, evaluation.start, starts)
     ends = np.where(is_marked, evaluation.end, np.minimum(ends, evaluation.end))
-    trains = work.take(~is_inside & ~work.is_kind(*CHECKPOINT_KINDS))
-    trains = trains.take((trains.start >= steps.start[0]) & (trains.start < steps.end[0]))
+    first, stop = np.searchsorted(spans.start, [steps.start[0], steps.end[0]]).tolist()
+    trains = spans.slice(first, stop).take(~is_inside[first:stop]).of(*kinds)
     loaders = trains.of("loader_start")
-    first = loaders.start[-1:] if len(loaders) else trains.start[:1]
+    begin = loaders.start[-1:] if len(loaders) else trains.start[:1]
     fetches = trains.of("data_wait")
     usual_count = max(1, int(np.median(steps.fetches)))
     if len(fetches) > SKIPPED_FACTOR * usual_count:  # the script skips batches of an earlier run
-        first = fetches.start[-usual_count:][:1]
+        begin = fetches.start[-usual_count:][:1]
     start = steps.start.copy()
-    start[: len(first)] = first
+    start[: len(begin)] = begin
     return replace(steps, start=start, evaluation=Intervals(starts, ends))
 
 
@@ -369,10 +369,13 @@ def _find_slow_gaps(steps: Steps, work: Intervals, is_slow: NDArray[np.bool_]) -
 def _find_training_work(spans: Spans, steps: Steps, evaluation: Intervals) -> Intervals:
     """Find the phases of the training in its steps: no evaluation, saves, or ends of loaders."""
     kinds = [kind for kind in WORK_KINDS if kind not in CHECKPOINT_KINDS]
-    phases = spans.take(spans.is_kind(*kinds) & ~spans.has_flag(FLAG_NO_RESULT))
-    inside = (phases.start < steps.end[-1]) & (phases.end > steps.start[0])
-    phases = phases.take(inside & ~intervals.contains(evaluation, phases.start))
-    return _clip(union(phases.intervals), int(steps.start[0]), int(steps.end[-1]))
+    extent = int(steps.start[0]), int(steps.end[-1])
+    rows = spans.is_kind(*kinds) & ~spans.has_flag(FLAG_NO_RESULT)
+    rows &= (spans.start < extent[1]) & (spans.end > extent[0]) & (spans.end > spans.start)
+    rows &= ~intervals.contains(evaluation, spans.start)
+    start, end = spans.start[rows], spans.end[rows]
+    # They are millions: in place.
+    return union(Intervals(start.clip(*extent, out=start), end.clip(*extent, out=end)))
 
 
 def _find_slow_steps(

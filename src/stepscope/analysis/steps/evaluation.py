@@ -77,6 +77,8 @@ def find_evaluation(spans: Spans, phases: PhaseSpans, first_end_ns: int) -> inte
         first_end_ns: end of the first training step.
     """
     marked = _find_modes(spans, EVALUATION_MODES)
+    if not _may_evaluate(phases):
+        return intervals.unite(marked)
     top = phases.select_outermost(*WORK_KINDS)
     predicts = _find_predictions(top)
     trains = top.is_kind("backward", "optimizer") | (top.is_kind("forward") & ~predicts)
@@ -96,6 +98,16 @@ def find_evaluation(spans: Spans, phases: PhaseSpans, first_end_ns: int) -> inte
         inferred += [_find_evaluated_fetches(top, trains, work.predicts)]
         inferred += [_find_predictions_after_training(work)]
     return intervals.unite(marked, *inferred)
+
+
+def _may_evaluate(phases: PhaseSpans) -> bool:
+    """Return False where no forward pass only predicts: a long run is told so without copies."""
+    spans = phases.spans
+    is_dispatched = spans.is_kind("dispatch").any()
+    in_mode = spans.is_kind("forward") & spans.has_flag(FLAG_NO_GRAD | FLAG_EVAL_MODE)
+    if is_dispatched or in_mode.any():
+        return True
+    return bool(_find_passes_after_training(spans, phases.is_outermost(*WORK_KINDS)).any())
 
 
 def find_recording(spans: Spans) -> intervals.Intervals:
@@ -151,7 +163,7 @@ def _find_predictions(top: Spans) -> NDArray[np.bool_]:
     """Mask the forward passes that only predict."""
     forward = top.is_kind("forward")
     predicts = forward & top.has_flag(FLAG_NO_GRAD)
-    predicts |= _find_passes_after_training(top)
+    predicts |= _find_passes_after_training(top, np.ones(len(top), dtype=np.bool_))
     differentiable = forward & ~predicts
     in_eval_mode = differentiable & top.has_flag(FLAG_EVAL_MODE)
     if not in_eval_mode.any():
@@ -168,16 +180,22 @@ def _find_predictions(top: Spans) -> NDArray[np.bool_]:
     return predicts
 
 
-def _find_passes_after_training(top: Spans) -> NDArray[np.bool_]:
+def _find_passes_after_training(spans: Spans, is_top: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Mask the forward passes between the last backward pass or optimizer step on a fetched batch
     and the next fetch; without those whose backward pass follows that fetch, because the script
-    fetches the next batch in between."""
-    mask = top.is_kind("forward")
-    passes = np.flatnonzero(top.is_kind("forward", "backward"))
-    mask[passes[:-1]] &= ~top.is_kind("backward")[passes[1:]]  # no backward pass follows
+    fetches the next batch in between.
+
+    Args:
+        spans: spans of the training thread.
+        is_top: mask of its outermost work, to which all of this applies.
+    """
+    mask = is_top & spans.is_kind("forward")
+    is_backward = is_top & spans.is_kind("backward")
+    passes = np.flatnonzero(mask | is_backward)
+    mask[passes[:-1]] &= ~is_backward[passes[1:]]  # no backward pass follows
     rows = np.flatnonzero(mask)
-    fetches = np.flatnonzero(top.is_kind(*FETCH_KINDS))
-    trains = np.flatnonzero(top.is_kind("backward", "optimizer"))
+    fetches = np.flatnonzero(is_top & spans.is_kind(*FETCH_KINDS))
+    trains = np.flatnonzero(is_backward | (is_top & spans.is_kind("optimizer")))
     fetch = np.searchsorted(fetches, rows)
     is_between = (fetch > 0) & (fetch < len(fetches))
     rows, fetch = rows[is_between], fetch[is_between]

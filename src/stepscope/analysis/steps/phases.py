@@ -129,6 +129,10 @@ class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
         An example is the optimizer step inside the step of a GradScaler.
         """
+        return self.spans.take(self.is_outermost(*kinds))
+
+    def is_outermost(self, *kinds: str) -> NDArray[np.bool_]:
+        """Mask of the spans that `select_outermost` selects."""
         selected = self.spans.is_kind(*kinds)
         rows, ancestor = self._inner, self.parent[self._inner]
         is_nested = np.zeros(len(rows), dtype=np.bool_)
@@ -136,7 +140,7 @@ class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             is_nested |= (ancestor >= 0) & selected[ancestor]
             ancestor = np.where(ancestor >= 0, self.parent[ancestor], -1)
         selected[rows[is_nested]] = False
-        return self.spans.take(selected)
+        return selected
 
     def measure_phases(
         self,

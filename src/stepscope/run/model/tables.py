@@ -174,11 +174,11 @@ def _group_spans(
         The groups, the group of each span, and the values of the spans if they are many.
     """
     sizes = list(map(len, rows["start_ns"]))
-    of_rows = rows.get("values")
+    of_rows = rows.get("values", [])
     groups: list[SpanGroup] = []
     codes, has_many = [], False
     for row, of_row in enumerate(np.split(unfinished, np.cumsum(sizes)[:-1])):
-        values = rows["value"][row : row + 1] if of_rows is None else of_rows[row]
+        values = of_rows[row] if len(of_rows) else rows["value"][row : row + 1]
         numbers, code = _number_values(values)
         has_many |= not len(numbers)
         states = (False, True) if of_row.any() else (False,)
