@@ -18,7 +18,7 @@ spend in each stage: collating as measured, the rest by stack samples.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -237,118 +237,142 @@ def charge_busy_workers(wait: DataWait, creation: BatchCreation | None, wall_ns:
     )
 
 
-def measure_batch_creation(fetchers: Sequence[Fetcher], steps: Steps) -> BatchCreation | None:
-    """Measure the creation of training batches over all fetchers; None without any."""
-    works = [_FetcherWork.select(fetcher, steps) for fetcher in fetchers]
-    works = [work for work in works if len(work.fetches)]
+def measure_batch_creation(fetchers: Iterable[Fetcher], steps: Steps) -> BatchCreation | None:
+    """Measure the creation of training batches over all fetchers, one after the other: each may
+    have millions of spans. None without any."""
+    works = [work for fetcher in fetchers if (work := _measure_work(fetcher, steps)) is not None]
     if not works:
         return None
-    is_detailed = any(len(work.detailed) for work in works)
+    is_detailed = any(work.is_detailed for work in works)
     wall_ns = max(1, sum(work.detailed_ns for work in works))
-    cpu_ratio = min(1.0, sum(int(work.detailed.value.sum()) for work in works) / wall_ns)
-    samples_ratio = sum(work.sum_value_ns("samples") for work in works) / wall_ns
-    collate_ratio = sum(work.sum_duration_ns("collate") for work in works) / wall_ns
-    sampled = [work.measure_stages() for work in works]
-    stage_times = _merge_times([times for times, _ in sampled])
-    sample_count = sum(count for _, count in sampled)
-    batch_count = sum(len(work.fetches) for work in works)
+    cpu_ratio = min(1.0, sum(work.cpu_ns for work in works) / wall_ns)
+    collate_ratio = sum(work.collate_ns for work in works) / wall_ns
+    stage_times = _merge_times([work.stage_times for work in works])
+    sample_count = sum(work.sample_count for work in works)
+    batch_count = sum(work.batch_count for work in works)
     return BatchCreation(
         batch_count=batch_count,
         mean_ns=sum(work.wall_ns for work in works) / batch_count,
         cpu_ratio=cpu_ratio if is_detailed else None,
-        samples_ratio=samples_ratio if is_detailed else None,
+        samples_ratio=sum(work.samples_ns for work in works) / wall_ns if is_detailed else None,
         collate_ratio=collate_ratio if is_detailed else None,
         transforms=_measure_transforms(works, wall_ns),
         sample_count=sample_count,
         stages=_split_stages(stage_times, collate_ratio) if sample_count >= MIN_SAMPLES else [],
-        worker_busy_ratio=_measure_worker_busy(works),
-        detailed_every=max(work.fetcher.detailed_every for work in works),
-        without_core_ratio=_measure_without_core(works),
+        worker_busy_ratio=_divide((work.wall_ns, work.worker_ns) for work in works),
+        detailed_every=max(work.detailed_every for work in works),
+        without_core_ratio=_divide((work.delay_ns, work.wall_ns) for work in works),
     )
 
 
 class _FetcherWork(msgspec.Struct, frozen=True, kw_only=True):
-    """Work of one fetcher for training batches."""
+    """Work of one fetcher for training batches, in nanoseconds."""
 
-    fetcher: Fetcher
-    fetches: Spans
-    inner: Spans
-    creating: intervals.Intervals
-    """Times that contain all fetches: in a training process the quick fetches that were not
-    recorded in detail have no spans of their own, only the waits around them."""
+    batch_count: int
+    wall_ns: int
+    is_detailed: bool
+    """True if fetches have CPU time, samples, transforms and collation: all, or one in N. Shares of
+    batch creation are those of these fetches."""
+    detailed_ns: int
+    cpu_ns: int
+    samples_ns: int
+    collate_ns: int
+    transforms_ns: dict[str, int]
+    stage_times: _StageTimes
+    sample_count: int
+    worker_ns: int | None
+    """From the first fetch of a worker to the end of its last one; None for a training process."""
+    delay_ns: int | None
+    """Without a core during fetches: between them a worker wants none. None where not recorded."""
+    detailed_every: int
 
-    @classmethod
-    def select(cls, fetcher: Fetcher, steps: Steps) -> _FetcherWork:
-        spans = fetcher.spans
-        first, last = int(steps.start[0]), int(steps.end[-1])
-        trains = (spans.start >= first - _LEAD_NS) & (spans.start < last)
-        trains &= ~intervals.contains(steps.evaluation, spans.start)
-        fetches = spans.take(trains & spans.is_kind("fetch"))
-        inner = spans.take(trains & spans.is_kind("samples", "collate", "transform"))
-        inside = intervals.contains(intervals.union(fetches.intervals), inner.start)
-        creating = fetches
-        if not fetcher.worker:
-            creating = spans.take(trains & spans.is_kind("fetch", "data_wait"))
-        return cls(
-            fetcher=fetcher,
-            fetches=fetches,
-            inner=inner.take(inside),
-            creating=intervals.union(creating.intervals),
-        )
 
-    @property
-    def wall_ns(self) -> int:
-        return int(self.fetches.duration.sum())
+def _measure_work(fetcher: Fetcher, steps: Steps) -> _FetcherWork | None:
+    """Measure the work of a fetcher; None without training batches."""
+    spans, delays = fetcher.spans, fetcher.delays
+    first, last = int(steps.start[0]), int(steps.end[-1])
+    trains = (spans.start >= first - _LEAD_NS) & (spans.start < last)
+    trains &= ~intervals.contains(steps.evaluation, spans.start)
+    fetches = spans.take(trains & spans.is_kind("fetch"))
+    if not len(fetches):
+        return None
+    fetching = intervals.union(fetches.intervals)
+    # Quick fetches in a training process that were not recorded in detail have no spans of their
+    # own, only the waits around them.
+    creates = trains & spans.is_kind("fetch", *(() if fetcher.worker else ("data_wait",)))
 
-    @property
-    def detailed(self) -> Spans:
-        """Fetches with CPU time, samples, transforms and collation: all, or one in N.
+    def select(kind: str) -> Spans:
+        rows = np.flatnonzero(trains & spans.is_kind(kind))
+        return spans.take(rows[intervals.contains(fetching, spans.start[rows])])
 
-        Shares of batch creation are those of these fetches.
-        """
-        return self.fetches.take(self.fetches.value != FETCH_NOT_DETAILED)
+    detailed = fetches.take(fetches.value != FETCH_NOT_DETAILED)
+    collating, transforms = select("collate").intervals, select("transform")
+    stage_times, sample_count = _measure_stages(
+        fetcher.samples,
+        intervals.union(intervals.Intervals(spans.start[creates], spans.end[creates])),
+        intervals.union(collating),
+        intervals.union(detailed.intervals),
+    )
+    delay_ns = None
+    if delays is not None:
+        fetch_ns = intervals.overlap(delays.intervals, fetching)
+        delay_ns = int(np.minimum(delays.value, fetch_ns).sum())
+    return _FetcherWork(
+        batch_count=len(fetches),
+        wall_ns=int(fetches.duration.sum()),
+        is_detailed=len(detailed) > 0,
+        detailed_ns=int(detailed.duration.sum()),
+        cpu_ns=int(detailed.value.sum()),
+        samples_ns=int(select("samples").value.sum()),
+        collate_ns=collating.total_ns,
+        transforms_ns={
+            transforms.names[code]: int(transforms.value[transforms.name == code].sum())
+            for code in np.unique(transforms.name).tolist()
+        },
+        stage_times=stage_times,
+        sample_count=sample_count,
+        worker_ns=int(fetches.end[-1] - fetches.start[0]) if fetcher.worker else None,
+        delay_ns=delay_ns,
+        detailed_every=fetcher.detailed_every,
+    )
 
-    @property
-    def detailed_ns(self) -> int:
-        return int(self.detailed.duration.sum())
 
-    def sum_duration_ns(self, kind: str) -> int:
-        return int(self.inner.of(kind).duration.sum())
+def _measure_stages(
+    samples: StackSamples,
+    creating: intervals.Intervals,
+    collating: intervals.Intervals,
+    detailed: intervals.Intervals,
+) -> tuple[_StageTimes, int]:
+    """Sum the time of stack samples inside fetches by stage; and count those samples.
 
-    def sum_value_ns(self, kind: str) -> int:
-        return int(self.inner.of(kind).value.sum())
+    Where collation was not recorded, a stack that does not come from the dataset is in it.
 
-    def measure_stages(self) -> tuple[_StageTimes, int]:
-        """Sum the time of stack samples inside fetches by stage; and count those samples.
-
-        Where collation was not recorded, a stack that does not come from the dataset is in it.
-        """
-        samples, inside = (
-            self.fetcher.samples,
-            intervals.contains(self.creating, self.fetcher.samples.t_ns),
-        )
-        collating = intervals.contains(
-            intervals.union(self.inner.of("collate").intervals), samples.t_ns
-        )
-        is_detailed = intervals.contains(intervals.union(self.detailed.intervals), samples.t_ns)
-        keys = np.stack([collating, is_detailed, samples.stack, samples.user_line], axis=1)[inside]
-        unique, inverse, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
-        spent = np.bincount(
-            inverse.ravel(), weights=samples.weight_ns[inside], minlength=len(unique)
-        ).astype(np.int64)
-        times: _StageTimes = {}
-        sample_count = 0
-        rows = zip(unique.tolist(), spent.tolist(), counts.tolist(), strict=True)
-        for (collates, in_detail, code, line), time_ns, count in rows:
-            frames = code_stages.parse_stack(samples.stacks[code])
-            text = samples.running_text(code, line)
-            in_collate = bool(collates) if in_detail else code_stages.is_outside_dataset(frames)
-            staged = code_stages.classify_stack(frames, collating=in_collate, line=text)
-            if staged is not None:
-                key = (staged.stage, staged.label, in_collate)
-                times[key] = times.get(key, 0) + time_ns
-                sample_count += count
-        return times, sample_count
+    Args:
+        samples: of the fetcher.
+        creating: times that contain all fetches.
+        collating: calls of the collate function.
+        detailed: fetches recorded in detail.
+    """
+    inside = intervals.contains(creating, samples.t_ns)
+    collates, in_detail = (intervals.contains(c, samples.t_ns) for c in (collating, detailed))
+    keys = np.stack([collates, in_detail, samples.stack, samples.user_line], axis=1)[inside]
+    unique, inverse, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
+    spent = np.bincount(
+        inverse.ravel(), weights=samples.weight_ns[inside], minlength=len(unique)
+    ).astype(np.int64)
+    times: _StageTimes = {}
+    sample_count = 0
+    rows = zip(unique.tolist(), spent.tolist(), counts.tolist(), strict=True)
+    for (is_collating, is_detailed, code, line), time_ns, count in rows:
+        frames = code_stages.parse_stack(samples.stacks[code])
+        text = samples.running_text(code, line)
+        in_collate = bool(is_collating) if is_detailed else code_stages.is_outside_dataset(frames)
+        staged = code_stages.classify_stack(frames, collating=in_collate, line=text)
+        if staged is not None:
+            key = (staged.stage, staged.label, in_collate)
+            times[key] = times.get(key, 0) + time_ns
+            sample_count += count
+    return times, sample_count
 
 
 _StageTimes = dict[tuple[code_stages.Stage, str, bool], int]
@@ -394,33 +418,17 @@ def _split_stages(times: _StageTimes, collate_ratio: float) -> list[StageShare]:
 def _measure_transforms(works: Sequence[_FetcherWork], wall_ns: int) -> dict[str, float]:
     ratios: dict[str, float] = {}
     for work in works:
-        transforms = work.inner.of("transform")
-        for code in np.unique(transforms.name).tolist():
-            spent_ns = int(transforms.value[transforms.name == code].sum())
-            name = transforms.names[code]
+        for name, spent_ns in work.transforms_ns.items():
             ratios[name] = ratios.get(name, 0.0) + spent_ns / wall_ns
     return _sort_descending(ratios)
 
 
-def _measure_worker_busy(works: Sequence[_FetcherWork]) -> float | None:
-    busy_ns = wall_ns = 0
-    for work in works:
-        if work.fetcher.worker:
-            busy_ns += work.wall_ns
-            wall_ns += int(work.fetches.end[-1] - work.fetches.start[0])
-    return busy_ns / wall_ns if wall_ns else None
-
-
-def _measure_without_core(works: Sequence[_FetcherWork]) -> float | None:
-    """Measure the share of fetch time without a core. Between fetches a worker wants none."""
-    delay_ns = wall_ns = 0
-    for work in works:
-        delays = work.fetcher.delays
-        if delays is not None:
-            fetch_ns = intervals.overlap(delays.intervals, intervals.union(work.fetches.intervals))
-            delay_ns += int(np.minimum(delays.value, fetch_ns).sum())
-            wall_ns += work.wall_ns
-    return delay_ns / wall_ns if wall_ns else None
+def _divide(times: Iterable[tuple[int | None, int | None]]) -> float | None:
+    """Divide the sum of the first times by that of the second ones, where both were recorded; None
+    where that is 0."""
+    recorded = [(part, total) for part, total in times if part is not None and total is not None]
+    total_ns = sum(total for _, total in recorded)
+    return sum(part for part, _ in recorded) / total_ns if total_ns else None
 
 
 def _sort_descending(shares: dict[str, float]) -> dict[str, float]:

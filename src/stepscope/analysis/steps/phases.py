@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -165,7 +166,7 @@ class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         self, borders: intervals.Int, covered: intervals.Intervals
     ) -> dict[str, intervals.Int]:
         """Measure each phase of the host from each border to the next, outside covered time."""
-        parts: list[list[intervals.Int]] = [[] for _ in PHASES]
+        parts: list[list[NDArray[Any]]] = [[] for _ in PHASES]
         # Of a long run, all at once take much memory.
         row = np.searchsorted(self.spans.start, borders) // CHUNK_SPANS
         cuts = np.flatnonzero(np.diff(row + np.arange(len(borders)) // CHUNK_STEPS)) + 1
@@ -175,9 +176,7 @@ class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             edges, phases = self.find_host_phases(extent)
             near = intervals.select_near(covered, *extent)
             for times, of_part in zip(parts, _add_up(part, edges, phases, near), strict=True):
-                times.append(
-                    of_part if of_part.any() else np.broadcast_to(of_part[:1], len(part) - 1)
-                )
+                times.append(_narrow(of_part))
         return {phase: _join(times) for phase, times in zip(PHASES, parts, strict=True)}
 
     def find_host_phases(
@@ -272,11 +271,17 @@ def _add_up(
     return sums.reshape(shape)[1:-1].T.astype(np.int64)
 
 
-def _join(parts: Sequence[intervals.Int]) -> intervals.Int:
-    """Join times; those of a phase in which there are none take no memory."""
+def _narrow(times: intervals.Int) -> NDArray[Any]:
+    """Copy times to the narrowest type that holds them."""
+    bounds = (np.min_scalar_type(int(bound)) for bound in (times.min(), times.max()))
+    return times.astype(np.result_type(*bounds))
+
+
+def _join(parts: Sequence[NDArray[Any]]) -> intervals.Int:
+    """Join times; those of a phase without any take no memory."""
     if not any(times.any() for times in parts):
         return np.broadcast_to(np.int64(0), sum(map(len, parts)))
-    return np.concatenate(parts)
+    return np.concatenate(parts, dtype=np.int64)
 
 
 def _start_after_closures(spans: Spans) -> Spans:

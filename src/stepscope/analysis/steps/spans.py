@@ -162,7 +162,10 @@ class Spans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def _spread(self, column: Callable[[SpanGroup], Any], dtype: Any) -> NDArray[Any]:
         """Return a column of the groups, by span."""
-        return np.array([column(group) for group in self.groups], dtype=dtype).take(self.group)
+        table = np.array([column(group) for group in self.groups], dtype=dtype)
+        if len(table) and (table == table[0]).all():
+            return np.full(len(self), table[0]) if table[0] else np.zeros(len(self), dtype=dtype)
+        return table.take(self.group)
 
     def of(self, *kinds: str) -> Spans:
         """Select the spans of any of these kinds."""

@@ -21,7 +21,6 @@ A script that makes its optimizer in every few steps has no stages.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
@@ -151,7 +150,11 @@ def _find_extents(work: _Work, first_uses: Sequence[tuple[int, int]]) -> list[tu
         if len(work.updates)
         else (work.passes.start, _list_modules(work.passes))
     )
-    step, number = work.find_step(times), _number_subjects(subjects)
+    number = _number_subjects(subjects)
+    if len(number) and (number == number[0]).all():
+        first_step, last_step = work.find_step(times[[0, -1]]).tolist()
+        return [(first_step, last_step)]
+    step = work.find_step(times)
     _, first = np.unique(number, return_index=True)
     _, before_end = np.unique(number[::-1], return_index=True)
     last = len(number) - 1 - before_end
@@ -175,7 +178,7 @@ def _list_update_subjects(work: _Work, first_uses: Sequence[tuple[int, int]]) ->
     updates = work.updates
     number = count_first_uses(updates, first_uses)
     number += np.cumsum(updates.has_flag(FLAG_NEW_MODEL), dtype=np.int64)
-    groups = [] if first_uses else [np.array(_list_groups(work), dtype=np.int64)]
+    groups = [] if first_uses else [_list_groups(work)]
     return [updates.name.astype(np.int64), updates.value, number, *groups]
 
 
@@ -187,14 +190,18 @@ def count_first_uses(updates: Spans, first_uses: Sequence[tuple[int, int]]) -> I
     return count
 
 
-def _list_groups(work: _Work) -> list[int]:
+def _list_groups(work: _Work) -> Int:
     """List the group of the classes that were trained for each update, -1 without any."""
     after = np.searchsorted(work.updates.end, work.passes.start, side="right")
-    classes: dict[int, set[int]] = defaultdict(set)
-    for row, name in set(zip(after.tolist(), work.passes.name.tolist(), strict=True)):
-        classes[row].add(name)
-    groups = _group_classes(classes.values())
-    return [groups[min(classes[row])] if row in classes else -1 for row in range(len(work.updates))]
+    class_count = max(1, len(work.passes.names))
+    row, name = np.divmod(np.unique(after * class_count + work.passes.name), class_count)
+    is_same_row = row[1:] == row[:-1]
+    together = np.unique(np.stack([name[:-1], name[1:]], axis=1)[is_same_row], axis=0)
+    groups = _group_classes([*({code} for code in np.unique(name)), *map(set, together.tolist())])
+    numbers = np.array([groups.get(code, -1) for code in range(class_count)], dtype=np.int64)
+    group = np.full(len(work.updates) + 1, -1, dtype=np.int64)  # passes may follow the last update
+    group[row] = numbers[name]
+    return group[:-1]
 
 
 def _group_classes(sets: Iterable[set[int]]) -> dict[int, int]:

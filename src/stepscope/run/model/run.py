@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
@@ -451,33 +451,26 @@ class Run:
         """Count the spans of a node; the counts are in the footers of its segments."""
         return int(self.reader.sql("SELECT count(*) AS n FROM spans", node=node)["n"][0])
 
-    def fetchers_of(self, process: schema.ProcessInfo) -> list[analysis.Fetcher]:
-        """Return the processes that create batches for one training process, itself included.
+    def fetchers_of(self, process: schema.ProcessInfo) -> Iterator[analysis.Fetcher]:
+        """Yield the processes that create batches for one training process, itself included.
 
         Of a range the batches that were started in it, with all their spans and samples.
         """
-        fetchers = []
         for candidate in [process, *self.workers_of(process)]:
             spans = self._spans(candidate, FETCH_KINDS)
             fetches, started = spans.is_kind("fetch"), self.period.contains(spans.start)
             if (fetches & started).any():
-                fetchers.append(
-                    analysis.Fetcher(
-                        process=candidate.process,
-                        worker=candidate is not process,
-                        spans=spans.take(started | ~fetches),
-                        samples=self.whole_run.stack_samples(candidate),
-                        detailed_every=max(
-                            (
-                                fact.detailed_every
-                                for fact in candidate.facts_of(schema.ThinnedFact)
-                            ),
-                            default=1,
-                        ),
-                        delays=self.whole_run.core_delays(candidate),
-                    )
+                yield analysis.Fetcher(
+                    process=candidate.process,
+                    worker=candidate is not process,
+                    spans=spans.take(started | ~fetches),
+                    samples=self.whole_run.stack_samples(candidate),
+                    detailed_every=max(
+                        (fact.detailed_every for fact in candidate.facts_of(schema.ThinnedFact)),
+                        default=1,
+                    ),
+                    delays=self.whole_run.core_delays(candidate),
                 )
-        return fetchers
 
     def core_delays(self, process: schema.ProcessInfo) -> analysis.Spans | None:
         """Return the times without a core of the sampled thread; None where not recorded."""
