@@ -47,8 +47,9 @@ def test_micro_batches_are_no_steps() -> None:
 def test_a_thread_with_more_calls_that_return_no_state_does_not_train() -> None:
     loading = "dispatch:normalise 1 | dispatch:shuffle=3 1 | dispatch:normalise 1"
     spans = Drawing().draw(f"{STEP} | {loading}", 5).table()
-    is_loading = spans.is_named("normalise") | spans.is_named("shuffle")
-    spans = replace(spans, thread=np.where(is_loading, 2, 1))
+    loaders = {"normalise", "shuffle"}
+    groups = [replace(g, thread=2 if g.name in loaders else 1) for g in spans.groups]
+    spans = replace(spans, groups=groups)
     assert find_training_thread(spans, SOURCES) == (1, "dispatch")
     assert find_training_thread(spans.take(spans.is_named("normalise")), SOURCES) is None
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from stepscope.analysis.steps.steps import find_step_at, find_steps, select_window_steps
 from stepscope.testing import Drawing
@@ -332,8 +333,8 @@ def test_warm_up_is_the_first_tenth_between_one_and_ten(count: int, warm: int) -
 
 def test_the_training_thread_is_the_one_that_steps() -> None:
     spans = Drawing().draw(STEP, 5).table()
-    spans.thread[spans.is_kind("data_wait")] = 2
-    steps = find_steps(spans)
+    groups = [replace(g, thread=2 if g.kind == "data_wait" else 1) for g in spans.groups]
+    steps = find_steps(replace(spans, groups=groups))
     assert steps.thread == 1
     assert "data_wait" not in phases(steps)
 

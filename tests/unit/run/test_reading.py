@@ -13,12 +13,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from stepscope.analysis.steps import phases
 from stepscope.diagnosis import Verdict, diagnose
 from stepscope.run import Run, open_run as open_run_model, recall
 from stepscope.run.job import results
 from stepscope.run.model import run as run_module, tables
 from stepscope.run.model.metrics import NodeMetrics
-from stepscope.run.model.tables import SizedCache, read_spans
+from stepscope.run.model.tables import SizedCache, load_spans, read_spans
 from stepscope.run.model.traces import Trace, reading_ahead
 from stepscope.schema import IntervalChange, JobState
 from stepscope.server.tasks import prepare
@@ -232,9 +233,9 @@ def test_spans_of_a_node_are_read_at_once_if_memory_can_hold_them(
 
     def read(reader: RunReader, processes: Sequence[str], *args: Any, **options: Any) -> Any:
         reads.append(processes)
-        return read_spans(reader, processes, *args, **options)
+        return load_spans(reader, processes, *args, **options)
 
-    monkeypatch.setattr(run_module, "read_spans", read)
+    monkeypatch.setattr(run_module, "load_spans", read)
     together = Run(reader)
     spans = [rank.spans for rank in together.ranks]
     names = [process.process for process in together.processes if process.role == "main"]
@@ -245,6 +246,37 @@ def test_spans_of_a_node_are_read_at_once_if_memory_can_hold_them(
         assert rank.spans.end.tolist() == expected.end.tolist()
         assert rank.spans.kind.tolist() == expected.kind.tolist()
     assert all(len(processes) == 1 for processes in reads[1:])
+
+
+@pytest.mark.parametrize("values", [3, 40])  # by which spans are grouped, and too many for that
+def test_spans_of_a_long_run_are_read_in_ranges_of_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: int
+) -> None:
+    """The parts have the same spans in the same order, with their phases, as one query of all."""
+    builder = RunBuilder(tmp_path / "run")
+    thread = builder.rank()
+    thread.draw("forward:Net=8 3 ( communication 1 ) | checkpoint ?")
+    for step in range(100):
+        thread.draw(f"wait={step % values} 2 | forward:Net=8 4 | loader_start ?")
+        thread.draw("garbage_collection 1 | backward 5 ( communication 1 ) | optimizer 2")
+    thread.evaluation(3).draw("wait=1 2 | forward 4 | backward 5 | optimizer 2", 9)
+    reader = open_run(builder.write())
+    whole = Run(reader).ranks[0]
+    monkeypatch.setattr(tables, "LARGE_READ", 30)
+    monkeypatch.setattr(phases, "CHUNK_SPANS", 16)
+    monkeypatch.setattr(phases, "CHUNK_ROWS", 4)
+    parts = Run(reader).ranks[0]
+    assert parts.spans.kinds == whole.spans.kinds
+    assert parts.spans.names == whole.spans.names
+    for column in ("start", "end", "kind", "name", "value", "unfinished"):
+        assert getattr(parts.spans, column).tolist() == getattr(whole.spans, column).tolist()
+    for flag in (1, 2, 4, 8, 32):
+        assert parts.spans.has_flag(flag).tolist() == whole.spans.has_flag(flag).tolist()
+    assert parts.spans.count_threads() == whole.spans.count_threads()
+    assert msgspec.json.encode(parts.waiting) == msgspec.json.encode(whole.waiting)
+    assert parts.steps.wall_ns.tolist() == whole.steps.wall_ns.tolist()
+    for phase, times in parts.steps.phase_ns.items():
+        assert times.tolist() == whole.steps.phase_ns[phase].tolist(), phase
 
 
 def test_workers_belong_to_the_process_of_their_own_node(tmp_path: Path) -> None:

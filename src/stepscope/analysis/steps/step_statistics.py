@@ -240,7 +240,7 @@ class PackedSteps(msgspec.Struct, frozen=True, kw_only=True):
             start=start,
             end=start + self._widen(self.duration),
             wall_ns=self.wall_ns,
-            phase_ns={name: self.phase_ns(name) for name in self.phases},
+            phase_ns=_PhaseTimes(self),
             fetches=self._widen(self.fetches),
             profiled=np.broadcast_to(self.profiled, self.count),
             range_ns=None if self.ranges is None else self._widen(self.ranges),
@@ -261,6 +261,23 @@ class PackedSteps(msgspec.Struct, frozen=True, kw_only=True):
 
     def _widen(self, values: NDArray[Any]) -> intervals.Int:
         return np.broadcast_to(values.astype(np.int64), self.count)  # equal ones take no memory
+
+
+class _PhaseTimes(Mapping[str, intervals.Int]):
+    """Times by phase of packed steps, unpacked when they are read: all would take as much memory as
+    the rest of the steps."""
+
+    def __init__(self, packed: PackedSteps) -> None:
+        self._packed = packed
+
+    def __getitem__(self, phase: str) -> intervals.Int:
+        return self._packed.phase_ns(phase)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._packed.phases)
+
+    def __len__(self) -> int:
+        return len(self._packed.phases)
 
 
 def pack_steps(steps: Steps) -> PackedSteps:

@@ -42,6 +42,8 @@ backward pass tell that it does not.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 import numpy as np
 from msgspec.structs import replace
@@ -101,7 +103,7 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     end: Int
     wall_ns: Int
     """End minus start minus evaluation and recording inside."""
-    phase_ns: dict[str, Int]
+    phase_ns: Mapping[str, Int]
     """Time by phase; sums to `wall_ns`."""
     fetches: Int
     """Number of batches fetched: micro-batches, if gradients are accumulated."""
