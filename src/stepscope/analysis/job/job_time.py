@@ -41,7 +41,7 @@ from stepscope import intervals
 from stepscope.analysis.input_pipeline.batches import StackSamples
 from stepscope.analysis.job.activities import SampledActivities, find_surroundings
 from stepscope.analysis.job.functions import ClassFunction, add_functions, measure_functions
-from stepscope.analysis.steps.phases import CHUNK_STEPS, FETCH_KINDS, WORK_KINDS
+from stepscope.analysis.steps.phases import CHUNK_SPANS, CHUNK_STEPS, FETCH_KINDS, WORK_KINDS
 from stepscope.analysis.steps.spans import FLAG_NO_RESULT, Spans
 from stepscope.analysis.steps.steps import Steps
 from stepscope.intervals import EMPTY, Int, Intervals, overlap, select_near, subtract, union, unite
@@ -370,12 +370,14 @@ def _find_training_work(spans: Spans, steps: Steps, evaluation: Intervals) -> In
     """Find the phases of the training in its steps: no evaluation, saves, or ends of loaders."""
     kinds = [kind for kind in WORK_KINDS if kind not in CHECKPOINT_KINDS]
     extent = int(steps.start[0]), int(steps.end[-1])
-    rows = spans.is_kind(*kinds) & ~spans.has_flag(FLAG_NO_RESULT)
-    rows &= (spans.start < extent[1]) & (spans.end > extent[0]) & (spans.end > spans.start)
-    rows &= ~intervals.contains(evaluation, spans.start)
-    start, end = spans.start[rows], spans.end[rows]
-    # They are millions: in place.
-    return union(Intervals(start.clip(*extent, out=start), end.clip(*extent, out=end)))
+    parts = []
+    for first in range(0, len(spans), CHUNK_SPANS):
+        part = spans.slice(first, first + CHUNK_SPANS)
+        rows = part.is_kind(*kinds) & ~part.has_flag(FLAG_NO_RESULT)
+        rows &= ~intervals.contains(evaluation, part.start)
+        times = Intervals(part.start[rows], part.end[rows])
+        parts.append(union(_clip(times, *extent)))
+    return unite(EMPTY, *parts)
 
 
 def _find_slow_steps(

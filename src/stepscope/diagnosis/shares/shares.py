@@ -226,8 +226,9 @@ def build_phase_matrix(ranks: Sequence[run.Rank]) -> NDArray[np.int64]:
     for rank, steps in zip(ranks, measured, strict=True):
         if len(steps):
             first = np.arange(0, len(steps), steps_per_row)
-            columns = [rank.steps.phase_ns[phase][steps] for phase in analysis.PHASES]
-            rows.append(np.stack([np.add.reduceat(column, first) for column in columns], axis=1))
+            times = rank.steps.phase_ns
+            columns = [np.add.reduceat(times[p][steps], first) for p in analysis.PHASES]
+            rows.append(np.stack(columns, axis=1))
     return np.concatenate(rows)
 
 
