@@ -194,7 +194,8 @@ def _list_groups(work: _Work) -> Int:
     """List the group of the classes that were trained for each update, -1 without any."""
     after = np.searchsorted(work.updates.end, work.passes.start, side="right")
     class_count = max(1, len(work.passes.names))
-    row, name = np.divmod(np.unique(after * class_count + work.passes.name), class_count)
+    keys = np.sort(after * class_count + work.passes.name, kind="stable")  # almost in order
+    row, name = np.divmod(keys[np.diff(keys, prepend=-1) > 0], class_count)
     is_same_row = row[1:] == row[:-1]
     together = np.unique(np.stack([name[:-1], name[1:]], axis=1)[is_same_row], axis=0)
     groups = _group_classes([*({code} for code in np.unique(name)), *map(set, together.tolist())])

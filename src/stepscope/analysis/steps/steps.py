@@ -325,9 +325,10 @@ def _find_optimizer_boundaries(phases: PhaseSpans, evaluation: Intervals) -> Int
 
 def _find_first_work(phases: PhaseSpans, evaluation: Intervals, boundaries: Int) -> int:
     """Find the start of the first step: its first phase outside evaluation, or the first mark."""
-    start = phases.spans.start[phases.spans.is_kind(*WORK_KINDS)]
-    start = start[~contains(evaluation, start)]
-    return int(min(start[:1].tolist() + boundaries[:1].tolist(), default=0))
+    start = phases.spans.start
+    is_work = phases.spans.is_kind(*WORK_KINDS) & ~contains(evaluation, start)
+    first = [int(start[is_work.argmax()])] if is_work.any() else []
+    return min(first + boundaries[:1].tolist(), default=0)
 
 
 def _count_fetches(spans: Spans, borders: Int, evaluation: Intervals) -> Int:
