@@ -53,7 +53,10 @@ RESULT = HERE / "results" / "long_run.json"
 ROLES = {"training process": "job", "monitor": "monitor", "watch process": "watch"}
 WARM_UP_SHARE = 0.2
 READS_RESULT = HERE / "results" / "long_run_reads.json"
-READS = (("diagnose",), ("show", "overview"), ("show", "steps"))
+READS = (
+    ("diagnose",),
+    *(("show", view) for view in ("overview", "steps", "timeline", "input-pipeline", "system")),
+)
 TIMES = {"spans": ("start_ns", "end_ns"), "stacks": ("t_ns",), "metrics": ("t_ns",)}
 """Tables that are repeated, with their columns of times."""
 MEASURED = """

@@ -347,6 +347,18 @@ LONG_RUNS = (
             (", memory", "MB", megabytes, 300),
         )
     ),
+    *(
+        Row(
+            name=f"`{' '.join(words)}` without stored results, 1,000,000 steps{label}",
+            unit=unit,
+            subjects=long_run(read, 10**6, *words, stored=False),
+            yardstick=EARLIER,
+            limit=limit,
+            rounds=3,
+        )
+        for words in (("diagnose", "RUN"), ("show", "RUN", "steps"), ("show", "RUN", "timeline"))
+        for label, unit, read, limit in (("", "s", seconds, 3), (", memory", "MB", megabytes, 300))
+    ),
 )
 
 GROWTH = (
@@ -374,13 +386,14 @@ GROWTH = (
     ),
     *(
         Row(
-            name=f"`diagnose RUN`, 100,000 to 1,000,000 steps{label}",
+            name=f"`diagnose RUN`{source}, 100,000 to 1,000,000 steps{label}",
             unit=unit,
-            subjects=at_sizes(STEPS, long_run_of(read, "diagnose", "RUN")),
+            subjects=at_sizes(STEPS, long_run_of(read, "diagnose", "RUN", stored=not source)),
             sizes=STEPS,
             limit=exponent(1.5, size_factor=10),
             rounds=3,
         )
+        for source in ("", " without stored results")
         for label, unit, read in (("", "s", seconds), (", memory", "MB", megabytes))
     ),
     Row(name="list of 30 to 300 runs", unit="s", subjects=at_sizes(RUNS, list_jobs), sizes=RUNS),

@@ -67,20 +67,23 @@ def at_sizes(sizes: dict[str, int], measure_size: OfSize) -> Subjects:
     return lambda bench: {name: subject(bench, size) for name, size in sizes.items()}
 
 
-def run_command(read: Reading, command: Sequence[str], build: Build = OURS) -> float:
-    """Run a command to its end and read its cost."""
+def run_command(
+    read: Reading, command: Sequence[str], build: Build = OURS, **variables: str
+) -> float:
+    """Run a command to its end, with further environment variables, and read its cost."""
+    environment = {**build.environment, **variables}
     samples_memory = read is megabytes
     return read(
-        measure(
-            command, environment=build.environment, samples_memory=samples_memory, limit_s=LIMIT_S
-        )
+        measure(command, environment=environment, samples_memory=samples_memory, limit_s=LIMIT_S)
     )
 
 
-def run_on(read: Reading, build: Build, run: Path, arguments: Sequence[str]) -> float:
+def run_on(
+    read: Reading, build: Build, run: Path, arguments: Sequence[str], **variables: str
+) -> float:
     """Measure a command on a run; RUN in the arguments is its path."""
     words = [run if word == "RUN" else word for word in arguments]
-    return run_command(read, build.command(*words), build)
+    return run_command(read, build.command(*words), build, **variables)
 
 
 def python_code(code: str, *arguments: object, python: str = sys.executable) -> list[str]:
@@ -355,14 +358,22 @@ def rank_traces(read: Reading, ranks: int) -> Subjects:
     return make
 
 
-def long_run_of(read: Reading, *arguments: str) -> OfSize:
-    """Measure a command on a run of many steps; RUN in the arguments is its path."""
-    return lambda bench, build, steps: run_on(read, build, bench.long_run(build, steps), arguments)
+def long_run_of(read: Reading, *arguments: str, stored: bool = True) -> OfSize:
+    """Measure a command on a run of many steps; RUN in the arguments is its path.
+
+    Args:
+        stored: it reads what an earlier look has stored; otherwise it computes everything.
+    """
+    variables = {} if stored else {"STEPSCOPE_STORED_RESULTS": "0"}
+    return lambda bench, build, steps: run_on(
+        read, build, bench.long_run(build, steps), arguments, **variables
+    )
 
 
-def long_run(read: Reading, steps: int, *arguments: str) -> Subjects:
-    """Measure a command on a run of many steps."""
-    return of_builds(lambda bench, build: long_run_of(read, *arguments)(bench, build, steps))
+def long_run(read: Reading, steps: int, *arguments: str, stored: bool = True) -> Subjects:
+    """Measure a command on a run of many steps, as `long_run_of` does."""
+    measure_size = long_run_of(read, *arguments, stored=stored)
+    return of_builds(lambda bench, build: measure_size(bench, build, steps))
 
 
 # --- the page ------------------------------------------------------------------------------------

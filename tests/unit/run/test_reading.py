@@ -261,22 +261,22 @@ def test_spans_of_a_long_run_are_read_in_ranges_of_time(
         thread.draw("garbage_collection 1 | backward 5 ( communication 1 ) | optimizer 2")
     thread.evaluation(3).draw("wait=1 2 | forward 4 | backward 5 | optimizer 2", 9)
     reader = open_run(builder.write())
-    whole = Run(reader).ranks[0]
+    at_once = Run(reader).ranks[0]
     monkeypatch.setattr(tables, "LARGE_READ", 30)
     monkeypatch.setattr(phases, "CHUNK_SPANS", 16)
     monkeypatch.setattr(phases, "CHUNK_ROWS", 4)
     parts = Run(reader).ranks[0]
-    assert parts.spans.kinds == whole.spans.kinds
-    assert parts.spans.names == whole.spans.names
+    assert parts.spans.kinds == at_once.spans.kinds
+    assert parts.spans.names == at_once.spans.names
     for column in ("start", "end", "kind", "name", "value", "unfinished"):
-        assert getattr(parts.spans, column).tolist() == getattr(whole.spans, column).tolist()
+        assert getattr(parts.spans, column).tolist() == getattr(at_once.spans, column).tolist()
     for flag in (1, 2, 4, 8, 32):
-        assert parts.spans.has_flag(flag).tolist() == whole.spans.has_flag(flag).tolist()
-    assert parts.spans.count_threads() == whole.spans.count_threads()
-    assert msgspec.json.encode(parts.waiting) == msgspec.json.encode(whole.waiting)
-    assert parts.steps.wall_ns.tolist() == whole.steps.wall_ns.tolist()
+        assert parts.spans.has_flag(flag).tolist() == at_once.spans.has_flag(flag).tolist()
+    assert parts.spans.count_threads() == at_once.spans.count_threads()
+    assert msgspec.json.encode(parts.waiting) == msgspec.json.encode(at_once.waiting)
+    assert parts.steps.wall_ns.tolist() == at_once.steps.wall_ns.tolist()
     for phase, times in parts.steps.phase_ns.items():
-        assert times.tolist() == whole.steps.phase_ns[phase].tolist(), phase
+        assert times.tolist() == at_once.steps.phase_ns[phase].tolist(), phase
 
 
 def test_workers_belong_to_the_process_of_their_own_node(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from stepscope.run.model.metrics import NodeMetrics
 from stepscope.run.model.tables import (
     NO_SPANS,
     SizedCache,
+    count_spans,
     load_spans,
     profile_window,
     read_stack_samples,
@@ -440,16 +441,12 @@ class Run:
         """Read the spans by which steps are found, of processes of one node: in one query if they
         fit into the cache."""
         missing = [process for process in processes if process.process not in self._span_cache]
-        if len(missing) < 2 or self._count_spans(missing[0].node) > MAX_CACHED_SPANS:
+        if len(missing) < 2 or count_spans(self.reader, missing[0].node) > MAX_CACHED_SPANS:
             return
         names = [process.process for process in missing]
         spans = load_spans(self.reader, names, STEP_KINDS, node=missing[0].node)
         for name in names:
             self._span_cache.get(name, partial(spans.pop, name, NO_SPANS))
-
-    def _count_spans(self, node: str) -> int:
-        """Count the spans of a node; the counts are in the footers of its segments."""
-        return int(self.reader.sql("SELECT count(*) AS n FROM spans", node=node)["n"][0])
 
     def fetchers_of(self, process: schema.ProcessInfo) -> Iterator[analysis.Fetcher]:
         """Yield the processes that create batches for one training process, itself included.
@@ -476,21 +473,17 @@ class Run:
         """Return the times without a core of the sampled thread; None where not recorded."""
         if not any(sampler.counts_delays for sampler in process.facts_of(schema.StackSamplerFact)):
             return None
-        whole = self.whole_run
-        delays = whole._delay_cache.get(
-            process.process, lambda: whole._spans(process, ("run_queue",))
-        )
+        read = partial(self._spans, process, ("run_queue",))
+        delays = self.whole_run._delay_cache.get(process.process, read)
         return delays if self.is_whole else delays.take(self.period.contains(delays.start))
 
     def stack_samples(self, process: schema.ProcessInfo) -> analysis.StackSamples:
         """Read the stack samples of one process in the range, weighted by the time in which the
         thread did not wait for a core. Those of its start are not among them."""
+        read = partial(self._read_stack_samples, process)
         if self.is_whole:
-            return self._sample_cache.get(
-                process.process, lambda: self._read_stack_samples(process)
-            )
-        samples = self._read_stack_samples(process)
-        return samples.take(self.period.contains(samples.t_ns))
+            return self._sample_cache.get(process.process, read)
+        return (samples := read()).take(self.period.contains(samples.t_ns))
 
     def _read_stack_samples(self, process: schema.ProcessInfo) -> analysis.StackSamples:
         samples, delays = read_stack_samples(self.reader, process), self.core_delays(process)

@@ -215,6 +215,12 @@ NO_SPANS = Spans(start=_NO_TIMES, end=_NO_TIMES, group=_NO_TIMES, groups=[])
 _NEVER = np.iinfo(np.int64).max
 
 
+def count_spans(reader: store.RunReader, node: str, condition: str = "true") -> int:
+    """Count the spans of a node: without a condition, in the footers of its files."""
+    query = f"SELECT count(*) AS n FROM spans WHERE {condition}"  # noqa: S608 - quoted literals
+    return int(reader.sql(query, node=node)["n"][0])
+
+
 def load_spans(
     reader: store.RunReader, processes: Sequence[str], kinds: Sequence[str], *, node: str
 ) -> dict[str, Spans]:
@@ -223,15 +229,11 @@ def load_spans(
     Those of a long run are loaded in ranges of time: one query takes several times the memory of
     its result.
     """
-    is_large = False
-    if int(reader.sql("SELECT count(*) AS n FROM spans", node=node)["n"][0]) > LARGE_READ:
-        query = (
-            "SELECT count(*) AS n FROM spans "  # noqa: S608 - quoted literals
-            f"WHERE process IN ({_listed(processes)}) AND kind IN ({_listed(kinds)})"
-        )
-        count = int(reader.sql(query, node=node)["n"][0])
-        is_large = count > LARGE_READ
-    if not is_large:
+    count = count_spans(reader, node)
+    if count > LARGE_READ:
+        selection = f"process IN ({_listed(processes)}) AND kind IN ({_listed(kinds)})"
+        count = count_spans(reader, node, selection)
+    if count <= LARGE_READ:
         rows_by_process = read_spans(reader, processes, kinds, node=node)
         return {process: spans_of(rows) for process, rows in rows_by_process.items()}
     extent = reader.times("spans")[node]["start_ns"]
@@ -253,8 +255,9 @@ def load_spans(
 
 
 def _join_parts(parts: list[Spans]) -> Spans:
-    """Join the spans of ranges of time, of which the unfinished ones end with the last one."""
-    spans = Spans.join(parts)
+    """Join the spans of ranges of time, of which the unfinished ones end with the last one. The
+    list is empty afterwards."""
+    spans = Spans.join(parts.pop(0) for _ in range(len(parts)))
     if any(group.unfinished for group in spans.groups):
         unfinished = spans.unfinished
         spans.end[unfinished] = max(spans.start[-1], spans.end[~unfinished].max(initial=0))
