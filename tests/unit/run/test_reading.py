@@ -263,7 +263,7 @@ def test_spans_of_a_long_run_are_read_in_ranges_of_time(
     reader = open_run(builder.write())
     at_once = Run(reader).ranks[0]
     monkeypatch.setattr(tables, "LARGE_READ", 30)
-    monkeypatch.setattr(phases, "CHUNK_SPANS", 16)
+    monkeypatch.setattr(phases, "CHUNK_SPANS", 4)
     monkeypatch.setattr(phases, "CHUNK_ROWS", 4)
     parts = Run(reader).ranks[0]
     assert parts.spans.kinds == at_once.spans.kinds

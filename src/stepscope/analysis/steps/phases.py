@@ -170,7 +170,7 @@ class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         # Of a long run, all at once take much memory.
         row = np.searchsorted(self.spans.start, borders) // CHUNK_SPANS
         cuts = np.flatnonzero(np.diff(row + np.arange(len(borders)) // CHUNK_STEPS)) + 1
-        for first, last in pairwise([0, *cuts.tolist(), len(borders) - 1]):
+        for first, last in pairwise(sorted({0, *cuts.tolist(), max(0, len(borders) - 1)})):
             part = borders[first : last + 1]
             extent = int(part[0]), int(part[-1])
             edges, phases = self.find_host_phases(extent)
