@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from collections import Counter
 
 import numpy as np
@@ -119,6 +120,7 @@ def test_unpacked_steps_are_those_that_were_packed(duration: list[int]) -> None:
         assert len(packed) == len(steps)
         for field in fields(Steps):
             expected, value = getattr(steps, field.name), getattr(unpacked, field.name)
+            value = dict(value) if isinstance(value, Mapping) else value
             np.testing.assert_equal(value, expected)
             if isinstance(expected, np.ndarray):
                 assert value.dtype == expected.dtype
