@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
 from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
