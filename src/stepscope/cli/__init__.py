@@ -11,6 +11,7 @@ come from `views` and `diagnosis`. This file only wires, and turns errors into e
     output      files that commands write, suggestions
     startup     streams, defaults and threads of the process
     text        tables and quantities in a terminal
+    stored_text output of a command that is printed again
 """
 
 from __future__ import annotations

@@ -49,9 +49,7 @@ _TRENDS = {
 _NO_TREND = "The loss has no trend beyond chance so far;"
 
 
-def make_verdict(
-    run: Run, *, planned_step_count: int | None = None, is_new: bool = False
-) -> diagnosis.Verdict:
+def make_verdict(run: Run, *, planned_step_count: int | None = None) -> diagnosis.Verdict:
     """Diagnose a run: its bottleneck and, if tensors or losses were recorded, whether the model is
     learning. The verdict of a run that has ended is stored with it.
 
@@ -60,7 +58,6 @@ def make_verdict(
 
     Args:
         planned_step_count: as for `diagnosis.diagnose`.
-        is_new: as for `run.recall`.
     """
     if planned_step_count is not None:
         return _make_verdict(run, planned_step_count)
@@ -70,7 +67,6 @@ def make_verdict(
         diagnosis.Verdict,
         lambda: _make_verdict(run),
         uses_findings=_has_rule_data(run.reader),
-        is_new=is_new,
     )
 
 

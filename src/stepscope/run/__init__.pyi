@@ -77,7 +77,12 @@ from .job.requests import (
     request_growth_census as request_growth_census,
     send_window_request as send_window_request,
 )
-from .job.results import recall as recall, stores_results as stores_results
+from .job.results import (
+    find_results as find_results,
+    recall as recall,
+    results_of as results_of,
+    stores_results as stores_results,
+)
 from .job.samples import (
     Bins as Bins,
     BinSeries as BinSeries,

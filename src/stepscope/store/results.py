@@ -88,6 +88,7 @@ class Results:
     def _describe_contents(self) -> Contents:
         """Describe the files of the run, without its results and the verdict of its job."""
         digest, size_bytes, latest_ns = hashlib.blake2b(digest_size=16), 0, 0
+        digest.update(repr(self._ignored).encode())
         for key, size, state, changed_ns in _list_files(self._store):
             if not key.startswith(self._ignored):
                 digest.update(f"{key}\0{size}\0{state}\0".encode("utf-8", "surrogateescape"))

@@ -7,25 +7,19 @@ same formulas to events that start in the range. A view that defines its range d
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from stepscope import analysis, cost, errors, schema
-from stepscope.run import (
-    CarryOver,
-    Run,
-    explain_recording_end,
-    explain_recovery,
-    explain_rounding,
-    list_run_doubts,
-    make_with_damage,
-    recall,
-)
+from stepscope import analysis, cost, errors, run as runs, schema
+
+if TYPE_CHECKING:  # a view that is stored is shown without NumPy
+    from stepscope.run import Run
 
 _TIME_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 MAX_NS = 1 << 62
@@ -57,7 +51,7 @@ COMMUNICATION_OF: dict[analysis.CommunicationDefinition, str] = {
 class ViewOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a view; every view accepts the defaults."""
 
-    carry_over: CarryOver = "keep"
+    carry_over: runs.CarryOver = "keep"
     """Whether device work that was launched before the window counts."""
     communication: analysis.CommunicationDefinition = "wide"
     """Definition of communication; `COMMUNICATION_OF` explains them."""
@@ -120,11 +114,16 @@ OPTION_FLAGS = {
     "around_ns": "--around",
 }
 """Option of the command line for each field."""
-_TYPES = get_type_hints(ViewOptions, include_extras=True)
 TRACE_OPTIONS = ("rank", "trace")
 """Options of every view of traces."""
 RANGE_OPTIONS = ("from_ns", "to_ns")
 """Options of every view that can be restricted to a range of time."""
+
+
+@functools.cache
+def _option_types() -> dict[str, Any]:
+    """Return the types of the fields of `ViewOptions`."""
+    return get_type_hints(ViewOptions, include_extras=True)
 
 
 def parse_option(field: str, text: str) -> Any:
@@ -136,14 +135,15 @@ def parse_option(field: str, text: str) -> Any:
     Raises:
         UsageError: there is no such field, or the text is not a value of it.
     """
-    if field not in _TYPES:
-        raise errors.UsageError(f"There is no option {field}; available: {', '.join(_TYPES)}.")
-    if _TYPES[field] == str | None:
+    types = _option_types()
+    if field not in types:
+        raise errors.UsageError(f"There is no option {field}; available: {', '.join(types)}.")
+    if types[field] == str | None:
         return text
     is_duration = field.endswith("_ns")
     try:
         value: Any = _parse_duration(text) if is_duration else text
-        return msgspec.convert(value, _TYPES[field], strict=is_duration)
+        return msgspec.convert(value, types[field], strict=is_duration)
     except (ValueError, OverflowError) as error:
         if is_duration:
             reason = f"{text!r} is not a duration such as 10ms or 250us"
@@ -157,7 +157,7 @@ def _parse_duration(text: str) -> int:
     return round(float(number) * _TIME_UNITS.get(text[len(number) :].strip().lower(), math.nan))
 
 
-ShowFunction = Callable[[Run, ViewOptions], msgspec.Struct]
+ShowFunction: TypeAlias = "Callable[[Run, ViewOptions], msgspec.Struct]"
 """Function that makes the payload of a view."""
 
 
@@ -176,7 +176,7 @@ class View(msgspec.Struct, frozen=True):
     """True if it shows spans, scalars or stack samples, whose recording may end before the job."""
     stored_as: str = ""
     """Name by which the payload without options is stored with a run that has ended; empty for a
-    view that is not."""
+    view of another package, which may change."""
 
     def __call__(self, run: Run, options: ViewOptions = DEFAULTS) -> msgspec.Struct:
         """Make the payload. If files behind it are damaged, it says so and withholds shares.
@@ -187,19 +187,24 @@ class View(msgspec.Struct, frozen=True):
         missing = [OPTION_FLAGS[field] for field in self.needs if getattr(options, field) is None]
         if missing:
             raise errors.UsageError(f"This view needs {' and '.join(missing)}.")
-        if self.stored_as and options == DEFAULTS and cost.ENVIRONMENT not in os.environ:
-            return recall(run, self.stored_as, self.payload, lambda: self._make(run, options))
+        if self.is_stored(options):
+            return runs.recall(run, self.stored_as, self.payload, lambda: self._make(run, options))
         return self._make(run, options)
+
+    def is_stored(self, options: ViewOptions) -> bool:
+        """Return True if the payload depends on nothing but the files of the run."""
+        return bool(self.stored_as) and options == DEFAULTS and cost.ENVIRONMENT not in os.environ
 
     def _make(self, run: Run, options: ViewOptions) -> msgspec.Struct:
         """Make the payload of a run."""
-        payload, damage = make_with_damage(run, lambda source: self._show(source, options))
+        payload, damage = runs.make_with_damage(run, lambda source: self._show(source, options))
         if not isinstance(payload, schema.Payload):
             return payload
-        if recovery := explain_recovery(run.reader):
+        if recovery := runs.explain_recovery(run.reader):
             payload = msgspec.structs.replace(payload, recording_end=recovery)
         if not payload.doubts and ("trace" in self.uses or not run.ranks):
-            doubts, _ = make_with_damage(run, list_run_doubts)  # they read more than the view
+            # They read more than the view.
+            doubts, _ = runs.make_with_damage(run, runs.list_run_doubts)
             sentences = [doubt.sentence for doubt in doubts]
             payload = msgspec.structs.replace(payload, doubts=sentences)
         return note_damage(payload, damage) if damage else payload
@@ -209,9 +214,9 @@ class View(msgspec.Struct, frozen=True):
         selected = run.within(options.from_ns, options.to_ns) if is_range else run
         payload = self._show_selected(run, selected, options)
         if isinstance(payload, schema.Payload):
-            payload = msgspec.structs.replace(payload, rounding=explain_rounding(selected))
+            payload = msgspec.structs.replace(payload, rounding=runs.explain_rounding(selected))
         if self.is_of_processes and isinstance(payload, schema.Payload):
-            recording_end = explain_recording_end(selected)
+            recording_end = runs.explain_recording_end(selected)
             payload = msgspec.structs.replace(payload, recording_end=recording_end)
         return payload
 

@@ -36,10 +36,8 @@ def _show(target: str) -> Callable[[], options.ShowFunction]:
     return load
 
 
-BUILT_IN_VIEWS: dict[str, options.View] = {
-    "overview": options.View(
-        _show("job.overview:show_overview"), options.RANGE_OPTIONS, stored_as="overview"
-    ),
+_VIEWS: dict[str, options.View] = {
+    "overview": options.View(_show("job.overview:show_overview"), options.RANGE_OPTIONS),
     "job-time": options.View(_show("job.job_time:show_job_time")),
     "configuration": options.View(_show("job.overview:show_configuration")),
     "recordings": options.View(_show("job.jobs:show_recordings")),
@@ -48,7 +46,6 @@ BUILT_IN_VIEWS: dict[str, options.View] = {
         _show("steps.steps:show_steps"),
         ("carry_over", *options.TRACE_OPTIONS, *options.RANGE_OPTIONS),
         is_of_processes=True,
-        stored_as="steps",
     ),
     "system": options.View(_show("system:show_system"), options.RANGE_OPTIONS),
     "host-memory": options.View(_show("job.host_memory:show_host_memory"), options.RANGE_OPTIONS),
@@ -106,7 +103,6 @@ BUILT_IN_VIEWS: dict[str, options.View] = {
     "memory": options.View(
         _show("devices.memory:show_memory"),
         ("name", "top", "bucket_ns", *options.TRACE_OPTIONS, *options.RANGE_OPTIONS),
-        stored_as="memory",
     ),
     "modules": options.View(
         _show("operators.modules:show_modules"),
@@ -142,10 +138,7 @@ BUILT_IN_VIEWS: dict[str, options.View] = {
         _show("job.dashboard:show_dashboard"), options.RANGE_OPTIONS, is_of_processes=True
     ),
     "insights": options.View(
-        _show("job.insights:show_insights"),
-        options.RANGE_OPTIONS,
-        is_of_processes=True,
-        stored_as="insights",
+        _show("job.insights:show_insights"), options.RANGE_OPTIONS, is_of_processes=True
     ),
     "tensors": options.View(
         _show("tensors.tensors:show_tensors"),
@@ -194,6 +187,9 @@ BUILT_IN_VIEWS: dict[str, options.View] = {
         ("tracks", *options.RANGE_OPTIONS),
         is_of_processes=True,
     ),
+}
+BUILT_IN_VIEWS = {
+    name: msgspec.structs.replace(view, stored_as=name) for name, view in _VIEWS.items()
 }
 
 

@@ -18,8 +18,10 @@ from stepscope.cli.job.launcher import COMPANION_PERIOD_S, COMPANION_STARTS, Com
 from stepscope.cli.output import locate, suggest
 from stepscope.cli.writers import WRITERS, load_writer, write_generic
 from stepscope.cost import explain_missing_offer, load_price_table
+from stepscope.schema import JobState
 from stepscope.testing import RunBuilder
 from tests.support.command import run_command
+from tests.support.past_files import written_before
 
 HEAVY = {"duckdb", "numpy", "psutil", "rich", "msgspec", "stepscope.diagnosis.build_verdict"}
 
@@ -63,10 +65,15 @@ def test_help_imports_no_command_and_a_job_starts_before_its_end_is_prepared(
     assert not {"duckdb", "numpy", "rich", "stepscope.diagnosis.build_verdict"} & job
 
 
-def test_a_view_imports_what_it_shows(tmp_path: Path) -> None:
-    run = RunBuilder(tmp_path / "run")
+def draw_run(path: Path) -> RunBuilder:
+    """Draw a run of a hundred steps."""
+    run = RunBuilder(path)
     run.rank().draw("wait 60 | forward 12 | backward 20 | optimizer 8", 100)
-    run.write()
+    return run
+
+
+def test_a_view_imports_what_it_shows(tmp_path: Path) -> None:
+    draw_run(tmp_path / "run").write()
     show = f"show {tmp_path / 'run'}"
     gpu_time, overview = list_imported(f"{show} gpu-time --json", show)
     assert "stepscope.views.devices.gpu_time" in gpu_time
@@ -88,6 +95,36 @@ def test_a_view_imports_what_it_shows(tmp_path: Path) -> None:
     unused = {"rules.registry", "rule_feed.feed", "diagnosis.traces", "comparison.payload"}
     unused |= {"views.dashboard", "cli.writers.usage"}
     assert not {f"stepscope.{module}" for module in unused} & overview
+
+
+PAINTERS = {"numpy", "duckdb", "rich", "stepscope.store.engine", "stepscope.diagnosis.verdict"}
+"""Modules by which an answer is computed or laid out."""
+
+
+def test_an_answer_is_computed_and_laid_out_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = draw_run(tmp_path / "run").status(JobState.COMPLETED).write()
+    written_before(path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")  # readline of this process sets them for others
+    commands = [["show", str(path), *words] for words in ([], ["gpu-time"], ["--json"])]
+    commands += [["diagnose", str(path), *words] for words in ([], ["--json"])]
+    first = [run_command(tmp_path, *command) for command in commands]
+    imported = list_imported(*map(shlex.join, commands))
+    assert [PAINTERS & modules for modules in imported] == [set()] * len(commands)
+    again = [run_command(tmp_path, *command) for command in commands]
+    assert [a.stdout for a in again] == [f.stdout for f in first]
+    monkeypatch.setenv("STEPSCOPE_STORED_RESULTS", "0")
+    assert [run_command(tmp_path, *c).stdout for c in commands] == [f.stdout for f in first]
+    monkeypatch.delenv("STEPSCOPE_STORED_RESULTS")
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = run_command(tmp_path, *commands[0]).stdout
+    assert narrow != first[0].stdout
+    assert max(map(len, narrow.splitlines())) <= 60
+    (status,) = path.glob("nodes/*/status.json")
+    status.write_bytes(status.read_bytes().replace(b"Completed", b"Failed"))
+    assert "Failed" in run_command(tmp_path, *commands[0]).stdout
 
 
 @pytest.mark.parametrize("name", WRITERS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,14 @@ from stepscope.run.model.metrics import NodeMetrics
 from stepscope.run.model.tables import SizedCache, load_spans, read_spans
 from stepscope.run.model.traces import Trace, reading_ahead
 from stepscope.schema import IntervalChange, JobState
-from stepscope.server.tasks import prepare
+from stepscope.server.tasks import PREPARED_VIEWS, prepare
 from stepscope.server.worker import OpenRuns
 from stepscope.store import DictColumn, RunReader, open_run
 from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS
 from tests.support.drawn_trace import Event, distributed, training
 from tests.support.imported_runs import import_into
+from tests.support.past_files import written_before
 
 STEP = "wait 20 | forward 30 | backward 60 | optimizer 10"
 
@@ -45,28 +45,20 @@ def run(tmp_path: Path) -> RunBuilder:
     return run
 
 
-def written_before(path: Path) -> Path:
-    """Return a run whose files are older than a tick of their clock."""
-    for file in path.rglob("*"):
-        changed_ns = file.stat().st_mtime_ns - 10**9
-        os.utime(file, ns=(changed_ns, changed_ns))
-    return path
-
-
 class Remembered:
     """A verdict that is recalled again and again, each time of the run as it is now."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.made_count = written_before(path), 0
 
-    def __call__(self, *, is_new: bool = True) -> Verdict:
+    def __call__(self) -> Verdict:
         run = open_run_model(self.path)
 
         def make() -> Verdict:
             self.made_count += 1
             return diagnose(run)
 
-        return recall(run, "verdict", Verdict, make, is_new=is_new)
+        return recall(run, "verdict", Verdict, make)
 
 
 def test_a_verdict_is_made_once(run: RunBuilder) -> None:
@@ -104,23 +96,18 @@ def test_a_verdict_of_another_state_is_made_again(
     assert look.made_count == (3 if change == "corruption" else 2), "damage is never stored"
 
 
-def test_verdicts_are_stored_of_large_runs_that_have_ended(
-    run: RunBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verdicts_are_stored_of_runs_that_have_ended(run: RunBuilder, tmp_path: Path) -> None:
     running = Remembered(run.status(JobState.IN_PROGRESS).write())
     assert running() == running()
     assert running.made_count == 2
     run.path = tmp_path / "ended"
     ended = Remembered(run.status(JobState.COMPLETED).write())
-    assert ended(is_new=False) == ended(is_new=False)
-    assert ended.made_count == 2
-    monkeypatch.setattr(results, "MIN_STORED_BYTES", 0)
     (ended.path / "results").touch()  # nothing can be written into it
-    assert ended(is_new=False) == ended(is_new=False)
-    assert ended.made_count == 4
+    assert ended() == ended()
+    assert ended.made_count == 2
     (ended.path / "results").unlink()
-    assert ended(is_new=False) == ended(is_new=False)
-    assert ended.made_count == 5
+    assert ended() == ended()
+    assert ended.made_count == 3
 
 
 def test_memory_of_large_reads_is_released(
@@ -142,7 +129,7 @@ def test_a_run_that_was_opened_before_its_job_ended_stores_nothing(run: RunBuild
     path = run.status(JobState.COMPLETED).write()
     opened = open_run_model(path)
     (path / "run.json").touch()  # as the last files of a job are written then
-    assert recall(opened, "verdict", Verdict, lambda: diagnose(opened), is_new=True)
+    assert recall(opened, "verdict", Verdict, lambda: diagnose(opened))
     assert not (path / "results").exists()
     look = Remembered(path)
     assert look() == look()
@@ -154,19 +141,22 @@ def test_the_views_of_a_run_that_is_opened_are_stored(
 ) -> None:
     monkeypatch.setattr(results, "MIN_STORED_BYTES", 0)
     path = run.status(JobState.COMPLETED).write()
-    names = {name for name, view in VIEWS.items() if view.stored_as}
+    names = {name for name, view in VIEWS.items() if not view.needs}
     written_before(path)
     opened = OpenRuns()
     numbers = itertools.count()
     while not prepare(opened, location=str(path), revision=1, number=next(numbers)):
         pass
-    assert next(numbers) == len(names)
-    assert names <= {file.stem for file in (path / "results").iterdir()}
+    assert next(numbers) == len(PREPARED_VIEWS)
+    assert set(PREPARED_VIEWS) <= {file.stem for file in (path / "results").iterdir()}
     stored = {name: VIEWS[name](open_run_model(path)) for name in names}
+    assert names <= {file.stem for file in (path / "results").iterdir()}
+    for name in names:
+        assert encode(VIEWS[name](open_run_model(path))) == encode(stored[name]), name
     monkeypatch.setenv("STEPSCOPE_STORED_RESULTS", "0")
     assert prepare(OpenRuns(), location=str(path), revision=1, number=0)
-    for name in names:
-        assert encode(VIEWS[name](open_run_model(path))) == encode(stored[name])
+    for name in PREPARED_VIEWS:
+        assert encode(VIEWS[name](open_run_model(path))) == encode(stored[name]), name
 
 
 def encode(payload: msgspec.Struct) -> bytes:

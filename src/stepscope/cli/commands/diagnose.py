@@ -6,16 +6,17 @@ from contextlib import closing
 
 import click
 
-from stepscope import rule_feed
-from stepscope.cli.opening import open_run, say_recovery
 from stepscope.cli.options.common import (
     for_steps_option,
     json_option,
     run_argument,
     scheduler_option,
 )
-from stepscope.cli.writers.verdict import print_verdict
-from stepscope.run import choose_engine
+from stepscope.cli.output import print_json
+from stepscope.cli.stored_text import print_stored, print_text
+
+NAME = "verdict"
+"""Name of the stored result."""
 
 
 @click.command("diagnose", help="Show the bottleneck of RUN, its cause, and recommended fixes.")
@@ -24,8 +25,19 @@ from stepscope.run import choose_engine
 @scheduler_option()
 @json_option("stepscope.diagnosis.Verdict")
 def command(run: str, for_steps: int | None, scheduler: str | None, as_json: bool) -> None:
+    if for_steps is None and print_stored(run, NAME, as_json=as_json):
+        return
+    from stepscope import rule_feed
+    from stepscope.cli.opening import open_run, say_recovery
+    from stepscope.cli.writers.verdict import write_verdict
+    from stepscope.run import choose_engine
+
     with closing(choose_engine(scheduler)) as engine:
         opened = open_run(run, engine)
         say_recovery(opened.reader)
         verdict = rule_feed.make_verdict(opened, planned_step_count=for_steps)
-    print_verdict(verdict, run, as_json=as_json)
+    if as_json:
+        print_json(verdict)
+        return
+    name = NAME if for_steps is None else None
+    print_text(lambda out: write_verdict(out, verdict, run), run, opened, name)

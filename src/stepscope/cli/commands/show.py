@@ -6,17 +6,19 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from stepscope import errors, output_files, views
-from stepscope.cli.opening import open_run
 from stepscope.cli.options.common import json_option, run_argument, scheduler_option
 from stepscope.cli.output import print_json, say
+from stepscope.cli.stored_text import print_stored, print_text
 from stepscope.quantities import duration
-from stepscope.run import Run, choose_engine
+
+if TYPE_CHECKING:
+    from stepscope.run import Run
 
 
 def _parse(_context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
@@ -143,6 +145,13 @@ def command(
     show_view = views.VIEWS[view]
     options_given = {field: value for field, value in options.items() if value is not None}
     view_options = show_view.make_options(view, options_given)
+    name = show_view.stored_as if show_view.is_stored(view_options) else None
+    is_shown = csv_file is None and workbook_file is None
+    if name and is_shown and print_stored(run, name, as_json=as_json):
+        return
+    from stepscope.cli.opening import open_run
+    from stepscope.run import choose_engine
+
     with closing(choose_engine(scheduler)) as engine:
         opened = open_run(run, engine)
         _check_range(opened, view_options)
@@ -156,11 +165,9 @@ def command(
     if workbook_file is not None:
         _write_workbook(payload, view, workbook_file)
         return
-    # Only text needs these imports; `--json` must start fast.
-    from stepscope.cli.text import console
-    from stepscope.cli.writers import write
+    from stepscope.cli.writers import write  # only text needs it
 
-    write(console(run), payload)
+    print_text(lambda out: write(out, payload), run, opened, name)
 
 
 def _check_range(run: Run, options: views.ViewOptions) -> None:

@@ -362,7 +362,7 @@ def conclude(location: str | Path, *, as_json: bool, shown: str | Path | None = 
             from stepscope.store import RunWriter, open_run
 
         run = Run(open_run(location))
-        verdict = make_verdict(run, is_new=True)
+        verdict = make_verdict(run)
         # Stored first: the terminal may be closed or full.
         try:
             RunWriter(location, monitor.node_name()).put_document("findings", "verdict", verdict)
@@ -373,7 +373,7 @@ def conclude(location: str | Path, *, as_json: bool, shown: str | Path | None = 
         else:
             print_job_verdict(verdict, shown, _find_last_run(run, location))
         with suppress(Exception):  # the list of jobs summarizes it again
-            views.summarize_job(run, size_of(location), is_new=True)
+            views.summarize_job(run, size_of(location))
     except Exception as error:  # noqa: BLE001 - the job's exit status comes first
         again = suggest("diagnose", locate(shown))
         reason = errors.explain_os_error(error).removesuffix(".")

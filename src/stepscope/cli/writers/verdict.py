@@ -11,7 +11,7 @@ from rich.text import Text
 
 from stepscope import diagnosis, quantities
 from stepscope.capture.trial import CHANGES
-from stepscope.cli.output import locate, print_json, suggest
+from stepscope.cli.output import locate, suggest
 from stepscope.cli.text import bar, console
 from stepscope.cli.writers.generic import write_doubts
 
@@ -25,14 +25,6 @@ STEP_VIEWS = ("input-pipeline", "steps", "system")
 """Views that are suggested after a job."""
 OTHER_VIEWS = ("overview", "system")
 """Views that are suggested after a job of which no step was recorded."""
-
-
-def print_verdict(verdict: diagnosis.Verdict, location: str, *, as_json: bool) -> None:
-    """Print the verdict of a run on stdout, as JSON or as text."""
-    if as_json:
-        print_json(verdict)
-    else:
-        write_verdict(console(location), verdict, location)
 
 
 def print_job_verdict(

@@ -6,21 +6,22 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from stepscope import errors, schema, store
 from stepscope._version import __version__
 from stepscope.entry_points import entry_points
-from stepscope.run.model.run import Run
+
+if TYPE_CHECKING:  # what is stored is read without NumPy
+    from stepscope.run.model.run import Run
 
 T = TypeVar("T", bound=msgspec.Struct)
 SWITCH = "STEPSCOPE_STORED_RESULTS"
 """Environment variable that, set to 0, keeps results from being read and stored."""
 MIN_STORED_BYTES = 2_000_000
-"""Results of smaller runs are computed in less time than the start of a command takes, and are
-stored by the job that ends alone."""
+"""Results of smaller runs are computed in less time than requests to a bucket take."""
 RULES_GROUP = "stepscope.rules"
 FILE_CLOCK_NS = 20_000_000
 """Time by which the clock of files may be late: it ticks."""
@@ -28,18 +29,12 @@ _PACKAGE = Path(__file__).parents[2]
 
 
 def recall(
-    run: Run,
-    name: str,
-    as_type: type[T],
-    make: Callable[[], T],
-    *,
-    uses_findings: bool = True,
-    is_new: bool = False,
+    run: Run, name: str, as_type: type[T], make: Callable[[], T], *, uses_findings: bool = True
 ) -> T:
     """Return a result of a run as it is stored with it, or make and store it.
 
-    Results are stored of whole runs that have ended, have no damage and at least
-    `MIN_STORED_BYTES`. A result that was stored is what was made, encoded and decoded.
+    Results are stored of whole runs that have ended and have no damage; in a bucket, of those of at
+    least `MIN_STORED_BYTES`. A result that was stored is what was made, encoded and decoded.
 
     Args:
         run: the run; of a range the result is made.
@@ -47,17 +42,16 @@ def recall(
         as_type: its type.
         make: makes it, of the run alone.
         uses_findings: see `store.Results`.
-        is_new: the job has just ended: store it whatever its size.
     """
-    open_results = _open_results if uses_findings else _open_results_of_records
-    results = run.derive(open_results) if run.is_whole else None
+    results = results_of(run, uses_findings=uses_findings)
     if results is None:
         return make()
     stored = results.get(name, as_type)
     if stored is not None:
         return stored
     result = make()
-    if run.reader.damage or not (is_new or results.contents.size_bytes >= MIN_STORED_BYTES):
+    is_small = results.contents.size_bytes < MIN_STORED_BYTES
+    if run.reader.damage or (is_small and not run.reader.is_local):
         return result
     encoded = msgspec.json.encode(result)
     try:
@@ -68,9 +62,16 @@ def recall(
     return decoded
 
 
+def results_of(run: Run, *, uses_findings: bool = True) -> store.Results | None:
+    """Return the stored results of a whole run; None where it may still change, or by the user's
+    choice."""
+    open_results = _open_results if uses_findings else _open_results_of_records
+    return run.derive(open_results) if run.is_whole else None
+
+
 def stores_results(run: Run) -> bool:
     """Return True if `recall` stores results of a run, whose computation takes long."""
-    results = run.derive(_open_results) if run.is_whole else None
+    results = results_of(run)
     is_large = results is not None and results.contents.size_bytes >= MIN_STORED_BYTES
     is_writable = os.access(run.reader.location, os.W_OK)  # not in a bucket, either
     return is_large and is_writable and not run.reader.damage
@@ -81,20 +82,29 @@ def _open_results_of_records(run: Run) -> store.Results | None:
 
 
 def _open_results(run: Run, *, uses_findings: bool = True) -> store.Results | None:
-    """Open the results of a run; None where it may still change, or by the user's choice."""
     statuses = run.reader.statuses().values()
     # Of a node that is lost, each look says for how long it has been silent.
     is_over = all(s.state.is_final for s in statuses) if statuses else bool(run.reader.info.sources)
-    if not is_over or os.environ.get(SWITCH) == "0":
+    results = find_results(run.reader.location, uses_findings=uses_findings) if is_over else None
+    if results is None:
+        return None
+    # The model of a run that was opened while the job went on has ranks and extents of that time.
+    return results if results.contents.changed_ns < run.opened_ns - FILE_CLOCK_NS else None
+
+
+def find_results(location: str, *, uses_findings: bool = True) -> store.Results | None:
+    """Open the results at the location of a run without reading the run; None by the user's choice.
+
+    There are none of a run that may still change: its end changes its files.
+    """
+    if os.environ.get(SWITCH) == "0":
         return None
     if uses_findings and entry_points(RULES_GROUP):  # of others, who may change them
         return None
     try:
-        results = store.Results(run.reader.location, _MAKER, uses_findings=uses_findings)
+        return store.Results(location, _MAKER, uses_findings=uses_findings)
     except (OSError, errors.StepscopeError):  # what reads the files reports it
         return None
-    # The model of a run that was opened while the job went on has ranks and extents of that time.
-    return results if results.contents.changed_ns < run.opened_ns - FILE_CLOCK_NS else None
 
 
 def _name_maker() -> str:

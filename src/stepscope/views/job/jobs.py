@@ -238,26 +238,21 @@ def list_jobs(
     )
 
 
-def summarize_job(run: Run, size_bytes: int, *, is_new: bool = False) -> JobSummary:
+def summarize_job(run: Run, size_bytes: int) -> JobSummary:
     """Compute the figures of a job that need the tables of its run, or read them where they are
-    stored with it.
-
-    Args:
-        is_new: as for `run.recall`.
-    """
+    stored with it."""
     summary = recall(
         run,
         "job",
         JobSummary,
-        lambda: _summarize_job(run, size_bytes, is_new=is_new),
+        lambda: _summarize_job(run, size_bytes),
         uses_findings=False,  # the headline is of the steps
-        is_new=is_new,
     )
     return msgspec.structs.replace(summary, size_bytes=size_bytes)
 
 
-def _summarize_job(run: Run, size_bytes: int, *, is_new: bool) -> JobSummary:
-    verdict = rule_feed.make_verdict(run, is_new=is_new)
+def _summarize_job(run: Run, size_bytes: int) -> JobSummary:
+    verdict = rule_feed.make_verdict(run)
     job, clock = verdict.job, run.clock
     return JobSummary(
         verdict=JobVerdict(
