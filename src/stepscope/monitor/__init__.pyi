@@ -1,3 +1,4 @@
+from .__main__ import import_monitor as import_monitor, run_monitor as run_monitor
 from .attached.target import (
     Target as Target,
     check_target as check_target,
@@ -23,6 +24,7 @@ from .config import (
     MonitorConfig as MonitorConfig,
     StopSignal as StopSignal,
     WindowSettings as WindowSettings,
+    child_variables as child_variables,
     last_line as last_line,
     open_error_output as open_error_output,
     open_log as open_log,

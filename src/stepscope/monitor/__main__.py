@@ -23,11 +23,27 @@ NICENESS = 10
 
 
 def main() -> None:
-    """Run one monitor."""
+    """Run the monitor of the command line."""
     collect_seldom()
-    from stepscope.monitor.loop import Monitor  # most of the imports
+    import_monitor()
+    run_monitor(msgspec.json.decode(sys.argv[1], type=MonitorConfig))
 
-    config = msgspec.json.decode(sys.argv[1], type=MonitorConfig)
+
+def import_monitor() -> None:
+    """Import what a monitor needs."""
+    import duckdb  # noqa: F401
+
+    import stepscope.monitor.loop  # noqa: F401
+
+
+def run_monitor(config: MonitorConfig) -> None:
+    """Run one monitor in this process.
+
+    Raises:
+        SystemExit: the run or the spool cannot be used.
+    """
+    from stepscope.monitor.loop import Monitor
+
     # Before the priority is lowered: libkineto waits 50 ms for a response.
     peer = open_peer(config.windows.kineto_directory)
     os.nice(NICENESS)

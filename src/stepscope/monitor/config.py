@@ -292,25 +292,28 @@ def start_beside(
         log: descriptor for its output.
         message: content of its standard input.
     """
-    package_parent = Path(__file__).resolve().parents[2]
-    path = os.environ.get("PYTHONPATH")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": f"{package_parent}{os.pathsep}{path}" if path else str(package_parent),
-        "OMP_NUM_THREADS": "1",
-    }
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", module, *arguments],
         stdin=subprocess.PIPE if message else subprocess.DEVNULL,
         stdout=log,
         stderr=log,
-        env=environment,
+        env={**os.environ, **child_variables()},
         start_new_session=True,
     )
     if process.stdin is not None:
         with process.stdin as stdin:
             stdin.write(message)
     return process
+
+
+def child_variables() -> dict[str, str]:
+    """Return the variables of a process of stepscope, beside those of its parent."""
+    package_parent = Path(__file__).resolve().parents[2]
+    path = os.environ.get("PYTHONPATH")
+    return {
+        "PYTHONPATH": f"{package_parent}{os.pathsep}{path}" if path else str(package_parent),
+        "OMP_NUM_THREADS": "1",
+    }
 
 
 def last_line(log: int) -> str:

@@ -1,3 +1,4 @@
+from .__main__ import import_watch as import_watch, watch_job as watch_job
 from .actions import make_notifier as make_notifier
 from .config import (
     STOP_REQUEST_FILE as STOP_REQUEST_FILE,

@@ -9,20 +9,33 @@ import sys
 import msgspec
 
 from stepscope.cores import collect_seldom
+from stepscope.watch.config import LeaseWatch, WatchConfig
 
 NICENESS = 10
 """The job has priority: importing our dependencies alone takes a second of a core."""
 
 
 def main() -> None:
-    """Watch one job."""
+    """Watch the job of the configuration on stdin."""
     os.nice(NICENESS)
     collect_seldom()
+    _watch(msgspec.json.decode(sys.stdin.buffer.read(), type=WatchConfig))
+
+
+def import_watch() -> None:
+    """Import what the watch process needs."""
+    import stepscope.watch.process  # noqa: F401
+
+
+def watch_job(config: WatchConfig) -> None:
+    """Watch one job in this process."""
+    os.nice(NICENESS)
+    _watch(config)
+
+
+def _watch(config: WatchConfig) -> None:
     # The launcher handles its signals one by one and has them blocked, which children inherit.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    from stepscope.watch.config import LeaseWatch, WatchConfig
-
-    config = msgspec.json.decode(sys.stdin.buffer.read(), type=WatchConfig)
     lease = LeaseWatch(config.run, config.node)
     if lease.wait(config.launcher_pid):
         # A node without the lease does not pay for these imports.

@@ -26,10 +26,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-static const char *below;
 static _Atomic long *calls;
 static long first, last;
 static int error, record = -1;
+static pid_t checked;
 
 static int is_chosen_process(const char *name)
 {
@@ -47,9 +47,11 @@ static int is_chosen_process(const char *name)
     return 0;
 }
 
-__attribute__((constructor)) static void start(void)
+/* Open the record if this is the process whose calls are to fail. */
+static void start(void)
 {
     const char *process = getenv("FAILING_PROCESS"), *path = getenv("FAILING_RECORD");
+    calls = NULL;
     if (!process || !path || !is_chosen_process(process))
         return;
     error = atoi(getenv("FAILING_ERROR"));
@@ -57,17 +59,21 @@ __attribute__((constructor)) static void start(void)
     last = atol(getenv("FAILING_LAST"));
     record = syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_APPEND | O_CLOEXEC, 0);
     void *page = (void *)syscall(SYS_mmap, 0, 8, PROT_READ | PROT_WRITE, MAP_SHARED, record, 0);
-    if (page == MAP_FAILED)
-        return;
-    calls = page;
-    below = getenv("FAILING_BELOW");
+    calls = page == MAP_FAILED ? NULL : page;
 }
 
 /* Return 1, with errno set, if this call is to fail. */
 static int fails(const char *call, const char *path)
 {
+    const char *below = getenv("FAILING_BELOW");
     size_t length = below ? strlen(below) : 0;
     if (!below || strncmp(path, below, length) || (path[length] && path[length] != '/'))
+        return 0;
+    if (checked != getpid()) { /* a forked process has another command line by now */
+        checked = getpid();
+        start();
+    }
+    if (!calls)
         return 0;
     long number = atomic_fetch_add(calls, 1) + 1;
     if (number < first || number > last)
@@ -82,7 +88,7 @@ static int fails(const char *call, const char *path)
 static int fails_at(const char *call, int directory, const char *path)
 {
     char full[4096];
-    if (!below)
+    if (!getenv("FAILING_BELOW"))
         return 0;
     if (path[0] == '/')
         return fails(call, path);
@@ -101,7 +107,7 @@ static int fails_at(const char *call, int directory, const char *path)
 static int fails_on(const char *call, int file)
 {
     char link[64], full[4096];
-    if (!below)
+    if (!getenv("FAILING_BELOW"))
         return 0;
     snprintf(link, sizeof link, "/proc/self/fd/%d", file);
     long size = syscall(SYS_readlinkat, AT_FDCWD, link, full, sizeof full - 1);

@@ -6,7 +6,6 @@ The job starts before anything is imported that only its end needs: its user wai
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ import msgspec
 from stepscope import budget, errors, masking, schema
 from stepscope._version import __version__
 from stepscope.capture.bootstrap import environment
+from stepscope.cli.job.forking import Process, can_fork, fork_process
 from stepscope.cli.job.interpreter import insert_shims
 from stepscope.cli.job.job_run import JobRun, check_command, conclude, find_identity
 from stepscope.cli.job.launcher import (
@@ -37,7 +37,7 @@ from stepscope.cli.job.watching import StatusLine, Watching
 from stepscope.cli.options import common, recording
 from stepscope.cli.options.windows import ScheduleOptions, depth_options, schedule_options
 from stepscope.cli.output import say
-from stepscope.cli.startup import working_directory
+from stepscope.cli.startup import one_thread_in_numpy, working_directory
 from stepscope.monitor import (
     DEFAULT_FLUSH_S,
     DEFAULT_STUCK_AFTER_S,
@@ -47,9 +47,11 @@ from stepscope.monitor import (
     JobExit,
     MonitorConfig,
     WindowSettings,
+    import_monitor,
     open_error_output,
     open_log,
     remove_spool,
+    run_monitor,
     start_monitor,
 )
 from stepscope.spool import NAN_SEARCH_VARIABLE, NO_OUTPUT_VARIABLE, TENSORS_VARIABLE, TensorPlan
@@ -403,7 +405,7 @@ class _Session:
 
             _try_first_fix(self._run.location, command, console(stderr=True))
 
-    def _start_monitor(self, job_pid: int) -> subprocess.Popen[bytes] | None:
+    def _start_monitor(self, job_pid: int) -> Process | None:
         rotation_s = self._options.file_rotation
         flush_s = DEFAULT_FLUSH_S if self._rules is None else self._rules.flush_s
         config = MonitorConfig(
@@ -424,10 +426,19 @@ class _Session:
             error_output=self._error_output,
         )
         try:
-            return start_monitor(config, self._log)
+            return self._fork_monitor(config) or start_monitor(config, self._log)
         except OSError as error:
             say(f"Cannot start the monitor: {error}.")
             return None
+
+    def _fork_monitor(self, config: MonitorConfig) -> Process | None:
+        """Fork the monitor; None where that is not possible."""
+        if not can_fork():
+            return None
+        with one_thread_in_numpy():
+            import_monitor()
+        words = ("python", "-P", "-m", "stepscope.monitor", config.run)
+        return fork_process(words, lambda: run_monitor(config), self._log)
 
 
 def _run_alone(command: Sequence[str]) -> JobExit:

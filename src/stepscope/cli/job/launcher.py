@@ -23,6 +23,7 @@ import msgspec
 import psutil
 
 from stepscope import errors
+from stepscope.cli.job.forking import Process
 from stepscope.cli.output import locate, say, suggest
 from stepscope.monitor import Handshake, JobExit, StopSignal, last_line
 from stepscope.spool import is_suspended
@@ -56,10 +57,10 @@ class Companion:
         start: given the job's pid, starts it; None, or an exception, when that is not possible.
     """
 
-    def __init__(self, start: Callable[[int], subprocess.Popen[bytes] | None]) -> None:
+    def __init__(self, start: Callable[[int], Process | None]) -> None:
         self._start = start
         self._starts_s: deque[float] = deque(maxlen=COMPANION_STARTS)
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Process | None = None
 
     def keep(self, job_pid: int) -> None:
         """Start it unless it is running or has died too often in the last hour."""
@@ -273,7 +274,7 @@ MONITOR_TIMEOUT_S = 60.0
 
 
 def await_monitor(
-    monitor: subprocess.Popen[bytes] | None, log: int, spool: Path, location: str | Path
+    monitor: Process | None, log: int, spool: Path, location: str | Path
 ) -> bool | None:
     """Wait until the recording is in the run: True when it is complete, False while the monitor
     is still storing records, None when it needs `stepscope recover`."""
@@ -300,7 +301,7 @@ def await_monitor(
     return None
 
 
-def _wait_for_monitor(monitor: subprocess.Popen[bytes], spool: Path) -> int | None:
+def _wait_for_monitor(monitor: Process, spool: Path) -> int | None:
     """Wait for the monitor; its exit status, or None if it stays with processes of the job."""
     if is_suspended(monitor.pid):
         say(f"Resuming the monitor, process {monitor.pid}, which was suspended.")

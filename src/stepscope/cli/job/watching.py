@@ -16,13 +16,14 @@ import msgspec
 
 from stepscope import errors, monitor, schema
 from stepscope.budget import Budget
+from stepscope.cli.job.forking import Process, can_fork, fork_process
 from stepscope.cli.job.job_run import JobRun
 from stepscope.cli.job.launcher import Companion, stop_is_pending
 from stepscope.cli.job.rule_options import RulePlan
 from stepscope.cli.options.common import FIRED
 from stepscope.cli.output import locate, say, suggest
 from stepscope.cli.startup import one_thread_in_numpy
-from stepscope.watch import ActionConfig, ReadingBudget, WatchConfig
+from stepscope.watch import ActionConfig, ReadingBudget, WatchConfig, import_watch, watch_job
 
 RULES_TIMEOUT_S = 60.0
 """Time that the last evaluation and deliveries get before they are left running."""
@@ -150,7 +151,7 @@ class Watching:
                     is_announced = True
         return None
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> Process:
         plan = self._plan
         rules = [*plan.stop_on, *([schema.STUCK_ALERT] if plan.on_stuck_stop else [])]
         stop = ActionConfig(
@@ -169,6 +170,11 @@ class Watching:
             report=plan.report,
             takes_census=plan.takes_census,
         )
+        if can_fork():
+            with one_thread_in_numpy():
+                import_watch()
+            words = ("python", "-P", "-m", "stepscope.watch", config.run)
+            return fork_process(words, lambda: watch_job(config), self._log)
         return monitor.start_beside(
             "stepscope.watch", log=self._log, message=msgspec.json.encode(config)
         )
