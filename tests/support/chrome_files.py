@@ -44,7 +44,15 @@ REPEATED = {
     "ptr": "likewise",
 }
 """Keys that are missing or differ, because other columns say the same or they are useless."""
-MEANING_NOTHING = {"queued": 0, "context": 0, "Record function id": 0, "graph id": 0}
+MEANING_NOTHING = {
+    "queued": 0,
+    "context": 0,
+    "Record function id": 0,
+    "graph id": 0,
+    "stream": -1,
+    "wait_on_stream": -1,
+    "wait_on_cuda_event_record_corr_id": -1,
+}
 """Keys that are missing if they have the value that stands for none."""
 ADDED = {
     "External id": "found by time where the file gives no number that leads to an operator",

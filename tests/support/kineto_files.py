@@ -90,6 +90,12 @@ def kernel(
     return span(category, name, start, duration, args=fields, **position)
 
 
+def wait(name: str, start: int, duration: int, **args: Any) -> Event:
+    """Return the record of a wait for device work."""
+    fields = {"cuda_sync_kind": name, **args, "device": 0, "context": 1}
+    return span("cuda_sync", name, start, duration, pid=0, tid=args.get("stream", -1), args=fields)
+
+
 def python(
     name: str,
     start: int,
@@ -192,7 +198,27 @@ def many_kinds() -> list[Event]:
         span("gpu_user_annotation", "step", 17_000, 9, pid=0, tid=7, args={"External id": 77}),
         span("user_annotation", "step", 16_000, 9, args={"External id": 77}),
         span("user_annotation", "step", 16_500, 9, args={"External id": 78}),
-        span("cuda_sync", "Stream Sync", 21_000, 7, pid=0, tid=7, args={"correlation": 21}),
+        wait(
+            "Stream Wait Event",
+            21_000,
+            7,
+            correlation=21,
+            stream=7,
+            wait_on_stream=20,
+            wait_on_cuda_event_record_corr_id=18,
+            wait_on_cuda_event_id=3,
+        ),
+        wait(
+            "Event Sync",
+            21_500,
+            7,
+            correlation=22,
+            stream=-1,
+            wait_on_stream=-1,
+            wait_on_cuda_event_record_corr_id=-1,
+            wait_on_cuda_event_id=0,
+        ),
+        wait("Context Sync", 22_000, 7, correlation=23, stream=-1),
         span("Trace", "PyTorch Profiler (0)", 0, 30_000, pid="Spans", tid="PyTorch Profiler"),
         {"ph": "i", "name": "Record Window End", "pid": "Traces", "tid": "t", "ts": 30, "s": "g"},
         {"ph": "C", "name": "power", "pid": 0, "tid": 0, "ts": 1.5, "args": {"watt": 70.25}},

@@ -110,6 +110,7 @@ FORMS: Mapping[str, Callable[[str, str], str]] = {
     # Bytes per nanosecond are gigabytes per second.
     "bandwidth": lambda key, value: number(key, f"{value} / nullif(t.duration_ns, 0)::DOUBLE"),
     "collective": lambda _key, _value: "c.description",
+    "called": lambda key, _: number(key, "called.operator + 1"),
 }
 """Writer of a key by `schema.ExportForm`, from the key and its column."""
 
@@ -157,7 +158,7 @@ _EVENT_TABLES = tuple(
 
 def events_between() -> str:
     """Select all events except arrows, in the order of the imported file."""
-    branches = (*map(_of_kind, schema.EVENT_KINDS), _others(), _synchronisation(), _counters())
+    branches = (*map(_of_kind, schema.EVENT_KINDS), _others(), _numbered_others(), _counters())
     return f"SELECT text FROM ({' UNION ALL '.join(branches)}) ORDER BY id"  # noqa: S608
 
 
@@ -214,8 +215,11 @@ def _of_kind(kind: schema.EventKind) -> str:
         arrow = launch_arrow("f", BINDING)
         written = concat(written, f"CASE WHEN launch IS NOT NULL THEN {arrow} END")
     source = f"{kind.table.name} t"
-    if any(key.form == "collective" for key in kind.exported_keys):
+    forms = {key.form for key in kind.exported_keys}
+    if "collective" in forms:
         source += _JOINED_COLLECTIVES
+    if "called" in forms:
+        source = _join_calls(kind.table.name, "t.correlation", "true")
     constants = [f"t.{column} = {value!r}" for column, value in kind.constants.items()]
     return select(written, source, " AND ".join(constants) or "true")
 
@@ -247,7 +251,7 @@ def _others() -> str:
     return select(_other("t.args"), "other_events t", f"NOT {_NAMES_OPERATOR}")
 
 
-def _synchronisation() -> str:
+def _numbered_others() -> str:
     """Select events of no table of their own that name an operator by the recorder's number.
 
     That number is not stored. They carry the correlation of a call as well, whose operator is
@@ -261,14 +265,19 @@ def _synchronisation() -> str:
         """concat('{"External id":', called.operator + 1, """
         f"""CASE WHEN {stripped} = '{{}}' THEN '}}' ELSE ',' || {stripped}[2:] END)"""
     )
+    source = _join_calls("other_events", _CORRELATION, _NAMES_OPERATOR)
+    args = f"CASE WHEN called.operator IS NULL THEN {stripped} ELSE {numbered} END"
+    return select(_other(f"({args})"), source, _NAMES_OPERATOR)
+
+
+def _join_calls(table: str, correlation: str, condition: str) -> str:
+    """Join the rows of a table `t` with the calls `called` of the same correlation."""
     calls = (
         "SELECT correlation, max(operator) AS operator FROM runtime_calls "  # noqa: S608
         "WHERE trace = $1 AND operator IS NOT NULL AND correlation IN (SELECT "
-        f"{_CORRELATION} FROM other_events t WHERE {IN_SLICE} AND {_NAMES_OPERATOR}) GROUP BY ALL"
+        f"{correlation} FROM {table} t WHERE {IN_SLICE} AND {condition}) GROUP BY ALL"
     )
-    source = f"other_events t LEFT JOIN ({calls}) called ON called.correlation = {_CORRELATION}"
-    args = f"CASE WHEN called.operator IS NULL THEN {stripped} ELSE {numbered} END"
-    return select(_other(f"({args})"), source, _NAMES_OPERATOR)
+    return f"{table} t LEFT JOIN ({calls}) called ON called.correlation = {correlation}"
 
 
 def _counters() -> str:

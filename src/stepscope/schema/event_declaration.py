@@ -21,7 +21,7 @@ ArgumentType = Literal["integer", "number", "string", "json", "sizes", "unused"]
 stored in three columns that end in `_x`, `_y` and `_z`. `unused`: read, because an unknown key
 makes decoding slower, and not stored, because other columns say the same or the value means
 nothing outside the process."""
-Linking = Literal["operator", "python", "call", "work", "shadow", "enclosing"]
+Linking = Literal["operator", "python", "call", "work", "shadow", "enclosing", "none"]
 """Rule by which the importer links events of a kind.
 
 operator   the tree of operators of each thread, by containment
@@ -31,20 +31,21 @@ work       device work: launched by the call with the same correlation
 shadow     ranges on a device's stream that mirror a host range with the same External id
 enclosing  the innermost operator and Python function around the event, as far as its table has
            the columns `operator` and `python`
+none       nothing; the events are on rows of streams, or on rows that are no threads
 """
 Drawing = Literal["nested", "stream", "shadow", "hidden"]
 """Drawing of events on the timeline: `nested` within others of their thread, in rows of a device's
 `stream`, as `shadow` above a stream, or `hidden`."""
 ExportForm = Literal[
     "number", "text", "json", "sizes", "id", "optional id", "natural", "whole", "unsigned",
-    "stream", "bandwidth", "collective",
+    "stream", "bandwidth", "collective", "called",
 ]  # fmt: skip
 """Form of an exported key. `number`, `text`, `json` and `sizes`: the column as it is. `id`: the
 number of an event, counted from 1; `optional id`: likewise; null without one. `natural`: a number
 that is not negative, else nothing. `whole`: a number without a decimal point where it is an
 integer. `unsigned`: an address. `stream`: the stream of the track. `bandwidth`: the column, a
 number of bytes, per nanosecond of the duration. `collective`: all keys of the event's row in
-`collectives`."""
+`collectives`. `called`: the operator of the call with the same correlation, as `id`."""
 _FORM_OF_TYPE: Mapping[ArgumentType, ExportForm] = {
     "integer": "number", "number": "number", "string": "text", "json": "json", "sizes": "sizes",
 }  # fmt: skip

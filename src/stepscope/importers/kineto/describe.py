@@ -195,7 +195,9 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
                 kinds[number] = "device"
                 devices[number] = _number_or_digits(columns["device"][row], tracks[number][0])
                 streams[number] = _number_or_digits(columns["stream"][row], tracks[number][1])
-        for kind in (k for k in schema.EVENT_KINDS if k.is_range and not k.on_device):
+        for kind in schema.EVENT_KINDS:
+            if kind.on_device or not kind.is_range or kind.linking == "none":
+                continue
             events = np.bincount(self.gathered.columns(kind, "track")["track"])
             for number in np.flatnonzero(events).tolist():
                 kinds[number] = "host"

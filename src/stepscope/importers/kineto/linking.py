@@ -45,6 +45,7 @@ LINKED_COLUMNS: Mapping[str, frozenset[str]] = {
     "work": frozenset({"launch", "operator", "carry_over", "captured_operator"}),
     "shadow": frozenset({"host"}),
     "enclosing": frozenset({"operator", "python"}),
+    "none": frozenset(),
 }  # fmt: skip
 """Columns of tables that are filled here, by the `linking` of a kind."""
 
@@ -114,6 +115,8 @@ class Linker:
         for kind in schema.EVENT_KINDS:
             if kind.linking == "enclosing":
                 rows[kind] = self._enclosed(kind, start, end, operators, python)
+            elif kind.linking == "none":
+                rows[kind] = self._read(kind, start, end)
             elif kind.linking == "shadow":
                 rows[kind] = self._read(kind, start, end)
                 rows[kind]["host"] = self._hosts.of(rows[kind]["external"])

@@ -187,8 +187,7 @@ OPERATORS = Table(
 
 OTHER_EVENTS = Table(
     name="other_events",
-    doc="One row per event of a kind without a table of its own: synchronization, profiler "
-    "overhead, marks.",
+    doc="One row per event of a kind without a table of its own: profiler overhead, marks.",
     key=("trace", "id"),
     columns=(
         *EVENT,
@@ -236,6 +235,33 @@ RUNTIME_CALLS = Table(
             "BIGINT NULL",
             "Innermost enclosing Python function, for calls outside every operator.",
         ),
+        ARGS,
+    ),
+)
+
+
+SYNCHRONISATIONS = Table(
+    name="synchronisations",
+    doc="One row per wait for device work: of the host for an event, a stream or a device, or of a "
+    "stream for an event.",
+    key=("trace", "id"),
+    columns=(
+        *EVENT,
+        column("name", "VARCHAR", "Kind of the wait, such as Stream Wait Event or Context Sync."),
+        START_NS,
+        DURATION_NS,
+        column("device", "INTEGER", "Number of the device."),
+        column(
+            "stream",
+            "BIGINT NULL",
+            "Stream that waits for an event, or that the host waits for; null for all streams.",
+        ),
+        column("waited_stream", "BIGINT NULL", "Stream on which the event was recorded."),
+        column("event", "BIGINT NULL", "Number of the event."),
+        column(
+            "record_correlation", "BIGINT NULL", "Correlation number of the call that recorded it."
+        ),
+        column("correlation", "BIGINT NULL", "Correlation number of the call that waits."),
         ARGS,
     ),
 )

@@ -26,9 +26,9 @@ from stepscope.schema.tables.trace_events import (
 )
 from stepscope.schema.table import Table, column
 
-SYNCHRONISATIONS = Table(
-    name="synchronisations",
-    doc="One row per synchronisation of a device.",
+OVERHEADS = Table(
+    name="overheads",
+    doc="One row per overhead of the profiler.",
     key=("trace", "id"),
     columns=(
         TRACE,
@@ -37,7 +37,7 @@ SYNCHRONISATIONS = Table(
         NAME,
         START_NS,
         DURATION_NS,
-        column("waiting_stream", "BIGINT NULL", "Stream that waits."),
+        column("delayed_stream", "BIGINT NULL", "Stream that waits."),
         column("reason", "VARCHAR NULL", "Reason."),
         column("operator", "BIGINT NULL", "Innermost enclosing operator."),
         ARGS,
@@ -46,19 +46,19 @@ SYNCHRONISATIONS = Table(
 """
 ENTRY = """
     event_declaration.EventKind(
-        name="synchronisation",
-        categories=("cuda_sync", "sync"),
-        table=SYNCHRONISATIONS,
+        name="overhead",
+        categories=("overhead", "delay"),
+        table=OVERHEADS,
         linking="enclosing",
         drawing="nested",
         arguments=(
-            _integer("stream", "waiting_stream"),
+            _integer("stream", "delayed_stream"),
             event_declaration.Argument(key="reason", type="string", column="reason"),
         ),
         export=("stream", "reason", _exported("Ev Idx", "number", "id")),
     ),
 """
-IMPORT = "from stepscope.schema.tables.synchronisations import SYNCHRONISATIONS\n"
+IMPORT = "from stepscope.schema.tables.overheads import OVERHEADS\n"
 LAST_IMPORT = "from stepscope.schema.tables import job, trace_events, traces\n"
 END_OF_KINDS = ')  # fmt: skip\n"""All kinds.'
 SCRIPT = """
@@ -77,7 +77,7 @@ with RunWriter("run", "n") as writer:
 run = Run(open_run("run"))
 (trace,) = run.traces
 exported = export_chrome([trace], pathlib.Path("exported.json"))
-rows = run.reader.table("synchronisations")
+rows = run.reader.table("overheads")
 levels = run.reader.sql("SELECT sum(count) AS n FROM timeline GROUP BY level ORDER BY level")
 event = find_event(run, track_id("trace", trace.trace, 0), 2)
 print(json.dumps({
@@ -97,7 +97,7 @@ def changed_package(tmp_path: Path) -> Path:
     shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__", "assets"))
     (package / "assets").mkdir()
     shutil.copy(source / "assets" / "__init__.py", package / "assets")
-    (package / "schema" / "tables" / "synchronisations.py").write_text(TABLE)
+    (package / "schema" / "tables" / "overheads.py").write_text(TABLE)
     kinds = package / "schema" / "event_kinds.py"
     text = kinds.read_text()
     assert text.count(LAST_IMPORT) == text.count(END_OF_KINDS) == 1
@@ -123,22 +123,22 @@ def test_a_new_kind_is_imported_drawn_and_exported(tmp_path: Path, changed_packa
     events = [
         op("aten::item", 0, 9_000, external=1),
         launch(100, 50, 1, external=1),
-        span("cuda_sync", "Stream Sync", 2_000, 5_000, args={"stream": 7, "reason": "item"}),
-        span("Sync", "Event Sync", 3_000, 1_000, args={"stream": 20, "priority": 3}),
+        span("overhead", "Flush", 2_000, 5_000, args={"stream": 7, "reason": "item"}),
+        span("Delay", "Resize", 3_000, 1_000, args={"stream": 20, "priority": 3}),
         kernel(400, 900, 1),
     ]
     (tmp_path / "trace.json").write_bytes(trace(*events))
     result = python(changed_package, tmp_path, SCRIPT)
     assert result["others"] == 0
     rows = result["rows"]
-    assert rows["name"] == ["Stream Sync", "Event Sync"]
-    assert rows["waiting_stream"] == [7, 20]
+    assert rows["name"] == ["Flush", "Resize"]
+    assert rows["delayed_stream"] == [7, 20]
     assert rows["reason"] == ["item", None]
     assert rows["operator"] == [0, 0]
     assert rows["args"] == [None, '{"priority":3}']
     assert result["summarised"] == len(events)
-    assert result["kind"] == "synchronisations"
+    assert result["kind"] == "overheads"
     written = json.loads((tmp_path / "exported.json").read_text())["traceEvents"]
-    first, second = (event for event in written if event.get("cat") == "cuda_sync")
+    first, second = (event for event in written if event.get("cat") == "overhead")
     assert first["args"] == {"stream": 7, "reason": "item", "Ev Idx": 2}
     assert second["args"] == {"stream": 20, "Ev Idx": 3, "priority": 3}

@@ -38,7 +38,8 @@ OVERFLOWED = 2**64 - 7
         (("gpu_memcpy", "Memcpy", "gpu_memset", "Memset"), "copies"),
         (("python_function",), "python_functions"),
         (("user_annotation", "gpu_user_annotation"), "annotations"),
-        (("cuda_sync", "overhead", "Trace", "unheard_of", ""), "other_events"),
+        (("cuda_sync",), "synchronisations"),
+        (("overhead", "Trace", "unheard_of", ""), "other_events"),
     ],
 )
 def test_all_spellings_of_a_category(spellings: tuple[str, ...], table: str) -> None:
@@ -47,6 +48,32 @@ def test_all_spellings_of_a_category(spellings: tuple[str, ...], table: str) -> 
         f"{table} lacks a spelling: if its kind has a new table in schema/event_kinds.py, "
         f"move it to that table in {__file__}"
     )
+
+
+def test_waits_for_device_work() -> None:
+    """Every column is that of the file; a row of a stream that holds waits is no thread."""
+    events = many_kinds()
+    tables = imported(trace(*events))
+    recorded = [event for event in events if event.get("cat") == "cuda_sync"]
+    columns = {
+        "wait_on_stream": "waited_stream",
+        "wait_on_cuda_event_record_corr_id": "record_correlation",
+        "wait_on_cuda_event_id": "event",
+        "stream": "stream",
+        "correlation": "correlation",
+        "device": "device",
+    }
+    rows = [row for _, row in sorted(tables.by_id("synchronisations").items())]
+    assert len(rows) == len(recorded) == 3
+    for row, event in zip(rows, recorded, strict=True):
+        assert row["name"] == event["args"]["cuda_sync_kind"]
+        assert row["duration_ns"] == 7
+        for key, column in columns.items():
+            value = event["args"].get(key, -1)
+            assert row[column] == (None if value == -1 else value), (event, key)
+    kinds = {(row["pid"], row["tid"]): row["kind"] for row in tables.rows("tracks")}
+    assert kinds["0", "7"] == "device"
+    assert kinds["0", "-1"] == "other"
 
 
 def test_a_stream_does_not_make_device_work() -> None:
