@@ -39,6 +39,7 @@ SHOWN = {
     "stepscope diagnose": "tests/e2e/test_verdicts.py",
     "stepscope try": "tests/e2e/test_try.py",
     "stepscope compare": "tests/unit/cli/test_compare_command.py",
+    "stepscope what-if": "tests/unit/views/test_critical_path.py",
     "stepscope cost": "tests/unit/cli/test_cost_command.py",
     "stepscope rules": "tests/unit/cli/test_rules_command.py",
     "stepscope report": "tests/unit/cli/test_files_command.py",

@@ -1,6 +1,7 @@
 from .arrays.columns import (
     TIME_COLUMNS as TIME_COLUMNS,
     Columns as Columns,
+    Strings as Strings,
     group_rows as group_rows,
     make_intervals as make_intervals,
     nan_to_none as nan_to_none,
@@ -31,6 +32,51 @@ from .arrays.statistics import (
     measure_growth as measure_growth,
     summarize as summarize,
     summarize_groups as summarize_groups,
+)
+from .causal_graph.critical_path import (
+    CriticalPath as CriticalPath,
+    find_critical_path as find_critical_path,
+)
+from .causal_graph.device import (
+    ALL_STREAMS as ALL_STREAMS,
+    NO_STREAM as NO_STREAM,
+    DeviceCalls as DeviceCalls,
+    RecordedWaits as RecordedWaits,
+    StreamWork as StreamWork,
+    build_streams as build_streams,
+)
+from .causal_graph.fetches import Fetches as Fetches, add_fetches as add_fetches
+from .causal_graph.fixes import (
+    CAUSAL_FIXES as CAUSAL_FIXES,
+    NAMED_FIX as NAMED_FIX,
+    CausalFix as CausalFix,
+    FixedEdges as FixedEdges,
+    SimulatedFix as SimulatedFix,
+    find_fix as find_fix,
+    simulate_fixes as simulate_fixes,
+)
+from .causal_graph.graph import (
+    PATH_NAMES as PATH_NAMES,
+    CausalEdges as CausalEdges,
+    CausalGraph as CausalGraph,
+    CausalSchedule as CausalSchedule,
+    CycleError as CycleError,
+    EdgeKind as EdgeKind,
+    PathCategory as PathCategory,
+    build_graph as build_graph,
+    join_edges as join_edges,
+    make_edges as make_edges,
+)
+from .causal_graph.host import (
+    HostRanges as HostRanges,
+    HostThreads as HostThreads,
+    build_threads as build_threads,
+)
+from .causal_graph.ranks import (
+    CollectivePoints as CollectivePoints,
+    JoinedRanks as JoinedRanks,
+    RankGraph as RankGraph,
+    join_ranks as join_ranks,
 )
 from .devices.device_work import (
     ACTIVITIES as ACTIVITIES,

@@ -47,6 +47,7 @@ COMMANDS = {
     "export": _Command("export", "Write traces in the format of other tools."),
     "show": _Command("show", "Show one view of a run."),
     "diagnose": _Command("diagnose", "Show the bottleneck, its cause and fixes."),
+    "what-if": _Command("what_if", "Simulate what fixes save."),
     "try": _Command("try_changes", "Measure what a fix saves.", True),
     "compare": _Command("compare", "Compare two runs, beyond noise."),
     "cost": _Command("cost", "Show the cost of a run and potential savings."),

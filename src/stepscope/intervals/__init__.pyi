@@ -1,5 +1,6 @@
 from .nesting import (
     OVERHANG_NS as OVERHANG_NS,
+    Nesting as Nesting,
     depths as depths,
     first_ancestors as first_ancestors,
     innermost_at as innermost_at,

@@ -159,6 +159,14 @@ from .model.trace_records import (
     QualityIssue as QualityIssue,
 )
 from .model.traces import Trace as Trace, load_traces as load_traces, reading_ahead as reading_ahead
+from .ranks.causal_graph import (
+    MAX_REPLAY_ERROR_RATIO as MAX_REPLAY_ERROR_RATIO,
+    PathRow as PathRow,
+    RunGraph as RunGraph,
+    build_run_graph as build_run_graph,
+    build_run_graphs as build_run_graphs,
+    list_path_rows as list_path_rows,
+)
 from .ranks.collectives import (
     NO_CALLS as NO_CALLS,
     NO_RECORDER as NO_RECORDER,

@@ -49,6 +49,15 @@ from .steps.arrivals import (
     RankWindow as RankWindow,
     StepMatrix as StepMatrix,
 )
+from .steps.critical_path import (
+    FIX_SEPARATOR as FIX_SEPARATOR,
+    SIMULATED_FIXES as SIMULATED_FIXES,
+    CriticalPathOf as CriticalPathOf,
+    CriticalPathView as CriticalPathView,
+    SimulatedFixRow as SimulatedFixRow,
+    WhatIfOf as WhatIfOf,
+    WhatIfView as WhatIfView,
+)
 from .steps.input_pipeline import (
     InputPipelineView as InputPipelineView,
     MakingView as MakingView,

@@ -47,6 +47,12 @@ _VIEWS: dict[str, options.View] = {
         ("carry_over", *options.TRACE_OPTIONS, *options.RANGE_OPTIONS),
         is_of_processes=True,
     ),
+    "critical-path": options.View(
+        _show("steps.critical_path:show_critical_path"), ("top", *options.TRACE_OPTIONS)
+    ),
+    "what-if": options.View(
+        _show("steps.critical_path:show_what_if"), ("name", *options.TRACE_OPTIONS)
+    ),
     "system": options.View(_show("system:show_system"), options.RANGE_OPTIONS),
     "host-memory": options.View(_show("job.host_memory:show_host_memory"), options.RANGE_OPTIONS),
     "system-heat": options.View(_show("system:show_system_heat"), ("name", *options.RANGE_OPTIONS)),

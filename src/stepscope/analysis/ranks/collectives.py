@@ -292,6 +292,8 @@ class MatchedCalls(msgspec.Struct, frozen=True, kw_only=True):
     """Transfer time, 0 for an unmatched call."""
     last: NDArray[np.bool_]
     """True for the call of the rank that arrived last: the other ranks waited for it."""
+    collective: intervals.Int
+    """Number of the collective, the same for its calls on all ranks; -1 for an unmatched call."""
     uneven_kinds: dict[str, list[int]]
     """Kinds without sequence numbers whose call counts differ between ranks, with the indices of
     the ranks that have the smallest count."""
@@ -303,6 +305,7 @@ class MatchedCalls(msgspec.Struct, frozen=True, kw_only=True):
             matched=self.matched[rows],
             transfer_ns=self.transfer_ns[rows],
             last=self.last[rows],
+            collective=self.collective[rows],
         )
 
 
@@ -318,7 +321,9 @@ def match_calls(calls: CollectiveCalls, time_group: Sequence[int] = ()) -> Match
     transfer = np.zeros(len(calls), dtype=np.int64)
     last = np.zeros(len(calls), dtype=np.bool_)
     if not len(calls):
-        return MatchedCalls(matched=matched, transfer_ns=transfer, last=last, uneven_kinds={})
+        return MatchedCalls(
+            matched=matched, transfer_ns=transfer, last=last, collective=transfer, uneven_kinds={}
+        )
     together = np.asarray(time_group, dtype=np.int64)[calls.rank] if time_group else calls.kind
     kind = group_rows(calls.kind, calls.group, calls.pair, calls.sequence, together)
     usable, uneven = _find_matchable(calls, kind.group)
@@ -328,7 +333,13 @@ def match_calls(calls: CollectiveCalls, time_group: Sequence[int] = ()) -> Match
     shortest = collective.minima(calls.duration)
     transfer[matched] = shortest[collective.group][matched]
     last[:] = matched & (calls.duration == shortest[collective.group])
-    return MatchedCalls(matched=matched, transfer_ns=transfer, last=last, uneven_kinds=uneven)
+    return MatchedCalls(
+        matched=matched,
+        transfer_ns=transfer,
+        last=last,
+        collective=np.where(matched, collective.group, -1),
+        uneven_kinds=uneven,
+    )
 
 
 def _number_calls(kind: intervals.Int, calls: CollectiveCalls) -> intervals.Int:

@@ -25,6 +25,7 @@ WRITERS = {
     "Comparison": "compare:write_comparison",
     "ConfigurationView": "job:write_configuration",
     "Cost": "cost:write_cost",
+    "CriticalPathView": "critical_path:write_critical_path",
     "Dashboard": "series:write_dashboard",
     "DistributedView": "steps:write_distributed",
     "InputPipelineView": "steps:write_input_pipeline",
@@ -38,6 +39,7 @@ WRITERS = {
     "SystemSeriesView": "series:write_series",
     "SystemView": "job:write_system",
     "TensorsView": "series:write_tensors",
+    "WhatIfView": "critical_path:write_what_if",
     "XgboostView": "boosting:write_xgboost",
     "UsageView": "job:write_usage",
 }

@@ -389,17 +389,10 @@ def measure_traces(
     Raises:
         StepscopeError: the engine has failed.
     """
-    traces, whole_run = run.traces, run.whole_run
-    if not traces:
-        return []
-    launched = traces[0].collectives.launched_by_collectives if communication == "wide" else None
-    parts = []
-    for part in _split_by_events(traces):
-        processes = {trace.process for trace in part}
-        ranks = [rank for rank in whole_run.all_ranks if rank.process.process in processes]
-        parts.append(TracePart(run.period, part, detach_ranks(whole_run, ranks), launched))
+    traces = run.traces
+    parts = split_traces(run, traces, communication)
     function = partial(_measure_part, carry_over=carry_over, communication=communication)
-    mapped = run.engine.map(whole_run, function, parts, tables=TABLES)
+    mapped = run.engine.map(run.whole_run, function, parts, tables=TABLES)
     measured = [table for part in mapped for table in part]
     no_device = find_unlike_traces(run).no_device
     return [
@@ -419,12 +412,38 @@ def _leave_out_host(measured: TraceCommunication) -> TraceCommunication:
     return replace(measured, on_host=False, extent=None, total=dict.fromkeys(measured.total, 0))
 
 
-def _split_by_events(traces: Sequence[Trace]) -> list[list[Trace]]:
+def split_traces(
+    run: Run,
+    traces: Sequence[Trace],
+    communication: analysis.CommunicationDefinition = "wide",
+    part_events: int = PART_EVENTS,
+) -> list[TracePart]:
+    """Split traces into parts that an engine processes.
+
+    Args:
+        run: the run.
+        traces: traces of it.
+        communication: definition of communication.
+        part_events: events of a part, unless one trace has more.
+    """
+    if not traces:
+        return []
+    whole_run = run.whole_run
+    launched = traces[0].collectives.launched_by_collectives if communication == "wide" else None
+    parts = []
+    for part in _split_by_events(traces, part_events):
+        processes = {trace.process for trace in part}
+        ranks = [rank for rank in whole_run.all_ranks if rank.process.process in processes]
+        parts.append(TracePart(run.period, part, detach_ranks(whole_run, ranks), launched))
+    return parts
+
+
+def _split_by_events(traces: Sequence[Trace], part_events: int) -> list[list[Trace]]:
     """Split traces into parts of consecutive ones with a limited number of events."""
     parts: list[list[Trace]] = []
     event_count = 0
     for trace in traces:
-        if not parts or event_count + trace.event_count > PART_EVENTS:
+        if not parts or event_count + trace.event_count > part_events:
             parts.append([])
             event_count = 0
         parts[-1].append(trace)
