@@ -152,13 +152,20 @@ def test_a_share_of_another_phase_names_its_only_part(
 
 def test_shares_of_the_four_suspects_sum_to_the_step(new_run: RunMaker) -> None:
     verdict = diagnose_steps(
-        new_run(), "wait 30 | forward 36 | communication 4 | optimizer 5 | save 25"
+        new_run(), "wait 30 | forward 37 | communication 3 | optimizer 5 | save 25"
     )
     assert verdict.suspect == "data_pipeline"
     assert sum(entry.share_ratio for entry in verdict.suspects) == pytest.approx(1)
     assert verdict.get_share("data_pipeline") == pytest.approx(verdict.share_ratio)
     assert [cause.suspect for cause in verdict.also] == ["framework_overhead"]
     assert list(list_reasons(verdict)) == ["communication"]
+
+
+def test_a_second_cause_is_judged_by_the_step_that_the_first_leaves(new_run: RunMaker) -> None:
+    """4% of the step are 40% of what is left without the first cause."""
+    verdict = diagnose_steps(new_run(), "wait 4 | forward 6 | communication 90")
+    assert verdict.suspect == "communication"
+    assert [cause.suspect for cause in verdict.also] == ["data_pipeline"]
 
 
 def test_other_thresholds(new_run: RunMaker) -> None:

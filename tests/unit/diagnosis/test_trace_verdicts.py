@@ -343,7 +343,7 @@ def test_steps_that_the_script_counts(tmp_path: Path, name: str, step_count: int
     assert ("The traces name no steps" in " ".join(verdict.notes)) == (step_count == 4)
     assert (verdict.suspect, verdict.cause) == ("framework_overhead", "unknown")
     assert verdict.headline.endswith("per step lie in the range “get batch”, between operators.")
-    assert verdict.evidence[-1].value == pytest.approx(30e6, rel=0.01)
+    assert verdict.evidence[-2].value == pytest.approx(30e6, rel=0.01)
 
 
 def test_functions_of_another_tracer_explain_gaps(tmp_path: Path) -> None:

@@ -11,9 +11,21 @@ from stepscope.diagnosis.verdict import CORE_SHARE, LOOP_SHARE, Evidence, Eviden
 from stepscope.run import Rank, Run
 
 CONTRIBUTING_RATIO = 0.05
-"""A cause with at least this share of the step gets a fix of its own."""
+"""A cause gets a fix of its own with at least this share of the step that is left without the main
+cause …"""
+MIN_CONTRIBUTING_RATIO = 0.02
+"""… if that is at least this share of the step."""
 EVEN_ODDS = 0.5
 """Certainty where nothing tells which of two is larger: a debug switch, or what it slows down."""
+
+
+def limit_contributing(main_share: float) -> float:
+    """Return the least share of the step of a cause that gets a fix of its own.
+
+    Args:
+        main_share: share of the step that the fix for the main cause removes.
+    """
+    return max(MIN_CONTRIBUTING_RATIO, CONTRIBUTING_RATIO * (1 - main_share))
 
 
 class CauseInputs(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,10 +15,10 @@ from stepscope.diagnosis.causes.attribution import (
 )
 from stepscope.diagnosis.causes.batch_size import find_small_batch_cause
 from stepscope.diagnosis.causes.cause import (
-    CONTRIBUTING_RATIO,
     EVEN_ODDS,
     CauseFinding,
     CauseInputs,
+    limit_contributing,
 )
 from stepscope.diagnosis.causes.data_causes import STAGE_CAUSES, find_data_pipeline_cause
 from stepscope.diagnosis.causes.padding import find_padding_cause
@@ -139,11 +139,13 @@ def find_contributing_causes(
                 text=text,
             )
         )
+    min_share = limit_contributing(attribution.share)
     for suspect in ("data_pipeline", "communication"):
         share = shares.suspects[suspect]
-        if suspect != attribution.suspect and share >= CONTRIBUTING_RATIO:
+        if suspect != attribution.suspect and share >= min_share:
             causes.append(_convert(inputs, Attribution(suspect=suspect, share=share)))
-    return _select_largest(inputs, causes, _identify(attribution.suspect, main.cause))
+    main_key = _identify(attribution.suspect, main.cause)
+    return _select_largest(inputs, causes, main_key, min_share)
 
 
 def _list_contributing_overhead(
@@ -172,14 +174,14 @@ def _list_contributing_overhead(
 
 
 def _select_largest(
-    inputs: CauseInputs, causes: list[verdict.ContributingCause], main_key: str
+    inputs: CauseInputs, causes: list[verdict.ContributingCause], main_key: str, min_share: float
 ) -> list[verdict.ContributingCause]:
     """Select the largest entry of each cause other than the main one, largest first."""
     bases_ns, step_ns = inputs.bases_ns, inputs.run.mean_step_ns
     causes.sort(key=lambda cause: -cause.share_ratio * bases_ns.get(cause.share_of, step_ns))
     selected: dict[str, verdict.ContributingCause | None] = {main_key: None}
     for cause in causes:
-        if cause.share_ratio >= CONTRIBUTING_RATIO:
+        if cause.share_ratio >= min_share:
             selected.setdefault(_identify(cause.suspect, cause.cause), cause)
     return [cause for cause in selected.values() if cause is not None]
 

@@ -10,6 +10,7 @@ from stepscope import analysis, run
 from stepscope.diagnosis.causes import wait_causes
 from stepscope.diagnosis.causes.cause import (
     CONTRIBUTING_RATIO,
+    MIN_CONTRIBUTING_RATIO,
     CauseFinding,
     CauseInputs,
     describe_utilization,
@@ -185,7 +186,7 @@ def _list_contributing(
     return [
         (STAGE_CAUSES[stage.stage], share, _describe_share(_name_stage(stage), share))
         for stage in making.stages
-        if (share := stage.ratio * making_share) >= CONTRIBUTING_RATIO
+        if (share := stage.ratio * making_share) >= MIN_CONTRIBUTING_RATIO
         and (stage.stage != "other" or name_dataset_function(making) is not None)
     ]
 

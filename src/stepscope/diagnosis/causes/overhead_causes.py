@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from stepscope import analysis, quantities
 from stepscope.diagnosis.causes import batch_size, stalls, wait_causes
 from stepscope.diagnosis.causes.cause import (
-    CONTRIBUTING_RATIO,
     EVEN_ODDS,
+    MIN_CONTRIBUTING_RATIO,
     CauseFinding,
     CauseInputs,
     describe_utilization,
@@ -216,7 +216,7 @@ def list_overhead_causes(inputs: CauseInputs) -> list[tuple[str, float, str]]:
     return [
         (cause, share, f"{name[:1].upper()}{name[1:]} takes {percent(share)} of step time.")
         for cause, share, name in sorted(causes, key=lambda entry: -entry[1])
-        if share >= CONTRIBUTING_RATIO
+        if share >= MIN_CONTRIBUTING_RATIO
     ]
 
 

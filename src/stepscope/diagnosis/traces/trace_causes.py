@@ -35,6 +35,8 @@ MULTIPROCESSOR_RATIO = 0.4
 """Kernels that have a block for fewer multiprocessors leave most of the device idle."""
 OPTIMIZER_COMPUTE_RATIO = 0.4
 """Share of the computation in optimizer steps from which the optimizer is the cause."""
+MAX_GRAPH_EVENTS = 2_000_000
+"""Events of traces of which a verdict builds a causal graph; that takes 0.3 KiB each."""
 HOST_PART_NAMES = {"compute": "sizeable operators"}
 """Names of parts that differ where the host computes itself."""
 
@@ -66,6 +68,21 @@ class TraceInputs:
     def matrix_kernels(self) -> trace_details.MatrixKernels:
         """Matrix kernels of the trace with most computation."""
         return trace_details.measure_matrix_kernels(self.choose("compute"))
+
+    @cached_property
+    def causal(self) -> run.RunGraph | None:
+        """Causal graph of the traces; None where they are not one for each of ranks that were
+        recorded together, are too large, or where its replay is not accurate enough."""
+        ranks = {one.trace.rank for one in self.traces}
+        event_count = sum(one.trace.event_count for one in self.traces)
+        is_one_each = len(ranks) == len(self.traces) == self.waits.rank_count
+        if not is_one_each or event_count > MAX_GRAPH_EVENTS:
+            return None
+        try:
+            graph = run.build_run_graph(self.traces)
+        except analysis.CycleError:
+            return None
+        return graph if abs(graph.error_ratio) <= run.MAX_REPLAY_ERROR_RATIO else None
 
     @property
     def recorder(self) -> schema.Recorder:

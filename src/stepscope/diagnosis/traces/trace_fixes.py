@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stepscope.diagnosis.causes.cause import CauseFinding
+from stepscope import analysis
+from stepscope.diagnosis.causes.cause import CONTRIBUTING_RATIO, CauseFinding
 from stepscope.diagnosis.fixes import fact_fixes
 from stepscope.diagnosis.fixes.advice import CAUSE_FIXES
 from stepscope.diagnosis.fixes.framework_fixes import RECORDER_FIXES
 from stepscope.diagnosis.traces.trace_causes import TraceInputs, is_overhead_in_optimizer
 from stepscope.diagnosis.traces.trace_details import waits_in_python
 from stepscope.diagnosis.verdict import UNKNOWN, ContributingCause, Fix, Prediction, Suspect
+from stepscope.quantities import percent
 from stepscope.run import accelerator_of, is_compiled
 
 _FIXES: dict[str, list[fact_fixes.FixText]] = {
@@ -68,6 +70,14 @@ _HOST_CONDITIONS = {
     ),
 }
 """Those that differ where the host computes itself."""
+_SIMULATED = {
+    **dict.fromkeys(("too_few_workers", "slow_dataset", UNKNOWN), "no-input"),
+    "host_to_device_copies": "async-copies",
+    **dict.fromkeys(("straggler", "uneven_ranks"), "no-straggler"),
+    **dict.fromkeys(("gradient_exchange", "collectives"), "overlap"),
+    "host_sync": "no-sync",
+}
+"""Fix on the causal graph that takes each cause away; others are estimated from their share."""
 _HOST_READ_FIXES: list[fact_fixes.FixText] = [
     (
         "Read values from tensors rarely",
@@ -106,10 +116,10 @@ def list_trace_fixes(
 ) -> list[Fix]:
     """List the fixes for the cause of the verdict, then the first for each contributing cause."""
     reason = finding.evidence[0].text if finding.evidence else ""
-    share = _measure_removable(finding.cause, suspect, inputs)
+    share = _predict_saving(finding.cause, suspect, inputs)
     fixes = _make_fixes(finding.cause, reason, share, step_ns, inputs)
     for cause in contributing:
-        share = _measure_removable(cause.cause, cause.suspect, inputs)
+        share = _predict_saving(cause.cause, cause.suspect, inputs)
         fixes += _make_fixes(cause.cause, cause.text, share, step_ns, inputs)[:1]
     return fixes
 
@@ -156,6 +166,50 @@ def _list_compiler_fixes(inputs: TraceInputs) -> list[fact_fixes.FixText]:
         return [fact_fixes.make_compiler_fix(on_host=inputs.on_host)]
     has_graphs = not inputs.on_host and accelerator_of(inputs.traces[0].trace).has_cuda
     return [fact_fixes.GRAPHS_OF_COMPILED] if has_graphs else []
+
+
+def note_joint_saving(
+    cause: str, suspect: Suspect, contributing: Sequence[ContributingCause], inputs: TraceInputs
+) -> list[str]:
+    """Note what the fixes for the cause and for the contributing causes save together, where they
+    save more than the first alone.
+
+    Args:
+        cause, suspect: of the verdict.
+        contributing: contributing causes.
+        inputs: the traces.
+    """
+    graph = inputs.causal
+    names = {
+        one: _SIMULATED[one]
+        for one, blamed in [(cause, suspect), *((c.cause, c.suspect) for c in contributing)]
+        if one in _SIMULATED and (one != UNKNOWN or blamed == "data_pipeline")
+    }
+    if graph is None or cause not in names or len(set(names.values())) < 2:
+        return []
+    alone = graph.simulate((analysis.CAUSAL_FIXES[names[cause]], None))
+    together = graph.simulate(
+        *((analysis.CAUSAL_FIXES[name], None) for name in dict.fromkeys(names.values()))
+    )
+    if together.saving_ratio - alone.saving_ratio < CONTRIBUTING_RATIO:
+        return []
+    causes = " and ".join(one.replace("_", " ") for one in names)
+    return [
+        f"Without {causes} together, a step would take at most {percent(together.saving_ratio)} "
+        f"less; without {cause.replace('_', ' ')} alone {percent(alone.saving_ratio)}."
+    ]
+
+
+def _predict_saving(cause: str, suspect: Suspect, inputs: TraceInputs) -> float | None:
+    """Predict the share of the step that a fix can save at most: by a replay of the causal graph
+    where it has a fix for the cause, else from the share of the cause; None if it is not known."""
+    name, graph = _SIMULATED.get(cause), inputs.causal
+    if name is None or graph is None or (cause == UNKNOWN and suspect != "data_pipeline"):
+        return _measure_removable(cause, suspect, inputs)
+    fix = analysis.CAUSAL_FIXES[name]
+    if not fix.affects(graph.fixed_edges).any():  # such as reads of values without a device
+        return _measure_removable(cause, suspect, inputs)
+    return max(0.0, graph.simulate((fix, None)).saving_ratio)
 
 
 def _measure_removable(cause: str, suspect: Suspect, inputs: TraceInputs) -> float | None:

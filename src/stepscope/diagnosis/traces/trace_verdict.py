@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope import rules
+from stepscope import analysis, rules
 from stepscope.diagnosis import verdict
 from stepscope.diagnosis.causes.attribution import Attribution, AttributionThresholds
 from stepscope.diagnosis.causes.cause import CONTRIBUTING_RATIO, CauseFinding
@@ -15,7 +15,7 @@ from stepscope.diagnosis.measured import estimate_accuracy
 from stepscope.diagnosis.sentences import list_bars, write_headline
 from stepscope.diagnosis.traces import trace_shares
 from stepscope.diagnosis.traces.trace_causes import TraceInputs, find_trace_cause, mean_step_ns
-from stepscope.diagnosis.traces.trace_fixes import list_trace_fixes
+from stepscope.diagnosis.traces.trace_fixes import list_trace_fixes, note_joint_saving
 from stepscope.diagnosis.traces.trace_obstacles import (
     MAX_NAMED,
     MAX_UNEXPLAINED_RATIO,
@@ -183,7 +183,11 @@ def _diagnose_together(
         if attribution.cause != WAITING
         else _write_waiting_headline(attribution, inputs),
         stages=finding.stages,
-        evidence=[verdict.describe_step_time(phases, "category"), *finding.evidence],
+        evidence=[
+            verdict.describe_step_time(phases, "category"),
+            *finding.evidence,
+            *_describe_critical_path(inputs),
+        ],
         ruled_out=_rule_out(inputs, attribution, finding.cause, thresholds, contributing, share_of),
         suspects=[
             verdict.SuspectShare(suspect=name, share_ratio=shares.suspects[name], share_of=share_of)
@@ -196,12 +200,30 @@ def _diagnose_together(
             *([waits.note] if waits.note else ()),
             *_list_notes(recorded, traces, source),
             *_note_queued(shares),
+            *note_joint_saving(finding.cause, attribution.suspect, contributing, inputs),
         ],
         step_count=step_count,
         mean_step_ns=step_ns,
         phases=phases,
         bars=list_bars(phases),
     )
+
+
+def _describe_critical_path(inputs: TraceInputs) -> list[verdict.Evidence]:
+    """List the shares of the critical path by kind; nothing without one."""
+    if inputs.causal is None:
+        return []
+    sums = [(name, ns) for name, ns in inputs.causal.sum_categories() if ns]
+    total_ns = sum(ns for _, ns in sums)
+    parts = [
+        f"{analysis.PATH_NAMES[name]} {percent(ns / total_ns)}"
+        for name, ns in sums
+        if ns >= verdict.MIN_LISTED_RATIO * total_ns
+    ]
+    if not parts:
+        return []
+    text = f"On the critical path of the steps: {', '.join(parts)}."
+    return [verdict.Evidence(text=text, source="critical-path")]
 
 
 def _write_waiting_headline(attribution: Attribution, inputs: TraceInputs) -> str:
