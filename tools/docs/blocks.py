@@ -9,6 +9,12 @@ from pathlib import Path
 from benchmarks.foreign import describe_reliability
 from benchmarks.laboratory.page import describe_rows, quote_figure
 from benchmarks.reliability_doc import describe_faults, describe_fuzzing, describe_kills
+from benchmarks.what_if.page import (
+    describe_fixes,
+    describe_pairs,
+    describe_peer,
+    describe_recordings,
+)
 from tools.docs.errors import list_faults, list_messages
 from tools.docs.releases import list_releases
 from tools.docs.rules import list_topics, write_pages
@@ -29,6 +35,10 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "counts of failed writes": describe_faults,
     "counts of hostile input": describe_fuzzing,
     "rows of the laboratory": describe_rows,
+    "simulated fixes": describe_fixes,
+    "replays of traces": describe_recordings,
+    "savings of true fixes": describe_pairs,
+    "paths of another tool": describe_peer,
 }
 _BLOCK = re.compile(r"(<!-- generated: ([^>\n]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 _FIGURE = re.compile(r"(<!-- generated: (ratio|value) of (.+?) -->).*?(<!-- end -->)")
