@@ -71,6 +71,8 @@ def exponent(factor: float, *, size_factor: float) -> float:
 
 PASS = {"`python -c pass`": (sys.executable, "-c", "pass")}
 ALONE = "the jobs alone"
+WITHOUT_STORED = " without stored results"
+"""Label of rows of commands that compute everything."""
 STEPS = {"100,000 steps": 10**5, "1,000,000 steps": 10**6}
 RUNS = {"30 runs": 30, "300 runs": 300}
 RANKS = {"8 ranks": 8, "64 ranks": 64}
@@ -102,23 +104,18 @@ COMMANDS = (
         yardstick="`python -c pass`",
         rounds=15,
     ),
-    Row(
-        name="`show RUN gpu-time`, 2,551 events",
-        unit="CPU s",
-        subjects=command_on_small_run(cpu_seconds, "show", "RUN", "gpu-time"),
-        yardstick=EARLIER,
-        target=0.5,
-        rounds=9,
-        is_quick=True,
-    ),
-    Row(
-        name="`diagnose RUN`, 2,551 events",
-        unit="CPU s",
-        subjects=command_on_small_run(cpu_seconds, "diagnose", "RUN"),
-        yardstick=EARLIER,
-        target=0.5,
-        rounds=9,
-        is_quick=True,
+    *(
+        Row(
+            name=f"`{' '.join(words)}`{source}, 2,551 events",
+            unit="CPU s",
+            subjects=command_on_small_run(cpu_seconds, *words, stored=not source),
+            yardstick=EARLIER,
+            target=0.5,
+            rounds=9,
+            is_quick=True,
+        )
+        for words in (("show", "RUN", "gpu-time"), ("diagnose", "RUN"))
+        for source in ("", WITHOUT_STORED)
     ),
     Row(
         name="`stepscope run -- true`",
@@ -349,7 +346,7 @@ LONG_RUNS = (
     ),
     *(
         Row(
-            name=f"`{' '.join(words)}` without stored results, 1,000,000 steps{label}",
+            name=f"`{' '.join(words)}`{WITHOUT_STORED}, 1,000,000 steps{label}",
             unit=unit,
             subjects=long_run(read, 10**6, *words, stored=False),
             yardstick=EARLIER,
@@ -393,7 +390,7 @@ GROWTH = (
             limit=exponent(1.5, size_factor=10),
             rounds=3,
         )
-        for source in ("", " without stored results")
+        for source in ("", WITHOUT_STORED)
         for label, unit, read in (("", "s", seconds), (", memory", "MB", megabytes))
     ),
     Row(name="list of 30 to 300 runs", unit="s", subjects=at_sizes(RUNS, list_jobs), sizes=RUNS),

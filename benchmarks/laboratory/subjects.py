@@ -104,12 +104,20 @@ def command(read: Reading, *arguments: str, peers: dict[str, Sequence[str]]) -> 
     return lambda bench: builds(bench) | {name: program(words) for name, words in peers.items()}
 
 
-def command_on_small_run(read: Reading, *arguments: str) -> Subjects:
-    """Measure a command on a run of 2,551 events, and the import of the libraries alone."""
+NOT_STORED = {"STEPSCOPE_STORED_RESULTS": "0"}
+
+
+def command_on_small_run(read: Reading, *arguments: str, stored: bool = True) -> Subjects:
+    """Measure a command on a run of 2,551 events, and the import of the libraries alone.
+
+    Args:
+        stored: it reads what an earlier look has stored; otherwise it computes everything.
+    """
+    variables = {} if stored else NOT_STORED
 
     def measure_build(bench: Bench, build: Build) -> float:
         run = bench.imported(build, bench.small_trace(), "small")
-        return run_on(read, build, run, arguments)
+        return run_on(read, build, run, arguments, **variables)
 
     libraries = python_code("import numpy, duckdb")
     return lambda bench: (
@@ -364,7 +372,7 @@ def long_run_of(read: Reading, *arguments: str, stored: bool = True) -> OfSize:
     Args:
         stored: it reads what an earlier look has stored; otherwise it computes everything.
     """
-    variables = {} if stored else {"STEPSCOPE_STORED_RESULTS": "0"}
+    variables = {} if stored else NOT_STORED
     return lambda bench, build, steps: run_on(
         read, build, bench.long_run(build, steps), arguments, **variables
     )
