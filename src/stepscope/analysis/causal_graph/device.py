@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope import intervals
+from stepscope.analysis.arrays.columns import group_rows
 from stepscope.analysis.causal_graph import graph
 from stepscope.analysis.causal_graph.host import HostThreads
 
@@ -179,7 +180,8 @@ def build_streams(
 
 
 def _order_launches(track: Int, launched: Int) -> LaunchOrder:
-    tracks, stream = np.unique(track, return_inverse=True)
+    groups = group_rows(track)
+    tracks, stream = track[groups.first], groups.group
     base = int(launched.min()) if len(launched) else 0
     stride = int(launched.max()) - base + 2 if len(launched) else 1
     keys = stream * stride + launched - base

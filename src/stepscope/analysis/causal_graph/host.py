@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope import intervals
+from stepscope.analysis.arrays.columns import group_rows
 from stepscope.analysis.causal_graph import graph
 
 Int = intervals.Int
@@ -92,7 +93,8 @@ def build_threads(ranges: HostRanges, main_track: int) -> HostThreads:
         main_track: thread of the steps.
     """
     rows = np.flatnonzero(ranges.end > ranges.start)
-    tracks, thread = np.unique(ranges.track[rows], return_inverse=True)
+    groups = group_rows(ranges.track[rows])
+    tracks, thread = ranges.track[rows][groups.first], groups.group
     base = int(ranges.start[rows].min()) if len(rows) else 0
     stride = int(ranges.end[rows].max()) - base + 2 if len(rows) else 1
     start = thread * stride + ranges.start[rows] - base
@@ -192,7 +194,9 @@ def _hand_over(
     start, end = threads.time[start_point], threads.time[end_point]
     before = np.searchsorted(main_time, start, side="right") - 1
     has_fork = before >= 0
-    rest = np.setdiff1d(np.flatnonzero(threads.track != main_track), start_point)
+    is_rest = threads.track != main_track
+    is_rest[start_point] = False
+    rest = np.flatnonzero(is_rest)
     source = _find_last_points(threads.time, main[before], rest, start)[has_fork]
     fork = graph.make_edges(
         source,
