@@ -24,9 +24,7 @@ from stepscope.views.options import DEFAULTS, ViewOptions
 
 ON_PATH_RATIO = 0.01
 """A fix that saves less than this is not on the critical path."""
-SHARE_OF = (
-    "time of the steps, from the start of the first one to the end of the work of the last one"
-)
+SHARE_OF = "step time, from the start of the first step to the end of the work of the last one"
 FIX_SEPARATOR = "+"
 """Between the names of fixes that are simulated together."""
 SIMULATED_FIXES = (*analysis.CAUSAL_FIXES, f"{analysis.NAMED_FIX}NAME")
