@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from stepscope import cost, run, store
-from stepscope.cli.output import print_json, suggest
+from stepscope.cli.output import locate, print_json, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,4 +102,4 @@ def _describe_layout(location: str) -> list[str | None]:
     is_terminal = sys.stdout.isatty()
     size = os.get_terminal_size(sys.stdout.fileno()) if is_terminal else ""
     variables = [os.environ.get(name) for name in _VARIABLES]
-    return [suggest("show", location), str(size), sys.stdout.encoding, *variables]
+    return [suggest("show", locate(location)), str(size), sys.stdout.encoding, *variables]

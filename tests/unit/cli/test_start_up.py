@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -125,6 +126,19 @@ def test_an_answer_is_computed_and_laid_out_once(
     (status,) = path.glob("nodes/*/status.json")
     status.write_bytes(status.read_bytes().replace(b"Completed", b"Failed"))
     assert "Failed" in run_command(tmp_path, *commands[0]).stdout
+
+
+def test_a_copy_of_a_run_suggests_commands_on_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    monkeypatch.setenv("LINES", "24")
+    path = written_before(draw_run(tmp_path / "run").status(JobState.COMPLETED).write())
+    first = run_command(tmp_path, "show", "run", "gpu-time").stdout
+    copy = Path(shutil.copytree(path, tmp_path / "backup" / "run"))
+    again = run_command(copy.parent, "show", "run", "gpu-time").stdout
+    assert f"-o {path}`" in first
+    assert again == first.replace(str(path), str(copy))
 
 
 @pytest.mark.parametrize("name", WRITERS)
