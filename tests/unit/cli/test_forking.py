@@ -10,7 +10,7 @@ import sys
 import pytest
 
 FORK = """
-import atexit, json, os, subprocess, sys, threading
+import atexit, fcntl, json, os, resource, subprocess, sys, threading
 from stepscope.cli.job.forking import can_fork, fork_process
 
 def work():
@@ -24,10 +24,11 @@ def work():
     }))
     END
 
-log, unrelated = os.memfd_create("log"), os.open(os.devnull, os.O_RDONLY)
+log, unrelated = os.memfd_create("log"), fcntl.fcntl(0, fcntl.F_DUPFD, 200)
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 print("of the launcher", end="")
 assert can_fork()
-process = fork_process(("python", "-m", "stepscope.monitor", "run"), work, log)
+process = fork_process(("stepscope.monitor", "run"), work, log)
 try:
     process.wait(0)
 except subprocess.TimeoutExpired:
@@ -71,7 +72,7 @@ def test_a_forked_process_is_like_one_that_was_started(
     exit_code, lines = json.loads(result)
     assert exit_code == code
     state = json.loads(next(line for line in lines if line.startswith("{")))
-    assert state["words"] == ["python", "-m", "stepscope.monitor", "run"]
+    assert state["words"] == ["stepscope.monitor", "run"]
     null, out, err = state["files"]
     assert (null, state["input"], state["is_leader"]) == ("/dev/null", "", True)
     assert out == err

@@ -437,7 +437,7 @@ class _Session:
             return None
         with one_thread_in_numpy():
             import_monitor()
-        words = ("python", "-P", "-m", "stepscope.monitor", config.run)
+        words = ("stepscope.monitor", config.run)
         return fork_process(words, lambda: run_monitor(config), self._log)
 
 

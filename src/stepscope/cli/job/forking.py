@@ -99,7 +99,8 @@ def fork_process(words: Sequence[str], work: Callable[[], None], log: int) -> Fo
     """Fork a process in a session of its own, so that Ctrl-C does not reach it.
 
     Args:
-        words: its command line, by which users and other processes know it.
+        words: its command line, by which users and other processes know it: its name comes first,
+            because that of a short command has no room for more.
         work: what it does.
         log: descriptor for its output.
 
@@ -148,7 +149,11 @@ def _replace_streams(log: int) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     for descriptor, source in ((0, null), (1, log), (2, log)):
         os.dup2(source, descriptor)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    # Not up to the limit, which may be a billion, or below some of them.
+    for descriptor in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
+        if descriptor > 2:
+            with suppress(OSError):  # that of the list itself
+                os.close(descriptor)
 
 
 def _write_arguments(text: bytes) -> None:

@@ -173,7 +173,7 @@ class Watching:
         if can_fork():
             with one_thread_in_numpy():
                 import_watch()
-            words = ("python", "-P", "-m", "stepscope.watch", config.run)
+            words = ("stepscope.watch", config.run)
             return fork_process(words, lambda: watch_job(config), self._log)
         return monitor.start_beside(
             "stepscope.watch", log=self._log, message=msgspec.json.encode(config)
