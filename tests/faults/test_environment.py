@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -36,6 +37,46 @@ def run_job(tmp_path: Path, *options: str, prefix: tuple[str, ...] = (), **kwarg
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     yield from mount_small_disk(tmp_path / "small")
+
+
+WITH_MONITOR = """#!/bin/sh
+until pid=$(grep -ho '"monitor_pid": [0-9]*' run/nodes/*/status.json)
+do sleep 0.05; done 2> /dev/null
+pid=${pid##* }
+tr '\\0' '\\n' < /proc/$pid/cmdline
+readlink /proc/$pid/fd/1
+exit 7
+"""
+
+
+def test_a_launcher_that_inherits_little(tmp_path: Path) -> None:
+    """No standard input, no exit status of children, a short command line, and a module in the
+    working directory that has a name of the standard library."""
+    job = tmp_path / "bin" / "a"
+    job.parent.mkdir()
+    job.write_text(WITH_MONITOR)
+    job.chmod(0o755)
+    (tmp_path / "queue.py").write_text("raise RuntimeError('the queue of the user')")
+
+    def inherit_little() -> None:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        os.close(0)
+
+    path = os.pathsep.join([str(Path(sys.executable).parent), str(job.parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["python", "-m", "stepscope", "run", "a"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path, "STEPSCOPE_RUN_OUT": "run"},
+        preexec_fn=inherit_little,
+    )
+    assert done.returncode == 7, done.stderr
+    name, *_, log = done.stdout.splitlines()
+    assert (name, "stepscope-log" in log) == ("stepscope.monitor", True)
+    (status,) = open_run(tmp_path / "run").statuses().values()
+    assert (status.state, status.exit_code) == (JobState.FAILED, 7)
 
 
 @in_detail

@@ -67,9 +67,11 @@ def prepare_streams() -> None:
     """Make stdout and stderr safe to write to.
 
     Python sets a stream to None if it was closed when the process started. Output to it is
-    discarded; the null device also occupies its file descriptor, so that no file of stepscope gets
-    it.
+    discarded; the null device also occupies its file descriptor, and that of stdin, so that no file
+    of stepscope gets it.
     """
+    if sys.stdin is None:
+        sys.stdin = Path(os.devnull).open()  # noqa: SIM115 - open until exit
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open until exit
     if sys.stderr is None:

@@ -112,6 +112,7 @@ class Launcher:
         """
         # Blocked until exit: after the end of the job only `exit_like` decides the exit status.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED_SIGNALS)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it takes the exit status away
         self._ignored = {s for s in PASSED_SIGNALS if signal.getsignal(s) == signal.SIG_IGN}
         try:
             pid = _spawn(command, environment, mask)
