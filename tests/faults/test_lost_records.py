@@ -137,5 +137,5 @@ def test_a_spool_that_is_deleted_while_the_job_runs(start: Start, tmp_path: Path
         f"the spool {spool} was deleted while the job ran; records that were not stored yet may be "
         "missing"
     ]
-    assert status.losses[0] in verdict_of(job.run).notes
+    assert status.losses[0] in verdict_of(job.run).headline
     assert not list(job.spool_base.glob("stepscope-*"))
