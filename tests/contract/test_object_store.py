@@ -32,6 +32,24 @@ class TestLocalStore(StoreContract):
         (store.root / key).parent.mkdir(exist_ok=True)
         (store.root / key).write_bytes(b"x")
 
+    def test_what_is_published_together_is_made_durable_together(
+        self, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Files, and the names of all that leads to them."""
+        durable = set()
+        monkeypatch.setattr(os, "fsync", lambda file: durable.add(os.fstat(file).st_ino))
+        paths = [store.root / f"tables/x/{number}.parquet" for number in range(3)]
+        with store.deferring_sync():
+            for path in paths:
+                key = str(path.relative_to(store.root))
+                assert store.put_file(key, store.staging_path(key))
+            assert durable == set()
+            store.sync()
+            directories = [
+                path for path in paths[0].parents if store.root.parents[1] in path.parents
+            ]
+            assert durable >= {path.stat().st_ino for path in [*paths, *directories]}
+
 
 class TestLocalStoreWithoutHardLinks(TestLocalStore):
     test_one_of_several_writers_wins = None  # not possible without hard links

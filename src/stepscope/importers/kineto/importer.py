@@ -125,7 +125,7 @@ class _Job(msgspec.Struct, frozen=True, kw_only=True):
         limits = (GROUP_ROWS, HELD_ROWS) if len(self.files) > 1 else (0, 0)
         with (
             store.RunWriter(self.run, self.node) as writer,
-            Storing(writer, *limits, lanes=lanes) as storing,
+            Storing(writer, *limits, lanes=lanes, defers_sync=True) as storing,
         ):
             yield storing
 

@@ -216,15 +216,23 @@ class Storing:
         group_rows: rows of the traces of a group; 0 to store rows immediately.
         held_rows: rows in memory beyond which the largest table is stored.
         lanes: number of tables that are written at once, 1 or 2.
+        defers_sync: make segments durable together. A power loss before may leave some that are cut
+            short, and compaction may merge some: not for the run of a job that goes on.
     """
 
     def __init__(
-        self, writer: store.RunWriter, group_rows: int = 0, held_rows: int = 0, *, lanes: int = 1
+        self,
+        writer: store.RunWriter,
+        group_rows: int = 0,
+        held_rows: int = 0,
+        *,
+        lanes: int = 1,
+        defers_sync: bool = False,
     ) -> None:
         self._ending = ExitStack()
         opened = self._ending.enter_context
         writers = [writer, *(opened(writer.clone()) for _ in range(1, lanes))]
-        for lane_writer in writers:
+        for lane_writer in writers if defers_sync else ():
             opened(lane_writer.deferring_sync())
         self._lanes = [(writer, opened(ThreadPoolExecutor(1))) for writer in writers]
         self._pending: list[Future[Any]] = []

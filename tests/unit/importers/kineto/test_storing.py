@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from stepscope.importers.kineto import Identity, import_trace
 from stepscope.importers.kineto.tables import Rows, Storing
 from stepscope.store import RunWriter
+from stepscope.testing import RunBuilder
+from tests.support.drawn_trace import training
+from tests.support.kineto_files import trace
 
 
 class Writer(RunWriter):
@@ -50,6 +56,28 @@ def test_traces_share_a_segment() -> None:
         ("tracks", [1, 2]), ("traces", [1, 2]), ("tracks", [3]), ("traces", [3]),
     ]  # fmt: skip
     assert writer.durable_counts == [1, 2, 3, 4]  # the other tables before `traces`
+
+
+def test_segments_of_a_window_are_durable_before_they_have_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power loss must not leave a segment that is cut short in the run of a job."""
+    run = RunBuilder(tmp_path / "run").write()
+    durable, published = set(), []
+
+    def publish(source: Path, target: Path) -> None:
+        published.append((target, source.stat().st_ino in durable))
+        source.rename(target)
+        source.touch()
+
+    monkeypatch.setattr(os, "fsync", lambda file: durable.add(os.fstat(file).st_ino))
+    monkeypatch.setattr(os, "link", publish)
+    (tmp_path / "window.json").write_bytes(trace(*training()))
+    with RunWriter(run, "node") as writer:
+        import_trace(tmp_path / "window.json", writer, Identity(name="window"), scratch=tmp_path)
+    tables = {target.parts[-3] for target, _ in published}
+    assert {"operators", "tracks", "traces"} <= tables
+    assert [target for target, is_durable in published if not is_durable] == []
 
 
 def test_the_largest_table_is_stored_first() -> None:
