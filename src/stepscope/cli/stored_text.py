@@ -10,6 +10,7 @@ command is that of its imports.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,10 @@ _VARIABLES = (
     "TTY_INTERACTIVE", "TZ",
 )  # fmt: skip
 """Variables by which rich lays out text, and the time zone."""
+
+_STYLE = re.compile(r"\x1b\[[\d;]*m")
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Characters by which a name could command the terminal: `cli.text` writes none of them."""
 
 
 class _StoredText(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +60,11 @@ def print_stored(location: str, name: str, *, as_json: bool) -> bool:
             print_json(payload)
             return True
         stored = None if as_json else results.get(_text_name(name), _StoredText)
-        if stored is not None and stored.layout == _describe_layout(location):
+        if (
+            stored is not None
+            and stored.layout == _describe_layout(location)
+            and not _CONTROL.search(_STYLE.sub("", stored.text))
+        ):
             _print(stored.text)
             return True
     return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -126,6 +127,20 @@ def test_an_answer_is_computed_and_laid_out_once(
     (status,) = path.glob("nodes/*/status.json")
     status.write_bytes(status.read_bytes().replace(b"Completed", b"Failed"))
     assert "Failed" in run_command(tmp_path, *commands[0]).stdout
+
+
+def test_a_stored_text_cannot_command_the_terminal(tmp_path: Path) -> None:
+    """A run may come from somebody else."""
+    path = written_before(draw_run(tmp_path / "run").status(JobState.COMPLETED).write())
+    commands = ["show", str(path), "steps"]
+    text = run_command(tmp_path, *commands).stdout
+    file = path / "results" / "steps-text.json"
+    stored = json.loads(file.read_bytes())
+    assert stored["result"]["text"] == text
+    for forged, printed in ((f"\x1b[1m{text}", f"\x1b[1m{text}"), (f"\x1b]2;x\a{text}", text)):
+        stored["result"]["text"] = forged
+        file.write_text(json.dumps(stored))
+        assert run_command(tmp_path, *commands).stdout == printed
 
 
 def test_a_copy_of_a_run_suggests_commands_on_itself(
