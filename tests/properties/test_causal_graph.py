@@ -225,7 +225,6 @@ def fix_weight(name: str, drawn: Drawn, edge: int, weight: int) -> int:
         "fused-optimizer": is_dispatch and in_optimizer,
     }
     halves = {
-        "workers": category == PathCategory.INPUT,
         "faster-kernels": category == PathCategory.COMPUTE,
         "bandwidth": category == PathCategory.COMMUNICATION,
         "faster:odd": edge % 2 == 1,
@@ -236,11 +235,14 @@ def fix_weight(name: str, drawn: Drawn, edge: int, weight: int) -> int:
         return REMOVED_NS if kind == SYNC else min(weight, 0)
     if name in halves:
         return round(weight / 2) if halves[name] and weight > 0 else weight
+    if name == "workers":  # batches become ready beside the steps
+        is_ready = kind == EdgeKind.HANDOVER
+        return weight if category != PathCategory.INPUT else round(weight / 2) * is_ready
     if name == "no-straggler":
         return REMOVED_NS if kind == RANK else weight
     assert name == "batch"
     grows = (
-        kind in {WORK, HOST}
+        (kind in {WORK, HOST} or category == PathCategory.INPUT)
         and not is_dispatch
         and not in_optimizer
         and category != PathCategory.COMMUNICATION

@@ -166,7 +166,7 @@ def test_what_takes_long_and_ends_is_not_stuck(
 
 
 def test_a_process_that_sleeps_again_and_again_does_a_little_in_between(tmp_path: Path) -> None:
-    polling = "import time\nprint(flush=True)\nwhile True: time.sleep(0.05)"
+    polling = "import time\nprint(flush=True)\nwhile True: time.sleep(0.001)"
     with subprocess.Popen([sys.executable, "-c", polling], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()

@@ -24,7 +24,7 @@ def write_critical_path(out: Console, payload: views.CriticalPathView) -> None:
                 share.category,
                 duration(share.step_ns),
                 percent(share.share_ratio),
-                bar(share.share_ratio),
+                bar(share.share_ratio or 0.0),
             )
         out.print(rows)
         if one.ranks:
@@ -82,10 +82,10 @@ def write_what_if(out: Console, payload: views.WhatIfView) -> None:
 
 
 def _write_head(out: Console, one: views.CriticalPathOf | views.WhatIfOf) -> None:
-    steps = count_of(one.step_count, "step")
+    steps, error = count_of(one.step_count, "step"), one.replay_error_ratio
     out.print(
         f"[bold]{escape(', '.join(one.traces))}[/bold]: {steps}, mean {duration(one.step_ns)}; "
-        f"the replay differs by {percent(abs(one.replay_error_ratio))}",
+        f"the replay differs by {percent(None if error is None else abs(error))}",
         soft_wrap=True,
     )
 

@@ -36,7 +36,7 @@ class PathShare(msgspec.Struct, frozen=True, kw_only=True):
 
     category: str
     step_ns: Annotated[float, schema.field_label("time per step")]
-    share_ratio: float
+    share_ratio: float | None
 
 
 class PathActivity(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,14 +49,14 @@ class PathActivity(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None
     count_per_step: Annotated[float, schema.field_label("pieces per step", unit="count")]
     step_ns: Annotated[float, schema.field_label("time per step")]
-    share_ratio: float
+    share_ratio: float | None
 
 
 class PathRank(msgspec.Struct, frozen=True, kw_only=True):
     """Time of the critical path in one rank."""
 
     rank: int | None
-    share_ratio: float
+    share_ratio: float | None
 
 
 class CriticalPathOf(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class CriticalPathOf(msgspec.Struct, frozen=True, kw_only=True):
     traces: list[str]
     step_count: int
     step_ns: Annotated[float, schema.field_label("mean step")]
-    replay_error_ratio: Annotated[float, schema.field_label("error of the replay")]
+    replay_error_ratio: Annotated[float | None, schema.field_label("error of the replay")]
     """Difference of the replayed time of the steps to the measured one; negative if too short."""
     tied_count: Annotated[int, schema.field_label("collectives that tie ranks")]
     shares: list[PathShare]
@@ -110,7 +110,7 @@ class WhatIfOf(msgspec.Struct, frozen=True, kw_only=True):
     traces: list[str]
     step_count: int
     step_ns: Annotated[float, schema.field_label("mean step")]
-    replay_error_ratio: Annotated[float, schema.field_label("error of the replay")]
+    replay_error_ratio: Annotated[float | None, schema.field_label("error of the replay")]
     fixes: list[SimulatedFixRow]
     notes: list[str]
 
