@@ -243,12 +243,12 @@ def _show_row(row: PathRow, step_count: int, total_ns: int) -> PathActivity:
 def _list_ranks(graph: RunGraph, total_ns: int) -> list[PathRank]:
     if len(graph.divided) == 1:
         return []
-    ranks = [
+    sums = zip(graph.divided, graph.sum_ranks(), strict=True)
+    return [
         PathRank(rank=one.trace.rank, share_ratio=ns / total_ns)
-        for one, ns in zip(graph.divided, graph.sum_ranks(), strict=True)
+        for one, ns in sorted(sums, key=lambda pair: -pair[1])
         if ns
     ]
-    return sorted(ranks, key=lambda row: -row.share_ratio)
 
 
 def _note(graph: RunGraph) -> list[str]:
