@@ -161,11 +161,15 @@ from .model.trace_records import (
 from .model.traces import Trace as Trace, load_traces as load_traces, reading_ahead as reading_ahead
 from .ranks.causal_graph import (
     MAX_REPLAY_ERROR_RATIO as MAX_REPLAY_ERROR_RATIO,
+    PathPieces as PathPieces,
     PathRow as PathRow,
     RunGraph as RunGraph,
     build_run_graph as build_run_graph,
     build_run_graphs as build_run_graphs,
+    explain_no_graph as explain_no_graph,
+    get_run_graphs as get_run_graphs,
     list_path_rows as list_path_rows,
+    name_path_pieces as name_path_pieces,
 )
 from .ranks.collectives import (
     NO_CALLS as NO_CALLS,

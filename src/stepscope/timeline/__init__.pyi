@@ -9,7 +9,13 @@ from .counters import (
     Bins as Bins,
     load_sampled_bins as load_sampled_bins,
 )
-from .event import EventDetails as EventDetails, find_event as find_event, find_span as find_span
+from .critical_path import get_path_timeline as get_path_timeline
+from .event import (
+    EventDetails as EventDetails,
+    find_event as find_event,
+    find_piece as find_piece,
+    find_span as find_span,
+)
 from .search import TimelineEvent as TimelineEvent, search_events as search_events
 from .spans import (
     IS_AGGREGATE as IS_AGGREGATE,
@@ -19,6 +25,7 @@ from .spans import (
 )
 from .trace import get_timelines as get_timelines
 from .tracks import (
+    PATH as PATH,
     TrackId as TrackId,
     find_outlier_steps as find_outlier_steps,
     find_steps_of_run as find_steps_of_run,

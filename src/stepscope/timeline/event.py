@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -13,13 +13,23 @@ from stepscope import analysis, schema
 from stepscope.run import EVENT_TABLES, Run
 from stepscope.timeline.blocks import build_event_query
 from stepscope.timeline.content import Content
+from stepscope.timeline.critical_path import PathTimeline, get_path_timeline
 from stepscope.timeline.spans import SPAN_NAME, SlicePart
 from stepscope.timeline.trace import get_timelines
-from stepscope.timeline.tracks import TrackId, find_step_at, parse_track, track_id
+from stepscope.timeline.tracks import PATH, TrackId, find_step_at, parse_track, track_id
 from stepscope.timeline.window import read_parts, read_window
 
 Relation = Literal[
-    "launches", "launched by", "operator", "backward", "forward", "parent", "captured by"
+    "launches",
+    "launched by",
+    "operator",
+    "backward",
+    "forward",
+    "parent",
+    "captured by",
+    "piece of",
+    "waits for",
+    "holds up",
 ]
 MAX_LINKS = 50
 """Links per relation: the launch of a graph has thousands of kernels."""
@@ -83,7 +93,8 @@ class LinkedEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     relation: Relation
     """Relation as seen from the requested event: `launches` and `launched by` connect a call and
-    its kernel, `backward` and `forward` an operator and its gradient."""
+    its kernel, `backward` and `forward` an operator and its gradient. A piece of the critical path
+    is a `piece of` an event, `waits for` the piece before it and `holds up` the one after it."""
     track: str
     event: int
     name: str
@@ -99,7 +110,8 @@ class EventDetails(schema.Payload, frozen=True, kw_only=True):
     event: int
     name: str
     kind: str
-    """Table of the event, or the kind of a span."""
+    """Table of the event, the kind of a span, or the kind of time of a piece of the critical
+    path."""
     after_ns: int
     duration_ns: int
     row: int
@@ -195,6 +207,74 @@ def find_span(run: Run, track: TrackId, event: int) -> EventDetails | None:
     )
 
 
+_REASONS = {
+    analysis.EdgeKind.HOST: "what its thread did before",
+    analysis.EdgeKind.WORK: "the work itself, which runs on the device",
+    analysis.EdgeKind.LAUNCH: "the call that launched the work",
+    analysis.EdgeKind.STREAM: "earlier work of the same stream",
+    analysis.EdgeKind.EVENT: "an event of another stream",
+    analysis.EdgeKind.SYNC: "work of the device",
+    analysis.EdgeKind.HANDOVER: "another thread",
+    analysis.EdgeKind.RANK: "the last rank to reach the collective",
+}
+"""What the end of a piece of the critical path waits for, by the kind of its edge."""
+
+
+def find_piece(run: Run, event: int) -> EventDetails | None:
+    """Find a piece of the critical path; None if there is none with this number."""
+    path = get_path_timeline(run)
+    piece = path.find_piece(event)
+    if piece is None:
+        return None
+    graph, pieces, index = piece
+    edge, rank = int(graph.path.edge[index]), int(pieces.rank[index])
+    category = analysis.PATH_NAMES[graph.path.category[index]]
+    name, kind = pieces.labels[pieces.label[index]]
+    args: dict[str, Any] = {"kind_of_event": kind}
+    if edge >= 0:
+        args["waits_for"] = _REASONS[graph.joined.causal.edges.kind[edge]]
+    neighbours = [_link_piece(path, "waits for", event - 1)] if index else []
+    if index + 1 < len(pieces.label):
+        neighbours.append(_link_piece(path, "holds up", event + 1))
+    events: list[LinkedEvent] = []
+    drawn = _link_piece(path, "piece of", event)
+    step = None
+    if rank >= 0:
+        trace = graph.divided[rank].trace
+        args |= {} if trace.rank is None else {"rank": trace.rank}
+        events += _link_events(run, trace.trace, [("piece of", [int(pieces.event[index])])])
+        step = find_step_at(run, track_id("trace", trace.trace, 0), drawn.after_ns)
+    return EventDetails(
+        track=PATH,
+        event=event,
+        name=name,
+        kind=category,
+        after_ns=drawn.after_ns,
+        duration_ns=drawn.duration_ns,
+        row=drawn.row,
+        self_ns=None,
+        step=step,
+        args=args,
+        stack=[],
+        links=[*events, *neighbours],
+    )
+
+
+def _link_piece(path: PathTimeline, relation: Relation, event: int) -> LinkedEvent:
+    """Link a piece of the critical path."""
+    slices = path.slices
+    (index,) = np.flatnonzero(slices.event == event).tolist()
+    return LinkedEvent(
+        relation=relation,
+        track=PATH,
+        event=event,
+        name=slices.names[int(slices.name[index])],
+        after_ns=int(slices.start[index]),
+        duration_ns=int(slices.duration[index]),
+        row=int(slices.row[index]),
+    )
+
+
 def _find_container(run: Run, row: Mapping[str, Any]) -> int:
     """Find the span inside which an aggregate is drawn; -1 if there is none."""
     columns = run.reader.sql(
@@ -254,6 +334,13 @@ def _find_links(
                 traces=(trace,),
             )
             relations.append((relation, columns["id"].tolist()))
+    yield from _link_events(run, trace, relations)
+
+
+def _link_events(
+    run: Run, trace: int, relations: Sequence[tuple[Relation, list[int]]]
+) -> Iterator[LinkedEvent]:
+    """Link events of a trace by their ids."""
     linked_ids = sorted({event_id for _, ids in relations for event_id in ids})
     if not linked_ids:
         return
@@ -270,7 +357,7 @@ def _find_links(
                     track=str(track_id(kind, trace, int(rows["track"][index]))),
                     event=event_id,
                     name=rows["name"][index],
-                    after_ns=start - context.base_ns,
+                    after_ns=start - run.clock.origin_in(trace),
                     duration_ns=int(rows["duration"][index]),
                     row=get_timelines(run)[trace].find_row(event_id, start),
                 )

@@ -2,6 +2,7 @@
 
 An id consists of words joined by colons; other characters are quoted as in a URL:
 
+    critical-path                 pieces of the critical paths of the steps
     trace:NUMBER:TRACK            a thread or a stream of a trace
     ranges:NUMBER:TRACK           the shadows of host ranges on a stream
     spans:PROCESS:LOG             spans of a thread of the job
@@ -22,7 +23,9 @@ import numpy as np
 from stepscope import analysis, errors, intervals, schema
 from stepscope.run import Run, marked_steps
 
+PATH = "critical-path"
 _WORDS = {
+    PATH: 0,
     "trace": 2,
     "ranges": 2,
     "spans": 2,
@@ -33,7 +36,7 @@ _WORDS = {
 }
 _NUMBERS = {"trace": 2, "ranges": 2, "counter": 2, "memory": 3, "estimate": 2}
 """Number of leading words of an id that are numbers."""
-SLICED = ("trace", "ranges", "spans")
+SLICED = (PATH, "trace", "ranges", "spans")
 """Kinds of tracks with slices; the others have values."""
 
 

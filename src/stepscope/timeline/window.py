@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from stepscope import analysis, intervals
 from stepscope.run import Run
+from stepscope.timeline.critical_path import get_path_timeline
 from stepscope.timeline.spans import SlicePart
 from stepscope.timeline.trace import get_timelines
-from stepscope.timeline.tracks import TrackId
+from stepscope.timeline.tracks import PATH, TrackId
 
 CHUNK_EVENTS = 200_000
 """Approximate number of events per chunk."""
@@ -58,6 +59,10 @@ def read_window(
             aggregates=aggregates,
         )
         parts.append(span_slices.shift(-clock.origin_ns))
+    for index, track in enumerate(tracks):
+        if track.kind == PATH:
+            pieces = get_path_timeline(run).slices.overlapping(*extent)
+            parts.append(pieces.renumber_lines(np.array([index])))
     get_timelines(run).evict()
     return analysis.merge_slices(parts)
 

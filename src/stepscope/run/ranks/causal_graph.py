@@ -33,9 +33,9 @@ CONTRADICTION = (
     "collectives of the ranks come in orders that contradict each other, as where the calls of "
     "different groups are not told apart: each rank is shown alone"
 )
-_HOST_CODE = ("other host code", "Python")
-_DELAY = ("delay before work starts", "delay")
-"""Name and kind of time in which nothing ran that has a name."""
+UNNAMED_PIECES = (("delay before work starts", "delay"), ("other host code", "Python"))
+"""Names and kinds of time in which nothing ran that has a name: on the way to it, and of a host
+thread."""
 
 
 class PathRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,6 +227,27 @@ def build_run_graphs(run: Run, traces: Sequence[Trace]) -> list[RunGraph]:
     return graphs
 
 
+def get_run_graphs(run: Run) -> list[RunGraph]:
+    """Return the causal graphs of all traces of a run, built once per run; none where
+    `explain_no_graph` has a reason."""
+    return run.derive(_build_all_graphs)
+
+
+def _build_all_graphs(run: Run) -> list[RunGraph]:
+    if not run.traces or explain_no_graph(run.traces) is not None:
+        return []
+    return build_run_graphs(run, reading_ahead(run.traces))
+
+
+def explain_no_graph(traces: Sequence[Trace]) -> str | None:
+    """Explain why traces have no causal graph; None where nothing speaks against it."""
+    for trace in traces:
+        reason = trace.unknown_devices or trace.unrecorded_devices
+        if reason:
+            return f"what waits for what is not known: {reason}"
+    return None
+
+
 PART_EVENTS = 400_000
 """Events of traces whose graphs one task builds."""
 TABLES = (
@@ -288,8 +309,21 @@ def _join(built: Sequence[_BuiltTrace]) -> RunGraph:
     )
 
 
-def list_path_rows(graph: RunGraph) -> list[PathRow]:
-    """Sum up the critical path by what ran, longest first."""
+class PathPieces(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Names and events of the pieces of a critical path; arrays have one entry per piece."""
+
+    rank: intervals.Int
+    """Index of the rank, -1 for none."""
+    event: intervals.Int
+    """Id of the event in the trace of the rank, -1 for none."""
+    label: intervals.Int
+    """Index into `labels`."""
+    labels: list[tuple[str, str]]
+    """Names with their kinds: operator, call, range, Python, kernel, copy or delay."""
+
+
+def name_path_pieces(graph: RunGraph) -> PathPieces:
+    """Name the pieces of a critical path by what ran."""
     path, edges = graph.path, graph.joined.causal.edges
     first = graph.joined.first_activity
     activity = np.append(edges.activity, -1)[path.edge]
@@ -297,31 +331,34 @@ def list_path_rows(graph: RunGraph) -> list[PathRow]:
     point = np.append(edges.target, 0)[path.edge]
     rank = np.where(activity >= 0, rank, graph.joined.rank[point])
     middle = path.border_ns[:-1] + path.duration_ns // 2
-    name = np.full(len(rank), -1, dtype=np.int64)
-    labels: list[tuple[str, str]] = []
+    is_python = path.category == analysis.PathCategory.PYTHON
+    label, event = is_python.astype(np.int64), np.full(len(rank), -1, dtype=np.int64)
+    labels = list(UNNAMED_PIECES)
     for index, (one, part) in enumerate(zip(graph.divided, graph.parts, strict=True)):
         rows = np.flatnonzero(rank == index)
-        is_python = path.category[rows] == analysis.PathCategory.PYTHON
-        times = np.where(is_python, middle[rows] + graph.joined.offset_ns[index], -1)
+        times = np.where(is_python[rows], middle[rows] + graph.joined.offset_ns[index], -1)
         numbers = np.where(activity[rows] >= 0, activity[rows] - first[index], -1)
-        codes, names = _name_pieces(one.trace.whole, part, numbers, times)
-        name[rows] = np.where(codes >= 0, codes + len(labels), -1)
+        codes, event[rows], names = _name_pieces(one.trace.whole, part, numbers, times)
+        label[rows] = np.where(codes >= 0, codes + len(labels), label[rows])
         labels += names
-    groups = analysis.group_rows(rank, name, path.category.astype(np.int64))
+    return PathPieces(rank=rank, event=event, label=label, labels=labels)
+
+
+def list_path_rows(graph: RunGraph) -> list[PathRow]:
+    """Sum up the critical path by what ran, longest first."""
+    path, pieces = graph.path, name_path_pieces(graph)
+    groups = analysis.group_rows(pieces.rank, pieces.label, path.category.astype(np.int64))
     counts, sums = groups.counts().tolist(), groups.sums(path.duration_ns).tolist()
     listed = []
     for row, count, total_ns in zip(groups.first.tolist(), counts, sums, strict=True):
-        if name[row] >= 0:
-            text, kind = labels[name[row]]
-        else:
-            is_python = path.category[row] == analysis.PathCategory.PYTHON
-            text, kind = _HOST_CODE if is_python else _DELAY
+        name, kind = pieces.labels[pieces.label[row]]
+        rank = int(pieces.rank[row])
         listed.append(
             PathRow(
-                name=text,
+                name=name,
                 kind=kind,
                 category=analysis.PathCategory(path.category[row]),
-                rank=graph.divided[rank[row]].trace.rank if rank[row] >= 0 else None,
+                rank=graph.divided[rank].trace.rank if rank >= 0 else None,
                 count=count,
                 total_ns=total_ns,
             )
@@ -340,7 +377,7 @@ _KINDS = {
 
 def _name_pieces(
     trace: Trace, part: TraceGraph, numbers: intervals.Int, times: intervals.Int
-) -> tuple[intervals.Int, list[tuple[str, str]]]:
+) -> tuple[intervals.Int, intervals.Int, list[tuple[str, str]]]:
     """Name pieces of a path by their activities, or by Python functions around them.
 
     Args:
@@ -350,21 +387,24 @@ def _name_pieces(
         times: time of each piece at which the Python function counts, -1 where it does not.
 
     Returns:
-        The index of the name of each piece, -1 for none, and names with their kinds.
+        The index of the name of each piece and the id of its event, -1 for none, and names with
+        their kinds.
     """
-    codes = np.full(len(numbers), -1, dtype=np.int64)
+    codes, events = (np.full(len(numbers), -1, dtype=np.int64) for _ in range(2))
     labels: list[tuple[str, str]] = []
     for table in part.activities:
         rows = np.flatnonzero((numbers >= table.first) & (numbers < table.first + len(table.ids)))
         names = _read_activity_names(trace, table.table)
         codes[rows] = names.codes[numbers[rows] - table.first] + len(labels)
+        events[rows] = table.ids[numbers[rows] - table.first]
         labels += [(str(name), _KINDS[table.table]) for name in names.values]
     if trace.has_stacks:
         rows = np.flatnonzero(times >= 0)
-        functions, values = _find_functions(trace, part.main_track, times[rows])
+        functions, ids, values = _find_functions(trace, part.main_track, times[rows])
         codes[rows] = np.where(functions >= 0, functions + len(labels), codes[rows])
+        events[rows] = np.where(functions >= 0, ids, events[rows])
         labels += [(name, "Python") for name in values]
-    return codes, labels
+    return codes, events, labels
 
 
 def _read_activity_names(trace: Trace, table: str) -> analysis.Strings:
@@ -376,15 +416,19 @@ def _read_activity_names(trace: Trace, table: str) -> analysis.Strings:
 
 def _find_functions(
     trace: Trace, track: int, times: intervals.Int
-) -> tuple[intervals.Int, list[str]]:
-    """Find the innermost Python function of a thread at each time, -1 for none, and the names."""
+) -> tuple[intervals.Int, intervals.Int, list[str]]:
+    """Find the innermost Python function of a thread at each time: the indices of their names and
+    their ids, -1 for none, and the names."""
     rows = trace.columns(
-        "python_functions", ("name", *analysis.TIME_COLUMNS), condition=f"track = {track}"
+        "python_functions", ("id", "name", *analysis.TIME_COLUMNS), condition=f"track = {track}"
     )
     extent = analysis.make_intervals(rows)
     order = intervals.nesting_order(*extent)
     start, end = (edge[order] for edge in extent)
     parent = intervals.parents(start, end, intervals.OVERHANG_NS)
     row = intervals.innermost_at(times, start, end, parent)
-    codes = np.append(rows["name"].codes[order], -1)[row].astype(np.int64)
-    return codes, [str(name) for name in rows["name"].values]
+    codes, ids = (
+        np.append(values[order], -1)[row].astype(np.int64)
+        for values in (rows["name"].codes, rows["id"])
+    )
+    return codes, ids, [str(name) for name in rows["name"].values]

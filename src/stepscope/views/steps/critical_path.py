@@ -16,6 +16,8 @@ from stepscope.run import (
     RunGraph,
     Trace,
     build_run_graphs,
+    explain_no_graph,
+    get_run_graphs,
     list_path_rows,
     name_traces,
 )
@@ -194,11 +196,12 @@ def _build_graphs(run: Run, traces: Sequence[Trace]) -> tuple[list[RunGraph], st
     missing = trace_data.explain_no_traces(run, list(traces))
     if missing is not None:
         return [], missing
-    for trace in traces:
-        reason = trace.unknown_devices or trace.unrecorded_devices
-        if reason:
-            return [], f"what waits for what is not known: {reason}"
-    graphs = build_run_graphs(run, traces)
+    missing = explain_no_graph(traces)
+    if missing is not None:
+        return [], missing
+    graphs = (
+        get_run_graphs(run) if len(traces) == len(run.traces) else build_run_graphs(run, traces)
+    )
     return graphs, None if graphs else "the traces contain no time"
 
 

@@ -84,8 +84,8 @@ def _build_nodes(
     ]
 
 
-TrackKind = Literal["spans", "host", "device", "counter"]
-"""Spans of the job, threads and streams of a trace, counters."""
+TrackKind = Literal["spans", "host", "device", "counter", "path"]
+"""Spans of the job, threads and streams of a trace, counters, the critical path."""
 GroupKind = Literal["node", "process", "recording", "device", "counters"]
 
 
@@ -148,6 +148,8 @@ class TimelineView(schema.Payload, frozen=True, kw_only=True):
     """Epoch nanoseconds that times count from, as text: doubles cannot hold them."""
     end_after_ns: int
     """End of the recorded data."""
+    critical_path: TrackGroup | None
+    """Track of the critical path of the steps; null without traces that have one."""
     groups: list[TrackGroup]
     steps: list[RankSteps]
     findings: list[FindingMark]
@@ -179,6 +181,9 @@ class TrackSlices(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the slice that its events cover; 1 for an event."""
     event: list[int]
     """Id for `timeline-slice`, together with the track; -1 for a summary."""
+    kind: Annotated[list[int], schema.field_label(display="identifier")] = []
+    """Of the critical path, index into `names` of the kind of time; for a summary, that of its
+    longest piece."""
     part_slice: Annotated[list[int], schema.field_label(display="identifier")]
     """Aggregates inside slices, as the calls of one transform for a batch: index of the slice."""
     part_name: Annotated[list[int], schema.field_label(display="identifier")]

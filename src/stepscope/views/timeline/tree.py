@@ -10,9 +10,10 @@ import msgspec
 
 from stepscope import analysis, rule_feed, schema
 from stepscope.quantities import count
-from stepscope.run import Run, RunClock, Trace, named_steps, reading_ahead
+from stepscope.run import Run, RunClock, Trace, explain_no_graph, named_steps, reading_ahead
 from stepscope.timeline import (
     IS_SLICE,
+    PATH,
     Content,
     TrackDescription,
     TrackId,
@@ -50,6 +51,7 @@ def timeline(run: Run, options: ViewOptions) -> TimelineView:
     return TimelineView(
         origin_ns=str(clock.origin_ns),
         end_after_ns=clock.end_ns - clock.origin_ns,
+        critical_path=_build_path_group(run.traces),
         groups=groups,
         steps=steps,
         findings=_list_findings(run),
@@ -57,6 +59,14 @@ def timeline(run: Run, options: ViewOptions) -> TimelineView:
         quality=note_run_quality(run, run.traces),
         missing=None if groups else NOTHING_IN_FILES if run.is_imported else NOTHING,
     )
+
+
+def _build_path_group(traces: Sequence[Trace]) -> TrackGroup | None:
+    """Build the group of the critical path, which is computed when it is first drawn."""
+    if not traces or explain_no_graph(traces) is not None:
+        return None
+    track = Track(id=PATH, name="critical path", kind="path", row_count=1)
+    return TrackGroup(id=f"{PATH}:traces", name="traces", kind="recording", tracks=[track])
 
 
 def _list_findings(run: Run) -> list[FindingMark]:

@@ -13,6 +13,7 @@ from stepscope.run import Run, RunClock
 from stepscope.timeline import (
     ESTIMATES,
     MEMORY_COLUMNS,
+    PATH,
     Bins,
     EventDetails,
     SlicePart,
@@ -20,7 +21,9 @@ from stepscope.timeline import (
     build_call_tree,
     compute_busy_ratios,
     find_event,
+    find_piece,
     find_span,
+    get_path_timeline,
     get_timelines,
     load_sampled_bins,
     parse_track,
@@ -59,7 +62,7 @@ def timeline_slices(run: Run, options: ViewOptions) -> SlicesView:
     """Read a window of tracks."""
     extent = get_range(run.clock, options)
     requested = list_tracks(run, options, is_sliced=True)
-    tracks = requested[:MAX_SLICE_TRACKS]
+    tracks = [track for track in requested[:MAX_SLICE_TRACKS] if track.kind != PATH]
     width = analysis.choose_width(extent[1] - extent[0], options.pixels)
     slices = analysis.limit_slices(read_window(run, tracks, extent, width=width), MAX_SLICES, width)
     slices = slices.rename(shorten_name)
@@ -73,6 +76,8 @@ def timeline_slices(run: Run, options: ViewOptions) -> SlicesView:
             zip(tracks, split_by_line(slices, len(tracks)), strict=True)
         )
     ]
+    if any(track.kind == PATH for track in requested[:MAX_SLICE_TRACKS]):
+        tracks_view.append(_build_path_track(run, extent, width, names))
     return SlicesView(
         from_after_ns=extent[0],
         to_after_ns=extent[1],
@@ -80,6 +85,22 @@ def timeline_slices(run: Run, options: ViewOptions) -> SlicesView:
         names=list(names),
         omitted_tracks=[str(track) for track in requested[MAX_SLICE_TRACKS:]],
     )
+
+
+def _build_path_track(
+    run: Run, extent: tuple[int, int], width: int, names: dict[str, int]
+) -> TrackSlices:
+    """Build the track of the critical path; adds the names of its pieces and kinds to `names`."""
+    path = get_path_timeline(run)
+    slices = analysis.limit_slices(path.slices.overlapping(*extent), MAX_SLICES, width)
+    kinds = [
+        names.setdefault(analysis.PATH_NAMES[category], len(names))
+        for category in path.category[slices.name].tolist()
+    ]
+    slices = slices.rename(shorten_name)
+    numbers = [names.setdefault(name, len(names)) for name in slices.names]
+    track = _build_track(TrackId(PATH, ()), slices, extent[0], (), names)
+    return msgspec.structs.replace(track, name=[numbers[n] for n in track.name], kind=kinds)
 
 
 def _build_track(
@@ -301,6 +322,8 @@ def timeline_slice(run: Run, options: ViewOptions) -> EventDetails:
     details = None
     if track.kind == "spans":
         details = find_span(run, track, event)
+    elif track.kind == PATH:
+        details = find_piece(run, event)
     elif track.is_sliced and track.trace in get_timelines(run):
         details = find_event(run, track, event)
     if details is None:
