@@ -1,7 +1,7 @@
 // Registry of screens: path, title, group, icon, views and the script that renders each.
 import {
   Activity, Blocks, Boxes, Cpu, Gauge, GitCompare, Layers, Lightbulb, List, MemoryStick,
-  Microchip, Mountain, Network, Ruler, Table, Tags, Timer, TreePine, Truck, Variable,
+  Microchip, Mountain, Network, Route, Ruler, Table, Tags, Timer, TreePine, Truck, Variable,
 } from "lucide";
 import type { IconNode } from "lucide";
 import type { ComponentType } from "preact";
@@ -29,6 +29,7 @@ export const SCREENS: readonly ScreenEntry[] = [
   { name: "timeline", title: "Timeline", group: "run", icon: Activity, views: ["timeline", "timeline-slices", "timeline-counters", "timeline-slice", "timeline-search", "timeline-summary", "timeline-flame"], load: () => import("../screens/timeline") },
   { name: "insights", title: "Insights", group: "run", icon: Lightbulb, views: ["insights"], load: () => import("../screens/insights") },
   { name: "steps", title: "Steps", group: "host", icon: Ruler, views: ["steps"], load: () => import("../screens/steps") },
+  { name: "critical-path", title: "Critical path", group: "host", icon: Route, views: ["critical-path", "what-if"], load: () => import("../screens/critical_path") },
   { name: "input-pipeline", title: "Input pipeline", group: "host", icon: Truck, views: ["input-pipeline"], load: () => import("../screens/input_pipeline") },
   { name: "operators", title: "Operators", group: "host", icon: Blocks, views: ["operators"], load: () => import("../screens/operators") },
   { name: "modules", title: "Modules", group: "host", icon: Layers, views: ["modules", "modules-flame"], load: () => import("../screens/modules") },

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import { COLOUR_COUNT, colourIndex, css, withOpacity, luminance, pack, sliceColours } from "./colours";
+import { COLOUR_COUNT, colourIndex, css, kindColourIndex, withOpacity, luminance, pack, sliceColours } from "./colours";
 
 describe("colours of names", () => {
   test("are equal for names that are equal except for numbers", () => {
@@ -30,6 +30,16 @@ describe("colours of names", () => {
       });
     }
   });
+});
+
+test("kinds of time have colours of their own, unknown ones that of what is not explained", () => {
+  const kinds = [
+    "computation", "communication", "waiting for a late rank", "launching work", "waiting for the device",
+    "copies", "fetching batches", "Python", "not explained",
+  ];
+  const { fill } = sliceColours(false);
+  expect(new Set(kinds.map((kind) => fill[kindColourIndex(kind)])).size).toBe(kinds.length);
+  expect(kindColourIndex("new kind")).toBe(kindColourIndex("not explained"));
 });
 
 test("packed colours keep their components", () => {

@@ -1,17 +1,19 @@
 // Colours of slices. A name has the same colour on every track, run and screen.
 import { palette } from "../base/palette";
+import { pathColour } from "../base/path_kinds";
 
 /** Colour as 32 bits: red in the lowest byte, then green, blue and opacity, as WebGL reads it. */
 export type Packed = number;
 
 /** Shades of a hue: below 0 towards black, above 0 towards white. */
 const SHADES = [0, 0.3, -0.14];
-/** Hues of the palette, without the grey. */
-const HUES = [0, 1, 2, 3, 4, 5, 7];
+/** Hues of the palette, the grey last. */
+const HUES = [0, 1, 2, 3, 4, 5, 7, 6];
 /** Characters of a name that are hashed: names can be a megabyte long. */
 const MAX_HASHED_LENGTH = 200;
 
-export const COLOUR_COUNT = HUES.length * SHADES.length;
+/** Colours of names, which are never grey. */
+export const COLOUR_COUNT = (HUES.length - 1) * SHADES.length;
 
 /** Map a name to a colour index. A trailing number is ignored: `step 12` and `step 13` look alike. */
 export function colourIndex(name: string): number {
@@ -23,6 +25,13 @@ export function colourIndex(name: string): number {
   }
   hash ^= hash >>> 15; // the low bits alone depend mostly on the last characters
   return (hash >>> 0) % COLOUR_COUNT;
+}
+
+/** Map a kind of time on the critical path to a colour index. */
+export function kindColourIndex(kind: string): number {
+  const number = pathColour(kind);
+  const [hue, shade] = number === 8 ? [2, 1] : [number, 0];
+  return HUES.indexOf(hue) * SHADES.length + shade;
 }
 
 function isDigit(code: number): boolean {
@@ -49,7 +58,7 @@ export function sliceColours(dark: boolean): SliceColours {
 
 function mix(dark: boolean): SliceColours {
   const series = palette(dark).series;
-  const fill = new Uint32Array(COLOUR_COUNT);
+  const fill = new Uint32Array(HUES.length * SHADES.length);
   const text: string[] = [];
   HUES.forEach((hue, column) => {
     SHADES.forEach((shade, row) => {

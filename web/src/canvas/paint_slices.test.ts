@@ -20,7 +20,7 @@ function paint(slices: readonly (readonly [start: number, width: number])[]): [n
     tracks: [{
       track: "t", row_count: 1, row: zeros, name: zeros, event: zeros, count: slices.map(() => 1), busy_ratio: slices.map(() => 1),
       after_ns: slices.map(([start]) => start * NS_PER_PIXEL), duration_ns: slices.map(([, width]) => width * NS_PER_PIXEL),
-      part_slice: [], part_name: [], part_ns: [],
+      kind: [], part_slice: [], part_name: [], part_ns: [],
     }],
   });
   const data = slicesOf(view).get("t");

@@ -2,7 +2,7 @@
 import { packHex, withOpacity } from "./colours";
 import { SOLID, HATCHED } from "./rectangles";
 import { MAX_LABELS, type Frame, type Region } from "./scene";
-import { firstEndingAfter, partShares, type Names, type Slices } from "./slices";
+import { firstEndingAfter, partShares, sliceColour, type Names, type Slices } from "./slices";
 import { GROUP_HEADER_PX, type Line } from "./tree";
 import { toPixel } from "./viewport";
 
@@ -89,7 +89,7 @@ function paintRow(frame: Frame, slices: Slices, band: Row): void {
     const x0 = Math.max(drawnEnd, startX);
     drawnEnd = x1;
     const name = slices.name[index] ?? 0;
-    const hue = slices.names.colour[name] ?? 0;
+    const hue = sliceColour(slices, index);
     const count = slices.count[index] ?? 1;
     const isSummary = count > 1;
     const isDimmed = searchMatches !== null && searchMatches[name] !== 1;

@@ -1,10 +1,11 @@
 import { describe, expect, test } from "vitest";
 
 import type { SlicesView } from "../api/views";
-import { firstEndingAfter, emptySlices, partShares, sliceAt, slicesOf } from "./slices";
+import { colourIndex, kindColourIndex } from "./colours";
+import { firstEndingAfter, emptySlices, kindOf, partShares, sliceAt, sliceColour, slicesOf } from "./slices";
 
 function view(track: Partial<SlicesView["tracks"][0]>): SlicesView {
-  const empty = { row_count: 2, row: [], after_ns: [], duration_ns: [], name: [], count: [], busy_ratio: [], event: [], part_slice: [], part_name: [], part_ns: [] };
+  const empty = { row_count: 2, row: [], after_ns: [], duration_ns: [], name: [], count: [], busy_ratio: [], event: [], kind: [], part_slice: [], part_name: [], part_ns: [] };
   return {
     damage: [], recording_end: null, doubts: [], rounding: null, from_after_ns: 1000, to_after_ns: 2000, names: ["a", "b"], omitted_tracks: [],
     tracks: [{ track: "t", ...empty, ...track }],
@@ -37,6 +38,16 @@ describe("slices", () => {
     expect(partShares(slices, 0)).toEqual([{ name: 1, share: 0.2 }, { name: 0, share: 0.3 }]);
     expect(partShares(slices, 1)).toEqual([{ name: 1, share: 0.75 }, { name: 0, share: 0.25 }]);
     expect(partShares(slices, 2)).toEqual([]);
+  });
+
+  test("of the critical path have the colour of their kind of time, others that of their name", () => {
+    const names = ["launching work", "a"];
+    const slices = slicesOf({ ...view({ ...TWO_ROWS, kind: [0, 0, 1] }), names }).get("t") ?? emptySlices();
+    expect([0, 1, 2].map((index) => kindOf(slices, index))).toEqual(["launching work", "launching work", "a"]);
+    expect([0, 1, 2].map((index) => sliceColour(slices, index))).toEqual(["launching work", "launching work", "a"].map(kindColourIndex));
+    const spans = parsedTrack(TWO_ROWS);
+    expect([0, 1].map((index) => sliceColour(spans, index))).toEqual(["a", "b"].map(colourIndex));
+    expect(kindOf(spans, 0)).toBe("");
   });
 
   test("are looked up by time within a row", () => {

@@ -1,6 +1,6 @@
 // Slices of one track as typed columns, with the offset of each row.
 import type { SlicesView, TrackSlices } from "../api/views";
-import { colourIndex } from "./colours";
+import { colourIndex, kindColourIndex } from "./colours";
 import { singleLine } from "./text";
 
 /** Names of one response, with label and colour precomputed for drawing. */
@@ -28,6 +28,8 @@ export interface Slices {
   start: Float64Array;
   end: Float64Array;
   name: Uint32Array;
+  /** On the critical path, index into the names of the kind of time; null on other tracks. */
+  kind: Uint32Array | null;
   count: Float64Array;
   busy: Float32Array;
   /** Event id; -1 for a summary of several events. */
@@ -65,7 +67,7 @@ export function slicesOf(view: SlicesView): Map<string, Slices> {
 /** Track without slices. */
 export function emptySlices(): Slices {
   const none = { track: "", row_count: 0, row: [], after_ns: [], duration_ns: [], name: [] };
-  const noParts = { part_slice: [], part_name: [], part_ns: [] };
+  const noParts = { kind: [],  part_slice: [], part_name: [], part_ns: [] };
   return toColumns({ ...none, ...noParts, count: [], busy_ratio: [], event: [] }, 0, namesOf([]));
 }
 
@@ -80,6 +82,7 @@ function toColumns(track: TrackSlices, from: number, names: Names): Slices {
     start: new Float64Array(count),
     end: new Float64Array(count),
     name: new Uint32Array(count),
+    kind: track.kind.length === 0 ? null : new Uint32Array(count),
     count: new Float64Array(count),
     busy: new Float32Array(count),
     event: new Float64Array(count),
@@ -95,6 +98,7 @@ function toColumns(track: TrackSlices, from: number, names: Names): Slices {
     slices.start[index] = start;
     slices.end[index] = start + Math.max(0, finiteOr(track.duration_ns[sourceIndex], 0));
     slices.name[index] = finiteOr(track.name[sourceIndex], 0);
+    if (slices.kind !== null) slices.kind[index] = finiteOr(track.kind[sourceIndex], 0);
     slices.count[index] = finiteOr(track.count[sourceIndex], 1);
     slices.busy[index] = Math.min(1, Math.max(0, finiteOr(track.busy_ratio[sourceIndex], 1)));
     const event = finiteOr(track.event[sourceIndex], -1);
@@ -102,6 +106,16 @@ function toColumns(track: TrackSlices, from: number, names: Names): Slices {
     if (event < 0) slices.complete = false;
   });
   return slices;
+}
+
+/** Colour index of a slice: by its kind of time on the critical path, else by its name. */
+export function sliceColour({ kind, name, names }: Slices, index: number): number {
+  return kind === null ? (names.colour[name[index] ?? 0] ?? 0) : kindColourIndex(kindOf({ kind, names }, index));
+}
+
+/** Kind of time of a slice of the critical path; empty on other tracks. */
+export function kindOf({ kind, names }: Pick<Slices, "kind" | "names">, index: number): string {
+  return kind === null ? "" : (names.full[kind[index] ?? 0] ?? "");
 }
 
 function partsOf(track: TrackSlices, order: readonly number[]): Map<number, SlicePart[]> {

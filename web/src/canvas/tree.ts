@@ -172,7 +172,7 @@ function lineOf(id: string, name: string, group: TrackGroup, linePosition: LineP
   };
 }
 
-const KIND_WEIGHT: Record<Track["kind"], number> = { counter: -1, host: 0, device: 1e12, spans: 2e12 };
+const KIND_WEIGHT: Record<Track["kind"], number> = { counter: -1, path: 0, host: 0, device: 1e12, spans: 2e12 };
 
 /** Select the tracks that represent a group in one line: span logs of the job, else devices; those
  * with most events. */

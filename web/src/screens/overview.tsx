@@ -49,7 +49,7 @@ function Content({ payload }: { payload: Payload }) {
       </PageHeader>
       <DeathView death={payload.verdict.death} />
       {payload.verdict.stuck === null ? null : <Stuck account={payload.verdict.stuck} />}
-      <VerdictView verdict={payload.verdict} savings={payload.money?.fix_savings_usd ?? []} strip={<JobStrip />}>
+      <VerdictView verdict={payload.verdict} savings={payload.money?.fix_savings_usd ?? []} linkOf={link} strip={<JobStrip />}>
         <Tiles tiles={overviewTiles(payload)} />
       </VerdictView>
       <QualityNotes quality={payload.quality} range={payload.range} />

@@ -1,11 +1,14 @@
 // @vitest-environment jsdom
 import { describe, expect, test, vi } from "vitest";
 
-import type { HostMemoryView, JobRow, MetricSeries, NodeMemoryUse, RankLateness, RankTime, RooflineGroup, StepChanges, SystemHeatView, SystemSeriesView } from "../api/views";
+import type { HostMemoryView, JobRow, MetricSeries, NodeMemoryUse, RankLateness, RankTime, RooflineGroup, SimulatedFixRow, StepChanges, SystemHeatView, SystemSeriesView } from "../api/views";
 
 vi.stubGlobal("matchMedia", () => ({ matches: false, addEventListener: vi.fn() }));
 
 const { stepWaterfall } = await import("./compare/waterfall");
+const { parseFixes, setFactor, toggleFix } = await import("./critical_path/fixes");
+const { kindSegments } = await import("./critical_path/path");
+const { byReason } = await import("./critical_path/what_if");
 const { rankTimeFigure, stepNames, transferFigure } = await import("./distributed/figures");
 const { filterJobs } = await import("./jobs/filters");
 const { rankFields } = await import("./ranks/fields");
@@ -35,6 +38,31 @@ test("jobs are filtered by status and age", () => {
   expect(ids("all", "range", null, 9.5 * day)).toEqual(["new", "old"]);
   expect(ids("all", "range", null, 9.5 * day - 60_000)).toEqual(["old"]);
   expect(ids("all", "range", 2 * day, 3 * day)).toEqual([]);
+});
+
+test("fixes are combined in the text of the view", () => {
+  const both = toggleFix(toggleFix("", { name: "no-sync", factor: null }), { name: "workers", factor: "2" });
+  expect(both).toBe("no-sync+workers=2");
+  expect(setFactor(both, "workers", "4")).toBe("no-sync+workers=4");
+  expect(toggleFix(both, { name: "no-sync", factor: null })).toBe("workers=2");
+  expect([...parseFixes(both)]).toEqual([["no-sync", ""], ["workers", "2"]]);
+  expect(parseFixes("").size).toBe(0);
+});
+
+test("fixes without a saving are listed by their reason", () => {
+  const fixes = [["no-sync", "not recorded"], ["no-input", null], ["overlap", "off the path"], ["batch=2", "not recorded"]]
+    .map(([fix, reason]) => partial<SimulatedFixRow>({ fix, reason }));
+  expect(byReason(fixes).map(([reason, rows]) => [reason, rows.map(({ fix }) => fix)])).toEqual([
+    ["not recorded", ["no-sync", "batch=2"]], ["off the path", ["overlap"]],
+  ]);
+});
+
+test("kinds of time keep their colours whatever their order", () => {
+  const share = { step_ns: 1e6, share_ratio: 0.5 };
+  const segments = kindSegments([{ category: "copies", ...share }, { category: "computation", ...share }]);
+  expect(segments.map(({ name, amount, colour }) => [name, amount, colour])).toEqual([
+    ["copies", "1 ms", 8], ["computation", "1 ms", 0],
+  ]);
 });
 
 test("a waterfall leads from one mean step to the other", () => {

@@ -6,6 +6,8 @@ export interface Segment {
   ratio: number;
   /** Amount in another unit. */
   amount?: string | undefined;
+  /** Number of its colour; by default its position. */
+  colour?: number;
 }
 
 interface Props {
@@ -21,7 +23,7 @@ export function ShareBar({ label, segments }: Props) {
         {visibleSegments.map((segment) => (
           <i
             key={segment.name}
-            class={`segment p${segments.indexOf(segment) % 8}`}
+            class={`segment p${segment.colour ?? segments.indexOf(segment) % 8}`}
             style={{ width: `${100 * segment.ratio}%` }}
             title={`${segment.name} ${percent(segment.ratio, 1)}`}
           />
@@ -30,7 +32,7 @@ export function ShareBar({ label, segments }: Props) {
       <ul aria-label={label}>
         {segments.map((segment, index) => (
           <li key={segment.name}>
-            <i class={`segment p${index % 8}`} aria-hidden="true" />
+            <i class={`segment p${segment.colour ?? index % 8}`} aria-hidden="true" />
             <span>{segment.name}</span>
             <b>{percent(segment.ratio, 1)}</b>
             {segment.amount === undefined ? null : <span class="muted">{segment.amount}</span>}

@@ -77,6 +77,21 @@ test("bars show the denominator of the headline, with the time without a core ha
   expect(root.textContent).toContain("without waiting for cores (60 ms per step)");
 });
 
+test("evidence leads to the screen that shows it, where there are screens", () => {
+  const root = document.createElement("main");
+  const evidence = [
+    { text: "the headline", value: null, unit: "", source: "steps" },
+    { text: "On the critical path of the steps: Python 60%.", value: null, unit: "", source: "critical-path" },
+    { text: "Without a view.", value: null, unit: "", source: "" },
+  ];
+  render(<VerdictView verdict={{ ...VERDICT, evidence }} linkOf={(view) => `/${view}`} />, root);
+  const links = [...root.querySelectorAll("[data-testid=evidence] a")];
+  expect(links.map((anchor) => [anchor.textContent, anchor.getAttribute("href")])).toEqual([["Critical path", "/critical-path"]]);
+  render(<VerdictView verdict={{ ...VERDICT, evidence }} />, root);
+  expect(root.querySelector("[data-testid=evidence] a")).toBeNull();
+  expect(root.textContent).toContain("Python 60%.");
+});
+
 test("host memory that grows is said first, a peak at the end", () => {
   const root = document.createElement("main");
   const memory = {

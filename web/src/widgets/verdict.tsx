@@ -1,8 +1,8 @@
 import type { ComponentChildren } from "preact";
 
-import type { Death, Fix, Learning, MemoryAccount, Verdict } from "../api/report";
+import type { Death, Evidence, Fix, Learning, MemoryAccount, Verdict } from "../api/report";
 import { countOf, dollars, duration, percent } from "../base/quantities";
-import { sentence, words } from "../base/text";
+import { capitalize, sentence, words } from "../base/text";
 import { JobAccountView, JobFixes } from "./job_account";
 import { Prose } from "./prose";
 
@@ -12,13 +12,15 @@ interface Props {
   verdict: Verdict;
   /** Dollars per step that each fix would save; null if unknown. */
   savings?: (number | null)[];
+  /** URL of the screen of a view, where there are screens. */
+  linkOf?: (view: string) => string;
   /** Content below the bar of the whole job. */
   strip?: ComponentChildren;
   /** Content between the headline and its evidence. */
   children?: ComponentChildren;
 }
 
-export function VerdictView({ verdict, savings, strip, children }: Props) {
+export function VerdictView({ verdict, savings, linkOf, strip, children }: Props) {
   const hasEvidence = verdict.suspect !== "insufficient_evidence";
   return (
     <section id="verdict" class={`verdict ${verdict.suspect}`} aria-labelledby="verdict-title">
@@ -36,7 +38,7 @@ export function VerdictView({ verdict, savings, strip, children }: Props) {
         <Stages verdict={verdict} />
       </div>
       <div class="two-columns">
-        <BulletList title="Evidence" lines={verdict.evidence.slice(1).map((item) => item.text)} />
+        <EvidenceList evidence={verdict.evidence.slice(1)} linkOf={linkOf} />
         <BulletList
           title={verdict.suspect === "healthy" ? "Checked" : "Other suspects"}
           lines={verdict.ruled_out.map((item) => `${words(item.suspect)}: ${item.why}`)}
@@ -206,6 +208,23 @@ function LearningView({ learning }: { learning: Learning | null }) {
       <ul>{[...evidence, ...missing].map((line) => <li key={line}><Prose text={line} /></li>)}</ul>
       {advice === "" ? null : <p>What to do: <Prose text={advice} /></p>}
       {also.length === 0 ? null : <p class="muted">Fired later: {also.join(", ")}.</p>}
+    </div>
+  );
+}
+
+function EvidenceList({ evidence, linkOf }: { evidence: Evidence[]; linkOf: Props["linkOf"] }) {
+  if (evidence.length === 0) return null;
+  return (
+    <div data-testid="evidence">
+      <h3>Evidence</h3>
+      <ul>
+        {evidence.map(({ text, source }) => (
+          <li key={text}>
+            <Prose text={text} />
+            {linkOf === undefined || source === "" ? null : <> <a href={linkOf(source)}>{capitalize(source.replaceAll("-", " "))}</a></>}
+          </li>
+        ))}
+      </ul>
     </div>
   );
 }

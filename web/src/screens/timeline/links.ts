@@ -20,6 +20,9 @@ export const RELATION_LABELS: Record<LinkedEvent["relation"], string> = {
   forward: "computes the gradient of",
   parent: "within",
   "captured by": "captured by",
+  "piece of": "time of the event",
+  "waits for": "waits for",
+  "holds up": "holds up",
 };
 
 export function sliceRef(slice: EventDetails): SliceRef {

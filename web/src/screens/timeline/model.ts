@@ -86,9 +86,14 @@ function createLayout({ view, size, rowCounts }: State) {
       rowCounts: rowCounts.value,
     };
   });
+  /** All groups of tracks; the critical path is only in view where it is pinned. */
+  const groups = computed(() => {
+    const path = view.value.critical_path;
+    return path === null ? view.value.groups : [path, ...view.value.groups];
+  });
   const tree = computed(() => treeOf(shape.value));
   const pinned = computed(() =>
-    pinnedTree(shape.value, urlState.pinnedIds.value, PINNED_SHARE * size.value.height));
+    pinnedTree({ ...shape.value, groups: groups.value }, urlState.pinnedIds.value, PINNED_SHARE * size.value.height));
   /** Height of the scrolling part of the canvas. */
   const treeHeight = computed(() => {
     const headerPx = headerHeight({ band: band.value, findings: view.value.findings });
@@ -105,7 +110,7 @@ function createLayout({ view, size, rowCounts }: State) {
     alignment,
     tree,
     pinned,
-    trackPaths: computed(() => pathsOf(view.value.groups)),
+    trackPaths: computed(() => pathsOf(groups.value)),
     treeHeight,
     maxScroll: computed(() => Math.max(0, tree.value.height - treeHeight.value)),
     shiftOf: (id: string): number => alignment.peek()?.shifts.get(id) ?? 0,

@@ -1,7 +1,7 @@
 // Toolbar of the timeline: search, jump, align and view options.
 import {
   AlignStartVertical, ArrowLeftToLine, ArrowRightToLine, Image, Keyboard, Maximize2, Minimize2,
-  Radio, Timer,
+  Radio, Route, Timer,
 } from "lucide";
 import { useState } from "preact/hooks";
 
@@ -17,7 +17,7 @@ import { toggleHelp } from "./help";
 import { loadError } from "./loader";
 import type { Model } from "./model";
 import { SearchBox, type Search } from "./search";
-import { alignedStep, parseNumber, isRulerRelative, setAlignedStep, setBandGroup, setRulerRelative } from "./url_state";
+import { alignedStep, parseNumber, isRulerRelative, setAlignedStep, setBandGroup, setRulerRelative, showsPath, togglePath } from "./url_state";
 
 interface Props {
   model: Model;
@@ -32,6 +32,7 @@ export function Toolbar({ model, commands, search }: Props) {
       <SearchBox search={search} />
       {ranks.length === 0 ? null : <StepJump model={model} commands={commands} />}
       {ranks.length < 2 ? null : <AlignRanks model={model} commands={commands} />}
+      {model.view.value.critical_path === null ? null : <PathSwitch />}
       <span class="tl-spacer" />
       {loadError.value === null ? null : <span class="tl-error" role="alert">{loadError.value}</span>}
       <QualityBadge model={model} />
@@ -101,6 +102,22 @@ function StepJump({ model, commands }: { model: Model; commands: Commands }) {
       )}
       <span role="status" class="muted">{errorText}</span>
     </div>
+  );
+}
+
+function PathSwitch() {
+  const isShown = showsPath.value;
+  return (
+    <button
+      type="button"
+      class={isShown ? "quiet on" : "quiet"}
+      aria-pressed={isShown}
+      data-testid="timeline-path"
+      title="Show what determines the time of the steps, above all tracks"
+      onClick={togglePath}
+    >
+      <Icon icon={Route} size={15} /> Critical path
+    </button>
   );
 }
 

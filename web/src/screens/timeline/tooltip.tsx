@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import { countOf, duration, percent } from "../../base/quantities";
 import type { HitTarget, HitSlice, HitValue } from "../../canvas/hit_test";
 import { valueText } from "../../canvas/paint_counters";
-import type { Slices } from "../../canvas/slices";
+import { kindOf, type Slices } from "../../canvas/slices";
 import { displayText } from "../../canvas/text";
 import { exactTime } from "../../canvas/ticks";
 import type { Model } from "./model";
@@ -66,13 +66,14 @@ function describeSlice({ slices, index }: HitSlice): TooltipText {
   const start = slices.start[index] ?? 0;
   const length = (slices.end[index] ?? start) - start;
   const eventCount = slices.count[index] ?? 1;
+  const kinds = slices.kind === null ? [] : [kindOf(slices, index)];
   if ((slices.event[index] ?? -1) >= 0) {
-    return { title: name, lines: [`${duration(length)}, from ${exactTime(start)}`, ...partLines(slices, index, length)] };
+    return { title: name, lines: [`${duration(length)}, from ${exactTime(start)}`, ...kinds, ...partLines(slices, index, length)] };
   }
   const busy = `${percent(slices.busy[index] ?? 0)} of ${duration(length)} busy`;
   return {
     title: eventCount === 1 ? name : countOf(eventCount, "event"),
-    lines: eventCount === 1 ? [busy] : [busy, `longest: ${name}`, "zoom in to see them"],
+    lines: eventCount === 1 ? [busy] : [busy, `longest: ${[name, ...kinds].join(", ")}`, "zoom in to see them"],
   };
 }
 

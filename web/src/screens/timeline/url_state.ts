@@ -99,6 +99,16 @@ export const setTrackFilter = setter("filter", (text: string) => text);
 export const setBandGroup = setter("band", (group: string | null) => group);
 export const setRulerRelative = setter("relative", (on: boolean) => (on ? "1" : null));
 
+/** Track of the critical path. */
+const PATH_TRACK = "critical-path";
+/** The critical path is drawn above all tracks: it is pinned first. */
+export const showsPath = computed(() => pinnedIds.value.includes(PATH_TRACK));
+
+export function togglePath(): void {
+  const ids = pinnedIds.value.filter((id) => id !== PATH_TRACK);
+  setPins(showsPath.value ? ids : [PATH_TRACK, ...ids]);
+}
+
 export function togglePin(id: string): void {
   setPins(toggleItem(pinnedIds.value, id));
 }

@@ -1,0 +1,77 @@
+// Time of the steps along the critical path, by kind, by rank and by what runs.
+import type { ComponentChildren } from "preact";
+
+import type { CriticalPathOf, PathShare } from "../../api/views";
+import { countOf, duration } from "../../base/quantities";
+import { pathColour } from "../../base/path_kinds";
+import { LinkedTable } from "../../parts/linked_table";
+import { useRowLimit } from "../../parts/url_controls";
+import { useView } from "../../state/fetch";
+import { link } from "../../state/url";
+import { columns } from "../../widgets/fields";
+import { PageHeader } from "../../widgets/page_header";
+import { Panel } from "../../widgets/panel";
+import { EmptyState, QualityNotes, ResourceView } from "../../widgets/resource_view";
+import { ShareBar } from "../../widgets/share_bar";
+import { replayTiles, tracesOf } from "./replay";
+
+export function Path({ tabs }: { tabs: ComponentChildren }) {
+  const [top, rowLimitSelect] = useRowLimit();
+  const resource = useView("critical-path", { top, from_ns: null, to_ns: null });
+  return (
+    <>
+      <PageHeader title="Critical path">
+        <a class="action" href={link("timeline", { pin: "critical-path" })}>Show in timeline</a>
+        {rowLimitSelect}
+      </PageHeader>
+      {tabs}
+      <ResourceView resource={resource}>
+        {(payload) => (
+          <>
+            <QualityNotes quality={payload.quality} notes={payload.paths.flatMap((path) => path.notes)} />
+            {payload.missing === null ? null : <EmptyState text={payload.missing} />}
+            {payload.paths.map((path, index) => (
+              <Steps key={path.traces.join()} path={path} shareOf={payload.share_of} id={index === 0 ? undefined : `path-${index}`} />
+            ))}
+          </>
+        )}
+      </ResourceView>
+    </>
+  );
+}
+
+function Steps({ path, shareOf, id }: { path: CriticalPathOf; shareOf: string; id: string | undefined }) {
+  const isJoint = path.ranks.length > 0;
+  return (
+    <section aria-label={tracesOf(path)}>
+      {replayTiles(path, isJoint ? { label: "Ranks tied by", value: countOf(path.tied_count, "collective") } : null)}
+      <Panel title="Step by kind of time" description={`Shares are of the ${shareOf}. Traces: ${tracesOf(path)}.`} wide testid="path-shares">
+        <ShareBar label="Kinds of time on the critical path" segments={kindSegments(path.shares)} />
+      </Panel>
+      {isJoint ? (
+        <Panel title="Step by rank" description="The rank that the critical path is on." wide testid="path-ranks">
+          <ShareBar
+            label="Ranks on the critical path"
+            segments={path.ranks.map(({ rank, share_ratio }) => ({ name: `rank ${rank ?? "unknown"}`, ratio: share_ratio, amount: duration(share_ratio * path.step_ns) }))}
+          />
+        </Panel>
+      ) : null}
+      <LinkedTable
+        {...(id === undefined ? {} : { id })}
+        title="What runs on it"
+        testid="table-path"
+        rows={path.activities}
+        fields={columns(
+          "PathActivity", "name", ["share_ratio", { display: "bar" }], "step_ns", "count_per_step", ["category", { title: "kind of time" }], "kind", isJoint && "rank",
+        )}
+      />
+    </section>
+  );
+}
+
+/** Segments of the step, in the colours of the timeline. */
+export function kindSegments(shares: readonly PathShare[]) {
+  return shares.map(({ category, share_ratio, step_ns }) => ({
+    name: category, ratio: share_ratio, amount: duration(step_ns), colour: pathColour(category),
+  }));
+}
