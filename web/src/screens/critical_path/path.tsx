@@ -52,7 +52,7 @@ function Steps({ path, shareOf, id }: { path: CriticalPathOf; shareOf: string; i
         <Panel title="Step by rank" description="The rank that the critical path is on." wide testid="path-ranks">
           <ShareBar
             label="Ranks on the critical path"
-            segments={path.ranks.map(({ rank, share_ratio }) => ({ name: `rank ${rank ?? "unknown"}`, ratio: share_ratio, amount: duration(share_ratio * path.step_ns) }))}
+            segments={path.ranks.map(({ rank, share_ratio }) => ({ name: `rank ${rank ?? "unknown"}`, ratio: share_ratio ?? 0, amount: duration(share_ratio === null ? null : share_ratio * path.step_ns) }))}
           />
         </Panel>
       ) : null}
@@ -72,6 +72,6 @@ function Steps({ path, shareOf, id }: { path: CriticalPathOf; shareOf: string; i
 /** Segments of the step, in the colours of the timeline. */
 export function kindSegments(shares: readonly PathShare[]) {
   return shares.map(({ category, share_ratio, step_ns }) => ({
-    name: category, ratio: share_ratio, amount: duration(step_ns), colour: pathColour(category),
+    name: category, ratio: share_ratio ?? 0, amount: duration(step_ns), colour: pathColour(category),
   }));
 }
