@@ -42,9 +42,9 @@ PROCESSES = {
     "trainer": "checked_steps.py",
     "monitor": "stepscope.monitor",
     "watcher": "stepscope.watch",
-    "launcher": "run",
+    "launcher": "stepscope",
 }
-"""Word of the command line by process."""
+"""End of a word of the command line by process; not "run", with which the path of the run ends."""
 TARGETS = (
     ("trainer", "spool"),
     ("monitor", "spool"),
