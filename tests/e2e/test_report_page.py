@@ -89,11 +89,13 @@ def test_everything_is_drawn(opened: Opened, report: Report) -> None:
 
 
 def as_shown(cell: Cell, digits: int | None) -> str:
-    """Return a cell as the page shows it: a half is rounded up, as in decimal notation."""
+    """Return a cell as the page shows it: a half is rounded up, as in decimal notation; what would
+    be 0 has three significant digits."""
     if isinstance(cell, str) or cell is None:
         return cell or "n/a"
     step = Decimal(1).scaleb(-(digits or 0))
-    return f"{Decimal(repr(cell)).quantize(step, ROUND_HALF_UP):,}"
+    rounded = Decimal(repr(cell)).quantize(step, ROUND_HALF_UP)
+    return f"{rounded:,}" if rounded or not cell else f"{cell:.3g}"
 
 
 def test_numbers_on_the_page_are_those_of_the_payload(opened: Opened, report: Report) -> None:
