@@ -28,10 +28,10 @@ export function WhatIf({ tabs }: { tabs: ComponentChildren }) {
           <>
             <QualityNotes quality={payload.quality} notes={payload.recordings.flatMap((recording) => recording.notes)} />
             {payload.missing === null ? null : <EmptyState text={payload.missing} />}
-            {payload.recordings[0] === undefined ? null : <Combination fixes={payload.recordings[0].fixes} />}
             {payload.recordings.map((recording, index) => (
               <Recording key={recording.traces.join()} recording={recording} shareOf={payload.share_of} id={index === 0 ? undefined : `fixes-${index}`} />
             ))}
+            {payload.recordings[0] === undefined ? null : <Combination fixes={payload.recordings[0].fixes} />}
           </>
         )}
       </ResourceView>
