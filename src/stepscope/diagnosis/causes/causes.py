@@ -15,6 +15,7 @@ from stepscope.diagnosis.causes.attribution import (
 )
 from stepscope.diagnosis.causes.batch_size import find_small_batch_cause
 from stepscope.diagnosis.causes.cause import (
+    CONTRIBUTING_RATIO,
     EVEN_ODDS,
     CauseFinding,
     CauseInputs,
@@ -181,7 +182,9 @@ def _select_largest(
     causes.sort(key=lambda cause: -cause.share_ratio * bases_ns.get(cause.share_of, step_ns))
     selected: dict[str, verdict.ContributingCause | None] = {main_key: None}
     for cause in causes:
-        if cause.share_ratio >= min_share:
+        # What the main cause leaves is known of shares of the step alone, without lack of cores.
+        is_of_step = cause.share_of == inputs.shares.share_of and cause.cause not in CORE_SHORTAGES
+        if cause.share_ratio >= (min_share if is_of_step else CONTRIBUTING_RATIO):
             selected.setdefault(_identify(cause.suspect, cause.cause), cause)
     return [cause for cause in selected.values() if cause is not None]
 
