@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.monitor.hang_watch import FIRST_STEP_FACTOR, LINES_FACTOR, PAUSE_FACTOR, HangWatch
+from stepscope.monitor.process_accounts import count_waits
 from stepscope.monitor.process_logs import ProcessLogs
 from stepscope.monitor.samplers.processes import JobProcess
 from stepscope.schema import ProcessAccount, StuckNode
@@ -166,15 +168,21 @@ def test_what_takes_long_and_ends_is_not_stuck(
 
 
 def test_a_process_that_sleeps_again_and_again_does_a_little_in_between(tmp_path: Path) -> None:
-    polling = "import time\nprint(flush=True)\nwhile True: time.sleep(0.001)"
+    polling = "import time\nprint(flush=True)\nwhile True: time.sleep(0.005)"
     with subprocess.Popen([sys.executable, "-c", polling], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
         hanging = Hanging(tmp_path, child.pid)
         hanging.train()
-        delay_s = hanging.find_delay_s(PAUSE_FACTOR * LIMIT_S + 5, WAITS)
+        start_s = hanging.now_s
+        for _ in range(PAUSE_FACTOR * LIMIT_S + 5):
+            # A busy machine delays the child between its sleeps, so each look is made in one.
+            waits = count_waits(child.pid)
+            while count_waits(child.pid) == waits:
+                os.sched_yield()
+            hanging.pass_time(1, WAITS)
         child.kill()
-    assert delay_s == PAUSE_FACTOR * LIMIT_S
+    assert hanging.accounts[0][0] - start_s == PAUSE_FACTOR * LIMIT_S
 
 
 @pytest.mark.parametrize("kind", [Kind.FORWARD, Kind.CHECKPOINT, Kind.COMPILE, Kind.FETCH])
