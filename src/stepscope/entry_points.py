@@ -12,6 +12,27 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from importlib.metadata import EntryPoint
+    from typing import Any
+
+
+class BuiltIn:
+    """Entry point of this package, of the same use as those of others.
+
+    It costs no import of `importlib.metadata`, and is that of the code that runs even where an
+    older version is installed.
+    """
+
+    def __init__(self, name: str, value: str) -> None:
+        self.name = name
+        self.value = value
+        """Module and object, joined by a colon."""
+
+    def load(self) -> Any:
+        """Import the module, and return the object."""
+        from pkgutil import resolve_name
+
+        return resolve_name(self.value)
+
 
 _STANDARD_LIBRARY = f"python{sys.version_info.major}{sys.version_info.minor}.zip"
 

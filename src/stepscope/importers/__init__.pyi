@@ -1,17 +1,12 @@
 from .content import (
-    DEBUGGER_TENSORS as DEBUGGER_TENSORS,
-    EXECUTION_TRACE as EXECUTION_TRACE,
-    FLIGHT_RECORDER as FLIGHT_RECORDER,
-    MEMORY_TIMELINE as MEMORY_TIMELINE,
-    NCCL_INSPECTOR as NCCL_INSPECTOR,
-    STAGE_OPERATIONS as STAGE_OPERATIONS,
-    TENSORBOARD as TENSORBOARD,
     Copied as Copied,
+    Format as Format,
     Imported as Imported,
     ProgressCallback as ProgressCallback,
     Recorded as Recorded,
     Refused as Refused,
     Result as Result,
+    read_head as read_head,
 )
 from .flight_recorder import (
     FlightDump as FlightDump,
@@ -21,10 +16,12 @@ from .flight_recorder import (
     make_called_collective as make_called_collective,
     parse_flight_dump as parse_flight_dump,
 )
+from .kineto import TRACE as TRACE
 from .registry import (
     Importer as Importer,
     find_files as find_files,
     import_files as import_files,
     installed_importers as installed_importers,
+    list_formats as list_formats,
     trace_decoder as trace_decoder,
 )

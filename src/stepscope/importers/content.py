@@ -177,6 +177,25 @@ def _one(text: bytes) -> int:
     return value if abs(value) < _LIMIT else int(INVALID)
 
 
+class Format(msgspec.Struct, frozen=True, kw_only=True):
+    """A format of files, and what a run gets from it."""
+
+    name: str
+    """Name of the format, which is `Recorded.form` of its files unless it has `parts`."""
+    parts: tuple[str, ...] = ()
+    """`Recorded.form` of its kinds of files."""
+    tables: tuple[str, ...]
+    """Tables of the run that its files may fill."""
+    file: str = "file"
+    """A file, in words."""
+    event: str
+    """What `Recorded.event_count` counts."""
+    sentence: str
+    """What was imported, of {files}, {events} and, where there are some, {samples}, into {run}."""
+    view: str | None = None
+    """View to see first; None for the verdict."""
+
+
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
     """A trace that is in the run."""
 
@@ -255,20 +274,6 @@ def refuse(path: Path, error: Exception) -> Refused:
 
 
 Result = Imported | Recorded | Refused | Copied
-EXECUTION_TRACE = "execution trace"
-"""`Recorded.form` of execution traces."""
-MEMORY_TIMELINE = "memory timeline"
-"""`Recorded.form` of memory timelines."""
-FLIGHT_RECORDER = "flight recorder"
-"""`Recorded.form` of dumps of PyTorch's flight recorder."""
-TENSORBOARD = "TensorBoard"
-"""`Recorded.form` of TensorBoard's event files."""
-NCCL_INSPECTOR = "NCCL Inspector"
-"""`Recorded.form` of logs of NCCL Inspector."""
-STAGE_OPERATIONS = "operations of pipeline stages"
-"""`Recorded.form` of operations of jobs with pipeline stages."""
-DEBUGGER_TENSORS = "tensors of SageMaker Debugger"
-"""`Recorded.form` of the files of Debugger's tensors."""
 ProgressCallback = Callable[[int, float], None]
 """Called with the index of a file in the list and the share of it that is done, 0 to 1."""
 

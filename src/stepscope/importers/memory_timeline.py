@@ -22,16 +22,23 @@ from msgspec import Meta
 
 from stepscope import intervals, schema, store
 from stepscope.importers.content import (
-    MEMORY_TIMELINE,
+    Format,
     ProgressCallback,
     Recorded,
     Refused,
     Result,
     read_content,
-    read_head,
     refuse,
 )
 
+FORMAT = Format(
+    name="memory timeline",
+    tables=("memory_categories",),
+    file="memory timeline",
+    event="change",
+    sentence="{files}, {events} in {run}",
+    view="memory",
+)
 _RAW = re.compile(rb"\s*\[\s*\[\s*-?\d+\s*,\s*[1-4]\s*,\s*-?\d+\s*,\s*[0-7]\s*\]")
 _SUMS = re.compile(rb"\s*\[\s*\[\s*-?\d+\s*(,\s*-?\d+\s*)*(\]\s*,\s*\[\s*\[|,?\s*-?\d*\Z)")
 _EMPTY = re.compile(rb"\s*\[\s*\[\s*\]\s*,\s*\[\s*\]\s*\]")
@@ -52,9 +59,10 @@ _SUM_COLUMNS = 1 + len(schema.MEMORY_CATEGORY_NAMES)
 class MemoryTimelineImporter:
     """Importer of memory timelines; see `registry.Importer`."""
 
-    def can_read(self, path: Path) -> bool:
+    formats = (FORMAT,)
+
+    def recognise(self, head: bytes, _path: Path) -> bool:
         """Return True for a file that begins like a memory timeline."""
-        head = read_head(path)
         return any(form.match(head) for form in (_RAW, _SUMS, _EMPTY))
 
     def import_files(
@@ -91,7 +99,7 @@ def _import_file(path: Path, writer: store.RunWriter, name: str) -> Result:
         **columns,
     }
     writer.append("memory_categories", rows)
-    return Recorded(name=name, form=MEMORY_TIMELINE, event_count=count)
+    return Recorded(name=name, form=FORMAT.name, event_count=count)
 
 
 def _read_raw(content: bytes) -> dict[str, Any]:

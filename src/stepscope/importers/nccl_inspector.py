@@ -21,15 +21,22 @@ from msgspec.structs import replace
 
 from stepscope import quantities, schema, store
 from stepscope.importers.content import (
-    NCCL_INSPECTOR,
+    Format,
     ProgressCallback,
     Recorded,
     Result,
     read_content,
-    read_head,
     refuse,
 )
 
+FORMAT = Format(
+    name="NCCL Inspector",
+    tables=("collective_calls",),
+    file="log",
+    event="collective",
+    sentence="{files} of NCCL Inspector, {events} in {run}",
+    view="distributed",
+)
 VERSION_PREFIX = "v4."
 UNKNOWN_RANKS = "the ranks are unknown: no communicator of the largest size has all processes"
 TRANSFERS = ("send", "recv")
@@ -118,9 +125,11 @@ _Communicator = tuple[int, str]
 class NcclInspectorImporter:
     """Importer of logs; see `registry.Importer`."""
 
-    def can_read(self, path: Path) -> bool:
+    formats = (FORMAT,)
+
+    def recognise(self, head: bytes, _path: Path) -> bool:
         """Return True for a file that begins like a log."""
-        return bool(_LINE.match(read_head(path)))
+        return bool(_LINE.match(head))
 
     def import_files(
         self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback
@@ -141,9 +150,7 @@ class NcclInspectorImporter:
                     else None
                 )
                 results.append(
-                    Recorded(
-                        name=path.name, form=NCCL_INSPECTOR, event_count=len(records), lost=lost
-                    )
+                    Recorded(name=path.name, form=FORMAT.name, event_count=len(records), lost=lost)
                 )
             progress(index, 1.0)
         if calls.columns:
@@ -256,7 +263,7 @@ def _store(writer: store.RunWriter, calls: _Calls, ranks: Mapping[_Process, int]
                 rank=rank,
                 started_ns=min(int(columns["t_ns"].min()) for columns in parts),
                 ended_ns=max(int(columns["t_ns"].max()) for columns in parts),
-                facts=[msgspec.to_builtins(schema.ImportedFact(form=NCCL_INSPECTOR))],
+                facts=[msgspec.to_builtins(schema.ImportedFact(form=FORMAT.name))],
             )
         )
 

@@ -1,11 +1,11 @@
 """Registry of importers: built-in ones and those of installed packages.
 
 A package offers an importer by an entry point of the group `stepscope.importers` that names a
-class with the methods of `Importer`. Built-in importers are listed as entry points are: both kinds
-are loaded only when an import needs them.
+class with the methods of `Importer`. Built-in importers are entry points as well: both kinds are
+loaded only when an import needs them.
 
-Importers are asked for each file in the order of the list, and the first one that can read it gets
-it. Kineto comes last: it takes every file, and its error says why a file is no trace.
+A file belongs to the first importer of the list that recognises it. What none recognises goes to
+Kineto, whose error says why a file is no trace.
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from pkgutil import resolve_name
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from stepscope import errors, store
-from stepscope.entry_points import entry_points
+from stepscope.entry_points import BuiltIn, entry_points
 from stepscope.importers import documents
 from stepscope.importers.content import (
     Copied,
     CopyForm,
+    Format,
     Imported,
     ProgressCallback,
     Refused,
@@ -39,18 +38,24 @@ from stepscope.importers.documents import Document
 from stepscope.importers.forms import find_foreign_form
 from stepscope.quantities import count_of
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 GROUP = "stepscope.importers"
-_BUILT_IN = {
-    "smdebug": "stepscope.importers.smdebug:SMDebugImporter",
-    "smdebug_tensors": "stepscope.importers.event_files:DebuggerTensorImporter",
-    "tensorboard": "stepscope.importers.event_files:TensorBoardImporter",
-    "memory_timeline": "stepscope.importers.memory_timeline:MemoryTimelineImporter",
-    "flight_recorder": "stepscope.importers.flight_recorder.importer:FlightRecorderImporter",
-    "xplane": "stepscope.importers.xplane:XPlaneImporter",
-    "nccl_inspector": "stepscope.importers.nccl_inspector:NcclInspectorImporter",
-    "stage_operations": "stepscope.importers.stage_operations:StageOperationsImporter",
-    "kineto": "stepscope.importers.kineto:KinetoImporter",
-}
+BUILT_IN = tuple(
+    BuiltIn(name, f"stepscope.importers.{value}")
+    for name, value in (
+        ("smdebug", "smdebug:SMDebugImporter"),
+        ("smdebug_tensors", "event_files:DebuggerTensorImporter"),
+        ("tensorboard", "event_files:TensorBoardImporter"),
+        ("memory_timeline", "memory_timeline:MemoryTimelineImporter"),
+        ("flight_recorder", "flight_recorder.importer:FlightRecorderImporter"),
+        ("xplane", "xplane:XPlaneImporter"),
+        ("nccl_inspector", "nccl_inspector:NcclInspectorImporter"),
+        ("stage_operations", "stage_operations:StageOperationsImporter"),
+        ("kineto", "kineto:KinetoImporter"),
+    )
+)
 """In the order in which they are asked; those of installed packages come after the first one."""
 MAX_REASONS = 3
 """Refused files of an import that its quality names."""
@@ -61,8 +66,16 @@ _XPROF_MARK = b'"highres-ticks"'
 class Importer(Protocol):
     """Reader of one file format."""
 
-    def can_read(self, path: Path) -> bool:
-        """Return True for a file of this format, judged by its content."""
+    formats: Sequence[Format]
+    """What it reads."""
+
+    def recognise(self, head: bytes, path: Path) -> bool:
+        """Return True for a file of this format, judged by its content.
+
+        Args:
+            head: first 4 KiB of the content, decompressed; fewer of a smaller file.
+            path: the file, for formats that lie deeper or are told by names of directories.
+        """
 
     def import_files(
         self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback
@@ -85,9 +98,14 @@ class Importer(Protocol):
 
 def installed_importers() -> list[Importer]:
     """Load all importers, in the order in which they are asked for a file."""
-    built_in = [_load(name, partial(resolve_name, value)) for name, value in _BUILT_IN.items()]
-    installed = [_load(offer.name, offer.load) for offer in entry_points(GROUP)]
-    return list(filter(None, [built_in[0], *installed, *built_in[1:]]))
+    offers = (BUILT_IN[0], *entry_points(GROUP), *BUILT_IN[1:])
+    return list(filter(None, map(_load, offers)))
+
+
+def list_formats() -> list[Format]:
+    """List the formats of all importers."""
+    formats = (item for importer in installed_importers() for item in importer.formats)
+    return list(dict.fromkeys(formats))
 
 
 def find_files(sources: Iterable[Path]) -> list[Path]:
@@ -158,12 +176,7 @@ class _Import:
 
     def _import(self, items: Sequence[Document]) -> dict[Document, list[Result]]:
         """Import documents, and those that turn out to be in them."""
-        positions = {
-            item: next(
-                n for n, importer in enumerate(self._importers) if importer.can_read(item.path)
-            )
-            for item in items
-        }
+        positions = {item: self._find_importer(item.path) for item in items}
         copies = self._find_copies(positions)
         groups: dict[int, list[Document]] = {}
         for item in items:
@@ -205,6 +218,12 @@ class _Import:
                 results |= self._import([item])
         self._results |= results
         return results
+
+    def _find_importer(self, path: Path) -> int:
+        """Return the position of the importer of a file; the last one, Kineto's, has the rest."""
+        head = read_head(path)
+        recognised = (n for n, item in enumerate(self._importers) if item.recognise(head, path))
+        return next(recognised, len(self._importers) - 1)
 
     def _find_copies(
         self, positions: Mapping[Document, int]
@@ -340,12 +359,15 @@ def trace_decoder() -> tuple[bool, str]:
     return scanner_state()
 
 
-def _load(name: str, load: Callable[[], Any]) -> Importer | None:
+def _load(offer: BuiltIn | EntryPoint) -> Importer | None:
     """Load an importer; a broken package costs a warning, not the import."""
     try:
-        importer: Importer = load()()
+        importer: Importer = offer.load()()
+        missing = [name for name in ("formats", "recognise") if not hasattr(importer, name)]
+        if missing:
+            raise TypeError(f"{offer.value} has no {' and no '.join(missing)}")
     except Exception as error:  # noqa: BLE001 - the code of another package
-        warnings.warn(f"The importer {name} cannot be loaded: {error}", stacklevel=2)
+        warnings.warn(f"The importer {offer.name} cannot be loaded: {error}", stacklevel=2)
         return None
     return importer
 

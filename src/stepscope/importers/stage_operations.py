@@ -23,6 +23,12 @@ from stepscope import store
 from stepscope.importers import content
 from stepscope.quantities import count_of
 
+FORMAT = content.Format(
+    name="operations of pipeline stages",
+    tables=("stage_operations",),
+    event="operation",
+    sentence="{events} of pipeline stages in {run}",
+)
 _MAGIC = b"PAR1"
 _REQUIRED = {
     "dp_rank": "INTEGER",
@@ -46,13 +52,11 @@ _MAX_SECONDS = 2**33
 class StageOperationsImporter:
     """Importer of operations of jobs with pipeline stages; see `registry.Importer`."""
 
-    def can_read(self, path: Path) -> bool:
+    formats = (FORMAT,)
+
+    def recognise(self, head: bytes, _path: Path) -> bool:
         """Return True for any Parquet file."""
-        try:
-            with path.open("rb") as file:
-                return file.read(len(_MAGIC)) == _MAGIC
-        except OSError:
-            return False
+        return head.startswith(_MAGIC)
 
     def import_files(
         self, files: Sequence[Path], run: Path, node: str, progress: content.ProgressCallback
@@ -98,7 +102,7 @@ def _import_file(path: Path, writer: store.RunWriter) -> content.Result:
     writer.append("stage_operations", rows)
     return content.Recorded(
         name=path.name,
-        form=content.STAGE_OPERATIONS,
+        form=FORMAT.name,
         event_count=int(usable.sum()),
         lost=f"{count_of(unusable_count, 'operation')} without a worker, a step or a time"
         if unusable_count

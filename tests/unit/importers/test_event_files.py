@@ -23,7 +23,9 @@ from tensorboard.util.tensor_util import make_tensor_proto
 import stepscope
 from stepscope.cli import root
 from stepscope.event_records import masked_crc32c
+from stepscope.importers.event_files import DebuggerTensorImporter, TensorBoardImporter
 from stepscope.store import open_run
+from stepscope.testing.importer_contract import ImporterContract
 
 START_S = 1_700_000_000.0
 HISTOGRAM = HistogramProto(
@@ -279,3 +281,22 @@ def test_reductions_collections_modes_and_workers(tmp_path: Path) -> None:
     assert np.isnan(opened.tensors("conv", rank=1).array("conv", "l1", rank=1)).all()
     scalars = [(row["name"], row["step"], row["value"]) for row in rows(run, "scalars")]
     assert sorted(scalars) == [("NLLLoss_output_0", 11, 0.5), ("eval/NLLLoss_output_0", 3, 0.75)]
+
+
+class TestTensorBoard(ImporterContract):
+    importer = TensorBoardImporter
+    is_compressible = False
+
+    def write(self, directory: Path) -> Path:
+        return write_events(directory, [tensor_value("loss", 0.5)], [tensor_value("loss", 0.25)])
+
+
+class TestDebuggerTensors(ImporterContract):
+    importer = DebuggerTensorImporter
+    is_compressible = False
+
+    def write(self, directory: Path) -> Path:
+        values = [debugger_value("layer0_weight", np.arange(6.0), TRAIN, step) for step in (0, 1)]
+        write_step(directory, 0, values)
+        (path,) = directory.rglob("*.tfevents")
+        return path

@@ -14,7 +14,6 @@ from hypothesis import given, strategies as st
 
 from stepscope.diagnosis import find_stuck
 from stepscope.importers import (
-    FLIGHT_RECORDER,
     Recorded,
     RecordedCall,
     Refused,
@@ -23,9 +22,11 @@ from stepscope.importers import (
     make_called_collective,
 )
 from stepscope.importers.flight_recorder.dump import NotPlainError, check_plain
+from stepscope.importers.flight_recorder.importer import FlightRecorderImporter
 from stepscope.run import Run
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
+from stepscope.testing.importer_contract import ImporterContract
 
 
 def make_dump(numbers: int, *, ended: int, version: str = "2.10") -> dict[str, Any]:
@@ -74,7 +75,7 @@ def import_dumps(tmp_path: Path, files: dict[str, bytes]) -> tuple[Path, list[An
 def test_calls_become_rows(tmp_path: Path, encode: Any) -> None:
     content = encode(make_dump(3, ended=2))
     run, results = import_dumps(tmp_path, {"nccl_trace_rank_1": content})
-    assert [(type(r), r.form, r.event_count) for r in results] == [(Recorded, FLIGHT_RECORDER, 3)]
+    assert [(type(r), r.form, r.event_count) for r in results] == [(Recorded, "flight recorder", 3)]
     rows = open_run(run).table("collective_calls", order_by="seq")
     assert rows["number"].tolist() == [1, 2, 3]
     assert rows["rank"].tolist() == [1, 1, 1]
@@ -166,3 +167,19 @@ def test_a_transfer_names_the_other_rank_of_the_job(name: str, kind: str, peer: 
     call = msgspec.convert({**entry, "profiling_name": name}, RecordedCall)
     called = make_called_collective(call, {call.process_group[0]: [4, 5]})
     assert (called.kind, called.peer) == (kind, peer)
+
+
+class TestFlightRecorder(ImporterContract):
+    importer = FlightRecorderImporter
+
+    def write(self, directory: Path) -> Path:
+        path = directory / "nccl_trace_rank_1"
+        path.write_bytes(pickle.dumps(make_dump(3, ended=2), 2))
+        return path
+
+
+class TestFlightRecorderInJson(TestFlightRecorder):
+    def write(self, directory: Path) -> Path:
+        path = directory / "nccl_trace_rank_1.json"
+        path.write_bytes(json.dumps(make_dump(3, ended=2)).encode())
+        return path

@@ -12,7 +12,9 @@ import pytest
 
 from stepscope.cli import root
 from stepscope.errors import UnreadableTraceError
+from stepscope.importers.content import read_head
 from stepscope.importers.memory_timeline import MemoryTimelineImporter
+from stepscope.testing.importer_contract import ImporterContract
 from stepscope.views import VIEWS, ViewOptions
 from tests.support.imported_runs import import_into
 from tests.support.kineto_files import BASE_NS, op, trace
@@ -174,8 +176,9 @@ def test_truncated_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'[{"ph": "X"}]', b"[[1, 2", b"\x1f\x8bxx"])
 def test_other_files_are_left_to_others(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "m.raw.json.gz").write_bytes(content)
-    readable = MemoryTimelineImporter().can_read(tmp_path / "m.raw.json.gz")
+    path = tmp_path / "m.raw.json.gz"
+    path.write_bytes(content)
+    readable = MemoryTimelineImporter().recognise(read_head(path), path)
     assert readable == (content == b"[[1, 2")  # the beginning of sums
 
 
@@ -189,3 +192,11 @@ def test_report_of_the_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ]
     root.main(["show", run, "memory"], standalone_mode=False)
     assert "gradient" in capsys.readouterr().out
+
+
+class TestMemoryTimeline(ImporterContract):
+    importer = MemoryTimelineImporter
+    varying = frozenset({"timeline"})
+
+    def write(self, directory: Path) -> Path:
+        return write(directory / "m.raw.json", CHANGES)

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from stepscope.importers import NCCL_INSPECTOR, Recorded, Refused, import_files
+from stepscope.importers import Recorded, Refused, import_files
+from stepscope.importers.nccl_inspector import NcclInspectorImporter
 from stepscope.run import Run, read_recorded_collectives
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
+from stepscope.testing.importer_contract import ImporterContract
 
 US = 1_748_030_377_000_000
 
@@ -89,7 +91,7 @@ def test_lines_become_rows(tmp_path: Path, *, is_verbose: bool) -> None:
         for rank in (0, 1)
     }
     run, results = import_logs(tmp_path, logs)
-    assert [(r.form, r.event_count, r.lost) for r in results] == [(NCCL_INSPECTOR, 2, None)] * 2
+    assert [(r.form, r.event_count, r.lost) for r in results] == [("NCCL Inspector", 2, None)] * 2
     names = ("rank", "number", "kind", "backend", "input_sizes", "group_ranks", "t_ns", "ended_ns")
     log = "inspector" if is_verbose else "inspector-untimed"
     expected = []
@@ -241,3 +243,13 @@ def test_other_versions_and_damaged_logs_are_refused(
     _, (result,) = import_logs(tmp_path, {"bad.log": [line]})
     assert isinstance(result, Refused)
     assert result.reason == f"{result.path} was not imported: {reason}."
+
+
+class TestNcclInspector(ImporterContract):
+    importer = NcclInspectorImporter
+
+    def write(self, directory: Path) -> Path:
+        path = directory / "log"
+        lines = [make_line(n, rank=0, pid=10, size=1, is_verbose=True) for n in range(3)]
+        path.write_text("\n".join(lines) + "\n")
+        return path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from stepscope.errors import UnreadableTraceError
 from stepscope.importers import (
+    Format,
     Imported,
     ProgressCallback,
     Recorded,
@@ -36,8 +38,10 @@ Offer = Callable[..., None]
 class LinesImporter:
     """Importer of a third party: files that start with `lines`."""
 
-    def can_read(self, path: Path) -> bool:
-        return path.read_bytes()[:5] == b"lines"
+    formats = (Format(name="n", tables=(), event="line", sentence="{events} in {run}"),)
+
+    def recognise(self, head: bytes, path: Path) -> bool:
+        return head[:5] == b"lines" and path.exists()
 
     def import_files(
         self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback
@@ -93,10 +97,13 @@ def test_each_file_goes_to_the_importer_of_its_format(
     assert {index for index, share in shares.items() if share == 1.0} >= {0, 1, 2, 4}
 
 
-def test_a_broken_package_costs_a_warning_only(tmp_path: Path, run: Path, offer: Offer) -> None:
-    offer("no.such.module:Importer")
+@pytest.mark.parametrize("value", ["no.such.module:Importer", "builtins:object"])
+def test_a_broken_package_costs_a_warning_only(
+    tmp_path: Path, run: Path, offer: Offer, value: str
+) -> None:
+    offer(value)
     (tmp_path / "trace").write_bytes(trace(op("a", 0, 10)))
-    with pytest.warns(UserWarning, match=r"no\.such\.module:Importer cannot be loaded"):
+    with pytest.warns(UserWarning, match=f"{re.escape(value)} cannot be loaded"):
         (result,) = import_files([tmp_path / "trace"], run, "n")
     assert isinstance(result, Imported)
 

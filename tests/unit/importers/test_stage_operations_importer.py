@@ -12,9 +12,11 @@ from click.testing import CliRunner
 
 from stepscope.cli import root
 from stepscope.importers import Recorded, Refused, Result, import_files
+from stepscope.importers.stage_operations import StageOperationsImporter
 from stepscope.run import Run, read_stage_operations
 from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import create_run, open_run
+from stepscope.testing.importer_contract import ImporterContract
 from tests.support.stage_jobs import StageJob, play, write_parquet
 
 JOB = StageJob(stages=2, data_ranks=2, microbatches=3, steps=2)
@@ -130,3 +132,14 @@ def test_times_are_kept_to_the_nanosecond(tmp_path: Path, run: Path) -> None:
     stored = read_stage_operations(Run(open_run(run)))
     assert (stored.start_ns.tolist(), stored.end_ns.tolist()) == ([12345678901], [12345678902])
     assert np.all(stored.sequence == 0)
+
+
+class TestStageOperations(ImporterContract):
+    importer = StageOperationsImporter
+    varying = frozenset({"job"})
+    is_compressible = False
+
+    def write(self, directory: Path) -> Path:
+        operations = play(JOB, JOB.draw_times(1), delays_us=5).operations
+        write_parquet(operations, directory / "job.parquet")
+        return directory / "job.parquet"

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
@@ -25,47 +25,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class _Content(NamedTuple):
-    """Files of one kind in a new run."""
-
-    file: str
-    """Name of one of them."""
-    event: str
-    """Name of what they contain."""
-    sentence: str
-    view: str | None = None
-    """View to see first; None for the verdict."""
-
-
-_TRACES = _Content("trace", "event", "{files}, {events} in {run}")
-_DEBUGGER = _Content(
-    "file",
-    "framework event",
-    "{files} of SageMaker Debugger, {samples} and {events} in {run}",
-    "overview",
-)
-_VALUES = _Content("file", "value", "{files} of tensors and scalars, {events} in {run}", "tensors")
-_BY_FORM = {
-    importers.STAGE_OPERATIONS: _Content(
-        "file", "operation", "{events} of pipeline stages in {run}"
-    ),
-    importers.DEBUGGER_TENSORS: _VALUES,
-    importers.TENSORBOARD: _VALUES,
-    importers.MEMORY_TIMELINE: _Content(
-        "memory timeline", "change", "{files}, {events} in {run}", "memory"
-    ),
-    importers.FLIGHT_RECORDER: _Content(
-        "dump", "collective", "{files} of the flight recorder, {events} in {run}", "distributed"
-    ),
-    importers.NCCL_INSPECTOR: _Content(
-        "log", "collective", "{files} of NCCL Inspector, {events} in {run}", "distributed"
-    ),
-    importers.EXECUTION_TRACE: _Content(
-        "execution trace", "operator", "{files} with the inputs of {events}", "memory"
-    ),
-}
-"""By `Recorded.form`; other forms are those of SageMaker Debugger. The order, after traces and
-Debugger's files, is that in which they are listed; the first one present has the view to see."""
 _SILENCE_S = 60
 """Timeout for a server that sends nothing."""
 
@@ -279,33 +238,33 @@ def _report(
             )
         )
         return
-    contents: dict[_Content, list[importers.Imported | importers.Recorded]] = {
-        content: [] for content in (_TRACES, _DEBUGGER, *_BY_FORM.values())
-    }
-    contents[_TRACES] += read
-    for result in recorded:
-        contents[_BY_FORM.get(result.form, _DEBUGGER)].append(result)
-    present = [content for content, results in contents.items() if results]
-    for content in present:
-        click.echo(_describe(content, contents[content], run))
+    present: list[tuple[importers.Format, Sequence[importers.Imported | importers.Recorded]]] = []
+    if read:
+        present.append((importers.TRACE, read))
+    for item in importers.list_formats():
+        of_format = [result for result in recorded if result.form in (item.parts or (item.name,))]
+        if of_format:
+            present.append((item, of_format))
+    for item, results in present:
+        click.echo(_describe(item, results, run))
     for doubt in doubts:
         click.echo(f"! {doubt}")
     if doubts:
         click.echo(f"All doubts: {suggest('show', locate(run), 'quality')}")
-    view = trace_view or present[0].view
+    view = trace_view or next((item.view for item, _ in present), None)
     words = ("diagnose", locate(run)) if view is None else ("show", locate(run), view)
     click.echo(f"Next: {suggest(*words)}")
 
 
 def _describe(
-    content: _Content, results: Sequence[importers.Imported | importers.Recorded], run: str
+    form: importers.Format, results: Sequence[importers.Imported | importers.Recorded], run: str
 ) -> str:
     samples = sum(
         result.sample_count for result in results if isinstance(result, importers.Recorded)
     )
-    return content.sentence.format(
-        files=count_of(len(results), content.file),
-        events=count_of(sum(result.event_count for result in results), content.event),
+    return form.sentence.format(
+        files=count_of(len(results), form.file),
+        events=count_of(sum(result.event_count for result in results), form.event),
         samples=count_of(samples, "sample"),
         run=run,
     )

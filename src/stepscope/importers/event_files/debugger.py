@@ -24,7 +24,7 @@ import msgspec
 
 from stepscope import event_records, schema, store
 from stepscope.importers.content import (
-    DEBUGGER_TENSORS,
+    Format,
     ProgressCallback,
     Recorded,
     Refused,
@@ -33,6 +33,7 @@ from stepscope.importers.content import (
     refuse,
 )
 from stepscope.importers.event_files.rows import (
+    VALUE_TABLES,
     Moment,
     RowWriter,
     describe_elements,
@@ -40,6 +41,13 @@ from stepscope.importers.event_files.rows import (
 )
 from stepscope.importers.event_files.values import EventFile, Tensor, Value, read_tensor
 
+FORMAT = Format(
+    name="tensors of SageMaker Debugger",
+    tables=VALUE_TABLES,
+    event="value",
+    sentence="{files} of tensors and scalars, {events} in {run}",
+    view="tensors",
+)
 _REDUCTIONS = "smdebug/reductions/"
 """Beginning of the names of reductions: this, the reduction, a slash, the tensor."""
 _SCALAR_COLLECTIONS = frozenset({"losses", "metrics", "sm_metrics"})
@@ -51,7 +59,9 @@ _MODES = {b"1": "TRAIN", b"2": "EVAL", b"3": "PREDICT", b"4": "TRAIN"}
 class DebuggerTensorImporter:
     """Importer of the tensors of SageMaker Debugger; see `registry.Importer`."""
 
-    def can_read(self, path: Path) -> bool:
+    formats = (FORMAT,)
+
+    def recognise(self, _head: bytes, path: Path) -> bool:
         """Return True for a file that Debugger wrote about tensors."""
         return detect_form(path) is not None
 
@@ -103,7 +113,7 @@ class DebuggerJob(msgspec.Struct):
             if error.filename != str(path):
                 raise
             return refuse(path, error)
-        return Recorded(name=path.name, form=DEBUGGER_TENSORS)
+        return Recorded(name=path.name, form=FORMAT.name)
 
     def finish(self) -> None:
         """Store the rows and the manifests of the processes."""
@@ -136,7 +146,7 @@ class DebuggerJob(msgspec.Struct):
                 except event_records.MalformedMessageError:
                     file.unreadable_count += 1
         step.finish()
-        return file.result(DEBUGGER_TENSORS)
+        return file.result(FORMAT.name)
 
 
 class _Step:

@@ -16,6 +16,7 @@ from stepscope import schema, spool, store
 from stepscope.importers.event_files.values import Histogram
 from stepscope.quantities import count_of
 
+VALUE_TABLES = ("scalars", "tensor_statistics", "tensor_elements", "tensor_histograms")
 _LOG = "0e"
 """Log of the rows: imported files have no threads."""
 _FLUSH_ROWS = 50_000

@@ -21,10 +21,17 @@ from pathlib import Path
 import msgspec
 
 from stepscope import event_records, schema, store
-from stepscope.importers.content import TENSORBOARD, ProgressCallback, Result, read_head, refuse
-from stepscope.importers.event_files import values
-from stepscope.importers.event_files.rows import Moment, RowWriter, describe_histogram
+from stepscope.importers.content import Format, ProgressCallback, Result, refuse
+from stepscope.importers.event_files import debugger, values
+from stepscope.importers.event_files.rows import VALUE_TABLES, Moment, RowWriter, describe_histogram
 
+FORMAT = Format(
+    name="TensorBoard",
+    tables=VALUE_TABLES,
+    event="value",
+    sentence="{files} of tensors and scalars, {events} in {run}",
+    view="tensors",
+)
 _VERSION = b"brain.Event:"
 """Content of the first record of a file."""
 _VERSION_BYTES = 64
@@ -37,13 +44,16 @@ _SCALARS, _HISTOGRAMS = "scalars", "histograms"
 class TensorBoardImporter:
     """Importer of TensorBoard's event files; see `registry.Importer`."""
 
-    def can_read(self, path: Path) -> bool:
-        """Return True for an event file, judged by its first record, or by its name."""
+    formats = (FORMAT,)
+
+    def recognise(self, head: bytes, path: Path) -> bool:
+        """Return True for an event file, judged by its first record, or by its name, unless it is
+        one of Debugger's."""
+        if debugger.detect_form(path) is not None:
+            return False
         if schema.is_event_file_name(path.name):
             return True
-        return _VERSION in read_head(path)[:_VERSION_BYTES] and event_records.begins_with_record(
-            path
-        )
+        return _VERSION in head[:_VERSION_BYTES] and event_records.begins_with_record(path)
 
     def import_files(
         self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback
@@ -110,11 +120,11 @@ class TensorBoardRun:
             if error.filename != str(path):
                 raise
             return refuse(path, error)
-        return file.result(TENSORBOARD)
+        return file.result(FORMAT.name)
 
     def finish(self) -> None:
         """Store the rows."""
-        self._rows.finish(self._process, TENSORBOARD)
+        self._rows.finish(self._process, FORMAT.name)
 
     def _add(self, moment: Moment, value: values.Value, plugin: str | None) -> bool:
         """Add a value; returns False if it is of no known kind."""

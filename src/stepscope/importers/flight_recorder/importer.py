@@ -20,12 +20,11 @@ import numpy as np
 
 from stepscope import schema, store
 from stepscope.importers.content import (
-    FLIGHT_RECORDER,
+    Format,
     ProgressCallback,
     Recorded,
     Result,
     read_content,
-    read_head,
     refuse,
 )
 from stepscope.importers.flight_recorder.dump import (
@@ -39,6 +38,14 @@ from stepscope.importers.flight_recorder.dump import (
 )
 from stepscope.importers.forms import is_memory_snapshot
 
+FORMAT = Format(
+    name="flight recorder",
+    tables=("collective_calls",),
+    file="dump",
+    event="collective",
+    sentence="{files} of the flight recorder, {events} in {run}",
+    view="distributed",
+)
 LOG = "import"
 MAX_CALLS = 48
 """Latest calls of a rank in the account."""
@@ -51,10 +58,11 @@ _TRAILING_NUMBER = re.compile(r"(\d+)(?:\.\w+)*$")
 class FlightRecorderImporter:
     """Importer of dumps; see `registry.Importer`."""
 
-    def can_read(self, path: Path) -> bool:
+    formats = (FORMAT,)
+
+    def recognise(self, head: bytes, _path: Path) -> bool:
         """Return True for a pickle of anything but memory, and for a file that begins like a dump
         in JSON."""
-        head = read_head(path)
         is_pickle = _PICKLE.match(head) and not is_memory_snapshot(head)
         return bool(is_pickle or _JSON.match(head))
 
@@ -76,9 +84,7 @@ class FlightRecorderImporter:
                     if rank is not None:
                         dumps.append((rank, dump))
                     count = len(dump.calls)
-                    results.append(
-                        Recorded(name=path.name, form=FLIGHT_RECORDER, event_count=count)
-                    )
+                    results.append(Recorded(name=path.name, form=FORMAT.name, event_count=count))
                 progress(index, 1.0)
             if dumps:
                 writer.put_document(schema.STUCK, node, _make_account(node, dumps))
@@ -131,7 +137,7 @@ def _store(writer: store.RunWriter, node: str, rank: int | None, dump: FlightDum
             rank=rank,
             started_ns=min(times, default=0),
             ended_ns=max(times, default=0),
-            facts=[msgspec.to_builtins(schema.ImportedFact(form=FLIGHT_RECORDER))],
+            facts=[msgspec.to_builtins(schema.ImportedFact(form=FORMAT.name))],
         )
     )
 

@@ -4,6 +4,10 @@ from .blocks import Frame as Frame, inflated as inflated, read_text as read_text
 from .columns import Chunk as Chunk
 from .describe import Header as Header, Identity as Identity
 from .gather import Gathered as Gathered
-from .importer import KinetoImporter as KinetoImporter, identify_files as identify_files
+from .importer import (
+    TRACE as TRACE,
+    KinetoImporter as KinetoImporter,
+    identify_files as identify_files,
+)
 from .reading import Reading as Reading
 from .trace_file import import_trace as import_trace, store_reading as store_reading

@@ -28,14 +28,36 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 Outcome = content.Imported | content.Refused
+TRACE = content.Format(
+    name="trace",
+    tables=tuple(table.name for table in schema.TRACE_TABLES),
+    file="trace",
+    event="event",
+    sentence="{files}, {events} in {run}",
+)
+EXECUTION_TRACE = content.Format(
+    name="execution trace",
+    tables=("operators",),
+    file="execution trace",
+    event="operator",
+    sentence="{files} with the inputs of {events}",
+    view="memory",
+)
+_TRACE_START = re.compile(
+    rb'\s*[{\[].*"(?:traceEvents|schemaVersion|deviceProperties|displayTimeUnit|otherData|ph|nodes)"'
+    rb"\s*:",
+    re.DOTALL,
+)
 
 
 class KinetoImporter(content.TraceImporter):
     """Importer of Kineto and Chrome traces; see `registry.Importer`."""
 
-    def can_read(self, path: Path) -> bool:
-        """Return True: it is the importer of files that no other importer knows."""
-        return True
+    formats = (TRACE, EXECUTION_TRACE)
+
+    def recognise(self, head: bytes, _path: Path) -> bool:
+        """Return True for JSON that begins with an event or with keys of a trace."""
+        return bool(_TRACE_START.match(head))
 
     def import_files(
         self, files: Sequence[Path], run: Path, node: str, progress: content.ProgressCallback
@@ -107,7 +129,7 @@ def _report_execution_trace(path: Path, outcomes: Sequence[Outcome]) -> content.
             f"{path} is an execution trace, and no trace of the same process and time is imported "
             "with it: it describes the operators of a trace.",
         )
-    return content.Recorded(name=path.name, form=content.EXECUTION_TRACE, event_count=sum(counts))
+    return content.Recorded(name=path.name, form=EXECUTION_TRACE.name, event_count=sum(counts))
 
 
 class _Job(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from stepscope import errors, intervals, schema
-from stepscope.importers import content
+from stepscope.importers import content, kineto
 from stepscope.importers.kineto import Frame, Identity, import_trace, inflated
 from stepscope.importers.smdebug.events import (
     EventFile,
@@ -36,6 +36,14 @@ from stepscope.importers.smdebug.spans import Process, split_by_process
 from stepscope.importers.smdebug.system import SampleSorter, Series, first_of_ticks, read_samples
 from stepscope.store import DictColumn, RunWriter
 
+FORMAT = content.Format(
+    name=schema.DEBUGGER,
+    parts=tuple(form.value for form in Form),
+    tables=("metrics", "spans", "python_profiles", *kineto.TRACE.tables),
+    event="framework event",
+    sentence="{files} of SageMaker Debugger, {samples} and {events} in {run}",
+    view="overview",
+)
 UNNAMED_NODE = "unnamed"
 """Node of a process whose files name none."""
 _APPEND_ROWS = 250_000
@@ -436,7 +444,9 @@ def _texts(path: Path) -> Iterator[bytes]:
 class SMDebugImporter:
     """Importer of SageMaker Debugger's files; see `registry.Importer`."""
 
-    def can_read(self, path: Path) -> bool:
+    formats = (FORMAT,)
+
+    def recognise(self, _head: bytes, path: Path) -> bool:
         """Return True for a file that Debugger wrote."""
         return detect_form(path) is not None
 

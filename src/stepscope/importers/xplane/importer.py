@@ -18,7 +18,6 @@ from stepscope.importers.content import (
     Result,
     TraceImporter,
     read_content,
-    read_head,
 )
 from stepscope.importers.xplane.events import (
     HOST_METADATA,
@@ -39,9 +38,10 @@ _START_STATISTIC = "profile_start_time"
 class XPlaneImporter(TraceImporter):
     """Importer of XPlane files; see `registry.Importer`."""
 
-    def can_read(self, path: Path) -> bool:
+    formats = (kineto.TRACE,)
+
+    def recognise(self, head: bytes, _path: Path) -> bool:
         """Return True for a file that begins with a plane."""
-        head = read_head(path)
         return head.startswith(_PLANE_TAG) and any(name in head for name in _PLANE_NAMES)
 
     def import_files(

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stepscope.importers.xplane import XPlaneImporter
 from stepscope.store import RunReader, open_run
+from stepscope.testing.importer_contract import ImporterContract
 from tests.support.command import run_command
 from tests.support.xplane_files import START_NS, STEPS, PlaneWriter, XSpace, training_space
 
@@ -290,3 +292,12 @@ def test_python_functions_of_jax_tell_what_a_step_waits_for(tmp_path: Path) -> N
     text = run_command(tmp_path, "show", "run", "kernels", "--json").stdout
     assert "jax.profiler stores it on a machine with a GPU or TPU" in text
     assert "torch" not in text
+
+
+class TestXPlane(ImporterContract):
+    importer = XPlaneImporter
+
+    def write(self, directory: Path) -> Path:
+        path = directory / "a.xplane.pb"
+        path.write_bytes(training_space().SerializeToString())
+        return path
