@@ -98,8 +98,8 @@ class Importer(Protocol):
 
 def installed_importers() -> list[Importer]:
     """Load all importers, in the order in which they are asked for a file."""
-    offers = (BUILT_IN[0], *entry_points(GROUP), *BUILT_IN[1:])
-    return list(filter(None, map(_load, offers)))
+    offers: list[BuiltIn | EntryPoint] = [BUILT_IN[0], *entry_points(GROUP), *BUILT_IN[1:]]
+    return [importer for offer in offers if (importer := _load(offer)) is not None]
 
 
 def list_formats() -> list[Format]:
