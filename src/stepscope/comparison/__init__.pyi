@@ -22,6 +22,14 @@ from .payload import (
     StepChanges as StepChanges,
 )
 from .step_changes import StepChange as StepChange
+from .summary import (
+    RunSummary as RunSummary,
+    compare_summaries as compare_summaries,
+    describe_metric as describe_metric,
+    is_summary as is_summary,
+    read_summary as read_summary,
+    summarise_run as summarise_run,
+)
 from .workload_contract import (
     ContractDifference as ContractDifference,
     ContractTerms as ContractTerms,

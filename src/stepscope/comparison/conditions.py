@@ -177,11 +177,19 @@ class FigureChange(msgspec.Struct, frozen=True, kw_only=True):
 
 def compare_figures(base_run: Run, other_run: Run) -> list[FigureChange]:
     """Compare the figures of two jobs."""
-    base_figures, other_figures = _measure_figures(base_run), _measure_figures(other_run)
+    return compare_measured(measure_figures(base_run), measure_figures(other_run))
+
+
+Figures = dict[tuple[str, Unit | Literal["count"]], float | None]
+"""Figures of a job by name and unit; None where the run does not have one."""
+
+
+def compare_measured(base_figures: Figures, other_figures: Figures) -> list[FigureChange]:
+    """Compare the measured figures of two jobs."""
     return [
-        _make_change(name, unit, value, other_figures[name, unit])
+        _make_change(name, unit, value, other_figures.get((name, unit)))
         for (name, unit), value in base_figures.items()
-        if value is not None or other_figures[name, unit] is not None
+        if value is not None or other_figures.get((name, unit)) is not None
     ]
 
 
@@ -200,7 +208,7 @@ def _make_change(
     )
 
 
-def _measure_figures(run: Run) -> dict[tuple[str, str], float | None]:
+def measure_figures(run: Run) -> Figures:
     """Measure the figures of one run, by name and unit."""
     job = job_statistics(run)
     count = machine_count(run.reader)

@@ -25,7 +25,7 @@ consecutive steps in both runs, the 95th percentile so many that two are above i
 
 No single run can tell how much the next run of the same program will differ: a machine may be in
 another state for all of it. That takes several runs of each program. Noise is then the difference
-between runs of one program: the interval is that of Hodges and Lehmann (below), and
+between runs of one program: the interval is that of Hodges and Lehmann (`location_shift`), and
 the noise floor is half of its width. One complete run represents its program, so that parts still
 sum; the estimate of a change from all runs is the median of the differences behind the interval.
 With normal noise that needs two thirds of the runs for the same certainty as a difference of
@@ -36,110 +36,25 @@ medians (their asymptotic efficiencies are 3 / pi and 2 / pi).
              neighbours had the machine in about the same state, if that lasts longer than a run. So
              each is compared with its neighbour only, and the pair whose change is nearest to the
              median of all Walsh averages represents the programs.
-
-Shift between two samples: the intervals of Hodges and Lehmann. Their bounds are order statistics of
-differences, and they are exact for any distribution (Hollander, Wolfe, Chicken 2014). For
-independent samples these are the differences of every pair of values; the interval excludes 0 if
-and only if the rank-sum test of Mann and Whitney tells the samples apart (section 4.3). For paired
-values these are the means of every two differences, each with itself as well (Walsh averages), with
-the signed-rank test of Wilcoxon (section 3.3).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from stepscope import intervals, schema
-
-Float = NDArray[np.float64]
-
-
-def compute_differences(base_values: Float, other_values: Float) -> Float:
-    """Compute the sorted differences of every value of one sample to every value of the other.
-
-    For samples of n and m: `[n * m, ...]`.
-    """
-    pairs: Float = other_values[None, :] - base_values[:, None]
-    differences = pairs.reshape(-1, *base_values.shape[1:])
-    differences.sort(axis=0)
-    return differences
-
-
-def compute_walsh_averages(differences: Float) -> Float:
-    """Compute the sorted means of every two of n differences, each with itself as well:
-    `[n * (n + 1) / 2, ...]`."""
-    first, second = np.triu_indices(len(differences))
-    averages: Float = (differences[first] + differences[second]) / 2
-    averages.sort(axis=0)
-    return averages
-
-
-def find_critical_rank(base_size: int, other_size: int, tail: float) -> int:
-    """Find the index of the interval's lower bound among the sorted differences of two samples; the
-    upper bound is as far from the end.
-
-    If both samples have one distribution, the statistic U of Mann and Whitney is at most this large
-    with a probability of at most `tail`. The number of orders of both samples by U is given by the
-    coefficients of the Gaussian binomial, the product over i up to n of
-    (1 - q^(m + i)) / (1 - q^i) for sizes n and m.
-
-    >>> find_critical_rank(3, 3, 0.05), find_critical_rank(5, 5, 0.05)
-    (0, 4)
-    >>> find_critical_rank(10, 10, 0.025)
-    23
-
-    Raises:
-        ValueError: the samples are too small.
-    """
-    counts = [1] + [0] * (base_size * other_size)
-    for i in range(1, base_size + 1):
-        for power in range(base_size * other_size, other_size + i - 1, -1):
-            counts[power] -= counts[power - other_size - i]
-        for power in range(i, base_size * other_size + 1):
-            counts[power] += counts[power - i]
-    return _find_quantile(counts, tail, f"samples of {base_size} and {other_size}")
-
-
-def find_critical_signed_rank(pair_count: int, tail: float) -> int:
-    """Find the index of the interval's lower bound among the sorted Walsh averages.
-
-    The number of choices of signs by the sum of the positive ranks is given by the coefficients of
-    the product over i up to the number of pairs of 1 + q^i.
-
-    >>> find_critical_signed_rank(5, 0.05), find_critical_signed_rank(10, 0.025)
-    (0, 8)
-
-    Raises:
-        ValueError: the pairs are too few.
-    """
-    counts = [1] + [0] * (pair_count * (pair_count + 1) // 2)
-    for i in range(1, pair_count + 1):
-        for power in range(len(counts) - 1, i - 1, -1):
-            counts[power] += counts[power - i]
-    return _find_quantile(counts, tail, f"{pair_count} pairs")
-
-
-def _find_quantile(counts: Sequence[int], tail: float, samples: str) -> int:
-    """Find the largest value of a statistic whose cumulative probability is at most `tail`.
-
-    Args:
-        counts: number of equally likely cases by value of the statistic.
-        samples: description for the error.
-    """
-    limit = tail * sum(counts)
-    value, cumulative = -1, 0
-    while cumulative + counts[value + 1] <= limit:
-        value += 1
-        cumulative += counts[value]
-    if value < 0:
-        raise ValueError(f"{samples} are too few for {tail:g} in each tail")
-    return value
-
+from stepscope.comparison.location_shift import (
+    Float,
+    compute_differences,
+    compute_walsh_averages,
+    find_critical_rank,
+    find_critical_signed_rank,
+)
 
 NoiseOf = Literal["steps", "runs", "pairs"]
 """Source of the noise: the steps of single runs, several runs of one program, or pairs of runs, one
@@ -327,6 +242,76 @@ def pair_runs(
     if any([side for side, _ in pair] != [0, 1] for pair in pairs):
         return None
     return [(base_index, other_index) for (_, base_index), (_, other_index) in pairs]
+
+
+class StepFigure(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure of the steps of one run, with what is needed to compare it with another run's."""
+
+    value_ns: float
+    error_ns: float | None
+    """Standard deviation over resamples of the run; None, as is the floor, with too few steps."""
+    floor_ns: float | None
+    """Noise floor, see the top of this file."""
+
+
+def measure_step_figures(run: StepTimes) -> dict[str, StepFigure]:
+    """Measure mean, median and 95th percentile of the steps of a run, and the parts of the mean."""
+    names = ["mean", "p50", "p95", *run.parts]
+    moments = _Moments.cut(run, list(run.parts), seed=0)
+    values = run.compute_figures(list(run.parts))
+    has_noise = len(moments.walls) >= MIN_STEPS
+    errors = moments.resample(seed=0).std(axis=0) if has_noise else values
+    floors = moments.measure_noise_floor()
+    figures = {}
+    for index, name in enumerate(names):
+        is_known = has_noise and (index != _P95 or len(run.wall_ns) >= MIN_STEPS_P95)
+        figures[name] = StepFigure(
+            value_ns=float(values[index]),
+            error_ns=float(errors[index]) if is_known else None,
+            floor_ns=float(floors[index]) if is_known else None,
+        )
+    return figures
+
+
+_NO_FIGURE = StepFigure(value_ns=0.0, error_ns=0.0, floor_ns=0.0)
+"""A part that a run does not have."""
+_NORMAL_QUANTILE = 1.96
+"""Half-width of a 95% interval in standard deviations, for a normal distribution."""
+
+
+def compare_step_figures(
+    base_figures: Mapping[str, StepFigure], other_figures: Mapping[str, StepFigure], step_count: int
+) -> StepDifference:
+    """Compare measured figures of two runs, where their steps are not at hand.
+
+    The interval is that of the difference of two normal distributions, widened to the noise floor.
+
+    Args:
+        step_count: steps of the run with fewer.
+    """
+    changes = {}
+    for name in dict.fromkeys([*base_figures, *other_figures]):
+        before, after = base_figures.get(name, _NO_FIGURE), other_figures.get(name, _NO_FIGURE)
+        change = after.value_ns - before.value_ns
+        floor = max(before.floor_ns or 0.0, after.floor_ns or 0.0)
+        spread = _NORMAL_QUANTILE * math.hypot(before.error_ns or 0.0, after.error_ns or 0.0)
+        reach = np.array([max(spread, floor)])
+        noise = _Noise(
+            low=change - reach, high=change + reach, floor=np.array([floor]), estimate=None
+        )
+        is_sufficient = before.error_ns is not None and after.error_ns is not None
+        changes[name] = noise.judge_change(
+            name, 0, before.value_ns, after.value_ns, is_sufficient=is_sufficient
+        )
+    return StepDifference(
+        mean=changes.pop("mean"),
+        p50=changes.pop("p50"),
+        p95=changes.pop("p95"),
+        parts=changes,
+        noise_of="steps",
+        step_count=step_count,
+        representatives=(0, 0),
+    )
 
 
 def _find_median_run(figures: Float) -> int:

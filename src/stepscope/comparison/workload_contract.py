@@ -74,7 +74,13 @@ Terms = dict[str, str]
 
 def compare_contracts(base_run: Run, other_run: Run) -> list[ContractTerms]:
     """Compare the contracts of two runs, group by group."""
-    base_terms, other_terms = collect_terms(base_run), collect_terms(other_run)
+    return compare_terms(collect_terms(base_run), collect_terms(other_run))
+
+
+def compare_terms(
+    base_terms: Mapping[ContractGroup, Terms], other_terms: Mapping[ContractGroup, Terms]
+) -> list[ContractTerms]:
+    """Compare the recorded properties of two runs, group by group."""
     return [_compare_group(group, base_terms[group], other_terms[group]) for group in GROUPS]
 
 

@@ -4,10 +4,12 @@ Belongs here: one file per format, from the tables of `schema` or the payloads o
 traces in pieces of bounded size. Does not belong here: computing (`analysis`), choosing traces or
 talking (`cli`).
 
+    registry           exporters by name, built-in and installed
     chrome             traces as Chrome JSON; `chrome_events` and `chrome_header` are its parts
     timeline           whole runs as Chrome JSON, with marks of bottlenecks
     python_profile     Python functions and trees of calls as HTML
     tensorboard        scalars and tensors as event files
+    summary            the summary of a run as JSON
     view_tables        payloads of views as flat tables, CSV and XLSX
 """
 

@@ -3,6 +3,14 @@ from .python_profile import (
     FunctionTable as FunctionTable,
     render_python_profile as render_python_profile,
 )
+from .registry import (
+    Exporter as Exporter,
+    ExportOptions as ExportOptions,
+    Written as Written,
+    export as export,
+    list_exporters as list_exporters,
+    load_exporter as load_exporter,
+)
 from .tensorboard import ExportedEvents as ExportedEvents, export_tensorboard as export_tensorboard
 from .timeline import (
     GPU_BELOW_RATIO as GPU_BELOW_RATIO,

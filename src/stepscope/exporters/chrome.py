@@ -7,13 +7,14 @@ previous one. The keys of an event are in `chrome_events`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from stepscope import analysis, errors, run
+from stepscope import analysis, errors, run, views
 from stepscope.exporters.chrome_events import (
     arrow_count,
     arrows_between,
@@ -30,7 +31,8 @@ from stepscope.exporters.chrome_header import (
     select_base,
     span_events,
 )
-from stepscope.quantities import count
+from stepscope.exporters.registry import ExportOptions, Written
+from stepscope.quantities import count, count_of
 
 SLICE_EVENTS = 100_000
 """Ids of a trace that one query reads: some 30 MB of text."""
@@ -39,10 +41,9 @@ ARROW_STEP = 2**40
 numbers. Doubles hold 8,000 such steps exactly."""
 
 
-class Exported(msgspec.Struct, frozen=True, kw_only=True):
+class Exported(Written, frozen=True, kw_only=True):
     """Summary of an exported file."""
 
-    path: str
     recordings: list[str]
     """Names of the traces in it."""
     event_count: int
@@ -84,12 +85,73 @@ def export_chrome(
             if counters:
                 events.write(list(counter_events(trace, _choose_pid(trace, number), base_ns)))
         file.write("\n]}\n")
+    count = sum(trace.event_count for trace in traces)
+    names = [trace.name for trace in traces]
+    recordings = names[0] if len(names) == 1 else f"{len(names)} traces"
     return Exported(
         path=str(path),
-        recordings=[trace.name for trace in traces],
-        event_count=sum(trace.event_count for trace in traces),
+        content=f"{recordings}, {count_of(count, 'event')}",
+        recordings=names,
+        event_count=count,
         text_bytes=file.text_bytes,
     )
+
+
+_FILE = re.compile(r"\.json(\.gz)?$|\.gz$")
+
+
+class ChromeExporter:
+    """Exporter of traces; see `registry.Exporter`."""
+
+    options = frozenset({"trace", "rank", "merge", "spans", "counters"})
+
+    def export(self, opened: run.Run, output: str, options: ExportOptions) -> list[Exported]:
+        """Write traces, each into a file, or all into one."""
+        selection = views.ViewOptions(rank=options.rank, trace=options.trace)
+        recordings = views.select_traces(opened, selection)
+        missing = views.explain_no_traces(opened, recordings)
+        if missing is not None:
+            raise errors.UsageError(f"Nothing to export: {missing}.")
+        files = _assign_files(recordings, Path(output), merge=options.merge)
+        return [
+            export_chrome(traces, path, spans=options.spans, counters=options.counters)
+            for path, traces in files.items()
+        ]
+
+
+def _assign_files(
+    recordings: Sequence[run.Trace], output: Path, *, merge: bool
+) -> dict[Path, Sequence[run.Trace]]:
+    """Assign traces to output files."""
+    if merge or (len(recordings) == 1 and not output.is_dir()):
+        if output.is_dir():
+            raise errors.UsageError(f"{output} is a directory; pass a file to -o with --merge.")
+        return {output: recordings}
+    if output.is_file() or (_FILE.search(output.name) and not output.is_dir()):
+        raise errors.UsageError(
+            f"Cannot write {len(recordings)} traces to one file, {output}; pass a directory to -o, "
+            "select one trace with --trace or --rank, or add --merge."
+        )
+    files: dict[Path, Sequence[run.Trace]] = {}
+    for recording in recordings:
+        files[_find_free(output / _name_file(recording.name), files)] = [recording]
+    return files
+
+
+def _name_file(recording: str) -> str:
+    """Turn the name of a trace into a file name; names of directories become its prefix."""
+    name = re.sub(r"[^\w.=+-]+", "-", recording).strip("-.") or "trace"
+    return name if _FILE.search(name) else f"{name}.json"
+
+
+def _find_free(path: Path, used: Mapping[Path, Any]) -> Path:
+    """Return the path, with a number before its suffixes if another trace uses it."""
+    stem, dot, endings = path.name.partition(".json")
+    number, candidate = 2, path
+    while candidate in used:
+        candidate = path.with_name(f"{stem}-{number}{dot}{endings}")
+        number += 1
+    return candidate
 
 
 def _choose_pid(trace: run.Trace, number: int | None) -> int | str:

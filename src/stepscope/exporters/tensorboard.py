@@ -18,10 +18,11 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import msgspec
 import numpy as np
 
-from stepscope import analysis, event_records, output_files
+from stepscope import analysis, errors, event_records, output_files
+from stepscope.exporters.registry import ExportOptions, Written
+from stepscope.quantities import count_of
 from stepscope.run import Run, read_scalars, read_tensors
 
 TENSOR_SCALARS = (
@@ -30,10 +31,9 @@ TENSOR_SCALARS = (
 """Reductions that become scalars `REDUCTION/TENSOR`, where they are known."""
 
 
-class ExportedEvents(msgspec.Struct, frozen=True, kw_only=True):
+class ExportedEvents(Written, frozen=True, kw_only=True):
     """Event file of one process."""
 
-    path: str
     process: str
     scalar_count: int
     histogram_count: int
@@ -84,12 +84,35 @@ def export_tensorboard(run: Run, directory: Path) -> list[ExportedEvents]:
         exported.append(
             ExportedEvents(
                 path=str(path),
+                content=f"{count_of(scalar_count, 'scalar')}, "
+                f"{count_of(histogram_count, 'histogram')}",
                 process=process,
                 scalar_count=scalar_count,
                 histogram_count=histogram_count,
             )
         )
     return exported
+
+
+class TensorBoardExporter:
+    """Exporter of scalars and tensors; see `registry.Exporter`."""
+
+    options = frozenset[str]()
+
+    def export(self, run: Run, output: str, _options: ExportOptions) -> list[ExportedEvents]:
+        """Write the event files of a directory."""
+        directory = Path(output)
+        if directory.exists() and not directory.is_dir():
+            raise errors.UsageError(
+                f"{directory} is a file; pass a directory to -o for event files."
+            )
+        written = export_tensorboard(run, directory)
+        if not written:
+            raise errors.UsageError(
+                "Nothing to export: the run has no scalars and no tensors; run the job with "
+                "`--tensors weights,gradients,losses`."
+            )
+        return written
 
 
 def _write_scalars(

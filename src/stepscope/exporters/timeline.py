@@ -25,6 +25,8 @@ from stepscope import analysis, errors, quantities, rule_feed, schema
 from stepscope.exporters.chrome import EventList, check_count, trace_events
 from stepscope.exporters.chrome_events import microseconds
 from stepscope.exporters.chrome_header import naming_event, open_text_file, span_text
+from stepscope.exporters.registry import ExportOptions, Written
+from stepscope.quantities import count_of
 from stepscope.run import NodeMetrics, Run, RunReader, Trace, literal
 
 SOURCES = ("system", "framework", "communication", "traces", "bottlenecks")
@@ -161,10 +163,9 @@ def find_step_range(run: Run, steps: tuple[int, int]) -> tuple[int, int]:
     return min(starts), max(ends)
 
 
-class ExportedTimeline(msgspec.Struct, frozen=True, kw_only=True):
+class ExportedTimeline(Written, frozen=True, kw_only=True):
     """Summary of an exported file."""
 
-    path: str
     start_ns: int
     end_ns: int
     counter_count: int
@@ -243,6 +244,8 @@ def export_timeline(
         file.write("\n]}\n")
     return ExportedTimeline(
         path=str(path),
+        content=f"{count_of(counter_count, 'sample')}, {count_of(span_count, 'span')}, "
+        f"{count_of(len(traces), 'trace')}, {count_of(bottleneck_count, 'mark')} of bottlenecks",
         start_ns=start,
         end_ns=end,
         counter_count=counter_count,
@@ -251,6 +254,28 @@ def export_timeline(
         recordings=[trace.name for trace in traces],
         text_bytes=file.text_bytes,
     )
+
+
+class TimelineExporter:
+    """Exporter of whole runs; see `registry.Exporter`."""
+
+    options = frozenset({"steps", "source", "suffix", "gpu_below"})
+
+    def export(self, run: Run, output: str, options: ExportOptions) -> list[ExportedTimeline]:
+        """Write one file."""
+        path = Path(output)
+        if path.is_dir():
+            raise errors.UsageError(f"{path} is a directory; pass a file to -o.")
+        ratio = GPU_BELOW_RATIO if options.gpu_below is None else options.gpu_below / 100
+        content = choose_content(
+            run,
+            sources=options.source or SOURCES,
+            suffixes=options.suffix or None,
+            gpu_below_ratio=ratio,
+        )
+        steps = options.steps
+        start_ns, end_ns = (None, None) if steps is None else find_step_range(run, steps)
+        return [export_timeline(run, path, start_ns=start_ns, end_ns=end_ns, content=content)]
 
 
 def _write_nodes(

@@ -7,7 +7,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from stepscope.comparison.step_changes import (
+from stepscope.comparison.location_shift import (
     compute_differences,
     compute_walsh_averages,
     find_critical_rank,

@@ -147,7 +147,7 @@ def test_mistakes(tmp_path: Path) -> None:
     for options, message in (
         (["-o", "events"], "Nothing to export: the run has no scalars and no tensors"),
         (["-o", "file"], "file is a file; pass a directory to -o for event files."),
-        (["-o", "events", "--rank", "0"], "--to tensorboard exports the scalars and tensors of"),
+        (["-o", "events", "--rank", "0"], "--to tensorboard does not take --rank; "),
     ):
         result = run_command(tmp_path, "export", run, "--to", "tensorboard", *options)
         assert result.returncode == 2

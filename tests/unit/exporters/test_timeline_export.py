@@ -184,7 +184,7 @@ def test_by_command(drawn: RunBuilder, tmp_path: Path, capsys: pytest.CaptureFix
     payload = json.loads(capsys.readouterr().out)
     assert (payload["format"], payload["files"][0]["path"]) == ("timeline", str(path))
     for wrong in (["--merge"], ["--rank", "0"], ["--trace", "x"]):
-        with pytest.raises(UsageError, match="exports the whole run"):
+        with pytest.raises(UsageError, match="--to timeline does not take --"):
             root.main(["export", run, "--to", "timeline", "-o", str(path), *wrong],
                       standalone_mode=False)  # fmt: skip
     with pytest.raises(UsageError, match="is a directory"):
@@ -365,6 +365,6 @@ def test_the_command_selects(run: Run, tmp_path: Path, capsys: pytest.CaptureFix
     ]
     table = run.reader.table("spans")["start_ns"]
     assert sorted(times) == sorted(t for t in table.tolist() if start <= t < end)
-    with pytest.raises(UsageError, match="are for --to timeline"):
+    with pytest.raises(UsageError, match="--to chrome does not take --steps"):
         root.main(["export", str(tmp_path / "run"), "--to", "chrome", "-o", str(path),
                    "--steps", "1:2"], standalone_mode=False)  # fmt: skip

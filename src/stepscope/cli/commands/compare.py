@@ -18,7 +18,17 @@ from stepscope.cli.options.common import (
     split_names,
 )
 from stepscope.cli.output import json_text
-from stepscope.comparison import Comparison, compare_runs, parse_allowed_groups, parse_condition
+from stepscope.comparison import (
+    Comparison,
+    RunSummary,
+    compare_runs,
+    compare_summaries,
+    is_summary,
+    parse_allowed_groups,
+    parse_condition,
+    read_summary,
+    summarise_run,
+)
 from stepscope.run import Run
 
 FAILED = 3
@@ -47,7 +57,8 @@ class CompareOptions(msgspec.Struct, frozen=True, kw_only=True):
     "compare",
     help="Compare two runs and test whether the differences exceed noise.\n\n"
     "BASE or RUN can be a directory of repeated runs of one program, ideally recorded alternately "
-    "with those of the other; noise then includes differences between runs.\n\n"
+    "with those of the other; noise then includes differences between runs. Each can be the file "
+    "of `stepscope export RUN --to summary` as well.\n\n"
     "With --fail-if the exit status is 3 when a condition holds, and 4 when the runs did "
     "different work (see --allow-different) or a figure of a condition is missing.",
 )
@@ -94,16 +105,19 @@ def _compare(base: str, run: str, options: CompareOptions) -> int:
         instance_type=options.instance_type,
         prices=options.prices,
     )
-    locations = [resolve_run(base), resolve_run(run)]
-    before, after = (_priced(location, request) for location in locations)
-    comparison = compare_runs(
-        before,
-        after,
-        epochs=options.epochs,
-        conditions=conditions,
-        allowed=groups,
-        strict=options.strict,
-    )
+    terms: dict[str, Any] = {
+        "epochs": options.epochs,
+        "conditions": conditions,
+        "allowed": groups,
+        "strict": options.strict,
+    }
+    if is_summary(Path(base)) or is_summary(Path(run)):
+        summaries = [_summarised(location, request) for location in (base, run)]
+        comparison = compare_summaries(summaries[0], summaries[1], **terms)
+    else:
+        locations = [resolve_run(base), resolve_run(run)]
+        before, after = (_priced(location, request) for location in locations)
+        comparison = compare_runs(before, after, **terms)
     _write_outputs(comparison, options)
     return _status(comparison)
 
@@ -125,6 +139,18 @@ def _write_outputs(comparison: Comparison, options: CompareOptions) -> None:
         from stepscope.cli.writers import write
 
         write(console(), comparison)
+
+
+def _summarised(location: str, request: cost.PriceRequest) -> RunSummary:
+    """Read the summary of a file, or make that of a run."""
+    if is_summary(Path(location)):
+        return read_summary(Path(location))
+    runs = _priced(resolve_run(location), request)
+    if len(runs) > 1:
+        raise errors.UsageError(
+            f"{location} holds {len(runs)} runs, and a summary is compared with one; pass one run."
+        )
+    return summarise_run(runs[0])
 
 
 def _priced(location: str, request: cost.PriceRequest) -> list[Run]:

@@ -208,6 +208,8 @@ def describe_outcome(target: comparison.TargetOutcome) -> str:
 def _write_settings(
     out: Console, settings: Sequence[comparison.SettingChange], same_count: int
 ) -> None:
+    if not settings and not same_count:
+        return
     out.print()
     if not settings:
         out.print(f"Settings: all {same_count} known settings are the same.")

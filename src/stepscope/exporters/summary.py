@@ -1,0 +1,26 @@
+"""The summary of a run as a JSON file; see `comparison.summary`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stepscope import output_files
+from stepscope.comparison import summarise_run
+from stepscope.exporters.registry import ExportOptions, Written
+from stepscope.quantities import count_of
+from stepscope.run import Run
+
+
+class SummaryExporter:
+    """Exporter of summaries; see `registry.Exporter`."""
+
+    options = frozenset[str]()
+
+    def export(self, run: Run, output: str, _options: ExportOptions) -> list[Written]:
+        """Write the summary."""
+        summary = summarise_run(run)
+        with output_files.atomic_write(Path(output)) as file:
+            file.write(summary.encode())
+        numbers, texts = len(summary.metrics), len(summary.texts)
+        content = f"{count_of(numbers, 'number')}, {count_of(texts, 'text')}"
+        return [Written(path=output, content=content)]
