@@ -26,6 +26,7 @@ from .summary import (
     RunSummary as RunSummary,
     compare_summaries as compare_summaries,
     describe_metric as describe_metric,
+    get_summary as get_summary,
     is_summary as is_summary,
     read_summary as read_summary,
     summarise_run as summarise_run,

@@ -50,7 +50,7 @@ from stepscope.comparison.workload_contract import (
     collect_terms,
     compare_terms,
 )
-from stepscope.run import Run, job_state, read_job_time
+from stepscope.run import Run, job_state, read_job_time, recall
 
 VERSION = 1
 VERSION_KEY = "stepscope_summary"
@@ -126,8 +126,13 @@ def describe_metric(name: str) -> str:
     return f"Whole run: {words}"
 
 
+def get_summary(run: Run) -> RunSummary:
+    """Return the summary of a run, which is stored with it once it has ended."""
+    return recall(run, "summary", RunSummary, lambda: summarise_run(run))
+
+
 def summarise_run(run: Run) -> RunSummary:
-    """Summarise a run."""
+    """Summarise a run as it is, with the price that was applied to it."""
     info, verdict = run.reader.info, run.derive(diagnosis.diagnose)
     state = job_state(run.reader.statuses().values())
     texts: dict[str, str | None] = {

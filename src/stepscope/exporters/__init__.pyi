@@ -1,4 +1,5 @@
 from .chrome import Exported as Exported, export_chrome as export_chrome
+from .prometheus import render_metrics as render_metrics
 from .python_profile import (
     FunctionTable as FunctionTable,
     render_python_profile as render_python_profile,
@@ -7,6 +8,7 @@ from .registry import (
     Exporter as Exporter,
     ExportOptions as ExportOptions,
     Written as Written,
+    choose_live_output as choose_live_output,
     export as export,
     list_exporters as list_exporters,
     load_exporter as load_exporter,

@@ -7,8 +7,10 @@ when it is asked for.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec.structs import fields
@@ -28,6 +30,10 @@ BUILT_IN = tuple(
         ("timeline", "timeline:TimelineExporter"),
         ("tensorboard", "tensorboard:TensorBoardExporter"),
         ("summary", "summary:SummaryExporter"),
+        ("prometheus", "prometheus:PrometheusExporter"),
+        ("otlp", "otlp:OtlpExporter"),
+        ("mlflow", "trackers:MlflowExporter"),
+        ("wandb", "trackers:WandbExporter"),
     )
 )
 """By the names that `--to` takes."""
@@ -84,6 +90,64 @@ class Exporter(Protocol):
             UsageError: there is nothing to write, or the output does not fit.
             OSError: a file cannot be written.
         """
+
+
+class LiveExporter(Exporter, Protocol):
+    """Writer of a format that is of use while a job runs."""
+
+    def choose_output(self, output: str | None) -> str:
+        """Return where figures go while a job runs.
+
+        Args:
+            output: the user's choice; None for that of the environment.
+
+        Raises:
+            UsageError: the format needs another choice, or a library that is not installed.
+        """
+
+
+def choose_live_output(name: str, output: str | None) -> str:
+    """Check, before a job starts, that its figures can be sent while it runs.
+
+    Raises:
+        UsageError: there is no such format, or see `LiveExporter.choose_output`.
+    """
+    exporter = load_exporter(name)
+    if not hasattr(exporter, "choose_output"):
+        live = ", ".join(n for n in list_exporters() if hasattr(load_exporter(n), "choose_output"))
+        raise errors.UsageError(
+            f"{name} is not written while a job runs; choose one of {live}, or use `stepscope "
+            f"export RUN --to {name}` afterwards."
+        )
+    live_exporter: LiveExporter = exporter  # type: ignore[assignment]
+    address = live_exporter.choose_output(output)
+    if "://" in address and urlsplit(address).password is not None:
+        raise errors.UsageError(
+            f"The URL of --to {name} holds a password, which other users of the machine could "
+            "read; pass it in an environment variable of the receiver's library."
+        )
+    return address
+
+
+def require_output(name: str, output: str | None, kind: str) -> str:
+    """Return the output of a live export.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if output:
+        return output
+    raise errors.UsageError(f"--to {name} needs a {kind}: pass --to {name}={kind.upper()}.")
+
+
+def check_library(module: str, *, extra: str) -> None:
+    """Check that a library is installed, without importing it.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if importlib.util.find_spec(module) is None:
+        errors.require(module, extra=extra)
 
 
 def list_exporters() -> list[str]:

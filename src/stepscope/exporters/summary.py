@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from stepscope import output_files
-from stepscope.comparison import summarise_run
-from stepscope.exporters.registry import ExportOptions, Written
+from stepscope.comparison import get_summary
+from stepscope.exporters.registry import ExportOptions, Written, require_output
 from stepscope.quantities import count_of
 from stepscope.run import Run
 
@@ -16,9 +16,13 @@ class SummaryExporter:
 
     options = frozenset[str]()
 
+    def choose_output(self, output: str | None) -> str:
+        """Return the file; see `registry.LiveExporter`."""
+        return require_output("summary", output, "file")
+
     def export(self, run: Run, output: str, _options: ExportOptions) -> list[Written]:
         """Write the summary."""
-        summary = summarise_run(run)
+        summary = get_summary(run)
         with output_files.atomic_write(Path(output)) as file:
             file.write(summary.encode())
         numbers, texts = len(summary.metrics), len(summary.texts)

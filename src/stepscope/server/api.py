@@ -26,6 +26,9 @@ from stepscope.server.workers import QueueName, Workers, retrieve_exception
 
 INTERACTIVE_PREFIX = "timeline"
 """Prefix of the names of views that the page requests while the user drags or zooms."""
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Text format of Prometheus."""
+MAX_METRIC_RUNS = 20
 MAX_NUMBER_DIGITS = 9
 MAX_READ_AHEAD_TASKS = 100
 _JOBS = "jobs"
@@ -135,6 +138,22 @@ class Api:
             location=location,
             revision=revision,
         )
+
+    async def metrics(self, request: Request) -> Response:
+        """Render the figures of the latest runs, or of one, for Prometheus."""
+        query = requests.query_of(request)
+        if "run" in query:
+            listed = [await self._resolve(requests.take_parameter(query, "run"))]
+        else:
+            listing = await asyncio.to_thread(self._catalog.list_runs)
+            revisions = await asyncio.to_thread(self._catalog.revisions, listing.runs)
+            latest = sorted(listing.runs, key=lambda run: -run.created_ns)
+            listed = [(run.location, revisions[run.id]) for run in latest if run.id in revisions]
+        result = await requests.cancel_on_disconnect(
+            request, self._workers.run("views", "metrics", listed=listed[:MAX_METRIC_RUNS])
+        )
+        text = msgspec.json.decode(result.body, type=str)
+        return Response(text, headers={"content-type": METRICS_TYPE})
 
     async def report(self, request: Request) -> Response:
         """Write the report on a run, as a page to keep."""

@@ -11,6 +11,7 @@ VIEW_PATH = "/api/views/{view}"
 EVENT_STREAM = "text/event-stream"
 BYTES = "application/octet-stream"
 HTML = "text/html"
+PLAIN = "text/plain"
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +43,7 @@ ENDPOINTS = (
         query=("base", "run"),
         response="stepscope.comparison.compare:Comparison",
     ),
+    Endpoint(path="/metrics", handler="metrics", text=PLAIN),
     Endpoint(path="/api/report", handler="report", query=("run",), text=HTML),
     Endpoint(path="/api/events", handler="events", query=("run",)),
     Endpoint(

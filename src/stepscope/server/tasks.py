@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 import msgspec
 
-from stepscope import comparison, errors, schema, timeline, views
+from stepscope import comparison, errors, exporters, schema, timeline, views
 from stepscope._version import __version__
 from stepscope.report import render_html
 from stepscope.run import open_run, size_of, stores_results
@@ -158,6 +159,19 @@ def report(runs: OpenRuns, *, location: str, revision: int) -> str:
     return render_html(make_report(runs.open(location, revision), choose_report_rules()))
 
 
+def metrics(runs: OpenRuns, *, listed: list[tuple[str, int]]) -> str:
+    """Render the summaries of runs for Prometheus; those that cannot be read are left out.
+
+    Args:
+        listed: locations and revisions of the runs.
+    """
+    summaries = []
+    for location, revision in listed:
+        with suppress(errors.StepscopeError, OSError):
+            summaries.append(comparison.get_summary(runs.open(location, revision)))
+    return exporters.render_metrics(summaries).decode()
+
+
 def session(runs: OpenRuns, *, location: str, revision: int, local: bool) -> RunSession:
     """List the actions that are available on a run."""
     run = runs.open(location, revision)
@@ -177,6 +191,7 @@ def session(runs: OpenRuns, *, location: str, revision: int, local: bool) -> Run
 
 TASKS: dict[str, Task] = {
     "view": view,
+    "metrics": metrics,
     "read_ahead": read_ahead,
     "prepare": prepare,
     "jobs": jobs,

@@ -3,6 +3,7 @@ from .actions import make_notifier as make_notifier
 from .config import (
     STOP_REQUEST_FILE as STOP_REQUEST_FILE,
     ActionConfig as ActionConfig,
+    ExportConfig as ExportConfig,
     ReadingBudget as ReadingBudget,
     StopRequest as StopRequest,
     WatchConfig as WatchConfig,

@@ -35,6 +35,13 @@ class ActionConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Rules that trigger the action; None for all."""
 
 
+class ExportConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A place that is sent the figures of the job while it runs and when it has ended."""
+
+    format: str
+    output: str
+
+
 class WatchConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Configuration, passed as JSON on standard input: URLs hold secrets, and every user of the
     machine can read command lines."""
@@ -58,6 +65,7 @@ class WatchConfig(msgspec.Struct, frozen=True, kw_only=True):
     """CPU time and memory of this process."""
     report: str | None = None
     """File of the report that is written while the job runs."""
+    exports: list[ExportConfig] = []
     takes_census: bool = True
     """Take a census of the processes whose memory grows for certain."""
 

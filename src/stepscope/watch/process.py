@@ -7,11 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
@@ -70,7 +72,18 @@ class Watch:
         )
         self._stuck = StuckAlerts(reader)
         self._is_stuck_over = False
-        self._report = None if config.report is None else ReportFile(config.run, config.report)
+        self._report = (
+            None
+            if config.report is None
+            else RepeatedCommand(["report", config.run, "-o", config.report], "The report")
+        )
+        self._exports = [
+            RepeatedCommand(
+                ["export", config.run, "--to", item.format, "-o", item.output],
+                f"The export to {item.format}",
+            )
+            for item in config.exports
+        ]
         self._record = earlier or self._follower.record("running")
         self._terminated = False
         self._write_error: str | None = None
@@ -91,9 +104,11 @@ class Watch:
         while self._deliveries.has_pending and time.monotonic() < deadline:
             self._pause(TICK_S)
         self._deliveries.give_up()
+        for export in self._exports:
+            export.finish()
         is_written = any(self._write() for _ in range(WRITE_TRIES))
         if self._report is not None:
-            self._report.finish(self._selection)
+            self._report.finish(list_report_options(self._selection))
         if is_written:
             return
         print(self._write_error, file=sys.stderr)  # noqa: T201 - the log, which the launcher reads
@@ -110,7 +125,11 @@ class Watch:
         for finding in record.fired:
             self._announce(finding, self._recorded_ns[finding.rule])
         if self._report is not None and record.progress == "running":
-            self._report.refresh(self._selection)
+            self._report.refresh(list_report_options(self._selection))
+
+        for export in self._exports:
+            if record.progress == "running":
+                export.refresh()
 
     def _stop_obstacle(self) -> str | None:
         """Reason why the job cannot be stopped; None when it can."""
@@ -190,7 +209,8 @@ class Watch:
         self._unwritten.clear()
         if not self._lease.is_held():
             return True
-        problems = (self._change_error, self._write_error, self._memory.note)
+        failures = [export.problem for export in self._exports]
+        problems = (self._change_error, self._write_error, self._memory.note, *failures)
         notes = [*self._record.notes, *(problem for problem in problems if problem is not None)]
         record = msgspec.structs.replace(
             self._record,
@@ -223,37 +243,46 @@ LAST_TIMEOUT_S = 50.0
 """Time that the last report gets."""
 
 
-class ReportFile:
-    """Report of the watched run with its rules, written by one process at a time."""
+class RepeatedCommand:
+    """A command of stepscope about the watched run, in one process at a time: the report, or what
+    other tools are sent.
 
-    def __init__(self, run: str, path: str) -> None:
-        self._command = [sys.executable, "-m", "stepscope", "report", run, "-o", path]
+    Args:
+        words: the command.
+        name: what it writes, for the sentence about its failure.
+    """
+
+    def __init__(self, words: Sequence[str], name: str) -> None:
+        self._command = [sys.executable, "-m", "stepscope", *words]
+        self._name = name
         self._process: subprocess.Popen[bytes] | None = None
         self._started_s = 0.0
         self._due_s = 0.0
+        self._errors: IO[bytes] | None = None
+        self.problem: str | None = None
+        """Why the last one failed, as a sentence; None if it did not."""
 
-    def refresh(self, rules: schema.RuleSelection) -> None:
-        """Start to write the report with these rules, unless it is being written or was written too
-        recently."""
-        if self._is_writing() or time.monotonic() < self._due_s:
+    def refresh(self, options: Sequence[str] = ()) -> None:
+        """Start it with further options, unless it runs or has run too recently."""
+        if self._is_running() or time.monotonic() < self._due_s:
             return
-        self._start(rules)
+        self._start(options)
 
-    def finish(self, rules: schema.RuleSelection) -> None:
-        """Write the report a last time, and wait for it."""
+    def finish(self, options: Sequence[str] = ()) -> None:
+        """Run it a last time."""
         self._wait()
-        self._start(rules)
+        self._start(options)
         self._wait()
 
-    def _is_writing(self) -> bool:
-        """Return True while a process writes; note when the next one may start after its end."""
+    def _is_running(self) -> bool:
+        """Return True while it runs; note when the next one may start after its end."""
         if self._process is None:
             return False
         if self._process.poll() is None:
             return True
         taken_s = time.monotonic() - self._started_s
         self._due_s = self._started_s + taken_s / MAX_SHARE
-        self._process = None
+        self._note_end()
         return False
 
     def _wait(self) -> None:
@@ -265,14 +294,36 @@ class ReportFile:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._note_end()
 
-    def _start(self, rules: schema.RuleSelection) -> None:
-        options = [
-            *(part for name in rule_feed.name_rules(rules) for part in ("--rule", name)),
-            *(("--config", rules.config) if rules.config is not None else ()),
-            *(part for text in rules.assignments for part in ("--set", text)),
-        ]
+    def _note_end(self) -> None:
+        process, self._process = self._process, None
+        if process is None or self._errors is None:
+            return
+        with self._errors as file:
+            file.seek(0)
+            lines = file.read().decode(errors="replace").split("\n")
+        if not process.returncode:
+            self.problem = None
+            return
+        reason = next((line for line in reversed(lines) if line.strip()), "it was killed")
+        self.problem = f"{self._name} failed: {reason.removeprefix('stepscope: ')}"
+
+    def _start(self, options: Sequence[str]) -> None:
         self._started_s = time.monotonic()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - until the process has ended
         self._process = subprocess.Popen(
-            [*self._command, *options], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            [*self._command, *options],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._errors,
         )
+
+
+def list_report_options(rules: schema.RuleSelection) -> list[str]:
+    """List the options of a report with these rules."""
+    return [
+        *(part for name in rule_feed.name_rules(rules) for part in ("--rule", name)),
+        *(("--config", rules.config) if rules.config is not None else ()),
+        *(part for text in rules.assignments for part in ("--set", text)),
+    ]

@@ -179,6 +179,7 @@ DEFAULTS: dict[str, Any] = {
     "report": None,
     "census": True,
     "no_rules": False,
+    "to": (),
     "scan_interval": 60.0,
     "stop_grace": 30.0,
 }

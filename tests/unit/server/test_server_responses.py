@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner
+from prometheus_client.parser import text_string_to_metric_families
 
 from stepscope.cli import root as command_line
+from stepscope.store import open_run
 from stepscope.views import VIEWS
 from stepscope.views.job.jobs import Jobs
 from tests.support.served import Served
@@ -190,3 +192,20 @@ def test_the_report_of_an_unknown_run(server: Served) -> None:
     response = server.request("/api/report", run="absent")
     assert response.status == 404
     assert "absent" in response.error
+
+
+def test_prometheus_scrapes_the_figures_of_all_runs(server: Served, runs: Path) -> None:
+    response = server.request("/metrics")
+    assert response.status == 200
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    families = list(text_string_to_metric_families(response.body.decode()))
+    scraped = {sample.labels["run"] for family in families for sample in family.samples}
+    assert len(scraped) == len(RUNS)
+    one = server.request("/metrics?run=team/job")
+    labels = {
+        sample.labels["run"]
+        for family in text_string_to_metric_families(one.body.decode())
+        for sample in family.samples
+    }
+    assert labels == {open_run(runs / "team" / "job").info.run_id}
+    assert server.request("/metrics?run=nothing").status == 404

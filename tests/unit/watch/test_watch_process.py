@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from stepscope.comparison import read_summary
 from stepscope.rule_feed import recorded_rules
 from stepscope.rules.profiler.host_memory import HostMemoryGrowth
 from stepscope.schema import (
@@ -35,8 +36,14 @@ from stepscope.schema import (
 from stepscope.store import ConfigurationChanges, RunWriter, WindowRequests, open_run
 from stepscope.testing import RunBuilder
 from stepscope.watch import growth, live, process as report_file
-from stepscope.watch.config import ActionConfig, LeaseWatch, ReadingBudget, WatchConfig
-from stepscope.watch.process import ReportFile, Watch
+from stepscope.watch.config import (
+    ActionConfig,
+    ExportConfig,
+    LeaseWatch,
+    ReadingBudget,
+    WatchConfig,
+)
+from stepscope.watch.process import RepeatedCommand, Watch, list_report_options
 from tests.support.waiting import wait_until
 
 LOADING = "wait 600 | forward 120 | backward 200 | optimizer 80"
@@ -57,6 +64,7 @@ def watch(
     *actions: ActionConfig,
     launcher_pid: int | None = None,
     shown: str | None = None,
+    exports: Sequence[ExportConfig] = (),
     **rules: list[str],
 ) -> subprocess.Popen[bytes]:
     config = WatchConfig(
@@ -66,6 +74,7 @@ def watch(
         scan_ns=10 * SECOND_NS,
         selection=RuleSelection(**({"names": ["DataloaderBottleneck"]} | rules)),
         actions=list(actions),
+        exports=list(exports),
     )
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "stepscope.watch"], stdin=subprocess.PIPE
@@ -107,6 +116,18 @@ def test_a_finished_run_is_evaluated_recorded_and_delivered_once(
         ("stop", DeliveryState.FAILED),
         ("webhook", DeliveryState.SENT),
     ]
+
+
+def test_the_figures_are_exported_and_a_failure_is_noted(
+    loading: RunBuilder, tmp_path: Path
+) -> None:
+    run = loading.write()
+    outputs = [tmp_path / "s.json", tmp_path / "missing" / "s.json"]
+    exports = [ExportConfig(format="summary", output=str(output)) for output in outputs]
+    assert watch(run, exports=exports).wait(120) == 0
+    assert read_summary(outputs[0]).texts["verdict/suspect"] == "data_pipeline"
+    (note,) = record(run).notes
+    assert note.startswith(f"The export to summary failed: {outputs[1]}: No such file")
 
 
 def test_a_process_started_after_kill_9_repeats_nothing(loading: RunBuilder, receiver: Any) -> None:
@@ -251,19 +272,21 @@ def test_a_report_is_refreshed_only_as_often_as_its_share_of_the_time_allows(
     run = RunBuilder(tmp_path / "run")
     run.rank().draw("forward 300 | optimizer 80", 30)
     path = tmp_path / "report.json"
-    report = ReportFile(str(run.write()), str(path))
+    words = ["report", str(run.write()), "-o", str(path)]
+    report = RepeatedCommand(words, "The report")
+    options = list_report_options(RULES)
     times_ns = [0]
     for _ in range(2):
-        report.refresh(RULES)
+        report.refresh(options)
         process = report._process
-        report.refresh(RULES)
+        report.refresh(options)
         assert report._process is process, "one process at a time"
         assert process.wait() == 0
         times_ns.append(read_time(path))
     monkeypatch.setattr(report_file, "MAX_SHARE", 1e-6)
-    report.refresh(RULES)
+    report.refresh(options)
     assert report._process is None
-    report.finish(RULES)
+    report.finish(options)
     assert read_time(path) > times_ns[2] > times_ns[1] > 0
 
 

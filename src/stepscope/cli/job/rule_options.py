@@ -14,7 +14,7 @@ import msgspec
 from stepscope import errors, masking, monitor, schema
 from stepscope.cli.job.launcher import STOP_GRACE_S
 from stepscope.cli.options import common
-from stepscope.watch import ActionConfig
+from stepscope.watch import ActionConfig, ExportConfig
 
 STOP = "stop"
 """Value of `--on-stuck` that stops the job."""
@@ -40,6 +40,8 @@ class RulePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Stop the job when it is stuck."""
     report: str | None = None
     """File of the report that is written while the job runs and at its end."""
+    exports: list[ExportConfig] = []
+    """Places that are sent the figures of the job while it runs and at its end."""
     takes_census: bool = True
     """Take a census of the processes whose memory grows for certain."""
 
@@ -98,6 +100,7 @@ def plan_rules(
     notify: tuple[str, ...],
     on_stuck: tuple[str, ...],
     report: Path | None,
+    to: tuple[str, ...],
     census: bool,
     no_rules: bool,
 ) -> RulePlan | None:
@@ -108,7 +111,7 @@ def plan_rules(
     """
     requested = [*names, *assignments, *stop_on, *fail_on, *on_finding, *webhook, *notify]
     if no_rules:
-        if requested or on_stuck or parameters is not None or report is not None:
+        if requested or on_stuck or to or parameters is not None or report is not None:
             raise errors.UsageError(
                 "--no-rules conflicts with other options for rules; remove one of them."
             )
@@ -128,6 +131,7 @@ def plan_rules(
         ],
         on_stuck_stop=STOP in on_stuck,
         report=None if report is None else str(report.absolute()),
+        exports=[_export(value) for value in to],
         takes_census=census,
     )
     if not requested and parameters is None:
@@ -176,6 +180,13 @@ def _notification(url: str) -> ActionConfig:
 
     make_notifier(url)
     return ActionConfig(kind="notify", address=url, target=url.partition(":")[0])
+
+
+def _export(value: str) -> ExportConfig:
+    from stepscope.exporters import choose_live_output
+
+    name, _, output = value.partition("=")
+    return ExportConfig(format=name, output=choose_live_output(name, output or None))
 
 
 _OPTIONS = (
@@ -238,6 +249,14 @@ _OPTIONS = (
         help="Write the report (.html, .ipynb, .json, .xlsx, or a directory of page, notebook and "
         "a JSON file per rule) at the end of the job, and while it runs as often as that takes 1% "
         "of the time.",
+    ),
+    click.option(
+        "--to",
+        multiple=True,
+        metavar="FORMAT[=WHERE]",
+        help="Send verdict, shares, times and cost to otlp[=URL], mlflow[=URI[#EXPERIMENT]], "
+        "wandb[=[ENTITY/]PROJECT], prometheus=FILE or summary=FILE at the end of the job, and "
+        "while it runs as often as that takes 1% of the time.",
     ),
     click.option(
         "--census/--no-census",

@@ -168,6 +168,7 @@ class Watching:
             actions=[stop, *plan.actions],
             budget=self._budget,
             report=plan.report,
+            exports=plan.exports,
             takes_census=plan.takes_census,
         )
         if can_fork():

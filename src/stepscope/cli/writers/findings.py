@@ -11,6 +11,8 @@ from stepscope import quantities, rule_feed, schema, views
 from stepscope.cli.text import clock_time, table
 from stepscope.cli.writers.generic import write_sentences
 
+EXPORT_NOTE = "The export to "
+"""Start of the note about figures that a receiver did not take while the job ran."""
 MAX_TARGET_LENGTH = 40
 
 
@@ -53,6 +55,9 @@ def write_summary(out: Console, record: schema.RuleRecord) -> None:
         if finding.status is schema.RuleStatus.ERROR:
             out.print(Text(f"the rule {finding.rule} failed: {finding.error}"))
     write_deliveries(out, record.deliveries)
+    for note in record.notes:
+        if note.startswith(EXPORT_NOTE):
+            out.print(Text(note), soft_wrap=True)
 
 
 def write_deliveries(out: Console, deliveries: list[schema.Delivery]) -> None:
