@@ -13,7 +13,7 @@ from stepscope.cli.text import clock_time, table
 from stepscope.cli.writers import generic
 from stepscope.cli.writers.generic import MIN_TEXT_WIDTH, cut
 from stepscope.cli.writers.verdict import write_verdict
-from stepscope.quantities import count, duration, number, percent
+from stepscope.quantities import count, count_of, duration, number, percent
 
 
 def write_overview(out: Console, payload: views.Overview) -> None:
@@ -143,11 +143,12 @@ def write_system(out: Console, payload: views.SystemView) -> None:
 
 
 def _write_node(out: Console, node: views.NodeView) -> None:
-    gpus = f", {len(node.gpus)} GPUs ({node.gpus[0]})" if node.gpus else ", no GPU found"
-    out.print(
-        f"[bold]{node.node}[/bold]  {node.cpu_model}, {number(node.cores_available)} of "
-        f"{node.cores_total} cores, {quantities.memory(node.memory_bytes)} memory{gpus}"
-    )
+    gpus = f"{count_of(len(node.gpus), 'GPU')} ({node.gpus[0]})" if node.gpus else "no GPU found"
+    parts = [node.cpu_model]
+    if node.cores_total:  # files of other tools do not state it
+        parts.append(f"{number(node.cores_available)} of {node.cores_total} cores")
+    parts += [f"{quantities.memory(node.memory_bytes)} memory", gpus]
+    out.print(f"[bold]{node.node}[/bold]  {', '.join(parts)}")
     changes = "".join(
         f", from {clock_time(change.changed_ns)} on one per {duration(change.interval_ns)}"
         + ("" if change.reason is None else f" ({change.reason})")

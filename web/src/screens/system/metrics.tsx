@@ -49,7 +49,10 @@ function NodeMetrics({ payload, node }: { payload: SystemView; node: string }) {
 function nodeTiles(node: NodeView): Tile[] {
   return [
     tile("NodeView", node, "cpu_model"),
-    tile("NodeView", node, "cores_available", { caption: `available to the job, ${count(node.cores_total)} in total` }),
+    // Files of other tools do not state the cores.
+    ...(node.cores_total
+      ? [tile("NodeView", node, "cores_available", { caption: `available to the job, ${count(node.cores_total)} in total` })]
+      : []),
     tile("NodeView", node, "memory_bytes", {
       value: memory(node.memory_limit_bytes ?? node.memory_bytes),
       caption: node.memory_limit_bytes === null ? "of the node" : `limit of the job, ${memory(node.memory_bytes)} in total`,
