@@ -170,16 +170,9 @@ FOREIGN_FORMS = (
         _has_tables(b"rocpd_"),
     ),
     ForeignForm(
-        "a JSON file of rocprofv3",
-        "It has no trace events. Record with `rocprofv3 --output-format pftrace`, convert the "
-        "result with `traceconv json out.pftrace trace.json`, and import that",
-        _fits(rb'\s*\{\s*"rocprofiler-sdk-tool"\s*:'),
-    ),
-    ForeignForm(
         "a CSV file of rocprof",
         "It is a table without a timeline of the host. Record with `rocprofv3 --output-format "
-        "pftrace`, convert the result with `traceconv json out.pftrace trace.json`, and import "
-        "that",
+        "json`, and import that",
         _fits(
             rb'(?:\xef\xbb\xbf)?"?(?:Kind"?,"?Agent_Id|Domain"?,"?Function|Index"?,"?KernelName|'
             rb'Name"?,"?Calls"?,"?TotalDuration|Guid"?,"?Kind|Correlation_Id"?,"?Dispatch_Id)'

@@ -52,6 +52,7 @@ BUILT_IN = tuple(
         ("flight_recorder", "flight_recorder.importer:FlightRecorderImporter"),
         ("xplane", "xplane:XPlaneImporter"),
         ("nccl_inspector", "nccl_inspector:NcclInspectorImporter"),
+        ("rocprof", "rocprof:RocprofImporter"),
         ("gpu_samples", "gpu_samples:GpuSamplesImporter"),
         ("stage_operations", "stage_operations:StageOperationsImporter"),
         ("kineto", "kineto:KinetoImporter"),

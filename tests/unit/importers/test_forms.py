@@ -34,7 +34,6 @@ TEXTS = {
     "k.ncu-rep": (b"NVR\0\1\0", "a report of Nsight Compute. `ncu --import {}"),
     "report.nsys-rep": (b"\1\0\2", "a report of Nsight Systems. `nsys export --type=sqlite {}`"),
     "n.json": (b'{"Type":48,"NvtxEvent":{}}\n', "a JSON export of Nsight Systems. "),
-    "r.json": (b'{"rocprofiler-sdk-tool":[{}]}', "a JSON file of rocprofv3. "),
     "k.csv": (b'"Kind","Agent_Id","Queue_Id"\n', "a CSV file of rocprof. "),
     "t.log": (
         b'V1206 15:18:15.925000 150 torch/_dynamo/utils.py:1288] {"str": ["a", 0]}\n',

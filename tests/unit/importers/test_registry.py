@@ -117,6 +117,7 @@ def test_kineto_is_asked_last() -> None:
         "FlightRecorderImporter",
         "XPlaneImporter",
         "NcclInspectorImporter",
+        "RocprofImporter",
         "GpuSamplesImporter",
         "StageOperationsImporter",
         "KinetoImporter",

@@ -1,7 +1,7 @@
 from ._scan import scanner_state as scanner_state
 from .arguments import OtherKind as OtherKind
 from .blocks import Frame as Frame, inflated as inflated, read_text as read_text
-from .columns import Chunk as Chunk
+from .columns import Chunk as Chunk, Interner as Interner, codes_of as codes_of
 from .describe import Header as Header, Identity as Identity
 from .gather import Gathered as Gathered
 from .importer import (
