@@ -6,6 +6,7 @@ from .content import (
     Recorded as Recorded,
     Refused as Refused,
     Result as Result,
+    read_content as read_content,
     read_head as read_head,
 )
 from .flight_recorder import (

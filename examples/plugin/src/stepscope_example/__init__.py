@@ -1,0 +1,1 @@
+"""Extensions of stepscope: a rule, an importer of metrics in JSON lines, an exporter of steps."""
