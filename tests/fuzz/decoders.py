@@ -19,10 +19,14 @@ import numpy as np
 
 from stepscope.errors import StepscopeError
 from stepscope.event_records import masked_crc32c
+from stepscope.importers import Importer
+from stepscope.importers.content import ignore_progress
 from stepscope.importers.event_files.debugger import DebuggerJob, Form
 from stepscope.importers.event_files.rows import RowWriter
 from stepscope.importers.event_files.tensorboard import TensorBoardRun
+from stepscope.importers.gpu_samples import GpuSamplesImporter
 from stepscope.importers.kineto.execution_trace import read_execution_trace
+from stepscope.importers.rocprof import RocprofImporter
 from stepscope.importers.smdebug.events import read_events
 from stepscope.importers.smdebug.python_profiles import read_profile
 from stepscope.importers.smdebug.system import SampleSorter, read_samples
@@ -30,15 +34,26 @@ from stepscope.importers.xplane.events import chunks_of
 from stepscope.importers.xplane.planes import read_space
 from stepscope.importers.xplane.wire import DamagedMessageError
 from stepscope.monitor.drain import SpoolDrain
-from stepscope.schema import TABLES, ProcessInfo
+from stepscope.schema import SCHEMA_VERSION, TABLES, ProcessInfo, RunInfo
 from stepscope.spool import DropCounts, Journal, Kind, SpanLog, SpoolTree, make_meta
+from stepscope.store import create_run
 from stepscope.store.engine import make_batch
 from tests.support.debugger_files import event, sample
 from tests.support.kineto_files import imported_file, pretty, trace, training
 from tests.support.xplane_files import training_space
+from tests.unit.importers.test_gpu_samples import DCGM, NVIDIA_SMI
+from tests.unit.importers.test_rocprof import RECORDING
 
 EXPECTED = (StepscopeError, OSError)
 """Errors that every command turns into one sentence."""
+RUN = RunInfo(
+    schema_version=SCHEMA_VERSION,
+    run_id="fuzz",
+    created_ns=0,
+    command=[],
+    working_directory="/",
+    stepscope_version="0",
+)
 _SPOOL_LIMIT_BYTES = 64 << 20
 _FOLDER = "train-1-stepstart-1600000000000000_train-2-stepend-1600000001000000"
 
@@ -229,6 +244,19 @@ def _none_stored(*_: object) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 _SEGMENT = _segments()[0]
+
+
+def _import_by(importer: type[Importer]) -> Callable[[Path], object]:
+    """Return a function that imports a file into a new run by one importer."""
+
+    def run(path: Path) -> object:
+        directory = path.parent / "run"
+        create_run(directory, RUN)
+        return importer().import_files([path], directory, "n", ignore_progress)
+
+    return run
+
+
 DECODERS = {
     "kineto": Decoder("trace.json", imported_file, _traces),
     "kineto-gzip": Decoder("trace.json.gz", imported_file, _packed_traces),
@@ -256,6 +284,12 @@ DECODERS = {
         lambda: [training_space().SerializeToString()],
         (*EXPECTED, DamagedMessageError),
         quick_case_count=500,
+    ),
+    "gpu-samples": Decoder(
+        "gpus.csv", _import_by(GpuSamplesImporter), lambda: [NVIDIA_SMI.encode(), DCGM.encode()]
+    ),
+    "rocprof": Decoder(
+        "r.json", _import_by(RocprofImporter), lambda: [json.dumps(RECORDING).encode()]
     ),
     "journal": Decoder("p-7-1-0/journal.jsonl", _drain, _journals),
 }
