@@ -14,7 +14,10 @@ import pytest
 
 from stepscope.cli import root
 from stepscope.cli.options.common import FIRED
+from stepscope.comparison import summarise_run
 from stepscope.errors import StepscopeError
+from stepscope.run import Run
+from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from tests.support.command import run_command
 from tests.support.served_runs import trace_events
@@ -85,7 +88,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rank.draw("wait 50 | forward 12 | backward 20 | optimizer 18", 140)
     rank.draw("window ( forward ( op:linear 5 | kernel:gemm 3 ) | optimizer 1 )")
     rank.workers[0].draw("fetch 80", 140)
-    run.write()
+    summary = summarise_run(Run(open_run(run.write())))
+    (directory / "baseline.json").write_bytes(summary.encode())
     (directory / "traces").mkdir()
     trace = json.dumps({"traceEvents": trace_events()}).encode()
     for name in ("trace.json", "traces/rank0.json"):

@@ -53,6 +53,7 @@ _SPELLINGS = str.maketrans(
         **dict.fromkeys("“”", '"'),
         **dict.fromkeys("├└│", "|"),
         **dict(zip("▁▂▃▄▅▆▇█▒", ".:-=+*%#/", strict=True)),  # levels of a curve, cells of a bar
+        **dict(zip("▓░▚▖", "=-%_", strict=True)),  # cells of phases
         "▲": "^",
         "▼": "v",
         **{chr(0x2400 + code): f"^{chr(code ^ 0x40)}" for code in range(0x20)},

@@ -42,12 +42,13 @@ class _StoredText(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-def print_stored(location: str, name: str, *, as_json: bool) -> bool:
+def print_stored(location: str, name: str, form: str = "", *, as_json: bool) -> bool:
     """Print a result as it was stored; False, and nothing is printed, where it is not.
 
     Args:
         location: RUN. Of a trace, and of a run in a bucket, nothing is looked for.
         name: name of the result.
+        form: form of the text; that of the last look is stored.
         as_json: print the payload, not its text.
     """
     if not (Path(location) / store.RUN_KEY).is_file() or cost.ENVIRONMENT in os.environ:
@@ -62,7 +63,7 @@ def print_stored(location: str, name: str, *, as_json: bool) -> bool:
         stored = None if as_json else results.get(_text_name(name), _StoredText)
         if (
             stored is not None
-            and stored.layout == _describe_layout(location)
+            and stored.layout == _describe_layout(location, form)
             and not _CONTROL.search(_STYLE.sub("", stored.text))
         ):
             _print(stored.text)
@@ -71,7 +72,11 @@ def print_stored(location: str, name: str, *, as_json: bool) -> bool:
 
 
 def print_text(
-    write: Callable[[Console], None], location: str, opened: run.Run, name: str | None
+    write: Callable[[Console], None],
+    location: str,
+    opened: run.Run,
+    name: str | None,
+    form: str = "",
 ) -> None:
     """Print a result as text, and store the text where the result is stored.
 
@@ -80,6 +85,7 @@ def print_text(
         location: RUN.
         opened: the run.
         name: name of the result; None for one that depends on more than the run.
+        form: form of the text.
     """
     from stepscope.cli.text import console
 
@@ -93,7 +99,7 @@ def print_text(
     for uses_findings in (True, False):
         results = run.results_of(opened, uses_findings=uses_findings)
         if results is not None and results.get(name, msgspec.Raw) is not None:
-            stored = _StoredText(layout=_describe_layout(location), text=text)
+            stored = _StoredText(layout=_describe_layout(location, form), text=text)
             results.put(_text_name(name), msgspec.json.encode(stored))
 
 
@@ -106,9 +112,9 @@ def _text_name(name: str) -> str:
     return f"{name}-text"
 
 
-def _describe_layout(location: str) -> list[str | None]:
+def _describe_layout(location: str, form: str) -> list[str | None]:
     """Describe the terminal, and the commands that the text suggests."""
     is_terminal = sys.stdout.isatty()
     size = os.get_terminal_size(sys.stdout.fileno()) if is_terminal else ""
     variables = [os.environ.get(name) for name in _VARIABLES]
-    return [suggest("show", locate(location)), str(size), sys.stdout.encoding, *variables]
+    return [form, suggest("show", locate(location)), str(size), sys.stdout.encoding, *variables]

@@ -9,8 +9,8 @@
     job/…, memory/…                 figures of the whole job
     contract/GROUP/NAME             properties that have to be equal for the same work
 
-Names of numbers end in their units. It is what other tools are sent, and `stepscope compare` takes
-its file in place of a run.
+Names of numbers end in their units. It is what other tools are sent, and `stepscope compare BASE
+RUN` takes its file in place of a run.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def read_summary(path: Path) -> RunSummary:
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError) as error:
         raise errors.UsageError(
             f"{path} is a damaged summary: {error}. Write it again with `stepscope export RUN --to "
-            "summary`."
+            "summary -o FILE`."
         ) from None
     if version != VERSION:
         raise errors.UsageError(

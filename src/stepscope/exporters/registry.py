@@ -116,8 +116,8 @@ def choose_live_output(name: str, output: str | None) -> str:
     if not hasattr(exporter, "choose_output"):
         live = ", ".join(n for n in list_exporters() if hasattr(load_exporter(n), "choose_output"))
         raise errors.UsageError(
-            f"{name} is not written while a job runs; choose one of {live}, or use `stepscope "
-            f"export RUN --to {name}` afterwards."
+            f"{name} is not written while a job runs; choose one of {live}, or export the run "
+            "afterwards."
         )
     live_exporter: LiveExporter = exporter  # type: ignore[assignment]
     address = live_exporter.choose_output(output)

@@ -206,17 +206,16 @@ def test_commands_after_a_job_can_be_pasted_elsewhere(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    lines = [line for line in job.stderr.splitlines() if " show " in line]
-    commands = [line.removeprefix("more").strip() for line in lines]
+    lines = [line for line in job.stderr.splitlines() if " diagnose " in line]
+    commands = [line.removeprefix("all").strip() for line in lines]
     run = str(tmp_path / "my run")
     assert not (tmp_path / "my run" / "findings" / "rules.json").exists()  # without rules
-    views = ["overview", "system"]  # no step was recorded
-    assert [shlex.split(c) for c in commands] == [[str(script), "show", run, v] for v in views]
+    assert [shlex.split(c) for c in commands] == [[str(script), "diagnose", run, "--all"]]
     pasted = subprocess.run(
         ["sh", "-c", commands[-1]], cwd="/", capture_output=True, text=True, check=False
     )
     assert pasted.returncode == 0, pasted.stderr
-    assert "cores" in pasted.stdout
+    assert "No verdict" in pasted.stdout
 
 
 def test_the_name_is_enough_where_path_has_the_command(

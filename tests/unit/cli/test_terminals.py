@@ -84,7 +84,7 @@ def test_a_process_in_an_ascii_locale(directory: Path, variables: dict[str, str]
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    bar = next(line for line in done.stdout.splitlines() if b"data wait" in line)
+    bar = next(line for line in done.stdout.splitlines() if line.startswith(b"  ##"))
     assert b"####" in bar
     assert done.stdout.isascii()
 

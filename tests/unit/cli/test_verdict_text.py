@@ -18,6 +18,7 @@ from stepscope.cli.commands.try_changes import describe_losses
 from stepscope.cli.job.job_run import conclude
 from stepscope.cli.text import MIN_NAME_CELLS, console, table
 from stepscope.cli.writers.verdict import write_verdict
+from stepscope.cli.writers.verdict_screen import write_screen
 from stepscope.diagnosis import (
     ContributingCause,
     Evidence,
@@ -31,7 +32,7 @@ from stepscope.diagnosis import (
 from stepscope.diagnosis.sentences import explain_hatching, list_bars
 from stepscope.diagnosis.verdict import CORE_SHARE
 from stepscope.run import Run
-from stepscope.schema import LossComparison
+from stepscope.schema import Change, LossComparison
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 
@@ -89,6 +90,57 @@ def test_the_bars_show_the_denominator_with_the_time_without_a_core_hatched() ->
     assert forward.endswith(" 75%")
     assert between.endswith(" 25%")
     assert "Hatched: without a core, 40% of step wall time, part of no share." in text
+
+
+LONG = "a sentence about the job that is so long that it takes a second line of a terminal, no more"
+
+
+def write_short(width: int = 80, **fields: object) -> list[str]:
+    """Write the verdict on one screen; returns its lines."""
+    out = io.StringIO()
+    verdict = msgspec.structs.replace(VERDICT, **fields)
+    write_screen(Console(file=out, width=width), verdict, "/runs/a")
+    return out.getvalue().splitlines()
+
+
+def test_a_verdict_with_everything_fits_one_screen() -> None:
+    prediction = Prediction.from_step(51.8e6, 126e6, "augmentation took no time")
+    changes = [Change(name=next(iter(CHANGES)), value="2")]
+    fixes = [
+        Fix(title=f"Do {n}", instructions=LONG, why=LONG, prediction=prediction, changes=changes)
+        for n in range(5)
+    ]
+    also = ContributingCause(suspect="model", cause="x", share_ratio=0.1, text=LONG)
+    evidence = [Evidence(text=f"{n} is {LONG}.") for n in range(6)]
+    lines = write_short(fixes=fixes, also=[also, also], evidence=evidence, notes=["note"])
+    assert len(lines) <= 24
+    text = "\n".join(lines)
+    for part in (
+        "Bottleneck: data pipeline, 64% of step time. Cause: slow augmentation.",
+        "230 steps, mean 126 ms. Confidence 91%. Shares are of step wall time.",
+        "1. Do 0: saves at most 59% of the step" if prediction.is_bound else "1. Do 0: saves 59%",
+        "3. Do 2: ",
+        "try /runs/a --fix 1",
+        "diagnose /runs/a --all  (2 more fixes, 2 contributing causes, 1 note)",
+    ):
+        assert part in text
+    assert "Do 3" not in text
+    assert [f"{n} is" in text for n in range(6)] == [False, True, True, True, False, False]
+
+
+def test_the_bar_is_in_the_base_of_the_headline() -> None:
+    """Of a step of 100 ms, 40 are without a core: of the other 60, 45 are the forward pass."""
+    bars = list_bars({"forward": 0.75, "other": 0.25}, {"forward": 0.3, "other": 0.1}, CORE_SHARE)
+    lines = write_short(104, share_of=CORE_SHARE, bases_ns={CORE_SHARE: 60e6}, bars=bars)
+    bar, legend = [line for line in lines if "█" in line]
+    assert [bar.count(cell) for cell in "█▓·"] == [45, 15, 40]
+    assert legend == "  █ forward 75%   ▓ other 25%   · 40% of step wall time without a core"
+    wall = list_bars({"forward": 0.75, "other": 0.25}, {"forward": 0.3, "other": 0.1})
+    lines = write_short(104, bars=wall)
+    start = next(number for number, line in enumerate(lines) if "█" in line)
+    bar, _, without = lines[start : start + 3]
+    assert [bar.count(cell) for cell in "█▓·"] == [75, 25, 0]
+    assert without == "  40% of step wall time without a core"
 
 
 def test_source_lines_are_not_markup() -> None:

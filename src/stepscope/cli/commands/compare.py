@@ -58,7 +58,7 @@ class CompareOptions(msgspec.Struct, frozen=True, kw_only=True):
     help="Compare two runs and test whether the differences exceed noise.\n\n"
     "BASE or RUN can be a directory of repeated runs of one program, ideally recorded alternately "
     "with those of the other; noise then includes differences between runs. Each can be the file "
-    "of `stepscope export RUN --to summary` as well.\n\n"
+    "of `stepscope export RUN --to summary -o FILE` as well.\n\n"
     "With --fail-if the exit status is 3 when a condition holds, and 4 when the runs did "
     "different work (see --allow-different) or a figure of a condition is missing.",
 )

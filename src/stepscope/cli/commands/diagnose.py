@@ -23,13 +23,24 @@ NAME = "verdict"
 @run_argument
 @for_steps_option
 @scheduler_option()
+@click.option(
+    "--all",
+    "is_complete",
+    is_flag=True,
+    help="Show all evidence, other suspects, contributing causes, fixes with their reasons, and "
+    "what the time of the job went to.",
+)
 @json_option("stepscope.diagnosis.Verdict")
-def command(run: str, for_steps: int | None, scheduler: str | None, as_json: bool) -> None:
-    if for_steps is None and print_stored(run, NAME, as_json=as_json):
+def command(
+    run: str, for_steps: int | None, scheduler: str | None, is_complete: bool, as_json: bool
+) -> None:
+    form = "all" if is_complete else "screen"
+    if for_steps is None and print_stored(run, NAME, form, as_json=as_json):
         return
     from stepscope import rule_feed
     from stepscope.cli.opening import open_run, say_recovery
     from stepscope.cli.writers.verdict import write_verdict
+    from stepscope.cli.writers.verdict_screen import write_screen
     from stepscope.run import choose_engine
 
     with closing(choose_engine(scheduler)) as engine:
@@ -40,4 +51,5 @@ def command(run: str, for_steps: int | None, scheduler: str | None, as_json: boo
         print_json(verdict)
         return
     name = NAME if for_steps is None else None
-    print_text(lambda out: write_verdict(out, verdict, run), run, opened, name)
+    write = write_verdict if is_complete else write_screen
+    print_text(lambda out: write(out, verdict, run), run, opened, name, form)

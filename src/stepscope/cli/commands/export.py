@@ -51,8 +51,8 @@ def _parse_steps(text: str) -> tuple[int, int]:
     "Perfetto and other tools that read it. timeline: the whole run in one such file: metrics as "
     "counters, the spans of all processes, and the traces. tensorboard: scalars, losses, and "
     "statistics and histograms of tensors, as event files in the directory OUTPUT. summary: "
-    "verdict, shares, times and cost as one flat JSON file, which `stepscope compare` takes in "
-    "place of a run.",
+    "verdict, shares, times and cost as one flat JSON file, which `stepscope compare BASE RUN` "
+    "takes in place of a run.",
 )
 @click.option(
     "-o",

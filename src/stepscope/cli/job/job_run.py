@@ -356,7 +356,7 @@ def conclude(location: str | Path, *, as_json: bool, shown: str | Path | None = 
     try:
         with one_thread_in_numpy():
             from stepscope import views
-            from stepscope.cli.writers.verdict import print_job_verdict
+            from stepscope.cli.writers.verdict_screen import print_job_verdict
             from stepscope.rule_feed import make_verdict
             from stepscope.run import Run, size_of
             from stepscope.store import RunWriter, open_run

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -21,27 +18,6 @@ MIN_NAME_WIDTH = 13
 MAX_OUTPUT_LINES = 10
 MIN_FUNCTION_RATIO = 0.25
 """Functions with a smaller share of a part of the job are not shown with it."""
-STEP_VIEWS = ("input-pipeline", "steps", "system")
-"""Views that are suggested after a job."""
-OTHER_VIEWS = ("overview", "system")
-"""Views that are suggested after a job of which no step was recorded."""
-
-
-def print_job_verdict(
-    verdict: diagnosis.Verdict, location: str | Path, last_run: str | None = None
-) -> None:
-    """Print the verdict of a job that has ended on stderr, with the location of its run.
-
-    Args:
-        last_run: sentence that sets it beside the last run of the same command; None without one.
-    """
-    out = console(location, stderr=True)
-    # The job has just printed its error output there.
-    write_verdict(out, verdict, str(location), max_output_lines=0)
-    if last_run is not None:
-        out.print()
-        out.print(Text(last_run))
-    _write_location(out, location, STEP_VIEWS if verdict.step_count else OTHER_VIEWS)
 
 
 def write_verdict(
@@ -80,7 +56,7 @@ def write_verdict(
         ""
         if verdict.mean_step_ns is None
         else f"{quantities.count_of(verdict.step_count, 'step')} measured, mean "
-        f"{quantities.duration(verdict.mean_step_ns)}{_describe_base(verdict)}. "
+        f"{quantities.duration(verdict.mean_step_ns)}{describe_base(verdict)}. "
     )
     out.print(
         f"[dim]{steps}Confidence {quantities.percent(verdict.confidence_ratio)}. "
@@ -113,7 +89,7 @@ def write_verdict(
     _write_notes(out, verdict)
 
 
-def _describe_base(verdict: diagnosis.Verdict) -> str:
+def describe_base(verdict: diagnosis.Verdict) -> str:
     """Describe the time that shares are of; '' where that is the mean step."""
     base_ns = verdict.bases_ns.get(verdict.share_of)
     if base_ns is None:
@@ -134,7 +110,7 @@ def write_death(out: Console, death: diagnosis.Death, max_output_lines: int) -> 
     out.print()
     out.print(Text(death.headline, style="bold red"))
     for line in death.lines:
-        _write_item(out, Text(line))
+        write_item(out, Text(line))
     lines = death.output[-max_output_lines:] if max_output_lines else []
     if lines:
         out.print("[dim]Last lines of the error output:[/dim]")
@@ -147,7 +123,7 @@ def write_stuck(out: Console, stuck: diagnosis.StuckAccount) -> None:
     out.print()
     out.print(Text(stuck.headline, style="bold yellow" if stuck.is_harmless else "bold red"))
     for line in stuck.lines:
-        _write_item(out, Text(line))
+        write_item(out, Text(line))
 
 
 def print_states(states: diagnosis.ProcessStates) -> None:
@@ -156,7 +132,7 @@ def print_states(states: diagnosis.ProcessStates) -> None:
     style = "bold" if states.has_moved else "bold red"
     out.print(Text(states.headline, style=style))
     for process in states.processes:
-        _write_item(out, Text(process.text))
+        write_item(out, Text(process.text))
     for note in states.notes:
         out.print(Text(f"Not known: {note}.", style="dim"))
 
@@ -166,7 +142,7 @@ def write_memory_growth(out: Console, memory: diagnosis.MemoryAccount) -> None:
     out.print()
     out.print(Text(memory.headline, style="bold yellow"))
     for line in memory.lines:
-        _write_item(out, Text(line))
+        write_item(out, Text(line))
 
 
 def _write_phases(out: Console, verdict: diagnosis.Verdict) -> None:
@@ -202,21 +178,26 @@ def _write_fixes(out: Console, verdict: diagnosis.Verdict, location: str) -> Non
     out.print("[bold]What to do[/bold]")
     previous_reason = ""
     for number, fix in enumerate(verdict.fixes, 1):
-        _write_item(
+        write_item(
             out, Text.assemble((fix.title, "bold"), f": {fix.instructions}"), mark=f"{number}."
         )
         if fix.prediction is not None:
-            _write_item(out, Text(f"Predicted {fix.prediction.text}{_in_job(fix)}."), mark="  ")
+            write_item(
+                out,
+                Text(f"Predicted {fix.prediction.text}{describe_share_in_job(fix)}."),
+                mark="  ",
+            )
         if fix.tried is not None:
-            _write_item(out, Text(f"Tried: {fix.tried.text}."), mark="  ")
+            write_item(out, Text(f"Tried: {fix.tried.text}."), mark="  ")
         elif fix.changes:
-            out.print(Text(f"     Try it: {_write_command(fix, number, location)}"), soft_wrap=True)
+            out.print(Text(f"     Try it: {choose_command(fix, number, location)}"), soft_wrap=True)
         if fix.why != previous_reason:
-            _write_item(out, Text(f"Reason: {fix.why}", style="dim"), mark="  ")
+            write_item(out, Text(f"Reason: {fix.why}", style="dim"), mark="  ")
         previous_reason = fix.why
 
 
-def _in_job(fix: diagnosis.Fix) -> str:
+def describe_share_in_job(fix: diagnosis.Fix) -> str:
+    """Describe what a fix saves of the whole job; '' where that is not known."""
     if fix.prediction is None or fix.job_saving_ratio is None:
         return ""
     at_most = "at most " if fix.prediction.is_bound else ""
@@ -257,9 +238,9 @@ def _write_job(out: Console, job: diagnosis.JobAccount | None) -> None:
     for fix in job.fixes:
         at_most = "at most " if fix.is_bound else ""
         saving = f"{quantities.duration(fix.saving_ns)}, {quantities.percent(fix.saving_ratio)}"
-        _write_item(out, Text.assemble((fix.title, "bold"), f": {fix.instructions}"))
-        _write_item(out, Text(f"Saves {at_most}{saving} of the job."), mark=" ")
-        _write_item(out, Text(f"Reason: {fix.why}", style="dim"), mark=" ")
+        write_item(out, Text.assemble((fix.title, "bold"), f": {fix.instructions}"))
+        write_item(out, Text(f"Saves {at_most}{saving} of the job."), mark=" ")
+        write_item(out, Text(f"Reason: {fix.why}", style="dim"), mark=" ")
 
 
 def _ratio_in_job(job: diagnosis.JobAccount, part: diagnosis.JobPart) -> float:
@@ -269,7 +250,7 @@ def _ratio_in_job(job: diagnosis.JobAccount, part: diagnosis.JobPart) -> float:
     return part.share_ratio
 
 
-def _write_command(fix: diagnosis.Fix, number: int, location: str) -> str:
+def choose_command(fix: diagnosis.Fix, number: int, location: str) -> str:
     """Return the command that tries a fix."""
     words = [locate(location), "--fix", str(number)]
     if any(CHANGES[change.name].results == "different" for change in fix.changes):
@@ -290,24 +271,16 @@ def _write_section(out: Console, title: str, lines: list[str]) -> None:
         out.print()
         out.print(f"[bold]{title}[/bold]")
         for line in lines:
-            _write_item(out, Text(line))
+            write_item(out, Text(line))
 
 
-def _write_item(out: Console, text: Text, *, mark: str = "-") -> None:
+def write_item(out: Console, text: Text, *, mark: str = "-") -> None:
     """Write an item of a list; further lines start below the first word, not below the mark."""
     item = Table.grid()
     item.add_column(no_wrap=True)
     item.add_column(overflow="fold")
     item.add_row(f"  {mark} ", text)
     out.print(item)
-
-
-def _write_location(out: Console, location: str | Path, views: Sequence[str]) -> None:
-    out.print()
-    out.print(Text.assemble(("run", "dim"), f"   {location}"), soft_wrap=True)
-    for number, view in enumerate(views):
-        title, command = "" if number else "more", suggest("show", locate(location), view)
-        out.print(Text.assemble((f"{title:<4}", "dim"), f"  {command}"), soft_wrap=True)
 
 
 def _capitalise(text: str) -> str:

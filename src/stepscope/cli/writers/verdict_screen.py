@@ -1,0 +1,203 @@
+"""The verdict on one screen of a terminal: headline, bar, evidence and fixes, three of each.
+
+`verdict` writes all of it. What changes the meaning of the rest comes first: doubts, the end of the
+job, where it is stuck, memory that grows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from stepscope import diagnosis, quantities
+from stepscope.cli.output import locate, suggest
+from stepscope.cli.text import console
+from stepscope.cli.writers.generic import write_doubts
+from stepscope.cli.writers.verdict import (
+    MAX_OUTPUT_LINES,
+    MIN_PHASE_RATIO,
+    choose_command,
+    describe_base,
+    describe_share_in_job,
+    write_death,
+    write_item,
+    write_memory_growth,
+    write_stuck,
+)
+
+MAX_ITEMS = 3
+"""Evidence and fixes that are shown."""
+_CELLS = "█▓▒░▚▖"
+_WITHOUT_CELL = "·"
+_COLOURS = {
+    "data_wait": "bright_red", "h2d": "yellow", "forward": "bright_blue", "loss": "cyan",
+    "backward": "blue", "optimizer": "magenta", "communication": "bright_yellow",
+    "checkpoint": "green", "dispatch": "bright_cyan", "execution": "bright_blue",
+}  # fmt: skip
+
+
+def print_job_verdict(
+    verdict: diagnosis.Verdict, location: str | Path, last_run: str | None = None
+) -> None:
+    """Print the verdict of a job that has ended on stderr, with the location of its run.
+
+    Args:
+        last_run: sentence that sets it beside the last run of the same command; None without one.
+    """
+    out = console(location, stderr=True)
+    # The job has just printed its error output there.
+    write_screen(out, verdict, str(location), max_output_lines=0)
+    if last_run is not None:
+        out.print(Text(last_run))
+    out.print(Text.assemble(("run", "dim"), f"  {location}"), soft_wrap=True)
+
+
+def write_screen(
+    out: Console,
+    verdict: diagnosis.Verdict,
+    location: str = "RUN",
+    *,
+    max_output_lines: int = MAX_OUTPUT_LINES,
+) -> None:
+    """Write the verdict of a run in about 20 lines of 80 columns.
+
+    Args:
+        max_output_lines: last lines of the error output of a job that failed.
+    """
+    write_doubts(out, verdict.doubts)
+    if verdict.death is not None:
+        write_death(out, verdict.death, max_output_lines)
+    if verdict.stuck is not None:
+        write_stuck(out, verdict.stuck)
+    if verdict.memory is not None and verdict.memory.is_growing:
+        write_memory_growth(out, verdict.memory)
+    out.print()
+    out.print(Text(verdict.headline, style="bold"))
+    if verdict.suspect == "insufficient_evidence":
+        _write_job(out, verdict)
+        _write_rest(out, verdict, location)
+        return
+    _write_basis(out, verdict)
+    if verdict.job is not None and verdict.job.is_first:
+        _write_job(out, verdict)
+    _write_bar(out, verdict)
+    evidence = [entry.text for entry in verdict.evidence[1 : 1 + MAX_ITEMS]]
+    if evidence:
+        out.print()
+    for text in evidence:
+        write_item(out, Text(text))
+    _write_fixes(out, verdict)
+    if verdict.job is None or not verdict.job.is_first:
+        _write_job(out, verdict)
+    _write_rest(out, verdict, location)
+
+
+def _write_basis(out: Console, verdict: diagnosis.Verdict) -> None:
+    steps = (
+        ""
+        if verdict.mean_step_ns is None
+        else f"{quantities.count_of(verdict.step_count, 'step')}, mean "
+        f"{quantities.duration(verdict.mean_step_ns)}{describe_base(verdict)}. "
+    )
+    confidence = quantities.percent(verdict.confidence_ratio)
+    out.print(f"[dim]{steps}Confidence {confidence}. Shares are of {verdict.share_of}.[/dim]")
+
+
+def _write_bar(out: Console, verdict: diagnosis.Verdict) -> None:
+    """Write one bar of the phases and a line that names them."""
+    phases = [
+        entry
+        for entry in verdict.bars
+        if entry.with_core_ratio + entry.without_core_ratio >= MIN_PHASE_RATIO
+    ]
+    if not phases:
+        return
+    without_ratio = sum(entry.without_core_ratio for entry in phases)
+    # Where shares are not of wall time, the time without a core is no part of any phase.
+    is_apart = verdict.share_of in verdict.bases_ns
+    pieces = [
+        (
+            entry.phase,
+            entry.with_core_ratio + (0.0 if is_apart else entry.without_core_ratio),
+            f"{entry.phase.replace('_', ' ')} {quantities.percent(entry.share_ratio)}",
+        )
+        for entry in phases
+    ]
+    without = f"{quantities.percent(without_ratio)} of step wall time without a core"
+    if is_apart and without_ratio >= MIN_PHASE_RATIO:
+        pieces.append(("", without_ratio, without))
+    width = out.width - 4
+    drawn, legend = Text("  "), Text("  ")
+    sum_ratio, end = 0.0, 0
+    for number, (phase, ratio, name) in enumerate(pieces):
+        sum_ratio += ratio
+        start, end = end, max(end, min(width, round(sum_ratio * width)))
+        cell, colour = _CELLS[number % len(_CELLS)], _COLOURS.get(phase, "white")
+        if not phase:
+            cell, colour = _WITHOUT_CELL, "dim"
+        drawn.append(cell * (end - start), style=colour)
+        legend.append(cell, style=colour).append(f" {name}   ")
+    out.print()
+    out.print(drawn)
+    legend.rstrip()
+    out.print(legend)
+    if not is_apart and without_ratio >= MIN_PHASE_RATIO:
+        out.print(Text(f"  {without}", style="dim"))
+
+
+def _write_fixes(out: Console, verdict: diagnosis.Verdict) -> None:
+    if not verdict.fixes:
+        return
+    out.print()
+    out.print("[bold]What to do[/bold]")
+    for number, fix in enumerate(verdict.fixes[:MAX_ITEMS], 1):
+        text = Text(fix.title, style="bold")
+        if fix.prediction is not None:
+            at_most = "at most " if fix.prediction.is_bound else ""
+            saving = quantities.percent(fix.prediction.saving_ratio)
+            text.append(f": saves {at_most}{saving} of the step", style="not bold")
+            text.append(describe_share_in_job(fix), style="not bold")
+        if fix.tried is not None:
+            text.append(f"; tried: {fix.tried.text}", style="not bold")
+        write_item(out, text, mark=f"{number}.")
+
+
+def _write_job(out: Console, verdict: diagnosis.Verdict) -> None:
+    job = verdict.job
+    if job is None:
+        return
+    parts = [part for part in job.parts if part.share_ratio >= MIN_PHASE_RATIO]
+    shares = ", ".join(f"{part.title} {quantities.percent(part.share_ratio)}" for part in parts)
+    so_far = "" if job.is_final else " so far"
+    out.print()
+    title = f"Job, {quantities.duration(job.duration_ns)}{so_far}"
+    out.print(Text.assemble((title, "bold"), f": {shares}." if shares else "."))
+    for fix in job.fixes[:MAX_ITEMS] if job.is_first else ():
+        at_most = "at most " if fix.is_bound else ""
+        saving = quantities.percent(fix.saving_ratio)
+        text = Text(fix.title, style="bold")
+        write_item(out, text.append(f": saves {at_most}{saving} of the job", style="not bold"))
+
+
+def _write_rest(out: Console, verdict: diagnosis.Verdict, location: str) -> None:
+    """Write the commands that lead on."""
+    out.print()
+    for number, fix in enumerate(verdict.fixes[:MAX_ITEMS], 1):
+        if fix.changes and fix.tried is None:
+            command = choose_command(fix, number, location)
+            out.print(Text.assemble(("try", "dim"), f"  {command}"), soft_wrap=True)
+            break
+    command = suggest("diagnose", locate(location), "--all")
+    counts = [
+        quantities.count_of(len(items), *names)
+        for items, *names in (
+            (verdict.fixes[MAX_ITEMS:], "more fix", "more fixes"),
+            (verdict.also, "contributing cause"),
+            (verdict.notes, "note"),
+        )
+        if items
+    ]
+    rest = f"  ({', '.join(counts)})" if counts else ""
+    out.print(Text.assemble(("all", "dim"), f"  {command}", (rest, "dim")), soft_wrap=True)
