@@ -59,7 +59,7 @@ def test_charts_of_a_growing_run(ui: Ui, run: Path) -> None:
         return max((len(rank["numbers"]) for rank in steps), default=0)
 
     wait_until(lambda: step_count() > 30, timeout_s=JOB_TIMEOUT_S)
-    charts = ui.open("/overview?run=job")
+    charts = ui.open("/overview?run=job#details")
     settled(charts)
     charts.evaluate("window.__opened = true")
     histogram = charts.get_by_test_id("step-histogram").get_by_role("img")

@@ -91,7 +91,8 @@ def show(ui: Ui, run: str, view: str, **options: object) -> Any:
 
 def open_screen(ui: Ui, name: str, run: str, **values: str) -> Page:
     more = "".join(f"&{key}={quote(value)}" for key, value in values.items())
-    page = ui.open(f"/{name}?run={quote(run)}{more}", accept_downloads=True)
+    details = "#details" if name == "overview" else ""
+    page = ui.open(f"/{name}?run={quote(run)}{more}{details}", accept_downloads=True)
     settled(page)
     return page
 
@@ -410,6 +411,7 @@ def test_runs_are_opened_one_after_the_other_and_closed(ui: Ui) -> None:
     page.get_by_test_id("open-runs").click()
     tabs = page.get_by_role("list", name="Open runs")
     expect(tabs.get_by_role("listitem")).to_have_count(2)
+    page.get_by_test_id("details").locator("summary").first.click()
     expect(page.get_by_test_id("gpu-active")).to_be_visible()  # the charts of the first one
     for run in (JOB, TRACES):
         tabs.get_by_role("link", name=run, exact=True).click()

@@ -52,7 +52,7 @@ def test_a_job_is_seen_to_begin_grow_and_end(tmp_path: Path, browser: Browser) -
             row = page.get_by_test_id("table-jobs").get_by_role("row").filter(has_text="job")
             expect(row).to_contain_text("in progress", timeout=TIMEOUT_MS)
             row.get_by_role("link").first.click()
-            measured = page.get_by_text("measured steps")
+            measured = page.get_by_text("steps measured,")
             expect(measured).to_be_visible(timeout=TIMEOUT_MS)
             watch_for_flicker(page)
             for _ in range(2):
@@ -92,7 +92,7 @@ def test_the_monitoring_of_a_job_is_configured(tmp_path: Path, browser: Browser)
     ):
         wait_until(lambda: (root / "job" / "nodes").exists() and open_run(root / "job").statuses())
         ui = Ui(root, address, browser)
-        page = ui.open("/overview?run=job")
+        page = ui.open("/overview?run=job#details")
         button = page.get_by_role("button", name="Configure")
         button.click()
         dialog = page.get_by_role("dialog")

@@ -100,8 +100,8 @@ def served(serve: Callable[..., Ui], tmp_path_factory: pytest.TempPathFactory) -
 
 
 def overview(ui: Ui, run: str, **options: str) -> Page:
-    """Open the overview of a run."""
-    page = ui.open(f"/overview?run={run}", **options)
+    """Open the overview of a run with its details."""
+    page = ui.open(f"/overview?run={run}#details", **options)
     settled(page)
     return page
 

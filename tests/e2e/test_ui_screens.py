@@ -88,6 +88,7 @@ def test_the_verdict_states_what_to_expect_after_the_fix(ui: Ui) -> None:
     page = ui.open("/overview?run=slow")
     settled(page)
     verdict = page.locator("#verdict")
+    verdict.get_by_text("All of the verdict").click()
     expect(verdict.get_by_role("heading", name="Expected after the fix")).to_be_visible()
     expect(verdict).to_contain_text("GPU utilization of 85% to 90% while training")
     page = ui.open("/overview?run=fixed")

@@ -1,5 +1,5 @@
 // Overview of a run: verdict, status and utilization of the machines.
-import type { ComponentType } from "preact";
+import type { ComponentChildren, ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
 import type { JobAccount } from "../api/report";
@@ -24,7 +24,6 @@ export default function Overview() {
   return (
     <>
       <ResourceView resource={useView("overview")}>{(payload) => <Content payload={payload} />}</ResourceView>
-      <LazyDashboard />
     </>
   );
 }
@@ -49,16 +48,77 @@ function Content({ payload }: { payload: Payload }) {
       </PageHeader>
       <DeathView death={payload.verdict.death} />
       {payload.verdict.stuck === null ? null : <Stuck account={payload.verdict.stuck} />}
-      <VerdictView verdict={payload.verdict} savings={payload.money?.fix_savings_usd ?? []} linkOf={link} strip={<JobStrip />}>
+      <QualityNotes quality={payload.quality} range={payload.range} />
+      <VerdictView verdict={payload.verdict} savings={payload.money?.fix_savings_usd ?? []} linkOf={link} strip={<JobStrip />} isShort>
         <Tiles tiles={overviewTiles(payload)} />
       </VerdictView>
-      <QualityNotes quality={payload.quality} range={payload.range} />
-      <Findings findings={payload.findings} missing={payload.findings_missing} />
-      <ConfigurationChanges changes={payload.configuration_changes} />
-      {payload.nodes.length < 2 ? null : <Nodes nodes={payload.nodes} />}
-      <RunFacts payload={payload} />
+      <Leads payload={payload} />
+      <Details>
+        <Findings findings={payload.findings} missing={payload.findings_missing} />
+        <ConfigurationChanges changes={payload.configuration_changes} />
+        {payload.nodes.length < 2 ? null : <Nodes nodes={payload.nodes} />}
+        <RunFacts payload={payload} />
+        <LazyDashboard />
+      </Details>
     </>
   );
+}
+
+const DETAILS = "#details";
+
+/** What is not the answer; nothing of it is loaded before it is opened. */
+function Details({ children }: { children: ComponentChildren }) {
+  const [isOpen, setOpen] = useState(location.hash === DETAILS);
+  return (
+    <details
+      class="fold"
+      data-testid="details"
+      open={isOpen}
+      onToggle={(event) => {
+        setOpen(event.currentTarget.open);
+        history.replaceState(null, "", event.currentTarget.open ? DETAILS : location.pathname + location.search);
+      }}
+    >
+      <summary>Details <span class="muted">findings of rules, about this run, machines, framework, steps</span></summary>
+      {isOpen ? children : null}
+    </details>
+  );
+}
+
+interface Lead {
+  title: string;
+  view: string;
+  ratio: number | null;
+  text: string;
+}
+
+/** Four pictures that lead on. */
+function Leads({ payload }: { payload: Payload }) {
+  return (
+    <nav class="leads" aria-label="Where the time goes">
+      {leadsOf(payload).map((lead) => (
+        <a key={lead.title} href={link(lead.view)} data-testid={`lead-${lead.view}`}>
+          <h3>{lead.title}</h3>
+          {lead.ratio === null ? null : <span class="bar" aria-hidden="true"><i style={{ width: `${100 * lead.ratio}%` }} /></span>}
+          <p>{lead.text}</p>
+        </a>
+      ))}
+    </nav>
+  );
+}
+
+function leadsOf(payload: Payload): Lead[] {
+  const { verdict, gpu_busy_ratio, cpu_busy_ratio } = payload;
+  const shareOf = (phase: string): number | null => verdict.bars.find((bar) => bar.phase === phase)?.share_ratio ?? null;
+  const wait = shareOf("data_wait");
+  const communication = shareOf("communication");
+  const ranks = `${countOf(payload.rank_count, "rank")} ${rankCaption(payload)}`;
+  return [
+    { title: "Input", view: "input-pipeline", ratio: wait, text: wait === null ? "No wait for batches was measured." : `Waiting for batches takes ${percent(wait)} of ${verdict.share_of}.` },
+    { title: "Device", view: "gpu", ratio: gpu_busy_ratio, text: gpu_busy_ratio === null ? sentence(busyCaption(payload)) : `GPUs are busy for ${percent(gpu_busy_ratio)}, ${busyCaption(payload)}.` },
+    { title: "Ranks", view: "ranks", ratio: communication, text: communication === null ? sentence(ranks) : `${sentence(ranks)} Communication takes ${percent(communication)}.` },
+    { title: "System", view: "system", ratio: cpu_busy_ratio, text: cpu_busy_ratio === null ? "No samples of the machines." : `CPUs are busy for ${percent(cpu_busy_ratio)} of the time, mean over nodes.` },
+  ];
 }
 
 function timeText({ created_ns, started_ns, duration_ns, nodes }: Payload): string {

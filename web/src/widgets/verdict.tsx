@@ -16,22 +16,52 @@ interface Props {
   linkOf?: (view: string) => string;
   /** Content below the bar of the whole job. */
   strip?: ComponentChildren;
-  /** Content between the headline and its evidence. */
+  /** Content between the headline and its evidence; of the short form, before the rest of it. */
   children?: ComponentChildren;
+  /** Show three pieces of evidence and three fixes, the rest on demand. */
+  isShort?: boolean;
 }
 
-export function VerdictView({ verdict, savings, linkOf, strip, children }: Props) {
+const MAX_SHORT_ITEMS = 3;
+
+export function VerdictView(props: Props) {
+  return props.isShort === true ? <ShortVerdict {...props} /> : <FullVerdict {...props} />;
+}
+
+function ShortVerdict({ verdict, savings, linkOf, strip, children }: Props) {
+  const hasEvidence = verdict.suspect !== "insufficient_evidence";
+  const usd = savings ?? [];
+  return (
+    <section id="verdict" class={`verdict ${verdict.suspect}`} aria-labelledby="verdict-title">
+      <Top verdict={verdict} strip={strip} />
+      {hasEvidence ? (
+        <div class="two-columns">
+          <Phases verdict={verdict} />
+          <EvidenceList evidence={verdict.evidence.slice(1, 1 + MAX_SHORT_ITEMS)} linkOf={linkOf} />
+        </div>
+      ) : null}
+      {verdict.job?.is_first === true ? <JobFixes account={verdict.job} /> : null}
+      <FixRows fixes={verdict.fixes.slice(0, MAX_SHORT_ITEMS)} savings={usd} />
+      <LearningView learning={verdict.learning} />
+      <details class="rest" data-testid="verdict-rest">
+        <summary>All of the verdict</summary>
+        {children}
+        <Stages verdict={verdict} />
+        <EvidenceList evidence={verdict.evidence.slice(1 + MAX_SHORT_ITEMS)} linkOf={linkOf} title="More evidence" />
+        <OtherSuspects verdict={verdict} />
+        <ContributingCauses verdict={verdict} />
+        <Fixes verdict={verdict} savings={usd} first={MAX_SHORT_ITEMS} />
+        <Rest verdict={verdict} />
+      </details>
+    </section>
+  );
+}
+
+function FullVerdict({ verdict, savings, linkOf, strip, children }: Props) {
   const hasEvidence = verdict.suspect !== "insufficient_evidence";
   return (
     <section id="verdict" class={`verdict ${verdict.suspect}`} aria-labelledby="verdict-title">
-      <MemoryGrowth memory={verdict.memory} />
-      <p class="eyebrow">Verdict</p>
-      <h2 id="verdict-title" data-testid="verdict-headline">{verdict.headline}</h2>
-      {verdict.job === null ? null : (
-        <JobAccountView account={verdict.job} isStated={verdict.headline.startsWith(verdict.job.headline)}>{strip}</JobAccountView>
-      )}
-      <BulletList title="Stages" lines={stageLines(verdict)} />
-      {hasEvidence ? <Basis verdict={verdict} /> : null}
+      <Top verdict={verdict} strip={strip} />
       {children}
       <div class="two-columns">
         {hasEvidence ? <Phases verdict={verdict} /> : null}
@@ -39,23 +69,85 @@ export function VerdictView({ verdict, savings, linkOf, strip, children }: Props
       </div>
       <div class="two-columns">
         <EvidenceList evidence={verdict.evidence.slice(1)} linkOf={linkOf} />
-        <BulletList
-          title={verdict.suspect === "healthy" ? "Checked" : "Other suspects"}
-          lines={verdict.ruled_out.map((item) => `${words(item.suspect)}: ${item.why}`)}
-        />
+        <OtherSuspects verdict={verdict} />
       </div>
       <ContributingCauses verdict={verdict} />
       {verdict.job?.is_first === true ? <JobFixes account={verdict.job} /> : null}
       <Fixes verdict={verdict} savings={savings ?? []} />
+      <LearningView learning={verdict.learning} />
+      <Rest verdict={verdict} />
+    </section>
+  );
+}
+
+/** What comes first: memory that grows, the headline, the whole job, what shares are of. */
+function Top({ verdict, strip }: Pick<Props, "verdict" | "strip">) {
+  return (
+    <>
+      <MemoryGrowth memory={verdict.memory} />
+      <p class="eyebrow">Verdict</p>
+      <h2 id="verdict-title" data-testid="verdict-headline">{verdict.headline}</h2>
+      {verdict.job === null ? null : (
+        <JobAccountView account={verdict.job} isStated={verdict.headline.startsWith(verdict.job.headline)}>{strip}</JobAccountView>
+      )}
+      <BulletList title="Stages" lines={stageLines(verdict)} />
+      {verdict.suspect === "insufficient_evidence" ? null : <Basis verdict={verdict} />}
+    </>
+  );
+}
+
+/** What comes last. */
+function Rest({ verdict }: { verdict: Verdict }) {
+  return (
+    <>
       {verdict.job?.is_first === false ? <JobFixes account={verdict.job} /> : null}
       <BulletList title="Expected after the fix" lines={verdict.targets.map((target) => target.text)} />
-      <LearningView learning={verdict.learning} />
       {verdict.memory === null || verdict.memory.is_growing ? null : (
         <BulletList title="Memory" lines={[verdict.memory.headline, ...verdict.memory.lines]} />
       )}
       <BulletList title="Notes" lines={verdict.notes} />
-    </section>
+    </>
   );
+}
+
+function OtherSuspects({ verdict }: { verdict: Verdict }) {
+  return (
+    <BulletList
+      title={verdict.suspect === "healthy" ? "Checked" : "Other suspects"}
+      lines={verdict.ruled_out.map((item) => `${words(item.suspect)}: ${item.why}`)}
+    />
+  );
+}
+
+/** Fixes as rows: the saving as a bar, one clause, the change and its reason on demand. */
+function FixRows({ fixes, savings }: { fixes: readonly Fix[]; savings: (number | null)[] }) {
+  if (fixes.length === 0) return null;
+  return (
+    <div>
+      <h3>What to do</h3>
+      <ol class="fix-rows">
+        {fixes.map((fix, index) => (
+          <li key={fix.title}>
+            <span class="bar" aria-hidden="true"><i style={{ width: `${100 * (fix.prediction?.saving_ratio ?? 0)}%` }} /></span>
+            <details>
+              <summary><b>{fix.title}</b> <span class="muted">{savingText(fix)}</span></summary>
+              <p><Prose text={fix.how} /></p>
+              <p class="muted">Reason: {fix.why}</p>
+              <PredictedSaving fix={fix} usd={savings[index] ?? null} />
+              {fix.tried && <p data-testid="tried">Tried: {fix.tried.text}.</p>}
+            </details>
+          </li>
+        ))}
+      </ol>
+    </div>
+  );
+}
+
+function savingText({ prediction, job_saving_ratio }: Fix): string {
+  if (prediction === null) return "saving unknown";
+  const atMost = prediction.is_bound ? "at most " : "";
+  const job = job_saving_ratio === null ? "" : `, ${percent(job_saving_ratio)} of the job`;
+  return `saves ${atMost}${percent(prediction.saving_ratio)} of the step${job}`;
 }
 
 /** What ended a job that did not succeed, with the last lines that it printed. */
@@ -167,16 +259,16 @@ function ContributingCauses({ verdict }: { verdict: Verdict }) {
   );
 }
 
-function Fixes({ verdict, savings }: { verdict: Verdict; savings: (number | null)[] }) {
-  if (verdict.fixes.length === 0) return null;
+function Fixes({ verdict, savings, first = 0 }: { verdict: Verdict; savings: (number | null)[]; first?: number }) {
+  if (verdict.fixes.length <= first) return null;
   return (
     <div>
-      <h3>What to do</h3>
-      <ol class="fixes">
-        {verdict.fixes.map((fix, index) => (
+      <h3>{first === 0 ? "What to do" : "More fixes"}</h3>
+      <ol class="fixes" start={first + 1}>
+        {verdict.fixes.slice(first).map((fix, index) => (
           <li key={fix.title}>
             <b>{fix.title}</b>: <Prose text={fix.how} /> <span class="muted">Reason: {fix.why}</span>
-            <PredictedSaving fix={fix} usd={savings[index] ?? null} />
+            <PredictedSaving fix={fix} usd={savings[first + index] ?? null} />
             {fix.tried && <p data-testid="tried">Tried: {fix.tried.text}.</p>}
           </li>
         ))}
@@ -212,11 +304,11 @@ function LearningView({ learning }: { learning: Learning | null }) {
   );
 }
 
-function EvidenceList({ evidence, linkOf }: { evidence: Evidence[]; linkOf: Props["linkOf"] }) {
+function EvidenceList({ evidence, linkOf, title = "Evidence" }: { evidence: Evidence[]; linkOf: Props["linkOf"]; title?: string }) {
   if (evidence.length === 0) return null;
   return (
-    <div data-testid="evidence">
-      <h3>Evidence</h3>
+    <div data-testid={title === "Evidence" ? "evidence" : "more-evidence"}>
+      <h3>{title}</h3>
       <ul>
         {evidence.map(({ text, source }) => (
           <li key={text}>
