@@ -418,7 +418,7 @@ def test_runs_are_opened_one_after_the_other_and_closed(ui: Ui) -> None:
         expect(tabs.locator('[aria-current="true"]')).to_have_text(run)
         settled(page)
     tabs.get_by_role("link", name=f"Close {TRACES}").click()
-    expect(page.get_by_test_id("table-nodes")).to_be_visible()  # of the other run
+    expect(page.get_by_test_id("verdict-headline")).to_be_visible()  # of the other run
     tabs.get_by_role("link", name=f"Close {JOB}").click()
     expect(page.get_by_test_id("table-jobs")).to_be_visible()
 

@@ -127,9 +127,9 @@ def test_fixes_say_what_they_would_save(ui: Ui) -> None:
     try:
         fixes = shown(ui, "fed", "overview")["verdict"]["fixes"]
         page = ui.open(screen("overview", "fed"))
-        lines = page.locator(".fixes li")
+        lines = page.locator(".fix-rows > li, .fixes li")
         expect(lines).to_have_count(len(fixes))
-        written = lines.all_inner_texts()
+        written = lines.all_text_contents()
         page.close()
     finally:
         shutil.rmtree(run.path)
