@@ -130,12 +130,18 @@ def describe_import(run_id: str, sources: Sequence[str], files: Sequence[Path]) 
 
 
 def import_all(
-    files: Sequence[Path], directory: Path, outcome: str, *, as_lines: bool = False
+    files: Sequence[Path],
+    directory: Path,
+    outcome: str,
+    *,
+    step_range: str | None = None,
+    as_lines: bool = False,
 ) -> list[importers.Result]:
     """Import files into the new run in a directory, with a progress bar.
 
     Args:
         outcome: what follows if no file can be imported, as a sentence.
+        step_range: name of the ranges of traces that are steps.
         as_lines: print the progress as numbers from 0 to 1.
 
     Raises:
@@ -151,7 +157,7 @@ def import_all(
             if share >= 1:
                 _ = run.Run  # needed next: its modules are loaded while the last rows are stored
 
-        results = importers.import_files(files, directory, NODE, update)
+        results = importers.import_files(files, directory, NODE, update, step_range)
     refused = [result for result in results if isinstance(result, importers.Refused)]
     if len(refused) == len(results) == 1:
         raise errors.UnreadableTraceError(refused[0].reason)

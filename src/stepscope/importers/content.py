@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from stepscope import errors, quantities
 
 GZIP_MAGIC = b"\x1f\x8b"
+SQLITE_MAGIC = b"SQLite format 3\0"
 _HEAD_BYTES = 4096
 UNPACKED_PREFIX = ".unpacked-"
 """Start of the name of the directory of unpacked files; see `documents`."""
@@ -262,7 +263,10 @@ class SeveralTracesError(errors.UnreadableTraceError):
 
 
 class TraceImporter:
-    """Base of importers, each of whose files is one trace: a copy of it counts once."""
+    """Base of importers of traces: a copy of a file counts once."""
+
+    step_range: str | None = None
+    """Name of the ranges that are steps, if the user states it."""
 
 
 def refuse(path: Path, error: Exception) -> Refused:

@@ -3,7 +3,7 @@
 Importers read one trace from one file. Files that hold others come first:
 
     tar, zip            plain, or compressed with gzip, bzip2 or xz: their members, ARCHIVE/MEMBER
-    bzip2, xz, gzip     around another form: the content
+    bzip2, xz, gzip     around another form, or a database: the content
     several traces      one after the other in a text, plain or gzip: each of them, FILE/1, …
 
 They are unpacked into a hidden directory of the run, as NUMBER OF THE FILE/ITS DIRECTORY/ARCHIVE/
@@ -34,7 +34,7 @@ from msgspec.structs import replace
 
 from stepscope import quantities, schema
 from stepscope.importers import content
-from stepscope.importers.content import GZIP_MAGIC, Imported, Refused, Result
+from stepscope.importers.content import GZIP_MAGIC, SQLITE_MAGIC, Imported, Refused, Result
 
 if TYPE_CHECKING:
     import tarfile
@@ -346,11 +346,9 @@ def find_form(path: Path) -> Form | None:
         head = b""  # the damage is named where the content is read
     if _is_tar_header(head):
         return "tar"
-    if start.startswith((_BZIP2, _XZ)):
-        return "compressed"
-    if start.startswith(GZIP_MAGIC) and head.startswith((GZIP_MAGIC, _ZIP, _BZIP2, _XZ)):
-        return "compressed"
-    return None
+    inner = (GZIP_MAGIC, _ZIP, _BZIP2, _XZ, SQLITE_MAGIC)
+    is_packed = start.startswith(GZIP_MAGIC) and head.startswith(inner)
+    return "compressed" if is_packed or start.startswith((_BZIP2, _XZ)) else None
 
 
 def open_content(path: Path) -> IO[bytes]:

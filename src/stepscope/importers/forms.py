@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from stepscope.importers.content import GZIP_MAGIC
+from stepscope.importers.content import GZIP_MAGIC, SQLITE_MAGIC
 
 _HEAD_BYTES = 1 << 20
 _CONTENT_BYTES = 64 << 10
@@ -26,7 +26,6 @@ _TO_JSON = (
     "Convert it with `traceconv json {path} trace.json`, and import the result "
     "(https://perfetto.dev/docs/quickstart/traceconv)"
 )
-_SQLITE = b"SQLite format 3\0"
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 
 
@@ -65,13 +64,13 @@ def _fits(pattern: bytes) -> Callable[[Sample], object]:
 def _has_tables(*names: bytes) -> Callable[[Sample], object]:
     """Return a test for an SQLite database with a table whose name starts so."""
     pattern = re.compile(rb'CREATE (?:TABLE|VIEW) ["`]?(?:' + b"|".join(names) + b")")
-    return lambda sample: sample.content.startswith(_SQLITE) and pattern.search(sample.head)
+    return lambda sample: sample.content.startswith(SQLITE_MAGIC) and pattern.search(sample.head)
 
 
 def _is_cut_database(sample: Sample) -> bool:
     """Return True for an SQLite database with fewer pages than its header states
     (https://www.sqlite.org/fileformat.html#the_database_header)."""
-    if not sample.head.startswith(_SQLITE) or len(sample.head) < 32:
+    if not sample.head.startswith(SQLITE_MAGIC) or len(sample.head) < 32:
         return False
     page_bytes = int.from_bytes(sample.head[16:18], "big")
     page_count = int.from_bytes(sample.head[28:32], "big")
@@ -131,7 +130,9 @@ def _is_damaged_xplane(sample: Sample) -> bool:
 
 def _is_nsys_report(sample: Sample) -> bool:
     """Return True for binary data with a name of a report: its form is not published."""
-    binary = b"\0" in sample.head and not sample.content.startswith((_SQLITE, b"\x89HDF", b"PAR1"))
+    binary = b"\0" in sample.head and not sample.content.startswith(
+        (SQLITE_MAGIC, b"\x89HDF", b"PAR1")
+    )
     return binary and sample.name.endswith((".nsys-rep", ".qdrep", ".qdstrm"))
 
 
@@ -141,15 +142,8 @@ FOREIGN_FORMS = (
         "an SQLite database whose end is missing", "Copy it again, as binary data", _is_cut_database
     ),
     ForeignForm(
-        "an SQLite export of Nsight Systems",
-        "`nsys stats --report cuda_gpu_kern_sum {path}` lists its kernels. To import a trace, "
-        f"record the job with {_RECORD}",
-        _has_tables(b"CUPTI_ACTIVITY_KIND_", b"TARGET_INFO_SYSTEM_ENV", b"META_DATA_EXPORT"),
-    ),
-    ForeignForm(
         "a report of Nsight Systems",
-        "`nsys export --type=sqlite {path}` writes its data, and `nsys stats {path}` a summary. "
-        f"To import a trace, record the job with {_RECORD}",
+        "Convert it with `nsys export --type=sqlite {path}`, and import the result",
         _is_nsys_report,
     ),
     ForeignForm(
@@ -226,7 +220,9 @@ FOREIGN_FORMS = (
         _CONVERT.format("UTF-16"),
         _starts(b"\xff\xfe", b"\xfe\xff", b"{\x00", b"[\x00", b"\x00{", b"\x00["),
     ),
-    ForeignForm("an SQLite database", "A trace is what torch.profiler writes", _starts(_SQLITE)),
+    ForeignForm(
+        "an SQLite database", "A trace is what torch.profiler writes", _starts(SQLITE_MAGIC)
+    ),
 )
 """Special forms come before general ones."""
 

@@ -51,6 +51,7 @@ BUILT_IN = tuple(
         ("memory_timeline", "memory_timeline:MemoryTimelineImporter"),
         ("flight_recorder", "flight_recorder.importer:FlightRecorderImporter"),
         ("xplane", "xplane:XPlaneImporter"),
+        ("nsys", "nsys:NsysImporter"),
         ("nccl_inspector", "nccl_inspector:NcclInspectorImporter"),
         ("rocprof", "rocprof:RocprofImporter"),
         ("gpu_samples", "gpu_samples:GpuSamplesImporter"),
@@ -81,7 +82,7 @@ class Importer(Protocol):
 
     def import_files(
         self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback
-    ) -> list[Result]:
+    ) -> Sequence[Result | Sequence[Result]]:
         """Import files into an existing run.
 
         Args:
@@ -91,7 +92,7 @@ class Importer(Protocol):
             progress: called with the index of a file in `files` and the share that is done.
 
         Returns:
-            One result per file, in the order of the files.
+            One result per file, in the order of the files; for a file of several traces, a list.
 
         Raises:
             OSError: the run cannot be written.
@@ -130,31 +131,47 @@ def find_files(sources: Iterable[Path]) -> list[Path]:
 
 
 def import_files(
-    files: Sequence[Path], run: Path, node: str, progress: ProgressCallback = ignore_progress
+    files: Sequence[Path],
+    run: Path,
+    node: str,
+    progress: ProgressCallback = ignore_progress,
+    step_range: str | None = None,
 ) -> list[Result]:
     """Import files into an existing run, each document by the first importer that can read it.
 
+    Args:
+        files, run, node, progress: see `Importer.import_files`.
+        step_range: name of the ranges of traces that are steps.
+
     Returns:
-        One result per document, in the order of the files; see `documents`.
+        The results of each document, in the order of the files; see `documents`.
 
     Raises:
         OSError: the run cannot be written, or a worker process was killed.
     """
     with documents.Unpacker(run) as unpacker:
-        return _Import(run, node, unpacker, progress).import_all(files)
+        return _Import(run, node, unpacker, progress, step_range).import_all(files)
 
 
 class _Import:
     """Import of the documents of files."""
 
     def __init__(
-        self, run: Path, node: str, unpacker: documents.Unpacker, progress: ProgressCallback
+        self,
+        run: Path,
+        node: str,
+        unpacker: documents.Unpacker,
+        progress: ProgressCallback,
+        step_range: str | None,
     ) -> None:
         self._run = run
         self._node = node
         self._unpacker = unpacker
         self._progress = progress
         self._importers = installed_importers()
+        for importer in self._importers:
+            if isinstance(importer, TraceImporter):
+                importer.step_range = step_range
         self._traces: list[Document] = []
         """Documents with a trace that counts."""
         self._numbers: dict[Document, int] = {}
@@ -192,10 +209,13 @@ class _Import:
             imported = self._importers[position].import_files(
                 [item.path for item in group], self._run, self._node, shares.of(group)
             )
-            results |= {item: [result] for item, result in zip(group, imported, strict=True)}
+            results |= {
+                item: list(result) if isinstance(result, Sequence) else [result]
+                for item, result in zip(group, imported, strict=True)
+            }
         self._numbers |= {
             item: result.trace
-            for item, (result,) in results.items()
+            for item, (result, *_) in results.items()
             if isinstance(result, Imported)
         }
         self._results |= results

@@ -148,6 +148,7 @@ from .names import (
 )
 from .recorders import (
     EVALUATION_STEPS as EVALUATION_STEPS,
+    NSIGHT_SYSTEMS as NSIGHT_SYSTEMS,
     PYTORCH as PYTORCH,
     RECORDERS as RECORDERS,
     STEP_PREFIX as STEP_PREFIX,

@@ -125,8 +125,25 @@ _RECOMMENDATIONS = {
 # https://github.com/openxla/xla/blob/main/xla/tsl/profiler/utils/xplane_schema.cc
 _XPLANE = "file *.xplane.pb"
 _XLA_PROCESSES = r"/host:|/device:(CPU|GPU|TPU):|Task Environment"
+NSIGHT_SYSTEMS = Recorder(
+    name="Nsight Systems",
+    is_torch=True,
+    fetches="of a torch DataLoader",
+    recording={
+        "devices": "nsys profile stores it with --trace=cuda",
+        "launches": "nsys profile stores them with --trace=cuda",
+        "operators": "nsys profile stores them with --trace=cuda,nvtx where the script runs in "
+        "torch.autograd.profiler.emit_nvtx()",
+        "steps": "nsys profile stores them with --trace=cuda,nvtx where the script marks them with "
+        "torch.cuda.nvtx.range, whose name `stepscope import --step-range` takes",
+        "shapes": "nsys profile stores them with --trace=cuda,nvtx where the script runs in "
+        "torch.autograd.profiler.emit_nvtx(record_shapes=True)",
+    },
+    otherwise="Nsight Systems stores none",
+)
 RECORDERS = (
     PYTORCH,
+    NSIGHT_SYSTEMS,
     Recorder(
         name=DEBUGGER,
         is_torch=True,

@@ -39,6 +39,9 @@ _TOPICS: dict[str, tuple[Topic, ...]] = {
     "device_layout": (),
     "copy": (),
     "refused": (),
+    "missing_column": (),
+    "left_out_process": (),
+    "recorder_message": (),
 }
 """Topics that each check affects. A check that is not listed, such as `truncated`, affects all of
 them; the clock base, copies and refused files matter only between traces."""

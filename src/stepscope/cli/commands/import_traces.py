@@ -57,13 +57,20 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     "-o", "--output", "run", metavar="RUN", required=True, help="Directory or URL of the new run."
 )
 @click.option(
+    "--step-range",
+    metavar="NAME",
+    help="Ranges of traces that are steps, such as an NVTX range; a number may follow the name.",
+)
+@click.option(
     "--progress",
     "as_lines",
     is_flag=True,
     help="Print the share that is done on standard error, one number per line, for other programs.",
 )
 @json_option("stepscope.cli.commands.import_traces.ImportReport")
-def command(sources: Sequence[str], run: str, as_lines: bool, as_json: bool) -> None:
+def command(
+    sources: Sequence[str], run: str, step_range: str | None, as_lines: bool, as_json: bool
+) -> None:
     with ExitStack() as stack:
         local = {source: _local(stack, source) for source in sources}
         files = importers.find_files(local.values())
@@ -79,7 +86,9 @@ def command(sources: Sequence[str], run: str, as_lines: bool, as_json: bool) -> 
         making = _new_remote_run(run, info) if store.is_remote(run) else _new_run(run, info)
         with ended_by_sigterm(), making as directory:
             outcome = f"Nothing was imported, and {run} was not created."
-            results = import_all(files, directory, outcome, as_lines=as_lines)
+            results = import_all(
+                files, directory, outcome, step_range=step_range, as_lines=as_lines
+            )
             doubts, view = _examine(directory, results)
     _report(results, doubts, run, view, as_json=as_json)
 

@@ -174,7 +174,7 @@ def find_obstacle(traces: Sequence[DividedTrace], shares: TraceShares) -> str | 
 
 
 def _advise_operators(recorder: schema.Recorder) -> str:
-    if recorder.is_torch:
+    if recorder is schema.PYTORCH:
         return "torch.profiler stores them with CPU activities"
     return recorder.advise("operators")
 

@@ -9,5 +9,5 @@ from .importer import (
     KinetoImporter as KinetoImporter,
     identify_files as identify_files,
 )
-from .reading import Reading as Reading
+from .reading import Note as Note, Progress as Progress, Reading as Reading, Unpaired as Unpaired
 from .trace_file import import_trace as import_trace, store_reading as store_reading

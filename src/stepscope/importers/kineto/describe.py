@@ -49,6 +49,8 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     process: str | None = None
     window: int | None = None
     rank: int | None = None
+    step_range: str | None = None
+    """Name of the ranges that are steps."""
 
 
 class Header(msgspec.Struct, frozen=True):

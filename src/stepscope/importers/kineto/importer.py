@@ -77,13 +77,15 @@ class KinetoImporter(content.TraceImporter):
         described = {trace.path for trace in execution_traces}
         indices = [n for n, path in enumerate(files) if n not in results and path not in described]
         traces = [files[index] for index in indices]
-        imported = _import_traces(
-            traces,
-            execution_traces,
-            run,
-            node,
-            lambda position, share: progress(indices[position], share),
+        job = _Job(
+            files=traces,
+            identities=identify_files(traces, self.step_range),
+            run=run,
+            node=node,
+            processes=min(available_cores(), len(traces)),
+            execution_traces=execution_traces,
         )
+        imported = _import_traces(job, lambda number, share: progress(indices[number], share))
         results |= zip(indices, imported, strict=True)
         for index, path in enumerate(files):
             if path in described:
@@ -91,30 +93,15 @@ class KinetoImporter(content.TraceImporter):
         return [results[index] for index in range(len(files))]
 
 
-def _import_traces(
-    files: Sequence[Path],
-    execution_traces: Sequence[execution_trace.ExecutionTrace],
-    run: Path,
-    node: str,
-    progress: content.ProgressCallback,
-) -> list[Outcome]:
-    if not files:
+def _import_traces(job: _Job, progress: content.ProgressCallback) -> list[Outcome]:
+    if not job.files:
         return []
-    cores = available_cores()
-    processes = min(cores, len(files))
-    job = _Job(
-        files=files,
-        identities=identify_files(files),
-        run=run,
-        node=node,
-        processes=processes,
-        execution_traces=execution_traces,
-    )
-    if processes > 1:
+    if job.processes > 1:
         return _import_in_parallel(job, progress)
+    cores = available_cores()
     with job.open_storing(lanes=min(cores, 2)) as storing:
         decoders = cores if cores > 1 else 0
-        return [job.import_one(index, storing, progress, decoders) for index in range(len(files))]
+        return [job.import_one(n, storing, progress, decoders) for n in range(len(job.files))]
 
 
 def _report_execution_trace(path: Path, outcomes: Sequence[Outcome]) -> content.Result:
@@ -253,8 +240,8 @@ def _work(pipe: Connection, job: _Job) -> None:
 _MAX_NAME_DEPTH = 8
 
 
-def identify_files(files: Sequence[Path]) -> list[Identity]:
-    """Describe the origin of each file as far as their paths tell.
+def identify_files(files: Sequence[Path], step_range: str | None) -> list[Identity]:
+    """Describe the origin of each file as far as their paths tell, and the user.
 
     A file that torch.profiler named is called by its worker, with the time if a worker has several
     files; then those are windows of the worker, numbered by time.
@@ -266,6 +253,7 @@ def identify_files(files: Sequence[Path]) -> list[Identity]:
             directories=path.parts[-3:-1],
             file_name=schema.parse_trace_name(path.name),
             window=windows.get(path),
+            step_range=step_range,
         )
         for path, name in zip(files, _name_files(files), strict=True)
     ]

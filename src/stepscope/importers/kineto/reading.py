@@ -7,7 +7,7 @@ write a `B` and an `E` event for each, which match like brackets, thread by thre
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,10 @@ class Unpaired(msgspec.Struct, frozen=True):
     """Names of annotations, and kinds, that lack many; see `describe.name_losses`."""
 
 
+Note = tuple[str, int, str]
+"""Quality check, count and detail of what the reader of another format noted."""
+
+
 class Reading(msgspec.Struct, kw_only=True):
     """Content of a file. Close `gathered` after use."""
 
@@ -79,6 +83,9 @@ class Reading(msgspec.Struct, kw_only=True):
     """The end of the list of events, or of the compressed data, is missing."""
     devices: DeviceLayout = msgspec.field(default_factory=DeviceLayout)
     unpaired: Unpaired = msgspec.field(default_factory=Unpaired)
+    notes: Sequence[Note] = ()
+    clock: str | None = None
+    """Reference of the times, as a sentence, if it is another than that of Kineto."""
 
     @property
     def lost(self) -> str | None:

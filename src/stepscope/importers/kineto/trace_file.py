@@ -16,7 +16,7 @@ import numpy as np
 
 from stepscope import quantities, schema, store
 from stepscope.importers.content import Imported
-from stepscope.importers.kineto import describe, joins, times
+from stepscope.importers.kineto import describe, joins, steps, times
 from stepscope.importers.kineto.arguments import ANNOTATION, CALL_KINDS, OPERATOR, integers_of
 from stepscope.importers.kineto.blocks import WRONG_CHECKSUM
 from stepscope.importers.kineto.describe import Description, Header, Identity
@@ -153,6 +153,8 @@ def _store(
         has_streams: work of one track runs one after the other.
     """
     gathered, counts = reading.gathered, joins.Counts()
+    if identity.step_range is not None:
+        reading.notes = [*reading.notes, *steps.name_steps(gathered, identity.step_range)]
     bounds = gathered.find_bounds()
     times.leave_out_copies(gathered, counts)
     described = describe_operators(gathered, execution_traces)
@@ -276,7 +278,9 @@ def quality_rows(reading: Reading, counts: joins.Counts) -> Mapping[str, Any]:
     add("duplicate_step", _duplicate_steps(gathered), None)
     starts, ends = gathered.flow_counts
     add("unmatched_flow", abs(ends - starts), starts + ends)
-    rows.append(("clock_base", 1, None, None, _clock(reading)))
+    for check, count, detail in reading.notes:
+        add(check, count, None, None, detail)
+    rows.append(("clock_base", 1, None, None, reading.clock or _clock(reading)))
     return {
         "kind": store.DictColumn.encode(row[0] for row in rows),
         "count": np.array([row[1] for row in rows], dtype=np.int64),

@@ -120,6 +120,12 @@ QUALITY_CHECKS: dict[str, str] = {
     "dropped_by_recorder": "Records that the profiler reports as lost or left out.",
     "duplicate_step": "Steps that occur more than once in the file; the last of each counts.",
     "unmatched_flow": "Arrows with only one end.",
+    "missing_column": "Tables and columns that the file lacks, as those of another version; their "
+    "values are unknown.",
+    "left_out_process": "Processes of the file that call the runtime without any work or range, "
+    "which are not imported.",
+    "recorder_message": "Warnings and errors of the profiler about the recording.",
+    "no_step_range": "Ranges that were named as steps, and are not in the file.",
     "copy": "Files of the import that hold the same trace, which counts once.",
     "refused": "Files of the import that were not imported; noted at its first trace.",
     "clock_base": "Reference of the file's times.",
@@ -157,6 +163,8 @@ DOUBTS: dict[str, str] = {
     "early_device": "{count} of {of_count} kernels, copies and sets start before their launch: the "
     "clocks of host and device differ by about {worst}",
     "duplicate_step": "{count} step ranges have the number of a later one, which counts instead",
+    "no_step_range": "No range of the trace is called {detail}, so its steps are those that other "
+    "ranges show",
 }
 """Checks whose issues change what a trace seems to say, with a sentence each; the worst first."""
 
