@@ -19,13 +19,14 @@ import numpy as np
 
 from stepscope.errors import StepscopeError
 from stepscope.event_records import masked_crc32c
-from stepscope.importers import Importer
+from stepscope.importers import Importer, Refused
 from stepscope.importers.content import ignore_progress
 from stepscope.importers.event_files.debugger import DebuggerJob, Form
 from stepscope.importers.event_files.rows import RowWriter
 from stepscope.importers.event_files.tensorboard import TensorBoardRun
 from stepscope.importers.gpu_samples import GpuSamplesImporter
 from stepscope.importers.kineto.execution_trace import read_execution_trace
+from stepscope.importers.nsys import NsysImporter
 from stepscope.importers.rocprof import RocprofImporter
 from stepscope.importers.smdebug.events import read_events
 from stepscope.importers.smdebug.python_profiles import read_profile
@@ -40,6 +41,7 @@ from stepscope.store import create_run
 from stepscope.store.engine import make_batch
 from tests.support.debugger_files import event, sample
 from tests.support.kineto_files import imported_file, pretty, trace, training
+from tests.support.nsys_files import training as nsys_training, write_export
 from tests.support.xplane_files import training_space
 from tests.unit.importers.test_gpu_samples import DCGM, NVIDIA_SMI
 from tests.unit.importers.test_rocprof import RECORDING
@@ -225,6 +227,23 @@ def _read_xplane(path: Path) -> None:
             pass
 
 
+def _exports() -> list[bytes]:
+    """Return exports of Nsight Systems, one of them with most of its rows on several pages."""
+    with tempfile.TemporaryDirectory() as root:
+        paths = [
+            write_export(Path(root, f"{steps}.sqlite"), nsys_training(steps)) for steps in (1, 60)
+        ]
+        return [path.read_bytes() for path in paths]
+
+
+def _import_export(path: Path) -> None:
+    run = path.with_name("run")
+    create_run(run, RUN)
+    (result,) = NsysImporter().import_files([path], run, "n", lambda _index, _share: None)
+    for one in result if isinstance(result, list) else [result]:
+        assert not isinstance(one, Refused) or "\n" not in one.reason
+
+
 def _drain(path: Path) -> None:
     """Drain the spool around a file, and check that its rows can be stored."""
     root = path.parents[1]
@@ -291,5 +310,6 @@ DECODERS = {
     "rocprof": Decoder(
         "r.json", _import_by(RocprofImporter), lambda: [json.dumps(RECORDING).encode()]
     ),
+    "nsys": Decoder("a.sqlite", _import_export, _exports, quick_case_count=200),
     "journal": Decoder("p-7-1-0/journal.jsonl", _drain, _journals),
 }

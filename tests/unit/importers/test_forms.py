@@ -32,7 +32,7 @@ def database(path: Path, table: str) -> bytes:
 SNAPSHOT = {"segments": [], "device_traces": [[]], "allocator_settings": {}}
 TEXTS = {
     "k.ncu-rep": (b"NVR\0\1\0", "a report of Nsight Compute. `ncu --import {}"),
-    "report.nsys-rep": (b"\1\0\2", "a report of Nsight Systems. `nsys export --type=sqlite {}`"),
+    "report.nsys-rep": (b"\1\0\2", "a report of Nsight Systems. Convert it with `nsys"),
     "n.json": (b'{"Type":48,"NvtxEvent":{}}\n', "a JSON export of Nsight Systems. "),
     "k.csv": (b'"Kind","Agent_Id","Queue_Id"\n', "a CSV file of rocprof. "),
     "t.log": (
@@ -65,7 +65,6 @@ def test_a_form_is_named_by_its_content(tmp_path: Path, name: str, is_packed: bo
 @pytest.mark.parametrize(
     ("table", "sentence"),
     [
-        ("CUPTI_ACTIVITY_KIND_KERNEL", "an SQLite export of Nsight Systems. `nsys stats"),
         ("rocpd_kernel_dispatch_1", "a rocpd database of rocprof. Convert it with `rocpd convert"),
         ("anything", "an SQLite database. "),
     ],

@@ -229,4 +229,4 @@ def _integer(value: Any) -> int:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
         return ABSENT
-    return number if abs(number) < 2**63 else ABSENT
+    return number if -(2**63) <= number < 2**63 else ABSENT

@@ -123,9 +123,9 @@ def _check_times(rows: Rows) -> None:
     (https://docs.nvidia.com/cupti/api/structCUpti__ActivityKernel9.html).
     """
     start, end = rows["start"], rows.pop("end")
-    is_lost = (abs(start) >= _MAX_TIME) | ((start == 0) & (end == 0))
-    rows["duration"] = np.where(abs(end) >= _MAX_TIME, -1, end - start)
-    rows["start"] = np.where(is_lost | (start == INVALID), INVALID, start)
+    is_start, is_end = ((time > -_MAX_TIME) & (time < _MAX_TIME) for time in (start, end))
+    rows["duration"] = np.where(is_end, end - start, -1)
+    rows["start"] = np.where(is_start & ((start != 0) | (end != 0)), start, INVALID)
 
 
 _DEVICE = _plain(

@@ -22,8 +22,8 @@ from stepscope.importers.content import (
     TraceImporter,
     refuse,
 )
-from stepscope.importers.nsys.builder import THREAD_BITS, Facts, pid_of
-from stepscope.importers.nsys.database import Database
+from stepscope.importers.nsys.builder import LOW_BITS, THREAD_BITS, Facts, pid_of
+from stepscope.importers.nsys.database import ABSENT, Database
 from stepscope.importers.nsys.devices import WORK_KINDS
 from stepscope.importers.nsys.events import count_rows, read_chunks, read_facts
 from stepscope.importers.nsys.host import ANNOTATION, OPERATOR
@@ -40,6 +40,7 @@ _FACTS = ("TARGET_INFO_SESSION_START_TIME", "TARGET_INFO_GPU", "PROCESSES", "Thr
 """Tables without events, whose absence is noted."""
 _WARNING, _ERROR = 2, 3
 _MAX_MESSAGES = 3
+_NO_PROCESS = ABSENT & ~LOW_BITS
 _ALL_KINDS = (*schema.EVENT_KINDS, kineto.OtherKind.OTHER)
 _MAIN_KINDS = (*WORK_KINDS, ANNOTATION, OPERATOR)
 """Kinds without any of which a process has no trace."""
@@ -196,8 +197,13 @@ class _Export:
         identity = replace(self._identity, node=self._system.get("Hostname"))
         if is_alone:
             return identity
-        name = f"{self._commands.get(number, 'process')} {pid_of(number)}"
-        return replace(identity, name=f"{identity.name}: {name}", directories=())
+        return replace(identity, name=f"{identity.name}: {self._name(number)}", directories=())
+
+    def _name(self, number: int) -> str:
+        """Return command and pid of a process."""
+        if number == _NO_PROCESS:
+            return "unknown process"
+        return f"{self._commands.get(number, 'process')} {pid_of(number)}"
 
     def _make_reading(
         self, number: int, gathered: kineto.Gathered, notes: Sequence[kineto.Note]
@@ -293,7 +299,7 @@ class _Export:
         return [("missing_column", len(tables) + len(columns), detail)] if parts else []
 
     def _describe_left_out(self, processes: set[int]) -> list[kineto.Note]:
-        names = [f"{self._commands.get(n, 'process')} {pid_of(n)}" for n in sorted(processes)]
+        names = [self._name(number) for number in sorted(processes)]
         return [("left_out_process", len(names), ", ".join(names))] if names else []
 
     def _group_messages(self, pids: Sequence[int]) -> Mapping[int, list[str]]:
