@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ NAMES = {
 
 
 def write_export(
-    path: Path, rows: Mapping[str, Sequence[Row]], *, lacking: Sequence[str] = ()
+    path: Path, rows: Mapping[str, Iterable[Row]], *, lacking: Sequence[str] = ()
 ) -> Path:
     """Write an export.
 
@@ -78,7 +78,7 @@ def write_export(
         marks = ", ".join("?" * len(columns))
         connection.executemany(
             f"INSERT INTO {table} VALUES ({marks})",  # noqa: S608
-            [[row.get(name) for name in columns] for row in values],
+            ([row.get(name) for name in columns] for row in values),
         )
     connection.commit()
     connection.close()

@@ -26,7 +26,7 @@ from stepscope.importers.nsys.builder import LOW_BITS, THREAD_BITS, Facts, pid_o
 from stepscope.importers.nsys.database import ABSENT, Database
 from stepscope.importers.nsys.devices import WORK_KINDS
 from stepscope.importers.nsys.events import count_rows, read_chunks, read_facts
-from stepscope.importers.nsys.host import ANNOTATION, OPERATOR
+from stepscope.importers.nsys.host import ANNOTATION, CALL_KINDS, OPERATOR
 
 _SEARCHED_BYTES = 1 << 20
 _TABLES = re.compile(
@@ -59,10 +59,24 @@ _OTHER_DEVICE_FACTS = ("chipName", "busLocation", "uuid", "memoryBandwidth", "cl
 _CLOCK = "the file does not state when the session started, from which its times count"
 
 
+NSIGHT_SYSTEMS = replace(
+    kineto.TRACE,
+    name="SQLite export of Nsight Systems",
+    tables=(
+        *("traces", "quality", "tracks", "devices", "timeline"),
+        *(
+            table.name
+            for table in dict.fromkeys(kind.table for kind in (*_MAIN_KINDS, *CALL_KINDS))
+        ),
+        *("synchronisations", "other_events"),
+    ),
+)
+
+
 class NsysImporter(TraceImporter):
     """Importer of SQLite exports of Nsight Systems; see `registry.Importer`."""
 
-    formats = (kineto.TRACE,)
+    formats = (NSIGHT_SYSTEMS,)
 
     def recognise(self, head: bytes, path: Path) -> bool:
         """Return True for an SQLite database whose first tables are those of Nsight Systems."""
