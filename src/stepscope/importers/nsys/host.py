@@ -17,7 +17,6 @@ ANNOTATION = schema.event_kind("annotation")
 DRIVER_CALL = schema.event_kind("driver_call")
 OPERATOR = schema.event_kind("operator")
 RUNTIME_CALL = schema.event_kind("runtime_call")
-CALL_KINDS = (RUNTIME_CALL, DRIVER_CALL)
 
 _DRIVER_CLASS = 1
 _VERSION = re.compile(r"_v\d{4,5}(?:_pt[sd][sz])?$")

@@ -26,7 +26,7 @@ from stepscope.importers.nsys.builder import LOW_BITS, THREAD_BITS, Facts, pid_o
 from stepscope.importers.nsys.database import ABSENT, Database
 from stepscope.importers.nsys.devices import WORK_KINDS
 from stepscope.importers.nsys.events import count_rows, read_chunks, read_facts
-from stepscope.importers.nsys.host import ANNOTATION, CALL_KINDS, OPERATOR
+from stepscope.importers.nsys.host import ANNOTATION, OPERATOR
 
 _SEARCHED_BYTES = 1 << 20
 _TABLES = re.compile(
@@ -57,17 +57,12 @@ _DEVICE_NUMBERS = {
 """Columns of TARGET_INFO_GPU under the names that Kineto gives them."""
 _OTHER_DEVICE_FACTS = ("chipName", "busLocation", "uuid", "memoryBandwidth", "clockRate")
 _CLOCK = "the file does not state when the session started, from which its times count"
-
-
 NSIGHT_SYSTEMS = replace(
     kineto.TRACE,
     name="SQLite export of Nsight Systems",
     tables=(
         *("traces", "quality", "tracks", "devices", "timeline"),
-        *(
-            table.name
-            for table in dict.fromkeys(kind.table for kind in (*_MAIN_KINDS, *CALL_KINDS))
-        ),
+        *("annotations", "operators", "runtime_calls", "kernels", "copies"),
         *("synchronisations", "other_events"),
     ),
 )
