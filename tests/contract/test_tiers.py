@@ -69,6 +69,7 @@ SHOWN = {
     "importer MemoryTimelineImporter": "tests/unit/importers/test_memory_timeline.py",
     "importer FlightRecorderImporter": "tests/unit/importers/test_flight_recorder.py",
     "importer XPlaneImporter": "tests/unit/importers/xplane",
+    "importer NsysImporter": "tests/unit/importers/test_nsys.py",
     "importer NcclInspectorImporter": "tests/unit/importers/test_nccl_inspector.py",
     "importer StageOperationsImporter": "tests/unit/importers/test_stage_operations_importer.py",
     "importer KinetoImporter": "tests/unit/importers/kineto",

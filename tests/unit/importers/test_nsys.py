@@ -19,6 +19,7 @@ from stepscope.schema import SCHEMA_VERSION, RunInfo
 from stepscope.store import RunReader, create_run, open_run
 from stepscope.testing.importer_contract import ImporterContract
 from tests.support.command import run_command
+from tests.support.kineto_files import span, trace
 from tests.support.nsys_files import (
     NAMES,
     PID,
@@ -169,6 +170,15 @@ def test_steps_have_the_number_of_their_range(
     run = Run(tmp_path / "run", write(tmp_path, rows), step_range="step")
     marks = [row["name"] for row in run.rows("annotations")]
     assert [name[13:] for name in marks if name.startswith("ProfilerStep#")] == expected
+
+
+def test_steps_of_kineto_have_the_stated_range(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    ranges = [span("user_annotation", f"iter {n}", 1_000 * n, 900) for n in range(2)]
+    path.write_bytes(trace(span("user_annotation", "ProfilerStep#7", 0, 5_000), *ranges))
+    run = Run(tmp_path / "run", path, step_range="iter")
+    names = {row["name"] for row in run.rows("annotations")}
+    assert names == {"ProfilerStep 7", "ProfilerStep#0", "ProfilerStep#1"}
 
 
 def random_work(seed: int) -> dict[str, list[Row]]:
