@@ -212,7 +212,7 @@ def test_sums_are_those_of_sql(tmp_path: Path) -> None:
     run = Run(tmp_path / "run", path)
     names = [result.name for result in run.results if isinstance(result, Imported)]
     labels = (f"python3 {PID}", f"process {OTHER_PID}")
-    assert names == [f"report.sqlite: {label}" for label in labels]
+    assert names == [f"{label} of report.sqlite" for label in labels]
     shown = run_command(tmp_path, "show", str(run.path), "gpu-time", "--json").stdout
     traces = {trace["trace"]: trace for trace in json.loads(shown)["traces"]}
     with sqlite3.connect(path) as database:
@@ -237,6 +237,13 @@ def test_a_process_with_calls_alone_is_no_trace(tmp_path: Path) -> None:
     run = Run(tmp_path / "run", write(tmp_path, rows))
     assert len(run.results) == 1
     assert run.quality()["left_out_process"]["detail"] == f"process {OTHER_PID}"
+    rows[f"{CUPTI}MEMCPY"].append(work(10, 20, 1, globalPid=OTHER))
+    path = write(tmp_path, rows).rename(tmp_path / "rank3.sqlite")
+    traces = Run(tmp_path / "run", path).rows("traces")  # which of them has the rank is unknown
+    assert {(row["name"], row["rank"]) for row in traces} == {
+        (f"python3 {PID}", None),
+        (f"process {OTHER_PID}", None),
+    }
     only = {f"{CUPTI}RUNTIME": rows[f"{CUPTI}RUNTIME"], "StringIds": rows["StringIds"]}
     assert len(Run(tmp_path / "run", write(tmp_path, only)).results) == 2
 

@@ -206,7 +206,11 @@ class _Export:
         identity = replace(self._identity, node=self._system.get("Hostname"))
         if is_alone:
             return identity
-        return replace(identity, name=f"{identity.name}: {self._name(number)}", directories=())
+        parts = [
+            self._name(number),
+            *[identity.name] * (schema.rank_in_name(identity.name) is None),
+        ]
+        return replace(identity, name=" of ".join(parts), directories=())
 
     def _name(self, number: int) -> str:
         """Return command and pid of a process."""
