@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from itertools import count
 
 import numpy as np
 
 from stepscope import schema
+from stepscope.importers.content import INVALID
 from stepscope.importers.kineto.arguments import ANNOTATION
 from stepscope.importers.kineto.gather import Gathered
 from stepscope.importers.kineto.reading import Note
@@ -33,7 +33,8 @@ def name_steps(gathered: Gathered, name: str) -> list[Note]:
         if (match := pattern.fullmatch(text)) is not None
     }
     columns = gathered.columns(ANNOTATION, "name", "track", "start", "duration")
-    rows = np.flatnonzero(np.isin(columns["name"], [*numbers]))
+    is_named = np.isin(columns["name"], [*numbers]) & (columns["start"] != INVALID)
+    rows = np.flatnonzero(is_named)
     if not len(rows):
         return [("no_step_range", 1, name)]
     rows = rows[columns["track"][rows] == np.bincount(columns["track"][rows]).argmax()]
@@ -42,7 +43,7 @@ def name_steps(gathered: Gathered, name: str) -> list[Note]:
     rows = rows[np.append(True, columns["start"][rows][1:] >= ends[:-1])]
     stated = [numbers[code] for code in columns["name"][rows].tolist()]
     is_numbered = None not in stated and len(set(stated)) == len(stated)
-    labels = stated if is_numbered else [str(n) for n, _ in zip(count(), stated, strict=False)]
+    labels = stated if is_numbered else range(len(stated))
     names = columns["name"].copy()
     for code in np.unique(names).tolist():
         text = gathered.strings[code]

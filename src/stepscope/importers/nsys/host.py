@@ -21,13 +21,8 @@ RUNTIME_CALL = schema.event_kind("runtime_call")
 _DRIVER_CLASS = 1
 _VERSION = re.compile(r"_v\d{4,5}(?:_pt[sd][sz])?$")
 """End of the name of a call, which tells its version and its default stream."""
-_OPERATOR_NAME = re.compile(
-    r"(?P<name>.+?)(?:, seq = (?P<sequence>\d{1,18}))?(?:, op_id = \d+)?"
-    r"(?:, sizes = (?P<sizes>\[.*?\]))?(?:, input_op_ids = \[.*\])?",
-    re.DOTALL,
-)
+_FIELDS = re.compile(r", (?=(?:seq|op_id|sizes|input_op_ids) = )")
 """https://github.com/pytorch/pytorch/blob/main/torch/csrc/profiler/util.cpp (getNvtxStr)"""
-_OPERATOR_MARKS = (", seq = ", ", op_id = ", ", sizes = ")
 MARK = 34
 RANGES = (59, 60, 70, 71)
 """Types of NVTX events, by ENUM_NSYS_EVENT_TYPE."""
@@ -103,18 +98,24 @@ def _parse(text: str) -> _Range:
     >>> _parse("Optimizer.step#SGD.step, op_id = 4")
     _Range(name='Optimizer.step#SGD.step', is_operator=False, sequence=-1, input_dims=None)
     """
-    if not any(mark in text for mark in _OPERATOR_MARKS):
-        return _Range(text)
-    match = _OPERATOR_NAME.fullmatch(text)
-    if match is None:
-        return _Range(text)
-    name, sequence, sizes = match["name"], match["sequence"], match["sizes"]
+    name, *parts = _FIELDS.split(text)
+    fields = dict(part.split(" = ", 1) for part in parts)
+    sequence = fields.get("seq", "")
+    is_sequence = sequence.isdecimal() and len(sequence) < 19
     return _Range(
         name=name,
-        is_operator="::" in name or sequence is not None,
-        sequence=ABSENT if sequence is None else int(sequence),
-        input_dims=None if sizes is None else sizes.replace(" ", ""),
+        is_operator=is_sequence or ("::" in name and len(fields) > 0),
+        sequence=int(sequence) if is_sequence else ABSENT,
+        input_dims=_compact(fields["sizes"]) if "sizes" in fields else None,
     )
+
+
+def _compact(sizes: str) -> str | None:
+    """Return a list of sizes as JSON without spaces; None for another text."""
+    try:
+        return msgspec.json.encode(msgspec.json.decode(sizes, type=list)).decode()
+    except schema.MALFORMED_JSON:
+        return None
 
 
 def _mark_codes(builder: Builder, process: int, rows: Rows, facts: Facts) -> Codes:
