@@ -172,7 +172,7 @@ class RocprofImporter(TraceImporter):
     ) -> list[Result]:
         """Import files into an existing run; see `registry.Importer.import_files`."""
         results: list[Result] = []
-        identities = kineto.identify_files(files)
+        identities = kineto.identify_files(files, self.step_range)
         with store.RunWriter(run, node) as writer:
             for index, (path, identity) in enumerate(zip(files, identities, strict=True)):
                 gathered = kineto.Gathered(run)
