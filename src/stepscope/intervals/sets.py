@@ -81,7 +81,8 @@ def subtract(merged: Intervals, removed: Intervals) -> Intervals:
     A piece starts where the union starts outside of what is removed, or where that ends inside the
     union; it ends likewise.
     """
-    merged, removed = _drop_empty(merged), _drop_empty(removed)
+    merged = _drop_empty(merged)
+    removed = _select_overlapping(_drop_empty(removed), merged)
     start = [
         merged.start[~contains(removed, merged.start)],
         removed.end[_contains_inside(merged, removed.end)],
@@ -91,6 +92,16 @@ def subtract(merged: Intervals, removed: Intervals) -> Intervals:
         removed.start[_contains_inside(merged, removed.start)],
     ]
     return Intervals(np.sort(np.concatenate(start)), np.sort(np.concatenate(end)))
+
+
+def _select_overlapping(intervals: Intervals, merged: Intervals) -> Intervals:
+    """Select the intervals of a union that another one overlaps."""
+    first = np.searchsorted(intervals.end, merged.start, side="right")
+    stop = np.searchsorted(intervals.start, merged.end)
+    first[1:] = np.maximum(first[1:], stop[:-1])  # of two pieces that one overlaps, the first
+    counts = stop - first
+    rows = np.arange(counts.sum()) + np.repeat(first - np.cumsum(counts) + counts, counts)
+    return Intervals(intervals.start[rows], intervals.end[rows])
 
 
 def _drop_empty(intervals: Intervals) -> Intervals:
