@@ -19,6 +19,7 @@ from stepscope.run.model.tables import (
     NO_SPANS,
     SizedCache,
     count_spans,
+    find_processes,
     load_spans,
     profile_window,
     read_stack_samples,
@@ -29,7 +30,7 @@ STEP_KINDS = (*PHASE_OF_KIND, "step", "mode", "window", "device")
 IDLE_GPU_RATIO = 0.05
 """A GPU that is busy for a smaller share of the time is not used by the job."""
 MAX_CACHED_SPANS = 4_000_000
-"""Limit of spans in memory; one takes about sixty bytes."""
+"""Limit of spans in memory; one takes 13 bytes."""
 MAX_CACHED_STEPS = 1_000_000
 """Limit of unpacked steps in memory; one takes about 130 bytes."""
 MAX_CACHED_SAMPLES = 1_000_000
@@ -396,13 +397,9 @@ class Run:
         metrics = self.metrics.get(rank.process.node)
         if metrics is None:
             return 0.0
-        workers = self.workers_of(rank.process)
-        return (
-            analysis.average_present(
-                metrics.mean("process_runqueue_ratio", str(w.pid)) for w in workers
-            )
-            or 0.0
-        )
+        pids = [str(worker.pid) for worker in self.workers_of(rank.process)]
+        ratios = (metrics.mean("process_runqueue_ratio", pid) for pid in pids)
+        return analysis.average_present(ratios) or 0.0
 
     @cached_property
     def busy_devices(self) -> float | None:
@@ -453,21 +450,23 @@ class Run:
 
         Of a range the batches that were started in it, with all their spans and samples.
         """
-        for candidate in [process, *self.workers_of(process)]:
+        candidates = [process, *self.workers_of(process)]
+        for candidate in [p for p in candidates if p.process in self._fetching]:
             spans = self._spans(candidate, FETCH_KINDS)
-            fetches, started = spans.is_kind("fetch"), self.period.contains(spans.start)
-            if (fetches & started).any():
-                yield analysis.Fetcher(
-                    process=candidate.process,
-                    worker=candidate is not process,
-                    spans=spans.take(started | ~fetches),
-                    samples=self.whole_run.stack_samples(candidate),
-                    detailed_every=max(
-                        (fact.detailed_every for fact in candidate.facts_of(schema.ThinnedFact)),
-                        default=1,
-                    ),
-                    delays=self.whole_run.core_delays(candidate),
-                )
+            thinned = candidate.facts_of(schema.ThinnedFact)
+            yield analysis.Fetcher(
+                process=candidate.process,
+                worker=candidate is not process,
+                spans=spans.take(~spans.is_kind("fetch") | self.period.contains(spans.start)),
+                samples=self.whole_run.stack_samples(candidate),
+                detailed_every=max((fact.detailed_every for fact in thinned), default=1),
+                delays=self.whole_run.core_delays(candidate),
+            )
+
+    @cached_property
+    def _fetching(self) -> set[str]:
+        """Names of the processes that created batches in the range."""
+        return find_processes(self.reader, ("fetch",), self.period)
 
     def core_delays(self, process: schema.ProcessInfo) -> analysis.Spans | None:
         """Return the times without a core of the sampled thread; None where not recorded."""
