@@ -5,6 +5,7 @@ from .arrays.columns import (
     group_rows as group_rows,
     make_intervals as make_intervals,
     nan_to_none as nan_to_none,
+    narrow as narrow,
     none_if_negative as none_if_negative,
     round_significant as round_significant,
 )

@@ -146,12 +146,12 @@ def explain_guessed_rounds(run: Run, facts: JobFacts) -> list[str]:
     updates = run.ranks[0].spans.of("optimizer")
     updates = updates.on_thread(steps.thread)
     updates = updates.take(~updates.unfinished)
-    values, last = np.unique(updates.value[::-1], return_index=True)
-    names = {
-        value: updates.name_of(len(updates) - 1 - row)
-        for value, row in zip(values.tolist(), last.tolist(), strict=True)
-    }
-    if len(names) > 1:
+    if (updates.value != updates.value[0]).any():
+        values, last = np.unique(updates.value[::-1], return_index=True)
+        names = {
+            value: updates.name_of(len(updates) - 1 - row)
+            for value, row in zip(values.tolist(), last.tolist(), strict=True)
+        }
         per_step = quantities.number(len(updates) / max(1, len(steps)))
         titles = ", ".join(sorted(names.values())[:MAX_LISTED_OPTIMIZERS])
         return [

@@ -24,6 +24,7 @@ from .engine import (
     DictColumn as DictColumn,
     join_columns as join_columns,
     literal as literal,
+    trim_heap as trim_heap,
 )
 from .launchers import (
     HEARTBEAT_TIMEOUT_S as HEARTBEAT_TIMEOUT_S,

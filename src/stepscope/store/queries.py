@@ -19,7 +19,7 @@ import numpy as np
 
 from stepscope import cores, schema
 from stepscope.store import layout
-from stepscope.store.engine import Upgrade, connect, identifier, scan, select
+from stepscope.store.engine import Upgrade, connect, identifier, scan, select, trim_heap
 from stepscope.store.layout import Segment
 from stepscope.store.objectstore import ObjectStore
 
@@ -176,10 +176,10 @@ class TableQueries:
         raise AssertionError("unreachable")
 
     def release_memory(self) -> None:
-        """Close the connection, which keeps the memory of a large result; the next query opens
-        another one."""
+        """Close the connection, which keeps the memory of a large result; queries open another."""
         with self._lock:
             self._reset_connection()
+        trim_heap()
 
     def list_segments(self, table: str, node: str | None = None) -> list[Segment]:
         """List the readable segments of a table in the order of their rows, of all nodes or of one.

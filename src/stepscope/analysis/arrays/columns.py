@@ -54,6 +54,17 @@ def make_intervals(columns: Columns, rows: NDArray[np.bool_] | None = None) -> i
     return intervals.Intervals(start, start + duration)
 
 
+_MAX_NARROW = (1 << 32) - 1
+
+
+def narrow(values: NDArray[Any]) -> NDArray[Any]:
+    """Convert integers to the narrowest unsigned type that holds them; as they are where there is
+    none of at most 32 bits."""
+    if not len(values) or values.min() < 0 or values.max() > _MAX_NARROW:
+        return values
+    return values.astype(np.min_scalar_type(int(values.max())), copy=False)
+
+
 def none_if_negative(value: int) -> int | None:
     """Convert an integer of a column; None for a missing one."""
     return None if value < 0 else int(value)

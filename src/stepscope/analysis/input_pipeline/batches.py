@@ -309,7 +309,7 @@ def _measure_work(fetcher: Fetcher, steps: Steps) -> _FetcherWork | None:
     collating, transforms = select("collate").intervals, select("transform")
     stage_times, sample_count = _measure_stages(
         fetcher.samples,
-        intervals.union(intervals.Intervals(spans.start[creates], spans.end[creates])),
+        intervals.union(spans.take(creates).intervals),
         intervals.union(collating),
         intervals.union(detailed.intervals),
     )

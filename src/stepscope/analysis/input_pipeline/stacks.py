@@ -182,6 +182,8 @@ def measure_profiler_lines(
         samples: samples of the training thread.
         spans, steps: of its process.
     """
+    if not len(samples):
+        return {}
     outside = find_phase_at(samples.t_ns, spans, steps) == PHASES.index("other")
     # Windows of stepscope use the same profiler, in the mode RECORDING, which is in no phase.
     in_profiler = [_is_in_profiler(stack) for stack in samples.stacks]
@@ -255,7 +257,7 @@ def find_phase_at(times: intervals.Int, spans: Spans, steps: Steps) -> NDArray[n
     """
     nested = PhaseSpans.of_thread_as_recorded(spans, steps.thread)
     phase_spans = nested.spans
-    span = intervals.innermost_at(times, phase_spans.start, phase_spans.end, nested.parent)
+    span = nested.find_innermost(times)
     phase_of_kind = np.array([_find_phase(kind, PHASE_OF_KIND) for kind in spans.kinds] or [-1])
     kinds = phase_spans.kind[span] if len(phase_spans) else np.zeros(len(times), dtype=np.int64)
     phases = np.where(span >= 0, phase_of_kind[kinds], PHASES.index("loss"))

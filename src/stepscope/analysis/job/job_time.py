@@ -474,7 +474,7 @@ def _extend(spans: Spans, end_ns: int) -> Spans:
     if not spans.unfinished.any():
         return spans
     end = np.where(spans.unfinished, np.maximum(spans.end, end_ns), spans.end)
-    return replace(spans, end=end)
+    return replace(spans, length=end - spans.start)
 
 
 def _layer(key: str, start: int, end: int) -> Layer:

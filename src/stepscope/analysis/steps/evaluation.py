@@ -103,9 +103,11 @@ def find_evaluation(spans: Spans, phases: PhaseSpans, first_end_ns: int) -> inte
 def _may_evaluate(phases: PhaseSpans) -> bool:
     """Return False where no forward pass only predicts: a long run is told so without copies."""
     spans = phases.spans
-    is_dispatched = spans.is_kind("dispatch").any()
-    in_mode = spans.is_kind("forward") & spans.has_flag(FLAG_NO_GRAD | FLAG_EVAL_MODE)
-    if is_dispatched or in_mode.any():
+    in_mode = any(
+        group.kind == "forward" and group.flags & (FLAG_NO_GRAD | FLAG_EVAL_MODE)
+        for group in spans.present
+    )
+    if spans.has_kind("dispatch") or in_mode:
         return True
     return bool(_find_passes_after_training(spans, phases.is_outermost(*WORK_KINDS)).any())
 
@@ -191,9 +193,12 @@ def _find_passes_after_training(spans: Spans, is_top: NDArray[np.bool_]) -> NDAr
     """
     mask = is_top & spans.is_kind("forward")
     is_backward = is_top & spans.is_kind("backward")
-    passes = np.flatnonzero(mask | is_backward)
-    mask[passes[:-1]] &= ~is_backward[passes[1:]]  # no backward pass follows
+    is_pass = mask | is_backward
+    follows = np.append(is_backward[is_pass][1:], False)
+    mask[is_pass] &= ~follows  # no backward pass follows
     rows = np.flatnonzero(mask)
+    if not len(rows):
+        return mask
     fetches = np.flatnonzero(is_top & spans.is_kind(*FETCH_KINDS))
     trains = np.flatnonzero(is_backward | (is_top & spans.is_kind("optimizer")))
     fetch = np.searchsorted(fetches, rows)

@@ -29,7 +29,7 @@ them is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -40,6 +40,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from stepscope import intervals
+from stepscope.analysis.arrays.columns import narrow
 from stepscope.analysis.steps.spans import FLAG_NO_GRAD, Spans
 
 PHASE_OF_KIND = {
@@ -99,7 +100,7 @@ class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         key = ("phases", thread)
         if key not in spans.derived:
             recorded = cls.of_thread_as_recorded(spans, thread)
-            phases = _start_after_closures(recorded.spans)
+            phases = _start_after_closures(recorded)
             is_same = phases is recorded.spans
             spans.derived[key] = recorded if is_same else cls._nest(phases)
         nested: PhaseSpans = spans.derived[key]
@@ -111,17 +112,19 @@ class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         key = ("recorded phases", thread)
         if key not in spans.derived:
             selected = spans.on_thread(thread).of(*PHASE_OF_KIND)
-            spans.derived[key] = cls._nest(selected.take(selected.end > selected.start))
+            spans.derived[key] = cls._nest(selected.take(selected.length > 0))
         nested: PhaseSpans = spans.derived[key]
         return nested
 
     @classmethod
     def _nest(cls, phases: Spans) -> PhaseSpans:
         parent = intervals.parents(phases.start, phases.end)
+        if not (parent >= 0).any():  # a value for all takes no memory
+            return cls(spans=phases, parent=np.broadcast_to(np.int32(-1), len(parent)))
         return cls(spans=phases, parent=parent.astype(np.int32))
 
     @cached_property
-    def _inner(self) -> intervals.Int:
+    def inner(self) -> intervals.Int:
         """Rows of the spans inside another one."""
         return np.flatnonzero(self.parent >= 0)
 
@@ -135,7 +138,7 @@ class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def is_outermost(self, *kinds: str) -> NDArray[np.bool_]:
         """Mask of the spans that `select_outermost` selects."""
         selected = self.spans.is_kind(*kinds)
-        rows, ancestor = self._inner, self.parent[self._inner]
+        rows, ancestor = self.inner, self.parent[self.inner]
         is_nested = np.zeros(len(rows), dtype=np.bool_)
         while (ancestor >= 0).any():
             is_nested |= (ancestor >= 0) & selected[ancestor]
@@ -148,11 +151,13 @@ class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         borders: intervals.Int,
         evaluation: intervals.Intervals,
         device: dict[str, intervals.Intervals],
-    ) -> dict[str, intervals.Int]:
+    ) -> Mapping[str, intervals.Int]:
         """Measure each phase from each border to the next, without evaluation, in nanoseconds.
 
         Time in which the device is busy belongs to its phase; the rest to the host's phases.
         """
+        if not device:
+            return self.measure_host_phases(borders, evaluation)
         covered, covered_ns = evaluation, np.diff(intervals.covered_until(borders, evaluation))
         on_device = {}
         for phase, busy in device.items():
@@ -160,31 +165,39 @@ class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             covered_ns = np.diff(intervals.covered_until(borders, covered))
             on_device[phase] = covered_ns - before_ns
         times = self.measure_host_phases(borders, covered)
-        return times | {phase: times[phase] + time_ns for phase, time_ns in on_device.items()}
+        return {**times, **{phase: times[phase] + ns for phase, ns in on_device.items()}}
 
     def measure_host_phases(
         self, borders: intervals.Int, covered: intervals.Intervals
-    ) -> dict[str, intervals.Int]:
+    ) -> PhaseTimes:
         """Measure each phase of the host from each border to the next, outside covered time."""
-        parts: list[list[NDArray[Any]]] = [[] for _ in PHASES]
+        times: dict[str, NDArray[Any]] = {}
+        nothing = np.broadcast_to(np.uint8(0), max(0, len(borders) - 1))
+        loss = self.find_loss()
         # Of a long run, all at once take much memory.
         row = np.searchsorted(self.spans.start, borders) // CHUNK_SPANS
         cuts = np.flatnonzero(np.diff(row + np.arange(len(borders)) // CHUNK_STEPS)) + 1
-        for first, last in pairwise(sorted({0, *cuts.tolist(), max(0, len(borders) - 1)})):
+        for first, last in pairwise(sorted({0, *cuts.tolist(), len(nothing)})):
             part = borders[first : last + 1]
             extent = int(part[0]), int(part[-1])
-            edges, phases = self.find_host_phases(extent)
+            edges, phases = self.find_host_phases(loss, extent)
             near = intervals.select_near(covered, *extent)
-            for times, of_part in zip(parts, _add_up(part, edges, phases, near), strict=True):
-                times.append(_narrow(of_part))
-        return {phase: _join(times) for phase, times in zip(PHASES, parts, strict=True)}
+            for phase, of_part in zip(PHASES, _add_up(part, edges, phases, near), strict=True):
+                if not of_part.any():
+                    continue
+                narrowed, before = narrow(of_part), times.get(phase, nothing)
+                if phase not in times or not np.can_cast(narrowed.dtype, before.dtype):
+                    times[phase] = before.astype(np.promote_types(narrowed.dtype, np.uint32))
+                times[phase][first:last] = narrowed
+        return PhaseTimes((phase, times.get(phase, nothing)) for phase in PHASES)
 
     def find_host_phases(
-        self, extent: tuple[int, int] | None = None
+        self, loss: intervals.Intervals, extent: tuple[int, int] | None = None
     ) -> tuple[intervals.Int, NDArray[np.int8]]:
         """Find the times at which the host changes from one phase to another; the innermost counts.
 
         Args:
+            loss: as of `find_loss`.
             extent: the time in which they are needed; None for all of it.
 
         Returns:
@@ -201,7 +214,7 @@ class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         # The appended code is that of pieces without owner (-1).
         code = np.append(phase_codes.take(spans.kind), outside).take(pieces.owner)
         unowned = np.flatnonzero(pieces.owner < 0)
-        code[unowned[intervals.contains(self.loss, pieces.start[unowned])]] = PHASES.index("loss")
+        code[unowned[intervals.contains(loss, pieces.start[unowned])]] = PHASES.index("loss")
         edges = np.append(pieces.start, pieces.end[-1:])
         return edges, np.concatenate([outside, code, outside])
 
@@ -224,12 +237,25 @@ class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def _reach(self) -> intervals.Int:
         """Latest end up to each block of `CHUNK_ROWS` spans."""
-        blocks = np.arange(0, len(self.spans), CHUNK_ROWS)
-        return np.maximum.accumulate(np.maximum.reduceat(self.spans.end, blocks))
+        reaches = [np.empty(0, dtype=np.int64)]
+        for first in range(0, len(self.spans), CHUNK_SPANS):
+            end = self.spans.slice(first, first + CHUNK_SPANS).end
+            reaches.append(np.maximum.reduceat(end, np.arange(0, len(end), CHUNK_ROWS)))
+        return np.maximum.accumulate(np.concatenate(reaches))
+
+    def find_innermost(self, times: intervals.Int) -> intervals.Int:
+        """Find the row of the innermost span at each time, -1 for none."""
+        if not len(times):
+            return times
+        return intervals.innermost_at(times, self.spans.start, self.spans.end, self.parent)
 
     @cached_property
     def loss(self) -> intervals.Intervals:
-        """Time from a forward pass with gradients to the backward pass that follows it.
+        """As of `find_loss`, for repeated use."""
+        return self.find_loss()
+
+    def find_loss(self) -> intervals.Intervals:
+        """Find the time from a forward pass with gradients to the backward pass that follows it.
 
         A copy of the targets, a teacher's forward pass or a gather may be in between.
         """
@@ -237,12 +263,16 @@ class PhaseSpans(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         backward, forward = spans.is_kind("backward"), spans.is_kind("forward")
         is_work = spans.is_kind("backward", "optimizer", *FETCH_KINDS)
         is_work |= forward & ~spans.has_flag(FLAG_NO_GRAD)
-        is_work[self._inner] = False
-        work = np.flatnonzero(is_work)
-        follows = np.flatnonzero(backward[work[1:]] & forward[work[:-1]])
-        return intervals.union(
-            intervals.Intervals(spans.end[work[follows]], spans.start[work[follows + 1]])
+        is_work[self.inner] = False
+        # Masks, because the rows of the spans of a long run take eight times their memory.
+        is_between = forward[is_work][:-1] & backward[is_work][1:]
+        backward, forward = np.zeros_like(is_work), np.zeros_like(is_work)
+        forward[is_work], backward[is_work] = (
+            np.append(is_between, False),
+            np.append(False, is_between),
         )
+        end = spans.start[forward] + spans.length[forward]
+        return intervals.union(intervals.Intervals(end, spans.start[backward]))
 
 
 def _add_up(
@@ -271,29 +301,55 @@ def _add_up(
     return sums.reshape(shape)[1:-1].T.astype(np.int64)
 
 
-def _narrow(times: intervals.Int) -> NDArray[Any]:
-    """Copy times to the narrowest type that holds them."""
-    bounds = (np.min_scalar_type(int(bound)) for bound in (times.min(), times.max()))
-    return times.astype(np.result_type(*bounds))
+def pack(values: NDArray[Any]) -> NDArray[Any]:
+    """Convert values to one if all are alike, and else to the narrowest type."""
+    if len(values) and (values == values[0]).all():
+        return values[:1].copy()
+    return values if values.dtype == np.bool_ else narrow(values)
 
 
-def _join(parts: Sequence[NDArray[Any]]) -> intervals.Int:
-    """Join times; those of a phase without any take no memory."""
-    if not any(times.any() for times in parts):
-        return np.broadcast_to(np.int64(0), sum(map(len, parts)))
-    return np.concatenate(parts, dtype=np.int64)
+class PhaseTimes(Mapping[str, intervals.Int]):
+    """Times of steps by phase, widened when they are read: all would take as much memory as the
+    rest of the steps.
+
+    Args:
+        times: phase and times, phase by phase.
+    """
+
+    def __init__(self, times: Iterable[tuple[str, NDArray[Any]]]) -> None:
+        self._times, self._count = dict[str, NDArray[Any]](), 0
+        for phase, values in times:
+            self._times[phase], self._count = pack(values), len(values)
+
+    def read_narrow(self, phase: str) -> NDArray[Any]:
+        """Read the times of one phase as they are stored."""
+        return np.broadcast_to(self._times[phase], self._count)
+
+    def __getitem__(self, phase: str) -> intervals.Int:
+        return np.broadcast_to(self._times[phase].astype(np.int64), self._count)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._times)
+
+    def __len__(self) -> int:
+        return len(self._times)
 
 
-def _start_after_closures(spans: Spans) -> Spans:
+def _start_after_closures(recorded: PhaseSpans) -> Spans:
     """Start the optimizer steps that call a closure where its backward pass ends."""
+    spans = recorded.spans
+    if not spans.is_kind("backward")[recorded.inner].any():
+        return spans
     rows = np.flatnonzero(spans.is_kind("optimizer"))
-    steps = intervals.Intervals(spans.start.take(rows), spans.end.take(rows))
+    steps = spans.take(rows).intervals
     update_start = _find_update_start(steps, spans.of("backward").intervals)
     if (update_start == steps.start).all():
         return spans
     start = spans.start.copy()
     start[rows] = update_start
-    return replace(spans, start=start).take(intervals.nesting_order(start, spans.end))
+    end = spans.end
+    moved = replace(spans, start=start, length=narrow(end - start))
+    return moved.take(intervals.nesting_order(start, end))
 
 
 def _find_update_start(steps: intervals.Intervals, backward: intervals.Intervals) -> intervals.Int:
@@ -307,17 +363,9 @@ def _find_update_start(steps: intervals.Intervals, backward: intervals.Intervals
 
 def find_device_phases(spans: Spans) -> dict[str, intervals.Intervals]:
     """Find the time in which the device was busy with each phase; absent phases are left out."""
-    rows = np.flatnonzero(spans.is_kind("device"))
-    if not len(rows):
-        return {}
-    name, start, end = spans.name.take(rows), spans.start.take(rows), spans.end.take(rows)
-    phases = {}
-    for phase in DEVICE_PHASES:
-        if phase not in spans.names:
-            continue
-        is_phase = name == spans.names.index(phase)
-        if is_phase.any():
-            phases[phase] = intervals.Intervals(start[is_phase], end[is_phase])
+    on_device = spans.of("device")
+    by_phase = {phase: on_device.take(on_device.is_named(phase)) for phase in DEVICE_PHASES}
+    phases = {phase: rows.intervals for phase, rows in by_phase.items() if len(rows)}
     if {"backward", "optimizer"} <= phases.keys():
         steps = phases["optimizer"]
         start = _find_update_start(steps, phases["backward"])

@@ -21,8 +21,9 @@ A script that makes its optimizer in every few steps has no stages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -38,7 +39,7 @@ from stepscope.analysis.steps.spans import (
     Spans,
 )
 from stepscope.analysis.steps.steps import PREDICTION_KINDS, Steps
-from stepscope.intervals import Int, contains
+from stepscope.intervals import Int, Mask, contains
 
 MIN_MEAN_STEPS = 5
 """Stages with fewer steps on average are none: the script makes its optimizer again and again."""
@@ -103,39 +104,31 @@ def find_stages(
 
 
 class _Work(msgspec.Struct, frozen=True, kw_only=True):
-    """Work of the training thread outside evaluation that is done in steps."""
+    """Work of the training thread outside evaluation that is done in steps.
+
+    Masks of its spans, because copies of those of a long run take ten times their memory.
+    """
 
     steps: Steps
-    updates: Spans
-    """Outermost optimizer steps."""
-    all_updates: Spans
-    """All of them: those of an optimizer are inside those of its GradScaler."""
-    passes: Spans
-    """Outermost forward passes that are trained on; all of them where nothing trains."""
-    waits: Spans
-    """Fetches that returned a batch."""
+    spans: Spans
+    is_inside: Mask
+    """Mask of the spans that are done in steps."""
+    is_update: Mask
+    """Mask of the outermost optimizer steps."""
+    is_pass: Mask
+    """Mask of the outermost forward passes that are trained on; all where nothing trains."""
 
     @classmethod
     def of(cls, spans: Spans, steps: Steps) -> _Work:
         phases = PhaseSpans.of_thread(spans, steps.thread)
-        updates = phases.select_outermost("optimizer")
-        passes = phases.select_outermost(*PREDICTION_KINDS)
+        spans = phases.spans
+        inside = (spans.start >= steps.start[0]) & (spans.start < steps.end[-1])
+        inside &= ~contains(steps.evaluation, spans.start)
+        passes = inside & phases.is_outermost(*PREDICTION_KINDS)
         if not steps.is_inference:
-            passes = passes.take(~passes.has_flag(FLAG_NO_GRAD))
-        waits = phases.spans.of(*FETCH_KINDS[:1])
-        waits = waits.take(~waits.has_flag(FLAG_NO_RESULT))
-
-        def select(rows: Spans) -> Spans:
-            inside = (rows.start >= steps.start[0]) & (rows.start < steps.end[-1])
-            return rows.take(inside & ~contains(steps.evaluation, rows.start))
-
-        return cls(
-            steps=steps,
-            updates=select(updates.take(~updates.unfinished)),
-            all_updates=select(phases.spans.of("optimizer")),
-            passes=select(passes),
-            waits=select(waits),
-        )
+            passes &= ~spans.has_flag(FLAG_NO_GRAD)
+        updates = inside & phases.is_outermost("optimizer") & ~spans.unfinished
+        return cls(steps=steps, spans=spans, is_inside=inside, is_update=updates, is_pass=passes)
 
     def find_step(self, times: Int) -> Int:
         """Find the index of the step in which each time is, the end inclusive."""
@@ -145,12 +138,13 @@ class _Work(msgspec.Struct, frozen=True, kw_only=True):
 
 def _find_extents(work: _Work, first_uses: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Find the first and the last step of each subject."""
-    times, subjects = (
-        (work.updates.end, _list_update_subjects(work, first_uses))
-        if len(work.updates)
-        else (work.passes.start, _list_modules(work.passes))
+    is_update = work.is_update.any()
+    rows = work.spans.take(work.is_update if is_update else work.is_pass)
+    times = rows.end if is_update else rows.start
+    number = _number_subjects(
+        len(rows),
+        _list_update_subjects(work, rows, first_uses) if is_update else _list_modules(rows),
     )
-    number = _number_subjects(subjects)
     if len(number) and (number == number[0]).all():
         first_step, last_step = work.find_step(times[[0, -1]]).tolist()
         return [(first_step, last_step)]
@@ -162,24 +156,27 @@ def _find_extents(work: _Work, first_uses: Sequence[tuple[int, int]]) -> list[tu
     return list(zip(step[first[order]].tolist(), step[last[order]].tolist(), strict=True))
 
 
-def _number_subjects(columns: Sequence[Int]) -> Int:
+def _number_subjects(count: int, columns: Iterable[NDArray[Any]]) -> Int:
     """Number the distinct rows of columns; any numbers, equal for equal rows."""
-    number = np.zeros(len(columns[0]), dtype=np.int64)
+    number = np.zeros(count, dtype=np.int64)
     for column in columns:
         if len(column) and (column != column[0]).any():
             values, code = np.unique(column, return_inverse=True)
             _, number = np.unique(number * len(values) + code, return_inverse=True)
+        del column  # before the next one is made
     return number
 
 
-def _list_update_subjects(work: _Work, first_uses: Sequence[tuple[int, int]]) -> list[Int]:
-    """List columns that tell the subjects of the updates: optimizer, and number of its model, or
+def _list_update_subjects(
+    work: _Work, updates: Spans, first_uses: Sequence[tuple[int, int]]
+) -> Iterator[NDArray[Any]]:
+    """Yield columns that tell the subjects of the updates: optimizer, and number of its model, or
     group of classes where the optimizers of an address cannot be told apart."""
-    updates = work.updates
-    number = count_first_uses(updates, first_uses)
-    number += np.cumsum(updates.has_flag(FLAG_NEW_MODEL), dtype=np.int64)
-    groups = [] if first_uses else [_list_groups(work)]
-    return [updates.name.astype(np.int64), updates.value, number, *groups]
+    yield updates.name
+    yield updates.value
+    if any(group.flags & FLAG_NEW_MODEL for group in updates.present):
+        yield np.cumsum(updates.has_flag(FLAG_NEW_MODEL))
+    yield count_first_uses(updates, first_uses) if first_uses else _list_groups(work, updates)
 
 
 def count_first_uses(updates: Spans, first_uses: Sequence[tuple[int, int]]) -> Int:
@@ -190,17 +187,23 @@ def count_first_uses(updates: Spans, first_uses: Sequence[tuple[int, int]]) -> I
     return count
 
 
-def _list_groups(work: _Work) -> Int:
+def _list_groups(work: _Work, updates: Spans) -> NDArray[np.int32]:
     """List the group of the classes that were trained for each update, -1 without any."""
-    after = np.searchsorted(work.updates.end, work.passes.start, side="right")
-    class_count = max(1, len(work.passes.names))
-    keys = np.sort(after * class_count + work.passes.name, kind="stable")  # almost in order
+    start, spans = work.spans.start[work.is_pass], work.spans
+    none = np.broadcast_to(np.uint8(0), len(start))
+    passes = Spans(start=start, length=none, group=spans.group[work.is_pass], groups=spans.groups)
+    group = np.full(len(updates) + 1, -1, dtype=np.int32)  # passes may follow the last update
+    after = np.searchsorted(updates.end, start, side="right")
+    if len({present.name for present in passes.present}) == 1:
+        group[after] = 0
+        return group[:-1]
+    class_count = len(passes.names)
+    keys = np.sort(after * class_count + passes.name, kind="stable")  # almost in order
     row, name = np.divmod(keys[np.diff(keys, prepend=-1) > 0], class_count)
     is_same_row = row[1:] == row[:-1]
     together = np.unique(np.stack([name[:-1], name[1:]], axis=1)[is_same_row], axis=0)
     groups = _group_classes([*({code} for code in np.unique(name)), *map(set, together.tolist())])
     numbers = np.array([groups.get(code, -1) for code in range(class_count)], dtype=np.int64)
-    group = np.full(len(work.updates) + 1, -1, dtype=np.int64)  # passes may follow the last update
     group[row] = numbers[name]
     return group[:-1]
 
@@ -221,11 +224,11 @@ def _group_classes(sets: Iterable[set[int]]) -> dict[int, int]:
     return {name: find(name) for name in groups}
 
 
-def _list_modules(passes: Spans) -> list[Int]:
-    """List columns that tell the modules of forward passes, by class and address."""
+def _list_modules(passes: Spans) -> Iterator[NDArray[Any]]:
+    """Yield columns that tell the modules of forward passes, by class and address."""
     address = np.where(passes.has_flag(FLAG_SIZED), passes.value >> SIZE_BITS, passes.value)
-    address = np.where(passes.is_kind("forward"), address, 0)
-    return [passes.name.astype(np.int64), address]
+    yield passes.name
+    yield np.where(passes.is_kind("forward"), address, 0)
 
 
 def _join_extents(extents: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -246,27 +249,31 @@ def _join_extents(extents: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _describe(work: _Work, first: int, last: int) -> Stage:
     start_ns, end_ns = int(work.steps.start[first]), int(work.steps.end[last])
-
-    def select(spans: Spans) -> Spans:
-        return spans.take((spans.start >= start_ns) & (spans.start < end_ns))
-
-    updates, passes, waits = select(work.all_updates), select(work.passes), select(work.waits)
-    optimizers = _list_names(updates, np.ones(len(updates)))
-    datasets = _list_names(waits, np.ones(len(waits)))[:1]
+    rows = slice(*np.searchsorted(work.spans.start, [start_ns, end_ns]).tolist())
+    spans, inside = work.spans.slice(rows.start, rows.stop), work.is_inside[rows]
+    # Optimizer steps inside those of a GradScaler are listed, too.
+    optimizers = _list_names(spans, inside & spans.is_kind("optimizer"))
+    waits = spans.is_kind(*FETCH_KINDS[:1]) & ~spans.has_flag(FLAG_NO_RESULT)
+    datasets = _list_names(spans, inside & waits)[:1]
+    passes = work.is_pass[rows]
+    models = _list_names(spans, passes, spans.length[passes])
     return Stage(
         start_ns=start_ns,
         end_ns=end_ns,
         first=first,
         last=last,
-        model=_join_names(_list_names(passes, passes.duration)),
+        model=_join_names(models),
         optimizer=_join_names([name for name in optimizers if name != "GradScaler"] or optimizers),
         dataset=datasets[0].partition("#")[0] if datasets else "",
     )
 
 
-def _list_names(spans: Spans, weights: NDArray[np.generic]) -> list[str]:
-    """List the names of spans by the sum of their weights, the largest first."""
-    sums = np.bincount(spans.name, weights=weights, minlength=len(spans.names))
+def _list_names(spans: Spans, mask: Mask, weights: NDArray[Any] | None = None) -> list[str]:
+    """List the names of the spans of a mask by the sum of their weights, or their number, the
+    largest first."""
+    by_group = np.bincount(spans.group[mask], weights=weights, minlength=len(spans.groups))
+    sums = np.zeros(len(spans.names))
+    np.add.at(sums, [spans.names.index(group.name) for group in spans.groups], by_group)
     order = np.argsort(-sums, kind="stable").tolist()
     limit = MIN_NAMED_RATIO * sums.sum()
     return [spans.names[code] for code in order if sums[code] > limit and spans.names[code]]

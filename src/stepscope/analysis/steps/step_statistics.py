@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from stepscope import intervals, schema
 from stepscope.analysis.arrays import statistics
-from stepscope.analysis.steps.phases import PHASES
+from stepscope.analysis.steps.phases import PHASES, PhaseTimes, pack
 from stepscope.analysis.steps.spans import FLAG_SIZED, SIZE_BITS, Spans
 from stepscope.analysis.steps.steps import Steps, find_step_at
 
@@ -225,7 +225,7 @@ class PackedSteps(msgspec.Struct, frozen=True, kw_only=True):
     """Duration minus wall time."""
     fetches: NDArray[Any]
     profiled: NDArray[np.bool_]
-    phases: dict[str, NDArray[Any]]
+    phase_ns: PhaseTimes
     ranges: NDArray[Any] | None
     """Durations of recorded ranges, if there are any."""
 
@@ -240,7 +240,7 @@ class PackedSteps(msgspec.Struct, frozen=True, kw_only=True):
             start=start,
             end=start + self._widen(self.duration),
             wall_ns=self.wall_ns,
-            phase_ns=_PhaseTimes(self),
+            phase_ns=self.phase_ns,
             fetches=self._widen(self.fetches),
             profiled=np.broadcast_to(self.profiled, self.count),
             range_ns=None if self.ranges is None else self._widen(self.ranges),
@@ -251,33 +251,8 @@ class PackedSteps(msgspec.Struct, frozen=True, kw_only=True):
         """As of `Steps`, without unpacking the others."""
         return self._widen(self.duration) - self._widen(self.excluded)
 
-    def phase_ns(self, phase: str) -> intervals.Int:
-        """As of `Steps`, of one phase."""
-        return self._widen(self.phases[phase])
-
-    def has_phase(self, phase: str) -> bool:
-        """Return True if a step has time in a phase."""
-        return bool(self.phases[phase].any())
-
     def _widen(self, values: NDArray[Any]) -> intervals.Int:
         return np.broadcast_to(values.astype(np.int64), self.count)  # equal ones take no memory
-
-
-class _PhaseTimes(Mapping[str, intervals.Int]):
-    """Times by phase of packed steps, unpacked when they are read: all would take as much memory as
-    the rest of the steps."""
-
-    def __init__(self, packed: PackedSteps) -> None:
-        self._packed = packed
-
-    def __getitem__(self, phase: str) -> intervals.Int:
-        return self._packed.phase_ns(phase)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._packed.phases)
-
-    def __len__(self) -> int:
-        return len(self._packed.phases)
 
 
 def pack_steps(steps: Steps) -> PackedSteps:
@@ -296,20 +271,13 @@ def pack_steps(steps: Steps) -> PackedSteps:
         ),
         count=len(steps),
         first_start=int(steps.start[0]),
-        start_differences=_narrow(np.diff(steps.start, prepend=steps.start[0])),
-        duration=_narrow(duration),
-        excluded=_narrow(duration - steps.wall_ns),
-        fetches=_narrow(steps.fetches),
-        profiled=_narrow(steps.profiled),
-        phases={name: _narrow(values) for name, values in steps.phase_ns.items()},
-        ranges=None if steps.range_ns is None else _narrow(steps.range_ns),
+        start_differences=pack(np.diff(steps.start, prepend=steps.start[0])),
+        duration=pack(duration),
+        excluded=pack(duration - steps.wall_ns),
+        fetches=pack(steps.fetches),
+        profiled=pack(steps.profiled),
+        phase_ns=steps.phase_ns
+        if isinstance(steps.phase_ns, PhaseTimes)
+        else PhaseTimes(steps.phase_ns.items()),
+        ranges=None if steps.range_ns is None else pack(steps.range_ns),
     )
-
-
-def _narrow(values: NDArray[Any]) -> NDArray[Any]:
-    """Copy values to the narrowest type that holds them; one value if all are alike."""
-    if (values == values[0]).all():
-        return values[:1].copy()
-    if values.dtype == np.bool_ or values.min() < 0:
-        return values
-    return values.astype(np.min_scalar_type(int(values.max())))

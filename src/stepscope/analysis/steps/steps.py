@@ -71,7 +71,7 @@ from stepscope.analysis.steps.spans import (
     FLAG_NO_RESULT,
     Spans,
 )
-from stepscope.intervals import EMPTY, Int, Intervals, contains, innermost_at, overlap, union, unite
+from stepscope.intervals import EMPTY, Int, Intervals, contains, overlap, union, unite
 
 PREDICTION_KINDS = ("forward", "dispatch")
 """Kinds of spans that predict, where no function compiled by JAX trains."""
@@ -187,14 +187,13 @@ def find_training_thread(
     for kind in end_kinds:
         match kind:
             case "dispatch":
-                ends = find_training_calls(spans)
+                counts = find_training_calls(spans).count_threads()
             case "forward" if not follows_steps and not _only_predicts(spans):
                 continue
             case "forward":
-                ends = spans.of(*PREDICTION_KINDS)
+                counts = spans.count_threads(*PREDICTION_KINDS)
             case _:
-                ends = spans.of(kind)
-        counts = ends.count_threads()
+                counts = spans.count_threads(kind)
         if counts:
             return max(counts, key=counts.__getitem__), kind
     return None
@@ -223,8 +222,11 @@ def find_steps(
     first_end_ns = max(boundaries[:1].tolist() + trained, default=0)
     # Where nothing trains, predictions are the job's purpose, also those that a trainer marks.
     evaluation = EMPTY if end_kind == "forward" else find_evaluation(spans, phases, first_end_ns)
-    boundaries = _find_boundaries(phases, spans, end_kind, evaluation, follows_steps=follows_steps)
-    boundaries = boundaries[~_is_inside(evaluation, boundaries)]
+    if len(evaluation.start):
+        boundaries = _find_boundaries(
+            phases, spans, end_kind, evaluation, follows_steps=follows_steps
+        )
+        boundaries = boundaries[~_is_inside(evaluation, boundaries)]
     first_start = _find_first_work(phases, evaluation, boundaries)
     boundaries = boundaries[boundaries > first_start]
     if not len(boundaries):
@@ -238,7 +240,7 @@ def find_steps(
     excluded = unite(evaluation, recording, between)
     return Steps(
         source="marked" if end_kind == "step" else end_kind,
-        clock="device" if spans.is_kind("device").any() else "host",
+        clock="device" if spans.has_kind("device") else "host",
         thread=thread,
         start=extent.start,
         end=extent.end,
@@ -366,7 +368,8 @@ def find_phase_intervals(spans: Spans, steps: Steps) -> list[tuple[str, Interval
 
     Phases of the device come first: of several that cover an instant, the first has priority.
     """
-    edges, phase_codes = PhaseSpans.of_thread(spans, steps.thread).find_host_phases()
+    nested = PhaseSpans.of_thread(spans, steps.thread)
+    edges, phase_codes = nested.find_host_phases(nested.loss)
     spans = _select_training_thread(spans, steps)
     inner = phase_codes[1:-1]
     intervals = list(find_device_phases(spans).items())
@@ -385,7 +388,7 @@ def find_losses(spans: Spans, steps: Steps) -> Intervals:
 def is_outside_phases(times: Int, spans: Spans, steps: Steps) -> NDArray[np.bool_]:
     """Mask the times that belong to the phase `other` of a step."""
     phases = PhaseSpans.of_thread(spans, steps.thread)
-    inside = innermost_at(times, phases.spans.start, phases.spans.end, phases.parent) >= 0
+    inside = phases.find_innermost(times) >= 0
     return (find_step_at(times, steps) >= 0) & ~inside & ~contains(phases.loss, times)
 
 

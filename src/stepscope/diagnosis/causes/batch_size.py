@@ -16,8 +16,6 @@ operators per parameter tensor, forward and backward pass and optimizer together
 
 from __future__ import annotations
 
-import numpy as np
-
 from stepscope import analysis, quantities
 from stepscope.diagnosis.causes.cause import CauseFinding, CauseInputs
 from stepscope.diagnosis.shares.shares import Shares, compute_host_cause_share
@@ -158,4 +156,4 @@ def _count_calls(run: Run) -> float:
 
 def _count_calls_per_step(run: Run) -> float:
     rank = run.ranks[0]
-    return np.count_nonzero(rank.spans.is_kind("forward")) / max(1, len(rank.steps))
+    return sum(rank.spans.count_threads("forward").values()) / max(1, len(rank.steps))

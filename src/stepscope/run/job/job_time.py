@@ -21,6 +21,7 @@ from stepscope.run.job.lanes import JobProcesses, Lane
 from stepscope.run.job.times import find_recording_end, has_ended, job_borders
 from stepscope.run.model.run import IDLE_GPU_RATIO, STEP_KINDS, Run
 from stepscope.run.model.tables import (
+    LARGE_READ,
     NO_SPANS,
     load_spans,
     of_thread,
@@ -264,6 +265,8 @@ class _Divider:
         self._states = read_loaded_states(run, job.mains)
         names = [process.process for lane in job.lanes for process in lane]
         self._with_job_kinds = read_spans(run.reader, names, analysis.JOB_KINDS).keys()
+        if sum(len(rank.table.steps) for rank in run.ranks) > LARGE_READ:
+            run.reader.release_memory()
 
     def divide(self, lane: Lane) -> RankJobTime:
         """Divide the time of a rank."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from stepscope import analysis, schema, store
+from stepscope.run.model.tables import LARGE_READ
 
 
 class OfReader(Protocol):
@@ -118,6 +119,9 @@ def find_step_tables(
         if steps is not None:
             waiting = analysis.split_data_wait(spans, steps, steps.measured())
             tables[process.process] = StepTable(analysis.pack_steps(steps), waiting)
+            del steps
+            if len(spans) > LARGE_READ:
+                store.trim_heap()
     return tables
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence, Sized
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from stepscope import analysis, intervals, schema, store
@@ -30,7 +31,7 @@ one `value`, or `values` as a list."""
 
 MAX_GROUPED_VALUES = 16
 """Limit of distinct values by which spans are grouped."""
-LARGE_READ = 500_000
+LARGE_READ = 250_000
 """Spans of which the database keeps more memory than they take."""
 
 
@@ -158,7 +159,7 @@ def spans_of(rows: SpanRows | None, last_ns: int | None = None) -> Spans:
     groups, group, values = _group_spans(rows, unfinished)
     return Spans(
         start=start[order],
-        end=end[order],
+        length=analysis.narrow((end - start)[order]),
         group=group[order],
         groups=groups,
         values=None if values is None else values[order],
@@ -211,7 +212,7 @@ def _number_values(values: intervals.Int) -> tuple[intervals.Int, NDArray[Any]]:
 
 
 _NO_TIMES = np.empty(0, dtype=np.int64)
-NO_SPANS = Spans(start=_NO_TIMES, end=_NO_TIMES, group=_NO_TIMES, groups=[])
+NO_SPANS = Spans(start=_NO_TIMES, length=_NO_TIMES, group=_NO_TIMES, groups=[])
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -260,7 +261,9 @@ def _join_parts(parts: list[Spans]) -> Spans:
     spans = Spans.join(parts.pop(0) for _ in range(len(parts)))
     if any(group.unfinished for group in spans.groups):
         unfinished = spans.unfinished
-        spans.end[unfinished] = max(spans.start[-1], spans.end[~unfinished].max(initial=0))
+        last_ns = max(spans.start[-1], spans.end[~unfinished].max(initial=0))
+        spans.length[unfinished] = last_ns - spans.start[unfinished]
+        spans = replace(spans, length=analysis.narrow(spans.length))
     return spans
 
 

@@ -267,7 +267,9 @@ class SharedSteps:
         self._recorded_ns = recorded_ns
         self._exchange_ratios = list(map(_read_exchange_ratio, ranks))
         self.wall_ns = self._stack(lambda steps: steps.wall_ns)
-        self.communication_ns = self._stack(lambda steps: steps.phase_ns("communication"))
+        self.communication_ns = self._stack(
+            lambda steps: steps.phase_ns.read_narrow("communication")
+        )
         """Exposed communication: collectives, and the part of backward passes that is not
         compute."""
         if self._has_exchange:
@@ -281,14 +283,14 @@ class SharedSteps:
     @property
     def exchange_ns(self) -> Float:
         """Part of `communication_ns` inside backward passes."""
-        backward = self._stack(lambda steps: steps.phase_ns("backward"))
+        backward = self._stack(lambda steps: steps.phase_ns.read_narrow("backward"))
         return backward - self._estimate_compute(backward)
 
     def own_work_ns(self, phase: str) -> Float:
         """Own work of one phase."""
-        if not any(rank.table.steps.has_phase(phase) for rank in self._ranks):
+        if not any(rank.table.steps.phase_ns.read_narrow(phase).any() for rank in self._ranks):
             return np.broadcast_to(0.0, self.wall_ns.shape)
-        times = self._stack(lambda steps: steps.phase_ns(phase))
+        times = self._stack(lambda steps: steps.phase_ns.read_narrow(phase))
         if phase == "backward" and self._has_exchange:
             return self._estimate_compute(times)
         return times
@@ -305,12 +307,15 @@ class SharedSteps:
             return analysis.estimate_backward_compute(backward_ns, self._exchange_ratios)
         return np.maximum(backward_ns - self._recorded_ns, 0.0)
 
-    def _stack(self, select: Callable[[analysis.PackedSteps], intervals.Int]) -> Float:
+    def _stack(self, select: Callable[[analysis.PackedSteps], NDArray[np.generic]]) -> Float:
         """Stack the values of the shared steps of all ranks."""
         values = np.empty((len(self._ranks), len(self.number)))
+        first, last = int(self.number[0]), int(self.number[-1])
+        is_consecutive = last - first == len(self.number) - 1
         for row, rank in enumerate(self._ranks):
-            steps = rank.table.steps
-            values[row] = select(steps)[self.number - steps.frame.first]
+            shift = rank.table.steps.frame.first
+            rows = slice(first - shift, last + 1 - shift) if is_consecutive else self.number - shift
+            values[row] = select(rank.table.steps)[rows]
         return values
 
 
