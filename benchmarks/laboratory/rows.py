@@ -74,6 +74,7 @@ ALONE = "the jobs alone"
 WITHOUT_STORED = " without stored results"
 """Label of rows of commands that compute everything."""
 STEPS = {"100,000 steps": 10**5, "1,000,000 steps": 10**6}
+MANY_STEPS = {"1,000,000 steps": 10**6, "10,000,000 steps": 10**7}
 RUNS = {"30 runs": 30, "300 runs": 300}
 RANKS = {"8 ranks": 8, "64 ranks": 64}
 MILLIONS = {"1 million events": 1, "5 million events": 5}
@@ -391,6 +392,17 @@ GROWTH = (
             rounds=3,
         )
         for source in ("", WITHOUT_STORED)
+        for label, unit, read in (("", "s", seconds), (", memory", "MB", megabytes))
+    ),
+    *(
+        Row(
+            name=f"`diagnose RUN`{WITHOUT_STORED}, 1,000,000 to 10,000,000 steps{label}",
+            unit=unit,
+            subjects=at_sizes(MANY_STEPS, long_run_of(read, "diagnose", "RUN", stored=False)),
+            sizes=MANY_STEPS,
+            rounds=1,
+            warm_up=False,
+        )
         for label, unit, read in (("", "s", seconds), (", memory", "MB", megabytes))
     ),
     Row(name="list of 30 to 300 runs", unit="s", subjects=at_sizes(RUNS, list_jobs), sizes=RUNS),
