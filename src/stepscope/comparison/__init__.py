@@ -9,6 +9,7 @@
     before_after        table of a change: utilization, times, hours, dollars
     workload_contract   properties that must be equal for the same work
     conditions, gate    figures and conditions of `--fail-if`, and their evaluation
+    last_run            the last run of a command
     compare             all of these together, as a `Comparison` (`payload`)
 
 Formulas for one run belong to `analysis`, costs to `cost`, text to `cli`.

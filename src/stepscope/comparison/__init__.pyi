@@ -11,6 +11,7 @@ from .contributions import (
     PartContributions as PartContributions,
 )
 from .gate import Gate as Gate, parse_allowed_groups as parse_allowed_groups
+from .last_run import find_last_run as find_last_run
 from .names import (
     NameChange as NameChange,
     NameChanges as NameChanges,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from pathlib import Path
 
-from stepscope import errors, intervals, quantities, schema, store
+from stepscope import intervals, quantities
 from stepscope.comparison import programs, step_changes
 from stepscope.comparison.before_after import compare_before_after, measure_side
 from stepscope.comparison.conditions import SCOPE, Condition, compare_figures, evaluate_targets
@@ -22,11 +21,9 @@ from stepscope.comparison.payload import Comparison, Source, StepChanges
 from stepscope.comparison.step_changes import MIN_RUNS, MIN_STEPS
 from stepscope.comparison.workload_contract import ContractGroup, ContractTerms, compare_contracts
 from stepscope.quantities import change, count_of
-from stepscope.run import RecordedWork, Run, job_state
+from stepscope.run import RecordedWork, Run
 
 TOP = 20
-MAX_SIBLINGS = 100
-"""Limit on the runs among which the last one of a command is looked for."""
 SHARE_OF = {
     "watched": "the mean measured step of all ranks, evaluation left out",
     "recorded": "the mean step of all traces, until its device work is done",
@@ -218,19 +215,12 @@ DIFFERENT_WORK = (
 )
 
 
-def describe_last_run(run: Run, location: Path) -> str | None:
-    """Set a run beside the last completed one of the same command in the same directory.
-
-    Args:
-        location: directory of the run.
+def describe_last_run(run: Run, last: Run) -> str | None:
+    """Set a run beside the last completed one of its command, see `find_last_run`.
 
     Returns:
-        A sentence; None without such a run, or where the steps cannot be compared or did different
-        work.
+        A sentence; None where the steps cannot be compared or did different work.
     """
-    last = _find_last_run(run, location)
-    if last is None:
-        return None
     before, after = programs.ProgramRun.load(last), programs.ProgramRun.load(run)
     *_, difference = _compare_programs([before], [after], programs.find_source([before, after]))
     if difference is None or _list_different_work(compare_contracts(last, run)):
@@ -238,27 +228,6 @@ def describe_last_run(run: Run, location: Path) -> str | None:
     age = quantities.duration(run.reader.info.created_ns - last.reader.info.created_ns)
     change_text = _describe_change(difference)
     return f"Beside the last completed run of this command, {age} before: {change_text}"
-
-
-def _find_last_run(run: Run, location: Path) -> Run | None:
-    siblings = [Path(path) for path in store.repeated_runs(location.resolve().parent)]
-    readers = []
-    for path in sorted(siblings, key=lambda path: -path.stat().st_mtime)[:MAX_SIBLINGS]:
-        try:
-            readers.append(store.open_run(path))
-        except (OSError, errors.StepscopeError):
-            continue  # damaged, or removed
-    info = run.reader.info
-    earlier = [
-        reader
-        for reader in readers
-        if reader.info.created_ns < info.created_ns
-        and reader.info.command == info.command
-        and reader.info.working_directory == info.working_directory
-        and job_state(reader.statuses().values()) is schema.JobState.COMPLETED
-    ]
-    last = max(earlier, key=lambda reader: reader.info.created_ns, default=None)
-    return None if last is None else Run(last)
 
 
 def write_headline(

@@ -34,6 +34,8 @@ def import_monitor() -> None:
     import duckdb  # noqa: F401
 
     import stepscope.monitor.loop  # noqa: F401
+    from stepscope.schema import TABLES  # noqa: F401
+    from stepscope.store import RunWriter, open_run  # noqa: F401
 
 
 def run_monitor(config: MonitorConfig) -> None:

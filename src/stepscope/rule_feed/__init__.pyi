@@ -4,7 +4,6 @@ from .check import (
     check_rules as check_rules,
     choose_rules as choose_rules,
     describe_rules as describe_rules,
-    progress_of as progress_of,
     rule_names as rule_names,
     withhold_damaged as withhold_damaged,
 )
@@ -14,6 +13,7 @@ from .learning import (
     find_tensor_issues as find_tensor_issues,
     judge_learning as judge_learning,
     make_verdict as make_verdict,
+    progress_of as progress_of,
     recorded_rules as recorded_rules,
     refuse_advice as refuse_advice,
 )

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from stepscope import errors, run, schema, store
+from stepscope import errors, schema, store
 from stepscope.rule_feed.feed import DEFAULT_SCAN_NS, RuleFeed
-from stepscope.rule_feed.learning import recorded_rules
+from stepscope.rule_feed.learning import progress_of, recorded_rules
 from stepscope.rules import (
     Evaluation,
     Registry,
@@ -145,11 +145,6 @@ def _list_filled_views(reader: store.RunReader, evidence: Sequence[str]) -> list
         if view not in _TABLES_OF_VIEWS
         or any(reader.row_count(table) for table in _TABLES_OF_VIEWS[view])
     ]
-
-
-def progress_of(reader: store.RunReader) -> schema.Progress:
-    """Return `running` for a run that may still grow, by its job's status."""
-    return "ended" if run.has_ended(reader.statuses().values()) else "running"
 
 
 def make_registry(names: Sequence[str]) -> tuple[Registry, list[str]]:

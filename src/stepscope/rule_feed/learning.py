@@ -19,7 +19,7 @@ from stepscope import (  # rules are loaded only for a run with tensors or losse
     schema,
     store,
 )
-from stepscope.run import Run, recall
+from stepscope.run import Run, has_ended, recall
 
 _TOPICS = ("tensors", "losses")
 _NOT_ABOUT_LEARNING = frozenset(
@@ -123,7 +123,7 @@ def _find_findings(reader: store.RunReader) -> Sequence[schema.Finding]:
     record = recorded_rules(reader)
     if (
         record is not None
-        and record.progress == rule_feed.progress_of(reader)
+        and record.progress == progress_of(reader)
         and all(trend for finding in record.findings for trend in _list_trends(finding))
     ):
         return record.findings
@@ -217,6 +217,11 @@ def _explain_missing(findings: Iterable[schema.Finding], judged: set[str]) -> li
 
 RULES_DOCUMENT = "rules"
 """Name of the document among a run's findings that the watch process writes."""
+
+
+def progress_of(reader: store.RunReader) -> schema.Progress:
+    """Return `running` for a run that may still grow, by its job's status."""
+    return "ended" if has_ended(reader.statuses().values()) else "running"
 
 
 def recorded_rules(reader: store.RunReader) -> schema.RuleRecord | None:

@@ -20,7 +20,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -327,8 +327,10 @@ def _check_numbers(
     label: str, column: schema.Column, numbers: Array
 ) -> tuple[Array, NDArray[np.bool_] | None]:
     dtype = NUMPY_TYPES[column.type]
-    data = np.ma.getdata(numbers)
-    mask = np.ascontiguousarray(np.ma.getmaskarray(numbers)) if np.ma.is_masked(numbers) else None
+    data, mask = np.asarray(numbers), None
+    # Most columns have no mask, and the module of masked arrays takes 10 ms to import.
+    if type(numbers) is not np.ndarray and np.ma.is_masked(numbers):
+        mask = np.ascontiguousarray(np.ma.getmaskarray(numbers))
     if data.ndim != 1 or data.dtype.kind not in ("iuf" if dtype.kind == "f" else "iu"):
         raise ValueError(
             f"{label}: {data.dtype} of {data.ndim} dimensions cannot be stored as {column.type}"
@@ -401,6 +403,20 @@ def code_expression(column: str) -> str:
 
 def _type_of(column: str) -> str:
     return identifier(f"strings of {column}")
+
+
+def create_empty(
+    table: schema.Table, columns: Sequence[str], encoded: Collection[str]
+) -> dict[str, Any]:
+    """Create the columns of a table without rows, of which some strings are encoded."""
+    return {
+        name: DictColumn.encode(())
+        if name in encoded
+        else to_declared_array(
+            table, name, np.empty(0, NUMPY_TYPES.get(table.column(name).type, np.dtype(object)))
+        )
+        for name in columns
+    }
 
 
 def to_declared_array(table: schema.Table, name: str, values: Array) -> Array:

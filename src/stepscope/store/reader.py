@@ -20,6 +20,7 @@ from stepscope.store.engine import (
     Upgrade,
     code_expression,
     create_dictionaries,
+    create_empty,
     find_table,
     identifier,
     select,
@@ -264,6 +265,8 @@ class RunReader:
         """
         table = find_table(name)
         selected = select_columns(table, columns, encoded)
+        if not self.has(name):  # of an absent table nothing is asked of DuckDB
+            return create_empty(table, selected, encoded)
         filtering = f" WHERE {condition}" if condition else ""
         order = f" ORDER BY {order_by}" if order_by else ""
         segments = SegmentFilter(traces=traces)
@@ -305,6 +308,8 @@ class RunReader:
     def times(self, table: str) -> dict[str, Extents]:
         """First and last value of each time column by node, from the Parquet footers."""
         times: dict[str, Extents] = {}
+        if not self.has(table):
+            return times
         extents = self._run([table], functools.partial(self._read_extents, table))
         for segment, segment_extents in extents.items():
             node_times = times.setdefault(segment.node, {})

@@ -9,6 +9,7 @@ findings and stopping the job, the picture that a terminal shows. Does not belon
     follower      the scan loop, for the process and for readers of a run that has no such process
     process       the process: records findings, delivers them, writes the report again
     actions       stop the job, run a command, post to a URL, notify by mail or chat
+    webhook       HTTP for them, with limits on its targets
     deliveries    each finding once to each action, on threads of their own, with retries
     live          state of a running job, for a terminal; alert that it is stuck
 

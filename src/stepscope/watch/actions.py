@@ -1,29 +1,16 @@
-"""Actions on findings. An action may block, and fails with ActionError.
-
-HTTP for webhooks: limits on the addresses and redirects that they may lead to. Services of clouds
-that hand out the credentials of a machine have link-local addresses. Neither the owner of a name
-nor the receiver of a webhook, by a redirect, may direct a request there.
-"""
+"""Actions on findings. An action may block, and fails with ActionError."""
 
 from __future__ import annotations
 
-import http.client
-import ipaddress
 import os
 import signal
-import socket
 import subprocess
-import urllib.error
-import urllib.request
-from email.message import Message
 from pathlib import Path
-from typing import IO, Any, Protocol
-from urllib.parse import urlsplit
+from typing import Protocol
 
 import msgspec
 
-from stepscope import masking, schema
-from stepscope._version import __version__
+from stepscope import schema
 from stepscope.errors import UsageError, require
 from stepscope.quantities import duration
 from stepscope.watch.config import ActionConfig, ActionKind, StopRequest, write_stop_request
@@ -112,7 +99,7 @@ class RunCommand:
                 start_new_session=True,
             )
         except OSError as error:
-            raise ActionError(f"cannot start the command: {_reason(error)}") from error
+            raise ActionError(f"cannot start the command: {error.strerror}") from error
         try:
             child.communicate(msgspec.json.encode(alert), self._timeout_s)
         except subprocess.TimeoutExpired:
@@ -134,21 +121,12 @@ class PostWebhook:
 
     def act(self, alert: Alert) -> None:
         """See `Action.act`."""
-        request = urllib.request.Request(  # noqa: S310 - the scheme was checked with the options
-            self._url,
-            msgspec.json.encode(alert),
-            {"Content-Type": "application/json", "User-Agent": f"stepscope/{__version__}"},
-        )
+        from stepscope.watch.webhook import WebhookError, post  # most jobs need no HTTP
+
         try:
-            with open_webhook(request, self._timeout_s) as response:
-                response.read(1)
-        except urllib.error.HTTPError as error:
-            error.close()
-            raise ActionError(
-                f"the webhook returned {error.code} {masking.mask_text(str(error.reason))}"
-            ) from error
-        except (OSError, http.client.HTTPException) as error:
-            raise ActionError(_reason(error)) from error
+            post(self._url, msgspec.json.encode(alert), self._timeout_s)
+        except WebhookError as error:
+            raise ActionError(str(error)) from error
 
 
 class Notify:
@@ -209,13 +187,6 @@ _ACTIONS: dict[ActionKind, type[StopJob | RunCommand | PostWebhook | Notify]] = 
 }
 
 
-def _reason(error: Exception) -> str:
-    """Describe an error without the error numbers of the operating system."""
-    cause = error.reason if isinstance(error, urllib.error.URLError) else error
-    message = cause.strerror if isinstance(cause, OSError) else None
-    return message or masking.mask_text(str(cause)) or type(cause).__name__
-
-
 def _make_variables(alert: Alert) -> dict[str, str]:
     first = alert.finding.first_ns
     variables = {
@@ -226,100 +197,3 @@ def _make_variables(alert: Alert) -> dict[str, str]:
         "FIRST_NS": "" if first is None else str(first),
     }
     return {f"STEPSCOPE_FINDING_{name}": value for name, value in variables.items()}
-
-
-_METADATA_ADDRESSES = (
-    ipaddress.ip_address("fd00:ec2::254"),  # Amazon
-    ipaddress.ip_address("100.100.100.200"),  # Alibaba
-)
-"""Addresses of metadata services that are not link-local."""
-
-
-class ForbiddenTargetError(OSError):
-    """Address or redirect to which no webhook is sent."""
-
-
-def open_webhook(request: urllib.request.Request, timeout_s: float) -> Any:
-    """Send a request; returns the response.
-
-    Raises:
-        ForbiddenTargetError: the host or a redirect leads to an address that is not allowed.
-        urllib.error.HTTPError: the response reports an error.
-        OSError, http.client.HTTPException: there is no response.
-    """
-    return _OPENER.open(request, timeout=timeout_s)
-
-
-class _RedirectHandler(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to the same scheme, or from http to https."""
-
-    def redirect_request(  # noqa: PLR0917 - the signature of the base class
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: http.client.HTTPMessage | Message,
-        newurl: str,
-    ) -> urllib.request.Request | None:
-        scheme = urlsplit(newurl).scheme
-        if scheme not in {"https", req.type}:
-            raise ForbiddenTargetError(f"the webhook redirects from {req.type} to {scheme}")
-        return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
-
-
-def _connect(
-    address: tuple[str, int],
-    timeout: float | None = None,
-    source_address: tuple[str, int] | None = None,
-) -> socket.socket:
-    """Connect to an address of a host that is not that of a metadata service.
-
-    The checked address is the one of the connection: a second resolution of the name could have
-    another result.
-    """
-    host, port = address
-    resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    candidates = [str(target[4][0]) for target in resolved]
-    allowed = [candidate for candidate in candidates if not _is_forbidden(candidate)]
-    if not allowed:
-        raise ForbiddenTargetError(f"{host} has a link-local address, as metadata services have")
-    errors: list[OSError] = []
-    for candidate in allowed:
-        try:
-            return socket.create_connection((candidate, port), timeout, source_address)
-        except OSError as error:
-            errors.append(error)
-    raise errors[0]
-
-
-def _is_forbidden(text: str) -> bool:
-    address = ipaddress.ip_address(text)
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped.is_link_local
-    return address.is_link_local or address in _METADATA_ADDRESSES
-
-
-class _Connection(http.client.HTTPConnection):
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._create_connection = _connect  # as http.client's own tests replace it
-
-
-class _TlsConnection(http.client.HTTPSConnection):
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._create_connection = _connect
-
-
-class _Handler(urllib.request.HTTPHandler):
-    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(_Connection, req)
-
-
-class _TlsHandler(urllib.request.HTTPSHandler):
-    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(_TlsConnection, req)
-
-
-_OPENER = urllib.request.build_opener(_Handler, _TlsHandler, _RedirectHandler)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
@@ -62,13 +63,15 @@ class Watch:
         )
         self._memory = budget.MemoryLimit("the watch process", config.budget.memory_bytes)
         self._writer = store.RunWriter(config.run, socket.gethostname())
-        self._unwritten = threading.Event()
+        self._is_unwritten = False
+        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
+        """One item ends a pause; a handler of signals may add it, unlike set an event."""
         earlier = rule_feed.recorded_rules(reader)
         self._recorded_ns = dict(earlier.recorded_ns) if earlier else {}
         self._deliveries = Deliveries(
             [(action, make_action(action)) for action in config.actions],
             earlier=earlier.deliveries if earlier else (),
-            on_change=self._unwritten.set,
+            on_change=self._request_write,
         )
         self._stuck = StuckAlerts(reader)
         self._is_stuck_over = False
@@ -91,6 +94,7 @@ class Watch:
     def run(self) -> None:
         """Watch until the job has ended and its last scan is evaluated, or until SIGTERM."""
         signal.signal(signal.SIGTERM, self._on_terminate)
+        signal.signal(signal.SIGCONT, self._on_continue)
         self._write()
         for record in self._follower.follow(self._pause_and_change):
             if self._lease.is_held():
@@ -139,7 +143,9 @@ class Watch:
 
     def _pause(self, seconds: float) -> bool:
         """Wait, and write changes of the record meanwhile; False after SIGTERM."""
-        if self._unwritten.wait(seconds):
+        with suppress(queue.Empty):
+            self._wakes.get(timeout=seconds)
+        if self._is_unwritten:
             self._write()
         return not self._terminated and self._lease.is_held()
 
@@ -179,7 +185,7 @@ class Watch:
             rules = self._choose_rules(selection)
         except errors.UsageError as error:  # e.g. the file of a rule has been removed
             self._change_error = f"the rules could not be changed: {error}"
-            self._unwritten.set()
+            self._request_write()
             return False
         self._change_error = None
         self._selection = selection
@@ -206,7 +212,7 @@ class Watch:
 
     def _write(self) -> bool:
         """Replace the record in the run; False when that has to be retried later."""
-        self._unwritten.clear()
+        self._is_unwritten = False
         if not self._lease.is_held():
             return True
         failures = [export.problem for export in self._exports]
@@ -225,7 +231,7 @@ class Watch:
             reason = errors.explain_os_error(error)
             self._write_error = f"findings cannot be recorded at the moment: {reason}"
             time.sleep(TICK_S)
-            self._unwritten.set()
+            self._request_write()
             return False
         self._write_error = None
         return True
@@ -233,8 +239,17 @@ class Watch:
     def _is_launcher_gone(self) -> bool:
         return os.getppid() != self._config.launcher_pid
 
+    def _request_write(self) -> None:
+        """Let the next pause end and write; called by threads of deliveries, too."""
+        self._is_unwritten = True
+        self._wakes.put(None)
+
     def _on_terminate(self, signum: int, frame: FrameType | None) -> None:
         self._terminated = True
+
+    def _on_continue(self, signum: int, frame: FrameType | None) -> None:
+        """Look for the end of the job at once."""
+        self._wakes.put(None)
 
 
 MAX_SHARE = 0.01

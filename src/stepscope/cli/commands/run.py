@@ -20,7 +20,7 @@ from stepscope._version import __version__
 from stepscope.capture.bootstrap import environment
 from stepscope.cli.job.forking import Process, can_fork, fork_process
 from stepscope.cli.job.interpreter import insert_shims
-from stepscope.cli.job.job_run import JobRun, check_command, conclude, find_identity
+from stepscope.cli.job.job_run import JobRun, check_command, conclude, find_identity, import_verdict
 from stepscope.cli.job.launcher import (
     STOP_GRACE_S,
     Companion,
@@ -55,7 +55,7 @@ from stepscope.monitor import (
     start_monitor,
 )
 from stepscope.spool import NAN_SEARCH_VARIABLE, NO_OUTPUT_VARIABLE, TENSORS_VARIABLE, TensorPlan
-from stepscope.watch import STOP_REQUEST_FILE
+from stepscope.watch import STOP_REQUEST_FILE, import_watch
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -372,11 +372,17 @@ class _Session:
             raise
         finally:
             status.clear()
+        if watching is not None:  # while the monitor stores the last records
+            import_watch()
+        if monitor.is_running:
+            import_verdict()
         complete = await_monitor(monitor.process, self._log, self._spool, self._run.name)
         uploaded = self._run.upload_records(complete)
         records = self._run.find_records(uploaded)
         try:
             if self._run.has_turn(complete, records, quiet=self._options.quiet):
+                if watching is not None:
+                    watching.hurry()
                 self._report(command, job_exit, complete, records)
                 if watching is not None:
                     job_exit = watching.conclude(job_exit, complete=complete)

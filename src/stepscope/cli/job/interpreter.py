@@ -121,7 +121,7 @@ def _options(words: Sequence[str]) -> Iterator[str]:
             yield from [value for value in [next(remaining, None)] if value is not None]
 
 
-def _read_interpreter(path: Path) -> list[str] | None:
+def _read_interpreter(path: str | Path) -> list[str] | None:
     """Read the interpreter of a script's first line, such as that of torchrun."""
     lines = _read_start(path)
     if not lines:
@@ -132,11 +132,14 @@ def _read_interpreter(path: Path) -> list[str] | None:
     return words if any("python" in Path(word).name for word in words) else None
 
 
-def _read_start(path: Path) -> list[str]:
+def _read_start(path: str | Path) -> list[str]:
     """Read the first lines of a script; empty for another file."""
     try:
-        with path.open("rb", buffering=0) as file:
-            start = file.read(1024)
+        file = os.open(path, os.O_RDONLY)  # a PATH has thousands of programs
+        try:
+            start = os.read(file, 1024)
+        finally:
+            os.close(file)
     except OSError:  # it may be executed, and not be read
         return []
     return start.decode(errors="replace").splitlines() if start.startswith(b"#!") else []
@@ -275,7 +278,7 @@ def _list_python_programs(directory: str) -> Iterator[str]:
     except OSError:
         return
     for file in files:
-        is_python = _INTERPRETER.fullmatch(file.name) or _read_interpreter(Path(file.path))
+        is_python = _INTERPRETER.fullmatch(file.name) or _read_interpreter(file.path)
         if is_python and os.access(file.path, os.X_OK):
             yield file.name
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from stepscope import errors, job_environment, monitor, schema, store
+from stepscope import comparison, errors, job_environment, monitor, schema, store
 from stepscope.cli.job.launcher import stop_is_pending
 from stepscope.cli.job.places import RunDirectory, remove_if_empty
 from stepscope.cli.job.staging import Staging, finish_upload, remove_staging
@@ -337,11 +337,18 @@ def _find_last_run(run: Run, location: str | Path) -> str | None:
     if store.is_remote(location):
         return None
     try:
-        from stepscope.comparison import describe_last_run
-
-        return describe_last_run(run, Path(location))
+        last = comparison.find_last_run(run, Path(location))
+        return None if last is None else comparison.describe_last_run(run, last)
     except Exception:  # noqa: BLE001 - the verdict comes first
         return None
+
+
+def import_verdict() -> None:
+    """Import what `conclude` needs."""
+    with one_thread_in_numpy():
+        from stepscope.cli.writers.verdict import print_job_verdict  # noqa: F401
+        from stepscope.diagnosis import diagnose  # noqa: F401
+        from stepscope.views import summarize_job  # noqa: F401
 
 
 def conclude(location: str | Path, *, as_json: bool, shown: str | Path | None = None) -> None:

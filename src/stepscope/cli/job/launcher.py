@@ -55,16 +55,23 @@ class Companion:
 
     Args:
         start: given the job's pid, starts it; None, or an exception, when that is not possible.
+        is_early: whether it starts with the job, and not after the first tick.
     """
 
-    def __init__(self, start: Callable[[int], Process | None]) -> None:
+    def __init__(self, start: Callable[[int], Process | None], *, is_early: bool = True) -> None:
         self._start = start
+        self.is_early = is_early
         self._starts_s: deque[float] = deque(maxlen=COMPANION_STARTS)
         self.process: Process | None = None
 
+    @property
+    def is_running(self) -> bool:
+        """True if it has started and has not ended."""
+        return self.process is not None and self.process.poll() is None
+
     def keep(self, job_pid: int) -> None:
         """Start it unless it is running or has died too often in the last hour."""
-        if self.process is not None and self.process.poll() is None:
+        if self.is_running:
             return
         now_s, starts_s = time.monotonic(), self._starts_s
         if len(starts_s) < COMPANION_STARTS or now_s - starts_s[0] >= COMPANION_PERIOD_S:
@@ -119,7 +126,9 @@ class Launcher:
         except errors.UsageError:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             raise
-        self._keep_companions(pid)
+        for companion in self._companions:
+            if companion.is_early:
+                companion.keep(pid)
         job_exit = JobExit.of(self._wait(pid))
         self._end_descendants()
         if self._handshake is not None:
@@ -128,14 +137,15 @@ class Launcher:
 
     def _wait(self, pid: int) -> int:
         while True:
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                return status
             received = signal.sigtimedwait(WATCHED_SIGNALS, TICK_S)
             if received is not None and received.si_signo in set(PASSED_SIGNALS) - self._ignored:
                 self._pass_on(pid, received)
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                return status
             self._check_stop_request(pid)
-            self._keep_companions(pid)
+            for companion in self._companions:
+                companion.keep(pid)
             self._tick()
 
     def _tick(self) -> None:
@@ -185,10 +195,6 @@ class Launcher:
         if self.stop is None:
             self.stop = request
             self._tell(lambda handshake: handshake.write_stop(request))
-
-    def _keep_companions(self, pid: int) -> None:
-        for companion in self._companions:
-            companion.keep(pid)
 
     def _tell(self, say: Callable[[Handshake], None]) -> None:
         if self._handshake is not None:

@@ -7,8 +7,10 @@ growing run costs CPU time.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -51,7 +53,17 @@ class Watching:
         self._made_s = time.time()
         self.is_left_running = False
         """True if the process still evaluated rules when the wait for it was over."""
-        self.companion = Companion(lambda _job_pid: self._start())
+        # A job that ends before is evaluated once, at its end.
+        self.companion = Companion(lambda _job_pid: self._start(), is_early=False)
+
+    def hurry(self) -> None:
+        """Let the process look for the end of the job at once, or start it for a short job."""
+        process = self.companion.process
+        if process is not None:
+            process.send_signal(signal.SIGCONT)
+            return
+        with suppress(Exception):  # `conclude` tries again
+            self.companion.process = self._start()
 
     def conclude(self, job_exit: monitor.JobExit, *, complete: bool | None) -> monitor.JobExit:
         """Wait for the last evaluation, report the rules that fired, and return the exit status.

@@ -8,6 +8,7 @@ a lost device is reopened every few seconds, and the others continue.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import io
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ import msgspec
 
 from stepscope.monitor.samplers.base import Sample, Sampler, Unavailable
 
+_NVML = "libnvidia-ml.so.1"
 _RETRY_NS = 10_000_000_000
 _PCIE_INTERVAL_NS = 5_000_000_000
 _PCIE_UNIT_BYTES = 1_000
@@ -266,6 +268,10 @@ def _open_nvml() -> ModuleType:
         Unavailable: with the reason.
     """
     try:
+        ctypes.CDLL(_NVML)  # a node without it does not pay for the import
+    except OSError:
+        raise Unavailable(f"no NVIDIA driver: {_NVML} cannot be loaded") from None
+    try:
         import pynvml
     except ImportError as error:
         raise Unavailable(f"the Python module pynvml cannot be imported ({error})") from None
@@ -273,11 +279,7 @@ def _open_nvml() -> ModuleType:
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        if error.value == nvml.NVML_ERROR_LIBRARY_NOT_FOUND:
-            reason = "no NVIDIA driver: libnvidia-ml.so.1 cannot be loaded"
-        else:
-            reason = f"the NVIDIA driver cannot be opened: {error}"
-        raise Unavailable(reason) from None
+        raise Unavailable(f"the NVIDIA driver cannot be opened: {error}") from None
     return nvml
 
 

@@ -301,6 +301,8 @@ class WindowService:
             queued: windows that the next recovery stores.
         """
         reader = store.open_run(self._run_directory)
+        if not reader.has("spans"):
+            return
         spans = reader.table(
             "spans",
             ["process", "value"],
