@@ -155,7 +155,8 @@ def import_all(
         def update(number: int, share: float) -> None:
             on_progress(number, share)
             if share >= 1:
-                _ = run.Run  # needed next: its modules are loaded while the last rows are stored
+                # Needed next: their modules are loaded while the last rows are stored.
+                _ = run.Run, run.list_run_doubts
 
         results = importers.import_files(files, directory, NODE, update, step_range)
     refused = [result for result in results if isinstance(result, importers.Refused)]

@@ -220,7 +220,7 @@ def _examine(directory: Path, results: Sequence[importers.Result]) -> tuple[list
     reader = store.open_run(directory)
     doubts = [doubt.sentence for doubt in run.list_run_doubts(run.Run(reader))]
     views = (("kernels", "gpu-time"), ("operators", "operators"))
-    return doubts, next((view for table, view in views if reader.row_count(table)), "timeline")
+    return doubts, next((view for table, view in views if reader.has(table)), "timeline")
 
 
 def _report(

@@ -19,6 +19,7 @@ from itertools import islice
 from typing import BinaryIO
 
 import msgspec
+import numpy as np
 
 from stepscope import schema
 from stepscope.importers.content import GZIP_MAGIC, is_compressed
@@ -132,10 +133,10 @@ class Block(msgspec.Struct, frozen=True):
             return self.shared
         if not self.path:
             return self.text
-        text = bytearray(self.length)
+        text = np.empty(self.length, dtype=np.uint8).data  # a bytearray would be cleared
         with pathlib.Path(self.path).open("rb", buffering=0) as file:
             file.seek(self.offset)
-            view = memoryview(text)
+            view = text
             while view:
                 count = file.readinto(view)
                 if not count:

@@ -11,6 +11,7 @@ import gc
 import mmap
 import os
 import pickle
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -32,6 +33,9 @@ QUEUED_PER_WORKER = 2
 _AHEAD_PER_WORKER = 8
 """Blocks sent or decoded beyond the next one in order: a damaged one takes long."""
 _SLOT_BYTES = 2 * BLOCK_BYTES
+_SWITCH_INTERVAL_S = 0.0005
+"""Time that a thread with a block waits for Python's lock, which the import of DuckDB holds: with
+5 ms, Python's default, as long as it takes to scan two blocks."""
 
 
 _MAX_WAIT_S = 0.5
@@ -79,7 +83,9 @@ def decode_all(
 def _decode_in_threads(blocks: Iterable[Block], workers: int) -> Iterator[Chunk]:
     """Yield the chunks of blocks; few are decoded in advance, as in `_Pool`."""
     pending: deque[Future[Chunk]] = deque()
+    interval_s = sys.getswitchinterval()
     with ThreadPoolExecutor(workers) as threads:
+        sys.setswitchinterval(_SWITCH_INTERVAL_S)
         try:
             for block in _prefetch(blocks):
                 pending.append(threads.submit(decode_block, block))
@@ -88,6 +94,7 @@ def _decode_in_threads(blocks: Iterable[Block], workers: int) -> Iterator[Chunk]
             while pending:
                 yield pending.popleft().result()
         finally:
+            sys.setswitchinterval(interval_s)
             for future in pending:
                 future.cancel()
 
