@@ -157,6 +157,20 @@ class TestSql:
             assert reader.row_count(table.name) == 0
             columns = reader.sql(select("*", table.name))
             assert tuple(columns) == table.column_names
+            assert tuple(reader.table(table.name)) == table.column_names
+
+    def test_a_table_without_files_is_as_one_without_rows(
+        self, run: Path, writer: RunWriter
+    ) -> None:
+        absent = open_run(run).table("spans", encoded=["kind"])
+        writer.append("spans", spans([1]))
+        empty = open_run(run).table("spans", encoded=["kind"], condition="false")
+        assert [*absent] == [*empty]
+        for name, values in empty.items():
+            assert type(absent[name]) is type(values)
+            assert len(absent[name]) == len(values) == 0
+            if not isinstance(values, DictColumn):
+                assert absent[name].dtype == values.dtype
 
     def test_a_wrong_query_raises(self, run: Path, writer: RunWriter) -> None:
         writer.append("spans", spans([0]))

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from stepscope.schema import (
 )
 from stepscope.store import ConfigurationChanges, RunWriter, WindowRequests, open_run
 from stepscope.testing import RunBuilder
-from stepscope.watch import growth, live, process as report_file
+from stepscope.watch import follower, growth, live, process as report_file
 from stepscope.watch.config import (
     ActionConfig,
     ExportConfig,
@@ -175,6 +176,34 @@ def test_it_ends_when_its_launcher_has_exited_and_there_are_no_heartbeats(
     result = record(run)
     assert result.progress == "stopped"
     assert result.findings[0].status is RuleStatus.STOPPED
+
+
+def test_a_process_that_is_continued_looks_for_the_end_at_once(
+    loading: RunBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "POLL_S", 3600.0)
+    loading.status(JobState.IN_PROGRESS, heartbeat_ns=loading.end_ns)
+    run = loading.write()
+    config = WatchConfig(run=str(run), launcher_pid=os.getppid(), scan_ns=10 * SECOND_NS)
+    watch = Watch(config, LeaseWatch(str(run), None))
+
+    def end_the_job() -> None:
+        wait_until(lambda: recorded_rules(open_run(run)) is not None)
+        ended = msgspec.structs.replace(loading.statuses["n0"], state=JobState.COMPLETED)
+        with RunWriter(run, "n0") as writer:
+            writer.put_status(ended)
+        os.kill(os.getpid(), signal.SIGCONT)
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGCONT)}
+    thread = threading.Thread(target=end_the_job)
+    thread.start()
+    try:
+        watch.run()
+    finally:
+        thread.join()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert record(run).progress == "ended"
 
 
 @pytest.mark.extended("starts two processes")
