@@ -55,7 +55,7 @@ from stepscope.monitor import (
     start_monitor,
 )
 from stepscope.spool import NAN_SEARCH_VARIABLE, NO_OUTPUT_VARIABLE, TENSORS_VARIABLE, TensorPlan
-from stepscope.watch import STOP_REQUEST_FILE, import_watch
+from stepscope.watch import STOP_REQUEST_FILE
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -340,7 +340,7 @@ class _Session:
     def run(self, command: Sequence[str]) -> JobExit:
         """Run the job to its end, print the verdict, and name the rules that fired."""
         status = StatusLine(self._run.location, None if self._options.quiet else sys.stderr)
-        monitor = Companion(self._start_monitor)
+        monitor = Companion(self._start_monitor, one_thread_in_numpy()(import_monitor))
         watching = (
             None
             if self._rules is None
@@ -373,7 +373,7 @@ class _Session:
         finally:
             status.clear()
         if watching is not None:  # while the monitor stores the last records
-            import_watch()
+            watching.companion.prepare()
         if monitor.is_running:
             import_verdict()
         complete = await_monitor(monitor.process, self._log, self._spool, self._run.name)
@@ -441,8 +441,6 @@ class _Session:
         """Fork the monitor; None where that is not possible."""
         if not can_fork():
             return None
-        with one_thread_in_numpy():
-            import_monitor()
         words = ("stepscope.monitor", config.run)
         return fork_process(words, lambda: run_monitor(config), self._log)
 

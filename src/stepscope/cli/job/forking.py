@@ -23,7 +23,7 @@ from typing import NoReturn, Protocol
 from stepscope.monitor import child_variables
 from stepscope.spool import read_process_fields
 
-POLL_S = 0.01
+POLL_S = 0.002
 _ARGUMENTS = slice(45, 47)
 """Start and end of the command line in memory: fields 48 and 49 of proc_pid_stat(5)."""
 

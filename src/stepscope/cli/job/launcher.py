@@ -13,9 +13,11 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -55,11 +57,19 @@ class Companion:
 
     Args:
         start: given the job's pid, starts it; None, or an exception, when that is not possible.
+        prepare: imports what it needs, before it is forked.
         is_early: whether it starts with the job, and not after the first tick.
     """
 
-    def __init__(self, start: Callable[[int], Process | None], *, is_early: bool = True) -> None:
+    def __init__(
+        self,
+        start: Callable[[int], Process | None],
+        prepare: Callable[[], None] = lambda: None,
+        *,
+        is_early: bool = True,
+    ) -> None:
         self._start = start
+        self.prepare = prepare
         self.is_early = is_early
         self._starts_s: deque[float] = deque(maxlen=COMPANION_STARTS)
         self.process: Process | None = None
@@ -128,7 +138,7 @@ class Launcher:
             raise
         for companion in self._companions:
             if companion.is_early:
-                companion.keep(pid)
+                self._keep(companion, pid)
         job_exit = JobExit.of(self._wait(pid))
         self._end_descendants()
         if self._handshake is not None:
@@ -137,16 +147,49 @@ class Launcher:
 
     def _wait(self, pid: int) -> int:
         while True:
-            received = signal.sigtimedwait(WATCHED_SIGNALS, TICK_S)
-            if received is not None and received.si_signo in set(PASSED_SIGNALS) - self._ignored:
-                self._pass_on(pid, received)
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 return status
+            if self._handle_signal(pid) == signal.SIGCHLD:
+                continue
             self._check_stop_request(pid)
             for companion in self._companions:
-                companion.keep(pid)
+                self._keep(companion, pid)
             self._tick()
+
+    def _keep(self, companion: Companion, pid: int) -> None:
+        """Start a companion unless it is running; signals reach the job meanwhile."""
+        if not companion.is_running:
+            with self._handling_signals(pid), suppress(Exception):  # its start meets the same error
+                companion.prepare()
+        companion.keep(pid)
+
+    @contextmanager
+    def _handling_signals(self, pid: int) -> Iterator[None]:
+        """Handle signals in a thread during the body, after which there is no other thread."""
+        is_over = False
+
+        def handle() -> None:
+            while not is_over:
+                self._handle_signal(pid)
+
+        thread = threading.Thread(target=handle)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over = True
+            os.kill(os.getpid(), signal.SIGCHLD)  # ends its wait
+            thread.join()
+
+    def _handle_signal(self, pid: int) -> int | None:
+        """Wait for a signal, pass it on to the job, and return its number; None after a tick."""
+        received = signal.sigtimedwait(WATCHED_SIGNALS, TICK_S)
+        if received is None:
+            return None
+        if received.si_signo in set(PASSED_SIGNALS) - self._ignored:
+            self._pass_on(pid, received)
+        return received.si_signo
 
     def _tick(self) -> None:
         if self._on_tick is not None:

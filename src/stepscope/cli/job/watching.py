@@ -54,7 +54,9 @@ class Watching:
         self.is_left_running = False
         """True if the process still evaluated rules when the wait for it was over."""
         # A job that ends before is evaluated once, at its end.
-        self.companion = Companion(lambda _job_pid: self._start(), is_early=False)
+        self.companion = Companion(
+            lambda _job_pid: self._start(), one_thread_in_numpy()(import_watch), is_early=False
+        )
 
     def hurry(self) -> None:
         """Let the process look for the end of the job at once, or start it for a short job."""
@@ -184,8 +186,6 @@ class Watching:
             takes_census=plan.takes_census,
         )
         if can_fork():
-            with one_thread_in_numpy():
-                import_watch()
             words = ("stepscope.watch", config.run)
             return fork_process(words, lambda: watch_job(config), self._log)
         return monitor.start_beside(
