@@ -25,6 +25,7 @@ from stepscope.testing import RunBuilder
 from tests.support.command import run_command
 from tests.support.past_files import written_before
 
+ROOT = Path(__file__).parents[3]
 HEAVY = {"duckdb", "numpy", "psutil", "rich", "msgspec", "stepscope.diagnosis.build_verdict"}
 
 
@@ -273,3 +274,37 @@ def test_a_companion_that_dies_at_once_is_given_up_for_an_hour(
     for _ in range(3 * COMPANION_STARTS):
         companion.keep(7)
     assert len(pids) == 2 * COMPANION_STARTS
+
+
+LAUNCH = """
+import os, signal, sys, threading
+from pathlib import Path
+from stepscope.cli.job.launcher import Companion, Launcher
+from tests.support.waiting import wait_until
+
+ready, stopped = Path("ready"), Path("stopped")
+
+def prepare():
+    wait_until(ready.exists)
+    os.kill(os.getpid(), signal.SIGTERM)
+    wait_until(stopped.exists)
+
+companion = Companion(lambda _: print(threading.active_count()), prepare)
+job = "trap 'touch stopped; exit 5' TERM; touch ready; while :; do :; done"
+print(Launcher(companions=[companion]).run(["sh", "-c", job], os.environ).exit_code)
+"""
+
+
+def test_a_signal_reaches_the_job_while_its_companion_is_prepared(tmp_path: Path) -> None:
+    """Afterwards the launcher has one thread, so that it can fork."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    ended = subprocess.run(
+        [sys.executable, "-c", LAUNCH],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert ended.stdout.split() == ["1", "5"]
