@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from stepscope import masking
 from stepscope._version import __version__
+from stepscope.watch.actions import ActionError
 
 _METADATA_ADDRESSES = (
     ipaddress.ip_address("fd00:ec2::254"),  # Amazon
@@ -29,15 +30,11 @@ class ForbiddenTargetError(OSError):
     """Address or redirect to which no webhook is sent."""
 
 
-class WebhookError(Exception):
-    """Failure to deliver to a webhook."""
-
-
 def post(url: str, content: bytes, timeout_s: float) -> None:
     """Post JSON to a webhook, whose scheme the caller has checked.
 
     Raises:
-        WebhookError: the response reports an error, or there is none.
+        ActionError: the response reports an error, or there is none.
     """
     headers = {"Content-Type": "application/json", "User-Agent": f"stepscope/{__version__}"}
     request = urllib.request.Request(url, content, headers)  # noqa: S310 - the scheme was checked
@@ -47,9 +44,9 @@ def post(url: str, content: bytes, timeout_s: float) -> None:
     except urllib.error.HTTPError as error:
         error.close()
         reason = masking.mask_text(str(error.reason))
-        raise WebhookError(f"the webhook returned {error.code} {reason}") from error
+        raise ActionError(f"the webhook returned {error.code} {reason}") from error
     except (OSError, http.client.HTTPException) as error:
-        raise WebhookError(_describe(error)) from error
+        raise ActionError(_describe(error)) from error
 
 
 def _describe(error: Exception) -> str:
