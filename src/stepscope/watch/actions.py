@@ -13,18 +13,16 @@ import msgspec
 from stepscope import schema
 from stepscope.errors import UsageError, require
 from stepscope.quantities import duration
-from stepscope.watch.config import ActionConfig, ActionKind, StopRequest, write_stop_request
+from stepscope.watch.config import (
+    ActionConfig,
+    ActionError,
+    ActionKind,
+    StopRequest,
+    write_stop_request,
+)
 
 WEBHOOK_TIMEOUT_S = 10.0
 COMMAND_TIMEOUT_S = 60.0
-
-
-class ActionError(Exception):
-    """Failure of an action that a rule starts; a retry may succeed.
-
-    The job and the run are not affected, and the finding lists the attempts. Check the command, URL
-    or address of the option that asks for the action.
-    """
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):

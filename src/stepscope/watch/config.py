@@ -23,6 +23,14 @@ from stepscope.budget import Budget
 ActionKind = Literal["stop", "command", "webhook", "notify"]
 
 
+class ActionError(Exception):
+    """Failure of an action that a rule starts; a retry may succeed.
+
+    The job and the run are not affected, and the finding lists the attempts. Check the command, URL
+    or address of the option that asks for the action.
+    """
+
+
 class ActionConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Action on a finding."""
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from stepscope import schema
-from stepscope.watch.actions import Action, ActionError, Alert
-from stepscope.watch.config import ActionConfig
+from stepscope.watch.actions import Action, Alert
+from stepscope.watch.config import ActionConfig, ActionError
 
 MAX_QUEUED = 100
 

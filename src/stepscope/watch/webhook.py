@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from stepscope import masking
 from stepscope._version import __version__
-from stepscope.watch.actions import ActionError
+from stepscope.watch.config import ActionError
 
 _METADATA_ADDRESSES = (
     ipaddress.ip_address("fd00:ec2::254"),  # Amazon

@@ -15,16 +15,8 @@ import pytest
 
 from stepscope.errors import UsageError
 from stepscope.schema import Delivery, DeliveryState
-from stepscope.watch.actions import (
-    ActionError,
-    Alert,
-    Notify,
-    PostWebhook,
-    RunCommand,
-    StopJob,
-    make_notifier,
-)
-from stepscope.watch.config import ActionConfig, read_stop_request
+from stepscope.watch.actions import Alert, Notify, PostWebhook, RunCommand, StopJob, make_notifier
+from stepscope.watch.config import ActionConfig, ActionError, read_stop_request
 from stepscope.watch.deliveries import Deliveries, Retry
 from tests.support.waiting import wait_until
 from tests.support.webhooks import receiving
