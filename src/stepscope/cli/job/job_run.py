@@ -346,7 +346,7 @@ def _find_last_run(run: Run, location: str | Path) -> str | None:
 def import_verdict() -> None:
     """Import what `conclude` needs."""
     with one_thread_in_numpy():
-        from stepscope.cli.writers.verdict import print_job_verdict  # noqa: F401
+        from stepscope.cli.writers.verdict_screen import print_job_verdict  # noqa: F401
         from stepscope.diagnosis import diagnose  # noqa: F401
         from stepscope.views import summarize_job  # noqa: F401
 
