@@ -103,6 +103,12 @@ class NativeLibrary:
         return None
 
 
+def address_of(values: Any) -> int:
+    """Return the address of a contiguous array of NumPy, as a library takes it."""
+    address: int = values.ctypes.data
+    return address
+
+
 def find_libraries(package: Path) -> list[NativeLibrary]:
     """Return the libraries of a package."""
     return [

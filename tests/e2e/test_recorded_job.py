@@ -12,6 +12,8 @@ import pytest
 
 import stepscope
 from stepscope.access import OpenRun
+from stepscope.analysis import EdgeKind
+from stepscope.run import Run, get_span_graph
 from stepscope.schema import WindowFact
 from stepscope.store import open_run
 from tests.support.command import run_command
@@ -92,6 +94,18 @@ def test_operators_and_functions_of_some_steps(job: FinishedJob, run: OpenRun) -
     assert main["total_ns"] >= of_script[0]["own_ns"]
     of_workers = {row["function"] for row in run.python_profile(workers=True).rows()}
     assert "summarize_by_hand" not in of_workers
+
+
+def test_fetches_of_workers_in_the_causal_graph(job: FinishedJob) -> None:
+    graph = get_span_graph(Run(open_run(job.run)))
+    assert not isinstance(graph, str)
+    assert graph.error_ratio == pytest.approx(0, abs=0.01)
+    assert sum(time_ns for _, time_ns in graph.sum_categories()) == graph.measured_ns
+    fixed = graph.fixed_edges
+    is_work = fixed.edges.kind == EdgeKind.WORK
+    assert is_work.sum() >= graph.step_count
+    assert {fixed.names[number] for number in fixed.name[is_work]} == {"fetch Points"}
+    assert set(PARTS) <= set(fixed.names)
 
 
 @pytest.mark.seed("DBP-05", "DBU-11")

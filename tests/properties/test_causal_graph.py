@@ -200,12 +200,6 @@ def check_pieces(drawn: Drawn) -> None:
     assert path.duration_ns.sum() == measured
     categories = path.category.astype(np.int64)
     assert path.sum_by(categories, len(PathCategory)).sum() == path.duration_ns.sum()
-    middle = int(path.border_ns[0] + path.duration_ns.sum() // 2)
-    halves = [
-        path.sum_by(categories, len(PathCategory), extent)
-        for extent in ((int(path.border_ns[0]), middle), (middle, int(path.border_ns[-1])))
-    ]
-    np.testing.assert_array_equal(sum(halves), path.sum_by(categories, len(PathCategory)))
 
 
 def fix_weight(name: str, drawn: Drawn, edge: int, weight: int) -> int:
@@ -220,12 +214,16 @@ def fix_weight(name: str, drawn: Drawn, edge: int, weight: int) -> int:
         "no-sync": is_wait,
         "async-copies": reads_host,
         "no-python": kind in {HOST, EdgeKind.HANDOVER} and category == PathCategory.PYTHON,
-        "no-input": category == PathCategory.INPUT,
+        "no-input": category in {PathCategory.INPUT, PathCategory.STARTUP},
+        "no-handover": category == PathCategory.BATCH_HANDOVER,
+        "persistent-workers": category == PathCategory.STARTUP,
+        "async-checkpoint": category == PathCategory.CHECKPOINT,
         "overlap": category == PathCategory.COMMUNICATION,
         "fused-optimizer": is_dispatch and in_optimizer,
     }
     halves = {
         "faster-kernels": category == PathCategory.COMPUTE,
+        "faster-loading": category == PathCategory.INPUT,
         "bandwidth": category == PathCategory.COMMUNICATION,
         "faster:odd": edge % 2 == 1,
     }
@@ -236,7 +234,7 @@ def fix_weight(name: str, drawn: Drawn, edge: int, weight: int) -> int:
     if name in halves:
         return round(weight / 2) if halves[name] and weight > 0 else weight
     if name == "workers":  # batches become ready beside the steps
-        is_ready = kind == EdgeKind.HANDOVER
+        is_ready = kind in {EdgeKind.HANDOVER, WORK}
         return weight if category != PathCategory.INPUT else round(weight / 2) * is_ready
     if name == "no-straggler":
         return REMOVED_NS if kind == RANK else weight

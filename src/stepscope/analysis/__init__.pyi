@@ -2,6 +2,7 @@ from .arrays.columns import (
     TIME_COLUMNS as TIME_COLUMNS,
     Columns as Columns,
     Strings as Strings,
+    find_values as find_values,
     group_rows as group_rows,
     make_intervals as make_intervals,
     nan_to_none as nan_to_none,
@@ -46,7 +47,13 @@ from .causal_graph.device import (
     StreamWork as StreamWork,
     build_streams as build_streams,
 )
-from .causal_graph.fetches import Fetches as Fetches, add_fetches as add_fetches
+from .causal_graph.fetches import (
+    Fetches as Fetches,
+    LoaderBatches as LoaderBatches,
+    LoaderWork as LoaderWork,
+    add_fetches as add_fetches,
+    add_worker_fetches as add_worker_fetches,
+)
 from .causal_graph.fixes import (
     CAUSAL_FIXES as CAUSAL_FIXES,
     NAMED_FIX as NAMED_FIX,
@@ -54,6 +61,7 @@ from .causal_graph.fixes import (
     FixedEdges as FixedEdges,
     SimulatedFix as SimulatedFix,
     find_fix as find_fix,
+    make_host_fix as make_host_fix,
     simulate_fixes as simulate_fixes,
 )
 from .causal_graph.graph import (

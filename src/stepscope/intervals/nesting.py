@@ -11,8 +11,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.intervals._nesting import address_of, open_nesting
+from stepscope.intervals._nesting import open_nesting
 from stepscope.intervals.sets import EMPTY, Int, Intervals, Mask
+from stepscope.native_library import address_of
 
 OVERHANG_NS = 1_000
 """Tolerance for a range that ends after the enclosing one: clocks are read at different times."""

@@ -195,6 +195,11 @@ from .ranks.figures import (
     measure_ranks as measure_ranks,
     samples_at_a_time as samples_at_a_time,
 )
+from .ranks.span_graph import (
+    build_span_graph as build_span_graph,
+    explain_no_span_graph as explain_no_span_graph,
+    get_span_graph as get_span_graph,
+)
 from .ranks.trace_parts import (
     MeasuredTrace as MeasuredTrace,
     TraceCommunication as TraceCommunication,

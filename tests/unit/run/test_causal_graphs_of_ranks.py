@@ -72,7 +72,7 @@ def test_contradictory_orders(imported: Imported) -> None:
     order = ("AllReduce", "AllGather")
     graphs = graphs_of(imported, rank_job(0, order=order), rank_job(1, order=order[::-1]))
     assert [len(graph.divided) for graph in graphs] == [1, 1]
-    assert all("orders that contradict each other" in graph.note for graph in graphs)
+    assert all("orders that contradict each other" in graph.notes[0] for graph in graphs)
 
 
 def test_collectives_of_the_host(imported: Imported) -> None:

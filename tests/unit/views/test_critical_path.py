@@ -13,11 +13,13 @@ from stepscope.errors import UsageError
 from stepscope.quantities import duration, percent
 from stepscope.run import Run
 from stepscope.store import open_run
+from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS, ViewOptions
-from stepscope.views.steps.critical_path import parse_fixes
+from stepscope.views.steps.critical_path import NEEDS_TRACE, parse_fixes
 from tests.support.command import run_command
 from tests.support.imported_runs import import_into
 from tests.support.kineto_files import launch, op, trace
+from tests.support.simulated_loaders import Loader, draw_loader
 from tests.unit.run.test_causal_graphs import CASES
 
 Imported = Callable[..., Run]
@@ -54,6 +56,32 @@ def test_what_if(run: Run) -> None:
     assert savings == sorted(savings, reverse=True)
     (together,) = VIEWS["what-if"](run, ViewOptions(name="no-input+workers=4")).recordings
     assert [row.fix for row in together.fixes] == ["no-input+workers=4"]
+
+
+def test_a_watched_run_without_traces(tmp_path: Path) -> None:
+    """Two workers make a batch in 30 ms, of which the training thread computes in 10."""
+    run = draw_loader(RunBuilder(tmp_path / "run"), Loader(60, 10, 2)).open()
+    (path,) = VIEWS["critical-path"](run).paths
+    assert (path.traces, path.step_count, path.replay_error_ratio) == (["process 1000"], 54, 0)
+    assert path.shares[0].category == "fetching batches"
+    assert path.notes == []
+    kinds = {row.name: row.kind for row in path.activities}
+    assert (kinds["fetch"], kinds["forward"]) == ("fetch", "phase")
+    (recording,) = VIEWS["what-if"](run, ViewOptions(rank=0)).recordings
+    rows = {row.fix: row for row in recording.fixes}
+    assert rows["faster-loading=2"].step_ns == pytest.approx(15e6, rel=0.02)
+    assert rows["faster-kernels=2"].reason == "what it makes faster is not on the critical path"
+    assert (rows["batch=2"].reason, rows["batch=2"].saving_ratio) == (NEEDS_TRACE, None)
+    assert rows["async-checkpoint"].reason == "nothing of this kind was recorded"
+    assert VIEWS["recordings"](run).has_critical_path
+
+
+def test_a_watched_run_without_steps(new_run: Callable[..., RunBuilder]) -> None:
+    run = new_run()
+    run.rank().draw("forward 1 | device:forward 5 | optimizer 1", 30)
+    opened = run.open()
+    assert "record a window" in (VIEWS["critical-path"](opened).missing or "")
+    assert not VIEWS["recordings"](opened).has_critical_path
 
 
 def test_a_fix_beside_the_path(imported: Imported) -> None:

@@ -5,6 +5,7 @@ import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
 import { dark, toggleTheme } from "../base/theme";
+import { useWholeView } from "../state/fetch";
 import { isRunDeleted } from "../state/live";
 import { link, run, screen } from "../state/url";
 import { areViewsKnown, describedViews } from "../state/views";
@@ -18,6 +19,7 @@ import { GROUPS, JOBS, SCREENS, otherScreens, screenOf, type ScreenEntry } from 
 import { SourceViewer } from "./source_viewer";
 
 const entries = computed(() => [...SCREENS, ...otherScreens(describedViews.value)]);
+const PATH = "critical-path";
 const narrow = signal(window.matchMedia("(max-width: 1100px)").matches);
 
 export function Shell() {
@@ -56,9 +58,7 @@ function Navigation({ current }: { current: ScreenEntry }) {
         <img src="/icon.svg" alt="" width="26" height="26" /> <b>stepscope</b>
       </a>
       <Entry target={JOBS} current={current} />
-      {run.value === null ? null : GROUPS.map(([group, groupTitle]) => (
-        <NavigationGroup key={group} title={groupTitle} entries={entries.value.filter((entry) => entry.group === group)} current={current} />
-      ))}
+      {run.value === null ? null : <RunEntries current={current} />}
       <button
         type="button"
         class="quiet collapse"
@@ -70,6 +70,20 @@ function Navigation({ current }: { current: ScreenEntry }) {
         <span>{narrow.value ? "Expand" : "Collapse"}</span>
       </button>
     </nav>
+  );
+}
+
+/** Entries of the screens of a run; that of the critical path where the run has one. */
+function RunEntries({ current }: { current: ScreenEntry }) {
+  const { data } = useWholeView("recordings");
+  const hasPath = data?.has_critical_path !== false || current.name === PATH;
+  const listed = entries.value.filter(({ name }) => name !== PATH || hasPath);
+  return (
+    <>
+      {GROUPS.map(([group, title]) => (
+        <NavigationGroup key={group} title={title} entries={listed.filter((entry) => entry.group === group)} current={current} />
+      ))}
+    </>
   );
 }
 

@@ -9,6 +9,11 @@ const COLOURS: Record<string, number> = {
   "not explained": 6,
   Python: 7,
   copies: 8,
+  // Kinds of watched runs, which launch no work that they know of.
+  checkpoints: 1,
+  evaluation: 5,
+  "starting workers": 3,
+  "handing over batches": 8,
 };
 
 /** Number of the colour of a kind of time: of the series of the palette; 8 is a light shade of 2. */

@@ -65,6 +65,16 @@ def narrow(values: NDArray[Any]) -> NDArray[Any]:
     return values.astype(np.min_scalar_type(int(values.max())), copy=False)
 
 
+def find_values(values: intervals.Int, requested: intervals.Int) -> intervals.Int:
+    """Find the first row of each requested value, -1 for none; values in any order."""
+    if not len(values):
+        return np.full(len(requested), -1, dtype=np.int64)
+    order = np.argsort(values, kind="stable")
+    at = np.minimum(np.searchsorted(values, requested, sorter=order), len(values) - 1)
+    row = order[at]
+    return np.where(values[row] == requested, row, -1)
+
+
 def none_if_negative(value: int) -> int | None:
     """Convert an integer of a column; None for a missing one."""
     return None if value < 0 else int(value)

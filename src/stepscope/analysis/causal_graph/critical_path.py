@@ -38,18 +38,16 @@ class CriticalPath(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """Duration of each piece."""
         return np.diff(self.border_ns)
 
-    def sum_by(self, keys: Int, count: int, extent: tuple[int, int] | None = None) -> Int:
+    def sum_by(self, keys: Int, count: int) -> Int:
         """Sum the time by a key of each piece; keys below 0 are left out.
 
         Args:
             keys: key of each piece.
             count: number of keys.
-            extent: only the time in this range.
         """
-        border = self.border_ns if extent is None else np.clip(self.border_ns, *extent)
         sums = np.zeros(count, dtype=np.int64)
         is_known = keys >= 0
-        np.add.at(sums, keys[is_known], np.diff(border)[is_known])
+        np.add.at(sums, keys[is_known], self.duration_ns[is_known])
         return sums
 
 

@@ -51,6 +51,8 @@ class CausalFix(msgspec.Struct, frozen=True, kw_only=True):
     """True if a step has the factor times as many samples."""
     by_rank: bool = False
     """True if ranks are as fast as the median one."""
+    needs_operators: bool = False
+    """True if the fix tells calls from computation, which spans of phases do not."""
 
 
 NAMED_FIX = "faster:"
@@ -72,6 +74,31 @@ def make_named_fix(name: str) -> CausalFix:
     return _make(
         f"Faster {name}", f"{name} took the time divided by the factor", affects, _divide, 2.0
     )
+
+
+def make_host_fix() -> CausalFix:
+    """Make a fix for all that the thread of the steps does itself, evaluation left out."""
+
+    def affects(fixed: FixedEdges) -> Mask:
+        is_own: Mask = fixed.edges.kind == graph.EdgeKind.HOST
+        return is_own & ~np.isin(fixed.edges.category, _NOT_OWN)
+
+    return _make(
+        "Less work in the thread of the steps",
+        "its own work took the time divided by the factor",
+        affects,
+        _divide,
+        2.0,
+    )
+
+
+_NOT_OWN = (
+    graph.PathCategory.INPUT,
+    graph.PathCategory.STARTUP,
+    graph.PathCategory.BATCH_HANDOVER,
+    graph.PathCategory.EVALUATION,
+)
+"""Time of a thread that is no work of its own, or in no step."""
 
 
 def find_fix(name: str) -> CausalFix | None:
@@ -113,7 +140,10 @@ def _is_wait(fixed: FixedEdges) -> Mask:
     return is_wait
 
 
-_is_input = _of_category(graph.PathCategory.INPUT)
+_is_fetch = _of_category(graph.PathCategory.INPUT)
+_is_input = _of_category(graph.PathCategory.INPUT, graph.PathCategory.STARTUP)
+_is_startup = _of_category(graph.PathCategory.STARTUP)
+_is_checkpoint = _of_category(graph.PathCategory.CHECKPOINT)
 
 
 def _is_communication(fixed: FixedEdges) -> Mask:
@@ -158,9 +188,9 @@ def _divide(affects: Callable[[FixedEdges], Mask]) -> Callable[[FixedEdges, Int,
 
 def _fetch_beside(fixed: FixedEdges, weight: Int, factor: float) -> Int:
     """Let batches become ready faster, and the thread of the steps prepare none."""
-    is_ready = fixed.edges.kind == graph.EdgeKind.HANDOVER
+    is_ready = np.isin(fixed.edges.kind, (graph.EdgeKind.HANDOVER, graph.EdgeKind.WORK))
     beside = np.where(is_ready, np.rint(weight / factor).astype(np.int64), 0)
-    return np.where(_is_input(fixed), beside, weight)
+    return np.where(_is_fetch(fixed), beside, weight)
 
 
 def _enlarge_batch(fixed: FixedEdges, weight: Int, factor: float) -> Int:
@@ -180,9 +210,16 @@ def _make(
         [Callable[[FixedEdges], Mask]], Callable[[FixedEdges, Int, float], Int]
     ] = _remove,
     factor: float | None = None,
+    *,
+    needs_operators: bool = False,
 ) -> CausalFix:
     return CausalFix(
-        title=title, condition=condition, affects=affects, apply=change(affects), factor=factor
+        title=title,
+        condition=condition,
+        affects=affects,
+        apply=change(affects),
+        factor=factor,
+        needs_operators=needs_operators,
     )
 
 
@@ -191,6 +228,7 @@ CAUSAL_FIXES: Mapping[str, CausalFix] = {
         "Launch work without gaps",
         "calls and Python cost the host nothing, as in a compiled graph",
         _is_dispatch,
+        needs_operators=True,
     ),
     "no-python": _make(
         "Move Python out of the step", "the host ran no Python between operators", _is_python
@@ -209,9 +247,27 @@ CAUSAL_FIXES: Mapping[str, CausalFix] = {
     "workers": CausalFix(
         title="Fetch batches in more workers",
         condition="batches became ready in the time divided by the factor, beside the steps",
-        affects=_is_input,
+        affects=_is_fetch,
         apply=_fetch_beside,
         factor=2.0,
+    ),
+    "faster-loading": _make(
+        "Prepare batches faster",
+        "preparing a batch took the time divided by the factor",
+        _is_fetch,
+        _divide,
+        2.0,
+    ),
+    "no-handover": _make(
+        "Hand over batches without cost",
+        "receiving a batch that is ready took no time",
+        _of_category(graph.PathCategory.BATCH_HANDOVER),
+    ),
+    "persistent-workers": _make(
+        "Start workers once", "workers started before the steps", _is_startup
+    ),
+    "async-checkpoint": _make(
+        "Write checkpoints beside the steps", "writing them held up no step", _is_checkpoint
     ),
     "faster-kernels": _make(
         "Faster kernels",
@@ -241,6 +297,7 @@ CAUSAL_FIXES: Mapping[str, CausalFix] = {
         "Fused kernels in the optimizer",
         "the optimizer costs the host one call",
         _is_optimizer_host,
+        needs_operators=True,
     ),
     "batch": CausalFix(
         title="Larger batches",
@@ -249,6 +306,7 @@ CAUSAL_FIXES: Mapping[str, CausalFix] = {
         apply=_enlarge_batch,
         factor=2.0,
         grows_batch=True,
+        needs_operators=True,
     ),
 }
 """Fixes by name."""

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from stepscope import intervals
 from stepscope.analysis.causal_graph._paths import open_paths
+from stepscope.native_library import address_of
 
 Int = intervals.Int
 
@@ -30,7 +31,7 @@ class EdgeKind(IntEnum):
     HOST = 0
     """Order of a host thread; the weight is the thread's own time in between."""
     WORK = 1
-    """Start to end of a kernel, copy or set."""
+    """Start to end of a kernel, copy or set, or of a fetch in a worker."""
     LAUNCH = 2
     """The call that launched some work, to its start."""
     STREAM = 3
@@ -57,6 +58,10 @@ class PathCategory(IntEnum):
     INPUT = 6
     PYTHON = 7
     UNEXPLAINED = 8
+    CHECKPOINT = 9
+    EVALUATION = 10
+    STARTUP = 11
+    BATCH_HANDOVER = 12
 
 
 NO_ACTIVITY = -1
@@ -72,6 +77,10 @@ PATH_NAMES = {
     PathCategory.INPUT: "fetching batches",
     PathCategory.PYTHON: "Python",
     PathCategory.UNEXPLAINED: "not explained",
+    PathCategory.CHECKPOINT: "checkpoints",
+    PathCategory.EVALUATION: "evaluation",
+    PathCategory.STARTUP: "starting workers",
+    PathCategory.BATCH_HANDOVER: "handing over batches",
 }
 """Names of the kinds of time."""
 
@@ -194,7 +203,7 @@ class CausalGraph(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         library = open_paths()
         if library is not None:
             arrays = (np.ascontiguousarray(self.edges.source), schedule.binding, path)
-            count = library.stepscope_trace_path(end, *map(_address, arrays))
+            count = library.stepscope_trace_path(end, *map(address_of, arrays))
             return path[:count][::-1].copy()
         edges = []
         edge = int(schedule.binding[end])
@@ -237,10 +246,6 @@ def build_graph(time_ns: Int, edges: CausalEdges) -> CausalGraph:
     )
 
 
-def _address(values: Int) -> int:
-    return values.ctypes.data
-
-
 def _order_points(count: int, source: Int, target: Int) -> Int:
     """Order points after the sources of their edges; without those in and after a cycle."""
     rows = np.argsort(source, kind="stable")
@@ -251,7 +256,7 @@ def _order_points(count: int, source: Int, target: Int) -> Int:
     if library is not None:
         order = np.empty(count, dtype=np.int64)
         ready = library.stepscope_order_points(
-            count, *map(_address, (first, targets, waiting, order))
+            count, *map(address_of, (first, targets, waiting, order))
         )
         return order[:ready]
     edges_after, remaining = first.tolist(), waiting.tolist()
@@ -270,7 +275,7 @@ def _schedule(source: Int, target: Int, weight: Int, time: Int, binding: Int) ->
     library = open_paths()
     if library is not None:
         arrays = [np.ascontiguousarray(part) for part in (source, target, weight)]
-        library.stepscope_schedule(len(source), *map(_address, (*arrays, time, binding)))
+        library.stepscope_schedule(len(source), *map(address_of, (*arrays, time, binding)))
         return
     times, bindings = time.tolist(), binding.tolist()
     rows = zip(source.tolist(), target.tolist(), weight.tolist(), strict=True)
@@ -286,7 +291,7 @@ def _bound(source: Int, target: Int, weight: Int, latest: Int) -> None:
     library = open_paths()
     if library is not None:
         arrays = [np.ascontiguousarray(part) for part in (source, target, weight)]
-        library.stepscope_latest(len(source), *map(_address, (*arrays, latest)))
+        library.stepscope_latest(len(source), *map(address_of, (*arrays, latest)))
         return
     times = latest.tolist()
     rows = zip(source.tolist(), target.tolist(), weight.tolist(), strict=True)

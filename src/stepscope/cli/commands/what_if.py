@@ -1,4 +1,4 @@
-"""`stepscope what-if RUN`: time of a step with fixes, from the causal graph of traces."""
+"""`stepscope what-if RUN`: time of a step with fixes, from the causal graph of traces or spans."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from stepscope.run import choose_engine
 
 @click.command(
     "what-if",
-    help="Simulate fixes on the causal graph of the traces of RUN: how long would a step take?\n\n"
+    help="Simulate fixes on the causal graph of the traces of RUN, or of a watched run without "
+    "traces: how long would a step take?\n\n"
     "Without --fix each fix is simulated alone. Example: `stepscope what-if RUN --fix no-sync "
     "--fix workers=4`",
 )

@@ -10,9 +10,6 @@ import functools
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from stepscope import native_library
 
 LIBRARY = native_library.NativeLibrary(Path(__file__).parent)
@@ -30,8 +27,3 @@ def open_nesting() -> Any:
     library.stepscope_add_up.argtypes = (integers, count, integers)
     library.stepscope_add_up.restype = None
     return library
-
-
-def address_of(values: NDArray[np.int64]) -> int:
-    """Return the address of contiguous integers, as the library takes them."""
-    return values.ctypes.data

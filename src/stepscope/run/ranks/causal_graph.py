@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -22,7 +22,7 @@ from stepscope.run.ranks.trace_parts import (
     read_calls,
     split_traces,
 )
-from stepscope.run.traces.causal_graph import TraceGraph, build_trace_graph
+from stepscope.run.traces.causal_graph import PieceNames, TraceGraph, build_trace_graph
 from stepscope.run.traces.step_activity import DividedTrace, divide_trace
 from stepscope.run.traces.steps import marked_steps
 from stepscope.run.traces.unlike import group_by_time
@@ -31,7 +31,7 @@ MAX_REPLAY_ERROR_RATIO = 0.1
 """Error of a replay above which it says nothing about fixes."""
 CONTRADICTION = (
     "collectives of the ranks come in orders that contradict each other, as where the calls of "
-    "different groups are not told apart: each rank is shown alone"
+    "different groups are not told apart"
 )
 UNNAMED_PIECES = (("delay before work starts", "delay"), ("other host code", "Python"))
 """Names and kinds of time in which nothing ran that has a name: on the way to it, and of a host
@@ -43,24 +43,59 @@ class PathRow(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     kind: str
-    """operator, call, range, Python, kernel, copy or delay."""
+    """operator, call, range, Python, kernel, copy, phase, fetch or delay."""
     category: analysis.PathCategory
     rank: int | None
     count: int
     total_ns: int
 
 
-class RunGraph(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """Causal graph of some traces, with its replay and its critical path."""
+class GraphPart(Protocol):
+    """Part of a causal graph that is of one rank."""
 
-    divided: list[DividedTrace]
-    parts: list[TraceGraph]
+    @property
+    def points(self) -> analysis.RankGraph:
+        """Points and edges."""
+
+    @property
+    def rank(self) -> int | None:
+        """Number of the rank, None if unknown."""
+
+    @property
+    def label(self) -> str:
+        """Name of what the graph was built of."""
+
+    @property
+    def in_optimizer(self) -> NDArray[np.bool_]:
+        """True for activities inside an optimizer step."""
+
+    @property
+    def reads_host(self) -> NDArray[np.bool_]:
+        """True for copies from the host to a device, and the calls that start or await them."""
+
+    def read_names(self) -> tuple[list[str], intervals.Int]:
+        """Read the names of the activities: distinct ones, and the index of that of each activity,
+        -1 for none."""
+
+    def name_pieces(self, activity: intervals.Int, time_ns: intervals.Int) -> PieceNames:
+        """Name pieces of a path by their activities, or by what runs at a time."""
+
+
+class RunGraph(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
+    """Causal graph of ranks, with its replay and its critical path."""
+
+    parts: Sequence[GraphPart]
     joined: analysis.JoinedRanks
     schedule: analysis.CausalSchedule
     rank: int
     """Index of the rank in which the path begins."""
     path: analysis.CriticalPath
-    note: str = ""
+    notes: list[str] = []
+
+    @property
+    def divided(self) -> list[DividedTrace]:
+        """Traces that the graph was built of; none for one of spans."""
+        return [part.divided for part in self.parts if isinstance(part, TraceGraph)]
 
     @property
     def start_ns(self) -> int:
@@ -119,13 +154,18 @@ class RunGraph(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
         """Read the names of the activities of the edges."""
         names: dict[str, int] = {}
         numbers = []
-        for one, part in zip(self.divided, self.parts, strict=True):
-            for rows in part.activities:
-                column = _read_activity_names(one.trace.whole, rows.table)
-                codes = [names.setdefault(str(name), len(names)) for name in column.values]
-                numbers.append(np.append(np.array(codes, dtype=np.int64), -1)[column.codes])
+        for part in self.parts:
+            of_part, number = part.read_names()
+            codes = [names.setdefault(name, len(names)) for name in of_part]
+            numbers.append(np.append(np.array(codes, dtype=np.int64), -1)[number])
         number = np.concatenate([*numbers, [-1]])
         return {"name": number[self.joined.causal.edges.activity], "names": list(names)}
+
+    def sum_weights(self, edges: NDArray[np.bool_]) -> int:
+        """Sum the time of a mask of edges from the first step on."""
+        causal = self.joined.causal
+        inside = edges & (causal.time_ns[causal.edges.target] > self.start_ns)
+        return int(causal.edges.weight_ns[inside].sum())
 
     def simulate(self, *fixes: tuple[analysis.CausalFix, float | None]) -> analysis.SimulatedFix:
         """Replay with several fixes at once.
@@ -165,12 +205,11 @@ class RunGraph(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
         )
         # The transfer of a collective comes from no rank.
         rank = np.where(source >= 0, source, target)
-        sums: list[int] = self.path.sum_by(rank, len(self.divided)).tolist()
+        sums: list[int] = self.path.sum_by(rank, len(self.parts)).tolist()
         return sums
 
 
 class _BuiltTrace(NamedTuple):
-    divided: DividedTrace
     graph: TraceGraph
     calls: TraceCalls
     """Calls of collectives, in the order of the points of the graph."""
@@ -202,7 +241,11 @@ def build_run_graphs(run: Run, traces: Sequence[Trace]) -> list[RunGraph]:
     parts = split_traces(run, traces, part_events=PART_EVENTS)
     mapped = run.engine.map(run.whole_run, _build_part, parts, tables=TABLES)
     built = [
-        one._replace(divided=replace(one.divided, trace=trace))
+        one._replace(
+            graph=msgspec.structs.replace(
+                one.graph, divided=replace(one.graph.divided, trace=trace)
+            )
+        )
         for trace, one in zip(
             [trace for part in parts for trace in part.traces],
             [one for part in mapped for one in part],
@@ -211,19 +254,24 @@ def build_run_graphs(run: Run, traces: Sequence[Trace]) -> list[RunGraph]:
         if one is not None
     ]
     groups: dict[tuple[int, int | None], list[_BuiltTrace]] = {}
-    numbers = group_by_time(run, [one.divided.trace for one in built])
+    numbers = group_by_time(run, [one.graph.divided.trace for one in built])
     for one, number in zip(built, numbers, strict=True):
-        groups.setdefault((number, one.divided.trace.window), []).append(one)
+        groups.setdefault((number, one.graph.divided.trace.window), []).append(one)
     graphs = []
     for group in groups.values():
-        ranks = {one.divided.trace.rank for one in group}
+        ranks = {one.graph.rank for one in group}
         if len(group) > 1 and (None in ranks or len(ranks) < len(group)):
             graphs += [_join([one]) for one in group]
             continue
         try:
             graphs.append(_join(group))
         except analysis.CycleError:
-            graphs += [msgspec.structs.replace(_join([one]), note=CONTRADICTION) for one in group]
+            graphs += [
+                msgspec.structs.replace(
+                    _join([one]), notes=[f"{CONTRADICTION}: each rank is shown alone"]
+                )
+                for one in group
+            ]
     return graphs
 
 
@@ -270,30 +318,42 @@ def _build_trace(divided: DividedTrace) -> _BuiltTrace:
     trace = divided.trace.whole
     calls = read_calls(trace, trace.columns("kernels", CALL_COLUMNS))
     graph = build_trace_graph(divided, intervals.Intervals(calls.start, calls.end))
-    return _BuiltTrace(divided, graph, calls)
+    return _BuiltTrace(graph, calls)
 
 
 def _join(built: Sequence[_BuiltTrace]) -> RunGraph:
-    """Join the graphs of ranks by their collectives, and find the critical path."""
+    """Join the graphs of ranks by their collectives."""
     calls = combine_calls([one.calls for one in built]).calls
     matched = analysis.match_calls(calls)
     parts = []
     for index, one in enumerate(built):
         rows = np.flatnonzero(calls.rank == index)
-        points = msgspec.structs.replace(
-            one.graph.rank.calls,
+        matches = msgspec.structs.replace(
+            one.graph.points.calls,
             collective=matched.collective[rows],
             transfer_ns=matched.transfer_ns[rows],
         )
-        rank = msgspec.structs.replace(one.graph.rank, calls=points)
-        parts.append(msgspec.structs.replace(one.graph, rank=rank))
-    joined = analysis.join_ranks([part.rank for part in parts])
+        points = msgspec.structs.replace(one.graph.points, calls=matches)
+        parts.append(msgspec.structs.replace(one.graph, points=points))
+    return join_parts(parts)
+
+
+def join_parts(parts: Sequence[GraphPart], notes: Sequence[str] = ()) -> RunGraph:
+    """Join the graphs of ranks whose collectives are matched, and find the critical path.
+
+    Args:
+        parts: one per rank.
+        notes: remarks for those who read the graph.
+
+    Raises:
+        CycleError: what waits for what contradicts itself.
+    """
+    joined = analysis.join_ranks([part.points for part in parts])
     schedule = joined.causal.replay()
     edges = joined.causal.trace_path(schedule, joined.end)
     root = int(joined.causal.edges.source[edges[0]]) if len(edges) else joined.end
     rank_index = max(int(joined.rank[root]), 0)
     return RunGraph(
-        divided=[one.divided for one in built],
         parts=parts,
         joined=joined,
         schedule=schedule,
@@ -306,6 +366,7 @@ def _join(built: Sequence[_BuiltTrace]) -> RunGraph:
                 int(joined.causal.time_ns[joined.end]),
             ),
         ),
+        notes=list(notes),
     )
 
 
@@ -319,7 +380,8 @@ class PathPieces(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     label: intervals.Int
     """Index into `labels`."""
     labels: list[tuple[str, str]]
-    """Names with their kinds: operator, call, range, Python, kernel, copy or delay."""
+    """Names with their kinds: operator, call, range, Python, kernel, copy, phase, fetch or
+    delay."""
 
 
 def name_path_pieces(graph: RunGraph) -> PathPieces:
@@ -334,13 +396,14 @@ def name_path_pieces(graph: RunGraph) -> PathPieces:
     is_python = path.category == analysis.PathCategory.PYTHON
     label, event = is_python.astype(np.int64), np.full(len(rank), -1, dtype=np.int64)
     labels = list(UNNAMED_PIECES)
-    for index, (one, part) in enumerate(zip(graph.divided, graph.parts, strict=True)):
+    for index, part in enumerate(graph.parts):
         rows = np.flatnonzero(rank == index)
         times = np.where(is_python[rows], middle[rows] + graph.joined.offset_ns[index], -1)
         numbers = np.where(activity[rows] >= 0, activity[rows] - first[index], -1)
-        codes, event[rows], names = _name_pieces(one.trace.whole, part, numbers, times)
-        label[rows] = np.where(codes >= 0, codes + len(labels), label[rows])
-        labels += names
+        names = part.name_pieces(numbers, times)
+        event[rows] = names.event
+        label[rows] = np.where(names.label >= 0, names.label + len(labels), label[rows])
+        labels += names.labels
     return PathPieces(rank=rank, event=event, label=label, labels=labels)
 
 
@@ -358,77 +421,9 @@ def list_path_rows(graph: RunGraph) -> list[PathRow]:
                 name=name,
                 kind=kind,
                 category=analysis.PathCategory(path.category[row]),
-                rank=graph.divided[rank].trace.rank if rank >= 0 else None,
+                rank=graph.parts[rank].rank if rank >= 0 else None,
                 count=count,
                 total_ns=total_ns,
             )
         )
     return sorted(listed, key=lambda row: -row.total_ns)
-
-
-_KINDS = {
-    "annotations": "range",
-    "operators": "operator",
-    "runtime_calls": "call",
-    "kernels": "kernel",
-    "copies": "copy",
-}
-
-
-def _name_pieces(
-    trace: Trace, part: TraceGraph, numbers: intervals.Int, times: intervals.Int
-) -> tuple[intervals.Int, intervals.Int, list[tuple[str, str]]]:
-    """Name pieces of a path by their activities, or by Python functions around them.
-
-    Args:
-        trace: the trace.
-        part: its graph.
-        numbers: activity of each piece, -1 for none.
-        times: time of each piece at which the Python function counts, -1 where it does not.
-
-    Returns:
-        The index of the name of each piece and the id of its event, -1 for none, and names with
-        their kinds.
-    """
-    codes, events = (np.full(len(numbers), -1, dtype=np.int64) for _ in range(2))
-    labels: list[tuple[str, str]] = []
-    for table in part.activities:
-        rows = np.flatnonzero((numbers >= table.first) & (numbers < table.first + len(table.ids)))
-        names = _read_activity_names(trace, table.table)
-        codes[rows] = names.codes[numbers[rows] - table.first] + len(labels)
-        events[rows] = table.ids[numbers[rows] - table.first]
-        labels += [(str(name), _KINDS[table.table]) for name in names.values]
-    if trace.has_stacks:
-        rows = np.flatnonzero(times >= 0)
-        functions, ids, values = _find_functions(trace, part.main_track, times[rows])
-        codes[rows] = np.where(functions >= 0, functions + len(labels), codes[rows])
-        events[rows] = np.where(functions >= 0, ids, events[rows])
-        labels += [(name, "Python") for name in values]
-    return codes, events, labels
-
-
-def _read_activity_names(trace: Trace, table: str) -> analysis.Strings:
-    """Read the names of the activities of a table, in the order of their numbers."""
-    condition = "on_device = 0" if table == "annotations" else ""
-    names: analysis.Strings = trace.columns(table, ("name",), condition=condition)["name"]
-    return names
-
-
-def _find_functions(
-    trace: Trace, track: int, times: intervals.Int
-) -> tuple[intervals.Int, intervals.Int, list[str]]:
-    """Find the innermost Python function of a thread at each time: the indices of their names and
-    their ids, -1 for none, and the names."""
-    rows = trace.columns(
-        "python_functions", ("id", "name", *analysis.TIME_COLUMNS), condition=f"track = {track}"
-    )
-    extent = analysis.make_intervals(rows)
-    order = intervals.nesting_order(*extent)
-    start, end = (edge[order] for edge in extent)
-    parent = intervals.parents(start, end, intervals.OVERHANG_NS)
-    row = intervals.innermost_at(times, start, end, parent)
-    codes, ids = (
-        np.append(values[order], -1)[row].astype(np.int64)
-        for values in (rows["name"].codes, rows["id"])
-    )
-    return codes, ids, [str(name) for name in rows["name"].values]

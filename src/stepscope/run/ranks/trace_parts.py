@@ -313,11 +313,8 @@ def _find_rows(
 ) -> intervals.Int:
     """Find the candidate rows with the target ids, -1 for none."""
     rows = np.flatnonzero(candidates)
-    if not len(rows):
-        return np.full(len(targets), -1, dtype=np.int64)
-    order = rows[np.argsort(ids[rows], kind="stable")]
-    positions = np.minimum(np.searchsorted(ids[order], targets), len(order) - 1)
-    return np.where(ids[order][positions] == targets, order[positions], -1)
+    row = analysis.find_values(ids[rows], targets)
+    return np.append(rows, -1)[row]
 
 
 def _words(columns: Mapping[str, Any], name: str, rows: intervals.Int) -> list[str | None]:

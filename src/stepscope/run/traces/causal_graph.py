@@ -36,17 +36,29 @@ class _Calls(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     def find(self, ids: Int) -> Int:
         """Find the rows of calls by id, -1 for none."""
-        return _find_rows(self.ids, ids)
+        return analysis.find_values(self.ids, ids)
 
     def find_correlated(self, numbers: Int) -> Int:
         """Find the rows of calls by correlation number, -1 for none."""
-        return np.where(numbers > 0, _find_rows(self.correlation, numbers), -1)
+        return np.where(numbers > 0, analysis.find_values(self.correlation, numbers), -1)
+
+
+class PieceNames(NamedTuple):
+    """Names of pieces of a critical path."""
+
+    label: Int
+    """Index into `labels` of each piece, -1 for none."""
+    event: Int
+    """Id of the event of each piece, -1 for none."""
+    labels: list[tuple[str, str]]
+    """Names with their kinds: operator, call, range, Python, kernel, copy, phase or fetch."""
 
 
 class TraceGraph(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Causal graph of the steps of one trace, and what its edges stand for."""
 
-    rank: analysis.RankGraph
+    divided: DividedTrace
+    points: analysis.RankGraph
     main_track: int
     """Thread of the steps."""
     activities: list[ActivityRows]
@@ -54,6 +66,61 @@ class TraceGraph(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """True for activities inside an optimizer step."""
     reads_host: NDArray[np.bool_]
     """True for copies from the host to a device, and the calls that start or await them."""
+
+    @property
+    def rank(self) -> int | None:
+        """Number of the rank, None if unknown."""
+        return self.divided.trace.rank
+
+    @property
+    def label(self) -> str:
+        """Name of the trace."""
+        return self.divided.trace.label
+
+    def read_names(self) -> tuple[list[str], Int]:
+        """Read the names of the activities: distinct ones, and the index of that of each activity,
+        -1 for none."""
+        names: dict[str, int] = {}
+        numbers = [np.empty(0, dtype=np.int64)]
+        for rows in self.activities:
+            column = _read_activity_names(self.divided.trace.whole, rows.table)
+            codes = [names.setdefault(str(name), len(names)) for name in column.values]
+            numbers.append(np.append(np.array(codes, dtype=np.int64), -1)[column.codes])
+        return list(names), np.concatenate(numbers)
+
+    def name_pieces(self, activity: Int, time_ns: Int) -> PieceNames:
+        """Name pieces of a path by their activities, or by Python functions around them.
+
+        Args:
+            activity: activity of each piece, -1 for none.
+            time_ns: time of each piece at which the Python function counts, -1 where it does not.
+        """
+        trace = self.divided.trace.whole
+        codes, events = (np.full(len(activity), -1, dtype=np.int64) for _ in range(2))
+        labels: list[tuple[str, str]] = []
+        for table in self.activities:
+            inside = (activity >= table.first) & (activity < table.first + len(table.ids))
+            rows = np.flatnonzero(inside)
+            names = _read_activity_names(trace, table.table)
+            codes[rows] = names.codes[activity[rows] - table.first] + len(labels)
+            events[rows] = table.ids[activity[rows] - table.first]
+            labels += [(str(name), _KINDS[table.table]) for name in names.values]
+        if trace.has_stacks:
+            rows = np.flatnonzero(time_ns >= 0)
+            functions, ids, values = _find_functions(trace, self.main_track, time_ns[rows])
+            codes[rows] = np.where(functions >= 0, functions + len(labels), codes[rows])
+            events[rows] = np.where(functions >= 0, ids, events[rows])
+            labels += [(name, "Python") for name in values]
+        return PieceNames(codes, events, labels)
+
+
+_KINDS = {
+    "annotations": "range",
+    "operators": "operator",
+    "runtime_calls": "call",
+    "kernels": "kernel",
+    "copies": "copy",
+}
 
 
 def build_trace_graph(divided: DividedTrace, collectives: intervals.Intervals) -> TraceGraph:
@@ -91,7 +158,8 @@ def build_trace_graph(divided: DividedTrace, collectives: intervals.Intervals) -
     points = _place_calls(collectives, threads, work, activities, len(chains))
     reads_host = _find_copies_to_device(divided.trace.whole, work, activities, edges)
     return TraceGraph(
-        rank=analysis.RankGraph(
+        divided=divided,
+        points=analysis.RankGraph(
             time_ns=np.concatenate([threads.time, work.start, work.end]),
             edges=edges,
             step_count=len(host.start),
@@ -138,7 +206,7 @@ def _place_calls(
     # Collectives of the host are ranges on a thread of their own.
     pieces = threads.edges.category == analysis.PathCategory.COMMUNICATION
     sources = threads.edges.source[pieces]
-    row = _find_rows(threads.time[sources], collectives.start)
+    row = analysis.find_values(threads.time[sources], collectives.start)
     starts = np.append(sources, -1)[row]
     ends = threads.find(np.append(threads.track, -1)[starts], collectives.end)
     fits = (ends > starts) & (starts >= 0)
@@ -150,15 +218,6 @@ def _place_calls(
         first_edge=np.where(fits, threads.edge_after[starts], 0),
         edge_count=np.where(fits, ends - starts, 0),
     )
-
-
-def _find_rows(values: Int, requested: Int) -> Int:
-    if not len(values):
-        return np.full(len(requested), -1, dtype=np.int64)
-    order = np.argsort(values, kind="stable")
-    at = np.minimum(np.searchsorted(values, requested, sorter=order), len(values) - 1)
-    row = order[at]
-    return np.where(values[row] == requested, row, -1)
 
 
 def _overlapping(columns: analysis.Columns, window: tuple[int, int]) -> NDArray[np.bool_]:
@@ -393,3 +452,28 @@ def _find_copies_to_device(
     calls = edges.activity[waits & (edges.category == analysis.PathCategory.HOST_SYNC)]
     mask[calls[calls >= 0]] = True
     return mask[:-1]
+
+
+def _read_activity_names(trace: Trace, table: str) -> analysis.Strings:
+    """Read the names of the activities of a table, in the order of their numbers."""
+    condition = _HOST_TABLES.get(table, "")
+    names: analysis.Strings = trace.columns(table, ("name",), condition=condition)["name"]
+    return names
+
+
+def _find_functions(trace: Trace, track: int, times: Int) -> tuple[Int, Int, list[str]]:
+    """Find the innermost Python function of a thread at each time: the indices of their names and
+    their ids, -1 for none, and the names."""
+    rows = trace.columns(
+        "python_functions", ("id", "name", *analysis.TIME_COLUMNS), condition=f"track = {track}"
+    )
+    extent = analysis.make_intervals(rows)
+    order = intervals.nesting_order(*extent)
+    start, end = (edge[order] for edge in extent)
+    parent = intervals.parents(start, end, intervals.OVERHANG_NS)
+    row = intervals.innermost_at(times, start, end, parent)
+    codes, ids = (
+        np.append(values[order], -1)[row].astype(np.int64)
+        for values in (rows["name"].codes, rows["id"])
+    )
+    return codes, ids, [str(name) for name in rows["name"].values]

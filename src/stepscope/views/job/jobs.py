@@ -322,11 +322,16 @@ class RecordingsView(schema.Payload, frozen=True, kw_only=True):
 
     recordings: list[RecordingName]
     """Traces by rank."""
+    has_critical_path: bool
+    """True if there is a causal graph of its traces or, without any, of its spans."""
     missing: str | None
 
 
 def show_recordings(run: Run, _options: ViewOptions = DEFAULTS) -> RecordingsView:
     """Show the traces of a run."""
+    # The list of jobs needs no causal graphs, and starts fast.
+    from stepscope.views.steps.critical_path import explain_no_path
+
     traces = run.traces
     return RecordingsView(
         recordings=[
@@ -339,5 +344,6 @@ def show_recordings(run: Run, _options: ViewOptions = DEFAULTS) -> RecordingsVie
             )
             for trace in traces
         ],
+        has_critical_path=explain_no_path(run) is None,
         missing=explain_no_traces(run, traces),
     )

@@ -16,10 +16,14 @@ from stepscope.run import (
     RunGraph,
     Trace,
     build_run_graphs,
+    build_span_graph,
     explain_no_graph,
+    explain_no_span_graph,
     get_run_graphs,
+    get_span_graph,
     list_path_rows,
     name_traces,
+    number_ranks,
 )
 from stepscope.views import trace_data
 from stepscope.views.options import DEFAULTS, ViewOptions
@@ -31,6 +35,10 @@ FIX_SEPARATOR = "+"
 """Between the names of fixes that are simulated together."""
 SIMULATED_FIXES = (*analysis.CAUSAL_FIXES, f"{analysis.NAMED_FIX}NAME")
 """Names of the fixes."""
+
+
+NEEDS_TRACE = "it needs operators, which a trace has: record a window"
+"""Reason for which a fix cannot be simulated on spans."""
 
 
 class PathShare(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +54,7 @@ class PathActivity(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     kind: str
-    """operator, call, range, Python, kernel, copy or delay."""
+    """operator, call, range, Python, kernel, copy, phase, fetch or delay."""
     category: str
     rank: int | None
     count_per_step: Annotated[float, schema.field_label("pieces per step", unit="count")]
@@ -61,14 +69,20 @@ class PathRank(msgspec.Struct, frozen=True, kw_only=True):
     share_ratio: float | None
 
 
-class CriticalPathOf(msgspec.Struct, frozen=True, kw_only=True):
-    """Critical path of the steps of one rank, or of ranks that were recorded together."""
+class ReplayedSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps of one rank, or of ranks that were recorded together, and their replay."""
 
     traces: list[str]
+    """Names of the traces; without traces, of the ranks."""
     step_count: int
     step_ns: Annotated[float, schema.field_label("mean step")]
     replay_error_ratio: Annotated[float | None, schema.field_label("error of the replay")]
     """Difference of the replayed time of the steps to the measured one; negative if too short."""
+
+
+class CriticalPathOf(ReplayedSteps, frozen=True, kw_only=True):
+    """Critical path of steps."""
+
     tied_count: Annotated[int, schema.field_label("collectives that tie ranks")]
     shares: list[PathShare]
     """Times by kind; they sum to the time of the steps."""
@@ -106,13 +120,9 @@ class SimulatedFixRow(msgspec.Struct, frozen=True, kw_only=True):
     """Explanation where the fix saves nothing, or its saving cannot be stated."""
 
 
-class WhatIfOf(msgspec.Struct, frozen=True, kw_only=True):
-    """Fixes for one rank, or for ranks that were recorded together, largest saving first."""
+class WhatIfOf(ReplayedSteps, frozen=True, kw_only=True):
+    """Fixes for steps, largest saving first."""
 
-    traces: list[str]
-    step_count: int
-    step_ns: Annotated[float, schema.field_label("mean step")]
-    replay_error_ratio: Annotated[float | None, schema.field_label("error of the replay")]
     fixes: list[SimulatedFixRow]
     notes: list[str]
 
@@ -129,7 +139,7 @@ class WhatIfView(schema.Payload, frozen=True, kw_only=True):
 def show_critical_path(run: Run, options: ViewOptions = DEFAULTS) -> CriticalPathView:
     """Show what the time of steps consists of along the critical path."""
     traces = trace_data.select_traces(run, options)
-    graphs, missing = _build_graphs(run, traces)
+    graphs, missing = _build_graphs(run, traces, options.rank)
     return CriticalPathView(
         share_of=SHARE_OF,
         paths=[_show_path(graph, options.top) for graph in graphs],
@@ -146,7 +156,7 @@ def show_what_if(run: Run, options: ViewOptions = DEFAULTS) -> WhatIfView:
     """
     fixes = None if options.name is None else parse_fixes(options.name)
     traces = trace_data.select_traces(run, options)
-    graphs, missing = _build_graphs(run, traces)
+    graphs, missing = _build_graphs(run, traces, options.rank)
     return WhatIfView(
         share_of=SHARE_OF,
         recordings=[_simulate(graph, fixes) for graph in graphs],
@@ -192,7 +202,25 @@ def _parse_factor(name: str, text: str) -> float:
     return factor
 
 
-def _build_graphs(run: Run, traces: Sequence[Trace]) -> tuple[list[RunGraph], str | None]:
+def explain_no_path(run: Run) -> str | None:
+    """Explain why a run has no critical path, without building a graph; None where it has one."""
+    if has_traces(run):
+        return explain_no_graph(run.traces) if run.traces else trace_data.NO_TRACE_IN_RANGE
+    return explain_no_span_graph(run.ranks)
+
+
+def has_traces(run: Run) -> bool:
+    """Return True if a run has traces, in the range or not."""
+    return bool(run.traces or run.left_out)
+
+
+def _build_graphs(
+    run: Run, traces: Sequence[Trace], rank: int | None
+) -> tuple[list[RunGraph], str | None]:
+    """Build the graphs of traces; of a watched run without any, that of its spans."""
+    if run.ranks and not has_traces(run):
+        graph = _build_span_graph(run, rank)
+        return ([], graph) if isinstance(graph, str) else ([graph], None)
     missing = trace_data.explain_no_traces(run, list(traces))
     if missing is not None:
         return [], missing
@@ -205,13 +233,20 @@ def _build_graphs(run: Run, traces: Sequence[Trace]) -> tuple[list[RunGraph], st
     return graphs, None if graphs else "the traces contain no time"
 
 
+def _build_span_graph(run: Run, rank: int | None) -> RunGraph | str:
+    if rank is None:
+        return get_span_graph(run)
+    numbers = number_ranks(run).by_process
+    return build_span_graph([one for one in run.ranks if numbers.get(one.process.process) == rank])
+
+
 def _show_path(graph: RunGraph, top: int) -> CriticalPathOf:
     path, step_count = graph.path, max(1, graph.step_count)
     total_ns = max(1, int(path.duration_ns.sum()))
     sums = graph.sum_categories()
     rows = list_path_rows(graph)
     return CriticalPathOf(
-        traces=[one.trace.label for one in graph.divided],
+        traces=[part.label for part in graph.parts],
         step_count=graph.step_count,
         step_ns=graph.measured_ns / step_count,
         replay_error_ratio=graph.error_ratio,
@@ -244,28 +279,28 @@ def _show_row(row: PathRow, step_count: int, total_ns: int) -> PathActivity:
 
 
 def _list_ranks(graph: RunGraph, total_ns: int) -> list[PathRank]:
-    if len(graph.divided) == 1:
+    if len(graph.parts) == 1:
         return []
-    sums = zip(graph.divided, graph.sum_ranks(), strict=True)
+    sums = zip(graph.parts, graph.sum_ranks(), strict=True)
     return [
-        PathRank(rank=one.trace.rank, share_ratio=ns / total_ns)
-        for one, ns in sorted(sums, key=lambda pair: -pair[1])
+        PathRank(rank=part.rank, share_ratio=ns / total_ns)
+        for part, ns in sorted(sums, key=lambda pair: -pair[1])
         if ns
     ]
 
 
 def _note(graph: RunGraph) -> list[str]:
-    notes = [graph.note] if graph.note else []
-    if all(one.source == "whole" for one in graph.divided):
+    notes, divided = list(graph.notes), graph.divided
+    if divided and all(one.source == "whole" for one in divided):
         notes.append(
             "the traces mark no steps: one path covers all of the recorded time, start-up included"
         )
-    if not all(one.has_host for one in graph.divided):
-        lacking = name_traces([one.trace for one in graph.divided if not one.has_host])
+    if not all(one.has_host for one in divided):
+        lacking = name_traces([one.trace for one in divided if not one.has_host])
         notes.append(
             f"{lacking} without operators: what the host did between its calls is not known"
         )
-    if len(graph.divided) > 1 and not graph.joined.matched_count:
+    if len(graph.parts) > 1 and not graph.joined.matched_count:
         notes.append("no collective ties the ranks together, so the path is that of one of them")
     return notes
 
@@ -277,7 +312,7 @@ def _simulate(graph: RunGraph, fixes: Sequence[tuple[str, float | None]] | None)
     else:
         rows = [_simulate_together(graph, fixes)]
     return WhatIfOf(
-        traces=[one.trace.label for one in graph.divided],
+        traces=[part.label for part in graph.parts],
         step_count=graph.step_count,
         step_ns=graph.measured_ns / max(1, graph.step_count),
         replay_error_ratio=graph.error_ratio,
@@ -298,7 +333,7 @@ def _simulate_together(
     ]
     simulated = graph.simulate(*selected)
     reason = _explain_no_saving(graph, [fix for fix, _ in selected], simulated)
-    is_accurate = abs(graph.error_ratio) <= MAX_REPLAY_ERROR_RATIO
+    is_accurate = abs(graph.error_ratio) <= MAX_REPLAY_ERROR_RATIO and reason != NEEDS_TRACE
     rest = next(iter(simulated.categories.items()), None) if reason is None else None
     return SimulatedFixRow(
         fix=FIX_SEPARATOR.join(names),
@@ -323,6 +358,8 @@ def _explain_no_saving(
             f"the replay differs from the measured steps by {percent(error)}, so a saving would be "
             "a guess"
         )
+    if not graph.divided and any(fix.needs_operators for fix in fixes):
+        return NEEDS_TRACE
     if not any(fix.affects(graph.fixed_edges).any() for fix in fixes):
         return "nothing of this kind was recorded"
     if abs(simulated.saving_ratio) < ON_PATH_RATIO:

@@ -5,6 +5,7 @@ import type { CriticalPathOf, PathShare } from "../../api/views";
 import { countOf, duration } from "../../base/quantities";
 import { pathColour } from "../../base/path_kinds";
 import { LinkedTable } from "../../parts/linked_table";
+import { useTraces } from "../../parts/trace_screen";
 import { useRowLimit } from "../../parts/url_controls";
 import { useView } from "../../state/fetch";
 import { link } from "../../state/url";
@@ -18,10 +19,11 @@ import { replayTiles, tracesOf } from "./replay";
 export function Path({ tabs }: { tabs: ComponentChildren }) {
   const [top, rowLimitSelect] = useRowLimit();
   const resource = useView("critical-path", { top, from_ns: null, to_ns: null });
+  const traces = useTraces(); // the timeline has no path of spans
   return (
     <>
       <PageHeader title="Critical path">
-        <a class="action" href={link("timeline", { pin: "critical-path" })}>Show in timeline</a>
+        {traces.data === null || traces.data.recordings.length === 0 ? null : <a class="action" href={link("timeline", { pin: "critical-path" })}>Show in timeline</a>}
         {rowLimitSelect}
       </PageHeader>
       {tabs}
@@ -45,7 +47,7 @@ function Steps({ path, shareOf, id }: { path: CriticalPathOf; shareOf: string; i
   return (
     <section aria-label={tracesOf(path)}>
       {replayTiles(path, isJoint ? { label: "Ranks tied by", value: countOf(path.tied_count, "collective") } : null)}
-      <Panel title="Step by kind of time" description={`Shares are of the ${shareOf}. Traces: ${tracesOf(path)}.`} wide testid="path-shares">
+      <Panel title="Step by kind of time" description={`Shares are of the ${shareOf}. Steps of ${tracesOf(path)}.`} wide testid="path-shares">
         <ShareBar label="Kinds of time on the critical path" segments={kindSegments(path.shares)} />
       </Panel>
       {isJoint ? (
