@@ -24,6 +24,7 @@ from stepscope.diagnosis.shares.pipeline_model import (
 from stepscope.rule_feed import check_rules, choose_rules, refuse_advice
 from stepscope.testing import RunBuilder
 from tests.support.cause_runs import CAUSE_RUNS, COMPUTE, SETTINGS
+from tests.support.simulated_loaders import Loader, draw_loader, simulate_training
 
 RunMaker = Callable[..., RunBuilder]
 
@@ -456,3 +457,15 @@ def test_workers_are_advised_where_cores_are_left(
     assert titles == ([] if title is None else [title])
     notes = [note for note in verdict.notes if "no fix here" in note]
     assert len(notes) == (title is None)
+
+
+@pytest.mark.parametrize(("workers", "fetch"), [(1, 18), (2, 36), (2, 10), (4, 60)])
+def test_checkpoints_that_hide_a_loader(new_run: RunMaker, workers: int, fetch: int) -> None:
+    """Without checkpoints, which take half of the step, the thread waits for its batches."""
+    loader = Loader(fetch, 10, workers, save=100, steps=200)
+    verdict = diagnose(draw_loader(new_run(), loader).open())
+    assert verdict.cause == "checkpoint"
+    prediction = verdict.fixes[0].prediction
+    assert prediction is not None
+    expected_ms = simulate_training(loader._replace(save=0)).step_ms
+    assert prediction.step_ns / MS == pytest.approx(expected_ms, rel=0.02)

@@ -1,17 +1,21 @@
 """What-if predictions: the mean step after one change, everything else as measured.
 
 Where workers create batches in parallel with the training thread, a model of the input pipeline
-predicts the remaining waiting (`Pipeline`). Everywhere else the step gets shorter by the part that
-the change removes. Removing a part completely is the best case of a change, so these predictions
-are marked as upper bounds of the saving. There is no prediction for a condition that no change
-brings about, such as arithmetic that takes half the time.
+predicts the remaining waiting after a change of it (`Pipeline`), but for the handover of batches.
+Everywhere else the step gets shorter by the part that the change removes, as far as workers have
+the batches ready by then: a replay of the causal graph tells both (`WorkerReplay`).
+
+Removing a part completely is the best case of a change, so these predictions are marked as upper
+bounds of the saving. There is no prediction for a condition that no change brings about, such as
+arithmetic that takes half the time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
-from stepscope import analysis, quantities, rules
+from stepscope import analysis, quantities, rules, run
 from stepscope.diagnosis.causes import wait_causes
 from stepscope.diagnosis.causes.batch_size import is_python_bound, measure_doubling_saving
 from stepscope.diagnosis.causes.cause import CauseInputs
@@ -44,6 +48,7 @@ class WhatIf:
         self._pipeline = inputs.pipeline
         self._making = inputs.starved_rank.making
         self._step_ns = inputs.run.mean_step_ns
+        self._replay = WorkerReplay(inputs)
         self._waits = wait_causes.sum_waits(inputs)
         self._base_ns = inputs.base_ns
         self._inline = Pipeline.measure_inline(
@@ -59,6 +64,9 @@ class WhatIf:
         is_unpriced = cause == "debug_switch" and not self._shares.overhead_parts[cause]
         if condition is None or is_unpriced:
             return None
+        if cause == "batch_handover" and (saved_ratio := self._replay.predict_no_handover()):
+            step_ns = self._step_ns * (1 - saved_ratio)
+            return Prediction.from_step(step_ns, self._step_ns, condition, is_bound=True)
         if cause in _STAGE_OF or cause in {"worker_startup", "batch_handover"}:
             condition += self._describe_returned_cpu_time(cause)
             return self._scale_pipeline(
@@ -73,10 +81,17 @@ class WhatIf:
             condition,
             is_bound=is_bound,
             share_of=STEP_SHARE if cause in _SHARES_OF_STEP else self._shares.share_of,
+            cause=None if cause in _NOT_OWN_WORK else cause,
         )
 
     def _remove(
-        self, share: float, condition: str, *, is_bound: bool = True, share_of: str | None = None
+        self,
+        share: float,
+        condition: str,
+        *,
+        is_bound: bool = True,
+        share_of: str | None = None,
+        cause: str | None = "",
     ) -> Prediction:
         """Predict the step without a share of it.
 
@@ -85,9 +100,13 @@ class WhatIf:
             condition: change that removes it.
             is_bound: as of `Prediction`.
             share_of: denominator of the share; by default that of `Shares`.
+            cause: cause of the share, which is work of the training thread: it may wait for batches
+                instead; None where the change takes more than that.
         """
         share_of = share_of or self._shares.share_of
         base_ns = self._base_ns if share_of == CORE_SHARE else self._step_ns
+        if cause is not None:
+            share = self._replay.limit_saving(share * base_ns, cause) / base_ns
         return Prediction.from_step(
             base_ns * (1 - share), base_ns, condition, is_bound=is_bound, share_of=share_of
         )
@@ -182,7 +201,7 @@ class WhatIf:
     def predict_with_equal_ranks(self) -> Prediction:
         """Predict the step if the slowest rank were as fast as the others are on average."""
         saved_ratio = self._split.rank_waits.add_excess(self._rank_wait)
-        return self._remove(saved_ratio, "the slow rank was as fast as the others")
+        return self._remove(saved_ratio, "the slow rank was as fast as the others", cause=None)
 
     def _predict_pipeline_without(self, cause: str) -> float | None:
         if self._pipeline is None:
@@ -317,6 +336,75 @@ def compute_stage_ratio(making: analysis.BatchCreation | None, cause: str) -> fl
     return measured.get(cause)
 
 
+class WorkerReplay:
+    """Replay of the steps of the rank that waits longest for batches, if workers make them.
+
+    Args:
+        inputs: evidence on the job.
+    """
+
+    def __init__(self, inputs: CauseInputs) -> None:
+        self._rank = inputs.starved_rank
+        self._has_workers = inputs.pipeline is not None and inputs.pipeline.workers > 0
+
+    @cached_property
+    def _graph(self) -> run.RunGraph | None:
+        """Causal graph of the rank; None where workers make no batches, or its replay is not
+        accurate enough."""
+        graph = run.build_span_graph([self._rank]) if self._has_workers else ""
+        if isinstance(graph, str) or abs(graph.error_ratio) > run.MAX_REPLAY_ERROR_RATIO:
+            return None
+        return graph
+
+    @cached_property
+    def _wall_ns(self) -> float:
+        """Mean wall time of a measured step of the rank."""
+        steps = self._rank.steps
+        return float(steps.wall_ns[steps.measured()].mean())
+
+    def predict_no_handover(self) -> float | None:
+        """Predict the share of the step that is saved if batches are received in no time; None
+        without a replay."""
+        if self._graph is None:
+            return None
+        fix = analysis.CAUSAL_FIXES["no-handover"]
+        return min(1.0, self._simulate(self._graph, (fix, None)) / self._wall_ns)
+
+    def limit_saving(self, saved_ns: float, cause: str = "") -> float:
+        """Limit what the training thread saves per step of its own work to what is left when it
+        waits for its batches instead.
+
+        Args:
+            saved_ns: time per step.
+            cause: cause of that work: checkpoints are in few steps, other work is in all alike.
+        """
+        graph = self._graph
+        if graph is None:
+            return saved_ns
+        fixes: list[tuple[analysis.CausalFix, float | None]] = []
+        fixed, rest_ns, host = graph.fixed_edges, saved_ns, analysis.make_host_fix()
+        is_own = host.affects(fixed)
+        if cause == "checkpoint":
+            checkpoint = analysis.CAUSAL_FIXES["async-checkpoint"]
+            fixes.append((checkpoint, None))
+            is_saving = checkpoint.affects(fixed)
+            is_own &= ~is_saving
+            rest_ns -= graph.sum_weights(is_saving) / graph.step_count
+        own_ns = max(1.0, graph.sum_weights(is_own) / graph.step_count)
+        rest_ratio = min(1.0, max(MIN_REST_RATIO, 1 - rest_ns / own_ns))
+        return min(saved_ns, self._simulate(graph, *fixes, (host, 1 / rest_ratio)))
+
+    @staticmethod
+    def _simulate(graph: run.RunGraph, *fixes: tuple[analysis.CausalFix, float | None]) -> float:
+        """Simulate fixes together, and return what they save per step, in nanoseconds."""
+        saved_ns = graph.simulate(*fixes).saving_ratio * graph.replayed_ns
+        return max(0.0, saved_ns / graph.step_count)
+
+
+MIN_REST_RATIO = 1e-6
+"""Share of its own work that the training thread keeps at least."""
+_NOT_OWN_WORK = frozenset(["cpu_contention", "cpu_limit", "straggler", "uneven_ranks"])
+"""Causes whose fixes do not only take work from the training thread."""
 _SHARES_OF_STEP = frozenset(["cpu_contention", "cpu_limit", "memory_leak"])
 """Causes whose time is measured in the step, waiting for cores included."""
 _STAGE_OF = {cause: stage for stage, cause in STAGE_CAUSES.items()}
