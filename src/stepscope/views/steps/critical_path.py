@@ -37,7 +37,7 @@ SIMULATED_FIXES = (*analysis.CAUSAL_FIXES, f"{analysis.NAMED_FIX}NAME")
 """Names of the fixes."""
 
 
-NEEDS_TRACE = "it needs operators, which a trace has: record a window"
+NEEDS_TRACE = "it needs operators, which only traces have"
 """Reason for which a fix cannot be simulated on spans."""
 
 
