@@ -71,6 +71,7 @@ SHOWN = {
     "importer XPlaneImporter": "tests/unit/importers/xplane",
     "importer NsysImporter": "tests/unit/importers/test_nsys.py",
     "importer NcclInspectorImporter": "tests/unit/importers/test_nccl_inspector.py",
+    "importer TorchTraceImporter": "tests/unit/importers/test_torch_trace.py",
     "importer StageOperationsImporter": "tests/unit/importers/test_stage_operations_importer.py",
     "importer KinetoImporter": "tests/unit/importers/kineto",
     "export to chrome": "tests/unit/exporters/test_chrome_export.py",

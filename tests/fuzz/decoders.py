@@ -19,7 +19,7 @@ import numpy as np
 
 from stepscope.errors import StepscopeError
 from stepscope.event_records import masked_crc32c
-from stepscope.importers import Importer, Refused
+from stepscope.importers import Importer, Refused, import_files
 from stepscope.importers.content import ignore_progress
 from stepscope.importers.event_files.debugger import DebuggerJob, Form
 from stepscope.importers.event_files.rows import RowWriter
@@ -39,6 +39,7 @@ from stepscope.schema import SCHEMA_VERSION, TABLES, ProcessInfo, RunInfo
 from stepscope.spool import DropCounts, Journal, Kind, SpanLog, SpoolTree, make_meta
 from stepscope.store import create_run
 from stepscope.store.engine import make_batch
+from tests.support.compiler_logs import training_log
 from tests.support.debugger_files import event, sample
 from tests.support.kineto_files import imported_file, pretty, trace, training
 from tests.support.nsys_files import training as nsys_training, write_export
@@ -143,6 +144,17 @@ def _describe_operators(path: Path) -> None:
     beside = path.with_name("beside.json")
     beside.write_bytes(_traces()[0])
     imported_file(beside, execution_traces=(execution_trace,))
+
+
+def _import_file(path: Path) -> None:
+    """Import a file into a new run."""
+    run = path.with_name("run")
+    info = RunInfo(
+        schema_version=SCHEMA_VERSION, run_id="r", created_ns=0, command=[],
+        working_directory="/", stepscope_version="0",
+    )  # fmt: skip
+    create_run(run, info)
+    import_files([path], run, "n")
 
 
 def _segments() -> list[bytes]:
@@ -311,5 +323,6 @@ DECODERS = {
         "r.json", _import_by(RocprofImporter), lambda: [json.dumps(RECORDING).encode()]
     ),
     "nsys": Decoder("a.sqlite", _import_export, _exports, quick_case_count=200),
+    "torch-trace": Decoder("a.log", _import_file, lambda: [training_log()]),
     "journal": Decoder("p-7-1-0/journal.jsonl", _drain, _journals),
 }

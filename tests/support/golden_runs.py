@@ -28,7 +28,7 @@ RUN, FIGURES = "run", "figures.json"
 _NOT_DRAWN = (
     *("scalars", "tensor_statistics", "tensor_histograms", "tensor_values"),
     *("tensor_elements", "memory_categories", "python_profiles", "collective_calls"),
-    "stage_operations",
+    *("stage_operations", "compilations", "compilation_events"),
 )
 """Tables that neither a drawn job nor a trace of torch fills."""
 

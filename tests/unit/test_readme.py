@@ -39,6 +39,7 @@ def importers_by_name() -> None:
     assert names == {
         *("KinetoImporter", "MemoryTimelineImporter", "SMDebugImporter", "StageOperationsImporter"),
         *("XPlaneImporter", "FlightRecorderImporter", "NcclInspectorImporter"),
+        "TorchTraceImporter",
         *of_tensors,
     }
 

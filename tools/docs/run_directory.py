@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from stepscope.schema import FACT_TYPES, METRIC_TYPES, SCHEMA_VERSION, TABLES, Fact, Table
+from stepscope.schema import (
+    COMPILATION_EVENT_KINDS,
+    FACT_TYPES,
+    METRIC_TYPES,
+    SCHEMA_VERSION,
+    TABLES,
+    Fact,
+    Table,
+)
 from stepscope.schema.tables.job import SPAN_KINDS
 
 
@@ -17,6 +25,10 @@ def describe_schema() -> str:
     lines += ["### Kinds of span", ""]
     lines += _markdown_table(
         ("kind", "meaning"), ((f"`{kind}`", doc) for kind, doc in SPAN_KINDS.items())
+    )
+    lines += ["### Kinds of event of a compilation", ""]
+    lines += _markdown_table(
+        ("kind", "meaning"), ((f"`{kind}`", doc) for kind, doc in COMPILATION_EVENT_KINDS.items())
     )
     lines += ["### Kinds of fact", ""]
     lines += _markdown_table(

@@ -87,6 +87,20 @@ from .causal_graph.ranks import (
     RankGraph as RankGraph,
     join_ranks as join_ranks,
 )
+from .compilations import (
+    Compilation as Compilation,
+    CompilationCause as CompilationCause,
+    CompilationEvent as CompilationEvent,
+    CompilationIndex as CompilationIndex,
+    CompiledFrame as CompiledFrame,
+    CompiledKernel as CompiledKernel,
+    CompiledWork as CompiledWork,
+    GraphCalls as GraphCalls,
+    WorkTime as WorkTime,
+    list_causes as list_causes,
+    list_frames as list_frames,
+    sum_work as sum_work,
+)
 from .devices.device_work import (
     ACTIVITIES as ACTIVITIES,
     ACTIVITY_COPY_COLUMNS as ACTIVITY_COPY_COLUMNS,

@@ -173,12 +173,6 @@ FOREIGN_FORMS = (
         ),
     ),
     ForeignForm(
-        "a log of TORCH_TRACE, with what torch.compile did",
-        "See it with `tlparse {path} -o tl_out` (pip install tlparse); a trace is what "
-        "torch.profiler writes",
-        _fits(rb"[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [^\n]{1,500}:\d+\] \{"),
-    ),
-    ForeignForm(
         "a snapshot of device memory",
         "See it with `python -m torch.cuda._memory_viz trace_plot {path} -o memory.html` or at "
         "https://pytorch.org/memory_viz",

@@ -55,6 +55,7 @@ BUILT_IN = tuple(
         ("nccl_inspector", "nccl_inspector:NcclInspectorImporter"),
         ("rocprof", "rocprof:RocprofImporter"),
         ("gpu_samples", "gpu_samples:GpuSamplesImporter"),
+        ("torch_trace", "torch_trace:TorchTraceImporter"),
         ("stage_operations", "stage_operations:StageOperationsImporter"),
         ("kineto", "kineto:KinetoImporter"),
     )

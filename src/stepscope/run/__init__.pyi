@@ -239,6 +239,10 @@ from .tensors.series import (
     select_tensor_values as select_tensor_values,
     select_tensors as select_tensors,
 )
+from .traces.compilations import (
+    read_compilations as read_compilations,
+    read_compiled_work as read_compiled_work,
+)
 from .traces.events import (
     DAY_NS as DAY_NS,
     DURATIONS as DURATIONS,

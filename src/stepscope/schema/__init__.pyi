@@ -171,6 +171,11 @@ from .run import (
     SourceFile as SourceFile,
 )
 from .table import RECORD_KEY as RECORD_KEY, Column as Column, Table as Table
+from .tables.compilations import (
+    AUTOGRAD_CACHE as AUTOGRAD_CACHE,
+    COMPILATION_EVENT_KINDS as COMPILATION_EVENT_KINDS,
+    GRAPH_CACHE as GRAPH_CACHE,
+)
 from .tables.job import (
     AGGREGATE_KINDS as AGGREGATE_KINDS,
     DURATION_VALUE_KINDS as DURATION_VALUE_KINDS,

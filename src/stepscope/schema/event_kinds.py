@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from stepscope.schema import accelerators, event_declaration
 from stepscope.schema.table import Table
-from stepscope.schema.tables import job, trace_events, traces
+from stepscope.schema.tables import compilations, job, trace_events, traces
 from stepscope.schema.tables.metrics import METRICS
 
 
@@ -366,6 +366,8 @@ TABLES: dict[str, Table] = {
             job.COLLECTIVE_CALLS,
             job.STAGE_OPERATIONS,
         ),
+        compilations.COMPILATIONS,
+        compilations.COMPILATION_EVENTS,
         *TRACE_TABLES,
     )
 }

@@ -123,6 +123,9 @@ _VIEWS: dict[str, options.View] = {
         _show("operators.roofline:show_roofline"),
         ("top", "peaks", *options.TRACE_OPTIONS, *options.RANGE_OPTIONS),
     ),
+    "compilations": options.View(
+        _show("operators.compilations:show_compilations"), ("rank", "top")
+    ),
     "annotations": options.View(
         _show("operators.operators:show_annotations"),
         ("name", "top", "bucket_ns", *options.TRACE_OPTIONS, *options.RANGE_OPTIONS),

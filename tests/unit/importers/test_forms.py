@@ -35,10 +35,6 @@ TEXTS = {
     "report.nsys-rep": (b"\1\0\2", "a report of Nsight Systems. Convert it with `nsys"),
     "n.json": (b'{"Type":48,"NvtxEvent":{}}\n', "a JSON export of Nsight Systems. "),
     "k.csv": (b'"Kind","Agent_Id","Queue_Id"\n', "a CSV file of rocprof. "),
-    "t.log": (
-        b'V1206 15:18:15.925000 150 torch/_dynamo/utils.py:1288] {"str": ["a", 0]}\n',
-        "a log of TORCH_TRACE, with what torch.compile did. See it with `tlparse {}",
-    ),
     "s.pickle": (pickle.dumps(SNAPSHOT), "a snapshot of device memory. See it with `python -m"),
     "e.json": (b'{\n "workload_graph": []}', "a Chakra execution trace. "),
     "c.et": (b"\x07\x0a\x050.0.4\x08", "a Chakra execution trace. `chakra_jsonizer"),

@@ -120,6 +120,7 @@ def test_kineto_is_asked_last() -> None:
         "NcclInspectorImporter",
         "RocprofImporter",
         "GpuSamplesImporter",
+        "TorchTraceImporter",
         "StageOperationsImporter",
         "KinetoImporter",
     ]

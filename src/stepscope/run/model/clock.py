@@ -21,7 +21,12 @@ MAX_CLOCK_DIFFERENCE_NS = 7 * 24 * 3600 * 10**9
 """A clock without a base that differs from the others by less than this is taken as correct."""
 
 
-_TIMES = {"spans": ("start_ns", "end_ns"), "metrics": ("t_ns",), "memory_categories": ("t_ns",)}
+_TIMES = {
+    "spans": ("start_ns", "end_ns"),
+    "metrics": ("t_ns",),
+    "memory_categories": ("t_ns",),
+    "compilations": ("start_ns",),
+}
 """Columns of times by table; those of traces follow from their own rows."""
 _LATEST = "SELECT trace, max(start_ns + duration_ns) AS latest FROM timeline GROUP BY trace"
 """The end of a trace covers known kinds of events only; the timeline covers the others as well."""
