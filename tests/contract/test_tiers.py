@@ -71,6 +71,7 @@ SHOWN = {
     "importer XPlaneImporter": "tests/unit/importers/xplane",
     "importer NsysImporter": "tests/unit/importers/test_nsys.py",
     "importer NcclInspectorImporter": "tests/unit/importers/test_nccl_inspector.py",
+    "importer MemorySnapshotImporter": "tests/unit/importers/test_memory_snapshot.py",
     "importer TorchTraceImporter": "tests/unit/importers/test_torch_trace.py",
     "importer StageOperationsImporter": "tests/unit/importers/test_stage_operations_importer.py",
     "importer KinetoImporter": "tests/unit/importers/kineto",

@@ -42,6 +42,7 @@ from stepscope.store.engine import make_batch
 from tests.support.compiler_logs import training_log
 from tests.support.debugger_files import event, sample
 from tests.support.kineto_files import imported_file, pretty, trace, training
+from tests.support.memory_snapshots import Allocator, train
 from tests.support.nsys_files import training as nsys_training, write_export
 from tests.support.xplane_files import training_space
 from tests.unit.importers.test_gpu_samples import DCGM, NVIDIA_SMI
@@ -323,6 +324,11 @@ DECODERS = {
         "r.json", _import_by(RocprofImporter), lambda: [json.dumps(RECORDING).encode()]
     ),
     "nsys": Decoder("a.sqlite", _import_export, _exports, quick_case_count=200),
+    "memory-snapshot": Decoder(
+        "a.pickle",
+        _import_file,
+        lambda: [train(Allocator(), 20).dump(protocol) for protocol in (2, 4)],
+    ),
     "torch-trace": Decoder("a.log", _import_file, lambda: [training_log()]),
     "journal": Decoder("p-7-1-0/journal.jsonl", _drain, _journals),
 }

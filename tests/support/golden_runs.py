@@ -29,6 +29,7 @@ _NOT_DRAWN = (
     *("scalars", "tensor_statistics", "tensor_histograms", "tensor_values"),
     *("tensor_elements", "memory_categories", "python_profiles", "collective_calls"),
     *("stage_operations", "compilations", "compilation_events"),
+    *("memory_snapshots", "memory_segments", "memory_blocks", "memory_history"),
 )
 """Tables that neither a drawn job nor a trace of torch fills."""
 

@@ -39,7 +39,7 @@ def importers_by_name() -> None:
     assert names == {
         *("KinetoImporter", "MemoryTimelineImporter", "SMDebugImporter", "StageOperationsImporter"),
         *("XPlaneImporter", "FlightRecorderImporter", "NcclInspectorImporter"),
-        "TorchTraceImporter",
+        *("TorchTraceImporter", "MemorySnapshotImporter"),
         *of_tensors,
     }
 

@@ -207,6 +207,16 @@ from .devices.memory_peak import (
     list_largest_blocks as list_largest_blocks,
     pair_blocks as pair_blocks,
 )
+from .devices.memory_snapshot import (
+    AllocatorCurve as AllocatorCurve,
+    AllocatorMoment as AllocatorMoment,
+    AllocatorReplay as AllocatorReplay,
+    FailedAllocation as FailedAllocation,
+    Fragmentation as Fragmentation,
+    SnapshotDevice as SnapshotDevice,
+    SnapshotHolder as SnapshotHolder,
+    measure_fragmentation as measure_fragmentation,
+)
 from .devices.memory_use import (
     CATEGORY_COLUMNS as CATEGORY_COLUMNS,
     CURVE_COLUMNS as CURVE_COLUMNS,

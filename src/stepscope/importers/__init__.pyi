@@ -12,12 +12,12 @@ from .content import (
 from .flight_recorder import (
     FlightDump as FlightDump,
     RecordedCall as RecordedCall,
-    load_plain as load_plain,
     make_call_columns as make_call_columns,
     make_called_collective as make_called_collective,
     parse_flight_dump as parse_flight_dump,
 )
 from .kineto import TRACE as TRACE
+from .plain_pickle import load_plain as load_plain
 from .registry import (
     Importer as Importer,
     find_files as find_files,

@@ -27,6 +27,7 @@ _TO_JSON = (
     "(https://perfetto.dev/docs/quickstart/traceconv)"
 )
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
+_SQLITE = b"SQLite format 3\0"
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -75,13 +76,6 @@ def _is_cut_database(sample: Sample) -> bool:
     page_bytes = int.from_bytes(sample.head[16:18], "big")
     page_count = int.from_bytes(sample.head[28:32], "big")
     return sample.size < page_count * (65536 if page_bytes == 1 else page_bytes)
-
-
-def is_memory_snapshot(content: bytes) -> bool:
-    """Return True for the start of a pickle of torch.cuda.memory's snapshots."""
-    return bool(_PICKLE.match(content)) and any(
-        key in content for key in (b"segments", b"device_traces", b"total_allocated")
-    )
 
 
 def _is_perfetto(sample: Sample) -> bool:
@@ -171,12 +165,6 @@ FOREIGN_FORMS = (
             rb'(?:\xef\xbb\xbf)?"?(?:Kind"?,"?Agent_Id|Domain"?,"?Function|Index"?,"?KernelName|'
             rb'Name"?,"?Calls"?,"?TotalDuration|Guid"?,"?Kind|Correlation_Id"?,"?Dispatch_Id)'
         ),
-    ),
-    ForeignForm(
-        "a snapshot of device memory",
-        "See it with `python -m torch.cuda._memory_viz trace_plot {path} -o memory.html` or at "
-        "https://pytorch.org/memory_viz",
-        lambda sample: is_memory_snapshot(sample.content),
     ),
     ForeignForm(
         "a Chakra execution trace",

@@ -49,6 +49,7 @@ BUILT_IN = tuple(
         ("smdebug_tensors", "event_files:DebuggerTensorImporter"),
         ("tensorboard", "event_files:TensorBoardImporter"),
         ("memory_timeline", "memory_timeline:MemoryTimelineImporter"),
+        ("memory_snapshot", "memory_snapshot:MemorySnapshotImporter"),
         ("flight_recorder", "flight_recorder.importer:FlightRecorderImporter"),
         ("xplane", "xplane:XPlaneImporter"),
         ("nsys", "nsys:NsysImporter"),

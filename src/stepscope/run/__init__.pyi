@@ -268,6 +268,10 @@ from .traces.kernels import (
     replays_of as replays_of,
     sum_by_name as sum_by_name,
 )
+from .traces.memory_snapshots import (
+    MemorySnapshot as MemorySnapshot,
+    read_memory_snapshots as read_memory_snapshots,
+)
 from .traces.step_activity import (
     DividedTrace as DividedTrace,
     divide_trace as divide_trace,

@@ -184,6 +184,7 @@ from .tables.job import (
     SPANS as SPANS,
     UNTIMED_INSPECTOR_LOG as UNTIMED_INSPECTOR_LOG,
 )
+from .tables.memory_snapshots import SNAPSHOT_TABLES as SNAPSHOT_TABLES
 from .tables.metrics import METRIC_TYPES as METRIC_TYPES, MetricType as MetricType
 from .tables.traces import (
     DOUBTS as DOUBTS,

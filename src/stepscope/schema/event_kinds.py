@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from stepscope.schema import accelerators, event_declaration
 from stepscope.schema.table import Table
-from stepscope.schema.tables import compilations, job, trace_events, traces
+from stepscope.schema.tables import compilations, job, memory_snapshots, trace_events, traces
 from stepscope.schema.tables.metrics import METRICS
 
 
@@ -368,6 +368,7 @@ TABLES: dict[str, Table] = {
         ),
         compilations.COMPILATIONS,
         compilations.COMPILATION_EVENTS,
+        *memory_snapshots.SNAPSHOT_TABLES,
         *TRACE_TABLES,
     )
 }

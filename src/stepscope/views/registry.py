@@ -110,6 +110,9 @@ _VIEWS: dict[str, options.View] = {
         _show("devices.memory:show_memory"),
         ("name", "top", "bucket_ns", *options.TRACE_OPTIONS, *options.RANGE_OPTIONS),
     ),
+    "memory-snapshot": options.View(
+        _show("devices.memory_snapshot:show_memory_snapshots"), ("rank", "top", "bucket_ns")
+    ),
     "modules": options.View(
         _show("operators.modules:show_modules"),
         ("top", *options.TRACE_OPTIONS, *options.RANGE_OPTIONS),

@@ -18,11 +18,10 @@ from stepscope.importers import (
     RecordedCall,
     Refused,
     import_files,
-    load_plain,
     make_called_collective,
 )
-from stepscope.importers.flight_recorder.dump import NotPlainError, check_plain
 from stepscope.importers.flight_recorder.importer import FlightRecorderImporter
+from stepscope.importers.plain_pickle import NotPlainError, check_plain, load_plain
 from stepscope.run import Run
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
-import pickle
 import sqlite3
 from pathlib import Path
 
 import pytest
 
-from stepscope.importers import Refused, registry
-from stepscope.importers.content import read_head
+from stepscope.importers import Refused
 from stepscope.importers.forms import find_foreign_form
 from tests.support.packed_files import zip_archive
 
@@ -29,13 +27,11 @@ def database(path: Path, table: str) -> bytes:
     return path.read_bytes()
 
 
-SNAPSHOT = {"segments": [], "device_traces": [[]], "allocator_settings": {}}
 TEXTS = {
     "k.ncu-rep": (b"NVR\0\1\0", "a report of Nsight Compute. `ncu --import {}"),
     "report.nsys-rep": (b"\1\0\2", "a report of Nsight Systems. Convert it with `nsys"),
     "n.json": (b'{"Type":48,"NvtxEvent":{}}\n', "a JSON export of Nsight Systems. "),
     "k.csv": (b'"Kind","Agent_Id","Queue_Id"\n', "a CSV file of rocprof. "),
-    "s.pickle": (pickle.dumps(SNAPSHOT), "a snapshot of device memory. See it with `python -m"),
     "e.json": (b'{\n "workload_graph": []}', "a Chakra execution trace. "),
     "c.et": (b"\x07\x0a\x050.0.4\x08", "a Chakra execution trace. `chakra_jsonizer"),
     "p.pftrace": (
@@ -76,13 +72,6 @@ def test_databases_are_told_apart_by_their_tables(
     (tmp_path / "cut.db").write_bytes(content[:-1])
     cut = find_foreign_form(tmp_path / "cut.db")
     assert cut == "an SQLite database whose end is missing. Copy it again, as binary data"
-
-
-def test_a_snapshot_is_no_dump_of_the_flight_recorder(tmp_path: Path) -> None:
-    (tmp_path / "s").write_bytes(pickle.dumps(SNAPSHOT))
-    head = read_head(tmp_path / "s")
-    importers = registry.installed_importers()
-    assert not [one for one in importers if one.recognise(head, tmp_path / "s")]
 
 
 def test_traces_and_texts_have_no_foreign_form(tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ def test_kineto_is_asked_last() -> None:
         "DebuggerTensorImporter",
         "TensorBoardImporter",
         "MemoryTimelineImporter",
+        "MemorySnapshotImporter",
         "FlightRecorderImporter",
         "XPlaneImporter",
         "NsysImporter",

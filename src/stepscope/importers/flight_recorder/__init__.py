@@ -1,6 +1,6 @@
 """Dumps of PyTorch's flight recorder: the collectives that a process has called.
 
-dump           pickle of a dump, read without running it, as rows of `collective_calls`
+dump           content of a dump as rows of `collective_calls`
 importer       dumps that the watchdog of NCCL has written (TORCH_NCCL_DUMP_ON_TIMEOUT)
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 from stepscope.importers.flight_recorder.dump import (
     FlightDump,
     RecordedCall,
-    load_plain,
     make_call_columns,
     make_called_collective,
     parse_flight_dump,
@@ -18,7 +17,6 @@ from stepscope.importers.flight_recorder.dump import (
 __all__ = [
     "FlightDump",
     "RecordedCall",
-    "load_plain",
     "make_call_columns",
     "make_called_collective",
     "parse_flight_dump",

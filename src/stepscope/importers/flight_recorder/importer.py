@@ -2,7 +2,7 @@
 
 NCCL's watchdog writes one pickle per rank when a collective has timed out
 (TORCH_NCCL_DUMP_ON_TIMEOUT). Its opcodes are examined before anything of it is read: see
-`dump`. The calls become rows of `collective_calls`, and the last ones an account of the
+`plain_pickle`. The calls become rows of `collective_calls`, and the last ones an account of the
 ranks, from which `stepscope diagnose` names those that have not arrived.
 """
 
@@ -30,13 +30,12 @@ from stepscope.importers.content import (
 from stepscope.importers.flight_recorder.dump import (
     FlightDump,
     RecordedCall,
-    check_plain,
-    load_plain,
     make_call_columns,
     make_called_collective,
     parse_flight_dump,
 )
-from stepscope.importers.forms import is_memory_snapshot
+from stepscope.importers.memory_snapshot import is_memory_snapshot
+from stepscope.importers.plain_pickle import PICKLE, check_plain, load_plain
 
 FORMAT = Format(
     name="flight recorder",
@@ -49,7 +48,6 @@ FORMAT = Format(
 LOG = "import"
 MAX_CALLS = 48
 """Latest calls of a rank in the account."""
-_PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _JSON = re.compile(rb'\s*\{.{0,3000}"(collective_seq_id|comm_lib_version|pg_status)"', re.DOTALL)
 _TRAILING_NUMBER = re.compile(r"(\d+)(?:\.\w+)*$")
 """Rank at the end of a name such as nccl_trace_rank_3, as the watchdog names its files."""
@@ -63,7 +61,7 @@ class FlightRecorderImporter:
     def recognise(self, head: bytes, _path: Path) -> bool:
         """Return True for a pickle of anything but memory, and for a file that begins like a dump
         in JSON."""
-        is_pickle = _PICKLE.match(head) and not is_memory_snapshot(head)
+        is_pickle = PICKLE.match(head) and not is_memory_snapshot(head)
         return bool(is_pickle or _JSON.match(head))
 
     def import_files(
@@ -99,7 +97,7 @@ def _read(path: Path) -> FlightDump:
         ValueError: it is no complete dump, or holds more than plain data.
     """
     content = read_content(path)
-    if _PICKLE.match(content):
+    if PICKLE.match(content):
         check_plain(content)
         return parse_flight_dump(load_plain(content))
     try:

@@ -26,6 +26,7 @@ _TIMES = {
     "metrics": ("t_ns",),
     "memory_categories": ("t_ns",),
     "compilations": ("start_ns",),
+    "memory_history": ("t_ns",),
 }
 """Columns of times by table; those of traces follow from their own rows."""
 _LATEST = "SELECT trace, max(start_ns + duration_ns) AS latest FROM timeline GROUP BY trace"

@@ -59,7 +59,7 @@ ENTRY = """
     ),
 """
 IMPORT = "from stepscope.schema.tables.overheads import OVERHEADS\n"
-LAST_IMPORT = "from stepscope.schema.tables import compilations, job, trace_events, traces\n"
+LAST_IMPORT = "from stepscope.schema.tables.metrics import METRICS\n"
 END_OF_KINDS = ')  # fmt: skip\n"""All kinds.'
 SCRIPT = """
 import json, sys, pathlib
