@@ -182,7 +182,7 @@ class SpoolDrain:
     def remove_drained(self) -> None:
         """Remove the directories of ended processes whose records are all in the store."""
         for process in self.processes.values():
-            if process.drained and not any(process.directory.glob("window-*")):
+            if process.drained and not process.has_captures:
                 process.close()
                 shutil.rmtree(process.directory, ignore_errors=True)
 

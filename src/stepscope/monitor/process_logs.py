@@ -389,6 +389,12 @@ class ProcessLogs:
         return self.ended and not self.segments and rows_are_stored and dumps_are_stored
 
     @property
+    def has_captures(self) -> bool:
+        """True while it has windows or memory snapshots, which are imported on their own."""
+        patterns = ("window-*", spool.SNAPSHOTS)
+        return any(any(self.directory.glob(pattern)) for pattern in patterns)
+
+    @property
     def key(self) -> tuple[int, ...]:
         """Process id, start ticks and serial of the image, from the name of the directory."""
         return tuple(map(int, self.name.partition("@")[0].split("-")))

@@ -27,6 +27,7 @@ A spool is one local directory per node and run:
         plan-<n>.json                      window, of the monitor or of the schedule
         window-<n>_<pid>.json              trace that the framework's profiler captured in it;
                                            .xplane.pb of JAX
+        memory-<n>.pickle                  snapshot of device memory where an allocation failed
 
 Every record is written in place in a mapped file, so it survives any end of the process.
 """
@@ -95,7 +96,9 @@ from stepscope.spool.page import (
     reserve_refusals as reserve_refusals,
 )
 from stepscope.spool.plan import (
+    MEMORY_HISTORY_VARIABLE as MEMORY_HISTORY_VARIABLE,
     OPTIONS as OPTIONS,
+    SNAPSHOTS as SNAPSHOTS,
     Depth as Depth,
     Recorder as Recorder,
     ScheduledWindows as ScheduledWindows,
@@ -107,6 +110,7 @@ from stepscope.spool.plan import (
     next_window as next_window,
     parse_step_schedule as parse_step_schedule,
     read_schedules as read_schedules,
+    snapshot_file as snapshot_file,
     window_file as window_file,
     write_schedules as write_schedules,
 )

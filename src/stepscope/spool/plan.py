@@ -158,6 +158,17 @@ def finished_file(directory: str, number: int, pid: int, suffix: str = ".json") 
     return f"{directory}/window-{number}_{pid}{suffix}"
 
 
+MEMORY_HISTORY_VARIABLE = "STEPSCOPE_MEMORY_HISTORY"
+"""Environment variable that holds the number of actions of the allocator in the history."""
+SNAPSHOTS = "memory-*.pickle"
+"""Pattern of the names of finished memory snapshots."""
+
+
+def snapshot_file(directory: str, number: int) -> str:
+    """Return the path of a finished memory snapshot; `.tmp` is appended during the write."""
+    return f"{directory}/memory-{number}.pickle"
+
+
 FIELDS = ("wait", "warmup", "active", "repeat", "skip_first", "skip_first_wait")
 SCHEDULE_FILE = "schedule.json"
 REQUIRED = ("wait", "warmup", "active")

@@ -10,7 +10,13 @@ import pytest
 
 from stepscope.capture.frameworks.internals import PYTORCH, read
 from stepscope.capture.frameworks.pytorch.window import release_of
-from stepscope.spool import FROM_START, NAN_SEARCH_VARIABLE, TENSORS_VARIABLE, TensorPlan
+from stepscope.spool import (
+    FROM_START,
+    MEMORY_HISTORY_VARIABLE,
+    NAN_SEARCH_VARIABLE,
+    TENSORS_VARIABLE,
+    TensorPlan,
+)
 from tests.conftest import Spool
 from tests.support.missing_internals import hide
 
@@ -58,6 +64,7 @@ def test_without_an_attribute(spool: Spool, tmp_path: Path, printed: str, missin
     internals = [PYTORCH.table[name] for name in missing.split()]
     plan = TensorPlan(collections=("weights", "gradients", "activations", "losses"), interval=1)
     variables = {TENSORS_VARIABLE: plan.encode(), NAN_SEARCH_VARIABLE: FROM_START}
+    variables |= {MEMORY_HISTORY_VARIABLE: "100"}
     variables |= hide(internals, tmp_path, spool.environment()["PYTHONPATH"])
     done = spool.run_torch(SCRIPT, **variables)
     assert done.stdout == printed

@@ -137,6 +137,7 @@ def read(path: str) -> Any:
 
 
 _BATCHES = "Waits for batches are not recorded"
+_SNAPSHOTS = "Memory snapshots are not written"
 _FETCHES = "Fetches of batches, samples and transforms are not recorded"
 
 PYTORCH = Internals(
@@ -215,6 +216,19 @@ PYTORCH = Internals(
             ("torch.utils.data.dataloader._BaseDataLoaderIter.__next__",),
             "records waits for batches",
             _BATCHES,
+        ),
+        "cuda_lazy_call": Internal(
+            ("torch.cuda._lazy_call",),
+            "starts the history of device memory once the job uses the device",
+            _SNAPSHOTS,
+        ),
+        "record_memory_history": Internal(
+            ("torch.cuda.memory._record_memory_history",),
+            "keeps the history of device memory",
+            _SNAPSHOTS,
+        ),
+        "memory_snapshot": Internal(
+            ("torch.cuda.memory._snapshot",), "reads the history of device memory", _SNAPSHOTS
         ),
         "map_fetch": Internal(
             ("torch.utils.data._utils.fetch._MapDatasetFetcher.fetch",),

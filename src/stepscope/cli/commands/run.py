@@ -54,7 +54,13 @@ from stepscope.monitor import (
     run_monitor,
     start_monitor,
 )
-from stepscope.spool import NAN_SEARCH_VARIABLE, NO_OUTPUT_VARIABLE, TENSORS_VARIABLE, TensorPlan
+from stepscope.spool import (
+    MEMORY_HISTORY_VARIABLE,
+    NAN_SEARCH_VARIABLE,
+    NO_OUTPUT_VARIABLE,
+    TENSORS_VARIABLE,
+    TensorPlan,
+)
 from stepscope.watch import STOP_REQUEST_FILE
 
 if TYPE_CHECKING:
@@ -87,6 +93,8 @@ class RunOptions(ScheduleOptions, frozen=True, kw_only=True):
     for_steps: int | None
     tensors: TensorPlan | None
     nan_search: str | None
+    memory_history: int | None
+    """Actions of the allocator of device memory."""
     rules: RulePlan | None
     """None with `--no-rules`."""
     allow_stop: bool
@@ -170,6 +178,13 @@ class RunOptions(ScheduleOptions, frozen=True, kw_only=True):
 @depth_options
 @recording.tensor_options
 @recording.nan_options
+@click.option(
+    "--memory-history",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Keep the latest N actions of PyTorch's allocator of device memory with their stacks, and "
+    "write a memory snapshot when an allocation fails.",
+)
 @rule_options
 @click.option(
     "--stuck-after",
@@ -308,6 +323,7 @@ def _recorded_options(
         "planned_step_count": options.for_steps,
         "tensors": None if options.tensors is None else options.tensors.fields,
         "nan_search": options.nan_search,
+        "memory_history": options.memory_history,
         "error_output": options.output,
         "rules": None if options.rules is None else options.rules.recorded,
     }
@@ -358,6 +374,7 @@ class _Session:
             **({} if self._options.output else {NO_OUTPUT_VARIABLE: "1"}),
             "STEPSCOPE_WINDOW": "on" if self._windows.enabled else "off",
             NAN_SEARCH_VARIABLE: self._options.nan_search or "",
+            MEMORY_HISTORY_VARIABLE: str(self._options.memory_history or ""),
         }
         path = insert_shims(command, self._spool, os.environ.get("PATH"))
         if path is not None:

@@ -1,4 +1,5 @@
-"""Import of finished windows into tables, by one child process at a time, at the lowest priority.
+"""Import of finished windows and of memory snapshots into tables, by one child process of each kind
+at a time, at the lowest priority.
 
 The child is `python -m stepscope.importers`. Its exit status 0 means that the window is durably
 stored, now or earlier; 2 that the file cannot be read, which a note in the run reports, and the
@@ -28,12 +29,14 @@ FIRST_RETRY_S = 2.0
 MAX_RETRY_S = 60.0
 FINAL_ATTEMPTS = 3
 """Number of attempts per window when the monitor ends."""
+IMPORT_WINDOW = (sys.executable, "-P", "-m", "stepscope.importers")
+IMPORT_SNAPSHOT = (*IMPORT_WINDOW, "--memory-snapshot")
 CLOSING_POLL_S = 0.02
 RAW_DIRECTORY = "raw"
 
 
 class WindowFile(msgspec.Struct, frozen=True):
-    """Finished trace file of one window."""
+    """Finished file of one window, or memory snapshot."""
 
     path: Path
     process: str
@@ -68,7 +71,7 @@ class WindowImports:
         job_cores: returns the cores that the job may use; the child runs on other cores if there
             are any.
         keep_raw: keep the files, in the run's `raw/`.
-        command: command of the child; tests replace it.
+        command: command of the child, `IMPORT_WINDOW` or `IMPORT_SNAPSHOT`; tests replace it.
     """
 
     def __init__(
@@ -78,7 +81,7 @@ class WindowImports:
         *,
         job_cores: Callable[[], Iterable[int]] = tuple,
         keep_raw: bool = False,
-        command: tuple[str, ...] = (sys.executable, "-P", "-m", "stepscope.importers"),
+        command: tuple[str, ...] = IMPORT_WINDOW,
     ) -> None:
         self._run = Path(run)
         self._node = node

@@ -274,6 +274,7 @@ UNOBSERVED_NS = 2_000_000_000
 WARMUP_STEPS = 5
 
 _FINISHED = re.compile(r"window-(\d+)_\d+\.(?:json|xplane\.pb)")
+_SNAPSHOT = re.compile(r"memory-(\d+)\.pickle")
 _UNFINISHED = re.compile(r"window-(\d+)_\d+\.json\.tmp")
 
 
@@ -436,7 +437,12 @@ def find_training_processes(
 
 def find_finished_windows(directory: Path) -> Iterator[tuple[int, Path]]:
     """Find the number and the path of every finished file of a process."""
-    return _find_windows(directory, _FINISHED)
+    return _find_captures(directory, _FINISHED)
+
+
+def find_memory_snapshots(directory: Path) -> Iterator[tuple[int, Path]]:
+    """Find the number and the path of every memory snapshot of a process."""
+    return _find_captures(directory, _SNAPSHOT)
 
 
 def close_unfinished_windows(directory: Path) -> list[int]:
@@ -446,7 +452,7 @@ def close_unfinished_windows(directory: Path) -> list[int]:
         Numbers of the windows whose files were empty.
     """
     lost = []
-    for number, path in _find_windows(directory, _UNFINISHED):
+    for number, path in _find_captures(directory, _UNFINISHED):
         if path.stat().st_size:
             path.rename(path.with_suffix(""))
         else:
@@ -455,7 +461,7 @@ def close_unfinished_windows(directory: Path) -> list[int]:
     return lost
 
 
-def _find_windows(directory: Path, pattern: re.Pattern[str]) -> Iterator[tuple[int, Path]]:
+def _find_captures(directory: Path, pattern: re.Pattern[str]) -> Iterator[tuple[int, Path]]:
     try:
         files = sorted(directory.iterdir())
     except FileNotFoundError:

@@ -27,7 +27,12 @@ from stepscope import errors, schema, spool, store
 from stepscope.monitor.config import WindowSettings
 from stepscope.monitor.windows import planner
 from stepscope.monitor.windows.censuses import CensusRequests
-from stepscope.monitor.windows.imports import WindowFile, WindowImports, has_raw_file
+from stepscope.monitor.windows.imports import (
+    IMPORT_SNAPSHOT,
+    WindowFile,
+    WindowImports,
+    has_raw_file,
+)
 from stepscope.monitor.windows.kineto_peer import KinetoPeer
 from stepscope.monitor.windows.requests import SLOWER, RequestHandler
 from stepscope.monitor.windows.schedules import Schedules, describe_scheduled
@@ -87,6 +92,13 @@ class WindowService:
         self._imports = WindowImports(
             run, node, job_cores=self._job_cores, keep_raw=settings.keep_raw
         )
+        self._snapshots = WindowImports(
+            run,
+            node,
+            job_cores=self._job_cores,
+            keep_raw=settings.keep_raw,
+            command=IMPORT_SNAPSHOT,
+        )
         self._planner = planner.Planner(peer, by_duration=settings.by_duration)
         self._requests = RequestHandler(
             self._window_requests, node, self._planner, self._imports, CensusRequests(tree, node)
@@ -114,8 +126,8 @@ class WindowService:
     @property
     def child_pids(self) -> set[int]:
         """Child processes of the service."""
-        child = self._imports.child_pid
-        return set() if child is None else {child}
+        children = (self._imports.child_pid, self._snapshots.child_pid)
+        return {child for child in children if child is not None}
 
     def admit(self, schedules: Sequence[schema.WindowSchedule]) -> list[schema.WindowSchedule]:
         """Return new schedules with the earliest start of their windows.
@@ -155,7 +167,7 @@ class WindowService:
         The run must have the records of the spool.
 
         Returns:
-            Number of windows that could not be stored, and stay in the spool.
+            Number of windows and memory snapshots that could not be stored, and stay in the spool.
 
         Raises:
             OSError: the run cannot be written.
@@ -172,6 +184,7 @@ class WindowService:
             self._collect(name, directory, planner.read_rank(directory))
         self._note_scheduled()
         failed = self._imports.close()
+        failed_snapshots = self._snapshots.close()
         self._note_imports()
         try:
             self._note_missing({file.key for file in failed})
@@ -179,7 +192,7 @@ class WindowService:
             self._notes["missing"] = f"missing detailed windows were not looked for: {error}"
         if self._settings.enabled:
             self._requests.tick(list(self._processes.values()), time.monotonic_ns())
-        return len(failed)
+        return len(failed) + len(failed_snapshots)
 
     def _run(self) -> None:
         while not self._stop.wait(TICK_S):
@@ -193,6 +206,7 @@ class WindowService:
         self._find_processes(now_ns)
         alive = [process for process in self._processes.values() if self._follow(process)]
         self._imports.poll()
+        self._snapshots.poll()
         self._note_imports()
         self._planner.withdraw_unused()
         observed = [process for process in alive if process.observe()]
@@ -225,6 +239,8 @@ class WindowService:
     def _collect(self, name: str, directory: Path, rank: int | None) -> None:
         for number, path in planner.find_finished_windows(directory):
             self._imports.add(WindowFile(path, name, number, rank))
+        for number, path in planner.find_memory_snapshots(directory):
+            self._snapshots.add(WindowFile(path, name, number, rank))
 
     def _open_automatic(self, process: planner.TrainingProcess) -> None:
         if process.name in self._automatic_done or process.rank not in {None, 0}:
@@ -335,6 +351,11 @@ class WindowService:
     def _note_imports(self) -> None:
         for (name, number), error in self._imports.unreadable.items():
             self._note_unreadable(name, number, f": {error}")
+        for (name, number), error in self._snapshots.unreadable.items():
+            self._notes[f"snapshot {name} {number}"] = (
+                f"memory snapshot {number} of process {name.partition('-')[0]} cannot be read and "
+                f"is kept in raw/: {error}"
+            )
         if self._imports.last_error is None:
             self._notes.pop("imports", None)
         else:

@@ -15,6 +15,7 @@ pickled object, and torch.compile traces the original functions.
     settings      settings that change how fast the job runs, compilations, rank of the process
     tensors/      statistics of weights, gradients and losses, on request
     nan_search/   origin of NaN and infinite numbers, on request
+    memory_history  snapshots of device memory where an allocation fails, on request
     device_clock  phase times on the device, copies from the host
     window        detailed windows, and their recorders: libkineto, the framework's profiler
     patching      replacement of functions, transparent to pickle, inspect and torch.compile
@@ -29,6 +30,7 @@ from stepscope.capture.frameworks.pytorch import (
     collectives,
     device_clock,
     loading,
+    memory_history,
     modules,
     nan_search,
     optimizers,
@@ -48,7 +50,7 @@ def install() -> None:
     parts = (
         modules.install, modules.install_autograd, optimizers.install, loading.install,
         device_clock.install_copies, checkpoints.install, device_clock.install, settings.install,
-        tensors.install, nan_search.install, window.install,
+        tensors.install, nan_search.install, memory_history.install, window.install,
     )  # fmt: skip
     for install_part in parts:
         _probe.protect(install_part)()
