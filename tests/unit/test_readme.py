@@ -39,7 +39,8 @@ def importers_by_name() -> None:
     assert names == {
         *("KinetoImporter", "MemoryTimelineImporter", "SMDebugImporter", "StageOperationsImporter"),
         *("XPlaneImporter", "FlightRecorderImporter", "NcclInspectorImporter"),
-        *("TorchTraceImporter", "MemorySnapshotImporter"),
+        *("TorchTraceImporter", "MemorySnapshotImporter", "NsysImporter", "RocprofImporter"),
+        "GpuSamplesImporter",
         *of_tensors,
     }
 
