@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from stepscope.comparison.payload import Comparison
+from stepscope.queries.sql import QueryResult
 from stepscope.schema import labels_of, make_schemas, structs_in
 from stepscope.server.payloads import (
     CaptureAccepted,
@@ -27,6 +28,7 @@ from stepscope.server.payloads import (
     ImportRequest,
     RunSession,
     SourceLines,
+    SqlRequest,
     StopAccepted,
     StopJobRequest,
 )
@@ -41,6 +43,8 @@ JOB_PAYLOADS: dict[str, Payload] = {"jobs": Jobs, "compare": Comparison}
 SERVER: tuple[Payload, ...] = (
     RunSession,
     SourceLines,
+    SqlRequest,
+    QueryResult,
     CaptureRequest,
     ConfigureAccepted,
     ConfigureProgress,

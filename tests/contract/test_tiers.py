@@ -36,6 +36,7 @@ SHOWN = {
     "stepscope import": "tests/unit/cli/test_import_command.py",
     "stepscope export": "tests/unit/cli/test_files_command.py",
     "stepscope show": "tests/unit/cli/test_show.py",
+    "stepscope sql": "tests/unit/queries/test_sql.py",
     "stepscope diagnose": "tests/e2e/test_verdicts.py",
     "stepscope try": "tests/e2e/test_try.py",
     "stepscope compare": "tests/unit/cli/test_compare_command.py",

@@ -1,4 +1,4 @@
-"""Screens in a real browser: late ranks, models of XGBoost, and targets of a fix."""
+"""Screens in a real browser: late ranks, models of XGBoost, targets of a fix, and SQL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 from stepscope.quantities import percent
 from stepscope.testing import RunBuilder
 from tests.support.boosted_runs import draw_boosted
-from tests.support.browsed import IN_A_BROWSER, Ui, assert_accessible, assert_drawn, settled
+from tests.support.browsed import IN_A_BROWSER, Ui, assert_accessible, assert_drawn, cells, settled
 from tests.support.under_stepscope import command_json
 
 pytestmark = [
@@ -108,3 +108,23 @@ def test_the_comparison_says_which_targets_are_reached(ui: Ui) -> None:
         ["yes", "issues found by 2 of 2", "issues found by 0 of 2"],
     ]
     assert_accessible(page)
+
+
+def test_a_query_is_written_and_run(ui: Ui) -> None:
+    page = ui.open("/sql?run=late")
+    page.get_by_label("Example").select_option("Time by kind of span")
+    page.get_by_role("button", name="Run query").click()
+    expect(page.get_by_test_id("table-sql")).to_be_visible()
+    columns, rows = cells(page, "table-sql")
+    query = page.get_by_role("textbox", name="Query").input_value()
+    result = command_json("sql", query, run=ui.root / "late")
+    assert columns == [column["name"] for column in result["columns"]]
+    assert [row[0] for row in rows] == [row[0] for row in result["rows"]]
+    assert_drawn(page)
+    page.reload()  # the query is in the address
+    expect(page.get_by_test_id("table-sql")).to_be_visible()
+    page.get_by_role("textbox", name="Query").fill("FROM read_csv('/etc/passwd')")
+    page.keyboard.press("Control+Enter")
+    expect(page.get_by_role("alert")).to_contain_text("The query reads a file or a setting")
+    assert_accessible(page)
+    ui.settle("status of 400")

@@ -10,6 +10,8 @@ from unittest import mock
 import duckdb
 import pytest
 
+from stepscope.queries.sql import MEMORY_LIMIT
+
 _connect = duckdb.connect
 _databases: dict[tuple[int, str], duckdb.DuckDBPyConnection] = {}
 
@@ -30,6 +32,8 @@ def _share(
 ) -> duckdb.DuckDBPyConnection:
     assert database == ":memory:"
     assert not read_only
+    if (config or {}).get("memory_limit") == MEMORY_LIMIT:  # with locked settings
+        return _connect(database, config=config or {})
     key = os.getpid(), repr(config)  # threads of a database do not survive a fork
     try:
         _databases[key].execute("SELECT 1")

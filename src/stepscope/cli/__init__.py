@@ -46,6 +46,7 @@ COMMANDS = {
     "import": _Command("import_traces", "Import traces into a new run."),
     "export": _Command("export", "Write traces in the format of other tools."),
     "show": _Command("show", "Show one view of a run."),
+    "sql": _Command("sql", "Run SQL over the tables and views of a run."),
     "diagnose": _Command("diagnose", "Show the bottleneck, its cause and fixes."),
     "what-if": _Command("what_if", "Simulate what fixes save."),
     "try": _Command("try_changes", "Measure what a fix saves.", True),

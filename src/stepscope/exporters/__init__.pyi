@@ -24,6 +24,7 @@ from .timeline import (
     find_step_range as find_step_range,
 )
 from .view_tables import (
+    MAX_LISTED as MAX_LISTED,
     ViewTable as ViewTable,
     choose_table as choose_table,
     describe_tables as describe_tables,

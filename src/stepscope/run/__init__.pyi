@@ -11,7 +11,9 @@ from .frames import (
     frame_of as frame_of,
     frame_of_query as frame_of_query,
     frame_of_table as frame_of_table,
+    identifier as identifier,
     literal as literal,
+    query_error as query_error,
     select_longest as select_longest,
     size_of as size_of,
 )

@@ -18,6 +18,7 @@ from stepscope.store import (
     RunReader,
     UnreachableError,
     cache_home,
+    identifier,
     literal,
     size_of,
 )
@@ -214,14 +215,19 @@ _EXCERPT = re.compile(r"^LINE (\d+): (.*)\n( *)\^", re.M)
 """Line number, a part of the line between dots, and blanks up to the marked position."""
 
 
-def query_error(query: str, message: str) -> errors.UsageError:
+def query_error(query: str, message: str, more: str = "") -> errors.UsageError:
     """Make the error of a query from the message of DuckDB.
+
+    Args:
+        query: the query.
+        message: of DuckDB.
+        more: what can be queried beside the tables.
 
     >>> query_error("SELECT nme FROM spans", 'Binder Error: no column "nme"').args[0][:58]
     'The query cannot be run: Binder Error: no column "nme". Ta'
     """
     reason = " ".join(message.partition("\nLINE ")[0].split()).rstrip(".!")
-    tables = ", ".join(schema.TABLES)
+    tables = ", ".join([*schema.TABLES, *([more] if more else [])])
     return errors.UsageError(
         f"The query cannot be run: {reason}{_position(query, message)}. Tables: {tables}."
     )
@@ -247,6 +253,7 @@ __all__ = [
     "RunReader",
     "UnreachableError",
     "cache_home",
+    "identifier",
     "literal",
     "size_of",
 ]

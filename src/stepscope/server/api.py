@@ -155,6 +155,15 @@ class Api:
         text = msgspec.json.decode(result.body, type=str)
         return Response(text, headers={"content-type": METRICS_TYPE})
 
+    async def sql(self, request: Request) -> Response:
+        """Run a query over the tables and views of a run, as `stepscope sql` does. Integers that
+        JavaScript would round are text."""
+        body = await requests.read_json(request, payloads.SqlRequest, self._settings.limits)
+        location, revision = await self._resolve(body.run)
+        return await self._respond(
+            request, "views", "sql", location=location, revision=revision, query=body.query
+        )
+
     async def report(self, request: Request) -> Response:
         """Write the report on a run, as a page to keep."""
         run_id = requests.take_parameter(requests.query_of(request), "run")

@@ -59,6 +59,13 @@ ENDPOINTS = (
         response="stepscope.server.payloads:SourceLines",
     ),
     Endpoint(
+        path="/api/sql",
+        handler="sql",
+        method="POST",
+        body="stepscope.server.payloads:SqlRequest",
+        response="stepscope.queries.sql:QueryResult",
+    ),
+    Endpoint(
         path="/api/capture",
         handler="capture_progress",
         query=("run", "request"),

@@ -59,6 +59,14 @@ class SourceLines(msgspec.Struct, frozen=True, kw_only=True):
     opens: EditorLinks
 
 
+class SqlRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Query over the tables and views of a run."""
+
+    run: str
+    query: str
+    """A single statement that reads: SELECT, WITH, FROM, DESCRIBE, SHOW or SUMMARIZE."""
+
+
 class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Request for a window: number of steps and content."""
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import msgspec
 
-from stepscope import comparison, errors, exporters, schema, timeline, views
+from stepscope import comparison, errors, exporters, queries, schema, timeline, views
 from stepscope._version import __version__
 from stepscope.report import render_html
 from stepscope.run import open_run, size_of, stores_results
@@ -154,6 +154,20 @@ def compare(
     return comparison.compare_runs([base], [runs.open(location, revision)])
 
 
+QUERY_LIMITS = queries.QueryLimits(timeout_s=10)
+_MAX_EXACT = 2**53
+
+
+def sql(runs: OpenRuns, *, location: str, revision: int, query: str) -> queries.QueryResult:
+    """Run a query, as `stepscope sql` does; integers that JavaScript would round become text."""
+    result = queries.query_rows(runs.open(location, revision), query, QUERY_LIMITS)
+    rows = [
+        [str(cell) if isinstance(cell, int) and abs(cell) > _MAX_EXACT else cell for cell in row]
+        for row in result.rows
+    ]
+    return msgspec.structs.replace(result, rows=rows)
+
+
 def report(runs: OpenRuns, *, location: str, revision: int) -> str:
     """Write the report on a run as an HTML page, as `stepscope report` does."""
     return render_html(make_report(runs.open(location, revision), choose_report_rules()))
@@ -197,6 +211,7 @@ TASKS: dict[str, Task] = {
     "jobs": jobs,
     "summary": summary,
     "compare": compare,
+    "sql": sql,
     "report": report,
     "session": session,
     "source": source,

@@ -6,7 +6,7 @@ damage, older schema versions, local copies of remote objects. Does not: the mea
 
 Layers: `objectstore` (protocol) < `local`, `remote` (implementations) < `location` (factory) <
 `engine`, `queries` < `reader`, `writer`. `documents` and `launchers` are the small JSON files of a
-run, `mirror` and its journal the upload of a growing one.
+run, `mirror` and its journal the upload of a growing one; `parquet_files` reads those of others.
 """
 
 from __future__ import annotations

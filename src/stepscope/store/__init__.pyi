@@ -22,6 +22,7 @@ from .documents import (
 from .engine import (
     NUMPY_TYPES as NUMPY_TYPES,
     DictColumn as DictColumn,
+    identifier as identifier,
     join_columns as join_columns,
     literal as literal,
     trim_heap as trim_heap,
@@ -54,7 +55,7 @@ from .mirror_journal import (
     read_target as read_target,
 )
 from .objectstore import ObjectStore as ObjectStore, is_hidden as is_hidden
-from .queries import (
+from .parquet_files import (
     UnreadableParquetError as UnreadableParquetError,
     list_parquet_columns as list_parquet_columns,
     read_parquet_columns as read_parquet_columns,

@@ -35,13 +35,18 @@ if TYPE_CHECKING:
 
 
 def connect(
-    *, threads: int, memory_limit: str | None = None, spill: bool = True
+    *,
+    threads: int,
+    memory_limit: str | None = None,
+    spill: bool = True,
+    readable: Sequence[Path] | None = None,
 ) -> duckdb.DuckDBPyConnection:
     """Open a new connection to an empty in-memory database.
 
     It does not use the network, and queries cannot see Python variables of the caller. DuckDB's
     default spill directory is the working directory, which belongs to the user: this connection
-    spills into the temporary directory or, without `spill`, not at all.
+    spills into the temporary directory or, without `spill`, not at all. With `readable`, it can
+    open these files alone, and its settings cannot be changed.
     """
     import duckdb
 
@@ -59,6 +64,11 @@ def connect(
     # Segments are immutable, so their footers can be cached between queries. The bar that DuckDB
     # prints on standard output, in notebooks and under `python -c`, would end up among figures.
     connection.execute("SET parquet_metadata_cache = true; SET enable_progress_bar = false")
+    if readable is not None:
+        # DuckDB checks the pattern that `scan` makes of a path, and then the path.
+        paths = [name for path in map(str, readable) for name in (path, _escape_pattern(path))]
+        connection.execute(f"SET allowed_paths = [{', '.join(map(literal, paths))}]")
+        connection.execute("SET enable_external_access = false; SET lock_configuration = true")
     return connection
 
 
@@ -102,13 +112,13 @@ def scan(paths: Iterable[Path]) -> str:
 
     Columns come from the files only: a directory named `a=b` adds none.
     """
-    return f"read_parquet({_path_list(paths)}, hive_partitioning = false)"
+    names = ", ".join(literal(_escape_pattern(str(path))) for path in paths)
+    return f"read_parquet([{names}], hive_partitioning = false)"
 
 
-def _path_list(paths: Iterable[Path]) -> str:
-    """Format paths as a SQL list, with characters escaped that DuckDB reads as glob patterns."""
-    names = (literal(re.sub(r"[*?\[]", r"[\g<0>]", str(path))) for path in paths)
-    return f"[{', '.join(names)}]"
+def _escape_pattern(path: str) -> str:
+    """Escape the characters of a path that DuckDB reads as a glob pattern."""
+    return re.sub(r"[*?\[]", r"[\g<0>]", path)
 
 
 Array = NDArray[Any]

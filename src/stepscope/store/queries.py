@@ -13,11 +13,9 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-import numpy as np
-
-from stepscope import cores, schema
+from stepscope import schema
 from stepscope.store import layout
 from stepscope.store.engine import Upgrade, connect, identifier, scan, select, trim_heap
 from stepscope.store.layout import Segment
@@ -226,6 +224,18 @@ class TableQueries:
     def count_bytes(self, table: str) -> int:
         """Return the size of the files of the current segments of a table."""
         return sum(path.stat().st_size for path in self._paths(self._views[table]))
+
+    def connect_locked(
+        self, tables: Sequence[str], *, memory_limit: str
+    ) -> duckdb.DuckDBPyConnection:
+        """Open a connection for SQL of users: with views of some tables and what is created in it.
+        Of all files, it reads the segments of these tables; its configuration cannot be changed."""
+        paths = [path for table in tables for path in self._paths(self._views[table])]
+        connection = connect(threads=self._threads, memory_limit=memory_limit, readable=paths)
+        for table in tables:
+            view = self._view(schema.TABLES[table], self._views[table])
+            connection.execute(f"CREATE TEMP VIEW {table} AS {view}")
+        return connection
 
     def segment_extents(self, table: str) -> dict[Segment, Extents]:
         """Return the extents of each segment of a table; only new footers are read."""
@@ -445,56 +455,3 @@ def _is_query_error(error: duckdb.Error) -> bool:
     return isinstance(
         error, duckdb.ParserException | duckdb.CatalogException | duckdb.BinderException
     )
-
-
-# --- Parquet files of other tools ---
-
-
-class UnreadableParquetError(ValueError):
-    """A file that is no complete Parquet file; the message is a clause."""
-
-
-def list_parquet_columns(path: Path) -> list[str]:
-    """List the columns of a Parquet file.
-
-    Raises:
-        UnreadableParquetError: the file cannot be read.
-    """
-    result = _query(path, "*", " LIMIT 0")
-    return list(result)
-
-
-def read_parquet_columns(path: Path, columns: Mapping[str, str]) -> dict[str, np.ma.MaskedArray]:
-    """Read columns of a Parquet file, in the order of its rows.
-
-    Args:
-        path: the file.
-        columns: type by column, a type of DuckDB; a value that does not fit is null.
-
-    Returns:
-        Masked arrays by column; strings are objects.
-
-    Raises:
-        UnreadableParquetError: the file cannot be read, or lacks a column.
-    """
-    expressions = ", ".join(
-        f"TRY_CAST({identifier(name)} AS {kind}) AS {identifier(name)}"
-        for name, kind in columns.items()
-    )
-    result = _query(path, expressions)
-    return {name: np.ma.asarray(result[name]) for name in columns}
-
-
-def _query(path: Path, columns: str, tail: str = "") -> dict[str, Any]:
-    import duckdb
-
-    connection = connect(threads=cores.available_cores())
-    try:
-        result: dict[str, Any] = connection.execute(
-            select(columns, scan([path]), tail)
-        ).fetchnumpy()
-    except duckdb.Error as error:
-        raise UnreadableParquetError(explain_unreadable(error)) from error
-    finally:
-        connection.close()
-    return result

@@ -6,7 +6,7 @@ import copy
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -98,6 +98,11 @@ class RunReader:
         """The same of the tables and manifests that were read with this object."""
         manifests = [text for key, text in self._broken.items() if key in self._used]
         return [*manifests, *self._queries.damage_of(self._used)]
+
+    @property
+    def tables_used(self) -> list[str]:
+        """Tables that were read with this object."""
+        return [table for table in schema.TABLES if table in self._used]
 
     @property
     def unreadable(self) -> dict[str, tuple[str, str]]:
@@ -370,6 +375,30 @@ class RunReader:
 
         result = self._run(tables, fetch, node)
         return {name: unmask_objects(values) for name, values in result.items()}
+
+    def run_locked(
+        self,
+        tables: Sequence[str],
+        query: Callable[[duckdb.DuckDBPyConnection], T],
+        *,
+        memory_limit: str,
+    ) -> T:
+        """Run SQL of a user on a connection of its own, in which each of some tables is a view of
+        its name, and which can read no other file.
+
+        Args:
+            tables: names of tables of the schema.
+            query: runs it. It must not raise DuckDB's error of an interrupted query or of missing
+                memory, which are taken for damage of the files.
+            memory_limit: such as 2GB.
+        """
+
+        def fetch(_engine: duckdb.DuckDBPyConnection) -> T:
+            locked = self._queries.connect_locked(tables, memory_limit=memory_limit)
+            with closing(locked) as connection:
+                return query(connection)
+
+        return self._run(tables, fetch)
 
 
 def open_run(location: str | Path, *, threads: int | None = None) -> RunReader:

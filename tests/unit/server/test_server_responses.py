@@ -84,6 +84,20 @@ def test_an_invalid_option(server: Served, view: str, query: dict[str, str], sen
     assert sentence in response.error
 
 
+def test_a_query_equals_the_output_of_sql(server: Served, runs: Path) -> None:
+    query = "SELECT name, count(*) AS n FROM operators GROUP BY ALL ORDER BY n DESC, name"
+    result = CliRunner().invoke(command_line, ["sql", str(runs / "recorded"), query, "--json"])
+    response = server.post("/api/sql", {"run": "recorded", "query": query})
+    assert response.json == json.loads(result.stdout)
+    largest = "SELECT 9007199254740992 AS exact, 9007199254740993 AS rounded_in_a_browser"
+    response = server.post("/api/sql", {"run": "recorded", "query": largest})
+    assert response.json["rows"] == [[2**53, str(2**53 + 1)]]
+    for refused in ("FROM read_text('/etc/passwd')", "COPY spans TO '/dev/null'", "FROM nothing"):
+        response = server.post("/api/sql", {"run": "recorded", "query": refused})
+        assert response.status == 400
+        assert "query" in response.error
+
+
 def test_a_view_that_does_not_exist(server: Served) -> None:
     response = server.view("colours", "recorded")
     assert response.status == 404

@@ -1,6 +1,6 @@
 // Registry of screens: path, title, group, icon, views and the script that renders each.
 import {
-  Activity, Blocks, Boxes, Cpu, Gauge, GitCompare, Layers, Lightbulb, List, MemoryStick,
+  Activity, Blocks, Boxes, Cpu, Database, Gauge, GitCompare, Layers, Lightbulb, List, MemoryStick,
   Microchip, Mountain, Network, Route, Ruler, Table, Tags, Timer, TreePine, Truck, Variable,
 } from "lucide";
 import type { IconNode } from "lucide";
@@ -44,6 +44,7 @@ export const SCREENS: readonly ScreenEntry[] = [
   { name: "tensors", title: "Tensors", group: "job", icon: Variable, views: ["tensors", "tensor", "tensor-heat"], load: () => import("../screens/tensors") },
   { name: "xgboost", title: "XGBoost", group: "job", icon: TreePine, views: ["xgboost"], load: () => import("../screens/xgboost") },
   { name: "compare", title: "Compare", group: "job", icon: GitCompare, load: () => import("../screens/compare") },
+  { name: "sql", title: "SQL", group: "job", icon: Database, load: () => import("../screens/sql") },
 ];
 
 export const GROUPS: readonly (readonly [ScreenEntry["group"], string])[] = [

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec import structs
@@ -22,6 +22,9 @@ from rich.markup import escape
 
 from stepscope import quantities, schema, views
 from stepscope.cli.text import duration, table
+
+if TYPE_CHECKING:
+    from stepscope.exporters import ViewTable
 
 SENTENCES = (
     "missing", "notes", "share_of", "quality", "range", "damage", "recording_end", "rounding",
@@ -163,6 +166,18 @@ def _write_mapping(out: Console, label: schema.FieldLabel, value: Mapping[str, A
 
 
 # --- tables --------------------------------------------------------------------------------------
+
+
+def write_rows(out: Console, rows: ViewTable) -> None:
+    """Write a flat table."""
+    cells = [
+        [Field(name, label, row.get(name)) for name, label in rows.labels.items()]
+        for row in rows.rows
+    ]
+    if cells:
+        _write_table(out, cells)
+    else:
+        out.print(f"no rows: {escape(', '.join(rows.labels))}")
 
 
 def _write_table(out: Console, rows: Sequence[Sequence[Field]]) -> None:

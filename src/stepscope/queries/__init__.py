@@ -1,0 +1,14 @@
+"""Questions to a run in the words of a program: SQL, and the origin of a number.
+
+Belongs here: what the command line, the page and the server for agents answer alike, within limits
+of rows, time and memory. Does not: figures (`views`, `diagnosis`), talking (`cli`).
+
+    sql        SELECT over the tables and views of a run
+    evidence   ids of the numbers in payloads, and what reproduces a number
+"""
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
