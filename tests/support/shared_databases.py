@@ -10,7 +10,7 @@ from unittest import mock
 import duckdb
 import pytest
 
-from stepscope.queries.sql import MEMORY_LIMIT
+from stepscope.store import writer
 
 _connect = duckdb.connect
 _databases: dict[tuple[int, str], duckdb.DuckDBPyConnection] = {}
@@ -32,7 +32,7 @@ def _share(
 ) -> duckdb.DuckDBPyConnection:
     assert database == ":memory:"
     assert not read_only
-    if (config or {}).get("memory_limit") == MEMORY_LIMIT:  # with locked settings
+    if (config or {}).get("memory_limit") not in {None, writer._MEMORY_LIMIT}:  # is locked
         return _connect(database, config=config or {})
     key = os.getpid(), repr(config)  # threads of a database do not survive a fork
     try:

@@ -28,7 +28,6 @@ Cell: TypeAlias = str | int | float | bool | None
 SCHEMA = "views"
 """SQL schema of the tables of views."""
 _VIEW_TABLES = "views.NAME for the views of `stepscope show`"
-MEMORY_LIMIT = "2GB"
 MAX_INT = 2**63 - 1
 _INTERRUPT_INTERVAL_S = 0.1
 _TABLE_NAME = re.compile(r'(?:"?(?P<schema>\w+)"?\.)?"?(?P<table>\w+)')
@@ -41,6 +40,8 @@ class QueryLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     max_rows: int = 1000
     timeout_s: float = 30.0
+    memory: str = "2GB"
+    """In DuckDB's units."""
 
 
 class QueryColumn(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,14 +130,14 @@ def _run(
 
     try:
         with run.reader.trace_use() as reader:
-            tables, view_tables = _find_sources(run, query)
+            tables, view_tables = _find_sources(run, query, limits)
 
             def execute(connection: duckdb.DuckDBPyConnection) -> T:
                 _create_tables(connection, view_tables)
                 with _explained(connection, limits):
                     return fetch(_bind(connection, query))
 
-            result = reader.run_locked(tables, execute, memory_limit=MEMORY_LIMIT)
+            result = reader.run_locked(tables, execute, memory_limit=limits.memory)
             return result, reader.damage_used
     except duckdb.Error as error:
         raise query_error(query, str(error), _VIEW_TABLES) from error
@@ -152,14 +153,16 @@ def _bind(connection: duckdb.DuckDBPyConnection, query: str) -> duckdb.DuckDBPyR
         raise
 
 
-def _find_sources(run: Run, query: str) -> tuple[list[str], dict[str, exporters.ViewTable]]:
+def _find_sources(
+    run: Run, query: str, limits: QueryLimits
+) -> tuple[list[str], dict[str, exporters.ViewTable]]:
     """Find the tables of the run and of views that a query names, by DuckDB's parser.
 
     Raises:
         UsageError: it is not a single SELECT, or reads a file.
     """
     texts = run.reader.run_locked(
-        [], lambda connection: _parse(connection, query), memory_limit=MEMORY_LIMIT
+        [], lambda connection: _parse(connection, query, limits), memory_limit=limits.memory
     )
     if texts is None:
         return [table for table in schema.TABLES if run.reader.has(table)], {}
@@ -173,7 +176,9 @@ def _find_sources(run: Run, query: str) -> tuple[list[str], dict[str, exporters.
     return [table for table in schema.TABLES if table in tables], view_tables
 
 
-def _parse(connection: duckdb.DuckDBPyConnection, query: str) -> Iterable[str] | None:
+def _parse(
+    connection: duckdb.DuckDBPyConnection, query: str, limits: QueryLimits
+) -> Iterable[str] | None:
     """Return the names of the tables in a query, with their SQL schemas and aliases; None for all.
 
     Raises:
@@ -189,7 +194,7 @@ def _parse(connection: duckdb.DuckDBPyConnection, query: str) -> Iterable[str] |
         )
     if _SHOW.match(query):
         return None
-    with _explained(connection, QueryLimits()):
+    with _explained(connection, limits):
         return connection.get_table_names(query, qualified=True)
 
 
@@ -258,7 +263,7 @@ def _explained(connection: duckdb.DuckDBPyConnection, limits: QueryLimits) -> It
         ) from None
     except duckdb.OutOfMemoryException:
         raise errors.UsageError(
-            f"The query needs more than {MEMORY_LIMIT} of memory. Select fewer rows or columns."
+            f"The query needs more than {limits.memory} of memory. Select fewer rows or columns."
         ) from None
     except duckdb.PermissionException:
         raise errors.UsageError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def run(traced: Path) -> Run:
     return open_run(traced)
 
 
-def ask(run: Run, query: str, **limits: float) -> list[list[object]]:
+def ask(run: Run, query: str, **limits: object) -> list[list[object]]:
     return [list(row) for row in query_rows(run, query, QueryLimits(**limits)).rows]  # type: ignore[arg-type]
 
 
@@ -150,9 +151,18 @@ def test_rows_and_time_are_limited(run: Run) -> None:
     assert not query_rows(run, "FROM range(5)", QueryLimits(max_rows=5)).is_cut
     ordered = "SELECT range AS n FROM range(100000) ORDER BY n DESC"
     assert ask(run, ordered, max_rows=2) == [[99_999], [99_998]]
-    with pytest.raises(UsageError, match=r"took more than 200 ms and was cancelled"):
+    cancelled = (
+        "The query took more than 200 ms and was cancelled. Select fewer rows, or a range of time."
+    )
+    with pytest.raises(UsageError, match=re.escape(cancelled)):
         ask(run, ENDLESS, timeout_s=0.2)
     assert ask(run, "SELECT 1") == [[1]]
+
+
+def test_memory_is_limited(run: Run) -> None:
+    expected = r"The query needs more than 20MB of memory. Select fewer rows or columns."
+    with pytest.raises(UsageError, match=expected):
+        ask(run, "SELECT list(range) FROM range(20000000)", memory="20MB")
 
 
 def test_values_are_those_of_json(run: Run) -> None:
