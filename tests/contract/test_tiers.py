@@ -46,6 +46,7 @@ SHOWN = {
     "stepscope report": "tests/unit/cli/test_files_command.py",
     "stepscope watch": "tests/e2e/test_watch.py",
     "stepscope ui": "tests/e2e/test_ui_server.py",
+    "stepscope mcp": "tests/unit/mcp_server/test_agent_questions.py",
     "stepscope capture": "tests/e2e/test_windows.py::test_a_window_of_a_running_job_on_all_ranks",
     "stepscope configure": "tests/e2e/test_configure.py",
     "stepscope recover": "tests/faults/test_kills.py",

@@ -56,6 +56,7 @@ COMMANDS = {
     "report": _Command("report", "Write a report on a run."),
     "watch": _Command("watch", "Follow a running job."),
     "ui": _Command("ui", "Show runs in a browser."),
+    "mcp": _Command("mcp", "Serve runs to agents over MCP."),
     "capture": _Command("capture", "Record a detailed window of a running job."),
     "configure": _Command("configure", "Change settings of a running job."),
     "recover": _Command("recover", "Store the records of a run that was killed."),

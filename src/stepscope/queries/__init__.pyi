@@ -1,3 +1,10 @@
+from .evidence import (
+    Origin as Origin,
+    find_origin as find_origin,
+    make_id as make_id,
+    make_payload as make_payload,
+    with_ids as with_ids,
+)
 from .sql import (
     QueryColumn as QueryColumn,
     QueryLimits as QueryLimits,

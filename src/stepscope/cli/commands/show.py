@@ -123,6 +123,12 @@ class _ViewName(click.Choice[str]):
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write all tables of the view as an XLSX workbook (extra `xlsx`).",
 )
+@click.option(
+    "--at",
+    metavar="ID",
+    help="Show the number with this id instead of a view, and what reproduces it.",
+)
+@click.option("--ids", is_flag=True, help="With --json, add the id of each row, for --at.")
 @json_option()
 def command(
     run: str,
@@ -132,6 +138,8 @@ def command(
     csv_file: str | None,
     table: str | None,
     workbook_file: Path | None,
+    at: str | None,
+    ids: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -142,12 +150,17 @@ def command(
         )
     if table is not None and csv_file is None:
         raise errors.UsageError("--table requires --csv.")
+    if ids and not as_json:
+        raise errors.UsageError("--ids requires --json.")
+    if at is not None:
+        _show_origin(run, at, as_json=as_json)
+        return
     show_view = views.VIEWS[view]
     options_given = {field: value for field, value in options.items() if value is not None}
     view_options = show_view.make_options(view, options_given)
     name = show_view.stored_as if show_view.is_stored(view_options) else None
     is_shown = csv_file is None and workbook_file is None
-    if name and is_shown and print_stored(run, name, as_json=as_json):
+    if name and is_shown and not ids and print_stored(run, name, as_json=as_json):
         return
     from stepscope.cli.opening import open_run
     from stepscope.run import choose_engine
@@ -156,6 +169,12 @@ def command(
         opened = open_run(run, engine)
         _check_range(opened, view_options)
         payload = show_view(opened, view_options)
+    if ids:
+        from stepscope.queries import make_id, with_ids
+
+        texts = {field: str(value) for field, value in options_given.items()}
+        print_json(with_ids(payload, make_id(view, texts)))
+        return
     if as_json:
         print_json(payload)
         return
@@ -168,6 +187,36 @@ def command(
     from stepscope.cli.writers import write  # only text needs it
 
     print_text(lambda out: write(out, payload), run, opened, name)
+
+
+def _show_origin(location: str, at: str, *, as_json: bool) -> None:
+    from stepscope.cli.opening import open_run
+    from stepscope.queries import find_origin
+
+    origin = find_origin(open_run(location), at, open_run)
+    if as_json:
+        print_json(origin)
+        return
+    entries = {
+        "value": origin.value,
+        "unit": origin.unit,
+        "title": origin.title,
+        "meaning": origin.description,
+        "share of": origin.share_of,
+        "row": origin.row,
+        "printed by": origin.command,
+        "shown by": origin.shown_by,
+        "tables": ", ".join(origin.tables),
+    }
+    from stepscope.cli.text import console
+    from stepscope.cli.writers.generic import write_entries
+
+    texts = [
+        (title, value if isinstance(value, str) else msgspec.json.encode(value).decode())
+        for title, value in entries.items()
+        if title == "value" or value
+    ]
+    write_entries(console(location), texts)
 
 
 def _check_range(run: Run, options: views.ViewOptions) -> None:
