@@ -59,6 +59,7 @@ EXECUTED = {
 }  # fmt: skip
 ELSEWHERE = re.compile(
     "s3:|https:|tcp:|--scheduler|\\.toml|quiet.py|memory.raw|job\\.parquet|execution_trace|graphs|nccl_trace"
+    "|oom\\.pickle|\\.sqlite|\\.csv|\\.log"
 )
 """What only exists in other tests."""
 

@@ -113,7 +113,7 @@ def make_payload(
             return query_rows(run, query, QueryLimits())
     raise errors.UsageError(
         f"An id does not begin with {make_id(source, options)!r}. It begins with verdict, rules, "
-        "compare?base=RUN, sql?query=QUERY, or a view of `stepscope show`."
+        "compare?base=RUN, sql?query=QUERY, or the name of a view."
     )
 
 
@@ -140,7 +140,7 @@ def find_origin(run: Run, at: str, open_base: OpenBase) -> Origin:
         row, label = value, None
     plain = {} if row is None else msgspec.to_builtins(row, str_keys=True)
     scalars = {name: cell for name, cell in plain.items() if not isinstance(cell, dict | list)}
-    shown_by = scalars.get("source")
+    view = scalars.get("source")
     unit = None if label is None or label.unit == "none" else label.unit
     return Origin(
         at=at,
@@ -151,7 +151,7 @@ def find_origin(run: Run, at: str, open_base: OpenBase) -> Origin:
         share_of=scalars.get("share_of"),
         row=scalars or None,
         command=_command(source, options),
-        shown_by=f"stepscope show RUN {shown_by}" if shown_by in views.VIEWS else None,
+        shown_by=f"stepscope show RUN {view}" if view in views.VIEWS else None,
         tables=tables,
     )
 

@@ -1,8 +1,8 @@
 """SQL of users over a run: SELECT alone, no other file, bounded in rows, time and memory.
 
 Tables are those of `schema`. The tables of a view are in the SQL schema `views`, and are made when
-a query names one of them: `views.gpu_time` is the table that `stepscope show RUN gpu-time --csv`
-writes, `views.gpu_time_NAME` that of `--table NAME`.
+a query names one of them: `views.gpu_time` is the table that `stepscope show RUN gpu-time --csv
+FILE` writes, `views.gpu_time_NAME` that of `--table NAME`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 Cell: TypeAlias = str | int | float | bool | None
 SCHEMA = "views"
 """SQL schema of the tables of views."""
-_VIEW_TABLES = "views.NAME for the views of `stepscope show`"
+_VIEW_TABLES = "views.NAME for the views of `stepscope show RUN VIEW`"
 MAX_INT = 2**63 - 1
 _INTERRUPT_INTERVAL_S = 0.1
 _TABLE_NAME = re.compile(r'(?:"?(?P<schema>\w+)"?\.)?"?(?P<table>\w+)')

@@ -135,7 +135,7 @@ NSIGHT_SYSTEMS = Recorder(
         "operators": "nsys profile stores them with --trace=cuda,nvtx where the script runs in "
         "torch.autograd.profiler.emit_nvtx()",
         "steps": "nsys profile stores them with --trace=cuda,nvtx where the script marks them with "
-        "torch.cuda.nvtx.range, whose name `stepscope import --step-range` takes",
+        "torch.cuda.nvtx.range, whose name the option --step-range of the import takes",
         "shapes": "nsys profile stores them with --trace=cuda,nvtx where the script runs in "
         "torch.autograd.profiler.emit_nvtx(record_shapes=True)",
     },

@@ -106,6 +106,15 @@ def test_the_command_takes_a_file_in_place_of_a_run(
     assert root.main(["compare", after, file, *arguments[3:]], standalone_mode=False) == 3
 
 
+def test_a_summary_is_compared_with_one_run(runs: tuple[Run, Run], tmp_path: Path) -> None:
+    (tmp_path / "base.json").write_bytes(summarise_run(runs[0]).encode())
+    for name in "ab":
+        draw_job(tmp_path / "runs" / name, wait=60).write()
+    arguments = ["compare", str(tmp_path / "base.json"), str(tmp_path / "runs")]
+    with pytest.raises(UsageError, match="runs, and a summary is compared with one; pass one run"):
+        root.main(arguments, standalone_mode=False)
+
+
 def test_of_a_run_without_steps_the_job_is_compared(runs: tuple[Run, Run], tmp_path: Path) -> None:
     empty = summarise_run(RunBuilder(tmp_path / "empty").open())
     result = compare_summaries(summarise_run(runs[0]), empty)

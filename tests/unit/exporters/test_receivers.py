@@ -222,11 +222,11 @@ def test_wandb_reads_the_run_back(
         ("wandb", "team/night", "team/night"),
         ("mlflow", "http://m:5000#night", "http://m:5000#night"),
         ("prometheus", "f.prom", "f.prom"),
-        ("otlp", "c:4318", UsageError("c:4318 is not the URL of a collector; pass one such as")),
+        ("otlp", "c:4318", UsageError("is not the URL of a collector")),
         ("mlflow", None, UsageError("--to mlflow needs a URI: pass --to mlflow=URI.")),
         ("summary", None, UsageError("--to summary needs a file: pass --to summary=FILE.")),
         ("chrome", "f", UsageError("chrome is not written while a job runs; choose one of")),
-        ("mlflow", "http://u:p@m", UsageError("The URL of --to mlflow holds a password, which")),
+        ("mlflow", "http://u:p@m", UsageError("holds a password, which other users of the machine could read")),
     ],
 )  # fmt: skip
 def test_places_that_are_checked_before_a_job_starts(
@@ -239,7 +239,7 @@ def test_places_that_are_checked_before_a_job_starts(
         return
     with pytest.raises(UsageError) as raised:
         choose_live_output(name, output)
-    assert str(raised.value).startswith(str(expected))
+    assert str(expected) in str(raised.value)
 
 
 def test_more_samples_than_are_sent_are_thinned_evenly() -> None:

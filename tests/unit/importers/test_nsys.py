@@ -347,7 +347,8 @@ def test_an_export_without_events_is_refused(tmp_path: Path, tables: Sequence[st
     rows = {**facts(), **{table: [] for table in tables}}
     (result,) = Run(tmp_path / "run", write(tmp_path, rows)).results
     assert isinstance(result, Refused)
-    assert "has no kernels, copies, calls or NVTX ranges. Record with `nsys" in result.reason
+    assert "has no kernels, copies, calls or NVTX ranges" in result.reason
+    assert ". Record with `nsys profile" in result.reason
 
 
 def test_views_and_virtual_tables_are_not_read(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ MAX_CURVE_POINTS = 2000
 MAX_FAILURES = 8
 """Failed allocations, the latest, with their holders."""
 NO_SNAPSHOT = (
-    "no memory snapshot: record the job with `stepscope run --memory-history 100000`, which writes "
-    "one when an allocation fails, or import a file of torch.cuda.memory._dump_snapshot"
+    "no memory snapshot: record the job with `stepscope run --memory-history 100000 -- CMD`, which "
+    "writes one when an allocation fails, or import a file of torch.cuda.memory._dump_snapshot"
 )
 NO_HISTORY = (
     "the snapshot has no history: call torch.cuda.memory._record_memory_history() before memory "
