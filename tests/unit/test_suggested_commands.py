@@ -46,6 +46,7 @@ PLACEHOLDERS = {
     "N": "1",
 }
 EXAMPLES = {
+    "ID": "verdict/suspect",
     "base": "run",
     "new": "run",
     "my-view": "overview",

@@ -226,7 +226,7 @@ def test_wandb_reads_the_run_back(
         ("mlflow", None, UsageError("--to mlflow needs a URI: pass --to mlflow=URI.")),
         ("summary", None, UsageError("--to summary needs a file: pass --to summary=FILE.")),
         ("chrome", "f", UsageError("chrome is not written while a job runs; choose one of")),
-        ("mlflow", "http://u:p@m", UsageError("holds a password, which other users of the machine could read")),
+        ("mlflow", "http://u:p@m", UsageError("holds a password, which other users of the")),
     ],
 )  # fmt: skip
 def test_places_that_are_checked_before_a_job_starts(
