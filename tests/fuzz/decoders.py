@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,15 @@ from stepscope.importers.event_files.tensorboard import TensorBoardRun
 from stepscope.importers.gpu_samples import GpuSamplesImporter
 from stepscope.importers.kineto.execution_trace import read_execution_trace
 from stepscope.importers.nsys import NsysImporter
+from stepscope.importers.perfetto.chrome_form import ChromeForm
+from stepscope.importers.perfetto.packets import Packets
 from stepscope.importers.rocprof import RocprofImporter
 from stepscope.importers.smdebug.events import read_events
 from stepscope.importers.smdebug.python_profiles import read_profile
 from stepscope.importers.smdebug.system import SampleSorter, read_samples
+from stepscope.importers.wire import DamagedMessageError, Message
 from stepscope.importers.xplane.events import chunks_of
 from stepscope.importers.xplane.planes import read_space
-from stepscope.importers.xplane.wire import DamagedMessageError
 from stepscope.monitor.drain import SpoolDrain
 from stepscope.schema import SCHEMA_VERSION, TABLES, ProcessInfo, RunInfo
 from stepscope.spool import DropCounts, Journal, Kind, SpanLog, SpoolTree, make_meta
@@ -44,6 +47,7 @@ from tests.support.debugger_files import event, sample
 from tests.support.kineto_files import imported_file, pretty, trace, training
 from tests.support.memory_snapshots import Allocator, train
 from tests.support.nsys_files import training as nsys_training, write_export
+from tests.support.perfetto_files import recording
 from tests.support.xplane_files import training_space
 from tests.unit.importers.test_gpu_samples import DCGM, NVIDIA_SMI
 from tests.unit.importers.test_rocprof import RECORDING
@@ -240,6 +244,16 @@ def _read_xplane(path: Path) -> None:
             pass
 
 
+def _read_perfetto(path: Path) -> None:
+    packets = Packets(Message(path.read_bytes()))
+    try:
+        packets.read()
+    except DamagedMessageError as error:
+        packets.damage = error
+    if packets.event_count:
+        ChromeForm(packets).write(BytesIO())
+
+
 def _exports() -> list[bytes]:
     """Return exports of Nsight Systems, one of them with most of its rows on several pages."""
     with tempfile.TemporaryDirectory() as root:
@@ -315,6 +329,12 @@ DECODERS = {
         _read_xplane,
         lambda: [training_space().SerializeToString()],
         (*EXPECTED, DamagedMessageError),
+        quick_case_count=500,
+    ),
+    "perfetto": Decoder(
+        "a.pftrace",
+        _read_perfetto,
+        lambda: [recording().trace.SerializeToString()],
         quick_case_count=500,
     ),
     "gpu-samples": Decoder(

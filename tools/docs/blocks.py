@@ -16,7 +16,7 @@ from benchmarks.what_if.page import (
     describe_recordings,
 )
 from tools.docs.errors import list_faults, list_messages
-from tools.docs.formats import list_imports
+from tools.docs.formats import list_exports, list_imports
 from tools.docs.releases import list_releases
 from tools.docs.rules import list_topics, write_pages
 from tools.docs.run_directory import describe_schema
@@ -29,6 +29,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "features of replaced tools": list_features,
     "releases of frameworks": list_releases,
     "formats of importers": list_imports,
+    "formats of exporters": list_exports,
     "topics of rules": list_topics,
     "pages of rules": write_pages,
     "schema": describe_schema,

@@ -1,8 +1,10 @@
-"""Formats of importers."""
+"""Formats of importers and exporters."""
 
 from __future__ import annotations
 
-from stepscope import importers
+import sys
+
+from stepscope import exporters, importers
 
 
 def list_imports() -> str:
@@ -16,4 +18,16 @@ def list_imports() -> str:
         else:
             names += [f"`{name}`" for name in item.tables if name in traces]
         lines.append(f"| {item.name} | {', '.join(names)} |")
+    return "\n".join(lines)
+
+
+def list_exports() -> str:
+    """List what exporters write, with the options that they take."""
+    lines = ["| format | content | options |", "|---|---|---|"]
+    for name in exporters.list_exporters():
+        exporter = exporters.load_exporter(name)
+        document = sys.modules[type(exporter).__module__].__doc__ or ""
+        content = document.partition("\n")[0].removeprefix("Export of ").rstrip(".")
+        flags = ", ".join(f"`{exporters.spell_option(o)}`" for o in sorted(exporter.options))
+        lines.append(f"| `{name}` | {content[:1].upper()}{content[1:]} | {flags} |")
     return "\n".join(lines)

@@ -6,10 +6,14 @@ talking (`cli`).
 
     registry           exporters by name, built-in and installed
     chrome             traces as Chrome JSON; `chrome_events` and `chrome_header` are its parts
-    timeline           whole runs as Chrome JSON, with marks of bottlenecks
+    timeline           whole runs as Chrome JSON, with marks of bottlenecks (`timeline_marks`)
+    perfetto           the same as Perfetto traces
+    speedscope, pprof  stack samples and operators, as `profiles` collects them
     python_profile     Python functions and trees of calls as HTML
     tensorboard        scalars and tensors as event files
     summary            the summary of a run as JSON
+    columnar           tables of views as Parquet and Arrow
+    protobuf           fields of messages, for all formats in protobuf
     view_tables        payloads of views as flat tables, CSV and XLSX
 """
 

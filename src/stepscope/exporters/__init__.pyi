@@ -1,4 +1,4 @@
-from .chrome import Exported as Exported, export_chrome as export_chrome
+from .chrome import READERS as READERS, Exported as Exported, export_chrome as export_chrome
 from .prometheus import render_metrics as render_metrics
 from .python_profile import (
     FunctionTable as FunctionTable,
@@ -12,6 +12,7 @@ from .registry import (
     export as export,
     list_exporters as list_exporters,
     load_exporter as load_exporter,
+    spell_option as spell_option,
 )
 from .tensorboard import ExportedEvents as ExportedEvents, export_tensorboard as export_tensorboard
 from .timeline import (

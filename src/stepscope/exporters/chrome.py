@@ -16,6 +16,7 @@ import msgspec
 
 from stepscope import analysis, errors, run, views
 from stepscope.exporters.chrome_events import (
+    CATEGORIES_FOR,
     arrow_count,
     arrows_between,
     event_count,
@@ -53,7 +54,12 @@ class Exported(Written, frozen=True, kw_only=True):
 
 
 def export_chrome(
-    traces: Sequence[run.Trace], path: Path, *, spans: bool = True, counters: bool = False
+    traces: Sequence[run.Trace],
+    path: Path,
+    *,
+    spans: bool = True,
+    counters: bool = False,
+    reader: str | None = None,
 ) -> Exported:
     """Write traces into one file, compressed when its name ends in `.gz`.
 
@@ -66,6 +72,8 @@ def export_chrome(
         spans: add a track with the spans that stepscope recorded in the same process during the
             trace.
         counters: add the queue depth of each stream and the bandwidth of copies.
+        reader: tool of `READERS` that the file is for; None for those that read what Kineto
+            writes.
 
     Raises:
         IncompleteExportError: not every event could be written.
@@ -77,10 +85,10 @@ def export_chrome(
         header = msgspec.json.encode(file_header(traces, base_ns))
         members = msgspec.json.format(header, indent=2).decode().removesuffix("\n}")
         file.write(members + ',\n  "traceEvents": [')
-        events = EventList(file)
+        events = EventList(file, base_ns)
         for index, trace in enumerate(traces):
             number = index if len(traces) > 1 else None
-            for texts in trace_events(trace, number, base_ns, spans=spans):
+            for texts in trace_events(trace, number, base_ns, spans=spans, reader=reader):
                 events.write(texts)
             if counters:
                 events.write(list(counter_events(trace, _choose_pid(trace, number), base_ns)))
@@ -97,13 +105,15 @@ def export_chrome(
     )
 
 
+READERS = tuple(CATEGORIES_FOR)
+"""Tools that expect something else than what Kineto writes."""
 _FILE = re.compile(r"\.json(\.gz)?$|\.gz$")
 
 
 class ChromeExporter:
     """Exporter of traces; see `registry.Exporter`."""
 
-    options = frozenset({"trace", "rank", "merge", "spans", "counters"})
+    options = frozenset({"trace", "rank", "merge", "spans", "counters", "reader"})
 
     def export(self, opened: run.Run, output: str, options: ExportOptions) -> list[Exported]:
         """Write traces, each into a file, or all into one."""
@@ -114,7 +124,9 @@ class ChromeExporter:
             raise errors.UsageError(f"Nothing to export: {missing}.")
         files = _assign_files(recordings, Path(output), merge=options.merge)
         return [
-            export_chrome(traces, path, spans=options.spans, counters=options.counters)
+            export_chrome(
+                traces, path, spans=options.spans, counters=options.counters, reader=options.reader
+            )
             for path, traces in files.items()
         ]
 
@@ -164,18 +176,34 @@ def _choose_pid(trace: run.Trace, number: int | None) -> int | str:
 class EventList:
     """List of events in a file, separated by commas."""
 
-    def __init__(self, file: TextFile) -> None:
+    omission = ""
+
+    def __init__(self, file: TextFile, base_ns: int) -> None:
         self._file = file
+        self._base_ns = base_ns
         self._separator = "\n"
 
+    @property
+    def text_bytes(self) -> int:
+        """Length of the file before compression."""
+        return self._file.text_bytes
+
     def write(self, texts: Sequence[str]) -> None:
+        """Write events; see `timeline.EventSink`."""
         if texts:
             self._file.write(self._separator + ",\n".join(texts))
             self._separator = ",\n"
 
+    def write_traces(self, traces: Sequence[run.Trace]) -> None:
+        """Write traces; see `timeline.EventSink`."""
+        # Counted from 1: the first process numbers belong to the nodes and processes of the run.
+        for number, trace in enumerate(traces, 1):
+            for texts in trace_events(trace, number, self._base_ns, spans=False):
+                self.write(texts)
+
 
 def trace_events(
-    trace: run.Trace, number: int | None, base_ns: int, *, spans: bool
+    trace: run.Trace, number: int | None, base_ns: int, *, spans: bool, reader: str | None = None
 ) -> Iterator[list[str]]:
     """Yield the events of a trace, slice by slice; see `export_chrome`.
 
@@ -184,6 +212,7 @@ def trace_events(
         number: its index among several traces of one file, None when it is the only one.
         base_ns: base of the times in the file.
         spans: add the spans of the same process.
+        reader: see `export_chrome`.
 
     Raises:
         IncompleteExportError: fewer or more events were written than the trace has.
@@ -193,13 +222,13 @@ def trace_events(
     arrow_offset = (number or 0) * ARROW_STEP
     positions = [track.position for track in tracks]
     streams = [track.stream for track in tracks]
-    query, written = events_between(), 0
+    query, written = events_between(reader=reader), 0
     for first in range(0, trace.event_count, SLICE_EVENTS):
         bounds = (trace.trace, first, first + SLICE_EVENTS)
         texts = _texts(trace, query, [*bounds, base_ns, arrow_offset, positions, streams])
         written += len(texts)
         yield texts
-    _check_count(trace, "events", written, event_count())
+    check_events(trace, written)
     query, written = arrows_between(), 0
     for bounds in _arrow_slices(trace):
         texts = _texts(trace, query, [*bounds, base_ns, arrow_offset, positions])
@@ -208,6 +237,15 @@ def trace_events(
     _check_count(trace, "arrows", written, arrow_count())
     if spans:
         yield list(span_events(trace, number, base_ns))
+
+
+def check_events(trace: run.Trace, written: int) -> None:
+    """Check that every event of a trace was written once.
+
+    Raises:
+        IncompleteExportError: the numbers differ.
+    """
+    _check_count(trace, "events", written, event_count())
 
 
 def _check_count(trace: run.Trace, noun: str, written: int, query: str) -> None:

@@ -15,14 +15,15 @@ Links are written as numbers that the recorder's own tools know:
 Pieces of SQL that write columns as members of Chrome events. A key whose value is null is left out:
 `||` with a null is null, and `concat` skips nulls.
 
-Parameters: $1 number of the trace, $2 and $3 first id and the one after the last, $4 base of the
-times in the file, $5 offset of the numbers of arrows, $6 position of each track as
+Parameters: $1 number of the trace, $2 and $3 first id or time and the one after the last, $4 base
+of the times in the file, $5 offset of the numbers of arrows, $6 position of each track as
 `"pid":1,"tid":2`, $7 number of the stream of each track as text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 from stepscope import schema
 
@@ -30,15 +31,41 @@ UNREADABLE_NS = -(2**62)
 """A time below this was no number in the imported file."""
 _EXACT_NS = 10**18 - 1
 """Nanoseconds up to this are written by the fast kind of decimal number."""
-IN_SLICE = "t.trace = $1 AND t.id >= $2 AND t.id < $3"
+Axis = Literal["id", "time"]
+"""Order of the events: that of the imported file, or by start, a range before those inside it."""
+CATEGORIES_FOR: Mapping[str, Mapping[str, str]] = {
+    # https://github.com/pytorch/kineto/blob/main/tb_plugin/torch_tb_profiler/profiler/trace.py
+    # leaves out annotations except steps, and takes waits for the DataLoader for operators.
+    "tensorboard": {"user_annotation": "cpu_op"}
+}
+"""Categories that a reader of the file expects in place of present ones."""
 POSITION = "$6[t.track + 1]"
 BINDING = ',"bp":"e"'
 """The end of an arrow belongs to the event around it, not to the next one."""
 
 
-def select(text: str, source: str, condition: str = "true") -> str:
-    """Select id and text of the events of a table `t` in the slice."""
-    return f"SELECT t.id, {text} AS text FROM {source} WHERE {IN_SLICE} AND {condition}"  # noqa: S608
+def select(text: str, source: str, condition: str, axis: Axis) -> str:
+    """Select id and text of the events of a table `t` in the slice, and by time their extent."""
+    table = source.split()[0]
+    extent = f"t.{_time_column(table)} AS start_ns, {_duration_of(table)} AS duration_ns, "
+    return (
+        f"SELECT t.id, {extent if axis == 'time' else ''}{text} AS text FROM {source} "  # noqa: S608
+        f"WHERE {_in_slice(table, axis)} AND {condition}"
+    )
+
+
+def _in_slice(table: str, axis: Axis) -> str:
+    column = "id" if axis == "id" else _time_column(table)
+    return f"t.trace = $1 AND t.{column} >= $2 AND t.{column} < $3"
+
+
+def _time_column(table: str) -> str:
+    return "start_ns" if "start_ns" in schema.TABLES[table].column_names else "t_ns"
+
+
+def _duration_of(table: str) -> str:
+    columns = schema.TABLES[table].column_names
+    return "coalesce(t.duration_ns, 0)" if "duration_ns" in columns else "0"
 
 
 def concat(*pieces: str) -> str:
@@ -156,10 +183,40 @@ _EVENT_TABLES = tuple(
 """Tables with rows that are events of the imported file."""
 
 
-def events_between() -> str:
-    """Select all events except arrows, in the order of the imported file."""
-    branches = (*map(_of_kind, schema.EVENT_KINDS), _others(), _numbered_others(), _counters())
-    return f"SELECT text FROM ({' UNION ALL '.join(branches)}) ORDER BY id"  # noqa: S608
+def events_between(axis: Axis = "id", reader: str | None = None) -> str:
+    """Select text and id of all events except arrows, in the order of the axis.
+
+    Args:
+        axis: the order.
+        reader: tool of `CATEGORIES_FOR` that the file is for.
+    """
+    categories = CATEGORIES_FOR[reader] if reader else {}
+    branches = [_of_kind(kind, axis, categories) for kind in schema.EVENT_KINDS]
+    branches += [_others(axis), _numbered_others(axis), _counters(axis)]
+    order = "id" if axis == "id" else "start_ns, duration_ns DESC, id"
+    return f"SELECT text, id FROM ({' UNION ALL '.join(branches)}) ORDER BY {order}"  # noqa: S608
+
+
+def slice_starts() -> str:
+    """Select the time of every $2nd event of trace $1, in order."""
+    starts = " UNION ALL ".join(
+        f"SELECT {_time_column(table.name)} AS start_ns FROM {table.name} WHERE trace = $1"  # noqa: S608
+        for table in _EVENT_TABLES
+    )
+    numbered = f"SELECT start_ns, row_number() OVER (ORDER BY start_ns) AS n FROM ({starts})"  # noqa: S608
+    return f"SELECT DISTINCT start_ns FROM ({numbered}) WHERE n % $2 = 0 ORDER BY start_ns"  # noqa: S608
+
+
+def arrow_ends_between() -> str:
+    """Select both ends of the arrows of `flows` at times from $2 to before $3, with their
+    events."""
+    ends = (
+        f"SELECT {end} AS id, {end}_track AS track, {end}_ns AS t_ns, kind, name, flow, "  # noqa: S608
+        f"{end == 'target'} AS is_target FROM flows "
+        f"WHERE trace = $1 AND {end}_ns >= $2 AND {end}_ns < $3"
+        for end in ("source", "target")
+    )
+    return f"{' UNION ALL '.join(ends)} ORDER BY t_ns, flow, kind"
 
 
 def arrows_between() -> str:
@@ -197,15 +254,17 @@ def tables_without_export() -> list[str]:
 # --- tables ----------------------------------------------------------------------------------
 
 
-def _of_kind(kind: schema.EventKind) -> str:
+def _of_kind(kind: schema.EventKind, axis: Axis, categories: Mapping[str, str]) -> str:
     members = (
         *(FORMS[key.form](key.key, f"t.{key.column}") for key in kind.exported_keys),
         rest("t.args"),
     )
-    written = (_range if kind.is_range else _instant)(kind, members)
+    category = categories.get(kind.categories[0], kind.categories[0])
+    written = (_range if kind.is_range else _instant)(kind, category, members)
     if kind.linking == "call":
+        in_slice = " AND launch >= $2 AND launch < $3" if axis == "id" else ""
         launches = " UNION ALL ".join(
-            f"SELECT launch FROM {table} WHERE trace = $1 AND launch >= $2 AND launch < $3"  # noqa: S608
+            f"SELECT launch FROM {table} WHERE trace = $1{in_slice}"  # noqa: S608
             for table in _LAUNCHED_TABLES
         )
         written = concat(
@@ -217,16 +276,16 @@ def _of_kind(kind: schema.EventKind) -> str:
     source = f"{kind.table.name} t"
     forms = {key.form for key in kind.exported_keys}
     if "collective" in forms:
-        source += _JOINED_COLLECTIVES
+        source += _join_collectives(axis)
     if "called" in forms:
-        source = _join_calls(kind.table.name, "t.correlation", "true")
+        source = _join_calls(kind.table.name, "t.correlation", "true", axis)
     constants = [f"t.{column} = {value!r}" for column, value in kind.constants.items()]
-    return select(written, source, " AND ".join(constants) or "true")
+    return select(written, source, " AND ".join(constants) or "true", axis)
 
 
-def _range(kind: schema.EventKind, members: tuple[str, ...]) -> str:
+def _range(_kind: schema.EventKind, category: str, members: tuple[str, ...]) -> str:
     return concat(
-        f"""'{{"ph":"X","cat":"{kind.categories[0]}","name":'""",
+        f"""'{{"ph":"X","cat":"{category}","name":'""",
         "to_json(t.name)",
         "','",
         POSITION,
@@ -237,9 +296,9 @@ def _range(kind: schema.EventKind, members: tuple[str, ...]) -> str:
     )
 
 
-def _instant(kind: schema.EventKind, members: tuple[str, ...]) -> str:
+def _instant(kind: schema.EventKind, category: str, members: tuple[str, ...]) -> str:
     return concat(
-        f"""'{{"ph":"i","cat":"{kind.categories[0]}","s":"t","name":"{kind.instant_name}",'""",
+        f"""'{{"ph":"i","cat":"{category}","s":"t","name":"{kind.instant_name}",'""",
         POSITION,
         time("t_ns"),
         arguments(members),
@@ -247,11 +306,11 @@ def _instant(kind: schema.EventKind, members: tuple[str, ...]) -> str:
     )
 
 
-def _others() -> str:
-    return select(_other("t.args"), "other_events t", f"NOT {_NAMES_OPERATOR}")
+def _others(axis: Axis) -> str:
+    return select(_other("t.args"), "other_events t", f"NOT {_NAMES_OPERATOR}", axis)
 
 
-def _numbered_others() -> str:
+def _numbered_others(axis: Axis) -> str:
     """Select events of no table of their own that name an operator by the recorder's number.
 
     That number is not stored. They carry the correlation of a call as well, whose operator is
@@ -265,22 +324,22 @@ def _numbered_others() -> str:
         """concat('{"External id":', called.operator + 1, """
         f"""CASE WHEN {stripped} = '{{}}' THEN '}}' ELSE ',' || {stripped}[2:] END)"""
     )
-    source = _join_calls("other_events", _CORRELATION, _NAMES_OPERATOR)
+    source = _join_calls("other_events", _CORRELATION, _NAMES_OPERATOR, axis)
     args = f"CASE WHEN called.operator IS NULL THEN {stripped} ELSE {numbered} END"
-    return select(_other(f"({args})"), source, _NAMES_OPERATOR)
+    return select(_other(f"({args})"), source, _NAMES_OPERATOR, axis)
 
 
-def _join_calls(table: str, correlation: str, condition: str) -> str:
+def _join_calls(table: str, correlation: str, condition: str, axis: Axis) -> str:
     """Join the rows of a table `t` with the calls `called` of the same correlation."""
     calls = (
         "SELECT correlation, max(operator) AS operator FROM runtime_calls "  # noqa: S608
         "WHERE trace = $1 AND operator IS NOT NULL AND correlation IN (SELECT "
-        f"{correlation} FROM {table} t WHERE {IN_SLICE} AND {condition}) GROUP BY ALL"
+        f"{correlation} FROM {table} t WHERE {_in_slice(table, axis)} AND {condition}) GROUP BY ALL"
     )
     return f"{table} t LEFT JOIN ({calls}) called ON called.correlation = {correlation}"
 
 
-def _counters() -> str:
+def _counters(axis: Axis) -> str:
     written = concat(
         """'{"ph":"C","name":'""",
         "to_json(any_value(name))",
@@ -291,7 +350,7 @@ def _counters() -> str:
         "string_agg(concat(to_json(series), ':', value), ',')",
         "'}}'",
     )
-    return f"{select(written, 'counters t')} GROUP BY t.id"
+    return f"{select(written, 'counters t', 'true', axis)} GROUP BY ALL"
 
 
 def _other(args: str) -> str:
@@ -345,7 +404,11 @@ _COLLECTIVE_MEMBERS = (
     text("Out split size", "out_split"),
     rest("args"),
 )
-_JOINED_COLLECTIVES = (
-    f" LEFT JOIN (SELECT id, {concat(*_COLLECTIVE_MEMBERS)} AS description FROM collectives "  # noqa: S608
-    "WHERE trace = $1 AND id >= $2 AND id < $3) c ON c.id = t.id"
-)
+
+
+def _join_collectives(axis: Axis) -> str:
+    in_slice = " AND id >= $2 AND id < $3" if axis == "id" else ""
+    return (
+        f" LEFT JOIN (SELECT id, {concat(*_COLLECTIVE_MEMBERS)} AS description FROM collectives "  # noqa: S608
+        f"WHERE trace = $1{in_slice}) c ON c.id = t.id"
+    )

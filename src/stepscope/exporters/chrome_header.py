@@ -283,7 +283,7 @@ _GZIP_WINDOW = 31
 
 
 class TextFile:
-    """Writes text, compressed or not, while the caller prepares the next piece.
+    """Writes text or packets, compressed or not, while the caller prepares the next piece.
 
     At most one piece waits: a caller that is faster than the disk is blocked.
     """
@@ -297,7 +297,7 @@ class TextFile:
         self._writing: Future[None] | None = None
         self.text_bytes = 0
 
-    def write(self, text: str) -> None:
+    def write(self, text: str | bytes) -> None:
         """Write the next piece; raises the error of the previous piece."""
         self._wait()
         self._writing = self._thread.submit(self._write, text)
@@ -316,8 +316,8 @@ class TextFile:
         if self._writing is not None:
             self._writing.result()
 
-    def _write(self, text: str) -> None:
-        data = text.encode()
+    def _write(self, text: str | bytes) -> None:
+        data = text.encode() if isinstance(text, str) else text
         self.text_bytes += len(data)
         self._file.write(data if self._deflater is None else self._deflater.compress(data))
 

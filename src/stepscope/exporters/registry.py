@@ -28,8 +28,13 @@ BUILT_IN = tuple(
     for name, value in (
         ("chrome", "chrome:ChromeExporter"),
         ("timeline", "timeline:TimelineExporter"),
+        ("perfetto", "perfetto:PerfettoExporter"),
         ("tensorboard", "tensorboard:TensorBoardExporter"),
         ("summary", "summary:SummaryExporter"),
+        ("parquet", "columnar:ParquetExporter"),
+        ("arrow", "columnar:ArrowExporter"),
+        ("speedscope", "speedscope:SpeedscopeExporter"),
+        ("pprof", "pprof:PprofExporter"),
         ("prometheus", "prometheus:PrometheusExporter"),
         ("otlp", "otlp:OtlpExporter"),
         ("mlflow", "trackers:MlflowExporter"),
@@ -58,6 +63,12 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Ends of the names of the imported files whose spans and traces are exported."""
     gpu_below: float | None = None
     """Percentage of the time below which a GPU is marked as hardly used."""
+    reader: str | None = None
+    """Tool that a Chrome file is for; see `chrome.READERS`."""
+    view: str | None = None
+    """View whose table is written."""
+    table: str | None = None
+    """Table of the view; None for the one that is named like it, else the longest."""
 
     def changed(self) -> list[str]:
         """Return the names of the options that are not at their defaults."""
@@ -187,15 +198,20 @@ def export(run: Run, name: str, output: str, options: ExportOptions) -> Sequence
     exporter = load_exporter(name)
     refused = [option for option in options.changed() if option not in exporter.options]
     if refused:
-        takes = ", ".join(_spell(option) for option in sorted(exporter.options)) or "no options"
-        raise errors.UsageError(
-            f"--to {name} does not take {' and '.join(map(_spell, refused))}; it takes {takes}."
+        takes = (
+            ", ".join(spell_option(option) for option in sorted(exporter.options)) or "no options"
         )
+        flags = " and ".join(map(spell_option, refused))
+        raise errors.UsageError(f"--to {name} does not take {flags}; it takes {takes}.")
     return exporter.export(run, output, options)
 
 
-def _spell(option: str) -> str:
-    return "--no-spans" if option == "spans" else f"--{option.replace('_', '-')}"
+_FLAGS = {"spans": "--no-spans", "reader": "--for"}
+
+
+def spell_option(option: str) -> str:
+    """Return the flag of an option."""
+    return _FLAGS.get(option) or f"--{option.replace('_', '-')}"
 
 
 def _offers() -> list[BuiltIn | Any]:

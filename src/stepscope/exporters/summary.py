@@ -1,4 +1,7 @@
-"""The summary of a run as a JSON file; see `comparison.summary`."""
+"""The summary of a run as a JSON file.
+
+What it holds is in `comparison.summary`.
+"""
 
 from __future__ import annotations
 

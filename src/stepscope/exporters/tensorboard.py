@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from stepscope import analysis, errors, event_records, output_files
+from stepscope.exporters import protobuf
 from stepscope.exporters.registry import ExportOptions, Written
 from stepscope.quantities import count_of
 from stepscope.run import Run, read_scalars, read_tensors
@@ -178,7 +179,7 @@ def _tag(series: analysis.TensorSeries) -> str:
     return series.name if series.mode == "TRAIN" else f"{series.name} ({series.mode.lower()})"
 
 
-_DOUBLE, _FLOAT, _LENGTH, _CHECKSUM = (struct.Struct(f"<{code}") for code in "dfQI")
+_LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
 
 
 class EventFileWriter:
@@ -191,11 +192,11 @@ class EventFileWriter:
 
     def __init__(self, file: BinaryIO, t_ns: int) -> None:
         self._file = file
-        self._write_event(t_ns, 0, _bytes(3, b"brain.Event:2"))
+        self._write_event(t_ns, 0, protobuf.text(3, "brain.Event:2"))
 
     def write_scalar(self, tag: str, step: int, t_ns: int, value: float) -> None:
         """Write one number; TensorBoard keeps single precision."""
-        self._write_value(tag, step, t_ns, _key(2, event_records.FIXED32) + _FLOAT.pack(value))
+        self._write_value(tag, step, t_ns, protobuf.single(2, value))
 
     def write_histogram(
         self,
@@ -226,37 +227,18 @@ class EventFileWriter:
             counts.append(count)
         numbers = (*extremes, sum(counts), *sums)
         message = b"".join(
-            _key(field, event_records.FIXED64) + _DOUBLE.pack(number)
-            for field, number in enumerate(numbers, start=1)
+            protobuf.double(field, number) for field, number in enumerate(numbers, start=1)
         )
         for field, values in ((6, limits), (7, counts)):
-            message += _bytes(field, struct.pack(f"<{len(values)}d", *values))
-        self._write_value(tag, step, t_ns, _bytes(5, message))
+            message += protobuf.content(field, struct.pack(f"<{len(values)}d", *values))
+        self._write_value(tag, step, t_ns, protobuf.content(5, message))
 
     def _write_value(self, tag: str, step: int, t_ns: int, content: bytes) -> None:
-        value = _bytes(1, tag.encode()) + content
-        self._write_event(t_ns, step, _bytes(5, _bytes(1, value)))
+        value = protobuf.content(1, protobuf.text(1, tag) + content)
+        self._write_event(t_ns, step, protobuf.content(5, value))
 
     def _write_event(self, t_ns: int, step: int, content: bytes) -> None:
-        payload = _key(1, event_records.FIXED64) + _DOUBLE.pack(t_ns / 1e9)
-        payload += _key(2, event_records.VARINT) + _varint(step) + content
+        payload = protobuf.double(1, t_ns / 1e9) + protobuf.integer(2, step) + content
         length = _LENGTH.pack(len(payload))
         for part in (length, payload):
             self._file.write(part + _CHECKSUM.pack(event_records.masked_crc32c(part)))
-
-
-def _key(field: int, wire_type: int) -> bytes:
-    return bytes([field << 3 | wire_type])
-
-
-def _bytes(field: int, content: bytes) -> bytes:
-    return _key(field, event_records.BYTES) + _varint(len(content)) + content
-
-
-def _varint(value: int) -> bytes:
-    """Encode an integer that is not negative, seven bits per byte."""
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*encoded, value])

@@ -5,29 +5,27 @@ of the framework's profiler are drawn in parallel. `TimelineContent` selects amo
 
 All clocks count nanoseconds since 1970. Rows are written in slices of time, one query each, so
 that memory is bounded by the slice and not by the run.
-
-Marks of bottlenecks in an exported timeline: GPUs that are hardly used, and findings of rules. A
-mark of a GPU covers consecutive samples below a limit. A sample covers the time since the sample
-before, so the mark starts there.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 
-from stepscope import analysis, errors, quantities, rule_feed, schema
-from stepscope.exporters.chrome import EventList, check_count, trace_events
+from stepscope import errors, schema
+from stepscope.exporters.chrome import EventList, check_count
 from stepscope.exporters.chrome_events import microseconds
 from stepscope.exporters.chrome_header import naming_event, open_text_file, span_text
 from stepscope.exporters.registry import ExportOptions, Written
+from stepscope.exporters.timeline_marks import finding_marks, gpu_marks
 from stepscope.quantities import count_of
-from stepscope.run import NodeMetrics, Run, RunReader, Trace, literal
+from stepscope.run import Run, RunReader, Trace, literal
 
 SOURCES = ("system", "framework", "communication", "traces", "bottlenecks")
 """Samples of the nodes; spans except those of collectives; these; traces; and marks of GPUs that
@@ -179,6 +177,28 @@ class ExportedTimeline(Written, frozen=True, kw_only=True):
     """Length of the JSON, before compression."""
 
 
+class EventSink(Protocol):
+    """File that events of a run are written to."""
+
+    @property
+    def text_bytes(self) -> int:
+        """Length of the file before compression."""
+
+    @property
+    def omission(self) -> str:
+        """The part that the form cannot hold, as the rest of a sentence; empty for nothing."""
+
+    def write(self, texts: Sequence[str]) -> None:
+        """Write events in the form of Chrome, those of a track in the order of their starts."""
+
+    def write_traces(self, traces: Sequence[Trace]) -> None:
+        """Write the events of traces."""
+
+
+SinkOpener = Callable[[Path, int], AbstractContextManager[EventSink]]
+"""Opens a file for events, from its path and the base of the times of the events."""
+
+
 class _Track(msgspec.Struct, frozen=True, kw_only=True):
     """Position of the rows of one log."""
 
@@ -210,6 +230,7 @@ def export_timeline(
     start_ns: int | None = None,
     end_ns: int | None = None,
     content: TimelineContent | None = None,
+    open_sink: SinkOpener | None = None,
 ) -> ExportedTimeline:
     """Write a run, or a part of it, into one file, compressed when its name ends in `.gz`.
 
@@ -219,6 +240,7 @@ def export_timeline(
         start_ns, end_ns: range of the samples and spans, by their start, the end excluded; None
             for an open range. Traces that overlap the range are written whole.
         content: sources and files; all by default.
+        open_sink: opener of the file; None for JSON.
 
     Raises:
         IncompleteExportError: not every sample, span or event of a trace could be written.
@@ -234,32 +256,39 @@ def export_timeline(
     ]
     base_ns = min([start, *(t.start_ns for t in traces)]) // _SECOND_NS * _SECOND_NS
     within = _Range(start=start, end=end, base_ns=base_ns)
-    with open_text_file(path) as file:
-        members = {"displayTimeUnit": "ms", "baseTimeNanoseconds": base_ns}
-        file.write(msgspec.json.encode(members).decode()[:-1] + ',"traceEvents":[')
-        events = EventList(file)
+    with (open_sink or _open_list)(path, base_ns) as events:
         counter_count, bottleneck_count = _write_nodes(events, run, within, content)
         span_count = _write_spans(events, run, within, content.span_condition)
-        _write_traces(events, traces, base_ns)
-        file.write("\n]}\n")
+        events.write_traces(traces)
     return ExportedTimeline(
         path=str(path),
         content=f"{count_of(counter_count, 'sample')}, {count_of(span_count, 'span')}, "
-        f"{count_of(len(traces), 'trace')}, {count_of(bottleneck_count, 'mark')} of bottlenecks",
+        f"{count_of(len(traces), 'trace')}, {count_of(bottleneck_count, 'mark')} of bottlenecks"
+        f"{events.omission}",
         start_ns=start,
         end_ns=end,
         counter_count=counter_count,
         span_count=span_count,
         bottleneck_count=bottleneck_count,
         recordings=[trace.name for trace in traces],
-        text_bytes=file.text_bytes,
+        text_bytes=events.text_bytes,
     )
+
+
+@contextmanager
+def _open_list(path: Path, base_ns: int) -> Iterator[EventList]:
+    with open_text_file(path) as file:
+        members = {"displayTimeUnit": "ms", "baseTimeNanoseconds": base_ns}
+        file.write(msgspec.json.encode(members).decode()[:-1] + ',"traceEvents":[')
+        yield EventList(file, base_ns)
+        file.write("\n]}\n")
 
 
 class TimelineExporter:
     """Exporter of whole runs; see `registry.Exporter`."""
 
     options = frozenset({"steps", "source", "suffix", "gpu_below"})
+    open_sink: SinkOpener | None = None
 
     def export(self, run: Run, output: str, options: ExportOptions) -> list[ExportedTimeline]:
         """Write one file."""
@@ -275,11 +304,20 @@ class TimelineExporter:
         )
         steps = options.steps
         start_ns, end_ns = (None, None) if steps is None else find_step_range(run, steps)
-        return [export_timeline(run, path, start_ns=start_ns, end_ns=end_ns, content=content)]
+        return [
+            export_timeline(
+                run,
+                path,
+                start_ns=start_ns,
+                end_ns=end_ns,
+                content=content,
+                open_sink=self.open_sink,
+            )
+        ]
 
 
 def _write_nodes(
-    events: EventList, run: Run, within: _Range, content: TimelineContent
+    events: EventSink, run: Run, within: _Range, content: TimelineContent
 ) -> tuple[int, int]:
     """Write the samples of all nodes, and the marks; returns the number of each."""
     if not {"system", "bottlenecks"} & set(content.sources):
@@ -297,7 +335,7 @@ def _write_nodes(
 
 
 def _write_counters(
-    events: EventList, reader: RunReader, within: _Range, nodes: list[str], positions: list[str]
+    events: EventSink, reader: RunReader, within: _Range, nodes: list[str], positions: list[str]
 ) -> int:
     """Write the samples of all nodes; returns their number."""
     query = "SELECT count(*) AS n FROM metrics WHERE t_ns >= ? AND t_ns < ? AND isfinite(value)"
@@ -312,7 +350,7 @@ def _write_counters(
 
 
 def _write_marks(
-    events: EventList, run: Run, within: _Range, content: TimelineContent, nodes: list[str]
+    events: EventSink, run: Run, within: _Range, content: TimelineContent, nodes: list[str]
 ) -> int:
     """Write the marks of GPUs and of findings; returns their number."""
     texts: list[str] = []
@@ -330,7 +368,7 @@ def _write_marks(
     return sum(text.startswith('{"ph":"X"') for text in texts)
 
 
-def _write_spans(events: EventList, run: Run, within: _Range, condition: str) -> int:
+def _write_spans(events: EventSink, run: Run, within: _Range, condition: str) -> int:
     """Write the spans of the job's processes that meet a condition; returns their number."""
     tracks: list[_Track] = []
     for number, (label, process_tracks) in enumerate(_tracks(run, condition)):
@@ -353,13 +391,6 @@ def _write_spans(events: EventList, run: Run, within: _Range, condition: str) ->
         events.write(texts.tolist())
     check_count("the timeline", "spans", written, rows)
     return written
-
-
-def _write_traces(events: EventList, traces: Sequence[Trace], base_ns: int) -> None:
-    # Counted from 1: the first process numbers belong to the nodes and processes above.
-    for number, trace in enumerate(traces, 1):
-        for texts in trace_events(trace, number, base_ns, spans=False):
-            events.write(texts)
 
 
 def _select(condition: str) -> str:
@@ -418,75 +449,3 @@ def _process_names(position: str, name: str, order: int) -> Iterator[str]:
 
 def _optional(values: Any) -> int | None:
     return None if np.ma.getmaskarray(values)[0] else int(values[0])
-
-
-_GPU_METRIC = "gpu_busy_ratio"
-_CONTEXT_METRICS = ("cpu_busy_ratio", "cpu_iowait_ratio", "memory_used_ratio")
-"""Metrics of the node whose means during a mark are stated with it."""
-
-
-def gpu_marks(
-    metrics: NodeMetrics, pid: int, *, below_ratio: float, base_ns: int
-) -> Iterator[list[str]]:
-    """Yield the marks of the GPUs of a node, and the names of their tracks: a list per GPU.
-
-    Args:
-        metrics: samples of the node, in the range of the export.
-        pid: process of the node in the file.
-        below_ratio: limit of the share of time in which a GPU is busy.
-        base_ns: base of the times in the file.
-    """
-    loaded = metrics.load(_GPU_METRIC, *_CONTEXT_METRICS)
-    context = {name: loaded[name][""] for name in _CONTEXT_METRICS if "" in loaded[name]}
-    for number, (device, series) in enumerate(loaded[_GPU_METRIC].items(), 1):
-        gpu = f"GPU {device}" if device else "GPUs"
-        limit = quantities.percent(below_ratio)
-        position = f'"pid":{pid},"tid":{number}'
-        events = [*naming_event("thread_name", position, "name", f"bottlenecks: {gpu} < {limit}")]
-        for mark in analysis.find_low_use(series, below_ratio):
-            arguments = {f"mean {_GPU_METRIC}": mark.mean, f"min {_GPU_METRIC}": mark.minimum}
-            for name, samples in context.items():
-                # The end of a sample is its time, and belongs to the mark.
-                mean = samples.mean_between(mark.start_ns, mark.end_ns + 1)
-                if mean is not None:
-                    arguments[f"mean {name}"] = mean
-            name = f"{gpu} busy {quantities.percent(mark.mean)}"
-            events.append(_mark(position, name, (mark.start_ns, mark.end_ns), base_ns, arguments))
-        yield events
-
-
-def finding_marks(run: Run, pid: int, extent: tuple[int, int], *, base_ns: int) -> list[str]:
-    """Write the findings of the rules that fired on the running job, one track each.
-
-    Args:
-        run: the run.
-        pid: process of the findings in the file.
-        extent: start and end of the export; only findings that overlap it are written.
-        base_ns: base of the times in the file.
-    """
-    record = rule_feed.recorded_rules(run.reader)
-    events: list[str] = []
-    for number, finding in enumerate(record.fired if record else [], 1):
-        start, end = finding.first_ns, finding.last_ns
-        if start is None or end is None or start >= extent[1] or end < extent[0]:
-            continue
-        position = f'"pid":{pid},"tid":{number}'
-        arguments = {"text": " ".join(finding.sentences), "recommendation": finding.recommendation}
-        events += naming_event("thread_name", position, "name", f"bottlenecks: {finding.rule}")
-        events.append(_mark(position, finding.rule, (start, end), base_ns, arguments))
-    return events
-
-
-def _mark(
-    position: str, name: str, extent: tuple[int, int], base_ns: int, arguments: object
-) -> str:
-    start_ns, duration_ns = extent[0] - base_ns, extent[1] - extent[0]
-    return (
-        f'{{"ph":"X","cat":"bottleneck","name":{_json(name)},{position},'
-        f'"ts":{start_ns // 1000}.{start_ns % 1000:03},'
-        f'"dur":{duration_ns // 1000}.{duration_ns % 1000:03},"args":{_json(arguments)}}}'
-    )
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()

@@ -6,8 +6,10 @@ analysis of the imported data (`analysis`).
     registry           selects the importer of a document
     documents          archives and concatenated traces as documents; copies
     forms              forms that no importer reads, and what to do with them
+    wire               wire format of protocol buffers
     content            contents of files, and what an import has found
     kineto/            traces of PyTorch and Chrome
+    perfetto/          traces of Perfetto
     xplane/            traces of TensorFlow, JAX and TPUs
     smdebug/           output of SageMaker Debugger's profiler
     event_files/       tensors and scalars of TensorBoard and Debugger

@@ -22,10 +22,6 @@ _UNPACK = "Unpack it, and import the files in it"
 _DECOMPRESS = "Decompress it with `{} -d`, and import the result"
 _CONVERT = "Convert it with `iconv -f {0} -t UTF-8`, and import the result"
 _RECORD = "`stepscope run -- CMD` or torch.profiler"
-_TO_JSON = (
-    "Convert it with `traceconv json {path} trace.json`, and import the result "
-    "(https://perfetto.dev/docs/quickstart/traceconv)"
-)
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _SQLITE = b"SQLite format 3\0"
 
@@ -76,44 +72,6 @@ def _is_cut_database(sample: Sample) -> bool:
     page_bytes = int.from_bytes(sample.head[16:18], "big")
     page_count = int.from_bytes(sample.head[28:32], "big")
     return sample.size < page_count * (65536 if page_bytes == 1 else page_bytes)
-
-
-def _is_perfetto(sample: Sample) -> bool:
-    """Return True for packets of a Perfetto trace: fields of number 1 that hold fields of a packet.
-
-    Fields of a packet: https://perfetto.dev/docs/reference/trace-packet-proto
-    """
-    content, position, count = sample.content, 0, 0
-    while position < len(content) and count < 8:
-        if content[position] != 0x0A:
-            return False
-        size, position = _read_number(content, position + 1)
-        if size is None or not size:
-            return False
-        tag, _ = _read_number(content, position)
-        if tag not in _PACKET_TAGS:
-            return False
-        position, count = position + size, count + 1
-    return count >= 2
-
-
-_PACKET_TAGS = frozenset(
-    [field << 3 for field in (3, 8, 10, 13, 41, 42, 58, 79, 87)]
-    + [field << 3 | 2 for field in (1, 2, 6, 11, 12, 33, 35, 36, 43, 44, 45, 59, 60, 89)]
-)
-"""First tags of usual packets: times and sequences as numbers; clocks, events, tracks and settings
-as messages."""
-
-
-def _read_number(content: bytes, position: int) -> tuple[int | None, int]:
-    """Read a variable-length integer; None without its end."""
-    value = shift = 0
-    for offset, byte in enumerate(content[position : position + 10], position + 1):
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, offset
-        shift += 7
-    return None, position
 
 
 def _is_damaged_xplane(sample: Sample) -> bool:
@@ -182,7 +140,6 @@ FOREIGN_FORMS = (
     ForeignForm(
         "an XPlane file that is damaged", "Copy the file again, as binary data", _is_damaged_xplane
     ),
-    ForeignForm("a Perfetto trace in protobuf", _TO_JSON, _is_perfetto),
     # Archives and texts
     ForeignForm(
         "a zip archive whose end is missing",

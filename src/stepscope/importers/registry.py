@@ -51,6 +51,7 @@ BUILT_IN = tuple(
         ("memory_timeline", "memory_timeline:MemoryTimelineImporter"),
         ("memory_snapshot", "memory_snapshot:MemorySnapshotImporter"),
         ("flight_recorder", "flight_recorder.importer:FlightRecorderImporter"),
+        ("perfetto", "perfetto:PerfettoImporter"),
         ("xplane", "xplane:XPlaneImporter"),
         ("nsys", "nsys:NsysImporter"),
         ("nccl_inspector", "nccl_inspector:NcclInspectorImporter"),

@@ -141,6 +141,22 @@ def test_slices_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert export(run, tmp_path / "sliced.json").read_text() == complete
 
 
+def test_ranges_are_operators_for_tensorboard(tmp_path: Path) -> None:
+    """torch_tb_profiler 0.4.3 leaves out every `user_annotation` except steps and collectives."""
+    name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    events = [*training(), span("user_annotation", name, 100, 8_000, args={"External id": 9})]
+    run = recorded(tmp_path, trace(*events))
+    plain = ChromeFile(export(run, tmp_path / "plain.json")).events
+    adapted = ChromeFile(export(run, tmp_path / "adapted.json", "--for", "tensorboard")).events
+    assert [e["cat"] for e in plain if e["name"] == name] == ["user_annotation"]
+    changed = [e for e in adapted if e not in plain]
+    assert {e["name"] for e in changed} == {name, "ProfilerStep#3"}
+    assert {e["cat"] for e in changed} == {"cpu_op"}
+    assert [e | {"cat": "user_annotation"} for e in changed] == [
+        e for e in plain if e not in adapted
+    ]
+
+
 def test_merged_recordings_are_processes_of_their_own(tmp_path: Path) -> None:
     for rank in (0, 1):
         header = {"distributedInfo": {"rank": rank}}
@@ -268,7 +284,7 @@ def test_a_failure_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     existing = tmp_path / "out" / "kept.json"
     export(run, existing)
     before = existing.read_bytes()
-    monkeypatch.setattr("stepscope.exporters.chrome.events_between", lambda: "SELECT nothing")
+    monkeypatch.setattr("stepscope.exporters.chrome.events_between", lambda **_: "SELECT nothing")
     with pytest.raises(Exception, match="nothing"):
         export_chrome(load_traces(open_run(run)), existing)
     assert existing.read_bytes() == before
@@ -298,7 +314,7 @@ def test_a_query_that_drops_rows_is_an_error(
 ) -> None:
     run = recorded(tmp_path, trace(*many_kinds()))
     text = getattr(chrome_events, query)()
-    monkeypatch.setattr(chrome, query, lambda: text + " OFFSET 1")
+    monkeypatch.setattr(chrome, query, lambda **_: text + " OFFSET 1")
     with pytest.raises(IncompleteExportError, match=f"{noun} were written. No file was created"):
         export_chrome(load_traces(open_run(run)), tmp_path / "new.json")
 

@@ -14,11 +14,6 @@ from stepscope.importers.forms import find_foreign_form
 from tests.support.packed_files import zip_archive
 
 
-def packet(fields: bytes) -> bytes:
-    """Return a packet of a Perfetto trace."""
-    return b"\x0a" + bytes([len(fields)]) + fields
-
-
 def database(path: Path, table: str) -> bytes:
     """Return an SQLite database with one table."""
     with sqlite3.connect(path) as connection:
@@ -34,10 +29,6 @@ TEXTS = {
     "k.csv": (b'"Kind","Agent_Id","Queue_Id"\n', "a CSV file of rocprof. "),
     "e.json": (b'{\n "workload_graph": []}', "a Chakra execution trace. "),
     "c.et": (b"\x07\x0a\x050.0.4\x08", "a Chakra execution trace. `chakra_jsonizer"),
-    "p.pftrace": (
-        packet(b"\x40\x05\x50\x01") + packet(b"\x32\x04\x0a\x02\x08\x06"),
-        "a Perfetto trace in protobuf. Convert it with `traceconv json {} trace.json`",
-    ),
     "x.pb": (b"\0\0\x12\x09/host:CPU\x1a\0", "an XPlane file that is damaged. Copy the file"),
     "z": (b"PK\x03\x04", "a zip archive whose end is missing. Copy it again, as binary data"),
 }

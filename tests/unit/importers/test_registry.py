@@ -116,6 +116,7 @@ def test_kineto_is_asked_last() -> None:
         "MemoryTimelineImporter",
         "MemorySnapshotImporter",
         "FlightRecorderImporter",
+        "PerfettoImporter",
         "XPlaneImporter",
         "NsysImporter",
         "NcclInspectorImporter",

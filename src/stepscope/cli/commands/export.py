@@ -49,10 +49,12 @@ def _parse_steps(text: str) -> tuple[int, int]:
     required=True,
     help="chrome: traces in the JSON format of PyTorch's profiler, for chrome://tracing, "
     "Perfetto and other tools that read it. timeline: the whole run in one such file: metrics as "
-    "counters, the spans of all processes, and the traces. tensorboard: scalars, losses, and "
-    "statistics and histograms of tensors, as event files in the directory OUTPUT. summary: "
+    "counters, the spans of all processes, and the traces. perfetto: the same in Perfetto's "
+    "protobuf. tensorboard: scalars, losses, and statistics and histograms of tensors, as event "
+    "files in the directory OUTPUT. summary: "
     "verdict, shares, times and cost as one flat JSON file, which `stepscope compare BASE RUN` "
-    "takes in place of a run.",
+    "takes in place of a run. parquet, arrow: one table of a view, with units. speedscope, "
+    "pprof: stack samples, and operators with their time on host and device, as flame graphs.",
 )
 @click.option(
     "-o",
@@ -77,6 +79,13 @@ def _parse_steps(text: str) -> tuple[int, int]:
     "--counters",
     is_flag=True,
     help="Add counters: the queue depth of each stream and the bandwidth of copies.",
+)
+@click.option(
+    "--for",
+    "reader",
+    type=click.Choice(exporters.READERS),
+    help="For chrome: write ranges of the host as operators, as the profiler plug-in of "
+    "TensorBoard expects. Perfetto, HTA and stepscope tell them apart: leave it out there.",
 )
 @click.option(
     "--steps",
@@ -106,6 +115,14 @@ def _parse_steps(text: str) -> tuple[int, int]:
     metavar="PERCENT",
     help="For timeline: mark GPUs that are busy for a smaller share of the time. "
     f"Default: {100 * exporters.GPU_BELOW_RATIO:g}.",
+)
+@click.option("--view", "view", metavar="VIEW", help="For parquet and arrow: the view to write.")
+@click.option(
+    "--table",
+    "table",
+    metavar="NAME",
+    help="For parquet and arrow: the table of the view. Default: the one that is named like the "
+    "view, else the longest.",
 )
 @json_option("stepscope.cli.commands.export.ExportReport")
 def command(run: str, *, form: str, output: str, as_json: bool, **values: Any) -> None:

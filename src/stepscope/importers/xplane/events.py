@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from stepscope import schema
 from stepscope.importers.kineto import Chunk, OtherKind
+from stepscope.importers.wire import Int
 from stepscope.importers.xplane.planes import ABSENT, Line, Plane
-from stepscope.importers.xplane.wire import Int
 
 ANNOTATION = schema.event_kind("annotation")
 KERNEL = schema.event_kind("kernel")

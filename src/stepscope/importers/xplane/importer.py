@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Sequence
 from functools import partial
@@ -19,6 +20,7 @@ from stepscope.importers.content import (
     TraceImporter,
     read_content,
 )
+from stepscope.importers.wire import DamagedMessageError
 from stepscope.importers.xplane.events import (
     HOST_METADATA,
     HOST_PREFIX,
@@ -26,9 +28,9 @@ from stepscope.importers.xplane.events import (
     describe_devices,
 )
 from stepscope.importers.xplane.planes import Space, read_space
-from stepscope.importers.xplane.wire import DamagedMessageError
 
-_PLANE_TAG = b"\x0a"
+_PLANE = re.compile(rb"\x0a[\x80-\xff]{0,9}[\0-\x7f][\x08\x12\x1a\x22\x2a]")
+"""Start of a plane, whose first field is its number, name, lines or metadata."""
 _PLANE_NAMES = (b"/host:", b"/device:", b"Task Environment")
 _MIN_EPOCH_NS = 10**17
 """Lines that start earlier count from the start of the profile."""
@@ -42,7 +44,7 @@ class XPlaneImporter(TraceImporter):
 
     def recognise(self, head: bytes, _path: Path) -> bool:
         """Return True for a file that begins with a plane."""
-        return head.startswith(_PLANE_TAG) and any(name in head for name in _PLANE_NAMES)
+        return bool(_PLANE.match(head)) and any(name in head for name in _PLANE_NAMES)
 
     def import_files(
         self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback

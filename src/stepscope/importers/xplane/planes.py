@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.importers.xplane.wire import Field, Int, Message
+from stepscope.importers.wire import Field, Int, Message
 
 _UNSIGNED, _INTEGER, _TEXT, _REFERENCE = 3, 4, 5, 7
 """Numbers of the fields of a statistic that hold its value."""

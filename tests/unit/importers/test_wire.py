@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from stepscope.importers.wire import DamagedMessageError, read_varint, read_varints
 from stepscope.importers.xplane.planes import ABSENT, read_space
-from stepscope.importers.xplane.wire import DamagedMessageError, read_varint, read_varints
 from tests.support.xplane_files import PlaneWriter, XSpace
 
 SAMPLES = Path(__file__).parents[4].parent / "shared" / "samples"
