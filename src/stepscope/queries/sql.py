@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -57,7 +57,7 @@ class QueryResult(msgspec.Struct, frozen=True, kw_only=True):
     """Result of a query."""
 
     columns: list[QueryColumn]
-    rows: list[list[Cell]]
+    rows: Annotated[list[list[Cell]], schema.field_label("rows", display="identifier")]
     """Values in the order of the columns. Lists and structs are JSON, times and dates text; NaN and
     infinity are null."""
     is_cut: bool

@@ -18,6 +18,9 @@ NO_SNAPSHOT = (
     "no memory snapshot: record the job with `stepscope run --memory-history 100000 -- CMD`, which "
     "writes one when an allocation fails, or import a file of torch.cuda.memory._dump_snapshot"
 )
+NO_SNAPSHOT_IN_FILES = (
+    "the imported files hold no memory snapshot, as torch.cuda.memory._dump_snapshot writes it"
+)
 NO_HISTORY = (
     "the snapshot has no history: call torch.cuda.memory._record_memory_history() before memory "
     "is used"
@@ -88,7 +91,8 @@ def show_memory_snapshots(run: Run, options: ViewOptions = DEFAULTS) -> MemorySn
         for snapshot in read_memory_snapshots(run)
         if options.rank is None or snapshot.rank in (None, options.rank)
     ]
-    return MemorySnapshotView(snapshots=snapshots, missing=None if snapshots else NO_SNAPSHOT)
+    missing = NO_SNAPSHOT_IN_FILES if run.is_imported else NO_SNAPSHOT
+    return MemorySnapshotView(snapshots=snapshots, missing=None if snapshots else missing)
 
 
 def _show_snapshot(run: Run, snapshot: MemorySnapshot, options: ViewOptions) -> SnapshotMemory:
