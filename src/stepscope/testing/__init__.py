@@ -9,7 +9,11 @@ Does not belong here: anything that a command needs.
     store_contract    `StoreContract`: test suite of an object store, to inherit; needs pytest
     framework_contract
                       `FrameworkContract`: test suite of an adapter of a framework, to inherit;
-                      needs pytest    importer_contract
+                      needs pytest
+    exporter_contract
+                      `ExporterContract`: test suite of an exporter of files, to inherit; needs
+                      pytest
+    importer_contract
                       `ImporterContract`: test suite of an importer, to inherit; needs pytest
 """
 
