@@ -243,7 +243,7 @@ def fix_weight(name: str, drawn: Drawn, edge: int, weight: int) -> int:
         (kind in {WORK, HOST} or category == PathCategory.INPUT)
         and not is_dispatch
         and not in_optimizer
-        and category != PathCategory.COMMUNICATION
+        and category not in {PathCategory.COMMUNICATION, PathCategory.STARTUP}
     )
     return weight * 2 if grows and weight > 0 else weight
 

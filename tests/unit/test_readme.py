@@ -40,7 +40,7 @@ def importers_by_name() -> None:
         *("KinetoImporter", "MemoryTimelineImporter", "SMDebugImporter", "StageOperationsImporter"),
         *("XPlaneImporter", "FlightRecorderImporter", "NcclInspectorImporter"),
         *("TorchTraceImporter", "MemorySnapshotImporter", "NsysImporter", "RocprofImporter"),
-        "GpuSamplesImporter",
+        *("GpuSamplesImporter", "PerfettoImporter"),
         *of_tensors,
     }
 

@@ -104,7 +104,7 @@ def test_by_command(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (["--view", "steps", "--table", "no"], "has no table 'no'; its tables: "),
         (["--view", "kernels"], "of this run has no rows: "),
         (["--view", "system", "--trace", "x"], "does not accept --trace"),
-        (["--view", "overview", "--table", "verdict.refused"], "has no columns"),
+        (["--view", "overview", "--table", "verdict.refused"], "of the view has no columns"),
     ):
         with pytest.raises(UsageError, match=message):
             root.main([*command, "parquet", *options], standalone_mode=False)

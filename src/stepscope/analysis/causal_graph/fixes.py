@@ -197,8 +197,8 @@ def _enlarge_batch(fixed: FixedEdges, weight: Int, factor: float) -> Int:
     """Let all work on samples take a multiple of its time; dispatch stays."""
     grows = ~_is_dispatch(fixed) & (weight > 0)
     kinds = (graph.EdgeKind.WORK, graph.EdgeKind.HOST)
-    grows &= np.isin(fixed.edges.kind, kinds) | _is_input(fixed)
-    grows &= ~fixed.in_optimizer & ~_is_communication(fixed)
+    grows &= np.isin(fixed.edges.kind, kinds) | _is_fetch(fixed)
+    grows &= ~fixed.in_optimizer & ~_is_communication(fixed) & ~_is_startup(fixed)
     return np.where(grows, np.rint(weight * factor).astype(np.int64), weight)
 
 
