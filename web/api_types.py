@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from stepscope.comparison.payload import Comparison
+from stepscope.fleet.payload import Fleet
 from stepscope.queries.sql import QueryResult
 from stepscope.schema import labels_of, make_schemas, structs_in
 from stepscope.server.payloads import (
@@ -38,7 +39,7 @@ from stepscope.views.registry import BUILT_IN_VIEWS
 
 API = Path(__file__).parent / "src" / "api"
 Payload = type[msgspec.Struct]
-JOB_PAYLOADS: dict[str, Payload] = {"jobs": Jobs, "compare": Comparison}
+JOB_PAYLOADS: dict[str, Payload] = {"jobs": Jobs, "compare": Comparison, "fleet": Fleet}
 """Payloads of several runs."""
 SERVER: tuple[Payload, ...] = (
     RunSession,

@@ -9,6 +9,7 @@ come from `views` and `diagnosis`. This file only wires, and turns errors into e
     writers/    payloads as text
     opening     a run, or a trace file, by its path
     output      files that commands write, suggestions
+    table_files tables of payloads as files
     startup     streams, defaults and threads of the process
     text        tables and quantities in a terminal
     stored_text output of a command that is printed again
@@ -52,6 +53,7 @@ COMMANDS = {
     "try": _Command("try_changes", "Measure what a fix saves.", True),
     "compare": _Command("compare", "Compare two runs, beyond noise."),
     "cost": _Command("cost", "Show the cost of a run and potential savings."),
+    "fleet": _Command("fleet", "Show what many runs cost and waste."),
     "rules": _Command("rules", "Check a run against rules, list or explain rules."),
     "report": _Command("report", "Write a report on a run."),
     "watch": _Command("watch", "Follow a running job."),

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from stepscope import store
+from stepscope import output_files, store
 
 
 def json_text(payload: object) -> str:
@@ -35,6 +35,19 @@ def say(text: str) -> None:
         click.echo(f"stepscope: {text}", err=True)
     except (OSError, ValueError):  # closed or full: the exit status of a job must not depend on it
         pass
+
+
+STDOUT = "-"
+"""Name of a file that stands for standard output."""
+
+
+def write_file(output: str, text: str) -> None:
+    """Write a text to a file or to standard output."""
+    if output == STDOUT:
+        click.echo(text.encode(), nl=False)
+        return
+    with output_files.atomic_write(Path(output)) as file:
+        file.write(text.encode())
 
 
 NAME = "stepscope"

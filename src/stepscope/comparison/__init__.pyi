@@ -29,6 +29,7 @@ from .summary import (
     describe_metric as describe_metric,
     get_summary as get_summary,
     is_summary as is_summary,
+    read_stored_summary as read_stored_summary,
     read_summary as read_summary,
     summarise_run as summarise_run,
 )

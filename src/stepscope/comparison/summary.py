@@ -1,7 +1,10 @@
 """Summary of a run: one flat mapping of names to numbers and texts.
 
     run_id, command, state, …       the run
-    verdict/…                       bottleneck, cause, share, fix with the largest saving
+    verdict/…                       bottleneck, cause, share, fix with the largest saving; shares of
+                                    the whole job: `job_share_ratio` of the bottleneck, of
+                                    `verdict/job_fix` either `job_saving_ratio` or, where it saves
+                                    at most that, `job_bound_ratio`
     step/mean_ns, step/p95_ns, …    the steps, and parts of the mean step; each with `_error_ns` and
                                     `_floor_ns`, which a comparison needs
     share/SUSPECT_ratio             shares of all suspects, of `verdict/share_of`
@@ -50,10 +53,21 @@ from stepscope.comparison.workload_contract import (
     collect_terms,
     compare_terms,
 )
-from stepscope.run import Run, job_state, read_job_time, recall
+from stepscope.run import (
+    Run,
+    count_cores,
+    count_gpus,
+    count_ranks,
+    find_results,
+    job_state,
+    read_job_time,
+    recall,
+)
 
 VERSION = 1
 VERSION_KEY = "stepscope_summary"
+SUMMARY = "summary"
+"""Name of the stored result."""
 _HEAD_BYTES = 4096
 _REQUIRED = (
     "run_id", "verdict/suspect", "verdict/cause", "verdict/share_of", "verdict/headline",
@@ -110,6 +124,9 @@ def describe_metric(name: str) -> str:
             "share_ratio": "Share of the bottleneck, of the time that verdict/share_of names",
             "confidence_ratio": "Expected share of verdicts like this that are right",
             "saving_ratio": "Largest predicted saving of a fix, as a share of the step",
+            "job_share_ratio": "Share of the bottleneck, of the whole job",
+            "job_saving_ratio": "Largest predicted saving of a fix, as a share of the whole job",
+            "job_bound_ratio": "Share of the whole job that a fix saves at most",
         }[rest]
     if group == "step":
         for ending, meaning in (("error", "Standard error"), ("floor", "Noise floor")):
@@ -128,7 +145,21 @@ def describe_metric(name: str) -> str:
 
 def get_summary(run: Run) -> RunSummary:
     """Return the summary of a run, which is stored with it once it has ended."""
-    return recall(run, "summary", RunSummary, lambda: summarise_run(run))
+    return recall(
+        run,
+        SUMMARY,
+        RunSummary,
+        lambda: summarise_run(run),
+        uses_findings=False,
+        min_remote_bytes=0,  # it is read of many runs at once
+    )
+
+
+def read_stored_summary(location: str) -> RunSummary | None:
+    """Read the summary at the location of a run without opening the run; None if none of its files
+    as they are is stored."""
+    results = find_results(location, uses_findings=False)
+    return None if results is None else results.get(SUMMARY, RunSummary)
 
 
 def summarise_run(run: Run) -> RunSummary:
@@ -139,10 +170,13 @@ def summarise_run(run: Run) -> RunSummary:
         "run_id": info.run_id,
         "command": " ".join(info.command),
         "created": _write_time(info.created_ns),
+        "working_directory": info.working_directory,
+        "nodes": ", ".join(sorted({node.host or name for name, node in run.nodes.items()})) or None,
         "git_revision": info.git_revision,
         "stepscope_version": info.stepscope_version,
         "state": None if state is None else state.value,
         "verdict/headline": verdict.headline,
+        "verdict/stuck": None if verdict.stuck is None else verdict.stuck.headline,
         "verdict/suspect": verdict.suspect,
         "verdict/cause": verdict.cause,
         "verdict/share_of": verdict.share_of,
@@ -178,6 +212,14 @@ def summarise_run(run: Run) -> RunSummary:
     figures = measure_figures(run)
     for metric, (name, unit) in _FIGURES.items():
         metrics[f"job/{metric}_{unit}"] = figures[name, unit]  # type: ignore[index]
+    texts["verdict/job_fix"], savings_of_job = _choose_fix(verdict)
+    metrics |= savings_of_job
+    metrics["verdict/job_share_ratio"] = _measure_job_share(verdict, time.share_of("steps"))
+    metrics |= {
+        "job/gpus_count": count_gpus(run),
+        "job/cores_count": count_cores(run),
+        "job/ranks_count": count_ranks(run),
+    }
     if verdict.memory is not None:
         metrics["memory/host_peak_bytes"] = verdict.memory.peak_bytes
     for group, terms in collect_terms(run).items():
@@ -190,6 +232,34 @@ def summarise_run(run: Run) -> RunSummary:
             if value is not None and math.isfinite(value)
         },
     )
+
+
+def _choose_fix(verdict: diagnosis.Verdict) -> tuple[str | None, dict[str, float]]:
+    """Choose the fix of the step with the largest predicted saving of the job: its title and that
+    saving. Bounds, which are no predictions, count where there is no other."""
+    fixes = [
+        (fix.prediction.is_bound, fix.job_saving_ratio, fix.title)
+        for fix in verdict.fixes
+        if fix.prediction is not None and fix.job_saving_ratio
+    ]
+    if not fixes:
+        return None, {}
+    is_bound, ratio, title = min(fixes, key=lambda fix: (fix[0], -fix[1]))
+    return title, {f"verdict/job_{'bound' if is_bound else 'saving'}_ratio": ratio}
+
+
+def _measure_job_share(verdict: diagnosis.Verdict, steps_ratio: float | None) -> float | None:
+    """Measure the share of the job that the bottleneck owns; None where that is not known.
+
+    Args:
+        steps_ratio: share of the job in steps.
+    """
+    suspect_ns, step_ns = verdict.suspect_step_ns, verdict.mean_step_ns
+    if suspect_ns is None or not step_ns or steps_ratio is None:
+        return None
+    total_ns = sum(stage.duration_ns for stage in verdict.job_stages)
+    main = next((stage for stage in verdict.job_stages if stage.is_main), None)
+    return suspect_ns / step_ns * steps_ratio * (main.duration_ns / total_ns if main else 1.0)
 
 
 def _write_time(epoch_ns: int) -> str:

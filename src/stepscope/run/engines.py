@@ -11,8 +11,8 @@ import logging
 import signal
 import time
 import warnings
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from stepscope import cores, errors, store
@@ -35,11 +35,18 @@ class LocalEngine(Engine):
 
     def compute(self, task: Task[RunT, Part, Table]) -> list[Table]:
         """See `Engine.compute`."""
-        if len(task.parts) < MIN_POOL_PARTS:
-            return super().compute(task)
+        return self._choose(len(task.parts)).compute(task)
+
+    def apply(self, function: Callable[[Part], Table], items: Sequence[Part]) -> list[Table]:
+        """See `Engine.apply`."""
+        return self._choose(len(items)).apply(function, items)
+
+    def _choose(self, part_count: int) -> Engine:
+        if part_count < MIN_POOL_PARTS:
+            return Engine()
         if self._processes is None:
             self._processes = ProcessEngine()
-        return self._processes.compute(task)
+        return self._processes
 
     def close(self) -> None:
         """See `Engine.close`."""
@@ -67,14 +74,29 @@ Unreadable = dict[str, tuple[str, str]]
 """As of `RunReader.unreadable`."""
 
 
-class ProcessEngine(Engine):
+class ExecutorEngine(Engine):
+    """Engine whose parts are computed by `apply`, on workers that open the run themselves."""
+
+    def compute(self, task: Task[RunT, Part, Table]) -> list[Table]:
+        """See `Engine.compute`."""
+        reader = task.run.reader
+        for table in task.tables:
+            reader.has(table)  # the listing shows whether files are missing
+        call = partial(_call, type(task.run), reader.location, task.function)
+        results = self.apply(call, task.parts)
+        for _, unreadable in results:
+            reader.add_unreadable(unreadable)
+        return [table for table, _ in results]
+
+
+class ProcessEngine(ExecutorEngine):
     """Engine with as many processes as there are cores, from its first call until it is closed."""
 
     def __init__(self) -> None:
         self._executor: ProcessPoolExecutor | None = None
 
-    def compute(self, task: Task[RunT, Part, Table]) -> list[Table]:
-        """See `Engine.compute`."""
+    def apply(self, function: Callable[[Part], Table], items: Sequence[Part]) -> list[Table]:
+        """See `Engine.apply`."""
         from concurrent.futures import ProcessPoolExecutor
         from concurrent.futures.process import BrokenProcessPool
         from multiprocessing import get_context
@@ -85,7 +107,7 @@ class ProcessEngine(Engine):
                 cores.available_cores(), get_context("spawn"), _ignore_interrupts
             )
         try:
-            return compute_on(self._executor, task)
+            return apply_on(self._executor, function, items)
         except BrokenProcessPool:
             self.close()
             raise errors.StepscopeError(
@@ -101,24 +123,22 @@ class ProcessEngine(Engine):
             self._executor = None
 
 
-def compute_on(
-    executor: Executor, task: Task[RunT, Part, Table], *, check: Callable[[], None] = lambda: None
+def apply_on(
+    executor: Executor,
+    function: Callable[[Part], Table],
+    items: Sequence[Part],
+    *,
+    check: Callable[[], None] = lambda: None,
 ) -> list[Table]:
-    """Compute the results of a task, in the order of its parts.
+    """Call a function for each item on an executor; results in the order of the items.
 
     Args:
-        executor: its workers can import stepscope and open the run.
+        executor: its workers can import stepscope.
         check: raises an error if the executor has failed; called while there are no results.
     """
     from concurrent.futures import FIRST_COMPLETED, wait
 
-    reader = task.run.reader
-    for table in task.tables:
-        reader.has(table)  # the listing shows whether files are missing
-    futures: list[Future[tuple[Table, Unreadable]]] = [
-        executor.submit(_call, type(task.run), reader.location, task.function, part)
-        for part in task.parts
-    ]
+    futures: list[Future[Table]] = [executor.submit(function, item) for item in items]
     pending = set(futures)
     try:
         while pending:
@@ -130,10 +150,7 @@ def compute_on(
     finally:
         for future in pending:
             future.cancel()
-    results = [future.result() for future in futures]
-    for _, unreadable in results:
-        reader.add_unreadable(unreadable)
-    return [table for table, _ in results]
+    return [future.result() for future in futures]
 
 
 def _ignore_interrupts() -> None:
@@ -163,7 +180,7 @@ PACKAGES = ("distributed", "stepscope", "numpy")
 pickled, and sums depend on NumPy in their last digits."""
 
 
-class DaskEngine(Engine):
+class DaskEngine(ExecutorEngine):
     """Engine on the workers of a Dask scheduler.
 
     Args:
@@ -213,11 +230,11 @@ class DaskEngine(Engine):
         """Leave the scheduler."""
         self._client.close()
 
-    def compute(self, task: Task[RunT, Part, Table]) -> list[Table]:
-        """See `Engine.compute`. Parts of a lost worker are computed by the others."""
+    def apply(self, function: Callable[[Part], Table], items: Sequence[Part]) -> list[Table]:
+        """See `Engine.apply`. Parts of a lost worker are computed by the others."""
         executor, presence = self._client.get_executor(pure=False), _Presence(self._client)
         try:
-            return compute_on(executor, task, check=presence.check)
+            return apply_on(executor, function, items, check=presence.check)
         except self._losses as error:
             raise errors.StepscopeError(
                 f"The workers of the Dask scheduler at {self._address} were lost while they read "

@@ -139,6 +139,11 @@ class Api:
             revision=revision,
         )
 
+    async def fleet(self, request: Request) -> Response:
+        """Add up the runs below the served directory or URL."""
+        query = requests.query_of(request)
+        return await self._respond(request, "views", "fleet", root=self._settings.root, query=query)
+
     async def metrics(self, request: Request) -> Response:
         """Render the figures of the latest runs, or of one, for Prometheus."""
         query = requests.query_of(request)

@@ -23,6 +23,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     method: Literal["GET", "POST"] = "GET"
     query: tuple[str, ...] = ()
     """Required query parameters."""
+    options: tuple[str, ...] = ()
+    """Optional query parameters."""
     body: str | None = None
     """Type of the body, as `module:name`: the server itself has no use for most of these types."""
     content: str = "application/json"
@@ -42,6 +44,12 @@ ENDPOINTS = (
         handler="compare",
         query=("base", "run"),
         response="stepscope.comparison.compare:Comparison",
+    ),
+    Endpoint(
+        path="/api/fleet",
+        handler="fleet",
+        options=("by", "since", "until"),
+        response="stepscope.fleet.payload:Fleet",
     ),
     Endpoint(path="/metrics", handler="metrics", text=PLAIN),
     Endpoint(path="/api/report", handler="report", query=("run",), text=HTML),

@@ -59,7 +59,10 @@ def _operation(endpoint: Endpoint, schemas: dict[Any, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": endpoint.handler,
         "summary": _first_line(handler),
-        "parameters": [_required(name) for name in endpoint.query],
+        "parameters": [
+            *(_required(name) for name in endpoint.query),
+            *(_parameter(name, {"type": "string"}, False) for name in endpoint.options),
+        ],
         "responses": _responses(content, schemas),
     }
     if endpoint.method == "POST":

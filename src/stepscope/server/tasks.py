@@ -9,13 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 
-from stepscope import comparison, errors, exporters, queries, schema, timeline, views
+from stepscope import comparison, errors, exporters, fleet, queries, schema, timeline, views
 from stepscope._version import __version__
 from stepscope.report import render_html
-from stepscope.run import open_run, size_of, stores_results
+from stepscope.run import Engine, open_run, size_of, stores_results
 from stepscope.run.catalog import CatalogRun, CatalogTrace, map_runs
 from stepscope.server.capture import (
     capture,
@@ -168,6 +169,18 @@ def sql(runs: OpenRuns, *, location: str, revision: int, query: str) -> queries.
     return msgspec.structs.replace(result, rows=rows)
 
 
+MAX_SUMMARISED = 8
+"""Runs without a summary that one request for the fleet summarises."""
+
+
+def add_up_fleet(_runs: OpenRuns, *, root: Path | str, query: Mapping[str, str]) -> fleet.Fleet:
+    """Add up the runs below the root, as `stepscope fleet` does."""
+    selection = fleet.select_runs(query.get("since"), query.get("until"))
+    by = fleet.parse_grouping(query.get("by", fleet.GROUPINGS[0]))
+    reading = fleet.read_fleet(root, selection, engine=Engine(), max_summarised=MAX_SUMMARISED)
+    return fleet.report_fleet(str(root), reading, selection, by)
+
+
 def report(runs: OpenRuns, *, location: str, revision: int) -> str:
     """Write the report on a run as an HTML page, as `stepscope report` does."""
     return render_html(make_report(runs.open(location, revision), choose_report_rules()))
@@ -212,6 +225,7 @@ TASKS: dict[str, Task] = {
     "summary": summary,
     "compare": compare,
     "sql": sql,
+    "fleet": add_up_fleet,
     "report": report,
     "session": session,
     "source": source,

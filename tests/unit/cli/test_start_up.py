@@ -13,7 +13,7 @@ from typing import get_type_hints
 
 import pytest
 
-from stepscope import comparison, cost, views
+from stepscope import comparison, cost, fleet, views
 from stepscope.cli import COMMANDS
 from stepscope.cli.job import launcher
 from stepscope.cli.job.launcher import COMPANION_PERIOD_S, COMPANION_STARTS, Companion
@@ -160,7 +160,9 @@ def test_a_copy_of_a_run_suggests_commands_on_itself(
 @pytest.mark.parametrize("name", WRITERS)
 def test_each_writer_is_that_of_its_payload(name: str) -> None:
     payload = next(
-        getattr(package, name) for package in (views, comparison, cost) if hasattr(package, name)
+        getattr(package, name)
+        for package in (views, comparison, cost, fleet)
+        if hasattr(package, name)
     )
     assert get_type_hints(load_writer(payload))["payload"] is payload
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from stepscope import cost, errors, output_files, store
+from stepscope import cost, errors, store
 from stepscope.cli.opening import resolve_run
 from stepscope.cli.options.common import (
     epochs_option,
@@ -17,7 +17,7 @@ from stepscope.cli.options.common import (
     price_options,
     split_names,
 )
-from stepscope.cli.output import json_text
+from stepscope.cli.output import STDOUT, json_text, write_file
 from stepscope.comparison import (
     Comparison,
     RunSummary,
@@ -35,7 +35,6 @@ FAILED = 3
 """Exit status when a condition holds, as of `rules check` and `run --fail-on`."""
 NOT_COMPARABLE = 4
 """Exit status when the runs did different work or lack a figure of a condition."""
-STDOUT = "-"
 
 
 class CompareOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,13 +125,13 @@ def _write_outputs(comparison: Comparison, options: CompareOptions) -> None:
     if options.markdown is not None:
         from stepscope.cli.writers.compare_files import markdown_of
 
-        _write(options.markdown, markdown_of(comparison))
+        write_file(options.markdown, markdown_of(comparison))
     if options.junit is not None:
         from stepscope.cli.writers.compare_files import junit_of
 
-        _write(options.junit, junit_of(comparison))
+        write_file(options.junit, junit_of(comparison))
     if options.as_json:
-        _write(STDOUT, json_text(comparison) + "\n")
+        write_file(STDOUT, json_text(comparison) + "\n")
     elif STDOUT not in {options.markdown, options.junit}:
         # Only text needs these imports; `--json` must start fast.
         from stepscope.cli.text import console
@@ -180,14 +179,6 @@ def _check(options: CompareOptions) -> None:
             raise errors.UsageError(
                 f"{Path(str(output)).parent} is not a directory; create it first."
             )
-
-
-def _write(output: str, text: str) -> None:
-    if output == STDOUT:
-        click.echo(text.encode(), nl=False)
-        return
-    with output_files.atomic_write(Path(output)) as file:
-        file.write(text.encode())
 
 
 def _status(comparison: Comparison) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -91,6 +91,11 @@ def command(
             )
             doubts, view = _examine(directory, results)
     _report(results, doubts, run, view, as_json=as_json)
+    with suppress(Exception):  # `stepscope fleet` summarises it again
+        from stepscope import comparison
+        from stepscope.run import open_run
+
+        comparison.get_summary(open_run(run))
 
 
 @contextmanager

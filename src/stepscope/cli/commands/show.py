@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +14,7 @@ from stepscope import errors, output_files, views
 from stepscope.cli.options.common import json_option, run_argument, scheduler_option
 from stepscope.cli.output import print_json, say
 from stepscope.cli.stored_text import print_stored, print_text
+from stepscope.cli.table_files import write_csv_table
 from stepscope.quantities import duration
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def command(
         print_json(payload)
         return
     if csv_file is not None:
-        _write_csv(payload, view, csv_file, table)
+        write_csv_table(payload, view, csv_file, table)
         return
     if workbook_file is not None:
         _write_workbook(payload, view, workbook_file)
@@ -233,25 +233,6 @@ def _check_range(run: Run, options: views.ViewOptions) -> None:
             f"The range starts at {duration(options.from_ns)}, after the end of the run: its times "
             f"are from 0 s to {duration(length_ns)}."
         )
-
-
-def _write_csv(payload: msgspec.Struct, view: str, file_name: str, table_name: str | None) -> None:
-    from stepscope.exporters import choose_table, describe_tables, tabulate, write_csv  # 20 ms
-
-    tables = tabulate(payload)
-    table = choose_table(tables, view, table_name)
-    missing = getattr(payload, "missing", None)
-    if missing and table_name is None:
-        raise errors.UsageError(f"The view {view} of this run has no rows: {missing}.")
-    if file_name == "-":
-        write_csv(sys.stdout.buffer, table)
-        return
-    path = Path(file_name)
-    if path.is_dir():
-        raise errors.UsageError(f"{path} is a directory; pass a file to --csv, e.g. {view}.csv.")
-    with output_files.atomic_write(path) as file:
-        write_csv(file, table)
-    say(f"{path}: {describe_tables([table])}; tables of this view: {describe_tables(tables)}")
 
 
 def _write_workbook(payload: msgspec.Struct, view: str, path: Path) -> None:

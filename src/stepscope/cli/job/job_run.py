@@ -362,7 +362,7 @@ def conclude(location: str | Path, *, as_json: bool, shown: str | Path | None = 
     shown = shown or location
     try:
         with one_thread_in_numpy():
-            from stepscope import views
+            from stepscope import comparison, views
             from stepscope.cli.writers.verdict_screen import print_job_verdict
             from stepscope.rule_feed import make_verdict
             from stepscope.run import Run, size_of
@@ -379,8 +379,9 @@ def conclude(location: str | Path, *, as_json: bool, shown: str | Path | None = 
             print_json(verdict)
         else:
             print_job_verdict(verdict, shown, _find_last_run(run, location))
-        with suppress(Exception):  # the list of jobs summarizes it again
+        with suppress(Exception):  # the list of jobs, or of the fleet, summarizes it again
             views.summarize_job(run, size_of(location))
+            comparison.get_summary(run)
     except Exception as error:  # noqa: BLE001 - the job's exit status comes first
         again = suggest("diagnose", locate(shown))
         reason = errors.explain_os_error(error).removesuffix(".")

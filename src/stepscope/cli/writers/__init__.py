@@ -28,6 +28,7 @@ WRITERS = {
     "CriticalPathView": "critical_path:write_critical_path",
     "Dashboard": "series:write_dashboard",
     "DistributedView": "steps:write_distributed",
+    "Fleet": "fleet:write_fleet",
     "InputPipelineView": "steps:write_input_pipeline",
     "InsightsView": "findings:write_insights",
     "JobTimeView": "job_time:write_job_time",

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
-from stepscope import comparison, quantities
-from stepscope.cli.text import printable
+from stepscope import comparison
 from stepscope.cli.writers import compare
-from stepscope.cli.writers.generic import cut
+from stepscope.cli.writers.markdown import markdown_table, markdown_text
 
 SUITE = "stepscope compare"
 _NOT_IN_XML = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -83,24 +82,23 @@ def _clean(text: str) -> str:
 
 
 MAX_ROWS = 10
-MAX_CELL_LENGTH = 80
 _MARKS = {"passed": "✅", "failed": "❌", "unknown": "❔", "not comparable": "❔"}
 
 
 def markdown_of(payload: comparison.Comparison) -> str:
     """Write the comparison as Markdown."""
-    lines = [f"### {_text(payload.headline, 400)}", ""]
-    names = (_text(compare.run_name(run)) for run in (payload.base_run, payload.other_run))
+    lines = [f"### {markdown_text(payload.headline, 400)}", ""]
+    names = (markdown_text(compare.run_name(run)) for run in (payload.base_run, payload.other_run))
     lines += [" → ".join(f"`{name}`" for name in names), ""]
     for note in payload.notes:
-        lines += [_text(note, 400), ""]
+        lines += [markdown_text(note, 400), ""]
     if payload.gate is not None:
         lines += _gate(payload.gate)
     lines += _contract(payload.contract)
     if payload.steps is not None:
         lines += _steps(payload.steps)
     elif payload.steps_missing is not None:
-        lines += [_text(payload.steps_missing, 400), ""]
+        lines += [markdown_text(payload.steps_missing, 400), ""]
     if payload.contributions is not None:
         lines += _contributions(payload.contributions)
     if payload.targets:
@@ -109,11 +107,11 @@ def markdown_of(payload: comparison.Comparison) -> str:
             (t.text, t.base_value, t.other_value, compare.describe_outcome(t))
             for t in payload.targets
         ]
-        lines += _table(("target", "base", "run", "reached"), outcomes)
+        lines += markdown_table(("target", "base", "run", "reached"), outcomes)
     if payload.settings:
         lines += ["**Different settings**", ""]
         rows = [(f"{s.group}: {s.name}", s.base_value, s.other_value) for s in payload.settings]
-        lines += _table(("setting", "base", "run"), rows)
+        lines += markdown_table(("setting", "base", "run"), rows)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -122,9 +120,9 @@ def _gate(gate: comparison.Gate) -> list[str]:
         (f"`{r.condition}`", _MARKS[r.outcome], r.outcome, r.explanation) for r in gate.conditions
     ]
     return [
-        f"{_MARKS[gate.outcome]} **{gate.outcome}**: {_text(gate.explanation, 400)}",
+        f"{_MARKS[gate.outcome]} **{gate.outcome}**: {markdown_text(gate.explanation, 400)}",
         "",
-        *_table(("condition", "", "", "numbers"), rows, max_length=300),
+        *markdown_table(("condition", "", "", "numbers"), rows, max_length=300),
     ]
 
 
@@ -135,13 +133,13 @@ def _contract(terms: Sequence[comparison.ContractTerms]) -> list[str]:
     ]
     if not rows:
         return []
-    return ["**The runs did different work**", "", *_table(("", "", "base", "run"), rows)]
+    return ["**The runs did different work**", "", *markdown_table(("", "", "base", "run"), rows)]
 
 
 def _steps(steps: comparison.StepChanges) -> list[str]:
     head, *rows = compare.tabulate_steps(steps)
     marked = [(*row[:-1], row[-1].replace("yes", "**yes**")) for row in rows]
-    return [*_table(head, marked), f"<sub>of {steps.share_of}</sub>", ""]
+    return [*markdown_table(head, marked), f"<sub>of {steps.share_of}</sub>", ""]
 
 
 def _contributions(contributions: comparison.Contributions) -> list[str]:
@@ -162,32 +160,10 @@ def _contributions(contributions: comparison.Contributions) -> list[str]:
     rest = contributions.change_ns - sum(row.change_ns for _, row in shown)
     rows.append(("", "everything else", "", "", "", compare.signed(rest)))
     head = ("part", "what", "", "base", "run", "change of the mean step")
-    lines = ["**Contributions**", "", *_table(head, rows)]
+    lines = ["**Contributions**", "", *markdown_table(head, rows)]
     parts = {part for part, _ in shown}
     for part in contributions.parts:
         scaled = compare.scaling(part) if part.part in parts else None
         if scaled is not None:
             lines += [f"<sub>{compare.word(part.part)}: {scaled}</sub>", ""]
     return lines
-
-
-def _table(
-    head: Sequence[str], rows: Iterable[Sequence[str | None]], *, max_length: int = MAX_CELL_LENGTH
-) -> list[str]:
-    return [*_table_lines(head, rows, max_length), ""]
-
-
-def _table_lines(
-    head: Sequence[str], rows: Iterable[Sequence[str | None]], max_length: int
-) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield f"|{' --- |' * len(head)}"
-    for row in rows:
-        cells = [quantities.MISSING if cell is None else _text(cell, max_length) for cell in row]
-        yield f"| {' | '.join(cells)} |"
-
-
-def _text(text: str, max_length: int = MAX_CELL_LENGTH) -> str:
-    """Text that ends no cell and opens no tag: names come from recordings."""
-    shown = cut(printable(text), max_length)
-    return shown.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

@@ -29,12 +29,18 @@ _PACKAGE = Path(__file__).parents[2]
 
 
 def recall(
-    run: Run, name: str, as_type: type[T], make: Callable[[], T], *, uses_findings: bool = True
+    run: Run,
+    name: str,
+    as_type: type[T],
+    make: Callable[[], T],
+    *,
+    uses_findings: bool = True,
+    min_remote_bytes: int = MIN_STORED_BYTES,
 ) -> T:
     """Return a result of a run as it is stored with it, or make and store it.
 
-    Results are stored of whole runs that have ended and have no damage; in a bucket, of those of at
-    least `MIN_STORED_BYTES`. A result that was stored is what was made, encoded and decoded.
+    Results are stored of whole runs that have ended and have no damage; in a bucket, of those that
+    are large enough. A result that was stored is what was made, encoded and decoded.
 
     Args:
         run: the run; of a range the result is made.
@@ -42,6 +48,7 @@ def recall(
         as_type: its type.
         make: makes it, of the run alone.
         uses_findings: see `store.Results`.
+        min_remote_bytes: minimum size of such a run.
     """
     results = results_of(run, uses_findings=uses_findings)
     if results is None:
@@ -50,7 +57,7 @@ def recall(
     if stored is not None:
         return stored
     result = make()
-    is_small = results.contents.size_bytes < MIN_STORED_BYTES
+    is_small = results.contents.size_bytes < min_remote_bytes
     if run.reader.damage or (is_small and not run.reader.is_local):
         return result
     encoded = msgspec.json.encode(result)

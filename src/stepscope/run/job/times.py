@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from itertools import combinations
 from typing import Annotated
 
@@ -155,6 +155,38 @@ def machine_count(reader: store.RunReader) -> int:
     nodes = reader.nodes()
     hosts = {nodes[name].host or name if name in nodes else name for name in reader.statuses()}
     return len(hosts) or len(nodes)
+
+
+def count_gpus(run: Run) -> int:
+    """Count the GPUs of the machines of a job; without any the devices with work in traces."""
+    gpus = {
+        (node.host or node.node, gpu.get("uuid", index))
+        for node in run.nodes.values()
+        for index, gpu in enumerate(node.gpus)
+    }
+    return len(gpus) or count_devices_with_work(run)
+
+
+def count_devices_with_work(run: Run) -> int:
+    """Count the pairs of a rank and a device with kernels in the traces of a run."""
+    rank_of: Mapping[int, object] = {t.trace: (t.rank, t.process) for t in run.traces}
+    rows = run.reader.sql("SELECT DISTINCT trace, device FROM kernels")
+    pairs = zip(rows["trace"].tolist(), rows["device"].tolist(), strict=True)
+    return len({(rank_of.get(trace), device) for trace, device in pairs})
+
+
+def count_cores(run: Run) -> float:
+    """Count the cores that a job may use on its machines; 0 if unknown."""
+    cores: defaultdict[str, float] = defaultdict(float)
+    for node in run.nodes.values():  # of which launchers on one machine have one each
+        host = node.host or node.node
+        cores[host] = max(cores[host], node.cores_available)
+    return sum(cores.values())
+
+
+def count_ranks(run: Run) -> int:
+    """Count the ranks with training steps, or those with traces."""
+    return len(run.ranks) or len({(t.rank, t.process) for t in run.traces})
 
 
 def find_recording_end(run: Run) -> int | None:

@@ -73,6 +73,18 @@ class Engine:
         """Compute the results of a task, in the order of its parts."""
         return [task.function(task.run, part) for part in task.parts]
 
+    def apply(self, function: Callable[[Part], Table], items: Sequence[Part]) -> list[Table]:
+        """Call a function of no run for each item; results in the order of the items.
+
+        Args:
+            function: like the items and the results, it can be pickled.
+            items: the items.
+
+        Raises:
+            StepscopeError: the engine has failed.
+        """
+        return [function(item) for item in items]
+
     def close(self) -> None:
         """Release connections and processes."""
 

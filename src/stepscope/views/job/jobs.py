@@ -10,13 +10,21 @@ that itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import msgspec
 
 from stepscope import cost, diagnosis, rule_feed, schema, store
-from stepscope.run import Run, is_lost, job_state, machine_count, recall
+from stepscope.run import (
+    Run,
+    count_devices_with_work,
+    count_ranks,
+    is_lost,
+    job_state,
+    machine_count,
+    recall,
+)
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.trace_data import explain_no_traces
 
@@ -266,8 +274,8 @@ def _summarize_job(run: Run, size_bytes: int) -> JobSummary:
         ),
         goodput_ratio=None if job is None else job.goodput_ratio,
         first_step_ns=None if job is None else job.first_step_ns,
-        rank_count=len(run.ranks) or len({(t.rank, t.process) for t in run.traces}),
-        gpu_count=_count_devices_with_work(run),
+        rank_count=count_ranks(run),
+        gpu_count=count_devices_with_work(run),
         recorded_ns=clock.end_ns - clock.origin_ns if run.traces else None,
         size_bytes=size_bytes,
         finished=rule_feed.progress_of(run.reader) == "ended",
@@ -294,14 +302,6 @@ def _count_gpus(nodes: list[schema.NodeInfo], summary: JobSummary | None) -> int
     if nodes:
         return sum(len(node.gpus) for node in nodes)
     return None if summary is None else summary.gpu_count
-
-
-def _count_devices_with_work(run: Run) -> int:
-    """Count the pairs of a rank and a device with kernels in its traces."""
-    rank_of: Mapping[int, object] = {t.trace: (t.rank, t.process) for t in run.traces}
-    rows = run.reader.sql("SELECT DISTINCT trace, device FROM kernels")
-    pairs = zip(rows["trace"].tolist(), rows["device"].tolist(), strict=True)
-    return len({(rank_of.get(trace), device) for trace, device in pairs})
 
 
 class RecordingName(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,106 @@
+"""Figures of one run of a fleet, from its summary."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from stepscope import analysis
+from stepscope.comparison import RunSummary
+from stepscope.fleet.payload import HOUR_NS, Amount, Grouping
+
+UNKNOWN = "unknown"
+LOST_CLASSES = ("stuck", "down", "repeated")
+NOT_DIVIDED = "not_divided"
+"""Class of the hours of runs whose time is not divided, such as imported traces."""
+
+
+class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of one run."""
+
+    created_ns: int
+    project: str
+    revision: str
+    nodes: str
+    amount: Amount
+    is_sized: bool
+    """False where neither GPUs nor cores are known."""
+    shares: dict[str, float]
+    """Share of the job by class of its time; they sum to 1."""
+    suspect: str
+    cause: str
+    owned_ratio: float | None
+    """Share of the job that the bottleneck takes; None where that is not known."""
+    fix: str | None
+    saving_ratio: float
+    """Predicted saving of `fix`, as a share of the job; 0 without a prediction."""
+    bound_ratio: float
+    """The same where it is an upper bound."""
+    sentence: str
+
+    @classmethod
+    def from_summary(cls, summary: RunSummary) -> RunFigures:
+        """Take the figures from a summary."""
+        texts, metrics = summary.texts, summary.metrics
+        hours = metrics.get("job/wall_time_ns", 0.0) / HOUR_NS
+        gpu_hours = metrics.get("job/gpus_count", 0.0) * hours
+        core_hours = 0.0 if gpu_hours else metrics.get("job/cores_count", 0.0) * hours
+        usd = metrics.get("job/cost_usd")
+        is_priced = usd is not None
+        shares = {
+            key: share
+            for key in analysis.JOB_CLASSES
+            if (share := metrics.get(f"time/{key}_ratio"))
+        }
+        return cls(
+            created_ns=round(datetime.fromisoformat(texts["created"]).timestamp()) * 10**9,
+            project=texts.get("working_directory") or UNKNOWN,
+            revision=texts.get("git_revision") or UNKNOWN,
+            nodes=texts.get("nodes", ""),
+            amount=Amount(
+                gpu_hours=gpu_hours,
+                core_hours=core_hours,
+                usd=usd,
+                priced_gpu_hours=gpu_hours if is_priced else 0.0,
+                priced_core_hours=core_hours if is_priced else 0.0,
+            ),
+            is_sized=bool(gpu_hours or core_hours),
+            shares=shares or {NOT_DIVIDED: 1.0},
+            suspect=texts["verdict/suspect"],
+            cause=texts["verdict/cause"],
+            owned_ratio=metrics.get("verdict/job_share_ratio"),
+            fix=texts.get("verdict/job_fix"),
+            saving_ratio=metrics.get("verdict/job_saving_ratio", 0.0),
+            bound_ratio=metrics.get("verdict/job_bound_ratio", 0.0),
+            sentence=texts.get("verdict/stuck") or texts["verdict/headline"],
+        )
+
+    @property
+    def lost_ratio(self) -> float:
+        """Share of the job that was lost: stuck, down, or steps that were repeated."""
+        return sum(self.shares.get(key, 0.0) for key in LOST_CLASSES)
+
+    @property
+    def wasted_ratio(self) -> float:
+        """Share of the job that was lost or that the fix is predicted to save; fixes are of steps
+        whose result was kept, so no time counts twice."""
+        return self.lost_ratio + self.saving_ratio
+
+
+class FleetRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of a fleet."""
+
+    id: str
+    user: str
+    figures: RunFigures
+
+    def group(self, by: Grouping) -> str:
+        """Return the name of its group; weeks are those of ISO 8601, in UTC."""
+        if by == "week":
+            created = datetime.fromtimestamp(self.figures.created_ns / 1e9, UTC)
+            year, week, _ = created.isocalendar()
+            return f"{year}-W{week:02}"
+        if by == "user":
+            return self.user
+        return self.figures.project if by == "project" else self.figures.revision
