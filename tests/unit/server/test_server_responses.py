@@ -184,6 +184,14 @@ def test_a_comparison_of_two_runs(server: Served, runs: Path) -> None:
     assert response.json == json.loads(result.stdout)
 
 
+def test_all_runs_are_added_up(server: Served, runs: Path) -> None:
+    server.request("/api/fleet")  # stores the summaries
+    result = CliRunner().invoke(command_line, ["fleet", str(runs), "--json", "--by", "week"])
+    assert result.exit_code == 0, result.output
+    assert server.request("/api/fleet", by="week").json == json.loads(result.stdout)
+    assert server.request("/api/fleet", by="x").status == 400
+
+
 def test_a_timeline_is_requested_while_it_is_read_ahead(server: Served) -> None:
     for _ in range(2):
         assert server.request("/api/session", run="recorded").status == 200

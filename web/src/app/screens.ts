@@ -1,6 +1,6 @@
 // Registry of screens: path, title, group, icon, views and the script that renders each.
 import {
-  Activity, Blocks, Boxes, Cpu, Database, Gauge, GitCompare, Layers, Lightbulb, List, MemoryStick,
+  Activity, Blocks, Boxes, Coins, Cpu, Database, Gauge, GitCompare, Layers, Lightbulb, List, MemoryStick,
   Microchip, Mountain, Network, Route, Ruler, Table, Tags, Timer, TreePine, Truck, Variable,
 } from "lucide";
 import type { IconNode } from "lucide";
@@ -23,6 +23,13 @@ export interface ScreenEntry {
 export const JOBS: ScreenEntry = {
   name: "", title: "Jobs", group: "run", icon: List, load: () => import("../screens/jobs"),
 };
+
+export const FLEET: ScreenEntry = {
+  name: "fleet", title: "Fleet", group: "run", icon: Coins, load: () => import("../screens/fleet"),
+};
+
+/** Screens of all runs. */
+export const OF_ALL_RUNS: readonly ScreenEntry[] = [JOBS, FLEET];
 
 export const SCREENS: readonly ScreenEntry[] = [
   { name: "overview", title: "Overview", group: "run", icon: Gauge, views: ["overview", "job-time", "usage", "dashboard"], load: () => import("../screens/overview") },
@@ -63,5 +70,5 @@ export function otherScreens(views: readonly ViewDescription[]): ScreenEntry[] {
 
 /** Return the screen of a name, or the one that draws the view of that name. */
 export function screenOf(name: string, screens: readonly ScreenEntry[]): ScreenEntry | undefined {
-  return [JOBS, ...screens].find((entry) => entry.name === name) ?? screens.find(({ views = [] }) => views.some((view) => view === name));
+  return [...OF_ALL_RUNS, ...screens].find((entry) => entry.name === name) ?? screens.find(({ views = [] }) => views.some((view) => view === name));
 }

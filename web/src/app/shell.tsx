@@ -15,7 +15,7 @@ import { EmptyState, ErrorNotice, Skeleton } from "../widgets/resource_view";
 import { JobActions } from "./job_actions";
 import { RangeChip } from "./range_chip";
 import { RunTabs } from "./run_tabs";
-import { GROUPS, JOBS, SCREENS, otherScreens, screenOf, type ScreenEntry } from "./screens";
+import { GROUPS, JOBS, OF_ALL_RUNS, SCREENS, otherScreens, screenOf, type ScreenEntry } from "./screens";
 import { SourceViewer } from "./source_viewer";
 
 const entries = computed(() => [...SCREENS, ...otherScreens(describedViews.value)]);
@@ -57,7 +57,7 @@ function Navigation({ current }: { current: ScreenEntry }) {
       <a class="brand" href={link(JOBS.name)} title="All jobs">
         <img src="/icon.svg" alt="" width="26" height="26" /> <b>stepscope</b>
       </a>
-      <Entry target={JOBS} current={current} />
+      {OF_ALL_RUNS.map((entry) => <Entry key={entry.name} target={entry} current={current} />)}
       {run.value === null ? null : <RunEntries current={current} />}
       <button
         type="button"
@@ -127,7 +127,7 @@ function ScreenBody({ target }: { target: ScreenEntry }) {
       () => { setFailed(true); },
     );
   }, [target, Component]);
-  if (target.name !== "" && run.value === null) {
+  if (!OF_ALL_RUNS.includes(target) && run.value === null) {
     return <EmptyState title="No run selected" text="select a run from the list of jobs" />;
   }
   if (failed) return <ErrorNotice text="This screen failed to load. Is `stepscope ui` still running?" />;

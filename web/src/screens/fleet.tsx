@@ -1,0 +1,204 @@
+// Hours and money of all runs: by class of time, bottleneck, fix and group, and the runs that waste most.
+import type { Amount, Fleet, FleetCause, FleetClass, FleetFix, FleetGroup, FleetJob } from "../api/views";
+import { dollars, inUnit, number, percent } from "../base/quantities";
+import { LinkedTable } from "../parts/linked_table";
+import { rowKey } from "../parts/row_key";
+import { useSelect } from "../parts/url_controls";
+import { useGet } from "../state/fetch";
+import { link } from "../state/url";
+import { column, columns, type Field } from "../widgets/fields";
+import { PageHeader } from "../widgets/page_header";
+import { RankedBars } from "../widgets/ranked_bars";
+import { Panel } from "../widgets/panel";
+import { EmptyState, QualityNotes, ResourceView } from "../widgets/resource_view";
+import { Tiles, type Tile } from "../widgets/tiles";
+
+const GROUPINGS = ["project", "user", "revision", "week"] as const;
+const PERIODS = [["", "all"], ["7d", "last 7 days"], ["4w", "last 4 weeks"], ["12w", "last 12 weeks"]] as const;
+const MAX_NAME = 400;
+
+export default function FleetScreen() {
+  const [by, bySelect] = useSelect("by", "Group by", GROUPINGS);
+  const [since, sinceSelect] = useSelect("since", "Created", PERIODS);
+  const resource = useGet<Fleet>("/api/fleet", { by, since: since === "" ? null : since });
+  return (
+    <>
+      <PageHeader title="Fleet" description={resource.data?.root.slice(0, MAX_NAME)}>
+        {bySelect}
+        {sinceSelect}
+      </PageHeader>
+      <ResourceView resource={resource}>{(payload) => <Content payload={payload} />}</ResourceView>
+    </>
+  );
+}
+
+function Content({ payload }: { payload: Fleet }) {
+  if (payload.run_count === 0) {
+    return (
+      <>
+        <QualityNotes quality={[]} notes={payload.notes} />
+        <EmptyState title="No runs to add up" text={`${payload.root} contains no run of this time that has ended`} />
+        <Skipped payload={payload} />
+      </>
+    );
+  }
+  return (
+    <>
+      <p data-testid="fleet-headline"><strong>{payload.headline}</strong></p>
+      <Tiles tiles={totals(payload)} />
+      <QualityNotes quality={[]} notes={payload.notes} />
+      <div class="panels">
+        <Ranking
+          title="Predicted savings"
+          description="At most one fix per run, the one with the largest prediction. Upper bounds are in the table below only"
+          total={payload.total}
+          rows={payload.fixes.map(({ title, saved, run_count }) => ({ name: title, amount: saved, run_count }))}
+        />
+        <Ranking
+          title="Bottlenecks"
+          description="All hours of the runs with this bottleneck"
+          total={payload.total}
+          rows={payload.causes.map(({ title, amount, run_count }) => ({ name: title, amount, run_count }))}
+        />
+      </div>
+      <Tables payload={payload} />
+      <Skipped payload={payload} />
+    </>
+  );
+}
+
+function Tables({ payload }: { payload: Fleet }) {
+  const amounts = amountColumns(payload.total);
+  return (
+    <>
+      <LinkedTable
+        id="jobs"
+        title="Runs that waste most"
+        testid="table-fleet-jobs"
+        description="Wasted: time in which the job was stuck, down or repeated steps, and what its fix is predicted to save"
+        rows={payload.jobs}
+        fields={columns<"FleetJob", FleetJob>(
+          "FleetJob",
+          ["id", { draw: ({ id }) => <a class="name" href={link("overview", { run: id, from: null, to: null })}>{id.slice(0, MAX_NAME)}</a> }],
+          ...amounts<FleetJob>("wasted", (row) => row.wasted), "wasted_ratio", "sentence", "fix", "user", "created_ms", "nodes", "project",
+        )}
+      />
+      <LinkedTable
+        id="classes"
+        title="Class of time"
+        testid="table-fleet-classes"
+        description="Shares of the hours of all runs. Runs whose time is not divided are a class of their own"
+        rows={payload.classes}
+        fields={columns<"FleetClass", FleetClass>(
+          "FleetClass", "title", payload.total.gpu_hours > 0 && "gpu_ratio", payload.total.core_hours > 0 && "core_ratio",
+          ...amounts<FleetClass>("", (row) => row.amount), "run_count",
+        )}
+      />
+      <LinkedTable
+        id="groups"
+        title={`By ${payload.by}`}
+        testid="table-fleet-groups"
+        rows={payload.groups}
+        fields={columns<"FleetGroup", FleetGroup>(
+          "FleetGroup", ["name", { title: payload.by, value: ({ name }) => name.slice(0, MAX_NAME) }], "run_count",
+          ...amounts<FleetGroup>("", (row) => row.amount), ...amounts<FleetGroup>("wasted", (row) => row.wasted),
+        )}
+      />
+      <LinkedTable
+        id="causes"
+        title="Bottlenecks and their causes"
+        testid="table-fleet-causes"
+        description="Hours of the runs, and those that the bottleneck itself takes"
+        rows={payload.causes}
+        fields={columns<"FleetCause", FleetCause>("FleetCause", "title", "run_count", ...amounts<FleetCause>("", (row) => row.amount), ...amounts<FleetCause>("bottleneck", (row) => row.owned))}
+      />
+      {payload.fixes.length === 0 ? null : (
+        <LinkedTable
+          id="fixes"
+          title="Fixes"
+          testid="table-fleet-fixes"
+          description="Predictions, one fix per run; upper bounds are those of other runs"
+          rows={payload.fixes}
+          fields={columns<"FleetFix", FleetFix>("FleetFix", "title", "run_count", ...amounts<FleetFix>("saves", (row) => row.saved), ...amounts<FleetFix>("at most", (row) => row.bound))}
+        />
+      )}
+    </>
+  );
+}
+
+/** Tiles of GPU-hours, or of core-hours without any, and of money where a price is known. */
+function totals({ total, lost, saved, bound, run_count, priced_count }: Fleet): Tile[] {
+  const unit = total.gpu_hours > 0 ? "GPU-hours" : "core-hours";
+  const hours = (amount: Amount): number => (total.gpu_hours > 0 ? amount.gpu_hours : amount.core_hours);
+  const part = (label: string, amount: Amount, caption: string): Tile => ({
+    label,
+    value: percent(hours(total) === 0 ? null : hours(amount) / hours(total)),
+    caption: `${number(hours(amount))} of ${number(hours(total))} ${unit}${amount.usd === null ? "" : `, ${dollars(amount.usd)}`}; ${caption}`,
+  });
+  const onCores = total.gpu_hours > 0 && total.core_hours > 0 ? `, and ${inUnit(total.core_hours, "core-hours")} of runs without a GPU` : "";
+  return [
+    { label: unit, value: number(hours(total)), caption: `of ${number(run_count)} runs${onCores}`, testid: "fleet-hours" },
+    { label: "Cost", value: dollars(total.usd), caption: `of ${number(priced_count)} runs with a price`, testid: "fleet-cost" },
+    part("Lost", lost, "stuck, down or repeated"),
+    part("Predicted saving", saved, "one fix per run"),
+    part("At most", bound, "upper bounds, of other runs"),
+  ];
+}
+
+/** Columns of amounts: those units that the fleet has. */
+function amountColumns(total: Amount) {
+  return <Row extends object>(prefix: string, inner: (row: Row) => Amount): Field<Row>[] => {
+    const title = (name: string): string => `${prefix} ${name}`.trim();
+    const key = prefix.replace(" ", "-");
+    return [
+      ...(total.gpu_hours > 0 ? [column<Row>(`${key}-gpu`, title("GPU-hours"), "hours", (row) => inner(row).gpu_hours)] : []),
+      ...(total.core_hours > 0 ? [column<Row>(`${key}-core`, title("core-hours"), "hours", (row) => inner(row).core_hours)] : []),
+      ...(total.usd === null ? [] : [column<Row>(`${key}-usd`, title("cost"), "usd", (row) => inner(row).usd)]),
+    ];
+  };
+}
+
+const MAX_BARS = 8;
+
+interface RankingProps {
+  title: string;
+  description: string;
+  total: Amount;
+  rows: { name: string; amount: Amount; run_count: number }[];
+}
+
+/** Largest rows as bars, of GPU-hours where there are any. */
+function Ranking({ title, description, total, rows }: RankingProps) {
+  const isGpu = total.gpu_hours > 0;
+  const hours = ({ gpu_hours, core_hours }: Amount): number => (isGpu ? gpu_hours : core_hours);
+  const shown = rows.filter(({ amount }) => hours(amount) > 0).slice(0, MAX_BARS);
+  if (shown.length === 0) return null;
+  const largest = Math.max(...shown.map(({ amount }) => hours(amount)));
+  return (
+    <Panel title={title} description={description}>
+      <RankedBars
+        label={title}
+        rows={shown.map(({ name, amount, run_count }) => ({
+          name,
+          ratio: hours(amount) / largest,
+          value: inUnit(hours(amount), isGpu ? "GPU-hours" : "core-hours"),
+          detail: `${percent(hours(amount) / hours(total))} of all; ${number(run_count)} runs${amount.usd === null ? "" : `; ${dollars(amount.usd)}`}`,
+        }))}
+      />
+    </Panel>
+  );
+}
+
+function Skipped({ payload }: { payload: Fleet }) {
+  if (payload.skipped.length === 0) return null;
+  return (
+    <LinkedTable
+      id="skipped"
+      title="Runs in no sum"
+      testid="table-fleet-skipped"
+      rows={payload.skipped}
+      keyOf={(row) => rowKey(row.id)}
+      fields={columns("SkippedRun", ["id", { value: ({ id }) => id.slice(0, MAX_NAME) }], "state", "reason")}
+    />
+  );
+}
