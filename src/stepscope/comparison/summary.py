@@ -155,11 +155,11 @@ def get_summary(run: Run) -> RunSummary:
     )
 
 
-def read_stored_summary(location: str) -> RunSummary | None:
-    """Read the summary at the location of a run without opening the run; None if none of its files
-    as they are is stored."""
+def read_stored_summary(location: str) -> tuple[RunSummary | None, bool]:
+    """Read the summary at the location of a run without opening the run: None if none of its files
+    as they are is stored; and True if this version of stepscope made it."""
     results = find_results(location, uses_findings=False)
-    return None if results is None else results.get(SUMMARY, RunSummary)
+    return (None, False) if results is None else results.get_of_any_maker(SUMMARY, RunSummary)
 
 
 def summarise_run(run: Run) -> RunSummary:

@@ -197,6 +197,9 @@ def _list_notes(reading: FleetReading, total: Amount) -> list[str]:
     if reading.summarised_count:
         were = "was" if reading.summarised_count == 1 else "were"
         notes.append(f"{count_of(reading.summarised_count, 'run')} {were} summarised now.")
+    former = sum(not run.figures.is_current for run in reading.runs)
+    if former:
+        notes.append(f"Figures of {count_of(former, 'run')} are of another version of stepscope.")
     for state, number in Counter(run.state for run in reading.skipped).items():
         notes.append(f"{count_of(number, 'run')} in no sum: {state}.")
         if state == "not summarised":

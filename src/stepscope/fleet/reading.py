@@ -113,9 +113,11 @@ def _read_part(runs: Sequence[CatalogRun]) -> list[RunFigures | None]:
 
 
 def _read_stored(run: CatalogRun) -> RunFigures | None:
-    summary = read_stored_summary(run.location)
+    summary, is_current = read_stored_summary(run.location)
+    if summary is None:
+        return None
     try:
-        return None if summary is None else RunFigures.from_summary(summary)
+        return RunFigures.from_summary(summary, is_current=is_current)
     except (KeyError, ValueError):  # of an earlier form
         return None
 
@@ -140,7 +142,7 @@ def _examine(run: CatalogRun, selection: FleetSelection) -> _Skip | bool:
 def _summarise(run: CatalogRun) -> RunFigures | _Skip:
     try:
         opened = open_run(run.location)
-        figures = RunFigures.from_summary(get_summary(opened))
+        figures = RunFigures.from_summary(get_summary(opened), is_current=True)
     except Exception as error:  # noqa: BLE001 - one run must not hide the others
         return _Skip("damaged", str(error).partition("\n")[0] or type(error).__name__)
     return _Skip("damaged", opened.reader.damage[0]) if opened.reader.damage else figures

@@ -19,6 +19,8 @@ NOT_DIVIDED = "not_divided"
 class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of one run."""
 
+    is_current: bool
+    """False where another version of stepscope made the summary."""
     created_ns: int
     project: str
     revision: str
@@ -40,12 +42,16 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
     @classmethod
-    def from_summary(cls, summary: RunSummary) -> RunFigures:
-        """Take the figures from a summary."""
+    def from_summary(cls, summary: RunSummary, *, is_current: bool) -> RunFigures:
+        """Take the figures from a summary.
+
+        Raises:
+            KeyError, ValueError: it is of a version with other names.
+        """
         texts, metrics = summary.texts, summary.metrics
         hours = metrics.get("job/wall_time_ns", 0.0) / HOUR_NS
-        gpu_hours = metrics.get("job/gpus_count", 0.0) * hours
-        core_hours = 0.0 if gpu_hours else metrics.get("job/cores_count", 0.0) * hours
+        gpu_hours = metrics["job/gpus_count"] * hours
+        core_hours = 0.0 if gpu_hours else metrics["job/cores_count"] * hours
         usd = metrics.get("job/cost_usd")
         is_priced = usd is not None
         shares = {
@@ -54,6 +60,7 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
             if (share := metrics.get(f"time/{key}_ratio"))
         }
         return cls(
+            is_current=is_current,
             created_ns=round(datetime.fromisoformat(texts["created"]).timestamp()) * 10**9,
             project=texts.get("working_directory") or UNKNOWN,
             revision=texts.get("git_revision") or UNKNOWN,

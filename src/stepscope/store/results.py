@@ -61,15 +61,23 @@ class Results:
         """Files of the run when this object was made."""
 
     def get(self, name: str, as_type: type[T]) -> T | None:
-        """Return a result; None if there is none of these files, or it cannot be read."""
+        """Return a result; None if there is none of these files by this maker, or it cannot be
+        read."""
+        result, is_current = self.get_of_any_maker(name, as_type)
+        return result if is_current else None
+
+    def get_of_any_maker(self, name: str, as_type: type[T]) -> tuple[T | None, bool]:
+        """Return a result as of `get`, also of another version of stepscope; and True if it is of
+        this maker."""
         try:
             content = self._store.get(_key(name))
             stored = msgspec.json.decode(content, type=StoredResult)
-            if (stored.maker, stored.contents) != (self._maker, self.contents.digest):
-                return None
-            return msgspec.json.decode(stored.result, type=as_type)
+            if stored.contents != self.contents.digest:
+                return None, False
+            result = msgspec.json.decode(stored.result, type=as_type)
         except (OSError, *schema.MALFORMED_JSON):
-            return None
+            return None, False
+        return result, stored.maker == self._maker
 
     def put(self, name: str, encoded: bytes) -> bool:
         """Store an encoded result; False, and nothing is stored, where the files of the run have

@@ -237,6 +237,11 @@ def test_runs_without_a_summary_are_summarised_or_named(tmp_path: Path) -> None:
     # The new ones have steps of 40 ms on the 8 cores of the drawn machine, all the time.
     core_hours = payload.total.core_hours - measure(draw_summary(1))[1]
     assert core_hours == pytest.approx(2 * 8 * 90 * 0.04 / 3600)
+    file = tmp_path / "stored/results/summary.json"
+    file.write_bytes(file.read_bytes().replace(b'"maker":"', b'"maker":"0 before '))
+    former = report(tmp_path)
+    assert former.total == payload.total
+    assert "Figures of 1 run are of another version of stepscope." in former.notes
 
 
 def test_a_bucket_and_dask_workers_give_the_same_figures(

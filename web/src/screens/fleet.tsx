@@ -1,6 +1,6 @@
 // Hours and money of all runs: by class of time, bottleneck, fix and group, and the runs that waste most.
 import type { Amount, Fleet, FleetCause, FleetClass, FleetFix, FleetGroup, FleetJob } from "../api/views";
-import { dollars, inUnit, number, percent } from "../base/quantities";
+import { countOf, dollars, inUnit, number, percent } from "../base/quantities";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
 import { useSelect } from "../parts/url_controls";
@@ -71,18 +71,20 @@ function Tables({ payload }: { payload: Fleet }) {
   const amounts = amountColumns(payload.total);
   return (
     <>
-      <LinkedTable
-        id="jobs"
-        title="Runs that waste most"
-        testid="table-fleet-jobs"
-        description="Wasted: time in which the job was stuck, down or repeated steps, and what its fix is predicted to save"
-        rows={payload.jobs}
-        fields={columns<"FleetJob", FleetJob>(
-          "FleetJob",
-          ["id", { draw: ({ id }) => <a class="name" href={link("overview", { run: id, from: null, to: null })}>{id.slice(0, MAX_NAME)}</a> }],
-          ...amounts<FleetJob>("wasted", (row) => row.wasted), "wasted_ratio", "sentence", "fix", "user", "created_ms", "nodes", "project",
-        )}
-      />
+      {payload.jobs.length === 0 ? null : (
+        <LinkedTable
+          id="jobs"
+          title="Runs that waste most"
+          testid="table-fleet-jobs"
+          description="Wasted: time in which the job was stuck, down or repeated steps, and what its fix is predicted to save"
+          rows={payload.jobs}
+          fields={columns<"FleetJob", FleetJob>(
+            "FleetJob",
+            ["id", { draw: ({ id }) => <a class="name" href={link("overview", { run: id, from: null, to: null })}>{id.slice(0, MAX_NAME)}</a> }],
+            ...amounts<FleetJob>("wasted", (row) => row.wasted), "wasted_ratio", "sentence", "fix", "user", "created_ms", "nodes", "project",
+          )}
+        />
+      )}
       <LinkedTable
         id="classes"
         title="Class of time"
@@ -137,8 +139,8 @@ function totals({ total, lost, saved, bound, run_count, priced_count }: Fleet): 
   });
   const onCores = total.gpu_hours > 0 && total.core_hours > 0 ? `, and ${inUnit(total.core_hours, "core-hours")} of runs without a GPU` : "";
   return [
-    { label: unit, value: number(hours(total)), caption: `of ${number(run_count)} runs${onCores}`, testid: "fleet-hours" },
-    { label: "Cost", value: dollars(total.usd), caption: `of ${number(priced_count)} runs with a price`, testid: "fleet-cost" },
+    { label: unit, value: number(hours(total)), caption: `of ${countOf(run_count, "run")}${onCores}`, testid: "fleet-hours" },
+    { label: "Cost", value: dollars(total.usd), caption: `of ${countOf(priced_count, "run")} with a price`, testid: "fleet-cost" },
     part("Lost", lost, "stuck, down or repeated"),
     part("Predicted saving", saved, "one fix per run"),
     part("At most", bound, "upper bounds, of other runs"),
@@ -175,14 +177,14 @@ function Ranking({ title, description, total, rows }: RankingProps) {
   if (shown.length === 0) return null;
   const largest = Math.max(...shown.map(({ amount }) => hours(amount)));
   return (
-    <Panel title={title} description={description}>
+    <Panel title={title} description={`${description}. Shares are of all ${isGpu ? "GPU-hours" : "core-hours"}`}>
       <RankedBars
         label={title}
         rows={shown.map(({ name, amount, run_count }) => ({
           name,
           ratio: hours(amount) / largest,
-          value: inUnit(hours(amount), isGpu ? "GPU-hours" : "core-hours"),
-          detail: `${percent(hours(amount) / hours(total))} of all; ${number(run_count)} runs${amount.usd === null ? "" : `; ${dollars(amount.usd)}`}`,
+          value: inUnit(hours(amount), "hours"),
+          detail: `${percent(hours(amount) / hours(total))}, ${countOf(run_count, "run")}`,
         }))}
       />
     </Panel>
