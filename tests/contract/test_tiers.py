@@ -42,6 +42,7 @@ SHOWN = {
     "stepscope compare": "tests/unit/cli/test_compare_command.py",
     "stepscope what-if": "tests/unit/views/test_critical_path.py",
     "stepscope cost": "tests/unit/cli/test_cost_command.py",
+    "stepscope fleet": "tests/unit/fleet/test_fleet.py",
     "stepscope rules": "tests/unit/cli/test_rules_command.py",
     "stepscope report": "tests/unit/cli/test_files_command.py",
     "stepscope watch": "tests/e2e/test_watch.py",
