@@ -370,25 +370,6 @@ def test_two_runs_are_compared(ui: Ui) -> None:
     assert any(row[0].startswith("run") and "→" in row[1] for row in rows)
 
 
-def test_all_runs_are_added_up(ui: Ui) -> None:
-    page = ui.open("/")
-    page.get_by_role("link", name="Fleet").click()
-    assert_drawn(page)
-    payload = command_json("fleet", "--by", "week", run=ui.root)
-    page.get_by_label("Group by").select_option("week")
-    settled(page)
-    assert page.get_by_test_id("fleet-headline").inner_text() == payload["headline"]
-    headings, rows = cells(page, "table-fleet-groups")
-    assert headings[:2] == ["week", "runs"]
-    assert [row[0] for row in rows] == [group["name"] for group in payload["groups"]]
-    _, rows = cells(page, "table-fleet-classes")
-    titles = [row["title"] for row in payload["classes"]]
-    assert [row[0] for row in rows] == titles
-    assert "not divided" in titles
-    page.get_by_role("button", name="Dark theme").click()
-    assert_drawn(page, only_colors=True)
-
-
 @pytest.mark.seed("PTP-04")
 def test_state_is_in_the_address(ui: Ui) -> None:
     page = ui.open(screen("operators", TRACES, by="shape", top="0"))

@@ -1,4 +1,4 @@
-"""Screens in a real browser: late ranks, models of XGBoost, targets of a fix, and SQL."""
+"""Screens in a browser: late ranks, models of XGBoost, targets of a fix, SQL, the fleet."""
 
 from __future__ import annotations
 
@@ -128,3 +128,22 @@ def test_a_query_is_written_and_run(ui: Ui) -> None:
     expect(page.get_by_role("alert")).to_contain_text("The query reads a file or a setting")
     assert_accessible(page)
     ui.settle("status of 400")
+
+
+def test_all_runs_are_added_up(ui: Ui) -> None:
+    page = ui.open("/")
+    page.get_by_role("link", name="Fleet").click()
+    assert_drawn(page)
+    payload = command_json("fleet", "--by", "week", run=ui.root)
+    page.get_by_label("Group by").select_option("week")
+    settled(page)
+    assert page.get_by_test_id("fleet-headline").inner_text() == payload["headline"]
+    headings, rows = cells(page, "table-fleet-groups")
+    assert headings[:2] == ["week", "runs"]
+    assert [row[0] for row in rows] == [group["name"] for group in payload["groups"]]
+    _, rows = cells(page, "table-fleet-classes")
+    titles = [row["title"] for row in payload["classes"]]
+    assert [row[0] for row in rows] == titles
+    assert "steps" in titles
+    page.get_by_role("button", name="Dark theme").click()
+    assert_drawn(page, only_colors=True)
