@@ -17,18 +17,18 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from stepscope import errors, schema, store
 from stepscope.importers import kineto
 from stepscope.importers.content import (
+    INVALID,
     ProgressCallback,
     Refused,
     Result,
@@ -49,15 +49,16 @@ _COPY_NAMES = {
 _MARKS = ("roctxMarkA", "roctxThreadRangeA", "roctxProcessRangeA", "roctxRangePushA")
 """Calls of roctx whose range has a name; the others name threads, or end ranges."""
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+_Int64 = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Small = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 
 class _Handle(msgspec.Struct, frozen=True):
-    handle: int = 0
+    handle: _Int64 = 0
 
 
 class _Correlation(msgspec.Struct, frozen=True):
-    internal: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
+    internal: _Int64 = 0
 
 
 class _Size(msgspec.Struct, frozen=True):
@@ -130,7 +131,7 @@ class _Agent(msgspec.Struct, frozen=True):
     id: _Handle
     type: int
     product_name: str = ""
-    logical_node_type_id: int = 0
+    logical_node_type_id: _Small = 0
     cu_count: _Small = 0
     wave_front_size: _Small = 0
 
@@ -169,40 +170,46 @@ class RocprofImporter(TraceImporter):
 
     def import_files(
         self, files: Sequence[Path], run: Path, node: str, progress: ProgressCallback
-    ) -> list[Result]:
+    ) -> list[Result | list[Result]]:
         """Import files into an existing run; see `registry.Importer.import_files`."""
-        results: list[Result] = []
+        results: list[Result | list[Result]] = []
         identities = kineto.identify_files(files, self.step_range)
         with store.RunWriter(run, node) as writer:
             for index, (path, identity) in enumerate(zip(files, identities, strict=True)):
-                gathered = kineto.Gathered(run)
                 try:
-                    file = _read(path)
-                    reading = _gather(file, gathered, path)
-                    host = file.processes[0].metadata.node.hostname
+                    processes = _read(path)
                     results.append(
-                        kineto.store_reading(
-                            reading,
-                            writer,
-                            replace(identity, node=host),
-                            progress=partial(progress, index),
-                        )
+                        [
+                            _store(
+                                process,
+                                writer,
+                                identity if len(processes) == 1 else _of_process(identity, process),
+                                run,
+                            )
+                            for process in processes
+                        ]
                     )
                 except errors.UnreadableTraceError as error:
                     results.append(Refused(path, str(error)))
-                finally:
-                    gathered.close()
+                progress(index, 1.0)
         return results
 
 
-def _read(path: Path) -> _File:
-    """Read a file.
+def _of_process(identity: kineto.Identity, process: _Process) -> kineto.Identity:
+    """Return the origin of the trace of one of several processes; a rank in the name of the file
+    is that of none."""
+    name = f"process {process.metadata.pid} of {identity.name}"
+    return replace(identity, name=name, rank=None, directories=())
+
+
+def _read(path: Path) -> list[_Process]:
+    """Read the processes of a file that have events.
 
     Raises:
-        UnreadableTraceError: the file cannot be read, or is damaged.
+        UnreadableTraceError: the file cannot be read, is damaged, or has no event.
     """
     try:
-        return msgspec.json.decode(read_content(path), type=_File)
+        file = msgspec.json.decode(read_content(path), type=_File)
     except (OSError, EOFError, zlib.error) as error:
         raise errors.UnreadableTraceError(f"{path} cannot be read: {error}.") from None
     except (*schema.MALFORMED_JSON, ValueError) as error:
@@ -210,21 +217,30 @@ def _read(path: Path) -> _File:
             f"{path} is a damaged file of rocprofv3: {error}. Copy it again."
         ) from None
 
-
-def _gather(file: _File, gathered: kineto.Gathered, path: Path) -> kineto.Reading:
-    devices: list[dict[str, Any]] = []
-    for process in file.processes:
-        reader = _ProcessReader(process)
-        for chunk in reader.read():
-            gathered.add(chunk)
-        devices += reader.describe_devices()
-    if not gathered.event_count:
+    processes = [item for item in file.processes if any(asdict(item.buffer_records).values())]
+    if not processes:
         raise errors.UnreadableTraceError(
             f"{path}, a JSON file of rocprofv3, has nothing to import: it has no kernels, copies, "
             "calls or ranges. Record with `rocprofv3 --sys-trace --output-format json -- CMD`."
         )
-    header = kineto.Header({"deviceProperties": devices})
-    return kineto.Reading(gathered=gathered, header=header, truncated=False)
+    return processes
+
+
+def _store(
+    process: _Process, writer: store.RunWriter, identity: kineto.Identity, scratch: Path
+) -> Result:
+    """Store the trace of a process."""
+    gathered = kineto.Gathered(scratch)
+    try:
+        reader = _ProcessReader(process)
+        for chunk in reader.read():
+            gathered.add(chunk)
+        header = kineto.Header({"deviceProperties": reader.describe_devices()})
+        reading = kineto.Reading(gathered=gathered, header=header, truncated=False)
+        host = process.metadata.node.hostname
+        return kineto.store_reading(reading, writer, replace(identity, node=host))
+    finally:
+        gathered.close()
 
 
 class _ProcessReader:
@@ -360,8 +376,10 @@ class _ProcessReader:
                 "order": np.arange(len(items), dtype=np.int64),
                 "track": kineto.codes_of(track_codes, tracks),
                 "name": kineto.codes_of(strings, names),
-                "start": start,
-                "duration": np.maximum(end - start, 0),
+                "start": np.where(
+                    start == 0, INVALID, start
+                ),  # 0 stands for a time that is missing
+                "duration": end - start,
                 "correlation": np.array(correlation, dtype=np.int64),
                 **columns,
             }

@@ -154,6 +154,8 @@ def _cut(value: Any, limit: int, notes: set[str]) -> Any:
 
 
 def _cut_field(key: str, value: Any, limit: int, notes: set[str]) -> Any:
+    if key == queries.ROW_ID:  # a part of an id names nothing
+        return value
     if isinstance(value, list) and len(value) > limit:
         notes.add(f"{key}: {limit} of {len(value)}")
     return _cut(value, limit, notes)

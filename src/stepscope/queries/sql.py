@@ -32,7 +32,6 @@ MAX_INT = 2**63 - 1
 _INTERRUPT_INTERVAL_S = 0.1
 _TABLE_NAME = re.compile(r'(?:"?(?P<schema>\w+)"?\.)?"?(?P<table>\w+)')
 _NO_WORD = re.compile(r"\W+")
-_SHOW = re.compile(r"\s*show\b", re.I)
 
 
 class QueryLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,7 +178,8 @@ def _find_sources(
 def _parse(
     connection: duckdb.DuckDBPyConnection, query: str, limits: QueryLimits
 ) -> Iterable[str] | None:
-    """Return the names of the tables in a query, with their SQL schemas and aliases; None for all.
+    """Return the names of the tables in a query, with their SQL schemas and aliases; None if it
+    states none, as SHOW and functions over the catalog, which list all.
 
     Raises:
         UsageError: it is not a single SELECT, or reads a file.
@@ -192,10 +192,11 @@ def _parse(
             "A query is a single statement that reads: SELECT, WITH, FROM, DESCRIBE, SHOW or "
             "SUMMARIZE."
         )
-    if _SHOW.match(query):
-        return None
     with _explained(connection, limits):
-        return connection.get_table_names(query, qualified=True)
+        try:
+            return connection.get_table_names(query, qualified=True) or None
+        except duckdb.CatalogException:  # SHOW with a name; of others, execution has the error
+            return None
 
 
 def _views() -> dict[str, str]:

@@ -121,14 +121,32 @@ def test_every_record_is_one_row(tmp_path: Path) -> None:
     assert reader.table("traces", ["node"])["node"].tolist() == ["mi350-3"]
 
 
-def test_a_range_without_its_end_and_impossible_numbers(tmp_path: Path) -> None:
+def test_missing_times_and_impossible_numbers(tmp_path: Path) -> None:
     recording = copy.deepcopy(RECORDING)
     records = recording["rocprofiler-sdk-tool"][0]["buffer_records"]
     records["kernel_dispatch"][0]["end_timestamp"] = 0
+    records["kernel_dispatch"].append(dispatch(-BOOT_NS, -BOOT_NS, 20))
     records["hip_api"][0]["kind"] = -1
     reader = imported(tmp_path, recording)
-    assert rows(reader, "kernels", "duration_ns")[0] == (0,)
+    assert rows(reader, "kernels", "name", "duration_ns") == [("kernel 9", 100)]
+    quality = reader.table("quality", ["kind", "count"])
+    counts = dict(zip(quality["kind"].tolist(), quality["count"].tolist(), strict=True))
+    assert (counts["impossible_duration"], counts["impossible_time"]) == (1, 1)
     assert rows(reader, "runtime_calls", "name")[0] == ("operation 1",)
+
+
+def test_each_process_is_a_trace(tmp_path: Path) -> None:
+    recording = copy.deepcopy(RECORDING)
+    processes = recording["rocprofiler-sdk-tool"]
+    processes.append(copy.deepcopy(processes[0]))  # with the same correlations
+    processes[1]["metadata"]["pid"] = 909
+    processes.append({"metadata": {"pid": 910}})
+    reader = imported(tmp_path, recording)
+    names = reader.table("traces", ["name"])["name"].tolist()
+    assert names == ["process 908 of r.json", "process 909 of r.json"]
+    # Each kernel has the call of its own process.
+    launches = "SELECT 1 FROM kernels JOIN runtime_calls c USING (trace) WHERE launch = c.id"
+    assert len(reader.sql(launches)["1"]) == len(names)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +155,10 @@ def test_a_range_without_its_end_and_impossible_numbers(tmp_path: Path) -> None:
         ({"rocprofiler-sdk-tool": [{}]}, "a JSON file of rocprofv3, has nothing to import"),
         ({"rocprofiler-sdk-tool": []}, "a JSON file of rocprofv3, has nothing to import"),
         ({"rocprofiler-sdk-tool": [{"agents": 4}]}, "is a damaged file of rocprofv3"),
+        (
+            {"rocprofiler-sdk-tool": [{"agents": [agent(2**64, 2, "GPU", 0)]}]},
+            "is a damaged file of rocprofv3",
+        ),
     ],
 )
 def test_files_without_content_are_refused(tmp_path: Path, recording: Any, reason: str) -> None:

@@ -40,12 +40,13 @@ def show(traced: Path, view: str, *options: str) -> list[dict[str, str]]:
 def test_tables_are_those_of_the_run(run: Run) -> None:
     for table in ("kernels", "operators", "spans"):
         assert ask(run, f"FROM {table} SELECT count(*)") == [[run.reader.row_count(table)]]
-    assert [name for (name,) in ask(run, "SHOW TABLES")] == sorted(
-        table for table in TABLES if run.reader.has(table)
-    )
+    present = sorted(table for table in TABLES if run.reader.has(table))
+    for query in ("SHOW TABLES", "-- all\n/* of them */ SHOW TABLES", "FROM (SHOW TABLES)"):
+        assert [name for (name,) in ask(run, query)] == present
     columns = [row[0] for row in ask(run, "DESCRIBE kernels")]
     assert columns == list(TABLES["kernels"].column_names)
     assert [row[0] for row in ask(run, "SUMMARIZE kernels")] == columns
+    assert [row[0] for row in ask(run, "SHOW kernels")] == columns
 
 
 @pytest.mark.parametrize(

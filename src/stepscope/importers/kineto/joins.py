@@ -371,12 +371,12 @@ def find_rows(ordered: Mapping[str, NDArray[Any]], requested: Mapping[str, NDArr
         ordered: columns `track` and `start`, sorted by both.
         requested: the same columns.
     """
-    if not len(ordered["start"]) or not len(requested["start"]):
+    if not len(ordered["start"]):
         return np.full(len(requested["start"]), -1, dtype=np.int64)
-    first = min(int(ordered["start"].min()), int(requested["start"].min()))
-    last = max(int(ordered["start"].max()), int(requested["start"].max()))
+    # By rank: an unreadable start is far from all others, and products of starts overflow.
+    starts = np.unique(np.concatenate([ordered["start"], requested["start"]]))
     keys, sought = (
-        part["track"].astype(np.int64) * (last - first + 1) + (part["start"] - first)
+        part["track"].astype(np.int64) * len(starts) + np.searchsorted(starts, part["start"])
         for part in (ordered, requested)
     )
     row = np.searchsorted(keys, sought, side="right") - 1

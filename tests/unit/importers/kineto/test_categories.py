@@ -411,6 +411,15 @@ def test_arrows_of_ascend_tie_work_to_its_call_and_operator() -> None:
     assert operator["launched_ns"] == 2_000
 
 
+def test_arrows_of_ascend_hold_beside_an_event_without_a_time() -> None:
+    without_time = {**ASCEND_STEP[0], "ts": b"unknown"}
+    intact, tables = ascend(*ASCEND_STEP), ascend(*ASCEND_STEP, without_time)
+    assert tables.quality["impossible_time"]["count"] == 1
+    assert [row["operator"] for row in tables.rows("kernels")] == [
+        row["operator"] for row in intact.rows("kernels")
+    ]
+
+
 def test_figures_of_ascend_are_those_of_its_overlap_analysis() -> None:
     tables = ascend(*ASCEND_STEP)
     rows = [*tables.rows("kernels"), *tables.rows("copies")]
