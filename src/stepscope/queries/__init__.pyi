@@ -1,4 +1,5 @@
 from .evidence import (
+    ROW_ID as ROW_ID,
     Origin as Origin,
     find_origin as find_origin,
     make_id as make_id,

@@ -155,10 +155,36 @@ def comparable(run: Path) -> dict[str, list[str]]:
     return tables
 
 
+def ascend() -> list[Any]:
+    """Return work of an NPU that arrows tie to its call and operator, and an arrow of no event."""
+    names = [
+        {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
+        for pid, name in ((10, "Python"), (500, "CANN"), (800, "Ascend Hardware"))
+    ]
+    slices = [
+        {"ph": "X", "name": name, "pid": pid, "tid": 3, "ts": at, "dur": 2, "args": args}
+        for name, pid, at, args in (
+            ("aten::mm", 10, 1, {"Sequence number": 1}),
+            ("AscendCL@aclnnMm", 500, 10, {"id": 4}),
+            ("MatMul", 800, 9, {"Task Id": 1}),
+        )
+    ]
+    arrows = [
+        {"ph": ph, "cat": kind, "name": kind, "id": 7, "pid": pid, "tid": 3, "ts": at}
+        for kind, ends in (
+            ("HostToDevice", (("s", 500, 10.5), ("f", 800, 9))),
+            ("async_npu", (("s", 10, 1), ("f", 800, 9))),
+            ("queue", (("s", 10, 4), ("f", 500, 8))),
+        )
+        for ph, pid, at in ends
+    ]
+    return [*names, *slices, *arrows]
+
+
 @pytest.mark.parametrize(
     "events",
-    [many_kinds, lambda: [kernel(10 * n, 25, None, name=f"k{n}") for n in range(9)]],
-    ids=["every kind", "overlapping"],
+    [many_kinds, lambda: [kernel(10 * n, 25, None, name=f"k{n}") for n in range(9)], ascend],
+    ids=["every kind", "overlapping", "arrows of Ascend"],
 )
 def test_an_exported_trace_is_the_same(tmp_path: Path, events: Callable[[], Sequence[Any]]) -> None:
     path = tmp_path / "trace.json"

@@ -40,8 +40,6 @@ from stepscope.importers.wire import DamagedMessageError, Field, Message
 HEADER_CATEGORY = "__metadata"
 """Category of the instant that holds the header of a trace, in files that stepscope wrote."""
 _FLOW_BITS = 48
-_FLOW_KINDS = {zlib.crc32(kind.encode()) & 0xFFFF: kind for kind in ("ac2g", "fwdbwd")}
-"""Kinds of arrows by the upper bits of their numbers, in such files."""
 _DOUBLE = struct.Struct("<d")
 _WRITTEN_EVENTS = 10_000
 _SECOND_NS = 10**9
@@ -58,6 +56,8 @@ class ChromeForm:
         self._base_ns = min(packets.times) // _SECOND_NS * _SECOND_NS
         self._is_own = any("pid" in track.description for track in packets.tracks.values())
         """True if stepscope wrote the file."""
+        self._flow_kinds = {_number_kind(kind): kind for kind in self._list_flow_kinds()}
+        """Kinds of arrows by the upper bits of their numbers, in such files."""
         self._headers: list[dict[str, Any]] = []
         self._used: dict[int, tuple[Any, Any]] = {}
         """Process and thread of the tracks that have events."""
@@ -126,13 +126,31 @@ class ChromeForm:
             if self._is_own and categories == [HEADER_CATEGORY]:
                 self._headers.append(args)
             elif kind == INSTANT:
-                yield {"ph": "i", "s": "t", **event}
+                if not self._is_arrow(message, fields, event["cat"]):
+                    yield {"ph": "i", "s": "t", **event}
             elif row in ends:
                 duration = Raw(decimal_text(ends[row] - packets.times[row]))
                 yield {"ph": "X", **event, "dur": duration}
             else:
                 yield {"ph": "B", **event}
             yield from self._arrows(message, fields, event, flows)
+
+    def _list_flow_kinds(self) -> Iterator[str]:
+        """Yield the kinds of arrows: known ones, and the categories of ends at no event."""
+        yield from ("ac2g", "fwdbwd")
+        for entry in schema.ACCELERATORS:
+            yield from (entry.launch_arrows, entry.operator_arrows)
+        for state in self._packets.states:
+            yield from state.texts[CATEGORIES].values()
+
+    def _is_arrow(self, message: Message, fields: Fields, category: str) -> bool:
+        """Return True for an instant that stands for the end of an arrow at no event."""
+        numbers = [
+            int.from_bytes(bytes_of(message, field), "little") >> _FLOW_BITS
+            for number in (47, 48)
+            for field in fields.get(number, ())
+        ]
+        return self._is_own and numbers == [_number_kind(category)]
 
     def _arguments(
         self, message: Message, fields: Fields, texts: Mapping[int, Mapping[int, str]]
@@ -153,11 +171,12 @@ class ChromeForm:
                 flow = field.value
                 if is_fixed:
                     flow = int.from_bytes(bytes_of(message, field), "little")
-                phase = "f" if is_end or flow in flows else "s"
+                # In such files an end may be before its start, where clocks differ.
+                phase = "f" if is_end or (flow in flows and not self._is_own) else "s"
                 flows.add(flow)
                 kind = "flow"
                 if self._is_own:
-                    kind = _FLOW_KINDS.get(flow >> _FLOW_BITS, kind)
+                    kind = self._flow_kinds.get(flow >> _FLOW_BITS, kind)
                     flow &= (1 << _FLOW_BITS) - 1
                 position = {key: event[key] for key in ("pid", "tid", "ts")}
                 end = {"ph": phase, "id": flow & INT64_MAX, "cat": kind, "name": kind, **position}
@@ -220,6 +239,11 @@ class ChromeForm:
                     if name.endswith("sort_index"):
                         args = {"sort_index": value}
                     yield {"ph": "M", "name": name, "pid": pid, "tid": tid, "ts": 0, "args": args}
+
+
+def _number_kind(kind: str) -> int:
+    """Return the upper bits of the numbers of arrows of a kind, in files that stepscope wrote."""
+    return zlib.crc32(kind.encode()) & 0xFFFF
 
 
 def _batches(events: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
