@@ -79,6 +79,7 @@ _DEVICES = ("index", "gpu", "gpu_id", "device", "uuid", "gpu_uuid", "pci.bus_id"
 _NAMES = {"name": "name", "gpu_name": "name", "modelName": "name", "uuid": "uuid", "UUID": "uuid"}
 _TOTAL = "memory.total"
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_INDEX = re.compile(r"[0-9]{1,9}")
 _RANGES: dict[str, tuple[float, float]] = {
     "gpu_busy_ratio": (0.0, 1.0),
     "gpu_memory_busy_ratio": (0.0, 1.0),
@@ -160,7 +161,7 @@ def _parse(text: str) -> _Samples:
     if time_column is None:
         raise ValueError("it has no column with the time of the samples")
     device_column = next((header.index(name) for name in _DEVICES if name in header), None)
-    columns = [(n, *_METRICS[name]) for n, name in enumerate(header) if name in _METRICS]
+    columns = _choose_columns(header)
     samples = _Samples([], [], [], [], {}, 0, 0)
     row_count = damaged_count = 0
     read_device = _number_devices(header, device_column)
@@ -190,6 +191,16 @@ def _parse(text: str) -> _Samples:
     return samples._replace(row_count=row_count, damaged_count=damaged_count)
 
 
+def _choose_columns(header: list[str]) -> list[tuple[int, str, float]]:
+    """Return number, metric and factor of the columns: of those of one metric, such as DCGM's busy
+    shares by two counters, the first one in `_METRICS`, as samples of both would be mixed."""
+    chosen: dict[str, tuple[int, str, float]] = {}
+    for name, (metric, factor) in _METRICS.items():
+        if name in header:
+            chosen.setdefault(metric, (header.index(name), metric, factor))
+    return list(chosen.values())
+
+
 _TIME_NAMES = ("timestamp", "time", "ts", "date")
 
 
@@ -202,7 +213,7 @@ def _number_devices(header: list[str], column: int | None) -> Callable[[list[str
         if column is None:
             return "0"
         text = row[column].strip()
-        if header[column] in {"index", "gpu", "gpu_id"} and text.isdecimal():
+        if header[column] in {"index", "gpu", "gpu_id"} and _INDEX.fullmatch(text):
             return text
         return numbers.setdefault(text, str(len(numbers)))
 
@@ -248,8 +259,8 @@ def _note_gpu(gpu: dict[str, object], header: list[str], row: list[str]) -> None
     for name, text in zip(header, row, strict=True):
         if name in _NAMES and text.strip():
             gpu.setdefault(_NAMES[name], text.strip())
-        elif name == _TOTAL and (match := _NUMBER.match(text.strip())):
-            gpu.setdefault("memory_bytes", round(float(match[0]) * _MIB))
+        elif name == _TOTAL and (total := _read_number(text, _TOTAL, _MIB)) is not None:
+            gpu.setdefault("memory_bytes", round(total))
 
 
 def _store(writer: store.RunWriter, node: str, samples: _Samples) -> None:

@@ -143,3 +143,20 @@ def test_impossible_values_are_no_samples(tmp_path: Path) -> None:
         ("gpu_memory_used_bytes", 5 * (1 << 20)),
         ("gpu_busy_ratio", 1.0),
     ]
+
+
+def test_a_metric_has_the_samples_of_one_column(tmp_path: Path) -> None:
+    reader = imported(
+        tmp_path,
+        "timestamp,gpu,DCGM_FI_PROF_GR_ENGINE_ACTIVE,DCGM_FI_DEV_GPU_UTIL\n1768472625,0,0.25,40\n",
+    )
+    busy = pytest.approx(0.4)
+    assert rows(reader) == [(1_768_472_625_000_000_000, "0", "gpu_busy_ratio", busy)]
+
+
+def test_impossible_numbers_of_gpus(tmp_path: Path) -> None:
+    index = "9" * 30
+    row = f"1768472625, {index}, 1e400 MiB, 40 %"
+    reader = imported(tmp_path, f"timestamp, index, memory.total, utilization.gpu\n{row}\n")
+    (node,) = reader.nodes().values()
+    assert node.gpus == [{"index": 0}]
