@@ -194,11 +194,11 @@ def _parse(text: str) -> _Samples:
 def _choose_columns(header: list[str]) -> list[tuple[int, str, float]]:
     """Return number, metric and factor of the columns: of those of one metric, such as DCGM's busy
     shares by two counters, the first one in `_METRICS`, as samples of both would be mixed."""
-    chosen: dict[str, tuple[int, str, float]] = {}
+    columns: dict[str, tuple[int, str, float]] = {}
     for name, (metric, factor) in _METRICS.items():
         if name in header:
-            chosen.setdefault(metric, (header.index(name), metric, factor))
-    return list(chosen.values())
+            columns.setdefault(metric, (header.index(name), metric, factor))
+    return list(columns.values())
 
 
 _TIME_NAMES = ("timestamp", "time", "ts", "date")

@@ -107,7 +107,7 @@ def make_payload(
             report = rule_feed.check_rules(run.reader, rule_feed.choose_rules())
             findings = rule_feed.refuse_advice(report.findings, run)
             return msgspec.structs.replace(report, findings=findings)
-        case "compare", {"base": base, **rest} if not rest:
+        case "compare", {"base": base, **rest} if base and not rest:
             return comparison.compare_runs([open_base(base)], [run])
         case "sql", {"query": query, **rest} if not rest:
             return query_rows(run, query, QueryLimits())

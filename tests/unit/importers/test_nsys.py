@@ -297,6 +297,7 @@ def test_impossible_values(tmp_path: Path) -> None:
         kernel(0, 0, 1),
         kernel(2**63 - 1, -(2**63), 1),
         {"start": None, "end": None, "globalPid": PROCESS},
+        kernel("x", 2_000_000, 1),
         kernel(2_000_000, 2_000_100, 1, demangledName=77, gridX="x", blockX=float("inf")),
         kernel(2_000_000, 2_000_100, 1, demangledName=None, shortName=None, registersPerThread=b""),
     ]
@@ -310,7 +311,7 @@ def test_impossible_values(tmp_path: Path) -> None:
     assert (unknown["grid_x"], unknown["block_x"]) == (None, None)
     assert unknown["blocks_per_multiprocessor"] is None
     quality = run.quality()
-    assert quality["impossible_time"]["count"] == 3
+    assert quality["impossible_time"]["count"] == 4
     assert (quality["unpaired"]["count"], quality["shortened_text"]["count"]) == (1, 1)
     assert max(len(row["name"]) for row in run.rows("annotations")) < 70_000
 

@@ -72,6 +72,7 @@ def test_ids_lead_back_to_their_rows(run: Run, source: str, options: dict[str, s
             "An id does not begin with 'kernel'. It begins with verdict, rules, compare",
         ),
         ("compare/steps", "An id does not begin with 'compare'"),
+        ("compare?base=/runs/a/steps", "An id does not begin with 'compare?base='"),
         ("verdict?top=1", "An id does not begin with 'verdict?top=1'"),
         (
             "kernels/traces/9",

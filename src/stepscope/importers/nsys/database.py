@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -113,7 +113,9 @@ class Database:
         values += [f'substr("{name}", 1, {MAX_TEXT_CHARACTERS})' for name in present_texts]
         query = f"SELECT {', '.join(values)} FROM {table} WHERE {condition}"  # noqa: S608
         for rows in self._fetch(query, table) if values else ():
-            result: Rows = dict(zip(present, _integers(rows, len(present)), strict=True))
+            result: Rows = dict(
+                zip(present, _integers(rows, [*map(_null_of, present)]), strict=True)
+            )
             for position, name in enumerate(present_texts, len(present)):
                 result[name] = np.array([row[position] for row in rows] + [None], dtype=object)[:-1]
             for name in integers.keys() - present.keys():
@@ -212,21 +214,23 @@ def _decode(data: bytes) -> str:
     return data.decode(errors="replace")
 
 
-def _integers(rows: list[tuple[Any, ...]], count: int) -> Int:
-    """Return the first columns of rows as integers; -1 for what is none."""
+def _integers(rows: list[tuple[Any, ...]], nulls: Sequence[int]) -> Int:
+    """Return the first columns of rows as integers; of each, `nulls` has what stands for none."""
+    count = len(nulls)
     if rows and len(rows[0]) > count:
         rows = [row[:count] for row in rows]
     values = chain.from_iterable(rows)
     try:
         flat = np.fromiter(values, dtype=np.int64, count=count * len(rows))
     except (TypeError, ValueError, OverflowError):  # a text, or a number that is not finite
-        flat = np.array([_integer(value) for value in chain.from_iterable(rows)], dtype=np.int64)
+        pairs = zip(chain.from_iterable(rows), cycle(nulls), strict=False)
+        flat = np.array([_integer(value, null) for value, null in pairs], dtype=np.int64)
     return np.ascontiguousarray(flat.reshape(len(rows), count).T)
 
 
-def _integer(value: Any) -> int:
+def _integer(value: Any, null: int) -> int:
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
-        return ABSENT
-    return number if -(2**63) <= number < 2**63 else ABSENT
+        return null
+    return number if -(2**63) <= number < 2**63 else null
