@@ -198,8 +198,11 @@ class RocprofImporter(TraceImporter):
 def _of_process(identity: kineto.Identity, process: _Process) -> kineto.Identity:
     """Return the origin of the trace of one of several processes; a rank in the name of the file
     is that of none."""
-    name = f"process {process.metadata.pid} of {identity.name}"
-    return replace(identity, name=name, rank=None, directories=())
+    parts = [
+        f"process {process.metadata.pid}",
+        *[identity.name] * (schema.rank_in_name(identity.name) is None),
+    ]
+    return replace(identity, name=" of ".join(parts), directories=())
 
 
 def _read(path: Path) -> list[_Process]:
