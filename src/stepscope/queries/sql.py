@@ -8,10 +8,12 @@ FILE` writes, `views.gpu_time_NAME` that of `--table NAME`.
 from __future__ import annotations
 
 import re
+import resource
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
@@ -29,6 +31,8 @@ SCHEMA = "views"
 """SQL schema of the tables of views."""
 _VIEW_TABLES = "views.NAME for the views of `stepscope show RUN VIEW`"
 MAX_INT = 2**63 - 1
+_MAX_GROWTH_BYTES = 4 << 30
+"""Address space of a query: twice its memory, as threads reserve some that they do not use."""
 _INTERRUPT_INTERVAL_S = 0.1
 _TABLE_NAME = re.compile(r'(?:"?(?P<schema>\w+)"?\.)?"?(?P<table>\w+)')
 _NO_WORD = re.compile(r"\W+")
@@ -136,10 +140,27 @@ def _run(
                 with _explained(connection, limits):
                     return fetch(_bind(connection, query))
 
-            result = reader.run_locked(tables, execute, memory_limit=limits.memory)
+            with _bounded_memory():
+                result = reader.run_locked(tables, execute, memory_limit=limits.memory)
             return result, reader.damage_used
     except duckdb.Error as error:
         raise query_error(query, str(error), _VIEW_TABLES) from error
+
+
+@contextmanager
+def _bounded_memory() -> Iterator[None]:
+    """Bound the memory of this process: DuckDB does not count the texts of one call of a function,
+    such as `repeat`, in its limit, and an allocation that is refused is its error of that limit."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = pages * resource.getpagesize() + _MAX_GROWTH_BYTES
+    if soft != resource.RLIM_INFINITY:
+        limit = min(limit, soft)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def _bind(connection: duckdb.DuckDBPyConnection, query: str) -> duckdb.DuckDBPyRelation:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import resource
 import shutil
 from pathlib import Path
 
@@ -164,6 +165,11 @@ def test_memory_is_limited(run: Run) -> None:
     expected = r"The query needs more than 20MB of memory. Select fewer rows or columns."
     with pytest.raises(UsageError, match=expected):
         ask(run, "SELECT list(range) FROM range(20000000)", memory="20MB")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with pytest.raises(UsageError, match="The query needs more than 2GB of memory"):
+        # Texts of one call of a function, which are not in DuckDB's limit.
+        ask(run, "SELECT repeat('x', 20000000) FROM range(1000)")
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
 
 
 def test_values_are_those_of_json(run: Run) -> None:
