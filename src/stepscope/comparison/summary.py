@@ -7,7 +7,7 @@
                                     at most that, `job_bound_ratio`
     step/mean_ns, step/p95_ns, …    the steps, and parts of the mean step; each with `_error_ns` and
                                     `_floor_ns`, which a comparison needs
-    share/SUSPECT_ratio             shares of all suspects, of `verdict/share_of`
+    share/SUSPECT_ratio             shares of all suspects, of `share/of`
     time/CLASS_ns, time/CLASS_ratio time of the whole job by class, mean over ranks
     job/…, memory/…                 figures of the whole job
     contract/GROUP/NAME             properties that have to be equal for the same work
@@ -136,11 +136,11 @@ def describe_metric(name: str) -> str:
             return f"Wall time of a step, {words}"
         return "Measured steps of all ranks" if rest == "count" else f"Mean step: {words}"
     if group == "share":
-        return f"Share of the suspect {words}, of the time that verdict/share_of names"
+        return f"Share of the suspect {words}, of the time that share/of names"
     if group == "time":
         unit = "Time" if rest.endswith("_ns") else "Share of the job's time"
         return f"{unit} in the class {words}, mean over ranks"
-    return f"Whole run: {words}"
+    return f"Whole run: {words.removesuffix(' per')}"
 
 
 def get_summary(run: Run) -> RunSummary:
@@ -194,6 +194,8 @@ def summarise_run(run: Run) -> RunSummary:
         texts["verdict/fix"] = max(savings, key=savings.__getitem__)
         metrics["verdict/saving_ratio"] = max(savings.values())
     metrics |= {f"share/{item.suspect}_ratio": item.share_ratio for item in verdict.suspects}
+    if verdict.suspects:  # where cores are missing, not the time of the bottleneck's share
+        texts["share/of"] = verdict.suspects[0].share_of
     program = programs.ProgramRun.load(run)
     source = programs.find_source([program])
     times = program.load_step_times(source)
@@ -284,10 +286,16 @@ def read_summary(path: Path) -> RunSummary:
     try:
         flat = msgspec.json.decode(path.read_bytes(), type=dict[str, str | float | int])
         version = flat.pop(VERSION_KEY)
-        missing = [name for name in _REQUIRED if name not in flat]
+        texts = {name: value for name, value in flat.items() if isinstance(value, str)}
+        metrics = {name: float(value) for name, value in flat.items() if name not in texts}
+        missing = [
+            name
+            for name in _REQUIRED
+            if name not in (metrics if name.endswith("_ratio") else texts)
+        ]
         if missing and version == VERSION:
             raise msgspec.DecodeError(f"it has no {missing[0]}")
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, OverflowError) as error:
         raise errors.UsageError(
             f"{path} is a damaged summary: {error}. Write it again with `stepscope export RUN --to "
             "summary -o FILE`."
@@ -296,10 +304,7 @@ def read_summary(path: Path) -> RunSummary:
         raise errors.UsageError(
             f"{path} is a summary of version {version}, and this stepscope reads version {VERSION}."
         )
-    return RunSummary(
-        texts={name: value for name, value in flat.items() if isinstance(value, str)},
-        metrics={name: float(value) for name, value in flat.items() if not isinstance(value, str)},
-    )
+    return RunSummary(texts=texts, metrics=metrics)
 
 
 def compare_summaries(

@@ -79,7 +79,7 @@ def _convert(name: str, value: float) -> Measurement:
         description = "Part of the mean step; the parts sum to it"
     elif group == "share":
         full, attributes = "stepscope.suspect.share", {"suspect": subject}
-        description = "Share of a suspect of the step"
+        description = "Share of a suspect, of the time that share/of of the summary names"
     elif group == "time":
         full = "stepscope.job.class." + ("time" if ending == "ns" else "share")
         attributes = {"class": subject}

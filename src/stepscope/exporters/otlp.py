@@ -36,7 +36,9 @@ class OtlpExporter:
     def choose_output(self, output: str | None) -> str:
         """Return the URL of the collector; see `registry.LiveExporter`."""
         check_library("opentelemetry", extra="otlp")
-        return _check_url(output or os.environ.get(_VARIABLE) or DEFAULT_URL)
+        if output is None and (base := os.environ.get(_VARIABLE)):
+            output = base.rstrip("/") + _PATH  # to whatever path it has, by OpenTelemetry's rules
+        return _check_url(output or DEFAULT_URL)
 
     def export(self, run: Run, output: str, _options: ExportOptions) -> list[Written]:
         """Send the figures to the URL of a collector, such as http://localhost:4318.
@@ -56,7 +58,7 @@ class OtlpExporter:
 
 
 def _check_url(text: str) -> str:
-    """Return the URL to which metrics are posted."""
+    """Return the URL to which metrics are posted; one without a path gets that of metrics."""
     address = urllib.parse.urlsplit(text)
     if address.scheme not in {"http", "https"} or not address.netloc:
         raise errors.UsageError(

@@ -10,13 +10,13 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec.structs import fields
 
 from stepscope import errors
 from stepscope.entry_points import BuiltIn, entry_points
+from stepscope.masking import mask_text
 from stepscope.run import Run
 
 if TYPE_CHECKING:
@@ -132,10 +132,10 @@ def choose_live_output(name: str, output: str | None) -> str:
         )
     live_exporter: LiveExporter = exporter  # type: ignore[assignment]
     address = live_exporter.choose_output(output)
-    if "://" in address and urlsplit(address).password is not None:
+    if "://" in address and mask_text(address) != address:
         raise errors.UsageError(
-            f"The URL of --to {name} holds a password, which other users of the machine could "
-            "read; pass it in an environment variable of the receiver's library."
+            f"The URL of --to {name} holds a password or a token, which other users of the machine "
+            "could read; pass it in an environment variable of the receiver's library."
         )
     return address
 

@@ -15,6 +15,7 @@ from typing import Any
 from stepscope import errors
 from stepscope.comparison import RunSummary, get_summary
 from stepscope.exporters.registry import ExportOptions, Written, check_library, require_output
+from stepscope.masking import mask_text
 from stepscope.quantities import count_of
 from stepscope.run import Run
 
@@ -69,7 +70,7 @@ class MlflowExporter:
             client.set_terminated(run_id)
         except Exception as error:  # the library raises errors of many kinds
             raise _refuse("MLflow", error) from error
-        return [Written(path=output, content=f"run {run_id}, {_count(summary)}")]
+        return [Written(path=mask_text(output), content=f"run {run_id}, {_count(summary)}")]
 
 
 def _find_mlflow_run(client: Any, experiment: str, summary: RunSummary) -> str:
@@ -140,7 +141,7 @@ def list_tracked(summary: RunSummary) -> dict[str, float]:
 
 
 def _refuse(service: str, error: Exception) -> errors.UsageError:
-    reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    reason = mask_text(" ".join(str(error).split()).rstrip(".")) or type(error).__name__
     return errors.UsageError(f"{service} did not take the summary: {reason}.")
 
 

@@ -187,16 +187,19 @@ def report(runs: OpenRuns, *, location: str, revision: int) -> str:
 
 
 def metrics(runs: OpenRuns, *, listed: list[tuple[str, int]]) -> str:
-    """Render the summaries of runs for Prometheus; those that cannot be read are left out.
+    """Render the summaries of runs for Prometheus; those that cannot be read are left out, and
+    copies of others, whose samples would be the same series.
 
     Args:
         listed: locations and revisions of the runs.
     """
-    summaries = []
+    summaries: dict[str, comparison.RunSummary] = {}
     for location, revision in listed:
         with suppress(errors.StepscopeError, OSError):
-            summaries.append(comparison.get_summary(runs.open(location, revision)))
-    return exporters.render_metrics(summaries).decode()
+            run = runs.open(location, revision)
+            if run.reader.info.run_id not in summaries:
+                summaries[run.reader.info.run_id] = comparison.get_summary(run)
+    return exporters.render_metrics(summaries.values()).decode()
 
 
 def session(runs: OpenRuns, *, location: str, revision: int, local: bool) -> RunSession:

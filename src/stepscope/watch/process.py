@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -18,7 +19,7 @@ from typing import IO, Any
 
 import msgspec
 
-from stepscope import budget, errors, rule_feed, schema, store
+from stepscope import budget, errors, quantities, rule_feed, schema, store
 from stepscope.rules import Rule
 from stepscope.watch.actions import make_action, make_alert
 from stepscope.watch.config import LeaseWatch, ReadingBudget, WatchConfig
@@ -84,6 +85,7 @@ class Watch:
             RepeatedCommand(
                 ["export", config.run, "--to", item.format, "-o", item.output],
                 f"The export to {item.format}",
+                timeout_s=EXPORT_TIMEOUT_S,
             )
             for item in config.exports
         ]
@@ -108,8 +110,8 @@ class Watch:
         while self._deliveries.has_pending and time.monotonic() < deadline:
             self._pause(TICK_S)
         self._deliveries.give_up()
-        for export in self._exports:
-            export.finish()
+        with ThreadPoolExecutor() as pool:  # one that hangs does not cost others their time
+            list(pool.map(RepeatedCommand.finish, self._exports))
         is_written = any(self._write() for _ in range(WRITE_TRIES))
         if self._report is not None:
             self._report.finish(list_report_options(self._selection))
@@ -130,7 +132,6 @@ class Watch:
             self._announce(finding, self._recorded_ns[finding.rule])
         if self._report is not None and record.progress == "running":
             self._report.refresh(list_report_options(self._selection))
-
         for export in self._exports:
             if record.progress == "running":
                 export.refresh()
@@ -254,8 +255,11 @@ class Watch:
 
 MAX_SHARE = 0.01
 """Writing the report may take this share of the time: it needs a core that the job may want."""
-LAST_TIMEOUT_S = 50.0
+REPORT_TIMEOUT_S = 50.0
 """Time that the last report gets."""
+EXPORT_TIMEOUT_S = 25.0
+"""Time that the last exports get, and before them those that still run. The launcher waits for
+twice this and a report."""
 
 
 class RepeatedCommand:
@@ -265,11 +269,15 @@ class RepeatedCommand:
     Args:
         words: the command.
         name: what it writes, for the sentence about its failure.
+        timeout_s: limit of the last one, and of the one before it once that is due.
     """
 
-    def __init__(self, words: Sequence[str], name: str) -> None:
+    def __init__(
+        self, words: Sequence[str], name: str, *, timeout_s: float = REPORT_TIMEOUT_S
+    ) -> None:
         self._command = [sys.executable, "-m", "stepscope", *words]
         self._name = name
+        self._timeout_s = timeout_s
         self._process: subprocess.Popen[bytes] | None = None
         self._started_s = 0.0
         self._due_s = 0.0
@@ -305,11 +313,15 @@ class RepeatedCommand:
         if self._process is None:
             return
         try:
-            self._process.wait(LAST_TIMEOUT_S)
+            self._process.wait(self._timeout_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._note_end()
+            self._note_end()
+            limit = quantities.duration(1e9 * self._timeout_s)
+            self.problem = f"{self._name} failed: it took more than {limit} and was killed"
+        else:
+            self._note_end()
 
     def _note_end(self) -> None:
         process, self._process = self._process, None
@@ -326,13 +338,18 @@ class RepeatedCommand:
 
     def _start(self, options: Sequence[str]) -> None:
         self._started_s = time.monotonic()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - until the process has ended
-        self._process = subprocess.Popen(
-            [*self._command, *options],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=self._errors,
-        )
+        try:
+            self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - until the process has ended
+            self._process = subprocess.Popen(
+                [*self._command, *options],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+            )
+        except OSError as error:  # no process or no file more: the rules do not depend on it
+            if self._errors is not None:
+                self._errors.close()
+            self.problem = f"{self._name} failed: {errors.explain_os_error(error)}"
 
 
 def list_report_options(rules: schema.RuleSelection) -> list[str]:

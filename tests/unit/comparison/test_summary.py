@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from stepscope.cli import root
@@ -128,12 +127,15 @@ def test_of_a_run_without_steps_the_job_is_compared(runs: tuple[Run, Run], tmp_p
         (lambda flat: flat | {"stepscope_summary": 2}, "is a summary of version 2"),
         (lambda flat: {k: v for k, v in flat.items() if k != "verdict/cause"}, "no verdict/cause"),
         (lambda flat: flat | {"x": [1]}, "is a damaged summary"),
+        (lambda flat: flat | {"verdict/suspect": 1}, "no verdict/suspect"),
+        (lambda flat: flat | {"verdict/share_ratio": "x"}, "no verdict/share_ratio"),
+        (lambda flat: flat | {"step/mean_ns": 10**400}, "is a damaged summary"),
     ],
 )
 def test_other_files_are_refused_in_one_sentence(
     runs: tuple[Run, Run], tmp_path: Path, change: object, reason: str
 ) -> None:
     flat = json.loads(summarise_run(runs[0]).encode())
-    (tmp_path / "s.json").write_bytes(msgspec.json.encode(change(flat)))  # type: ignore[operator]
+    (tmp_path / "s.json").write_bytes(json.dumps(change(flat)).encode())  # type: ignore[operator]
     with pytest.raises(UsageError, match=reason):
         root.main(["compare", str(tmp_path / "s.json"), "x"], standalone_mode=False)

@@ -226,7 +226,8 @@ def test_wandb_reads_the_run_back(
         ("mlflow", None, UsageError("--to mlflow needs a URI: pass --to mlflow=URI.")),
         ("summary", None, UsageError("--to summary needs a file: pass --to summary=FILE.")),
         ("chrome", "f", UsageError("chrome is not written while a job runs; choose one of")),
-        ("mlflow", "http://u:p@m", UsageError("holds a password, which other users of the")),
+        ("mlflow", "http://u:p@m", UsageError("holds a password or a token, which other users")),
+        ("otlp", "http://c/?api_key=s3cr3t", UsageError("holds a password or a token")),
     ],
 )  # fmt: skip
 def test_places_that_are_checked_before_a_job_starts(
@@ -236,6 +237,9 @@ def test_places_that_are_checked_before_a_job_starts(
         monkeypatch.delenv(variable, raising=False)
     if isinstance(expected, str):
         assert choose_live_output(name, output) == expected
+        if name == "otlp" and output is None:
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "https://c/otlp/")
+            assert choose_live_output(name, output) == "https://c/otlp/v1/metrics"
         return
     with pytest.raises(UsageError) as raised:
         choose_live_output(name, output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -217,12 +218,17 @@ def test_the_report_of_an_unknown_run(server: Served) -> None:
 
 
 def test_prometheus_scrapes_the_figures_of_all_runs(server: Served, runs: Path) -> None:
+    shutil.copytree(runs / "team" / "job", runs / "team" / "copy")
     response = server.request("/metrics")
     assert response.status == 200
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
     families = list(text_string_to_metric_families(response.body.decode()))
     scraped = {sample.labels["run"] for family in families for sample in family.samples}
     assert len(scraped) == len(RUNS)
+    for family in families:
+        series = [tuple(sorted(sample.labels.items())) for sample in family.samples]
+        assert len(set(series)) == len(series), f"{family.name} of the copy"
+    shutil.rmtree(runs / "team" / "copy")
     one = server.request("/metrics?run=team/job")
     labels = {
         sample.labels["run"]

@@ -131,6 +131,16 @@ def test_the_figures_are_exported_and_a_failure_is_noted(
     assert note.startswith(f"The export to summary failed: {outputs[1]}: No such file")
 
 
+def test_a_command_that_hangs_or_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = RepeatedCommand(["--version"], "The export", timeout_s=1e-3)
+    command.finish()
+    assert command.problem == "The export failed: it took more than 1 ms and was killed"
+    monkeypatch.setattr(sys, "executable", "/missing/python")
+    command = RepeatedCommand(["--version"], "The export")
+    command.finish()
+    assert command.problem == "The export failed: /missing/python: No such file or directory"
+
+
 def test_a_process_started_after_kill_9_repeats_nothing(loading: RunBuilder, receiver: Any) -> None:
     loading.status(JobState.IN_PROGRESS, heartbeat_ns=loading.end_ns)
     run = loading.write()
