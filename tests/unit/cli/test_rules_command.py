@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -184,6 +185,15 @@ DEFAULTS: dict[str, Any] = {
     "stop_grace": 30.0,
 }
 OWN = "from stepscope.rules import Rule\nclass Mine(Rule):\n    '''Mine.'''\n"
+THREAD = """
+import pathlib, signal, threading
+def write():
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    pathlib.Path(__file__).with_suffix(".txt").write_text(" ".join(str(int(s)) for s in mask))
+thread = threading.Thread(target=write)
+thread.start()
+thread.join()
+"""
 
 
 def plan(**options: Any) -> RulePlan:
@@ -228,6 +238,16 @@ def test_rules_are_known_by_their_names(tmp_path: Path) -> None:
     planned = plan(**requested)
     assert planned.stop_on == ["Mine"]
     assert planned.fail_on == ["DataloaderBottleneck", "Mine"]
+
+
+def test_threads_that_rules_start_take_no_signals_of_the_launcher(tmp_path: Path) -> None:
+    custom_rule = tmp_path / "own.py"
+    custom_rule.write_text(OWN + THREAD)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    plan(names=(f"{custom_rule}:Mine",))
+    blocked = set(map(int, (tmp_path / "own.txt").read_text().split()))
+    assert {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD} <= blocked
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
 
 
 def test_secrets_stay_out_of_what_the_run_says() -> None:

@@ -42,6 +42,20 @@ STOP_GRACE_S = 30.0
 """Time between SIGTERM and SIGKILL."""
 
 
+@contextmanager
+def deferring_signals() -> Iterator[None]:
+    """Defer signals during the body, from threads that it starts for good.
+
+    A thread of a library that takes signals would take those that the launcher waits for: the end
+    of the job would be noticed late, and SIGTERM would end the launcher in place of the job.
+    """
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 class Stopping(msgspec.Struct, frozen=True, kw_only=True):
     """Settings for stop requests that come from rules or from the web UI."""
 

@@ -12,8 +12,9 @@ import click
 import msgspec
 
 from stepscope import errors, masking, monitor, schema
-from stepscope.cli.job.launcher import STOP_GRACE_S
+from stepscope.cli.job.launcher import STOP_GRACE_S, deferring_signals
 from stepscope.cli.options import common
+from stepscope.cli.startup import one_thread_in_numpy
 from stepscope.watch import ActionConfig, ExportConfig
 
 STOP = "stop"
@@ -86,6 +87,8 @@ def rule_options(command: common.Decorated) -> common.Decorated:
     return collected
 
 
+@one_thread_in_numpy()
+@deferring_signals()
 def plan_rules(
     *,
     names: tuple[str, ...],
