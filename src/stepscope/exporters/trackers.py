@@ -21,6 +21,9 @@ from stepscope.run import Run
 
 DEFAULT_EXPERIMENT = "stepscope"
 _MLFLOW_TAG = "stepscope.run_id"
+_MLFLOW_LIMITS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "8"}
+"""By default it tries for minutes, and a job that ends does not wait that long for the reason."""
+_WANDB_TIMEOUT_S = 10.0
 _MAX_TEXT = 500
 _CONTRACT = "contract/"
 _STEPS = "job/steps_count"
@@ -42,6 +45,8 @@ class MlflowExporter:
         Raises:
             UsageError: MLflow does not take it.
         """
+        for variable, text in _MLFLOW_LIMITS.items():
+            os.environ.setdefault(variable, text)
         uri, _, experiment = output.partition("#")
         summary = get_summary(run)
         client_module = errors.require("mlflow.tracking", extra="mlflow")
@@ -121,7 +126,11 @@ class WandbExporter:
                 },
                 # Nothing of this process is of interest: its output, code, machine and GPUs.
                 settings=wandb.Settings(
-                    console="off", disable_git=True, disable_code=True, x_disable_stats=True
+                    console="off",
+                    disable_git=True,
+                    disable_code=True,
+                    x_disable_stats=True,
+                    init_timeout=_WANDB_TIMEOUT_S,
                 ),
             )
             numbers = list_tracked(summary)
