@@ -408,7 +408,10 @@ class _Session:
             if launcher.stop is not None and launcher.stop.is_requested:
                 say(launcher.stop.reason)
         finally:
-            if complete:
+            if complete or (
+                # The monitor was left running, and ended while this process seemed to wait.
+                complete is False and monitor.process is not None and monitor.process.poll() == 0
+            ):
                 remove_spool(self._spool)
             is_read = watching is not None and watching.is_left_running
             self._run.conclude(complete, uploaded, is_read=is_read)
