@@ -55,7 +55,7 @@ _COUNTERS = f"""
         {microseconds("t_ns - $3")}, ',"args":{{"value":', CAST(value AS VARCHAR), '}}}}') AS text
     FROM metrics
     WHERE t_ns >= $1 AND t_ns < $2 AND isfinite(value) AND list_contains($4, node)
-    ORDER BY t_ns
+    ORDER BY t_ns, node, metric, device
 """  # noqa: S608
 # $1 and $2 slice, $3 end of the range, $4 base, $5 tracks, $6 their positions.
 _TRACK = "concat(process, '/', log)"
@@ -63,7 +63,7 @@ _SPANS = f"""
     SELECT {span_text(f"$6[list_position($5, {_TRACK})]")} AS text
     FROM selected
     WHERE start_ns >= $1 AND start_ns < $2 AND list_contains($5, {_TRACK})
-    ORDER BY start_ns, depth
+    ORDER BY start_ns, depth, process, log, seq
 """  # noqa: S608
 _TRACKS = """
     SELECT process, log,

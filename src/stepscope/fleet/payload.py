@@ -149,7 +149,7 @@ class FleetCause(msgspec.Struct, frozen=True, kw_only=True):
     run_count: int
     amount: Amount
     """All hours of these runs."""
-    owned: Annotated[Amount, schema.field_label("bottleneck")]
+    owned: Annotated[Amount, schema.field_label("of the bottleneck itself")]
     """Hours that the bottleneck itself takes, of runs whose time is divided."""
 
 

@@ -166,27 +166,39 @@ def test_a_collector_that_refuses_or_is_away(run: Run, status: int | None, reaso
             export(run, "otlp", url, ExportOptions())
 
 
+READ_MLFLOW = """
+import json, sys
+from mlflow.tracking import MlflowClient
+client = MlflowClient(tracking_uri=sys.argv[1])
+number = client.get_experiment_by_name("night").experiment_id
+(run,) = client.search_runs([number])
+history = client.get_metric_history(run.info.run_id, "step/mean_ns")
+steps = [metric.step for metric in history]
+print(json.dumps([run.data.metrics, run.data.params, run.data.tags, run.info.status, steps]))
+"""
+
+
 def test_mlflow_reads_the_run_back(
     run: Run, summary: RunSummary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mlflow.tracking import MlflowClient
-
+    # In other processes: the library makes as many objects as a job.
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     uri = f"file:{tmp_path / 'store'}"
+    arguments = ("export", run.reader.location, "--to", "mlflow", "-o")
     for _ in range(2):  # the second one is about the same run
-        export(run, "mlflow", f"{uri}#night", ExportOptions())
-    client = MlflowClient(tracking_uri=uri)
-    experiment = client.get_experiment_by_name("night")
-    assert experiment is not None
-    (tracked,) = client.search_runs([experiment.experiment_id])
-    assert tracked.data.metrics == pytest.approx(list_tracked(summary))
-    assert tracked.data.params["contract/software/torch"] == "2.9"
-    assert tracked.data.tags["stepscope.verdict.suspect"] == "data_pipeline"
-    assert tracked.info.status == "FINISHED"
-    steps = client.get_metric_history(tracked.info.run_id, "step/mean_ns")
-    assert {metric.step for metric in steps} == {summary.metrics["job/steps_count"]}
-    with pytest.raises(UsageError, match="MLflow did not take the summary: "):
-        export(run, "mlflow", "nothing://x", ExportOptions())
+        done = run_process(tmp_path, *arguments, f"{uri}#night")
+        assert done.returncode == 0, done.stderr
+    command = [sys.executable, "-c", READ_MLFLOW, uri]
+    read = subprocess.run(command, check=True, capture_output=True, text=True)
+    metrics, parameters, tags, status, steps = json.loads(read.stdout.splitlines()[-1])
+    assert metrics == pytest.approx(list_tracked(summary))
+    assert parameters["contract/software/torch"] == "2.9"
+    assert tags["stepscope.verdict.suspect"] == "data_pipeline"
+    assert status == "FINISHED"
+    assert set(steps) == {summary.metrics["job/steps_count"]}
+    refused = run_process(tmp_path, *arguments, "nothing://x")
+    assert refused.returncode == 2
+    assert "MLflow did not take the summary: " in refused.stderr
 
 
 def test_wandb_reads_the_run_back(
