@@ -63,7 +63,7 @@ def test_the_end_of_a_job_is_said_first_with_its_place_and_step(tmp_path: Path, 
     assert death["output"][: len(printed)] == printed
     assert "\n".join(printed) in job.stderr.replace("\r", "\n")
     text = " ".join(job.stderr.split())
-    assert text.index(" ".join(headline.split())) < text.index("Job (")
+    assert text.index(" ".join(headline.split())) < text.index("Job, ")
     assert "abcdefghijkl" not in run_command(tmp_path, "show", "run", "overview").stdout
     for surface in (["diagnose", "run"], ["show", "run", "overview"], ["watch", "run"]):
         assert start in " ".join(run_command(tmp_path, *surface).stdout.split())

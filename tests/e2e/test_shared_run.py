@@ -114,7 +114,7 @@ def test_the_ranks_of_two_nodes_are_in_one_run(tmp_path: Path) -> None:
     lease = SharedRun(run).read_lease()
     assert lease is not None
     assert lease.number == 1
-    assert sum("steps measured" in one.stderr for one in ended) == 1
+    assert sum("steps, mean" in one.stderr for one in ended) == 1
     assert sum("Another node writes the verdict" in one.stderr for one in ended) == 1
     assert 2 * 30 < reader.document("verdict")["step_count"] <= 4 * 30  # of both nodes
     assert reader.document("rules")["progress"] == "ended"

@@ -69,7 +69,7 @@ def check_recording(url: str, tmp_path: Path) -> None:
     assert (status.state, status.notes) == (JobState.COMPLETED, [])
     assert reader.document("verdict") is not None  # it is written after the end of the monitor
     assert reader.document("rules")["progress"] == "ended"
-    assert f"run   {url}" in done.stderr
+    assert f"run  {url}" in done.stderr
     assert staged(tmp_path) == []
 
 

@@ -71,4 +71,5 @@ def test_traces_become_runs(ui: Ui) -> None:
     expect(traces).to_have_count(1)
     states.get_by_role("link", name="stepscope-runs/dropped").click()
     expect(page).to_have_url(f"{ui.address}/overview?run=stepscope-runs%2Fdropped")
+    page.get_by_test_id("details").locator("summary").first.click()
     expect(page.locator("main")).to_contain_text("dropped.json")

@@ -77,6 +77,7 @@ def write_screen(
     out.print(Text(verdict.headline, style="bold"))
     if verdict.suspect == "insufficient_evidence":
         _write_job(out, verdict)
+        _write_learning(out, verdict)
         _write_rest(out, verdict, location)
         return
     _write_basis(out, verdict)
@@ -91,7 +92,16 @@ def write_screen(
     _write_fixes(out, verdict)
     if verdict.job is None or not verdict.job.is_first:
         _write_job(out, verdict)
+    _write_learning(out, verdict)
     _write_rest(out, verdict, location)
+
+
+def _write_learning(out: Console, verdict: diagnosis.Verdict) -> None:
+    """Write the second verdict in a sentence, where it was asked for and finds an issue."""
+    learning = verdict.learning
+    if learning is not None and learning.state == "issue":
+        out.print()
+        out.print(Text.assemble((diagnosis.LEARNING_TITLE, "bold"), f" {learning.headline}"))
 
 
 def _write_basis(out: Console, verdict: diagnosis.Verdict) -> None:
