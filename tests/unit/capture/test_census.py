@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from stepscope.capture.census import _Follower, _Pause, comparison, memory, pages
+from stepscope.capture.census import _Follower, _Pause, comparison, holders, memory, pages
 from stepscope.capture.census.budget import Budget
 from stepscope.capture.census.comparison import Census, count_graph
 from stepscope.capture.census.holders import Edge, Name, Referrers, Scope, Walk, codes_of
@@ -33,6 +33,7 @@ def make_census(dataset: object | None = None, budget: Budget | None = None) -> 
 def _count_all_containers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave none out: the process of the tests has the modules and the data of many others."""
     monkeypatch.setattr(comparison, "MAX_CONTAINERS", 10_000_000)
+    monkeypatch.setattr(holders, "MAX_OBJECTS", 10_000_000)
 
 
 losses: list[bytes] = []
@@ -128,7 +129,9 @@ GROW: dict[str, tuple[Callable[[int], object], str, str, float]] = {
 def test_growing_container_is_named_with_its_line(name: str) -> None:
     grow, kind, text, item_bytes = GROW[name]
     growth = measure(grow)
-    holder = next(h for h in growth["holders"] if h["name"] == name)
+    by_name = {holder["name"]: holder for holder in growth["holders"]}
+    assert name in by_name, growth
+    holder = by_name[name]
     assert (holder["kind"], holder["items"]) == (kind, STEPS)
     assert holder["file"] == __file__
     assert holder["line"], "code of this process reads the name elsewhere"
