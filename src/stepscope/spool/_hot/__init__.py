@@ -17,7 +17,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Self
 
 NATIVE_VARIABLE = "STEPSCOPE_NATIVE"
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -85,9 +85,33 @@ class OptimizerBase:
 
 
 class AnnotationBase:
-    """Base of `annotate`."""
+    """Base of `Annotation`."""
 
     __slots__ = ("_index", "_key", "_logs", "_nests", "_reopened", "_words")
+
+    @classmethod
+    def make(cls, key: Any) -> Self:
+        """Make an interval that is not open, of the key of its record."""
+        annotation = cls.__new__(cls)
+        annotation._key = key
+        annotation._logs = None
+        return annotation
+
+    def __enter__(self) -> Self:
+        """Start an interval nested in those of the thread."""
+        return self._start(1)
+
+    def __exit__(self, *error: object) -> None:
+        """End the interval that this thread started last, else one started by another thread."""
+        self._end()
+
+    if TYPE_CHECKING:
+        _key: Any
+        _logs: Any
+
+        def _start(self, nests: int) -> Self: ...
+
+        def _end(self) -> None: ...
 
 
 if native is not None and not TYPE_CHECKING:

@@ -346,7 +346,8 @@ static PyType_Spec probe_spec = {
     "stepscope.spool._hot.Probe", sizeof(Probe), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
     probe_slots};
 
-/* Annotation: base of `annotate`, which is open once. */
+/* Annotation: an interval that `with` starts and ends. Open once it is written here; everything
+ * else is left to Python. */
 
 typedef struct {
     PyObject head;
@@ -355,26 +356,42 @@ typedef struct {
     char is_reopened;
 } Annotation;
 
-static PyObject *s_start;
+static PyObject *s_start, *s_end;
 
-/* start_annotation(annotation): begin its interval, as annotate._start(1) */
-static PyObject *hot_start_annotation(PyObject *module, PyObject *object) {
-    (void)module;
-    Annotation *self = (Annotation *)object;
+/* Annotation.make(key): Annotation(key), without the steps of a call of a type */
+static PyObject *annotation_make(PyTypeObject *type, PyObject *key) {
+    PyObject *(*allocate)(PyTypeObject *, Py_ssize_t) = PyType_GetSlot(type, Py_tp_alloc);
+    Annotation *self = (Annotation *)allocate(type, 0);
+    if (self == NULL)
+        return NULL;
+    incref(key);
+    incref(Py_None);
+    self->key = key;
+    self->logs = Py_None;
+    return &self->head;
+}
+
+/* annotation.__enter__(): begin its interval, as annotation._start(1) */
+static PyObject *annotation_enter(Annotation *self, PyObject *none) {
+    (void)none;
+    if (live == 0) { /* nothing is recorded */
+        incref(self);
+        return &self->head;
+    }
     Logs *logs = find_logs();
     Counter *counter = logs == NULL ? NULL : logs->fine->counter;
     PyObject *meta = NULL;
     if (counter != NULL && counter->next < counter->roll && self->key != NULL &&
-        (self->logs == NULL || self->logs == Py_None))
+        self->logs == Py_None)
         meta = PyDict_GetItemWithError(logs->metas, self->key);
     if (meta == NULL) {
         PyErr_Clear();
         PyObject *one = PyLong_FromLongLong(1);
-        PyObject *result = PyObject_CallMethodObjArgs(object, s_start, one, NULL);
+        PyObject *result = PyObject_CallMethodObjArgs(&self->head, s_start, one, NULL);
         decref(one);
         return result;
     }
-    PyObject *earlier = self->words, *no_logs = self->logs;
+    PyObject *earlier = self->words;
     self->index = counter->next;
     self->words = PyTuple_GetItem(logs->fine->cursor, 1);
     self->logs = &logs->head;
@@ -388,35 +405,31 @@ static PyObject *hot_start_annotation(PyObject *module, PyObject *object) {
     __atomic_store_n(&record[0], (uint64_t)now(), __ATOMIC_RELEASE);
     logs->depth++;
     decref(earlier);
-    decref(no_logs);
+    decref(Py_None);
     incref(self);
-    return object;
+    return &self->head;
 }
 
-/* end_annotation(annotation): end its interval; False where Python has to do that */
-static PyObject *hot_end_annotation(PyObject *module, PyObject *object) {
-    (void)module;
-    Annotation *self = (Annotation *)object;
-    PyObject *is_done = Py_True;
+/* annotation.__exit__(kind, error, traceback): end its interval, as annotation._end() */
+static PyObject *annotation_exit(Annotation *self, PyObject *const *args, Py_ssize_t count) {
+    (void)args, (void)count;
     if (self->logs != NULL && self->logs != Py_None) {
         Logs *logs = (Logs *)self->logs;
         Counter *counter = logs->fine->counter;
         if (self->is_reopened || counter == NULL ||
-            PyTuple_GetItem(logs->fine->cursor, 1) != self->words) {
-            is_done = Py_False;
-        } else {
-            incref(Py_None);
-            self->logs = Py_None;
-            if (logs->generation == generation) {
-                uint64_t time = (uint64_t)now();
-                __atomic_store_n(&counter->words[self->index + 1], time, __ATOMIC_RELEASE);
-                logs->depth -= self->nests;
-            }
-            decref(logs);
+            PyTuple_GetItem(logs->fine->cursor, 1) != self->words)
+            return PyObject_CallMethodObjArgs(&self->head, s_end, NULL);
+        incref(Py_None);
+        self->logs = Py_None;
+        if (logs->generation == generation) {
+            uint64_t time = (uint64_t)now();
+            __atomic_store_n(&counter->words[self->index + 1], time, __ATOMIC_RELEASE);
+            logs->depth -= self->nests;
         }
+        decref(logs);
     }
-    incref(is_done);
-    return is_done;
+    incref(Py_None);
+    return Py_None;
 }
 
 static void annotation_dealloc(Annotation *self) {
@@ -434,8 +447,14 @@ static PyMemberDef annotation_members[] = {
     {"_nests", T_LONGLONG, offsetof(Annotation, nests), 0, NULL},
     {"_reopened", T_BOOL, offsetof(Annotation, is_reopened), 0, NULL},
     {0}};
+static PyMethodDef annotation_methods[] = {
+    {"make", (void *)annotation_make, METH_O | METH_CLASS, NULL},
+    {"__enter__", (void *)annotation_enter, METH_NOARGS, NULL},
+    {"__exit__", (void *)annotation_exit, METH_FASTCALL, NULL},
+    {0}};
 static PyType_Slot annotation_slots[] = {
-    {Py_tp_members, annotation_members}, {Py_tp_dealloc, annotation_dealloc}, {0, 0}};
+    {Py_tp_members, annotation_members}, {Py_tp_methods, annotation_methods},
+    {Py_tp_dealloc, annotation_dealloc}, {0, 0}};
 static PyType_Spec annotation_spec = {
     "stepscope.spool._hot.Annotation", sizeof(Annotation), 0,
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, annotation_slots};
@@ -461,8 +480,6 @@ static PyObject *hot_use_clock(PyObject *module, PyObject *function) {
 }
 
 static PyMethodDef methods[] = {
-    {"start_annotation", (void *)hot_start_annotation, METH_O, NULL},
-    {"end_annotation", (void *)hot_end_annotation, METH_O, NULL},
     {"note_logs", (void *)hot_note_logs, METH_O, NULL},
     {"set_generation", (void *)hot_set_generation, METH_VARARGS, NULL},
     {"use_clock", (void *)hot_use_clock, METH_O, NULL},
@@ -486,12 +503,14 @@ PyObject *PyInit__hot(void) {
     if (module == NULL)
         return NULL;
     s_start = PyUnicode_InternFromString("_start");
+    s_end = PyUnicode_InternFromString("_end");
     empty_name = PyUnicode_InternFromString("");
     counter_type = (PyTypeObject *)add_type(module, "Counter", &counter_spec);
     PyModule_AddObject(module, "source_digest", PyUnicode_FromString(SOURCE_DIGEST));
-    if (s_start == NULL || !add_type(module, "Annotation", &annotation_spec) || empty_name == NULL || counter_type == NULL || !add_type(module, "Log", &log_spec) ||
-        !add_type(module, "Logs", &logs_spec) || !add_type(module, "Probe", &probe_spec) ||
-        !add_steps(module)) {
+    if (s_start == NULL || s_end == NULL || empty_name == NULL || counter_type == NULL ||
+        !add_type(module, "Log", &log_spec) || !add_type(module, "Logs", &logs_spec) ||
+        !add_type(module, "Probe", &probe_spec) ||
+        !add_type(module, "Annotation", &annotation_spec) || !add_steps(module)) {
         decref(module);
         return NULL;
     }

@@ -29,7 +29,9 @@ typedef struct {
     int flags;
     const char *doc;
 } PyMethodDef;
-enum { METH_VARARGS = 1, METH_NOARGS = 4, METH_KEYWORDS = 2, METH_O = 8, METH_FASTCALL = 128 };
+enum {
+    METH_VARARGS = 1, METH_KEYWORDS = 2, METH_NOARGS = 4, METH_O = 8, METH_CLASS = 16, METH_FASTCALL = 128
+};
 
 typedef struct {
     const char *name;
@@ -60,7 +62,7 @@ typedef struct {
     PyType_Slot *slots;
 } PyType_Spec;
 enum {
-    Py_tp_call = 50, Py_tp_dealloc = 52, Py_tp_init = 60, Py_tp_methods = 64, Py_tp_members = 72,
+    Py_tp_alloc = 47, Py_tp_call = 50, Py_tp_dealloc = 52, Py_tp_init = 60, Py_tp_methods = 64, Py_tp_members = 72,
     Py_tp_getset = 73, Py_tp_free = 74
 };
 #define Py_TPFLAGS_DEFAULT (1u << 18)
