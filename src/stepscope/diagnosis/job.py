@@ -107,23 +107,31 @@ def begin_with_job(run: Run, verdict: Verdict, planned_step_count: int | None) -
     return msgspec.structs.replace(
         verdict,
         job=job,
-        fixes=[_save_in_job(job, fix, share) for fix in verdict.fixes],
+        fixes=[_save_in_job(read_job_time(run), job, fix, share) for fix in verdict.fixes],
         headline=f"{job.headline} {verdict.headline}" if is_first else verdict.headline,
     )
 
 
-def _save_in_job(account: JobAccount, fix: Fix, stage_ratio: float) -> Fix:
+def _save_in_job(time: JobTime, account: JobAccount, fix: Fix, stage_ratio: float) -> Fix:
     """Add the share of the job that a fix of the step saves; of one that is mostly unknown, none.
 
+    Checkpoints, and evaluation where the fix counts it, are part of its denominator as far as they
+    are between the first step and the last.
+
     Args:
+        time: time of the job.
+        account: its account.
+        fix: the fix.
         stage_ratio: share of the time of steps that the judged stage has.
     """
     prediction = fix.prediction
-    if prediction is None or account.goodput_ratio is None:
+    steps = next((part for part in account.parts if part.key == "steps"), None)
+    if prediction is None or account.goodput_ratio is None or steps is None:
         return fix
-    keys = ("steps", "evaluation") if prediction.share_of == LOOP_SHARE else ("steps",)
-    part_ns = sum(_planned(part) for part in account.parts if part.key in keys)
+    keys = ("checkpoints", "evaluation") if prediction.share_of == LOOP_SHARE else ("checkpoints",)
+    loop_ns = steps.time_ns + sum(_measure_between_steps(time, key) for key in keys)
     whole_ns = account.planned_ns or account.duration_ns
+    part_ns = loop_ns * _planned(steps) / steps.time_ns
     ratio = prediction.saving_ratio * stage_ratio * part_ns / whole_ns
     return msgspec.structs.replace(fix, job_saving_ratio=ratio)
 
@@ -458,6 +466,17 @@ def _measure_before_steps(time: JobTime, key: str) -> float:
     for rank in time.ranks:
         pieces = rank.division.select(key)
         total_ns += int((np.minimum(pieces.end, first_ns) - pieces.start).clip(0).sum())
+    return total_ns / max(1, time.rank_count)
+
+
+def _measure_between_steps(time: JobTime, key: str) -> float:
+    """Measure the time of a class from the first step to the last, the mean over ranks."""
+    total_ns = 0
+    for rank in time.ranks:
+        steps, pieces = rank.division.select("steps"), rank.division.select(key)
+        if len(steps.start):
+            edges = int(steps.start[0]), int(steps.end[-1])
+            total_ns += int((np.clip(pieces.end, *edges) - np.clip(pieces.start, *edges)).sum())
     return total_ns / max(1, time.rank_count)
 
 

@@ -175,6 +175,16 @@ CAUSES: dict[str, tuple[str, dict[str, str], dict[str, float]]] = {
         },
         {"checkpoint": 5 / 6, "python": 1 / 6},
     ),
+    "a save between two samples is in the function that is named after it": (
+        f"{REST} | do:score 1 | do:load 2 | do:pack 2 | save 0.1 | do:upload 4",
+        {
+            "score": "validate > work # json.dumps(list(range(150)))",
+            "load": "load_weights > work # json.dumps(list(range(150)))",
+            "pack": f"{SAVE} > work # json.dumps(list(range(150)))",
+            "upload": f"{SAVE} > send > work # json.dumps(list(range(150)))",
+        },
+        {"checkpoint": 6 / 9, "python": 3 / 9},
+    ),
 }  # fmt: skip
 """Steps, stacks below the training loop with their lines, and shares of causes."""
 

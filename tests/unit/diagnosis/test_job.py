@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from stepscope import analysis
 from stepscope.analysis import ClassFunction
-from stepscope.diagnosis.job import _Account
+from stepscope.diagnosis.job import _Account, _save_in_job
 from stepscope.diagnosis.job_account import JobAccount, JobFix
+from stepscope.diagnosis.verdict import LOOP_SHARE, STEP_SHARE, Fix, Prediction
 from stepscope.run import JobTime, RankJobTime, RestartTime, Run
 from stepscope.testing import RunBuilder
 
@@ -136,6 +138,27 @@ def test_a_job_that_is_less_than_half_steps(run: Run) -> None:
     # The training itself needs torch.
     assert len(job.fixes) == len(savings)
     assert fix_of(job, "Evaluate").saving_ratio == pytest.approx(6 / 49)
+
+
+@pytest.mark.parametrize(("share_of", "denominator_s"), [(STEP_SHARE, 21), (LOOP_SHARE, 27)])
+def test_a_fix_of_the_step_saves_its_share_of_what_is_between_steps(
+    run: Run, share_of: str, denominator_s: int
+) -> None:
+    """Saves and evaluations before the first step, and after the last one, are not part of it."""
+    pieces = [("checkpoints", 3), ("evaluation", 2), ("steps", 9), ("checkpoints", 4)]
+    pieces += [("evaluation", 6), ("steps", 8), ("checkpoints", 5), ("evaluation", 13)]
+    classes = {key: sum(time for name, time in pieces if name == key) for key, _ in pieces}
+    time = job_time(classes, {})
+    edges = np.cumsum([0, *(time * S for _, time in pieces)])
+    codes = np.array([analysis.JOB_CLASSES.index(key) for key, _ in pieces], dtype=np.int8)
+    time.ranks[0] = replace(time.ranks[0], division=analysis.Division(edges=edges, classes=codes))
+    half = Prediction(
+        step_ns=5, measured_ns=10, saving_ratio=0.5, share_of=share_of, condition="", text=""
+    )
+    fix = _save_in_job(
+        time, account(run, time), Fix(title="", instructions="", why="", prediction=half), 1
+    )
+    assert fix.job_saving_ratio == pytest.approx(0.5 * denominator_s / 50)
 
 
 def test_a_trial_of_a_long_job_is_judged_at_its_length(run: Run) -> None:

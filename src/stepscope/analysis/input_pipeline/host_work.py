@@ -158,7 +158,7 @@ def attribute_host_work(spans: Spans, samples: StackSamples, steps: Steps) -> Ho
     reader = _StackReader(
         samples=samples,
         loop=loop,
-        savers=frozenset(_find_savers(samples, thread_spans, len(loop))),
+        savers=frozenset(stacks.find_savers(samples, thread_spans, loop)),
         training=_find_training_functions(samples, is_compute & (phase != PHASES.index("loss"))),
         model_calls=_find_model_calls(samples, phase == PHASES.index("forward"), loop),
         waits=len(busy.start) > 0,
@@ -390,19 +390,6 @@ def _sum_causes(
             charged: HostCause = "host_sync" if function and reads and cause == "python" else cause
             causes[charged] = causes.get(charged, 0.0) + time_ns / total_ns
     return dict(sorted(causes.items(), key=lambda item: -item[1]))
-
-
-def _find_savers(samples: StackSamples, spans: Spans, depth: int) -> set[Frame]:
-    """Find the functions of user code, below the training loop, that write checkpoints.
-
-    The other work of such a function serves the writing: collecting the state, syncing the file,
-    renaming it. That is not true of its callers, which may do anything at the end of an epoch.
-    """
-    writing = intervals.contains(intervals.union(spans.of("checkpoint").intervals), samples.t_ns)
-    codes = np.unique(samples.stack[writing]).tolist()
-    stacks = [parse_stack(samples.stacks[code]) for code in codes]
-    user_stacks = [[frame for frame in stack[depth:] if not frame.library] for stack in stacks]
-    return {frames[-1] for frames in user_stacks if frames}
 
 
 def _find_user_line(frames: Sequence[Frame], line: int) -> tuple[str, int] | None:

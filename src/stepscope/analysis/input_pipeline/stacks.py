@@ -166,6 +166,10 @@ def measure_stack_depth(spans: Spans, samples: StackSamples) -> float | None:
 
 
 _RUNTIME = frozenset(["python", "torch"])
+_SAVING_NAMES = re.compile(
+    r"^_?(save|persist)(?!_?(image|fig|plot|sample|log|metric))|checkpoint|ckpt|snapshot"
+)
+"""Functions that write the state of a training."""
 _TORCH_PROFILER = re.compile(r"torch/(autograd/profiler\w*\.py|profiler/)")
 """Files of PyTorch's profiler."""
 _MARK = "record_function"
@@ -228,6 +232,34 @@ def select_below(
 ) -> Sequence[code_stages.Frame]:
     """Select the frames of a stack below the training loop."""
     return frames[len(_find_shared_frames(loop, frames)) :]
+
+
+def find_savers(
+    samples: StackSamples, spans: Spans, loop: Sequence[code_stages.Frame]
+) -> set[code_stages.Frame]:
+    """Find the functions of user code, below the training loop, that write checkpoints.
+
+    The other work of such a function serves the writing: collecting the state, syncing the file,
+    renaming it. That is not true of its callers, which may do anything at the end of an epoch.
+    """
+    saves = intervals.union(spans.of("checkpoint").intervals)
+    first, stop = np.searchsorted(samples.t_ns, [saves.start, saves.end])
+
+    def list_calls(rows: intervals.Int) -> list[list[code_stages.Frame]]:
+        inside = (rows >= 0) & (rows < len(samples.t_ns))
+        codes = np.unique(samples.stack[rows[inside]]).tolist()
+        below = [
+            select_below(loop, code_stages.parse_stack(samples.stacks[code])) for code in codes
+        ]
+        return [[frame for frame in calls if not frame.library] for calls in below]
+
+    writing = np.flatnonzero(intervals.contains(saves, samples.t_ns))
+    savers = {frames[-1] for frames in list_calls(writing) if frames}
+    # A save that is shorter than the sampling period: what ran before and after it says so.
+    short = first == stop
+    for frames in list_calls(np.concatenate([first[short] - 1, stop[short]])):
+        savers.update(f for f in frames if _SAVING_NAMES.search(f.bare_function.lower()))
+    return savers
 
 
 def _find_shared_frames(
