@@ -16,7 +16,7 @@ checkpoint x mean time between failures), of which J. T. Daly's estimate of 2006
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import msgspec
 import numpy as np
@@ -101,15 +101,22 @@ def begin_with_job(run: Run, verdict: Verdict, planned_step_count: int | None) -
     if job is None:
         return verdict
     is_first = job.is_first and run.is_whole and verdict.suspect != "insufficient_evidence"
+    causes = {verdict.cause, *(cause.cause for cause in verdict.also)}
     main = next((stage for stage in verdict.job_stages if stage.is_main), None)
     total_ns = sum(stage.duration_ns for stage in verdict.job_stages)
     share = 1.0 if main is None else main.duration_ns / total_ns
     return msgspec.structs.replace(
         verdict,
-        job=job,
+        job=_omit_repeated_fixes(job, causes) if verdict.fixes else job,
         fixes=[_save_in_job(read_job_time(run), job, fix, share) for fix in verdict.fixes],
         headline=f"{job.headline} {verdict.headline}" if is_first else verdict.headline,
     )
+
+
+def _omit_repeated_fixes(job: JobAccount, causes: Set[str]) -> JobAccount:
+    """Omit what the fixes of the verdict's causes say with the steps as their base."""
+    fixes = [fix for fix in job.fixes if fix.step_cause not in causes]
+    return msgspec.structs.replace(job, fixes=fixes)
 
 
 def _save_in_job(time: JobTime, account: JobAccount, fix: Fix, stage_ratio: float) -> Fix:
@@ -260,6 +267,7 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
         *,
         is_bound: bool = True,
         changes: Sequence[schema.Change] = (),
+        step_cause: str | None = None,
     ) -> JobFix:
         return JobFix(
             title=title,
@@ -269,6 +277,7 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
             saving_ratio=saving_ns / self.whole_ns,
             is_bound=is_bound,
             changes=list(changes),
+            step_cause=step_cause,
         )
 
     def _find_function(self, key: str) -> PartFunction | None:
@@ -364,6 +373,7 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
                 f"{name} takes {duration(part.time_ns)}, {percent(part.share_ratio)} of the job.",
                 (_planned(part) - _measure_before_steps(self.time, part.key)) / 2,
                 is_bound=False,
+                step_cause="evaluation",
             )
         ]
 
@@ -383,6 +393,7 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
                 f"writes{interval}",
                 why,
                 _planned(part) - _measure_before_steps(self.time, part.key),
+                step_cause=None if interval else "checkpoint",
             )
         ]
 

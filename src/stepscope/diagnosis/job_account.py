@@ -45,6 +45,8 @@ class JobFix(msgspec.Struct, frozen=True, kw_only=True):
     is_bound: bool
     """True where it saves at most this."""
     changes: list[schema.Change] = []
+    step_cause: str | None = None
+    """Cause of the verdict whose fixes say the same of the step: then this one is left out."""
 
 
 class JobAccount(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from stepscope import analysis
 from stepscope.analysis import ClassFunction
-from stepscope.diagnosis.job import _Account, _save_in_job
+from stepscope.diagnosis.job import _Account, _omit_repeated_fixes, _save_in_job
 from stepscope.diagnosis.job_account import JobAccount, JobFix
 from stepscope.diagnosis.verdict import LOOP_SHARE, STEP_SHARE, Fix, Prediction
 from stepscope.run import JobTime, RankJobTime, RestartTime, Run
@@ -138,6 +138,12 @@ def test_a_job_that_is_less_than_half_steps(run: Run) -> None:
     # The training itself needs torch.
     assert len(job.fixes) == len(savings)
     assert fix_of(job, "Evaluate").saving_ratio == pytest.approx(6 / 49)
+    # A verdict with these causes has fixes for them itself.
+    rest = _omit_repeated_fixes(job, {"evaluation", "checkpoint"}).fixes
+    assert {fix.title for fix in job.fixes} - {fix.title for fix in rest} == {
+        fix_of(job, "Evaluate half").title,
+        fix_of(job, "Save beside").title,
+    }
 
 
 @pytest.mark.parametrize(("share_of", "denominator_s"), [(STEP_SHARE, 21), (LOOP_SHARE, 27)])

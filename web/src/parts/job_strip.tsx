@@ -1,4 +1,5 @@
 // Time of each rank by class, from the start of the job to its end; a click or a drag selects a range.
+import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 
 import type { JobRank, JobTimeView } from "../api/views";
@@ -23,9 +24,10 @@ const HINT = "Click a piece or drag across the strip to show its range on all sc
 const from = param("from");
 const to = param("to");
 
-export function JobStrip() {
+/** The strip, or what takes its place until it is loaded and where there is none. */
+export function JobStrip({ children }: { children: ComponentChildren }) {
   const { data } = useWholeView("job-time");
-  return data === null || data.ranks.length === 0 ? null : <Strips payload={data} />;
+  return data === null || data.ranks.length === 0 ? <>{children}</> : <Strips payload={data} />;
 }
 
 function Strips({ payload }: { payload: JobTimeView }) {
@@ -47,7 +49,7 @@ function Strips({ payload }: { payload: JobTimeView }) {
         </div>
       </div>
       {ranks.length <= MAX_RANKS ? null : <p class="muted">{countOf(ranks.length - MAX_RANKS, "more rank")}.</p>}
-      <p class="muted" data-testid="job-strip-text">{text ?? HINT}</p>
+      <p class="job-strip-text" data-testid="job-strip-text">{text ?? HINT}</p>
     </div>
   );
 }

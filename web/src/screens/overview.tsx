@@ -49,7 +49,7 @@ function Content({ payload }: { payload: Payload }) {
       <DeathView death={payload.verdict.death} />
       {payload.verdict.stuck === null ? null : <Stuck account={payload.verdict.stuck} />}
       <QualityNotes quality={payload.quality} range={payload.range} />
-      <VerdictView verdict={payload.verdict} savings={payload.money?.fix_savings_usd ?? []} linkOf={link} strip={<JobStrip />} isShort>
+      <VerdictView verdict={payload.verdict} savings={payload.money?.fix_savings_usd ?? []} linkOf={link} strip={(bar) => <JobStrip>{bar}</JobStrip>} isShort>
         <Tiles tiles={overviewTiles(payload)} />
       </VerdictView>
       <Leads payload={payload} />

@@ -19,23 +19,26 @@ interface Props {
   account: JobAccount;
   /** True where its headline is shown already. */
   isStated: boolean;
-  /** Content below the bar. */
-  children?: ComponentChildren;
+  /** Time of the ranks in its order: in place of the bar, but for a planned job, whose shares the bar has. */
+  strip?: ((bar: ComponentChildren) => ComponentChildren) | undefined;
 }
 
-export function JobAccountView({ account, isStated, children }: Props) {
+export function JobAccountView({ account, isStated, strip }: Props) {
   const { duration_ns, planned_ns, planned_step_count } = account;
   const parts = account.parts.filter((part) => shareOf(account, part) >= MIN_RATIO);
   const soFar = account.is_final ? "" : " so far";
+  const bar = (
+    <div class="job-bar" aria-hidden="true">
+      {parts.map((part) => (
+        <i key={part.key} title={describePart(account, part)} style={{ flexGrow: shareOf(account, part), background: fill(part.key) }} />
+      ))}
+    </div>
+  );
   return (
     <div class="job" data-testid="job">
       <h3>Whole job: {duration(duration_ns)}{soFar}</h3>
       {isStated ? null : <p>{account.headline}</p>}
-      <div class="job-bar" aria-hidden="true">
-        {parts.map((part) => (
-          <i key={part.key} title={describePart(account, part)} style={{ flexGrow: shareOf(account, part), background: fill(part.key) }} />
-        ))}
-      </div>
+      {planned_ns === null ? strip?.(bar) ?? bar : <>{bar}{strip?.(null)}</>}
       <ul class="job-legend" aria-label="Time of the job by class">
         {parts.map((part) => (
           <li key={part.key} title={describePart(account, part)}>
@@ -49,7 +52,6 @@ export function JobAccountView({ account, isStated, children }: Props) {
           Shares are of the job as planned: {countOf(planned_step_count, "step")}, about {duration(planned_ns)}. Times are those of this run.
         </p>
       )}
-      {children}
       {account.notes.slice(0, MAX_NOTES).map((note) => <p class="muted" key={note}><Prose text={note} /></p>)}
       {account.notes.length <= MAX_NOTES ? null : <p class="muted">{countOf(account.notes.length - MAX_NOTES, "more rank")} with time that was not seen.</p>}
     </div>

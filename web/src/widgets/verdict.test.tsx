@@ -152,7 +152,7 @@ const JOB: NonNullable<Verdict["job"]> = {
     { key: "not_seen", title: "not seen", time_ns: 8e9, share_ratio: 0.2, planned_ns: null, functions: [] },
   ],
   fixes: [
-    { title: "Keep what read_index prepares", how: "write it to a file", why: "read_index takes 20 s.", saving_ns: 20e9, saving_ratio: 0.5, is_bound: true, changes: [] },
+    { title: "Keep what read_index prepares", how: "write it to a file", why: "read_index takes 20 s.", saving_ns: 20e9, saving_ratio: 0.5, is_bound: true, changes: [], step_cause: null },
   ],
   notes: ["The process was killed."],
 };
@@ -197,4 +197,14 @@ test("fixes of the job and of the step state their saving as a share of the job"
   const root = draw({ ...VERDICT, job: JOB, fixes: [fix] });
   expect(root.querySelector("[data-testid=prediction]")?.textContent).toContain("Saves at most 8% of the job.");
   expect(root.querySelector("[data-testid=job-fixes]")?.textContent).toContain("Saves at most 20 s, 50% of the job.");
+
+  // In short, one list: by the share of the job where the job comes first, else those of the step first.
+  const titlesOf = (is_first: boolean): (string | null)[] => {
+    const short = document.createElement("main");
+    render(<VerdictView verdict={{ ...VERDICT, job: { ...JOB, is_first }, fixes: [fix] }} isShort />, short);
+    return [...short.querySelectorAll(".fix-rows summary")].map((row) => row.textContent);
+  };
+  const [ofStep, ofJob] = ["Add workers saves at most 40% of the step, 8% of the job", "Keep what read_index prepares saves at most 50% of the job"];
+  expect(titlesOf(true)).toEqual([ofJob, ofStep]);
+  expect(titlesOf(false)).toEqual([ofStep, ofJob]);
 });

@@ -14,8 +14,10 @@ interface Props {
   savings?: (number | null)[];
   /** URL of the screen of a view, where there are screens. */
   linkOf?: (view: string) => string;
-  /** Content below the bar of the whole job. */
-  strip?: ComponentChildren;
+  /** Time of the ranks, in place of the bar of the whole job. */
+  strip?: ((bar: ComponentChildren) => ComponentChildren) | undefined;
+  /** Steps over time, beside the fixes. */
+  steps?: ComponentChildren;
   /** Content between the headline and its evidence; of the short form, before the rest of it. */
   children?: ComponentChildren;
   /** Show three pieces of evidence and three fixes, the rest on demand. */
@@ -28,30 +30,32 @@ export function VerdictView(props: Props) {
   return props.isShort === true ? <ShortVerdict {...props} /> : <FullVerdict {...props} />;
 }
 
-function ShortVerdict({ verdict, savings, linkOf, strip, children }: Props) {
+function ShortVerdict({ verdict, savings, linkOf, strip, steps, children }: Props) {
   const hasEvidence = verdict.suspect !== "insufficient_evidence";
-  const usd = savings ?? [];
+  const rows = fixRows(verdict, savings ?? []);
   return (
     <section id="verdict" class={`verdict ${verdict.suspect}`} aria-labelledby="verdict-title">
       <Top verdict={verdict} strip={strip} />
-      {hasEvidence ? (
-        <div class="two-columns">
-          <Phases verdict={verdict} />
-          <EvidenceList evidence={verdict.evidence.slice(1, 1 + MAX_SHORT_ITEMS)} linkOf={linkOf} />
+      <div class="two-columns">
+        <div>
+          {hasEvidence ? <Phases verdict={verdict} /> : null}
+          {hasEvidence ? <EvidenceList evidence={verdict.evidence.slice(1, 1 + MAX_SHORT_ITEMS)} linkOf={linkOf} /> : null}
         </div>
-      ) : null}
-      {verdict.job?.is_first === true ? <JobFixes account={verdict.job} /> : null}
-      <FixRows fixes={verdict.fixes.slice(0, MAX_SHORT_ITEMS)} savings={usd} />
+        <div>
+          {steps}
+          <FixRows rows={rows.slice(0, MAX_SHORT_ITEMS)} />
+        </div>
+      </div>
       <LearningView learning={verdict.learning} />
       <details class="rest" data-testid="verdict-rest">
         <summary>All of the verdict</summary>
         {children}
+        {rows.length > MAX_SHORT_ITEMS ? <FixRows rows={rows.slice(MAX_SHORT_ITEMS)} title="More fixes" /> : null}
         <Stages verdict={verdict} />
         <EvidenceList evidence={verdict.evidence.slice(1 + MAX_SHORT_ITEMS)} linkOf={linkOf} title="More evidence" />
         <OtherSuspects verdict={verdict} />
         <ContributingCauses verdict={verdict} />
-        <Fixes verdict={verdict} savings={usd} first={MAX_SHORT_ITEMS} />
-        <Rest verdict={verdict} />
+        <Lists verdict={verdict} />
       </details>
     </section>
   );
@@ -75,7 +79,8 @@ function FullVerdict({ verdict, savings, linkOf, strip, children }: Props) {
       {verdict.job?.is_first === true ? <JobFixes account={verdict.job} /> : null}
       <Fixes verdict={verdict} savings={savings ?? []} />
       <LearningView learning={verdict.learning} />
-      <Rest verdict={verdict} />
+      {verdict.job?.is_first === false ? <JobFixes account={verdict.job} /> : null}
+      <Lists verdict={verdict} />
     </section>
   );
 }
@@ -86,9 +91,9 @@ function Top({ verdict, strip }: Pick<Props, "verdict" | "strip">) {
     <>
       <MemoryGrowth memory={verdict.memory} />
       <p class="eyebrow">Verdict</p>
-      <h2 id="verdict-title" data-testid="verdict-headline">{verdict.headline}</h2>
+      <Headline verdict={verdict} />
       {verdict.job === null ? null : (
-        <JobAccountView account={verdict.job} isStated={verdict.headline.startsWith(verdict.job.headline)}>{strip}</JobAccountView>
+        <JobAccountView account={verdict.job} isStated={isJobStated(verdict)} strip={strip} />
       )}
       <BulletList title="Stages" lines={stageLines(verdict)} />
       {verdict.suspect === "insufficient_evidence" ? null : <Basis verdict={verdict} />}
@@ -96,11 +101,26 @@ function Top({ verdict, strip }: Pick<Props, "verdict" | "strip">) {
   );
 }
 
+/** The job's sentences, then those of its step. */
+function Headline({ verdict }: { verdict: Verdict }) {
+  const { headline, job } = verdict;
+  const [first, rest] = job !== null && isJobStated(verdict) ? [job.headline, headline.slice(job.headline.length)] : [headline, ""];
+  return (
+    <h2 id="verdict-title" data-testid="verdict-headline">
+      <Prose text={first} />
+      {rest === "" ? null : <span class="step-headline"><Prose text={rest} /></span>}
+    </h2>
+  );
+}
+
+function isJobStated({ headline, job }: Verdict): boolean {
+  return job !== null && headline.startsWith(job.headline);
+}
+
 /** What comes last. */
-function Rest({ verdict }: { verdict: Verdict }) {
+function Lists({ verdict }: { verdict: Verdict }) {
   return (
     <>
-      {verdict.job?.is_first === false ? <JobFixes account={verdict.job} /> : null}
       <BulletList title="Expected after the fix" lines={verdict.targets.map((target) => target.text)} />
       {verdict.memory === null || verdict.memory.is_growing ? null : (
         <BulletList title="Memory" lines={[verdict.memory.headline, ...verdict.memory.lines]} />
@@ -119,22 +139,58 @@ function OtherSuspects({ verdict }: { verdict: Verdict }) {
   );
 }
 
+interface FixRow {
+  title: string;
+  instructions: string;
+  why: string;
+  /** Share that the bar has: of the job where there is one, else of the step; null if unknown. */
+  ratio: number | null;
+  saving: string;
+  details: ComponentChildren;
+}
+
+/** Fixes of the step and of the job around it: where the job comes first, by what they save of it. */
+function fixRows({ fixes, job }: Verdict, savings: (number | null)[]): FixRow[] {
+  const stepRows = fixes.map((fix, index): FixRow => ({
+    title: fix.title,
+    instructions: fix.how,
+    why: fix.why,
+    ratio: job === null ? fix.prediction?.saving_ratio ?? null : fix.job_saving_ratio,
+    saving: stepSaving(fix),
+    details: (
+      <>
+        <PredictedSaving fix={fix} usd={savings[index] ?? null} />
+        {fix.tried && <p data-testid="tried">Tried: {fix.tried.text}.</p>}
+      </>
+    ),
+  }));
+  const jobRows = (job?.fixes ?? []).map((fix): FixRow => ({
+    title: fix.title,
+    instructions: fix.how,
+    why: fix.why,
+    ratio: fix.saving_ratio,
+    saving: `saves ${bound(fix)}${percent(fix.saving_ratio)} of the job`,
+    details: <p class="predicted"><span aria-hidden="true">→ </span>Saves {bound(fix)}{duration(fix.saving_ns)}.</p>,
+  }));
+  const rows = [...stepRows, ...jobRows];
+  return job?.is_first === true ? rows.sort((a, b) => (b.ratio ?? 0) - (a.ratio ?? 0)) : rows;
+}
+
 /** Fixes as rows: the saving as a bar, one clause, the change and its reason on demand. */
-function FixRows({ fixes, savings }: { fixes: readonly Fix[]; savings: (number | null)[] }) {
-  if (fixes.length === 0) return null;
+function FixRows({ rows, title = "What to do" }: { rows: FixRow[]; title?: string }) {
+  if (rows.length === 0) return null;
   return (
     <div>
-      <h3>What to do</h3>
-      <ol class="fix-rows">
-        {fixes.map((fix, index) => (
-          <li key={fix.title}>
-            <span class="bar" aria-hidden="true"><i style={{ width: `${100 * (fix.prediction?.saving_ratio ?? 0)}%` }} /></span>
+      <h3>{title}</h3>
+      <ol class="fix-rows" data-testid="fix-rows">
+        {rows.map((row) => (
+          <li key={row.title}>
+            <span class="bar" aria-hidden="true"><i style={{ width: `${100 * Math.min(1, row.ratio ?? 0)}%` }} /></span>
             <details>
-              <summary><b>{fix.title}</b> <span class="muted">{savingText(fix)}</span></summary>
-              <p><Prose text={fix.how} /></p>
-              <p class="muted">Reason: {fix.why}</p>
-              <PredictedSaving fix={fix} usd={savings[index] ?? null} />
-              {fix.tried && <p data-testid="tried">Tried: {fix.tried.text}.</p>}
+              <summary><b>{row.title}</b> <span class="muted">{row.saving}</span></summary>
+              <p><Prose text={row.instructions} /></p>
+              <p class="muted">Reason: <Prose text={row.why} /></p>
+              {row.details}
             </details>
           </li>
         ))}
@@ -143,11 +199,14 @@ function FixRows({ fixes, savings }: { fixes: readonly Fix[]; savings: (number |
   );
 }
 
-function savingText({ prediction, job_saving_ratio }: Fix): string {
+function bound({ is_bound }: { is_bound: boolean }): string {
+  return is_bound ? "at most " : "";
+}
+
+function stepSaving({ prediction, job_saving_ratio }: Fix): string {
   if (prediction === null) return "saving unknown";
-  const atMost = prediction.is_bound ? "at most " : "";
   const job = job_saving_ratio === null ? "" : `, ${percent(job_saving_ratio)} of the job`;
-  return `saves ${atMost}${percent(prediction.saving_ratio)} of the step${job}`;
+  return `saves ${bound(prediction)}${percent(prediction.saving_ratio)} of the step${job}`;
 }
 
 /** What ended a job that did not succeed, with the last lines that it printed. */
@@ -259,16 +318,16 @@ function ContributingCauses({ verdict }: { verdict: Verdict }) {
   );
 }
 
-function Fixes({ verdict, savings, first = 0 }: { verdict: Verdict; savings: (number | null)[]; first?: number }) {
-  if (verdict.fixes.length <= first) return null;
+function Fixes({ verdict, savings }: { verdict: Verdict; savings: (number | null)[] }) {
+  if (verdict.fixes.length === 0) return null;
   return (
     <div>
-      <h3>{first === 0 ? "What to do" : "More fixes"}</h3>
-      <ol class="fixes" start={first + 1}>
-        {verdict.fixes.slice(first).map((fix, index) => (
+      <h3>What to do</h3>
+      <ol class="fixes">
+        {verdict.fixes.map((fix, index) => (
           <li key={fix.title}>
             <b>{fix.title}</b>: <Prose text={fix.how} /> <span class="muted">Reason: {fix.why}</span>
-            <PredictedSaving fix={fix} usd={savings[first + index] ?? null} />
+            <PredictedSaving fix={fix} usd={savings[index] ?? null} />
             {fix.tried && <p data-testid="tried">Tried: {fix.tried.text}.</p>}
           </li>
         ))}
@@ -284,7 +343,7 @@ function PredictedSaving({ fix, usd }: { fix: Fix; usd: number | null }) {
   return (
     <p class="predicted" data-testid="prediction">
       <span aria-hidden="true">→ </span>Predicted {prediction.text}.
-      {job_saving_ratio !== null && saving > 0 ? ` Saves ${prediction.is_bound ? "at most " : ""}${percent(job_saving_ratio)} of the job.` : ""}
+      {job_saving_ratio !== null && saving > 0 ? ` Saves ${bound(prediction)}${percent(job_saving_ratio)} of the job.` : ""}
       {usd !== null && saving > 0 ? ` Saves ${dollars(usd)} per step.` : ""}
     </p>
   );
