@@ -191,11 +191,12 @@ class ModelInputsFact(Fact, frozen=True, kw_only=True, tag="model_inputs"):
 
 
 class PaddingFact(Fact, frozen=True, kw_only=True, tag="padding"):
-    """Attention mask of one batch of sequences, recorded of the first batches of a process, and
-    then of ever fewer."""
+    """Padding of one batch of sequences by its attention mask, or by the token that the model's
+    embeddings take for padding; recorded of the first batches of a process, and then of ever
+    fewer."""
 
     mask: str
-    """Name of the mask in the batch."""
+    """Name of the mask, or of the tokens, in the batch."""
     dataset: str = ""
     """Class of the dataset of the loader; empty if the batch is an input of a model."""
     batch: int = 0

@@ -80,6 +80,19 @@ model = Tokens()
 for _ in range(5):
     for batch in DataLoader([1, 3, 2, 4] * 3, batch_size=2, collate_fn=collate):
         model(**batch)
+
+class Words(torch.nn.Module):
+    def __init__(self, **options):
+        super().__init__()
+        self.words = torch.nn.Embedding(9, 2, **options)
+    def forward(self, ids):
+        return self.words(ids)
+
+padded = torch.tensor([[5, 6, 3, 3], [7, 8, 5, 3]])
+Words(padding_idx=3)(padded)
+Words(padding_idx=3)(padded.flip(1))
+Words(padding_idx=3)(torch.tensor([[5, 3, 3, 6]]))  # inside of a row: no padding
+Words()(padded)
 """
 
 
@@ -89,6 +102,12 @@ def test_masks_say_how_much_of_a_batch_is_padding(spool: Spool) -> None:
     recorded = spool.drain()
     assert recorded.notes == []
     masks = recorded.facts("padding")
+    by_token = [mask for mask in masks if mask["mask"] == "0"]
+    assert [(mask["rows"], mask["used_length"], mask["used_count"]) for mask in by_token] == [
+        (2, 3, 5),
+        (2, 3, 5),
+    ]
+    masks = [mask for mask in masks if mask not in by_token]
     assert {mask["mask"] for mask in masks} == {"attention_mask"}
     fetched = [mask for mask in masks if mask["dataset"] == "list"]
     assert [(mask["used_length"], mask["used_count"]) for mask in fetched] == [

@@ -4,10 +4,11 @@ Each module of an outermost call is described once: number, shapes and element t
 parameters, and autocast. Input shapes are recorded during its first calls, because in some jobs
 they change from batch to batch.
 
-Only metadata of tensors is read, but for attention masks: they say which positions of a batch are
-padding, for which a model computes and learns nothing. A mask is read where a loader makes the
-batch, or as an input of a model, if it is in host memory there: reading one on a device would wait
-for the device. The first batches of a process are read, and then ever fewer.
+Only metadata of tensors is read, but for padding, for which a model computes and learns nothing:
+an attention mask says where it is, or else the index of it that the model's embeddings have
+(`padding_idx`). A mask is read where a loader makes the batch, or as an input of a model, if it is
+in host memory there: reading one on a device would wait for the device. The first batches of a
+process are read, and then ever fewer.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ MAX_MASK_SIZE = 1 << 20
 _PLAIN_TYPES = {torch.Tensor, torch.nn.Parameter}
 """Subclasses may have symbolic shapes, and reading those may record a constraint."""
 _MASK_TYPES = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+_TOKEN_TYPES = {torch.int32, torch.int64}
 _probe = Probe("model descriptions")
 _mask_probe = Probe("masks of batches")
 _is_transformed: Any = getattr(
@@ -146,16 +148,18 @@ def _record(module: torch.nn.Module, state: _ModelState | None, args: Any, kwarg
         state.inputs.append(inputs)
         _probe.fact("model_inputs", model=state.number, inputs=inputs)
     if torch.is_grad_enabled():
-        note_padding([*args, kwargs])
+        note_padding([*args, kwargs], padding_index=_find_padding_index(module))
 
 
 @_mask_probe.protect
-def note_padding(batch: Any, dataset: str = "") -> None:
+def note_padding(batch: Any, dataset: str = "", padding_index: int | None = None) -> None:
     """Record how much of a batch is padding, if it has an attention mask. Never raises.
 
     Args:
         batch: nested lists and dictionaries of tensors.
         dataset: class of the dataset; empty for the inputs of a model.
+        padding_index: token that is padding where no mask says it: rows of numbers that have it at
+            one end only are sequences. None if there is no such token.
     """
     count = _batch_counts[dataset] = _batch_counts.get(dataset, 0) + 1
     numpy: Any = sys.modules.get("numpy")
@@ -164,9 +168,27 @@ def note_padding(batch: Any, dataset: str = "") -> None:
     if isinstance(batch, UserDict):
         batch = batch.__dict__.get("data")
     with without_functions():
-        for path, mask in find_tensors([("", batch)], "", MAX_DEPTH + 1):
-            if path.endswith(MASK_SUFFIX) and _is_readable(mask):
-                _note_mask(path.rpartition(".")[2], mask, numpy, dataset, count)
+        tensors = [*find_tensors([("", batch)], "", MAX_DEPTH + 1)]
+        masks = [(path, mask) for path, mask in tensors if path.endswith(MASK_SUFFIX)]
+        for path, mask in masks:
+            if _is_readable(mask):
+                used = _copy(mask, numpy) != 0
+                _note_mask(path.rpartition(".")[2], used, numpy, dataset, count)
+        if masks or padding_index is None:
+            return
+        for path, tokens in tensors:
+            if tokens.dtype in _TOKEN_TYPES and _is_readable(tokens):
+                used = _copy(tokens, numpy) != padding_index
+                if (used[:, 1:] != used[:, :-1]).sum(axis=1).max(initial=0) <= 1:
+                    _note_mask(path.rpartition(".")[2], used, numpy, dataset, count)
+                return
+
+
+def _find_padding_index(module: torch.nn.Module) -> int | None:
+    """Find the token that all embeddings of a model take for padding; None without one."""
+    layers = [layer for layer in module.modules() if isinstance(layer, torch.nn.Embedding)]
+    indices = {layer.padding_idx for layer in layers if layer.padding_idx is not None}
+    return int(indices.pop()) if len(indices) == 1 else None
 
 
 def _is_readable(mask: torch.Tensor) -> bool:
@@ -179,13 +201,16 @@ def _is_readable(mask: torch.Tensor) -> bool:
     return is_plain and 0 < mask.numel() <= MAX_MASK_SIZE and mask.is_contiguous()
 
 
-def _note_mask(name: str, mask: torch.Tensor, numpy: Any, dataset: str, batch: int) -> None:
-    # A copy of the bytes: `mask.numpy()` would keep the script from resizing the tensor.
+def _copy(tensor: torch.Tensor, numpy: Any) -> Any:
+    # A copy of the bytes: `tensor.numpy()` would keep the script from resizing the tensor.
     import ctypes
 
-    size = mask.element_size()
-    data = ctypes.string_at(mask.data_ptr(), mask.numel() * size)
-    used = numpy.frombuffer(data, dtype=f"u{size}").reshape(tuple(mask.shape)) != 0
+    size = tensor.element_size()
+    data = ctypes.string_at(tensor.data_ptr(), tensor.numel() * size)
+    return numpy.frombuffer(data, dtype=f"u{size}").reshape(tuple(tensor.shape))
+
+
+def _note_mask(name: str, used: Any, numpy: Any, dataset: str, batch: int) -> None:
     _mask_probe.fact(
         "padding",
         mask=name,
