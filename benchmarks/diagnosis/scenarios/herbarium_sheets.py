@@ -1,8 +1,7 @@
 # /// scenario
-# suspect = "data_pipeline"
-# cause = ["slow_decode", "checkpoint"]
-# accept = ["data_pipeline/too_few_workers"]
-# fix = ["decode once and cache the result", "save less often"]
+# suspect = "framework_overhead"
+# cause = ["checkpoint", "slow_decode"]
+# fix = ["save less often", "decode once and cache the result"]
 # held_out = true
 # ///
 """Names the plant families of scanned herbarium sheets."""
