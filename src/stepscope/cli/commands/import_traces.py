@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+MAX_SUMMARISED_EVENTS = 1_000_000
+"""The verdict of a longer trace is computed when it is asked for: no import waits for it."""
 _SILENCE_S = 60
 """Timeout for a server that sends nothing."""
 
@@ -91,11 +93,13 @@ def command(
             )
             doubts, view = _examine(directory, results)
     _report(results, doubts, run, view, as_json=as_json)
-    with suppress(Exception):  # `stepscope fleet` summarises it again
-        from stepscope import comparison
-        from stepscope.run import open_run
+    events = sum(one.event_count for one in results if isinstance(one, importers.Imported))
+    if events <= MAX_SUMMARISED_EVENTS:
+        with suppress(Exception):  # `stepscope fleet` summarises it again
+            from stepscope import comparison
+            from stepscope.run import open_run
 
-        comparison.get_summary(open_run(run))
+            comparison.get_summary(open_run(run))
 
 
 @contextmanager
