@@ -1,7 +1,8 @@
-"""Screens in a browser: late ranks, models of XGBoost, targets of a fix, SQL, the fleet."""
+"""Screens in a browser: steps, late ranks, models of XGBoost, targets of a fix, SQL, the fleet."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +11,7 @@ pytest.importorskip("playwright.sync_api")
 
 from playwright.sync_api import expect
 
-from stepscope.quantities import percent
+from stepscope.quantities import duration, percent
 from stepscope.testing import RunBuilder
 from tests.support.boosted_runs import draw_boosted
 from tests.support.browsed import IN_A_BROWSER, Ui, assert_accessible, assert_drawn, cells, settled
@@ -41,6 +42,11 @@ def served(serve: Callable[..., Ui], tmp_path_factory: pytest.TempPathFactory) -
         )
     run.write()
     draw_boosted(root / "boosted")
+    slow = RunBuilder(root / "outlier")
+    for number in range(2):
+        rank = slow.rank(number).draw(JOBS["fixed"][0], 40)
+        rank.draw("wait 9000 | forward 300 | optimizer 170", number).draw(JOBS["fixed"][0], 40)
+    slow.write()
     for name, (step, gpu) in JOBS.items():
         run = RunBuilder(root / name)
         run.rank(workers=2).draw(step, STEPS)
@@ -62,6 +68,46 @@ def test_the_screen_begins_with_the_sentence(ui: Ui) -> None:
     expect(nodes).to_have_count(3)
     expect(nodes.nth(1)).to_contain_text("rank 1")
     assert_drawn(page)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_steps_are_drawn_over_their_numbers(ui: Ui, scheme: str) -> None:
+    payload = command_json("show", "step-series", "--rank", "1", run=ui.root / "outlier")
+    (outlier,) = payload["outliers"]
+    assert (outlier["step"], outlier["phase"]) == (40, "data_wait")
+    page = ui.open("/steps?run=outlier", scheme=scheme)
+    strip = page.get_by_test_id("step-strip")
+    expect(strip).to_contain_text("No outliers")
+    strip.get_by_role("combobox", name="Rank").select_option("rank 1")
+    excess = f"data wait is {duration(outlier['excess_ns'])} above its median"
+    expect(strip).to_contain_text(
+        f"step 40, takes {duration(outlier['duration_ns'])}, of which {excess}"
+    )
+    strip.get_by_role("combobox", name="Scale").select_option("logarithmic")
+    expect(page).to_have_url(re.compile("scale=logarithmic"))
+    assert_drawn(page)
+    strip.get_by_role("combobox", name="Scale").select_option("linear")
+    chart = strip.locator(".chart canvas").first
+    box = chart.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 120, box["y"] + 150)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 200, box["y"] + 150, steps=5)
+    page.mouse.up()
+    page.wait_for_function("() => new URL(location).searchParams.has('from')")
+    settled(page)
+    query = page.evaluate("Object.fromEntries(new URL(location).searchParams)")
+    assert {int(query["from"]), int(query["to"])} <= set(payload["start_after_ns"])
+    page.go_back()
+    settled(page)
+    box = chart.bounding_box()
+    assert box is not None
+    # A clipped outlier is at the upper end of the axis, in the middle of step 40 of 81.
+    page.mouse.click(box["x"] + 76 + (box["width"] - 76 - 160) / 2, box["y"] + 20)
+    page.wait_for_url("**/timeline?**")
+    query = page.evaluate("Object.fromEntries(new URL(location).searchParams)")
+    start = outlier["start_after_ns"]
+    assert int(query["t0"]) < start < start + outlier["duration_ns"] < int(query["t1"])
 
 
 @pytest.mark.seed("DBR-16")

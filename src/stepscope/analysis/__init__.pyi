@@ -524,6 +524,12 @@ from .steps.stages import (
     count_first_uses as count_first_uses,
     find_stages as find_stages,
 )
+from .steps.step_groups import (
+    OutlierStep as OutlierStep,
+    StepGroups as StepGroups,
+    find_outliers_of_groups as find_outliers_of_groups,
+    group_steps as group_steps,
+)
 from .steps.step_statistics import (
     PackedSteps as PackedSteps,
     PhaseShare as PhaseShare,

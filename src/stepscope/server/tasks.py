@@ -128,7 +128,7 @@ def read_ahead(runs: OpenRuns, *, location: str, revision: int, number: int) -> 
     return False
 
 
-PREPARED_VIEWS = ("overview", "steps", "memory", "insights")
+PREPARED_VIEWS = ("overview", "steps", "step-series", "memory", "insights")
 """Views that a client requests first, or whose first request takes long."""
 
 

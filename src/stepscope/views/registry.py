@@ -47,6 +47,11 @@ _VIEWS: dict[str, options.View] = {
         ("carry_over", *options.TRACE_OPTIONS, *options.RANGE_OPTIONS),
         is_of_processes=True,
     ),
+    "step-series": options.View(
+        _show("steps.step_series:show_step_series"),
+        ("rank", "pixels", *options.RANGE_OPTIONS),
+        is_of_processes=True,
+    ),
     "critical-path": options.View(
         _show("steps.critical_path:show_critical_path"), ("top", *options.TRACE_OPTIONS)
     ),

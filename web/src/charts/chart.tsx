@@ -7,6 +7,9 @@ import { dark, printing } from "../base/theme";
 import { init, type EChartsOption } from "./echarts";
 import { followDrags } from "./range_drag";
 
+/** Receives the name of a series and the index of its point. */
+export type PointHandler = (seriesName: string | undefined, index: number | undefined) => void;
+
 interface Props {
   option: (colours: Palette) => EChartsOption;
   label: string;
@@ -17,6 +20,8 @@ interface Props {
   lazy?: boolean;
   /** Called with the range of x values that is dragged across the chart. */
   onRange?: ((from: number, to: number) => void) | undefined;
+  /** Called with the point that is clicked. */
+  onPoint?: PointHandler | undefined;
 }
 
 /** Distance below the viewport at which a chart is drawn. */
@@ -36,12 +41,14 @@ function whenVisible(element: HTMLElement, start: () => void): () => void {
   };
 }
 
-export function Chart({ option, label, height, renderer = "svg", lazy = false, onRange }: Props) {
+export function Chart({ option, label, height, renderer = "svg", lazy = false, onRange, onPoint }: Props) {
   const container = useRef<HTMLDivElement>(null);
   const printCopy = useRef<HTMLDivElement>(null);
   const isNear = useRef(!lazy);
   const latestOnRange = useRef(onRange);
   latestOnRange.current = onRange;
+  const latestOnPoint = useRef(onPoint);
+  latestOnPoint.current = onPoint;
   const isRangeSelectable = onRange !== undefined;
   useEffect(() => {
     const element = container.current;
@@ -51,7 +58,7 @@ export function Chart({ option, label, height, renderer = "svg", lazy = false, o
     // Not component state: a printer does not wait for a render.
     const start = (): void => {
       isNear.current = true;
-      dispose ??= draw(element, printCopy, option, renderer, drag);
+      dispose ??= draw(element, printCopy, option, renderer, drag, (name, index) => { latestOnPoint.current?.(name, index); });
     };
     if (isNear.current) start();
     const stop = isNear.current ? null : whenVisible(element, start);
@@ -67,7 +74,7 @@ export function Chart({ option, label, height, renderer = "svg", lazy = false, o
         class={`chart ${renderer} ${isRangeSelectable ? "range-selectable" : ""}`}
         role="img"
         aria-label={label}
-        title={isRangeSelectable ? "Drag to select a time range for all screens" : undefined}
+        title={isRangeSelectable ? "Drag to select a range for all screens" : undefined}
         style={{ height: `${height}px` }}
       />
       <div ref={printCopy} class="print-copy" aria-hidden="true" />
@@ -83,8 +90,10 @@ function draw(
   option: Props["option"],
   renderer: "canvas" | "svg",
   drag: ((from: number, to: number) => void) | null,
+  onPoint: PointHandler,
 ): () => void {
   const chart = init(element, undefined, { renderer });
+  chart.on("click", ({ seriesName, dataIndex }) => { onPoint(seriesName, dataIndex); });
   const stopDrag = drag === null ? null : followDrags(chart, element, drag);
   const redraw = effect(() => {
     if (printing.value) chart.resize(); // to the width of the paper

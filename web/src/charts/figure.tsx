@@ -6,7 +6,7 @@ import type { Palette } from "../base/palette";
 import { duration } from "../base/quantities";
 import { Table } from "../widgets/table";
 import { boxesLabel, boxesOption } from "./boxes";
-import { Chart } from "./chart";
+import { Chart, type PointHandler } from "./chart";
 import type { EChartsOption } from "./echarts";
 import { figureTable } from "./figure_table";
 import { gridHeight, gridLabel, gridOption, heatmapLabel, heatmapOption, type Grid } from "./grid";
@@ -14,9 +14,10 @@ import { describeCounts, histogramLabel, histogramOption } from "./histogram";
 import { linesLabel, linesOption } from "./lines";
 import { pieLabel, pieOption } from "./pie";
 import { plotLabel, plotOption, type Plot } from "./plot";
+import { stripLabel, stripOption, type StepStrip } from "./step_strip";
 import { stacksHeight, stacksLabel, stacksOption, type Stacks } from "./stacks";
 
-export type Figure = Boxes | Heatmap | Histogram | Lines | Pie | Plot | Stacks | Grid;
+export type Figure = Boxes | Heatmap | Histogram | Lines | Pie | Plot | Stacks | StepStrip | Grid;
 
 /** Accessible label, height, notes and chart options of a kind of figures. */
 interface FigureKind<Block> {
@@ -54,6 +55,7 @@ const KINDS: { [Kind in Figure["kind"]]: FigureKind<Extract<Figure, { kind: Kind
   lines: { label: linesLabel, height: () => 300, notes: ownNote, option: linesOption },
   plot: { label: plotLabel, height: () => 320, notes: ownNote, option: plotOption },
   stacks: { label: stacksLabel, height: stacksHeight, notes: ownNote, option: stacksOption },
+  step_strip: { label: stripLabel, height: ({ height }) => height, notes: ownNote, option: stripOption },
   grid: { label: gridLabel, height: ({ rows }) => gridHeight(rows.length), notes: ownNote, option: gridOption },
 };
 
@@ -77,15 +79,16 @@ interface FigureBodyProps {
   block: Figure;
   lazy?: boolean;
   onRange?: ((from: number, to: number) => void) | undefined;
+  onPoint?: PointHandler | undefined;
 }
 
 /** Figure without its title. */
-export function FigureBody({ block, lazy = false, onRange }: FigureBodyProps) {
+export function FigureBody({ block, lazy = false, onRange, onPoint }: FigureBodyProps) {
   const { label, height, notes, option } = useMemo(() => describeFigure(block), [block]);
   const more = "more" in block ? block.more : null;
   return (
     <>
-      <Chart option={option} label={label} height={height} renderer={renderer(block)} lazy={lazy} onRange={onRange} />
+      <Chart option={option} label={label} height={height} renderer={renderer(block)} lazy={lazy} onRange={onRange} onPoint={onPoint} />
       {[...notes, ...(more === null ? [] : [`… ${more}.`])].map((note) => (
         <p key={note} class="muted">{note}</p>
       ))}
@@ -95,7 +98,7 @@ export function FigureBody({ block, lazy = false, onRange }: FigureBodyProps) {
 }
 
 function renderer(block: Figure): "canvas" | "svg" {
-  return block.kind === "heatmap" || block.kind === "grid" ? "canvas" : "svg";
+  return block.kind === "heatmap" || block.kind === "grid" || block.kind === "step_strip" ? "canvas" : "svg";
 }
 
 /** The table is rendered when it is opened: heat maps have thousands of cells. */

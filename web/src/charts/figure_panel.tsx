@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 
 import { csv, save } from "../base/save";
 import { Panel } from "../widgets/panel";
-import { renderPng } from "./chart";
+import { renderPng, type PointHandler } from "./chart";
 import { describeFigure, FigureBody, type Figure } from "./figure";
 import { figureTable } from "./figure_table";
 
@@ -14,9 +14,10 @@ interface Props {
   wide?: boolean;
   testid?: string;
   onRange?: ((from: number, to: number) => void) | undefined;
+  onPoint?: PointHandler | undefined;
 }
 
-export function FigurePanel({ block, description, tools, wide = false, testid, onRange }: Props) {
+export function FigurePanel({ block, description, tools, wide = false, testid, onRange, onPoint }: Props) {
   const { title } = block;
   return (
     <Panel
@@ -37,7 +38,7 @@ export function FigurePanel({ block, description, tools, wide = false, testid, o
         });
       }}
     >
-      <FigureBody block={block} lazy onRange={onRange} />
+      <FigureBody block={block} lazy onRange={onRange} onPoint={onPoint} />
     </Panel>
   );
 }

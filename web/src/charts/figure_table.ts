@@ -5,6 +5,7 @@ import type { Cell, Heading } from "../widgets/table";
 import type { Grid } from "./grid";
 import { extent } from "./grid";
 import { formatOnScale, type Plot, type Scale } from "./plot";
+import type { StepStrip } from "./step_strip";
 import type { Stacks } from "./stacks";
 
 interface TableData {
@@ -12,7 +13,7 @@ interface TableData {
   rows: Cell[][];
 }
 
-export function figureTable(block: Boxes | Heatmap | Histogram | Lines | Pie | Plot | Stacks | Grid): TableData {
+export function figureTable(block: Boxes | Heatmap | Histogram | Lines | Pie | Plot | Stacks | StepStrip | Grid): TableData {
   switch (block.kind) {
     case "pie":
       return {
@@ -75,6 +76,11 @@ export function figureTable(block: Boxes | Heatmap | Histogram | Lines | Pie | P
       return {
         columns: [textHeading(block.categoryName), ...block.parts.map(({ name, values }) => scaleHeading({ ...block.value, name }, values))],
         rows: block.categories.map((category, index) => [category, ...block.parts.map((part) => part.values[index] ?? null)]),
+      };
+    case "step_strip":
+      return {
+        columns: [numberHeading("first step", "", 0), ...[...block.parts, { name: "moving median" }].map(({ name }) => scaleHeading({ ...block.value, name }))],
+        rows: block.median.map((median, index) => [block.steps[index] ?? null, ...block.parts.map(({ values }) => values[index] ?? null), median]),
       };
     case "grid":
       return {

@@ -17,7 +17,7 @@ export function followDrags(
   const pointerX = (event: PointerEvent): number => event.clientX - container.getBoundingClientRect().left;
   const onDown = (event: PointerEvent): void => {
     const [x, y] = [pointerX(event), event.clientY - container.getBoundingClientRect().top];
-    if (event.button !== 0 || !chart.containPixel("grid", [x, y])) return;
+    if (event.button !== 0 || !chart.containPixel({ gridIndex: 0 }, [x, y])) return;
     start = x;
   };
   const onMove = (event: PointerEvent): void => {

@@ -13,7 +13,7 @@ export interface Stacks {
   /** Names on the axis; default true. Without them, the tooltip and the data table name the bars. */
   hasNames?: boolean;
   value: Scale;
-  parts: { name: string; values: (number | null)[] }[];
+  parts: { name: string; values: (number | null)[]; colour?: (colours: Palette) => string }[];
   /** Horizontal bars, for long names and few bars. */
   horizontal: boolean;
   /** Start of each bar, if not zero. */
@@ -91,7 +91,7 @@ export function stacksOption(block: Stacks, colours: Palette): EChartsOption {
       ...(offsets === undefined
         ? []
         : [{ ...barSeries("", offsets), itemStyle: { color: "transparent", decal: { symbol: "none" } }, silent: true }]),
-      ...block.parts.map((part) => barSeries(part.name, part.values)),
+      ...block.parts.map(({ name, values, colour }) => ({ ...barSeries(name, values), ...(colour === undefined ? {} : { color: colour(colours) }) })),
     ],
   } as EChartsOption;
 }

@@ -1,15 +1,18 @@
 // Steps of the job as watched, and of the traces.
 import type { ComponentChildren } from "preact";
+import { useMemo } from "preact/hooks";
 
-import type { RankStepsView, StepsView, TraceStepsView } from "../api/views";
+import type { RankStepsView, StepSeries, StepsView, TraceStepsView } from "../api/views";
 import { count, duration, number, percent } from "../base/quantities";
 import { capitalize, words } from "../base/text";
 import { FigurePanel } from "../charts/figure_panel";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
+import { describePoints, describeSteps, stripFigure, stripHandlers } from "../parts/step_series";
 import { StepLink } from "../parts/timeline_link";
 import { TraceSelect, selectedTrace, useTraces } from "../parts/trace_screen";
-import { useCarryOver } from "../parts/url_controls";
+import { useCarryOver, useSelect } from "../parts/url_controls";
+import { useText } from "../parts/url_options";
 import { useView } from "../state/fetch";
 import { columns, innerColumns, tile } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
@@ -17,7 +20,7 @@ import { PageHeader } from "../widgets/page_header";
 import { Panel } from "../widgets/panel";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
 import { Tiles } from "../widgets/tiles";
-import { categoryPie, categoryLabel, phaseFigure, traceStepsFigure } from "./steps/figures";
+import { categoryLabel, phaseFigure, traceStepsFigure } from "./steps/figures";
 
 export default function Steps() {
   return (
@@ -63,9 +66,8 @@ function WatchedSteps({ ranks, shareOf }: { ranks: RankStepsView[]; shareOf: str
   return (
     <>
       {first === undefined || ranks.length > 1 ? null : <RankTiles rank={first} />}
-      <div class="panels">
-        <FigurePanel wide testid="step-phases" block={phaseFigure(ranks)} description={`Shares are of ${shareOf}.`} />
-      </div>
+      <Strip ranks={ranks} />
+      {ranks.length > 1 ? <div class="panels"><FigurePanel wide testid="step-phases" block={phaseFigure(ranks)} /></div> : null}
       <LinkedTable
         title={ranks.length > 1 ? "Steps by rank" : "Steps of the job"}
         testid="table-steps"
@@ -81,6 +83,49 @@ function WatchedSteps({ ranks, shareOf }: { ranks: RankStepsView[]; shareOf: str
       />
       {ranks.length > 1 || first === undefined ? null : <PhaseTable rank={first} shareOf={shareOf} />}
     </>
+  );
+}
+
+/** Steps over their numbers. */
+function Strip({ ranks }: { ranks: readonly RankStepsView[] }) {
+  const [rank] = useText("rank");
+  const resource = useView("step-series", { rank });
+  return (
+    <ResourceView resource={resource}>
+      {(series) => (series.steps.length === 0
+        ? <EmptyState text={series.missing ?? "no steps in this range"} />
+        : <StripPanel series={series} rank={ranks.find(({ rank: name }) => name === series.rank?.name)} />)}
+    </ResourceView>
+  );
+}
+
+const STRIP_HEIGHT = 360;
+/** Narrower windows have no room for a histogram. */
+const WIDE = "(min-width: 700px)";
+const SCALES = ["linear", "logarithmic"] as const;
+
+function StripPanel({ series, rank }: { series: StepSeries; rank: RankStepsView | undefined }) {
+  const [scale, scaleSelect] = useSelect("scale", "Scale", SCALES);
+  const ranks = series.ranks.flatMap(({ rank: value, name }) => (value === null ? [] : [[String(value), name] as const]));
+  const [, rankSelect] = useSelect("rank", "Rank", ranks);
+  const block = useMemo(
+    () => ({
+      ...stripFigure(series, { height: STRIP_HEIGHT, isLog: scale === "logarithmic", hasHistogram: window.matchMedia(WIDE).matches }),
+      note: describePoints(series),
+    }),
+    [series, scale],
+  );
+  return (
+    <div class="panels">
+      <FigurePanel
+        wide
+        testid="step-strip"
+        block={block}
+        description={`${describeSteps(series, rank)}.`}
+        tools={<>{rankSelect}{scaleSelect}</>}
+        {...stripHandlers(series)}
+      />
+    </div>
   );
 }
 
@@ -109,7 +154,7 @@ function PhaseTable({ rank, shareOf }: { rank: RankStepsView; shareOf: string })
         title={`Phases of a step, ${rank.rank}`}
         testid="table-phases"
         description={`Shares are of ${shareOf}.`}
-        rows={rank.phases}
+        rows={rank.phases.filter((phase) => phase.mean_ns > 0)}
         fields={columns("PhaseShare", ["name", { value: (row) => words(row.name) }], "share_ratio", "mean_ns", "p50_ns", "p95_ns")}
       />
       {rank.outlier_steps.length === 0 ? null : (
@@ -126,7 +171,6 @@ function PhaseTable({ rank, shareOf }: { rank: RankStepsView; shareOf: string })
 }
 
 function TraceSteps({ trace }: { trace: TraceStepsView }) {
-  const pie = categoryPie(trace);
   return (
     <>
       <h2 class="section-title">Steps of the trace {trace.rank === null ? "" : `of rank ${trace.rank}`}</h2>
@@ -147,8 +191,7 @@ function TraceSteps({ trace }: { trace: TraceStepsView }) {
             ]}
           />
           <div class="panels">
-            <FigurePanel block={pie} />
-            <FigurePanel block={traceStepsFigure(trace)} testid="recorded-steps" />
+            <FigurePanel wide block={traceStepsFigure(trace)} testid="recorded-steps" />
           </div>
           <LinkedTable
             id="recorded"

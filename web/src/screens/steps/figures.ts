@@ -1,8 +1,8 @@
 // Figures of the steps screen.
-import type { Pie } from "../../api/report";
 import type { RankStepsView, TraceStepsView } from "../../api/views";
 import { words } from "../../base/text";
 import { partsOf } from "../../charts/from_payload";
+import { phaseColour } from "../../charts/step_strip";
 import type { Stacks } from "../../charts/stacks";
 import { labelOf } from "../../widgets/fields";
 
@@ -20,6 +20,7 @@ export function phaseFigure(ranks: readonly RankStepsView[]): Stacks {
     horizontal: true,
     parts: names.map((name) => ({
       name: words(name),
+      colour: (colours) => phaseColour(name, colours),
       values: ranks.map((rank) => rank.phases.find((phase) => phase.name === name)?.mean_ns ?? null),
     })),
   };
@@ -29,17 +30,6 @@ export function phaseFigure(ranks: readonly RankStepsView[]): Stacks {
 export function categoryLabel(category: string): string {
   const name = CATEGORIES.find((candidate) => candidate === `${category}_ns`);
   return name === undefined ? words(category) : labelOf("RecordedStep", name).title;
-}
-
-export function categoryPie(trace: TraceStepsView): Pie {
-  return {
-    kind: "pie",
-    title: "Mean traced step",
-    share_of: `the ${trace.share_of}`,
-    slices: trace.categories
-      .filter((category) => (category.share_ratio ?? 0) > 0)
-      .map((category) => ({ name: categoryLabel(category.category), share_ratio: category.share_ratio ?? 0 })),
-  };
 }
 
 export function traceStepsFigure(trace: TraceStepsView): Stacks {

@@ -1,0 +1,160 @@
+"""`step-series`: the steps of one rank over their numbers, in levels of detail."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from stepscope import analysis, schema
+from stepscope.run import Rank, Run, number_ranks
+from stepscope.views.options import DEFAULTS, Ranged, ViewOptions
+from stepscope.views.steps.steps import NO_STEPS
+
+PIXELS_PER_GROUP = 2
+
+
+class SeriesRank(msgspec.Struct, frozen=True, kw_only=True):
+    """Rank with steps."""
+
+    rank: int | None
+    """Number for `--rank`; null where it is not known."""
+    name: str
+
+
+class SeriesPhase(msgspec.Struct, frozen=True, kw_only=True):
+    """Time of one phase."""
+
+    name: Annotated[str, schema.field_label("phase")]
+    mean_ns: list[float]
+    """Mean over the steps of each group."""
+
+
+class SeriesOutlier(msgspec.Struct, frozen=True, kw_only=True):
+    """Outlier, the slowest one of its group."""
+
+    step: Annotated[int, schema.field_label(display="identifier")]
+    """Number of the step, counted from 0."""
+    start_after_ns: int
+    """Start, after the run's origin."""
+    duration_ns: int
+    phase: str
+    """Phase that exceeds its median by most."""
+    excess_ns: int
+    """Time by which it does."""
+
+
+class StepSeries(Ranged, frozen=True, kw_only=True):
+    """Payload of `step-series`."""
+
+    ranks: list[SeriesRank]
+    """Ranks with steps."""
+    rank: SeriesRank | None
+    """Rank whose steps are shown: the first one, or that of `--rank`."""
+    step_count: int
+    group_step_count: Annotated[int, schema.field_label("steps per group")]
+    """1 where each step is shown."""
+    steps: Annotated[list[int], schema.field_label(display="identifier")]
+    """Number of the first step of each group, then that after the last step."""
+    start_after_ns: list[int]
+    """Start of each group after the run's origin, then the end of the last step."""
+    phases: list[SeriesPhase]
+    """Phases in their order within a step; they sum to the mean wall time of the steps."""
+    median_ns: list[float]
+    """Moving median of the durations at each group."""
+    median_step_count: Annotated[int, schema.field_label("steps per median")]
+    outlier_threshold_ns: float | None
+    """Outliers are measured steps above this: p75 + 3 (p75 - p25), or a quarter above the median if
+    that is more."""
+    outlier_count: int
+    outliers: list[SeriesOutlier]
+    edges_ns: Annotated[list[float], schema.field_label("edges of bins")]
+    """Edges of the bins of the measured durations without outliers, one more than there are
+    counts."""
+    counts: Annotated[list[int], schema.field_label("steps per bin", unit="count")]
+    missing: str | None
+
+
+def show_step_series(run: Run, options: ViewOptions = DEFAULTS) -> StepSeries:
+    """Show the steps of one rank over their numbers."""
+    numbers = number_ranks(run)
+    numbers.require(options.rank)
+    numbered = numbers.by_process
+    ranks = {
+        rank.name: SeriesRank(rank=numbered.get(rank.process.process), name=rank.name)
+        for rank in run.ranks
+    }
+    shown = next(
+        (r for r in run.ranks if options.rank in {None, ranks[r.name].rank} and len(r.steps)), None
+    )
+    if shown is None:
+        return _make_empty(list(ranks.values()))
+    return _show_rank(run, shown, list(ranks.values()), ranks[shown.name], options)
+
+
+def _show_rank(
+    run: Run, rank: Rank, ranks: list[SeriesRank], shown: SeriesRank, options: ViewOptions
+) -> StepSeries:
+    steps, origin_ns = rank.steps, run.clock.origin_ns
+    groups = analysis.group_steps(steps, max(1, options.pixels // PIXELS_PER_GROUP))
+    durations = steps.duration_ns[steps.measured()]
+    distribution = analysis.summarize(durations)
+    threshold_ns = None if distribution is None else distribution.outlier_threshold
+    outliers, outlier_count = (
+        ([], 0)
+        if threshold_ns is None
+        else analysis.find_outliers_of_groups(steps, groups, threshold_ns)
+    )
+    usual = durations if threshold_ns is None else durations[durations <= threshold_ns]
+    edges = analysis.make_range_edges(usual)
+    histogram = None if edges is None else analysis.build_histogram(usual, edges)
+    starts = steps.start[groups.first] - origin_ns
+    return StepSeries(
+        ranks=ranks,
+        rank=shown,
+        step_count=len(steps),
+        group_step_count=groups.size,
+        steps=[*(steps.first + groups.first).tolist(), steps.first + len(steps)],
+        start_after_ns=[*starts.tolist(), int(steps.end[-1]) - origin_ns],
+        phases=[
+            SeriesPhase(name=name, mean_ns=times.tolist())
+            for name, times in groups.phase_ns.items()
+        ],
+        median_ns=groups.median_ns.tolist(),
+        median_step_count=groups.median_steps,
+        outlier_threshold_ns=threshold_ns,
+        outlier_count=outlier_count,
+        outliers=[
+            SeriesOutlier(
+                step=steps.first + outlier.step_index,
+                start_after_ns=int(steps.start[outlier.step_index]) - origin_ns,
+                duration_ns=int(steps.duration_ns[outlier.step_index]),
+                phase=outlier.phase,
+                excess_ns=outlier.excess_ns,
+            )
+            for outlier in outliers
+        ],
+        edges_ns=[] if histogram is None else histogram.edges.tolist(),
+        counts=[] if histogram is None else histogram.counts.tolist(),
+        missing=None,
+    )
+
+
+def _make_empty(ranks: list[SeriesRank]) -> StepSeries:
+    return StepSeries(
+        ranks=ranks,
+        rank=None,
+        step_count=0,
+        group_step_count=0,
+        steps=[],
+        start_after_ns=[],
+        phases=[],
+        median_ns=[],
+        median_step_count=0,
+        outlier_threshold_ns=None,
+        outlier_count=0,
+        outliers=[],
+        edges_ns=[],
+        counts=[],
+        missing=NO_STEPS,
+    )
