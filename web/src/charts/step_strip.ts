@@ -75,7 +75,7 @@ export function stripOption(strip: StepStrip, colours: Palette): EChartsOption {
   const isLabelled = strip.height >= MIN_LABELLED_HEIGHT;
   const margins = MARGINS[isLabelled ? "labelled" : "plain"];
   const histogramPx = strip.counts.length === 0 ? 0 : HISTOGRAM_PX;
-  const colourOf = (key: string): string => (strip.highlight === undefined || strip.highlight === key ? phaseColour(key, colours) : colours.line);
+  const colourOf = (key: string): string => (strip.highlight === undefined ? phaseColour(key, colours) : (strip.highlight === key ? colours.series[0] : undefined) ?? colours.line);
   const name = (text: string): string => (isLabelled ? text : "");
   const [low, high] = stripExtent(strip, sums[sums.length - 1] ?? strip.median);
   const isLog = strip.value.log === true;

@@ -2,7 +2,7 @@
 import type { ComponentChildren, ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
-import type { JobAccount } from "../api/report";
+import type { JobAccount, Verdict } from "../api/report";
 import type { ChangedSetting, NodeStatus, Overview as Payload, PriceUsed, ShortFinding } from "../api/views";
 import { count, countOf, dollars, duration, percent } from "../base/quantities";
 import { dateTime, sentence } from "../base/text";
@@ -37,6 +37,32 @@ function LazyDashboard() {
   return module === null ? <Skeleton /> : <module.Dashboard />;
 }
 
+const STRIP_HEIGHT = 130;
+
+/** Step time over the steps, the suspect's phase in colour; the place is kept until it is loaded. */
+function StepTimes({ verdict }: { verdict: Verdict }) {
+  const { data } = useView("step-series");
+  const [module, setModule] = useState<typeof import("../parts/step_strip") | null>(null);
+  useEffect(() => { void import("../parts/step_strip").then(setModule); }, []);
+  if (data?.steps.length === 0) return null;
+  return (
+    <div data-testid="step-times">
+      <h3>Step time <a class="quiet" href={link("steps")}>Steps</a></h3>
+      <div style={{ height: `${STRIP_HEIGHT}px` }}>
+        {module === null || data === null ? null : <module.StepStrip series={data} height={STRIP_HEIGHT} highlight={phaseOf(verdict)} />}
+      </div>
+    </div>
+  );
+}
+
+/** Phase of the suspect; none of the model, which has several, and of a late rank, whose peers wait elsewhere. */
+function phaseOf({ suspect, cause, bars }: Verdict): string | undefined {
+  if (suspect === "data_pipeline") return "data_wait";
+  if (suspect === "communication") return "communication";
+  if (suspect !== "framework_overhead" || cause === "straggler") return undefined;
+  return bars.some(({ phase }) => phase === cause) ? cause : "other";
+}
+
 function Content({ payload }: { payload: Payload }) {
   return (
     <>
@@ -49,7 +75,7 @@ function Content({ payload }: { payload: Payload }) {
       <DeathView death={payload.verdict.death} />
       {payload.verdict.stuck === null ? null : <Stuck account={payload.verdict.stuck} />}
       <QualityNotes quality={payload.quality} range={payload.range} />
-      <VerdictView verdict={payload.verdict} savings={payload.money?.fix_savings_usd ?? []} linkOf={link} strip={(bar) => <JobStrip>{bar}</JobStrip>} isShort>
+      <VerdictView verdict={payload.verdict} savings={payload.money?.fix_savings_usd ?? []} linkOf={link} strip={(bar) => <JobStrip>{bar}</JobStrip>} steps={<StepTimes verdict={payload.verdict} />} isShort>
         <Tiles tiles={overviewTiles(payload)} />
       </VerdictView>
       <Leads payload={payload} />
@@ -110,15 +136,20 @@ function Leads({ payload }: { payload: Payload }) {
 function leadsOf(payload: Payload): Lead[] {
   const { verdict, gpu_busy_ratio, cpu_busy_ratio } = payload;
   const shareOf = (phase: string): number | null => verdict.bars.find((bar) => bar.phase === phase)?.share_ratio ?? null;
-  const wait = shareOf("data_wait");
+  const [wait, fetch] = [shareOf("data_wait"), shareOf("data_loader")];
   const communication = shareOf("communication");
-  const ranks = `${countOf(payload.rank_count, "rank")} ${rankCaption(payload)}`;
+  const ranks = `${countOf(payload.rank_count, "rank")}${payload.nodes.length > 0 ? "" : ","} ${rankCaption(payload)}`;
   return [
-    { title: "Input", view: "input-pipeline", ratio: wait, text: wait === null ? "No wait for batches was measured." : `Waiting for batches takes ${percent(wait)} of ${verdict.share_of}.` },
-    { title: "Device", view: "gpu", ratio: gpu_busy_ratio, text: gpu_busy_ratio === null ? sentence(busyCaption(payload)) : `GPUs are busy for ${percent(gpu_busy_ratio)}, ${busyCaption(payload)}.` },
+    { title: "Input", view: "input-pipeline", ratio: wait ?? fetch, text: inputText(wait, fetch, verdict.share_of) },
+    { title: "Device", view: "gpu", ratio: gpu_busy_ratio, text: gpu_busy_ratio === null ? sentence(busyCaption(payload)) : `GPUs are busy for ${percent(gpu_busy_ratio)}${payload.nodes.length > 0 ? "," : ""} ${busyCaption(payload)}.` },
     { title: "Ranks", view: "ranks", ratio: communication, text: communication === null ? sentence(ranks) : `${sentence(ranks)} Communication takes ${percent(communication)}.` },
     { title: "System", view: "system", ratio: cpu_busy_ratio, text: cpu_busy_ratio === null ? "No samples of the machines." : `CPUs are busy for ${percent(cpu_busy_ratio)} of the time, mean over nodes.` },
   ];
+}
+
+function inputText(wait: number | null, fetch: number | null, share_of: string): string {
+  if (wait !== null) return `Waiting for batches takes ${percent(wait)} of ${share_of}.`;
+  return fetch === null ? "No wait for batches was measured." : `Fetching batches takes ${percent(fetch)} of ${share_of}.`;
 }
 
 function timeText({ created_ns, started_ns, duration_ns, nodes }: Payload): string {
