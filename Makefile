@@ -12,6 +12,7 @@
 #   make bench   cost and speed, measured against an earlier build and against peers (hours)
 #   make bench-quick   the most important rows of it (10 minutes)
 #   make bench-diagnosis   an hour of training jobs with planted causes: does the verdict find them?
+#   make docs    the site, into build/docs: open index.html there
 #   make audit   known vulnerabilities of the dependencies (needs the network)
 #   make test-versions   jobs on the supported releases of each framework (hours, up to 3 GB each)
 #   make soak    thousands of kills of every process: is a step lost or counted twice? (hours)
@@ -43,7 +44,7 @@ INDEX_ANSWERS = $(PY) -m pip download --quiet --disable-pip-version-check --no-c
 
 .PHONY: demo test test-all tier checks format-check lint types contracts source web web-check native generate \
 	fix frameworks test-versions faults scan-sanitize bench bench-quick bench-diagnosis soak soak-hours write-faults \
-	slow-faults fuzz gpu-check audit clean
+	slow-faults fuzz gpu-check docs audit clean
 
 demo: $(VENV)/demo.ready
 	@$(VENV)/bin/python examples/recommender/demo.py
@@ -56,7 +57,7 @@ test: $(VENV)/test.ready
 PART ?= 1/1
 COUNT := $(notdir $(PART))
 test-all: $(VENV)/test.ready
-	@$(if $(filter 1/%,$(PART)),$(MAKE) --no-print-directory --jobs=2 --output-sync=target checks)
+	@$(if $(filter 1/%,$(PART)),$(MAKE) --no-print-directory --jobs=2 --output-sync=target checks docs)
 	@$(if $(filter $(COUNT)/%,$(PART)),$(MAKE) --no-print-directory frameworks)
 	@$(MAKE) --no-print-directory tier TIER=test-all
 
@@ -164,6 +165,16 @@ gpu-check:
 	$(PY) -m pytest tests/gpu
 	$(PY) -m benchmarks.gpu_overhead --fixtures
 	$(PY) -m pytest tests/golden
+
+# MkDocs has an environment of its own: nothing else needs it.
+DOCS := $(VENV)/docs
+$(DOCS)/ready: $(VENV)/bin/python requirements/docs.txt
+	@$(PY) -m venv $(CLEAR) $(DOCS)
+	@$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements/docs.txt
+	@touch $@
+docs: $(DOCS)/ready
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet
+	@echo "build/docs/index.html"
 
 # Needs the network, and so is no part of `make test`.
 audit: $(VENV)/test.ready

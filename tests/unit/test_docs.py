@@ -14,6 +14,7 @@ from stepscope.diagnosis.verdict import SUSPECTS
 from stepscope.views import VIEWS
 from tests.support.command import run_command
 from tools.docs.blocks import find_documents, update_blocks
+from tools.docs.site import ROOT_PAGES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -23,7 +24,7 @@ DOCS = ROOT / "docs"
 def test_generated_parts_are_up_to_date(document: Path) -> None:
     text = document.read_text()
     if update_blocks(text) != text:  # pytest would compare the texts line by line for minutes
-        pytest.fail(f"docs/{document.name} is out of date: run `make generate`")
+        pytest.fail(f"{document.relative_to(ROOT)} is out of date: run `make generate`")
 
 
 def test_the_pages_name_every_command_and_view() -> None:
@@ -36,11 +37,17 @@ def test_the_pages_name_every_command_and_view() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    for page in (*ROOT.glob("*.md"), *DOCS.glob("*.md")):
+    for page in (*ROOT.glob("*.md"), *DOCS.rglob("*.md")):
         for target, anchor in re.findall(r"\]\((?!http)([^)#]*)(?:#([^)]+))?\)", page.read_text()):
             path = page.parent / target if target else page
             assert path.exists(), f"{page.name}: {target}"
             assert not anchor or anchor in read_anchors(path), f"{page.name}: {target}#{anchor}"
+
+
+def test_the_site_has_every_page_once() -> None:
+    menu = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), flags=re.MULTILINE)
+    pages = [path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")]
+    assert sorted(menu) == sorted([*pages, *ROOT_PAGES.values()])
 
 
 @cache

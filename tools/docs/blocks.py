@@ -16,7 +16,10 @@ from benchmarks.what_if.page import (
     describe_recordings,
 )
 from tools.docs.errors import list_faults, list_messages
+from tools.docs.findings import list_findings
 from tools.docs.formats import list_exports, list_imports
+from tools.docs.import_map import draw_imports
+from tools.docs.reference import describe_classes, describe_commands, describe_views
 from tools.docs.releases import list_releases
 from tools.docs.rules import list_topics, write_pages
 from tools.docs.run_directory import describe_schema
@@ -33,6 +36,11 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "topics of rules": list_topics,
     "pages of rules": write_pages,
     "schema": describe_schema,
+    "options of commands": describe_commands,
+    "fields of views": describe_views,
+    "classes": describe_classes,
+    "imports of packages": draw_imports,
+    "findings": list_findings,
     "reliability of verdicts": describe_reliability,
     "counts of kills": describe_kills,
     "counts of failed writes": describe_faults,
@@ -49,7 +57,7 @@ _FIGURE = re.compile(r"(<!-- generated: (ratio|value) of (.+?) -->).*?(<!-- end 
 
 def find_documents() -> list[Path]:
     """Find the documents with generated blocks."""
-    paths = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    paths = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
     return [path for path in paths if "<!-- generated: " in path.read_text()]
 
 
