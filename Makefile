@@ -57,7 +57,7 @@ test: $(VENV)/test.ready
 PART ?= 1/1
 COUNT := $(notdir $(PART))
 test-all: $(VENV)/test.ready
-	@$(if $(filter 1/%,$(PART)),$(MAKE) --no-print-directory --jobs=2 --output-sync=target checks docs)
+	@$(if $(filter 1/%,$(PART)),$(MAKE) --no-print-directory --jobs=2 --output-sync=target checks)
 	@$(if $(filter $(COUNT)/%,$(PART)),$(MAKE) --no-print-directory frameworks)
 	@$(MAKE) --no-print-directory tier TIER=test-all
 

@@ -19,6 +19,7 @@ ROOT_PAGES = {
 }
 """Pages of the site by document of the root."""
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
+_CODE = re.compile(r"`[^`\n]+`")
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -31,9 +32,13 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Let links lead to pages of the site; files that it lacks are named without a link."""
+    """Let links lead to pages of the site; files that it lacks are named without a link.
+
+    A pipe in code in a table is escaped on GitHub, and must not be here.
+    """
     source = Path(page.file.abs_src_path).relative_to(ROOT).as_posix()
     uri = page.file.src_uri
+    markdown = _CODE.sub(lambda code: code[0].replace("\\|", "|"), markdown)
     return _LINK.sub(lambda link: rewrite_link(link, source, uri), markdown)
 
 
