@@ -21,7 +21,9 @@ _UNQUOTED = re.compile(
 )
 """A command in a message without quotation, up to what is neither an option nor a placeholder."""
 _TYPED = re.compile(
-    rf"^ *(?:\$|\(cd .*?&&|taskset -c .*?\)\)) ({_NAME}.*?)(?:  +#.*| &|\))?$", re.M
+    r"^ *(?:\$|\$ (?:srun|mpirun) .*?|\(cd .*?&&|taskset -c .*?\)\))"
+    rf" ({_NAME}.*?)(?:  +#.*| &|\))?$",
+    re.M,
 )
 """A command in an example of a shell."""
 

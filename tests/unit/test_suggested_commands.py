@@ -1,4 +1,5 @@
-"""Every command that a message, the page or a document suggests is accepted as typed, and works."""
+"""Every command that a message, the page or a document suggests is accepted as typed, and those of
+messages and of the page work. tests/e2e/test_documents.py runs those of documents."""
 
 from __future__ import annotations
 
@@ -92,6 +93,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rank.workers[0].draw("fetch 80", 140)
     summary = summarise_run(Run(open_run(run.write())))
     (directory / "baseline.json").write_bytes(summary.encode())
+    settings = "from stepscope.compat.debugger import *\nsettings = ProfilerConfig()\n"
+    (directory / "settings.py").write_text(settings)
     (directory / "traces").mkdir()
     trace = json.dumps({"traceEvents": trace_events()}).encode()
     for name in ("trace.json", "traces/rank0.json"):
@@ -148,7 +151,7 @@ def check_accepted(suggestion: Suggestion) -> None:
 def test_what_a_recorded_run_suffices_for_works(
     suggestions: list[Suggestion], directory: Path, tmp_path: Path
 ) -> None:
-    of_runs = {tuple(arguments(s)) for s in suggestions if not s.is_noun and s.words[0] in EXECUTED}
+    of_runs = {tuple(arguments(s)) for s in suggestions if s.is_message and s.words[0] in EXECUTED}
     for number, words in enumerate(sorted(of_runs)):
         if ELSEWHERE.search(" ".join(words)):
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from benchmarks.foreign import describe_reliability
@@ -20,7 +21,7 @@ from tools.docs.findings import list_findings
 from tools.docs.formats import list_exports, list_imports
 from tools.docs.import_map import draw_imports
 from tools.docs.reference import describe_classes, describe_commands, describe_views
-from tools.docs.releases import list_releases
+from tools.docs.releases import list_releases, read_results
 from tools.docs.rules import list_topics, write_pages
 from tools.docs.run_directory import describe_schema
 from tools.docs.seeds import list_features
@@ -30,7 +31,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "faults of the environment": list_faults,
     "messages of errors": list_messages,
     "features of replaced tools": list_features,
-    "releases of frameworks": list_releases,
+    **{f"releases of {name}": partial(list_releases, name) for name in read_results()},
     "formats of importers": list_imports,
     "formats of exporters": list_exports,
     "topics of rules": list_topics,

@@ -1,4 +1,4 @@
-"""Tables of what is recorded on each release of each framework, from
+"""Table of what is recorded on each release of a framework, from
 benchmarks/results/versions.json."""
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "vers
 _SYMBOLS = {"right": "yes", "not possible": "impossible", "wrong": "no"}
 
 
-def list_releases() -> str:
-    """Write a table for each framework: a row for each kind of job, a column for each release, and
+def read_results() -> dict[str, Any]:
+    """Read the results by framework."""
+    results: dict[str, Any] = json.loads(RESULTS.read_text())
+    return results
+
+
+def list_releases(name: str) -> str:
+    """Write the table of a framework: a row for each kind of job, a column for each release, and
     what is missing."""
-    results = json.loads(RESULTS.read_text())
-    return "\n\n".join(_list_framework(name, entries) for name, entries in results.items())
-
-
-def _list_framework(name: str, entries: dict[str, Any]) -> str:
+    entries = read_results()[name]
     jobs = list(dict.fromkeys(job for entry in entries.values() for job in entry["cells"]))
-    lines = [f"### {name}", "", f"| job | {' | '.join(entries)} |", f"|---|{'---|' * len(entries)}"]
+    lines = [f"| job | {' | '.join(entries)} |", f"|---|{'---|' * len(entries)}"]
     notes: dict[str, None] = {}
     for job in jobs:
         answers = [entry["cells"].get(job, "") for entry in entries.values()]

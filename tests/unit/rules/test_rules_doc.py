@@ -13,7 +13,7 @@ FILE = Path(__file__).parents[3] / "docs" / "rules.md"
 
 
 def test_example_of_a_custom_rule(tmp_path: Path) -> None:
-    example = re.search(r"```python\n(.*?)```", FILE.read_text(), flags=re.DOTALL)
+    example = re.search(r'```python title="quiet.py"\n(.*?)```', FILE.read_text(), flags=re.DOTALL)
     file = tmp_path / "quiet.py"
     file.write_text(example[1])
     (rule,) = choose_rules([f"{file}:QuietNodes"], assignments=["QuietNodes.threshold=10"])

@@ -1,0 +1,229 @@
+"""Every block of console and Python in the README and on the site runs as printed.
+
+Blocks of a page run one after the other, in a copy of the directory `prepared`. Options of
+blocks that cannot run are parsed by tests/unit/test_suggested_commands.py.
+"""
+
+from __future__ import annotations
+
+import doctest
+import gzip
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.document_blocks import (
+    ROOT,
+    Block,
+    Typed,
+    find_missing_line,
+    find_pages,
+    read_blocks,
+    read_commands,
+)
+from tests.support.served_runs import trace_events
+from tests.support.stage_jobs import StageJob, play, write_parquet
+from tests.support.under_stepscope import JOB_TIMEOUT_S
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.extended("records a job for most pages"), pytest.mark.quiet]
+START = ROOT / "docs" / "start.md"
+ENVIRONMENT = {
+    **os.environ,
+    "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    "BROWSER": "true",
+    "COLUMNS": "100",
+    "STEPSCOPE_RUN_SCAN_INTERVAL": "1",
+}
+NEEDS = {
+    "DeepSpeed": 1,
+    "GPUs": 1,
+    "Go": 1,
+    "HolisticTraceAnalysis": 1,
+    "Polars": 1,
+    "TensorBoard": 1,
+    "a GPU": 2,
+    "a bucket": 5,
+    "a clone": 2,
+    "a cluster": 5,
+    "a collector, and an account": 1,
+    "a receiver of alerts": 1,
+    "a server, and a bucket": 1,
+    "an earlier build, and the peers": 1,
+    "half an hour of two idle cores": 1,
+    "hours, and HolisticTraceAnalysis": 1,
+    "the package index": 1,
+}
+"""Blocks that a test cannot run, by what they need."""
+SHOWN_BY = {"docs/python.md": "tests/unit/access/test_python_doc.py"}
+"""Tests of the pages whose examples have a run of their own."""
+PID = "4711"
+"""Process of the documents that trains without stepscope."""
+CHANGES_A_JOB = ("stepscope configure", "stepscope capture")
+SERVERS = ("stepscope ui",)
+BUSY = "Processes outside the job kept"
+"""In the output of a job that others kept from its cores, which is the verdict then."""
+NAMES = """
+import stepscope, torch
+from train import Network, Photos
+from torch.utils.data import DataLoader
+model, loader = Network(), DataLoader(torch.utils.data.Subset(Photos(), range(32)), batch_size=8)
+images, labels = next(iter(loader))
+logits = model(images)
+loss = torch.nn.functional.cross_entropy(logits, labels)
+"""
+"""What the scripts of the documents have made before."""
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a directory with what the commands name: a job, two runs of it, and traces."""
+    directory = tmp_path_factory.mktemp("documents")
+    (train,) = (block for block in read_blocks(START) if block.title)
+    (directory / "train.py").write_text(train.text)
+    for version in ("main", "branch"):
+        (directory / version).mkdir()
+        (directory / version / "train.py").write_text(train.text.replace("2400", "800"))
+    scripts = ROOT / "tests" / "e2e" / "scripts"
+    shutil.copy(scripts / "ddp_gloo.py", directory / "ddp.py")
+    shutil.copy(scripts / "boosting_sklearn.py", directory / "boost.py")
+    for run in ("RUN", "BASE"):
+        done = execute(f"stepscope run --out {run} -- python train.py", directory)
+        assert done.returncode == 0, done.stderr
+    shutil.copytree(directory / "RUN", directory / "runs" / "a")
+    (directory / "traces").mkdir()
+    trace = json.dumps({"traceEvents": trace_events()}).encode()
+    for name in ("trace.json", "traces/rank0.json"):
+        (directory / name).write_bytes(trace)
+    (directory / "trace.json.gz").write_bytes(gzip.compress(trace))
+    nodes = {"schema": "1.1.1-chakra.0.0.4", "pid": 10, "start_ts": 1, "nodes": []}
+    (directory / "execution_trace.json").write_text(json.dumps(nodes))
+    job = StageJob(stages=2, data_ranks=2, microbatches=3, steps=2)
+    write_parquet(play(job, job.draw_times(1)).operations, directory / "job.parquet")
+    return directory
+
+
+def execute(command: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command in Bash, with its output and its messages in one text."""
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=ROOT if "benchmarks." in command else directory,
+        env=ENVIRONMENT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=4 * JOB_TIMEOUT_S,
+    )
+
+
+@contextmanager
+def training(directory: Path, *launcher: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the job until the end of the block; its launcher gets the signal of Ctrl-C."""
+    command = [*launcher, "python", "train.py"]
+    job = subprocess.Popen(command, cwd=directory, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
+    try:
+        yield job
+    finally:
+        job.send_signal(signal.SIGINT)
+        job.wait(JOB_TIMEOUT_S)
+
+
+def serve(command: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run a server until it prints its address."""
+    words = ["bash", "-c", f"exec {command}"]
+    options = {"cwd": directory, "env": ENVIRONMENT, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, **options) as server:
+        address = next(line for line in server.stdout if "http://" in line)
+        server.send_signal(signal.SIGINT)
+        return subprocess.CompletedProcess(command, server.wait(JOB_TIMEOUT_S), address)
+
+
+def run_command(command: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command of a document, and meanwhile the process that it looks at."""
+    if command.startswith(SERVERS):
+        return serve(command, directory)
+    if PID in command:
+        with training(directory) as job:
+            return execute(command.replace(PID, str(job.pid)), directory)
+    if command.startswith(CHANGES_A_JOB):
+        shutil.rmtree(directory / "RUN")
+        with training(directory, "stepscope", "run", "--out", "RUN", "--"):
+            wait_until(lambda: list((directory / "RUN").glob("tables/spans/*/*.parquet")))
+            return execute(command, directory)
+    for run in re.findall(r"(?:--out|-o) (RUN|slow|fixed)\b", command):
+        shutil.rmtree(directory / run, ignore_errors=True)  # which the command creates
+    return execute(command, directory)
+
+
+def expected_codes(command: str) -> set[int]:
+    """Return the exit status that a comment states, or success."""
+    stated = re.search(r"exits with (\d+)( if)?", command)
+    if stated:
+        return {int(stated[1]), 0} if stated[2] else {int(stated[1])}
+    return {0}
+
+
+def check_command(typed: Typed, directory: Path) -> None:
+    done = run_command(typed.command, directory)
+    assert done.returncode in expected_codes(typed.command), (typed.command, done.stdout)
+    missing = find_missing_line(typed.output, done.stdout)
+    if missing and BUSY in done.stdout:
+        pytest.skip("other processes use the cores")
+    assert missing is None, f"{typed.command}\nprints no {missing!r}:\n{done.stdout}"
+
+
+def check_session(block: Block, names: dict[str, object]) -> None:
+    test = doctest.DocTestParser().get_doctest(block.text, names, block.address, None, block.line)
+    results = doctest.DocTestRunner().run(test, clear_globs=False)
+    assert results.failed == 0
+
+
+def check_script(block: Block, directory: Path) -> None:
+    command = [sys.executable, "-c", NAMES + block.text]
+    options = {"cwd": directory, "env": ENVIRONMENT, "timeout": JOB_TIMEOUT_S}
+    done = subprocess.run(command, capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stderr
+
+
+BLOCKS = {
+    page.relative_to(ROOT).as_posix(): blocks
+    for page in find_pages()
+    if (blocks := read_blocks(page))
+}
+
+
+@pytest.mark.parametrize("page", BLOCKS)
+def test_the_blocks_of_a_page_run_as_printed(
+    page: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = shutil.copytree(prepared, tmp_path / "job")
+    monkeypatch.chdir(directory)
+    names: dict[str, object] = {}
+    for block in BLOCKS[page]:
+        if block.title:
+            (directory / block.title).write_text(block.text)
+        elif block.needs or page in SHOWN_BY:
+            continue
+        elif block.language == "console":
+            for typed in read_commands(block):
+                check_command(typed, directory)
+        elif block.language == "python" and block.is_session:
+            check_session(block, names)
+        elif block.language == "python":
+            check_script(block, directory)
+
+
+def test_blocks_that_do_not_run_are_counted() -> None:
+    needs = Counter(block.needs for blocks in BLOCKS.values() for block in blocks if block.needs)
+    assert needs == NEEDS
