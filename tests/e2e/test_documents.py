@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.support.document_blocks import (
@@ -71,6 +72,8 @@ PID = "4711"
 """Process of the documents that trains without stepscope."""
 CHANGES_A_JOB = ("stepscope configure", "stepscope capture")
 SERVERS = ("stepscope ui",)
+KERNELS = re.compile(r"\bkernels\b")
+"""In commands about a run with a trace of a GPU."""
 BUSY = "Processes outside the job kept"
 """In the output of a job that others kept from its cores, which is the verdict then."""
 NAMES = """
@@ -94,6 +97,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for version in ("main", "branch"):
         (directory / version).mkdir()
         (directory / version / "train.py").write_text(train.text.replace("2400", "800"))
+    (directory / "long.py").write_text(train.text.replace("2400", "6000"))
     scripts = ROOT / "tests" / "e2e" / "scripts"
     shutil.copy(scripts / "ddp_gloo.py", directory / "ddp.py")
     shutil.copy(scripts / "boosting_sklearn.py", directory / "boost.py")
@@ -106,6 +110,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("trace.json", "traces/rank0.json"):
         (directory / name).write_bytes(trace)
     (directory / "trace.json.gz").write_bytes(gzip.compress(trace))
+    assert execute("stepscope import trace.json -o TRACED", directory).returncode == 0
     nodes = {"schema": "1.1.1-chakra.0.0.4", "pid": 10, "start_ts": 1, "nodes": []}
     (directory / "execution_trace.json").write_text(json.dumps(nodes))
     job = StageJob(stages=2, data_ranks=2, microbatches=3, steps=2)
@@ -130,7 +135,7 @@ def execute(command: str, directory: Path) -> subprocess.CompletedProcess[str]:
 @contextmanager
 def training(directory: Path, *launcher: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run the job until the end of the block; its launcher gets the signal of Ctrl-C."""
-    command = [*launcher, "python", "train.py"]
+    command = [*launcher, "python", "long.py"]
     job = subprocess.Popen(command, cwd=directory, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
     try:
         yield job
@@ -155,12 +160,15 @@ def run_command(command: str, directory: Path) -> subprocess.CompletedProcess[st
         return serve(command, directory)
     if PID in command:
         with training(directory) as job:
+            wait_until(psutil.Process(job.pid).children, waiting_for="worker of the DataLoader")
             return execute(command.replace(PID, str(job.pid)), directory)
     if command.startswith(CHANGES_A_JOB):
         shutil.rmtree(directory / "RUN")
         with training(directory, "stepscope", "run", "--out", "RUN", "--"):
             wait_until(lambda: list((directory / "RUN").glob("tables/spans/*/*.parquet")))
             return execute(command, directory)
+    if KERNELS.search(command):
+        command = command.replace("RUN", "TRACED")
     for run in re.findall(r"(?:--out|-o) (RUN|slow|fixed)\b", command):
         shutil.rmtree(directory / run, ignore_errors=True)  # which the command creates
     return execute(command, directory)
@@ -174,9 +182,14 @@ def expected_codes(command: str) -> set[int]:
     return {0}
 
 
+def shell_code(done: subprocess.CompletedProcess[str]) -> int:
+    """Return the exit status as a shell has it."""
+    return done.returncode if done.returncode >= 0 else 128 - done.returncode
+
+
 def check_command(typed: Typed, directory: Path) -> None:
     done = run_command(typed.command, directory)
-    assert done.returncode in expected_codes(typed.command), (typed.command, done.stdout)
+    assert shell_code(done) in expected_codes(typed.command), (typed.command, done.stdout)
     missing = find_missing_line(typed.output, done.stdout)
     if missing and BUSY in done.stdout:
         pytest.skip("other processes use the cores")
@@ -213,9 +226,10 @@ def test_the_blocks_of_a_page_run_as_printed(
     for block in BLOCKS[page]:
         if block.title:
             (directory / block.title).write_text(block.text)
-        elif block.needs or page in SHOWN_BY:
+    for block in BLOCKS[page]:
+        if block.title or block.needs or page in SHOWN_BY:
             continue
-        elif block.language == "console":
+        if block.language == "console":
             for typed in read_commands(block):
                 check_command(typed, directory)
         elif block.language == "python" and block.is_session:

@@ -101,7 +101,8 @@ def is_complete(command: str) -> bool:
 
 def mask(text: str) -> str:
     """Replace figures, with their units, and bars; make each run of white space one space."""
-    return " ".join(_FIGURE.sub("#", _BAR.sub("=", text)).split())
+    figures = _FIGURE.sub("#", _BAR.sub("=", text))
+    return re.sub(r"#( #)+", "#", " ".join(figures.split()))
 
 
 def find_missing_line(expected: list[str], printed: str) -> str | None:

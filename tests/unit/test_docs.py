@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+import click
 import pytest
 
+import stepscope
+from stepscope import access, schema
 from stepscope.analysis import PHASES
-from stepscope.cli import COMMANDS
+from stepscope.cli import COMMANDS, root
 from stepscope.diagnosis.verdict import SUSPECTS
+from stepscope.errors import StepscopeError
+from stepscope.rules import installed_rules
 from stepscope.views import VIEWS
 from tests.support.command import run_command
 from tools.docs.blocks import find_documents, update_blocks
@@ -27,13 +33,50 @@ def test_generated_parts_are_up_to_date(document: Path) -> None:
         pytest.fail(f"{document.relative_to(ROOT)} is out of date: run `make generate`")
 
 
-def test_the_pages_name_every_command_and_view() -> None:
-    commands, views = (DOCS / "commands.md").read_text(), (DOCS / "views.md").read_text()
-    for command in COMMANDS:
-        is_described = f"`stepscope {command}`" in commands or f"`stepscope {command} " in commands
-        assert is_described, f"describe `stepscope {command}` in docs/commands.md"
-    for view in VIEWS:
-        assert f"`{view}`" in views, f"describe `{view}` in docs/views.md"
+NAMES: dict[str, Callable[[], Iterable[str]]] = {
+    "commands.md": lambda: (f"stepscope {name}" for name in COMMANDS),
+    "reference/commands.md": lambda: list_options(root, "stepscope"),
+    "rules.md": lambda: installed_rules().names,
+    "views.md": lambda: VIEWS,
+    "reference/views.md": lambda: (
+        field for view in VIEWS.values() for field in view.payload.__struct_fields__
+    ),
+    "run-directory.md": lambda: (*schema.TABLES, *schema.METRIC_TYPES),
+    "reference/python.md": lambda: (
+        *(name for name in (*stepscope.__all__, *access.__all__) if name[0] != "_"),
+        *(f"OpenRun.{name}" for name in dir(access.OpenRun) if name[0] != "_"),
+    ),
+    "errors.md": lambda: subclasses_of(StepscopeError),
+}
+"""Names that a page has to explain, by page."""
+
+
+def list_options(command: click.Command, path: str) -> Iterator[str]:
+    """List the options of a command and of those below it, each with a text in `--help`."""
+    context = click.Context(command)
+    for option in command.params:
+        if isinstance(option, click.Option):
+            assert option.help, f"{path} {option.opts[0]} has no text in --help"
+            yield from option.opts
+    for name in command.list_commands(context) if isinstance(command, click.Group) else ():
+        inner = command.get_command(context, name)
+        assert inner is not None
+        yield f"{path} {name}"
+        yield from list_options(inner, f"{path} {name}")
+
+
+def subclasses_of(error: type[Exception]) -> Iterator[str]:
+    yield error.__name__
+    for subclass in error.__subclasses__():
+        yield from subclasses_of(subclass)
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_a_page_explains_every_name(page: str) -> None:
+    text = (DOCS / page).read_text()
+    code = " | ".join(re.findall(r"`[^`\n]+`|^#+ .+$", text, flags=re.MULTILINE))
+    missing = [name for name in NAMES[page]() if not re.search(rf"(?<![\w-]){name}(?![\w-])", code)]
+    assert missing == []
 
 
 def test_links_lead_somewhere() -> None:

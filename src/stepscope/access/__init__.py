@@ -22,7 +22,7 @@ from stepscope.access.tables import MetricHistogram, MetricsHistogram, RankHisto
 from stepscope.access.timeline_chart import RankTimeline, StepTimeline, TimelineChart
 from stepscope.analysis import Heatmap, HeatmapRow, Histogram
 from stepscope.cost import JobCost
-from stepscope.run import DataLoaderAnalysis, Frame, JobStatistics, LoaderWorker, Run
+from stepscope.run import DataLoaderAnalysis, Frame, JobStatistics, LoaderWorker
 
 __all__ = [
     "DataLoaderAnalysis",
@@ -39,7 +39,6 @@ __all__ = [
     "PythonProfile",
     "RankHistogram",
     "RankTimeline",
-    "Run",
     "StepHistogram",
     "StepTimeline",
     "TimelineChart",
