@@ -100,6 +100,14 @@ def read_anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def test_each_symptom_ends_in_one_command() -> None:
+    _, *sections = re.split(r"^## ", (DOCS / "symptoms.md").read_text(), flags=re.MULTILINE)
+    assert len(sections) >= 10
+    for section in sections:
+        assert re.search(r"```console\n\$ [^\n]+\n```\s*$", section), section
+        assert section.count("```console") == 1
+
+
 def test_the_verdicts_page_names_every_suspect_and_phase() -> None:
     page = (ROOT / "docs" / "verdict.md").read_text()
     for name in (*SUSPECTS, "healthy", "insufficient_evidence", *PHASES):
