@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import doctest
 import gzip
+import itertools
 import json
 import os
 import re
@@ -38,7 +39,6 @@ from tests.support.under_stepscope import JOB_TIMEOUT_S
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.extended("records a job for most pages"), pytest.mark.quiet]
-START = ROOT / "docs" / "start.md"
 ENVIRONMENT = {
     **os.environ,
     "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -69,7 +69,16 @@ NEEDS = {
 SHOWN_BY = {"docs/python.md": "tests/unit/access/test_python_doc.py"}
 """Tests of the pages whose examples have a run of their own."""
 PID = "4711"
-"""Process of the documents that trains without stepscope."""
+"""Process of the documents that trains, or is stuck, without stepscope."""
+STUCK = """
+import threading
+
+def wait_for_batch(ready):
+    ready.wait()
+
+open("stuck.txt", "w").close()
+wait_for_batch(threading.Event())
+"""
 CHANGES_A_JOB = ("stepscope configure", "stepscope capture")
 SERVERS = ("stepscope ui",)
 KERNELS = re.compile(r"\bkernels\b")
@@ -86,21 +95,30 @@ logits = model(images)
 loss = torch.nn.functional.cross_entropy(logits, labels)
 """
 """What the scripts of the documents have made before."""
+BLOCKS = {
+    page.relative_to(ROOT).as_posix(): blocks
+    for page in find_pages()
+    if (blocks := read_blocks(page))
+}
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a directory with what the commands name: a job, two runs of it, and traces."""
     directory = tmp_path_factory.mktemp("documents")
-    (train,) = (block for block in read_blocks(START) if block.title)
-    (directory / "train.py").write_text(train.text)
-    for version in ("main", "branch"):
-        (directory / version).mkdir()
-        (directory / version / "train.py").write_text(train.text.replace("2400", "800"))
-    (directory / "long.py").write_text(train.text.replace("2400", "6000"))
-    scripts = ROOT / "tests" / "e2e" / "scripts"
-    shutil.copy(scripts / "ddp_gloo.py", directory / "ddp.py")
-    shutil.copy(scripts / "boosting_sklearn.py", directory / "boost.py")
+    for block in itertools.chain(*BLOCKS.values()):
+        if block.title:
+            (directory / block.title).write_text(block.text)
+    train = (directory / "train.py").read_text()
+    for folder, text in {
+        "main": train.replace("2400", "800"),
+        "branch": train.replace("2400", "800"),
+        "long": train.replace("2400", "6000"),
+        "stuck": STUCK,
+    }.items():
+        (directory / folder).mkdir()
+        (directory / folder / "train.py").write_text(text)
+    shutil.copy(ROOT / "tests" / "e2e" / "scripts" / "ddp_gloo.py", directory / "ddp.py")
     for run in ("RUN", "BASE"):
         done = execute(f"stepscope run --out {run} -- python train.py", directory)
         assert done.returncode == 0, done.stderr
@@ -133,9 +151,9 @@ def execute(command: str, directory: Path) -> subprocess.CompletedProcess[str]:
 
 
 @contextmanager
-def training(directory: Path, *launcher: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the job until the end of the block; its launcher gets the signal of Ctrl-C."""
-    command = [*launcher, "python", "long.py"]
+def training(directory: Path, script: str, *launcher: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a job until the end of the block; its launcher gets the signal of Ctrl-C."""
+    command = [*launcher, "python", script]
     job = subprocess.Popen(command, cwd=directory, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
     try:
         yield job
@@ -159,12 +177,14 @@ def run_command(command: str, directory: Path) -> subprocess.CompletedProcess[st
     if command.startswith(SERVERS):
         return serve(command, directory)
     if PID in command:
-        with training(directory) as job:
-            wait_until(psutil.Process(job.pid).children, waiting_for="worker of the DataLoader")
+        script = "stuck/train.py" if "--once" in command else "long/train.py"
+        with training(directory, script) as job:
+            workers = psutil.Process(job.pid).children
+            wait_until(lambda: workers() or (directory / "stuck.txt").exists())
             return execute(command.replace(PID, str(job.pid)), directory)
     if command.startswith(CHANGES_A_JOB):
         shutil.rmtree(directory / "RUN")
-        with training(directory, "stepscope", "run", "--out", "RUN", "--"):
+        with training(directory, "long/train.py", "stepscope", "run", "--out", "RUN", "--"):
             wait_until(lambda: list((directory / "RUN").glob("tables/spans/*/*.parquet")))
             return execute(command, directory)
     if KERNELS.search(command):
@@ -177,6 +197,8 @@ def run_command(command: str, directory: Path) -> subprocess.CompletedProcess[st
 def expected_codes(command: str) -> set[int]:
     """Return the exit status that a comment states, or success."""
     stated = re.search(r"exits with (\d+)( if)?", command)
+    if command.startswith("stepscope rules check"):
+        return {0, 3}
     if stated:
         return {int(stated[1]), 0} if stated[2] else {int(stated[1])}
     return {0}
@@ -209,13 +231,6 @@ def check_script(block: Block, directory: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-BLOCKS = {
-    page.relative_to(ROOT).as_posix(): blocks
-    for page in find_pages()
-    if (blocks := read_blocks(page))
-}
-
-
 @pytest.mark.parametrize("page", BLOCKS)
 def test_the_blocks_of_a_page_run_as_printed(
     page: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -223,9 +238,6 @@ def test_the_blocks_of_a_page_run_as_printed(
     directory = shutil.copytree(prepared, tmp_path / "job")
     monkeypatch.chdir(directory)
     names: dict[str, object] = {}
-    for block in BLOCKS[page]:
-        if block.title:
-            (directory / block.title).write_text(block.text)
     for block in BLOCKS[page]:
         if block.title or block.needs or page in SHOWN_BY:
             continue

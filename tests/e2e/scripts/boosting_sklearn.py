@@ -9,7 +9,7 @@ import numpy as np
 import xgboost as xgb
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--out", type=Path, default=Path("results.json"))
+parser.add_argument("--out", type=Path, required=True)
 out = parser.parse_args().out
 
 generator = np.random.default_rng(1)
