@@ -19,6 +19,7 @@ NEEDS = "# needs "
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.M | re.S)
 _PROMPT = "$ "
 _FIGURE = re.compile(r"<?-?\d[\d,]*(?:\.\d+)?(?: ?(?:%|[nµm]?s|min|h|[KMG]iB|[KMG]B|bytes))?(?!\w)")
+_FOLDER = re.compile(r"(?<![\w.])/\S*/")
 _BAR = re.compile(r"[█▓▒░▚▖·]+")
 
 
@@ -100,8 +101,8 @@ def is_complete(command: str) -> bool:
 
 
 def mask(text: str) -> str:
-    """Replace figures, with their units, and bars; make each run of white space one space."""
-    figures = _FIGURE.sub("#", _BAR.sub("=", text))
+    """Replace figures, with their units, bars and folders; make all white space one space."""
+    figures = _FIGURE.sub("#", _BAR.sub("=", _FOLDER.sub("/", text)))
     return re.sub(r"#( #)+", "#", " ".join(figures.split()))
 
 
