@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 SQUARES = 64
-LONGEST = 160
+MAX_LENGTH = 160
 GAMES = 4000
 BATCH = 32
 STEPS = 125
@@ -39,7 +39,7 @@ def play(count):
     """Makes games; most of them are short."""
     games = []
     for _ in range(count):
-        length = min(LONGEST, 20 + int(random.expovariate(1 / 12)))
+        length = min(MAX_LENGTH, 20 + int(random.expovariate(1 / 12)))
         moves = [
             Move(random.randrange(SQUARES), random.randrange(SQUARES), random.expovariate(0.1))
             for _ in range(length)
@@ -74,7 +74,7 @@ class OutcomeNet(nn.Module):
     def __init__(self, width=64, layers=2):
         super().__init__()
         self.moves = nn.Embedding(SQUARES * SQUARES + 1, width, padding_idx=0)
-        self.places = nn.Parameter(0.02 * torch.randn(LONGEST, width))
+        self.places = nn.Parameter(0.02 * torch.randn(MAX_LENGTH, width))
         layer = nn.TransformerEncoderLayer(width, 4, 2 * width, 0.1, batch_first=True)
         self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
         self.head = nn.Linear(width, 3)
@@ -90,7 +90,7 @@ class OutcomeNet(nn.Module):
 def main():
     args = arguments(__doc__)
     games = Games(play(GAMES))
-    collate = Collate() if args.fixed else Collate(LONGEST)
+    collate = Collate() if args.fixed else Collate(MAX_LENGTH)
     loader = DataLoader(games, BATCH, shuffle=True, collate_fn=collate)
     free_memory = not args.fixed
     model = OutcomeNet()

@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader
 
 PIECES = 500
-LONGEST = 6
+MAX_LENGTH = 6
 BATCH = 32
 STEPS = 180
 MESSAGES = 1280
@@ -44,7 +44,7 @@ class Tokenizer:
         counts = collections.Counter()
         for text in texts:
             for word in text.split():
-                for length in range(1, LONGEST + 1):
+                for length in range(1, MAX_LENGTH + 1):
                     counts.update(word[i : i + length] for i in range(len(word) - length + 1))
         pieces = [letter for letter in counts if len(letter) == 1]
         longer = [piece for piece in counts if len(piece) > 1]
@@ -58,7 +58,7 @@ class Tokenizer:
         best, starts = [0.0], [0]
         for end in range(1, len(word) + 1):
             score, start = -math.inf, 0
-            for i in range(max(0, end - LONGEST), end):
+            for i in range(max(0, end - MAX_LENGTH), end):
                 candidate = best[i] + self.scores.get(word[i:end], -math.inf)
                 if candidate > score:
                     score, start = candidate, i
@@ -108,8 +108,8 @@ def edit_distance(predicted, expected):
     previous = list(range(len(expected) + 1))
     for i, token in enumerate(predicted, 1):
         row = [i]
-        for j, other in enumerate(expected, 1):
-            row.append(min(previous[j] + 1, row[-1] + 1, previous[j - 1] + (token != other)))
+        for j, target in enumerate(expected, 1):
+            row.append(min(previous[j] + 1, row[-1] + 1, previous[j - 1] + (token != target)))
         previous = row
     return previous[-1]
 

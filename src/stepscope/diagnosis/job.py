@@ -19,10 +19,15 @@ import math
 from collections.abc import Sequence, Set
 
 import msgspec
-import numpy as np
 
-from stepscope import analysis, intervals, schema
+from stepscope import analysis, schema
 from stepscope.diagnosis.job_account import JobAccount, JobFix, JobPart, PartFunction
+from stepscope.diagnosis.job_measures import (
+    measure_before_steps,
+    measure_between_steps,
+    measure_compilation,
+    measure_saves,
+)
 from stepscope.diagnosis.verdict import LOOP_SHARE, Fix, Verdict
 from stepscope.quantities import count_of, duration, percent
 from stepscope.run import JobTime, Run, job_state, read_job_time
@@ -61,8 +66,6 @@ _FRAMEWORKS = frozenset(
 """Packages that the training itself needs."""
 _COMPILED_RATIO = 0.5
 MIN_EVALUATIONS = 2
-SAVE_GAP_NS = 1_000_000_000
-"""Saves that follow each other within this time are of one checkpoint."""
 
 
 def account_for_job(run: Run, planned_step_count: int | None = None) -> JobAccount | None:
@@ -136,7 +139,7 @@ def _save_in_job(time: JobTime, account: JobAccount, fix: Fix, stage_ratio: floa
     if prediction is None or account.goodput_ratio is None or steps is None:
         return fix
     keys = ("checkpoints", "evaluation") if prediction.share_of == LOOP_SHARE else ("checkpoints",)
-    loop_ns = steps.time_ns + sum(_measure_between_steps(time, key) for key in keys)
+    loop_ns = steps.time_ns + sum(measure_between_steps(time, key) for key in keys)
     whole_ns = account.planned_ns or account.duration_ns
     part_ns = loop_ns * _planned(steps) / steps.time_ns
     ratio = prediction.saving_ratio * stage_ratio * part_ns / whole_ns
@@ -167,7 +170,7 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
             time_ns = time.time_of(key)
             if not time_ns:
                 continue
-            once_ns = time_ns if key in ONCE else _measure_before_steps(time, key)
+            once_ns = time_ns if key in ONCE else measure_before_steps(time, key)
             planned_ns = 0.0 if key in FAILURES else once_ns + (time_ns - once_ns) * growth
             # A package counts with what it imports: without it, that would not be imported.
             functions = sorted(time.functions.get(key, []), key=lambda entry: -entry.total_ns)
@@ -322,7 +325,7 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def _fix_compilation(self) -> list[JobFix]:
-        compiled_ns = _measure_compilation(self.run, self.time)
+        compiled_ns = measure_compilation(self.run, self.time)
         part = self.parts.get("warm_up")
         if part is None or compiled_ns < _COMPILED_RATIO * part.time_ns:
             return []
@@ -371,7 +374,7 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
                 "evaluate every second time, or on a fixed random part of the data, and on all of "
                 "it at the end",
                 f"{name} takes {duration(part.time_ns)}, {percent(part.share_ratio)} of the job.",
-                (_planned(part) - _measure_before_steps(self.time, part.key)) / 2,
+                (_planned(part) - measure_before_steps(self.time, part.key)) / 2,
                 is_bound=False,
                 step_cause="evaluation",
             )
@@ -379,7 +382,7 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
 
     def _fix_checkpoints(self) -> list[JobFix]:
         part, function = self.parts.get("checkpoints"), self._find_function("checkpoints")
-        count, save_ns = _measure_saves(self.run)
+        count, save_ns = measure_saves(self.run)
         if part is None or not count:
             return []
         name = "Checkpoints" if function is None else _locate(function)
@@ -392,7 +395,7 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
                 "torch.distributed.checkpoint.async_save, or a copy in memory that a thread "
                 f"writes{interval}",
                 why,
-                _planned(part) - _measure_before_steps(self.time, part.key),
+                _planned(part) - measure_before_steps(self.time, part.key),
                 step_cause=None if interval else "checkpoint",
             )
         ]
@@ -453,52 +456,3 @@ def _locate(function: PartFunction) -> str:
 
 def _name_function(key: str, function: PartFunction) -> str:
     return f"importing {function.name}" if key == "importing" else _locate(function)
-
-
-def _measure_compilation(run: Run, time: JobTime) -> float:
-    """Measure the compilation in the first steps, the mean over ranks."""
-    total_ns = 0
-    divided = {rank.rank: rank for rank in time.ranks}
-    for rank in run.ranks:
-        entry = divided.get(rank.process.rank)
-        if entry is not None:
-            warm = entry.division.select("warm_up")
-            compiled = intervals.union(rank.spans.of("compile").intervals)
-            total_ns += int(intervals.overlap(warm, compiled).sum())
-    return total_ns / max(1, time.rank_count)
-
-
-def _measure_before_steps(time: JobTime, key: str) -> float:
-    """Measure the time of a class before the first step, the mean over ranks: a load of weights,
-    or an evaluation of the untrained model, happens once."""
-    if time.first_step_ns is None:
-        return 0.0
-    first_ns, total_ns = time.start_ns + time.first_step_ns, 0
-    for rank in time.ranks:
-        pieces = rank.division.select(key)
-        total_ns += int((np.minimum(pieces.end, first_ns) - pieces.start).clip(0).sum())
-    return total_ns / max(1, time.rank_count)
-
-
-def _measure_between_steps(time: JobTime, key: str) -> float:
-    """Measure the time of a class from the first step to the last, the mean over ranks."""
-    total_ns = 0
-    for rank in time.ranks:
-        steps, pieces = rank.division.select("steps"), rank.division.select(key)
-        if len(steps.start):
-            edges = int(steps.start[0]), int(steps.end[-1])
-            total_ns += int((np.clip(pieces.end, *edges) - np.clip(pieces.start, *edges)).sum())
-    return total_ns / max(1, time.rank_count)
-
-
-def _measure_saves(run: Run) -> tuple[int, int]:
-    """Measure the checkpoints of the rank that spent most on them, over all starts of the job:
-    number and time. Files that are written one right after the other are one checkpoint."""
-    measured: dict[int | None, tuple[int, int]] = {}
-    for rank in run.all_ranks:
-        spans = intervals.union(rank.spans.of("checkpoint").intervals)
-        gaps = spans.start[1:] - spans.end[:-1]
-        count = len(spans.start[:1]) + int((gaps > SAVE_GAP_NS).sum())
-        before = measured.get(rank.process.rank, (0, 0))
-        measured[rank.process.rank] = before[0] + count, before[1] + spans.total_ns
-    return max(measured.values(), key=lambda counted: counted[1], default=(0, 0))
