@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from stepscope.cli import main
@@ -59,3 +60,10 @@ def run_process(
         cwd=directory,
         env={**os.environ, **variables},
     )
+
+
+def without_ids(value: Any) -> Any:
+    """Leave the ids of rows out of a payload that a command has printed."""
+    if isinstance(value, dict):
+        return {key: without_ids(item) for key, item in value.items() if key != "at"}
+    return [without_ids(item) for item in value] if isinstance(value, list) else value

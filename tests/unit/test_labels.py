@@ -73,8 +73,16 @@ def test_text(run_path: str) -> None:
 def test_json_has_the_plain_values(run_path: str) -> None:
     result = CliRunner().invoke(command_line, ["show", run_path, "toy-queues", "--json"])
     assert json.loads(result.output) == {
+        "at": "toy-queues",
         "wait_ns": 1_500_000,
-        "queues": [{"name": "batches", "depth": 2.5, "held_bytes": 3 << 20}],
+        "queues": [
+            {
+                "at": "toy-queues/queues/name=batches",
+                "name": "batches",
+                "depth": 2.5,
+                "held_bytes": 3 << 20,
+            }
+        ],
     }
 
 

@@ -6,12 +6,14 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import click
 import msgspec
 
-from stepscope import output_files, store
+from stepscope import output_files, queries, store
 
 
 def json_text(payload: object) -> str:
@@ -22,6 +24,33 @@ def json_text(payload: object) -> str:
 def print_json(payload: object) -> None:
     """Print a payload as JSON on stdout."""
     click.echo(json_text(payload).encode())
+
+
+def print_rows(
+    payload: msgspec.Struct | msgspec.Raw,
+    source: str,
+    options: Mapping[str, object] = MappingProxyType({}),
+    *,
+    has_ids: bool = True,
+) -> None:
+    """Print a payload of a run as JSON on stdout, in which each row has its id.
+
+    Args:
+        payload: the payload, or its JSON.
+        source: start of the ids; see `queries.make_payload`.
+        options: options of the command that the payload depends on; those without a value, empty
+            or false count as not set.
+        has_ids: False where it depends on more, so that no id would lead back.
+    """
+    if not has_ids:
+        print_json(payload)
+        return
+    texts = {
+        name: queries.LIST_SEPARATOR.join(value) if isinstance(value, tuple) else str(value)
+        for name, value in options.items()
+        if value is not None and value is not False and value != ()
+    }
+    print_json(queries.with_ids(payload, queries.make_id(source, texts)))
 
 
 def print_json_line(payload: object) -> None:

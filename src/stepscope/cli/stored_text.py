@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from stepscope import cost, run, store
-from stepscope.cli.output import locate, print_json, suggest
+from stepscope.cli.output import locate, print_rows, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,13 +42,14 @@ class _StoredText(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-def print_stored(location: str, name: str, form: str = "", *, as_json: bool) -> bool:
+def print_stored(location: str, name: str, form: str = "", *, source: str, as_json: bool) -> bool:
     """Print a result as it was stored; False, and nothing is printed, where it is not.
 
     Args:
         location: RUN. Of a trace, and of a run in a bucket, nothing is looked for.
         name: name of the result.
         form: form of the text; that of the last look is stored.
+        source: start of the ids of its rows.
         as_json: print the payload, not its text.
     """
     if not (Path(location) / store.RUN_KEY).is_file() or cost.ENVIRONMENT in os.environ:
@@ -58,7 +59,7 @@ def print_stored(location: str, name: str, form: str = "", *, as_json: bool) -> 
         if results is None:
             continue
         if as_json and (payload := results.get(name, msgspec.Raw)) is not None:
-            print_json(payload)
+            print_rows(payload, source)
             return True
         stored = None if as_json else results.get(_text_name(name), _StoredText)
         if (

@@ -4,7 +4,9 @@ Belongs here: what the command line, the page and the server for agents answer a
 of rows, time and memory. Does not: figures (`views`, `diagnosis`), talking (`cli`).
 
     sql        SELECT over the tables and views of a run
-    evidence   ids of the numbers in payloads, and what reproduces a number
+    ids        ids of the rows in payloads
+    sources    payloads that ids begin with
+    evidence   the number that an id names, and what reproduces it
 """
 
 from __future__ import annotations

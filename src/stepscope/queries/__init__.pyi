@@ -1,11 +1,6 @@
-from .evidence import (
-    ROW_ID as ROW_ID,
-    Origin as Origin,
-    find_origin as find_origin,
-    make_id as make_id,
-    make_payload as make_payload,
-    with_ids as with_ids,
-)
+from .evidence import Origin as Origin, find_origin as find_origin
+from .ids import ROW_ID as ROW_ID, make_id as make_id, with_ids as with_ids
+from .sources import LIST_SEPARATOR as LIST_SEPARATOR, make_payload as make_payload
 from .sql import (
     QueryColumn as QueryColumn,
     QueryLimits as QueryLimits,

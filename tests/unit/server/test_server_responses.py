@@ -16,6 +16,7 @@ from stepscope.cli import root as command_line
 from stepscope.store import open_run
 from stepscope.views import VIEWS
 from stepscope.views.job.jobs import Jobs
+from tests.support.command import without_ids
 from tests.support.served import Served
 from tests.support.waiting import wait_until
 
@@ -25,7 +26,7 @@ RUNS = ("team/job", "recorded")
 def show(run: Path, view: str, *options: str) -> Any:
     """Run `stepscope show RUN VIEW --json`; returns the payload or the error."""
     result = CliRunner().invoke(command_line, ["show", str(run), view, "--json", *options])
-    return result.exception if result.exit_code else json.loads(result.stdout)
+    return result.exception if result.exit_code else without_ids(json.loads(result.stdout))
 
 
 def read_report(page: str) -> Any:
@@ -89,7 +90,7 @@ def test_a_query_equals_the_output_of_sql(server: Served, runs: Path) -> None:
     query = "SELECT name, count(*) AS n FROM operators GROUP BY ALL ORDER BY n DESC, name"
     result = CliRunner().invoke(command_line, ["sql", str(runs / "recorded"), query, "--json"])
     response = server.post("/api/sql", {"run": "recorded", "query": query})
-    assert response.json == json.loads(result.stdout)
+    assert response.json == without_ids(json.loads(result.stdout))
     largest = "SELECT 9007199254740992 AS exact, 9007199254740993 AS rounded_in_a_browser"
     response = server.post("/api/sql", {"run": "recorded", "query": largest})
     assert response.json["rows"] == [[2**53, str(2**53 + 1)]]
@@ -182,7 +183,7 @@ def test_a_comparison_of_two_runs(server: Served, runs: Path) -> None:
     )
     assert result.exit_code == 0, result.output
     response = server.request("/api/compare", base="team/job", run="recorded")
-    assert response.json == json.loads(result.stdout)
+    assert response.json == without_ids(json.loads(result.stdout))
 
 
 def test_all_runs_are_added_up(server: Served, runs: Path) -> None:

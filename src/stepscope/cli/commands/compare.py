@@ -17,7 +17,7 @@ from stepscope.cli.options.common import (
     price_options,
     split_names,
 )
-from stepscope.cli.output import STDOUT, json_text, write_file
+from stepscope.cli.output import STDOUT, locate, print_rows, write_file
 from stepscope.comparison import (
     Comparison,
     RunSummary,
@@ -89,7 +89,7 @@ class CompareOptions(msgspec.Struct, frozen=True, kw_only=True):
 )
 @price_options
 @epochs_option
-@json_option("stepscope.comparison.Comparison")
+@json_option("stepscope.comparison.Comparison", has_ids=True)
 def command(base: str, run: str, **values: Any) -> int:
     return _compare(base, run, CompareOptions(**values))
 
@@ -112,16 +112,19 @@ def _compare(base: str, run: str, options: CompareOptions) -> int:
     }
     if is_summary(Path(base)) or is_summary(Path(run)):
         summaries = [_summarised(location, request) for location in (base, run)]
-        comparison = compare_summaries(summaries[0], summaries[1], **terms)
+        comparison, is_of_two = compare_summaries(summaries[0], summaries[1], **terms), False
     else:
         locations = [resolve_run(base), resolve_run(run)]
         before, after = (_priced(location, request) for location in locations)
         comparison = compare_runs(before, after, **terms)
-    _write_outputs(comparison, options)
+        is_of_two = len(before) == len(after) == 1
+    _write_outputs(comparison, options, base, has_ids=is_of_two and options.prices is None)
     return _status(comparison)
 
 
-def _write_outputs(comparison: Comparison, options: CompareOptions) -> None:
+def _write_outputs(
+    comparison: Comparison, options: CompareOptions, base: str, *, has_ids: bool
+) -> None:
     if options.markdown is not None:
         from stepscope.cli.writers.compare_files import markdown_of
 
@@ -131,7 +134,16 @@ def _write_outputs(comparison: Comparison, options: CompareOptions) -> None:
 
         write_file(options.junit, junit_of(comparison))
     if options.as_json:
-        write_file(STDOUT, json_text(comparison) + "\n")
+        of_ids = {
+            "base": locate(base),
+            "fail_if": options.conditions,
+            "strict": options.strict,
+            "allow_different": options.allowed,
+            "usd_per_hour": options.usd_per_hour,
+            "instance_type": options.instance_type,
+            "epochs": options.epochs,
+        }
+        print_rows(comparison, "compare", of_ids, has_ids=has_ids)
     elif STDOUT not in {options.markdown, options.junit}:
         # Only text needs these imports; `--json` must start fast.
         from stepscope.cli.text import console

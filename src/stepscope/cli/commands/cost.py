@@ -9,7 +9,7 @@ import click
 from stepscope import cost
 from stepscope.cli.opening import open_run
 from stepscope.cli.options import common
-from stepscope.cli.output import print_json
+from stepscope.cli.output import print_rows
 
 
 @click.command(
@@ -26,7 +26,7 @@ from stepscope.cli.output import print_json
     metavar="N",
     help="Also show the cost of a run of N hours.",
 )
-@common.json_option("stepscope.cost.Cost")
+@common.json_option("stepscope.cost.Cost", has_ids=True)
 def command(  # noqa: PLR0917 - click passes options by name
     run: str,
     usd_per_hour: str | None,
@@ -41,7 +41,13 @@ def command(  # noqa: PLR0917 - click passes options by name
     )
     report = cost.report_cost(open_run(run), request, epochs=epochs, hours=hours)
     if as_json:
-        print_json(report)
+        options = {
+            "usd_per_hour": usd_per_hour,
+            "instance_type": instance_type,
+            "epochs": epochs,
+            "hours": hours,
+        }
+        print_rows(report, "cost", options, has_ids=prices is None)
         return
     # Only text needs these imports; `--json` must start fast.
     from stepscope.cli.text import console

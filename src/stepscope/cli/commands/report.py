@@ -11,7 +11,7 @@ import click
 from stepscope import errors, exporters, output_files
 from stepscope.cli.opening import open_run, resolve_run
 from stepscope.cli.options import common
-from stepscope.cli.output import json_text, print_json
+from stepscope.cli.output import json_text, print_rows
 from stepscope.report import render_html, render_notebook, write_report_directory
 from stepscope.run import choose_engine
 from stepscope.views import profiling_report
@@ -38,7 +38,7 @@ from stepscope.views import profiling_report
 @common.config_option()
 @common.set_option("--config")
 @common.scheduler_option()
-@common.json_option("stepscope.views.profiling_report.ReportFacts")
+@common.json_option("stepscope.views.profiling_report.ReportFacts", has_ids=True)
 def command(
     run: str,
     output: Path | None,
@@ -87,6 +87,7 @@ def command(
             else:
                 file.write(json_text(facts()).encode())
     if as_json:
-        print_json(facts())
+        has_ids = config is None and not assignments and not names
+        print_rows(facts(), "report", has_ids=has_ids)
     else:
         click.echo(f"{output}: the report on {run}")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from stepscope.cli.options import common
-from stepscope.cli.output import print_json
+from stepscope.cli.output import print_json, print_rows
 from stepscope.cli.text import console
 
 
@@ -48,7 +48,7 @@ def explain(rule: str, as_json: bool) -> None:
 @common.rule_option
 @common.config_option()
 @common.set_option("--config")
-@common.json_option("stepscope.rule_feed.RuleReport")
+@common.json_option("stepscope.rule_feed.RuleReport", has_ids=True)
 def check(
     run: str,
     names: tuple[str, ...],
@@ -67,7 +67,9 @@ def check(
     report = check_rules(opened.reader, rules)
     report = msgspec.structs.replace(report, findings=refuse_advice(report.findings, opened))
     if as_json:
-        print_json(report)
+        # An id names neither parameters nor files of rules.
+        has_ids = config is None and not assignments and not any(":" in name for name in names)
+        print_rows(report, "rules", {"rule": names}, has_ids=has_ids)
     else:
         from stepscope.cli.writers.findings import write_report
 

@@ -221,7 +221,7 @@ class RunOptions(ScheduleOptions, frozen=True, kw_only=True):
     help="Keep the last 200 lines of the error output of a job that fails, with secrets masked.",
 )
 @click.option("--quiet", is_flag=True, help="Print only the verdict, no status line.")
-@common.json_option("stepscope.diagnosis.Verdict")
+@common.json_option("stepscope.diagnosis.Verdict", has_ids=True)
 @click.argument("command", nargs=-1, required=True, metavar="-- CMD…", type=click.UNPROCESSED)
 def command(command: tuple[str, ...], **values: Any) -> None:
     record_job(command, RunOptions(**values))

@@ -12,7 +12,7 @@ import msgspec
 
 from stepscope import errors, output_files, views
 from stepscope.cli.options.common import json_option, run_argument, scheduler_option
-from stepscope.cli.output import print_json, say
+from stepscope.cli.output import print_json, print_rows, say
 from stepscope.cli.stored_text import print_stored, print_text
 from stepscope.cli.table_files import write_csv_table
 from stepscope.quantities import duration
@@ -126,9 +126,9 @@ class _ViewName(click.Choice[str]):
 @click.option(
     "--at",
     metavar="ID",
-    help="Show the number with this id instead of a view, and what reproduces it.",
+    help="Show the row or number with this id instead of a view, and what reproduces it. Rows have "
+    "their id as `at` with --json.",
 )
-@click.option("--ids", is_flag=True, help="With --json, add the id of each row, for --at.")
 @json_option()
 def command(
     run: str,
@@ -139,7 +139,6 @@ def command(
     table: str | None,
     workbook_file: Path | None,
     at: str | None,
-    ids: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -150,8 +149,6 @@ def command(
         )
     if table is not None and csv_file is None:
         raise errors.UsageError("--table requires --csv.")
-    if ids and not as_json:
-        raise errors.UsageError("--ids requires --json.")
     if at is not None:
         _show_origin(run, at, as_json=as_json)
         return
@@ -160,7 +157,7 @@ def command(
     view_options = show_view.make_options(view, options_given)
     name = show_view.stored_as if show_view.is_stored(view_options) else None
     is_shown = csv_file is None and workbook_file is None
-    if name and is_shown and not ids and print_stored(run, name, as_json=as_json):
+    if name and is_shown and print_stored(run, name, source=view, as_json=as_json):
         return
     from stepscope.cli.opening import open_run
     from stepscope.run import choose_engine
@@ -169,14 +166,12 @@ def command(
         opened = open_run(run, engine)
         _check_range(opened, view_options)
         payload = show_view(opened, view_options)
-    if ids:
-        from stepscope.queries import make_id, with_ids
-
-        texts = {field: str(value) for field, value in options_given.items()}
-        print_json(with_ids(payload, make_id(view, texts)))
-        return
     if as_json:
-        print_json(payload)
+        texts = {
+            field: f"{value}ns" if field.endswith("_ns") else str(value)
+            for field, value in options_given.items()
+        }
+        print_rows(payload, view, texts)
         return
     if csv_file is not None:
         write_csv_table(payload, view, csv_file, table)

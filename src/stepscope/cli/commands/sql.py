@@ -11,7 +11,7 @@ import click
 from stepscope import errors, output_files, queries
 from stepscope.cli.opening import open_run
 from stepscope.cli.options.common import json_option, run_argument
-from stepscope.cli.output import print_json, say
+from stepscope.cli.output import print_rows, say
 
 if TYPE_CHECKING:
     from stepscope.run import Run
@@ -51,7 +51,7 @@ MAX_ROWS = 10_000_000
     metavar="FILE",
     help="Write the result as an Arrow IPC file, with its types (extra `arrow`).",
 )
-@json_option("stepscope.queries.QueryResult")
+@json_option("stepscope.queries.QueryResult", has_ids=True)
 def command(
     run: str,
     query: str,
@@ -74,7 +74,8 @@ def command(
         return
     result = queries.query_rows(opened, query, limits)
     if as_json:
-        print_json(result)
+        # An id leads to the rows within the usual limit.
+        print_rows(result, "sql", {"query": query}, has_ids=max_rows == _LIMITS.max_rows)
         return
     if csv_file is not None:
         _write_csv(result, csv_file)

@@ -9,8 +9,10 @@ import click
 from stepscope import views
 from stepscope.cli.opening import open_run
 from stepscope.cli.options import common
-from stepscope.cli.output import print_json
+from stepscope.cli.output import print_rows
 from stepscope.run import choose_engine
+
+VIEW = "what-if"
 
 
 @click.command(
@@ -33,7 +35,7 @@ from stepscope.run import choose_engine
 @click.option("--rank", metavar="N", help="Only traces of rank N.")
 @click.option("--trace", metavar="NAME", help="Only the trace NAME.")
 @common.scheduler_option()
-@common.json_option("stepscope.views.steps.critical_path.WhatIfView")
+@common.json_option("stepscope.views.steps.critical_path.WhatIfView", has_ids=True)
 def command(
     run: str,
     *,
@@ -44,19 +46,12 @@ def command(
     as_json: bool,
 ) -> None:
     texts = {"name": views.FIX_SEPARATOR.join(fixes) or None, "rank": rank, "trace": trace}
-    view = views.VIEWS["what-if"]
-    options = view.make_options(
-        "what-if",
-        {
-            field: views.parse_option(field, text)
-            for field, text in texts.items()
-            if text is not None
-        },
-    )
+    options = {field: text for field, text in texts.items() if text is not None}
+    view = views.VIEWS[VIEW]
     with closing(choose_engine(scheduler)) as engine:
-        payload = view(open_run(run, engine), options)
+        payload = view(open_run(run, engine), view.parse_options(VIEW, options))
     if as_json:
-        print_json(payload)
+        print_rows(payload, VIEW, options)
         return
     # Only text needs these imports; `--json` must start fast.
     from stepscope.cli.text import console

@@ -23,7 +23,7 @@ from stepscope import comparison, errors, job_environment, monitor, schema, stor
 from stepscope.cli.job.launcher import stop_is_pending
 from stepscope.cli.job.places import RunDirectory, remove_if_empty
 from stepscope.cli.job.staging import Staging, finish_upload, remove_staging
-from stepscope.cli.output import locate, print_json, say, suggest
+from stepscope.cli.output import locate, print_rows, say, suggest
 from stepscope.cli.startup import one_thread_in_numpy, working_directory
 
 if TYPE_CHECKING:
@@ -376,7 +376,7 @@ def conclude(location: str | Path, *, as_json: bool, shown: str | Path | None = 
         except OSError as error:
             say(f"The verdict is not stored in the run: {errors.explain_os_error(error)}.")
         if as_json:
-            print_json(verdict)
+            print_rows(verdict, "verdict")
         else:
             print_job_verdict(verdict, shown, _find_last_run(run, location))
         with suppress(Exception):  # the list of jobs, or of the fleet, summarizes it again

@@ -33,15 +33,19 @@ class JsonOption(click.Option):
         payloads: dotted names of the types, of which one is printed. `stepscope schema` imports
             them.
         form: `one` value, a `list` of them, `one or list`, or `lines` with one each.
+        has_ids: True where rows have ids, for `stepscope show --at`.
     """
 
-    def __init__(self, *args: Any, payloads: Sequence[str], form: JsonForm, **options: Any) -> None:
+    def __init__(
+        self, *args: Any, payloads: Sequence[str], form: JsonForm, has_ids: bool, **options: Any
+    ) -> None:
         super().__init__(*args, **options)
         self.payloads = payloads
         self.form = form
+        self.has_ids = has_ids
 
 
-def json_option(*payloads: str, form: JsonForm = "one") -> Decorated:
+def json_option(*payloads: str, form: JsonForm = "one", has_ids: bool = False) -> Decorated:
     """Make `--json`, which prints a payload as JSON. Arguments as of `JsonOption`."""
     return click.option(
         "--json",
@@ -49,6 +53,7 @@ def json_option(*payloads: str, form: JsonForm = "one") -> Decorated:
         cls=JsonOption,
         payloads=payloads,
         form=form,
+        has_ids=has_ids,
         is_flag=True,
         help="Print JSON.",
     )
