@@ -67,6 +67,7 @@ def end(
             "dynamo_time_before_restart_s": 1e-3,
             "guard_count": 13,
             "graph_op_count": 4,
+            "num_graph_breaks": None,
             "cache_size": int(at.partition("/")[2]),
         }
     return record(at=at, **{kind: metrics | more})

@@ -99,6 +99,7 @@ from .compilations import (
     WorkTime as WorkTime,
     list_causes as list_causes,
     list_frames as list_frames,
+    sum_counts as sum_counts,
     sum_work as sum_work,
 )
 from .devices.device_work import (

@@ -47,6 +47,7 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
     restart_ns: int | None
     guard_count: int | None
     operator_count: int | None
+    graph_break_count: int | None
     failure: str | None
     events: list[CompilationEvent]
 
@@ -88,7 +89,8 @@ class CompiledFrame(msgspec.Struct, frozen=True, kw_only=True):
     recompilation_count: int
     """Those after a failed guard."""
     restart_count: int
-    graph_break_count: int
+    graph_break_count: int | None
+    """Null if the log has no record of them."""
     cache_hit_count: int
     cache_miss_count: int
     total_ns: int
@@ -186,7 +188,7 @@ def list_frames(compilations: Iterable[Compilation]) -> list[CompiledFrame]:
             compilation_count=len(group),
             recompilation_count=sum(item.count("failed_guard") > 0 for item in group),
             restart_count=sum(item.count("restart") for item in group),
-            graph_break_count=sum(item.count("graph_break") for item in group),
+            graph_break_count=sum_counts(item.graph_break_count for item in group),
             cache_hit_count=sum(item.count("cache_hit") for item in group),
             cache_miss_count=sum(item.count("cache_miss") for item in group),
             total_ns=_sum_durations(group),
@@ -196,6 +198,16 @@ def list_frames(compilations: Iterable[Compilation]) -> list[CompiledFrame]:
         for (file, function, line), group in groups.items()
     ]
     return sorted(frames, key=lambda frame: -frame.total_ns)
+
+
+def sum_counts(counts: Iterable[int | None]) -> int | None:
+    """Sum up counts; None if one is unknown."""
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
 
 
 def list_causes(compilations: Iterable[Compilation], kind: str) -> list[CompilationCause]:

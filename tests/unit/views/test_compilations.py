@@ -12,7 +12,7 @@ from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from stepscope.views.operators.compilations import NO_COMPILATIONS, show_compilations
 from stepscope.views.options import ViewOptions
-from tests.support.compiler_logs import end, graph, start, training_log
+from tests.support.compiler_logs import end, graph, graph_break, start, training_log
 from tests.support.kineto_files import Event, kernel, launch, op, trace
 
 MS = 1_000_000
@@ -60,6 +60,19 @@ def test_functions_are_listed_with_their_causes(tmp_path: Path) -> None:
     first = payload.compilations[0]
     assert (first.function, first.start_after_ns, first.duration_ns) == ("forward", 8 * MS, 5 * MS)
     assert payload.missing is None
+
+
+def test_graph_breaks_are_unknown_where_the_log_has_no_record_of_them(tmp_path: Path) -> None:
+    def count_breaks(name: str, log: bytes) -> tuple[int | None, ...]:
+        (tmp_path / name).mkdir()
+        payload = show_compilations(open_imported(tmp_path / name, log))
+        (row,) = payload.compilations
+        return payload.graph_break_count, payload.frames[0].graph_break_count, row.graph_break_count
+
+    assert count_breaks("none", start() + end()) == (0, 0, 0)
+    of_older_torch = end().replace(b'"num_graph_breaks": null, ', b"")
+    assert count_breaks("unknown", start() + of_older_torch) == (None, None, None)
+    assert count_breaks("one", start() + graph_break() + of_older_torch) == (1, 1, 1)
 
 
 def test_kernels_of_one_name_belong_to_the_graph_that_launched_them(tmp_path: Path) -> None:

@@ -58,6 +58,8 @@ class Compilation(msgspec.Struct, kw_only=True):
     has_started: bool = False
     """The log has the start."""
     has_ended: bool = False
+    graph_break_count: int | None = None
+    """Graph breaks; None if the log, of an older torch, has no record of any."""
     events: list[Event] = msgspec.field(default_factory=list)
 
     @property
@@ -110,6 +112,11 @@ class Compilation(msgspec.Struct, kw_only=True):
         return self.metrics.graph_op_count
 
     @property
+    def break_count(self) -> int:
+        """Records of graph breaks."""
+        return sum(event.kind == "graph_break" for event in self.events)
+
+    @property
     def failure(self) -> str | None:
         """Type and reason of the failure."""
         reasons = (self.metrics.fail_type, self.metrics.fail_reason)
@@ -149,6 +156,12 @@ class CompilationBuilder:
                 self.compilations.append(compilation)
         for compile_id in list(self._later):
             self._close_later(compile_id)
+        if any(
+            item.break_count or item.metrics.num_graph_breaks is not msgspec.UNSET
+            for item in self.compilations
+        ):
+            for compilation in self.compilations:
+                compilation.graph_break_count = compilation.break_count
         return self.compilations
 
     def _add(self, record: Record, compile_id: str) -> None:

@@ -147,7 +147,7 @@ def _make_columns(compilations: Sequence[Compilation]) -> dict[str, Any]:
     texts = ("compile_id", "direction", "function", "file", "failure")
     numbers = (
         *("start_ns", "duration_ns", "backend_ns", "inductor_ns", "codegen_ns", "restart_ns"),
-        *("earlier_count", "guard_count", "operator_count"),
+        *("earlier_count", "guard_count", "operator_count", "graph_break_count"),
     )
     return {
         **{

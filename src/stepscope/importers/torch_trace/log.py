@@ -47,6 +47,9 @@ class Metrics(msgspec.Struct):
     cache_size: _Int64 | None = None
     guard_count: _Int64 | None = None
     graph_op_count: _Int64 | None = None
+    num_graph_breaks: Any = msgspec.UNSET
+    """Graph breaks of the process so far, or null; unset by a torch before those that have a record
+    of each."""
     start_time: float | None = None
     """Seconds since 1970."""
     start_time_us: _Int64 | None = None

@@ -17,7 +17,7 @@ _HOST_KERNEL = r"^graph_\d+_(cpp_\w+)$"
 _TEXTS = ("compile_id", "direction", "function", "file", "failure")
 _NUMBERS = (
     *("rank", "line", "start_ns", "duration_ns", "backend_ns", "inductor_ns", "codegen_ns"),
-    *("restart_ns", "guard_count", "operator_count"),
+    *("restart_ns", "guard_count", "operator_count", "graph_break_count"),
 )
 
 

@@ -42,6 +42,12 @@ COMPILATIONS = Table(
         column("earlier_count", "BIGINT NULL", "Compilations of the code before.", "count"),
         column("guard_count", "BIGINT NULL", "Guards of the compiled code.", "count"),
         column("operator_count", "BIGINT NULL", "Operators in the captured graph.", "count"),
+        column(
+            "graph_break_count",
+            "BIGINT NULL",
+            "Graph breaks; null if the log, of an older torch, has no record of them.",
+            "count",
+        ),
         column("failure", "VARCHAR NULL", "Type and reason of the failure; null without one."),
         column("has_ended", "SMALLINT", "1 if the log tells its end, 0 otherwise."),
     ),

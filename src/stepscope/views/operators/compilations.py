@@ -42,6 +42,8 @@ class CompilationRow(msgspec.Struct, frozen=True, kw_only=True):
     saved_ns: Annotated[int, schema.field_label("saved by caches")]
     guard_count: int | None
     operator_count: int | None
+    graph_break_count: int | None
+    """Null if the log has no record of them."""
     failed_guards: list[str]
     """Guards of earlier compilations that were false."""
     restarts: list[str]
@@ -72,7 +74,8 @@ class CompilationsView(schema.Payload, frozen=True, kw_only=True):
     compilation_count: int
     recompilation_count: int
     """Compilations after a failed guard."""
-    graph_break_count: int
+    graph_break_count: int | None
+    """Null if a log has no record of them."""
     cache_hit_count: int
     cache_miss_count: int
     total_ns: Annotated[int, schema.field_label("time of compilations")]
@@ -111,7 +114,7 @@ def show_compilations(run: Run, options: ViewOptions = DEFAULTS) -> Compilations
     return CompilationsView(
         compilation_count=len(compilations),
         recompilation_count=sum(frame.recompilation_count for frame in frames),
-        graph_break_count=sum(frame.graph_break_count for frame in frames),
+        graph_break_count=analysis.sum_counts(frame.graph_break_count for frame in frames),
         cache_hit_count=sum(frame.cache_hit_count for frame in frames),
         cache_miss_count=sum(frame.cache_miss_count for frame in frames),
         total_ns=sum(frame.total_ns for frame in frames),
