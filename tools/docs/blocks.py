@@ -18,7 +18,7 @@ from benchmarks.what_if.page import (
 )
 from tools.docs.errors import list_faults, list_messages
 from tools.docs.findings import list_findings
-from tools.docs.formats import list_exports, list_imports
+from tools.docs.formats import list_exports, list_imports, list_main_tables
 from tools.docs.import_map import draw_imports
 from tools.docs.reference import describe_classes, describe_commands, describe_views
 from tools.docs.releases import list_releases, read_results
@@ -34,6 +34,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **{f"releases of {name}": partial(list_releases, name) for name in read_results()},
     "formats of importers": list_imports,
     "formats of exporters": list_exports,
+    "main tables of views": list_main_tables,
     "topics of rules": list_topics,
     "pages of rules": write_pages,
     "schema": describe_schema,

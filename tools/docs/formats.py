@@ -1,10 +1,10 @@
-"""Formats of importers and exporters."""
+"""Formats of importers and exporters, and tables of views."""
 
 from __future__ import annotations
 
 import sys
 
-from stepscope import exporters, importers
+from stepscope import exporters, importers, views
 
 
 def list_imports() -> str:
@@ -30,4 +30,11 @@ def list_exports() -> str:
         content = document.partition("\n")[0].removeprefix("Export of ").rstrip(".")
         flags = ", ".join(f"`{exporters.spell_option(o)}`" for o in sorted(exporter.options))
         lines.append(f"| `{name}` | {content[:1].upper()}{content[1:]} | {flags} |")
+    return "\n".join(lines)
+
+
+def list_main_tables() -> str:
+    """List the main tables that are not named like their view."""
+    lines = ["| view | main table |", "|---|---|"]
+    lines += [f"| {name} | `{view.table}` |" for name, view in views.VIEWS.items() if view.table]
     return "\n".join(lines)

@@ -20,7 +20,7 @@ def write_csv_table(
         payload: the payload.
         view: name of its view.
         file_name: the file, or `STDOUT`.
-        table_name: name of the table; None for the one named like the view, else the longest.
+        table_name: name of the table; None for the main table of the view.
 
     Raises:
         UsageError: there is no such table, or it cannot be written there.
@@ -28,10 +28,7 @@ def write_csv_table(
     from stepscope.exporters import choose_table, describe_tables, tabulate, write_csv  # 20 ms
 
     tables = tabulate(payload)
-    table = choose_table(tables, view, table_name)
-    missing = getattr(payload, "missing", None)
-    if missing and table_name is None:
-        raise errors.UsageError(f"The view {view} of this run has no rows: {missing}.")
+    table = choose_table(payload, tables, view, table_name)
     if file_name == STDOUT:
         write_csv(sys.stdout.buffer, table)
         return

@@ -35,12 +35,7 @@ class ParquetExporter:
         if "top" not in view.uses:
             del used["top"]
         payload = view(run, view.make_options(options.view, used))
-        table = choose_table(tabulate(payload), options.view, options.table)
-        missing = getattr(payload, "missing", None)
-        if missing and options.table is None:
-            raise errors.UsageError(f"The view {options.view} of this run has no rows: {missing}.")
-        if not table.labels:
-            raise errors.UsageError(f"The table {table.name} of the view has no columns.")
+        table = choose_table(payload, tabulate(payload), options.view, options.table)
         path = Path(output)
         if path.is_dir():
             raise errors.UsageError(f"{path} is a directory; pass a file to -o.")

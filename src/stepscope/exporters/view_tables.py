@@ -33,8 +33,6 @@ from stepscope.run import Run
 Cell = str | int | float | bool | None
 SUMMARY = "summary"
 """Table of a payload's own scalars."""
-_ASIDES = (SUMMARY, "quality")
-"""Tables that are not what a view is about."""
 _PARENT = "parent."
 _NO_LABEL = schema.FieldLabel(title="", unit="none")
 _KEY = schema.FieldLabel(title="key", unit="none", display="identifier")
@@ -65,29 +63,31 @@ def tabulate(payload: msgspec.Struct) -> list[ViewTable]:
     return list(tables.values())
 
 
-def choose_table(tables: Sequence[ViewTable], view: str, name: str | None = None) -> ViewTable:
+def choose_table(
+    payload: msgspec.Struct, tables: Sequence[ViewTable], view: str, name: str | None
+) -> ViewTable:
     """Choose one table of a view.
 
     Args:
-        tables: see `tabulate`.
+        payload: the payload.
+        tables: its tables, by `tabulate`.
         view: name of the view.
-        name: name of the table; None for the one that is named like the view, else the longest.
+        name: name of the table; None for the main table of the view.
 
     Raises:
-        UsageError: there is no such table.
+        UsageError: there is no such table, or it has no rows.
     """
-    by_name = {table.name: table for table in tables}
-    if name is not None:
-        if name not in by_name:
-            raise errors.UsageError(
-                f"The view {view} of this run has no table {name!r}; its tables: "
-                f"{', '.join(by_name)}."
-            )
-        return by_name[name]
-    if view in by_name:
-        return by_name[view]
-    main = [table for table in tables if table.name not in _ASIDES] or tables
-    return max(main, key=lambda table: len(table.rows))
+    missing = getattr(payload, "missing", None)
+    if missing and name is None:
+        raise errors.UsageError(f"The view {view} of this run has no rows: {missing}.")
+    name = name or views.VIEWS[view].table or view
+    by_name = {table.name: table for table in tables if table.labels}
+    if name not in by_name:
+        raise errors.UsageError(
+            f"The view {view} of this run has no table {name!r} with rows. Choose one with "
+            f"--table: {', '.join(by_name)}."
+        )
+    return by_name[name]
 
 
 def describe_tables(tables: Iterable[ViewTable]) -> str:

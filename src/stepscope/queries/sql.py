@@ -228,9 +228,12 @@ def _views() -> dict[str, str]:
 def _make_view_tables(run: Run, sql_name: str, name: str) -> dict[str, exporters.ViewTable]:
     view = views.VIEWS[name]
     options = views.ViewOptions(top=exporters.MAX_LISTED) if "top" in view.uses else views.DEFAULTS
-    tables = [table for table in exporters.tabulate(view(run, options)) if table.labels]
-    by_name = {f"{sql_name}_{_NO_WORD.sub('_', table.name)}": table for table in tables}
-    return {sql_name: exporters.choose_table(tables, name), **by_name}
+    tables = {table.name: table for table in exporters.tabulate(view(run, options)) if table.labels}
+    by_name = {f"{sql_name}_{_NO_WORD.sub('_', name)}": table for name, table in tables.items()}
+    main = view.table or name
+    if main in tables:
+        by_name[sql_name] = tables[main]
+    return by_name
 
 
 def _create_tables(

@@ -174,6 +174,9 @@ class View(msgspec.Struct, frozen=True):
     """Required options."""
     is_of_processes: bool = False
     """True if it shows spans, scalars or stack samples, whose recording may end before the job."""
+    table: str = ""
+    """Main table of the payload, for CSV, Parquet, Arrow and SQL, the same for each run; empty for
+    the one that is named like the view."""
     stored_as: str = ""
     """Name by which the payload without options is stored with a run that has ended; empty for a
     view of another package, which may change."""

@@ -171,7 +171,10 @@ def test_workbook_has_a_sheet_per_table(run: Path, tmp_path: Path) -> None:
     [
         (["kernels", "--csv", "-", "--json"], "Use one of --json, --csv."),
         (["kernels", "--table", "kernels"], "--table requires --csv"),
-        (["kernels", "--csv", "-", "--table", "none"], "no table 'none'; its tables: summary"),
+        (
+            ["kernels", "--csv", "-", "--table", "none"],
+            "no table 'none' with rows. Choose one with --table: summary, traces, kernels",
+        ),
         (["kernels", "--csv", "."], ". is a directory; pass a file"),
         (["kernels", "--csv", "nowhere/x.csv"], "nowhere"),
         (["kernels", "--xlsx", "."], "is a directory"),

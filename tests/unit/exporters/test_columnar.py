@@ -96,15 +96,24 @@ def test_types_of_columns(tmp_path: Path, exporter: type[ParquetExporter]) -> No
 
 def test_by_command(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["export", str(tmp_path / "run"), "-o", str(tmp_path / "steps.parquet"), "--to"]
-    root.main([*command, "parquet", "--view", "steps"], standalone_mode=False)
+    root.main(
+        [*command, "parquet", "--view", "steps", "--table", "ranks.phases"], standalone_mode=False
+    )
     assert "rows)" in capsys.readouterr().out
     for options, message in (
         (["--view", "no"], "Pass one of overview, "),
         ([], "Pass one of overview, "),
-        (["--view", "steps", "--table", "no"], "has no table 'no'; its tables: "),
+        (
+            ["--view", "steps", "--table", "no"],
+            "has no table 'no' with rows. Choose one with --table: summary, ranks",
+        ),
+        (["--view", "steps"], "has no table 'steps' with rows"),
         (["--view", "kernels"], "of this run has no rows: "),
         (["--view", "system", "--trace", "x"], "does not accept --trace"),
-        (["--view", "overview", "--table", "verdict.refused"], "of the view has no columns"),
+        (
+            ["--view", "overview", "--table", "verdict.refused"],
+            "has no table 'verdict.refused' with rows",
+        ),
     ):
         with pytest.raises(UsageError, match=message):
             root.main([*command, "parquet", *options], standalone_mode=False)

@@ -145,21 +145,49 @@ def _count_objects(plain: Any, value: Any, path: str, objects: dict[str, int]) -
                     _count_objects(plain_item, item, inner_path, objects)
 
 
+@pytest.mark.parametrize("name", VIEWS)
+def test_the_main_table_of_a_view_is_in_its_payload(name: str) -> None:
+    payload = VIEWS[name].payload
+    definitions = msgspec.json.schema(payload)["$defs"]
+
+    def structs_at(schema: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the structs of a field, of its items, or of the alternatives of either."""
+        reference = schema.get("$ref", "").rpartition("/")[2]
+        if reference:
+            return [definitions[reference]]
+        inner = [schema.get("items") or {}, *schema.get("anyOf", ())]
+        return [struct for part in inner if part for struct in structs_at(part)]
+
+    def has(structs: list[dict[str, Any]], path: list[str]) -> bool:
+        fields = [s["properties"][path[0]] for s in structs if path[0] in s.get("properties", {})]
+        if len(path) > 1:
+            return any(has(structs_at(field), path[1:]) for field in fields)
+        return any("array" in str(field) for field in fields)
+
+    path = (VIEWS[name].table or name).split(".")
+    top = [definitions[payload.__name__]]
+    assert path == ["summary"] or has(top, path) or has(top, ["traces", *path])
+
+
 def test_choice_of_a_table() -> None:
+    class Payload(msgspec.Struct):
+        missing: str | None = None
+
+    labels = {"a": LABEL}
     tables = [
-        ViewTable(name="summary", rows=[{}]),
-        ViewTable(name="short", rows=[{}]),
-        ViewTable(name="long", rows=[{}, {}]),
-        ViewTable(name="quality", rows=[{}] * 9),
+        ViewTable(name="summary", labels=labels, rows=[{}]),
+        ViewTable(name="steps", rows=[]),
+        ViewTable(name="traces", labels=labels, rows=[{}, {}]),
     ]
-    assert choose_table(tables, "short").name == "short"
-    assert choose_table(tables, "view").name == "long"
-    assert choose_table(tables, "view", "quality").name == "quality"
-    assert choose_table(tables[:1], "view").name == "summary"
-    with pytest.raises(
-        UsageError, match="view of this run has no table 'none'; its tables: summary, "
-    ):
-        choose_table(tables, "view", "none")
+    assert choose_table(Payload(), tables, "gpu-time", None).name == "traces"
+    assert choose_table(Payload("no step"), tables, "steps", "summary").name == "summary"
+    with pytest.raises(UsageError, match="steps of this run has no rows: no step"):
+        choose_table(Payload("no step"), tables, "steps", None)
+    for name in (None, "steps"):  # never another one in its place
+        with pytest.raises(
+            UsageError, match=r"no table 'steps' with rows. Choose one .*--table: summary, traces"
+        ):
+            choose_table(Payload(), tables, "steps", name)
 
 
 CELLS = ["plain", 'a "b", c', "two\nlines", "=cmd()", "@sum", "-3", "", "ü", None, True, -3, 0.1]

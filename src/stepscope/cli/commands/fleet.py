@@ -11,6 +11,8 @@ from stepscope.cli.options.common import json_option
 from stepscope.cli.output import STDOUT, print_json, write_file
 from stepscope.cli.table_files import write_csv_table
 
+MAIN_TABLE = "jobs"
+
 
 @click.command(
     "fleet",
@@ -46,7 +48,11 @@ from stepscope.cli.table_files import write_csv_table
     metavar="FILE",
     help="Write one table as CSV; - is stdout. Without --table, the longest.",
 )
-@click.option("--table", metavar="NAME", help="Table to write with --csv, e.g. classes.")
+@click.option(
+    "--table",
+    metavar="NAME",
+    help=f"Table to write with --csv, e.g. classes. Default: {MAIN_TABLE}.",
+)
 @json_option("stepscope.fleet.Fleet")
 def command(
     location: str,
@@ -79,7 +85,7 @@ def command(
 
         write_file(markdown, make_markdown(report))
     if csv_file is not None:
-        write_csv_table(report, "fleet", csv_file, table)
+        write_csv_table(report, "fleet", csv_file, table or MAIN_TABLE)
     if as_json:
         print_json(report)
     elif markdown is None and csv_file is None:
