@@ -67,6 +67,16 @@ def say_recovery(reader: RunReader) -> None:
         say(sentence)
 
 
+def say_damage(damage: Sequence[str]) -> None:
+    """Say on stderr that files of a run cannot be read, before what is made of the rest.
+
+    Args:
+        damage: one sentence per file, as of `RunReader.damage`.
+    """
+    if sentence := run.explain_damage(damage):
+        say(sentence)
+
+
 def resolve_run(location: str) -> str:
     """Return the location of a run: RUN itself, or its cached import if it is a trace.
 

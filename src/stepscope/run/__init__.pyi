@@ -44,6 +44,7 @@ from .job.memory_holders import (
     recommend as recommend,
 )
 from .job.opening import (
+    explain_damage as explain_damage,
     explain_recovery as explain_recovery,
     explain_rounding as explain_rounding,
     find_next_record as find_next_record,

@@ -12,6 +12,7 @@ import pytest
 from stepscope.schema import SCHEMA_VERSION
 from stepscope.testing import RunBuilder
 from tests.support.command import run_command, run_process
+from tests.support.golden_runs import golden_run
 
 
 @pytest.mark.parametrize(
@@ -223,6 +224,40 @@ def test_json_among_the_words_of_a_job_is_the_job_s(
 ) -> None:
     error = run_command(tmp_path, *words).stderr
     assert error.startswith('{"error": ' if is_json else "stepscope: "), error
+
+
+@pytest.mark.parametrize("table", ["spans", "*"])
+def test_damage_is_said_before_what_is_made_of_the_rest(tmp_path: Path, table: str) -> None:
+    run = shutil.copytree(golden_run(SCHEMA_VERSION) / "run", tmp_path / "run")
+    for file in run.glob(f"tables/{table}/**/*.parquet"):
+        with file.open("r+b") as segment:
+            segment.truncate(100)
+    first = "A part of the run is damaged: tables/spans/n0/00000000-00000000.parquet cannot be read"
+
+    exported = run_command(tmp_path, "export", "run", "--to", "timeline", "-o", "t.json")
+    assert " 0 spans, " in exported.stdout
+    assert exported.stderr.startswith(
+        f"stepscope: {first}: it is cut short or no Parquet file (and "
+    )
+    done = run_command(tmp_path, "export", "run", "--to", "timeline", "-o", "t.json", "--json")
+    damage = json.loads(done.stdout)["damage"]
+    assert damage[0].removesuffix(".") in exported.stderr
+    assert len(damage) >= len(list(run.glob("tables/spans/*/*.parquet")))
+
+    if table == "*":
+        for refused in (
+            run_command(tmp_path, "export", "run", "--to", "chrome", "-o", "c.json"),
+            run_command(tmp_path, "export", "run", "--to", "speedscope", "-o", "s.json"),
+            run_command(tmp_path, "show", "run", "ranks", "--csv", "r.csv"),
+        ):
+            assert refused.returncode == 2
+            assert refused.stderr.startswith("stepscope: A part of the run is damaged: tables/")
+            assert "Traceback" not in refused.stderr
+    else:
+        shown = run_command(tmp_path, "show", "run", "gpu-time", "--csv", "-")
+        assert (shown.returncode, shown.stderr) == (0, "")
+    text = run_command(tmp_path, "show", "run", "overview").stdout
+    assert text.startswith("! A part of the run cannot be read")
 
 
 def test_a_directory_of_runs_names_them(tmp_path: Path) -> None:

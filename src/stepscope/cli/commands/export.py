@@ -8,11 +8,12 @@ from typing import Any
 import click
 import msgspec
 
-from stepscope import exporters
-from stepscope.cli.opening import open_run
+from stepscope import errors, exporters
+from stepscope.cli.opening import open_run, say_damage, say_recovery
 from stepscope.cli.options.common import json_option, parsed_by, run_argument, split_names
 from stepscope.cli.output import print_json
 from stepscope.exporters import SOURCES
+from stepscope.run import explain_damage
 
 
 class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +23,8 @@ class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
     format: str
     files: list[exporters.Written]
     """Each with further fields of its format."""
+    damage: list[str]
+    """One sentence per file of the run that cannot be read: what it had is not in the files."""
 
 
 def _parse_steps(text: str) -> tuple[int, int]:
@@ -121,15 +124,23 @@ def _parse_steps(text: str) -> tuple[int, int]:
     "--table",
     "table",
     metavar="NAME",
-    help="For parquet and arrow: the table of the view. Default: the one that is named like the "
-    "view, else the longest.",
+    help="For parquet and arrow: the table of the view. Default: its main table, as with --csv "
+    "of show.",
 )
 @json_option("stepscope.cli.commands.export.ExportReport")
 def command(run: str, *, form: str, output: str, as_json: bool, **values: Any) -> None:
     options = exporters.ExportOptions(**values)
-    written = exporters.export(open_run(run), form, output, options)
+    opened = open_run(run)
+    try:
+        written = exporters.export(opened, form, output, options)
+    except errors.UsageError as error:
+        sentence = explain_damage(opened.reader.damage)
+        raise errors.UsageError(f"{sentence} {error}" if sentence else str(error)) from None
+    damage = opened.reader.damage
     if as_json:
-        print_json(ExportReport(run=run, format=form, files=list(written)))
+        print_json(ExportReport(run=run, format=form, files=list(written), damage=damage))
         return
+    say_recovery(opened.reader)
+    say_damage(damage)
     for file in written:
         click.echo(f"{file.path}: {file.content}")

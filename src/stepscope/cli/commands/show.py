@@ -112,8 +112,7 @@ class _ViewName(click.Choice[str]):
     "--csv",
     "csv_file",
     metavar="FILE",
-    help="Write one table of the view as CSV; - is stdout. Without --table, the table that is "
-    "named like the view, else the longest.",
+    help="Write one table of the view as CSV; - is stdout. Without --table, its main table.",
 )
 @click.option("--table", "table", metavar="NAME", help="Table to write with --csv.")
 @click.option(
@@ -159,7 +158,7 @@ def command(
     is_shown = csv_file is None and workbook_file is None
     if name and is_shown and print_stored(run, name, source=view, as_json=as_json):
         return
-    from stepscope.cli.opening import open_run
+    from stepscope.cli.opening import open_run, say_damage
     from stepscope.run import choose_engine
 
     with closing(choose_engine(scheduler)) as engine:
@@ -173,6 +172,8 @@ def command(
         }
         print_rows(payload, view, texts)
         return
+    if csv_file is not None or workbook_file is not None:
+        say_damage(getattr(payload, "damage", [])[1:])  # without the sentence on shares
     if csv_file is not None:
         write_csv_table(payload, view, csv_file, table)
         return

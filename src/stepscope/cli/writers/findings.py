@@ -9,7 +9,7 @@ from rich.text import Text
 
 from stepscope import quantities, rule_feed, schema, views
 from stepscope.cli.text import clock_time, table
-from stepscope.cli.writers.generic import write_sentences
+from stepscope.cli.writers.generic import write_damage, write_sentences
 
 EXPORT_NOTE = "The export to "
 """Start of the note about figures that a receiver did not take while the job ran."""
@@ -18,6 +18,7 @@ MAX_TARGET_LENGTH = 40
 
 def write_report(out: Console, report: rule_feed.RuleReport) -> None:
     """Write the findings of rules that fired, then a table of all rules."""
+    write_damage(out, report.damage)
     for finding in report.findings:
         if finding.fired:
             _write_finding(out, finding)
@@ -40,8 +41,6 @@ def write_report(out: Console, report: rule_feed.RuleReport) -> None:
     for finding in missing:
         out.print(Text(f"{finding.rule}: {finding.missing}", style="dim"))
     write_deliveries(out, report.deliveries)
-    for damage in report.damage:
-        out.print(Text(damage, style="dim"))
 
 
 def write_summary(out: Console, record: schema.RuleRecord) -> None:

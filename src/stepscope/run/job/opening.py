@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -70,6 +70,19 @@ def explain_rounding(run: Run) -> str | None:
         "counts and the total time of each kind of span are exact, single times and samples are "
         "not; detailed windows are as they were recorded."
     )
+
+
+def explain_damage(damage: Sequence[str]) -> str | None:
+    """Explain in one sentence that files of a run cannot be read.
+
+    Args:
+        damage: one sentence per file, as of `RunReader.damage`.
+    """
+    if not damage:
+        return None
+    more = len(damage) - 1
+    rest = f" (and {quantities.count_of(more, 'more file')})" if more else ""
+    return f"A part of the run is damaged: {damage[0].removesuffix('.')}{rest}."
 
 
 def explain_recovery(reader: RunReader) -> str | None:
