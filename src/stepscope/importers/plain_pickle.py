@@ -14,6 +14,8 @@ import re
 import struct
 from typing import Any, NoReturn
 
+from stepscope import quantities
+
 PICKLE = re.compile(rb"\x80[\x02-\x05]")
 """Start of a pickle."""
 PLAIN_OPCODES = frozenset(
@@ -31,8 +33,7 @@ PLAIN_OPCODES = frozenset(
     }
 )
 """Opcodes that need no class and call nothing; names as in `pickletools`."""
-MAX_MEMO = 1 << 26
-"""Largest number of a memo entry: the memo is an array."""
+_CONTAINERS = (list, tuple, dict)
 DAMAGE = (
     pickle.UnpicklingError,
     *(EOFError, ValueError, TypeError, KeyError, IndexError, AttributeError),
@@ -70,20 +71,58 @@ def load_plain(data: bytes) -> Any:
         raise ValueError(f"it is cut or damaged ({error})") from error
 
 
-def check_plain(data: bytes) -> None:
+def check_plain(data: bytes, *, max_values: int | None = None) -> None:
     """Walk the opcodes of a pickle from elsewhere, without running them.
+
+    Args:
+        data: the pickle.
+        max_values: limit of its opcodes, each of which makes at most one value; None for none.
 
     Raises:
         NotPlainError: one of them is not needed for plain data.
-        ValueError: the pickle is cut or damaged.
+        ValueError: the pickle is cut or damaged, or has more opcodes.
     """
     try:
-        for opcode, argument, _ in pickletools.genops(data):
+        for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
             if opcode.name not in PLAIN_OPCODES:
                 raise NotPlainError(f"it builds objects (opcode {opcode.name})")
-            if opcode.name.endswith("PUT") and isinstance(argument, int) and argument > MAX_MEMO:
-                raise ValueError("a number of its memo is out of range")
+            # The memo is an array. Pickle numbers its entries one after the other.
+            is_memo = opcode.name.endswith("PUT")
+            if is_memo and isinstance(argument, int) and argument > len(data):
+                raise ValueError(f"the number {argument} in its memo is out of range")
+            if max_values is not None and count >= max_values:
+                raise ValueError(f"it has more than {quantities.count(max_values)} values")
     except NotPlainError:
         raise
     except DAMAGE as error:
         raise ValueError(f"it is cut or damaged ({error})") from error
+
+
+def check_expanded(value: Any, max_values: int) -> None:
+    """Count the values of plain data as if each repetition of a list or dictionary were a copy,
+    which is what a conversion to typed values makes of it.
+
+    Raises:
+        ValueError: there are more, or a list or dictionary is a part of itself.
+    """
+    counts: dict[int, int | None] = {}
+    """By id of a list or dictionary; None while its parts are counted."""
+    pending = [value] if isinstance(value, _CONTAINERS) else []
+    while pending:
+        part = pending[-1]
+        items = part.values() if isinstance(part, dict) else part
+        inner = [item for item in items if isinstance(item, _CONTAINERS)]
+        if id(part) not in counts:
+            counts[id(part)] = None
+            if any(counts.get(id(item), 0) is None for item in inner):
+                raise ValueError("a part of it contains itself")
+            pending += [item for item in inner if id(item) not in counts]
+            continue
+        pending.pop()
+        if counts[id(part)] is None:
+            count = len(part) + sum(counts[id(item)] or 0 for item in inner)
+            if count > max_values:
+                raise ValueError(
+                    f"with its repetitions it has more than {quantities.count(max_values)} values"
+                )
+            counts[id(part)] = count

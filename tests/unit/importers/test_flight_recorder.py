@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from stepscope.importers import (
     make_called_collective,
 )
 from stepscope.importers.flight_recorder.importer import FlightRecorderImporter
-from stepscope.importers.plain_pickle import NotPlainError, check_plain, load_plain
+from stepscope.importers.plain_pickle import NotPlainError, check_expanded, check_plain, load_plain
 from stepscope.run import Run
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
@@ -130,12 +131,38 @@ def test_other_versions_and_other_pickles_are_refused(tmp_path: Path) -> None:
     assert "it has no version" in reasons[2]
 
 
-@given(st.data())
-def test_a_cut_pickle_is_refused(data: st.DataObject) -> None:
-    content = pickle.dumps(make_dump(4, ended=2), 2)
-    length = data.draw(st.integers(0, len(content) - 1))
-    with pytest.raises(ValueError, match="it is cut or damaged"):
-        check_plain(content[:length])
+def test_a_small_pickle_cannot_ask_for_much_memory(tmp_path: Path) -> None:
+    call = make_dump(1, ended=1)["entries"][0]
+    call["frames"] = [{"name": "f", "filename": "a.py", "line": 1}] * 10_000
+    nested: list[Any] = []
+    for _ in range(60):
+        nested = [nested] * 10
+    circle: list[Any] = []
+    circle.append(circle)
+    dump = {"version": "2.10"}
+    put = pickle.PROTO + b"\x02" + pickle.NONE + pickle.LONG_BINPUT
+    files = {
+        "calls_rank_0": pickle.dumps({**dump, "entries": [call] * 10_000}, 2),
+        "groups_rank_0": pickle.dumps({**dump, "pg_config": {"0": nested}}, 2),
+        "circle_rank_0": pickle.dumps({**dump, "pg_config": {"0": circle}}, 2),
+        "memo_rank_0": put + struct.pack("<I", 1 << 25) + pickle.STOP,
+    }
+    _, results = import_dumps(tmp_path, files)
+    reasons = [result.reason for result in results if isinstance(result, Refused)]
+    for reason, part in zip(
+        reasons,
+        (
+            "with its repetitions it has more than 10,000,000 values",
+            "with its repetitions it has more than 10,000,000 values",
+            "a part of it contains itself",
+            "the number 33554432 in its memo is out of range",
+        ),
+        strict=True,
+    ):
+        assert part in reason
+    content = pickle.PROTO + b"\x02" + pickle.EMPTY_DICT * 10
+    with pytest.raises(ValueError, match="it has more than 10 values"):
+        check_plain(content, max_values=10)
 
 
 plain = st.recursive(
@@ -143,6 +170,28 @@ plain = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.tuples(inner, inner),
     max_leaves=20,
 )
+
+
+@given(plain, st.integers(2, 5))
+def test_repetitions_count_as_often_as_they_are(value: Any, times: int) -> None:
+    def count(part: Any) -> int:
+        items = part.values() if isinstance(part, dict) else part
+        if not isinstance(part, list | tuple | dict):
+            return 0
+        return len(part) + sum(map(count, items))
+
+    repeated = [value] * times
+    check_expanded(repeated, count(repeated))
+    with pytest.raises(ValueError, match="values"):
+        check_expanded(repeated, count(repeated) - 1)
+
+
+@given(st.data())
+def test_a_cut_pickle_is_refused(data: st.DataObject) -> None:
+    content = pickle.dumps(make_dump(4, ended=2), 2)
+    length = data.draw(st.integers(0, len(content) - 1))
+    with pytest.raises(ValueError, match="it is cut or damaged"):
+        check_plain(content[:length])
 
 
 @given(plain, st.integers(2, 5))

@@ -35,7 +35,7 @@ from stepscope.importers.flight_recorder.dump import (
     parse_flight_dump,
 )
 from stepscope.importers.memory_snapshot import is_memory_snapshot
-from stepscope.importers.plain_pickle import PICKLE, check_plain, load_plain
+from stepscope.importers.plain_pickle import PICKLE, check_expanded, check_plain, load_plain
 
 FORMAT = Format(
     name="flight recorder",
@@ -46,6 +46,9 @@ FORMAT = Format(
     view="distributed",
 )
 LOG = "import"
+MAX_VALUES = 10_000_000
+"""Largest number of values in a pickle, which take 1 GB: a recorder of 20,000 calls with stacks of
+30 frames has 2 million."""
 MAX_CALLS = 48
 """Latest calls of a rank in the account."""
 _JSON = re.compile(rb'\s*\{.{0,3000}"(collective_seq_id|comm_lib_version|pg_status)"', re.DOTALL)
@@ -98,8 +101,10 @@ def _read(path: Path) -> FlightDump:
     """
     content = read_content(path)
     if PICKLE.match(content):
-        check_plain(content)
-        return parse_flight_dump(load_plain(content))
+        check_plain(content, max_values=MAX_VALUES)
+        data = load_plain(content)
+        check_expanded(data, MAX_VALUES)
+        return parse_flight_dump(data)
     try:
         return parse_flight_dump(msgspec.json.decode(content))
     except schema.MALFORMED_JSON as error:
