@@ -20,7 +20,7 @@ from stepscope.schema import TRACE_TABLES
 from stepscope.store import open_run
 from stepscope.testing.importer_contract import ImporterContract
 from tests.support.chrome_files import import_into
-from tests.support.kineto_files import BASE_NS, MANY_KINDS_HEADER, kernel, many_kinds, trace
+from tests.support.kineto_files import BASE_NS, MANY_KINDS_HEADER, kernel, many_kinds, op, trace
 from tests.support.perfetto_files import BOOT_NS, EVENT, PerfettoRecorder, recording
 
 Rows = list[dict[str, Any]]
@@ -164,7 +164,6 @@ def ascend() -> list[Any]:
     slices = [
         {"ph": "X", "name": name, "pid": pid, "tid": 3, "ts": at, "dur": 2, "args": args}
         for name, pid, at, args in (
-            ("aten::mm", 10, 1, {"Sequence number": 1}),
             ("AscendCL@aclnnMm", 500, 10, {"id": 4}),
             ("MatMul", 800, 9, {"Task Id": 1}),
         )
@@ -178,7 +177,8 @@ def ascend() -> list[Any]:
         )
         for ph, pid, at in ends
     ]
-    return [*names, *slices, *arrows]
+    operator = op("aten::mm", 1_000, 2_000, pid=10, tid=3)
+    return [*names, operator, *slices, *arrows]
 
 
 @pytest.mark.parametrize(
@@ -186,12 +186,15 @@ def ascend() -> list[Any]:
     [many_kinds, lambda: [kernel(10 * n, 25, None, name=f"k{n}") for n in range(9)], ascend],
     ids=["every kind", "overlapping", "arrows of Ascend"],
 )
-def test_an_exported_trace_is_the_same(tmp_path: Path, events: Callable[[], Sequence[Any]]) -> None:
+@pytest.mark.parametrize("form", ["perfetto", "chrome"])
+def test_an_exported_trace_is_the_same(
+    tmp_path: Path, events: Callable[[], Sequence[Any]], form: str
+) -> None:
     path = tmp_path / "trace.json"
     path.write_bytes(trace(*events(), **MANY_KINDS_HEADER))
     first = import_into(tmp_path / "first", path)
-    exported = tmp_path / "trace.pftrace"
-    exporters.export(Run(open_run(first)), "perfetto", str(exported), ExportOptions())
+    exported = tmp_path / {"perfetto": "trace.pftrace", "chrome": "again.json"}[form]
+    exporters.export(Run(open_run(first)), form, str(exported), ExportOptions())
     second = import_into(tmp_path / "second", exported)
     again = comparable(second)
     for table, expected in comparable(first).items():

@@ -103,6 +103,10 @@ def map_device_work(gathered: Gathered, recorder: schema.Recorder) -> DeviceLayo
             mapper.move(kinds)
             mapper.tie_launches()
         layout.unknown.sort(key=lambda work: (-work.total_ns, work.label))
+    for accelerator in schema.ACCELERATORS:
+        # Also in an export, whose work has Kineto's categories.
+        if accelerator.operator_arrows and accelerator.operator_arrows in gathered.strings:
+            _tie_operators(gathered, accelerator.operator_arrows)
     number_devices(gathered, by_process=recorder.numbers_devices)
     return layout
 
@@ -407,19 +411,12 @@ class _Mapper:
     # --- arrows ----------------------------------------------------------------------------------
 
     def tie_launches(self) -> None:
-        """Give work of lanes the number of its call, and the operator that made the call."""
+        """Give work of lanes the number of its call."""
         accelerator = next((a for a in self._accelerators.values() if a.lanes), None)
-        if accelerator is None:
-            return
-        work = [
-            (kind, self.gathered.columns(kind, "track", "start")) for kind in arguments.WORK_KINDS
-        ]
-        if accelerator.launch_arrows:
-            self._tie_calls(accelerator.launch_arrows, work)
-        if accelerator.operator_arrows:
-            self._tie_operators(accelerator.operator_arrows, work)
+        if accelerator is not None and accelerator.launch_arrows:
+            self._tie_calls(accelerator.launch_arrows)
 
-    def _tie_calls(self, category: str, work: list[tuple[EventKind, Columns]]) -> None:
+    def _tie_calls(self, category: str) -> None:
         calls = self.gathered.columns(_CALL, "track", "start", "duration", "correlation")
         arrows = find_arrows(self.gathered, category)
         at = Positions(self.gathered.find_bounds()).of
@@ -436,26 +433,32 @@ class _Mapper:
         self.gathered.extend(
             _CALL, "correlation", np.where(number > 0, number, calls["correlation"])
         )
-        for kind, columns in work:
+        for kind, columns in _work_starts(self.gathered):
             target = arrows.find_targets(columns)
             correlation = self.gathered.columns(kind, "correlation")["correlation"]
             tied = np.where(target >= 0, np.append(call, -1)[target] + 1, 0)
             if len(tied):
                 self.gathered.extend(kind, "correlation", np.where(tied > 0, tied, correlation))
 
-    def _tie_operators(self, category: str, work: list[tuple[EventKind, Columns]]) -> None:
-        arrows = find_arrows(self.gathered, category)
-        names = ("id", "track", "start", "duration")
-        operators = self.gathered.columns(arguments.OPERATOR, *names)
-        order = np.lexsort((-operators["duration"], operators["start"], operators["track"]))
-        sources = {"track": arrows.source_track, "start": arrows.source_ns}
-        row = find_rows({name: operators[name][order] for name in ("track", "start")}, sources)
-        operator = np.where(row >= 0, np.append(operators["id"][order], -1)[row], -1)
-        for kind, columns in work:
-            target = arrows.find_targets(columns)
-            if len(target):
-                caller = np.where(target >= 0, np.append(operator, -1)[target], -1)
-                self.gathered.extend(kind, "caller", caller)
+
+def _work_starts(gathered: Gathered) -> list[tuple[EventKind, Columns]]:
+    return [(kind, gathered.columns(kind, "track", "start")) for kind in arguments.WORK_KINDS]
+
+
+def _tie_operators(gathered: Gathered, category: str) -> None:
+    """Give work the operator from whose start an arrow leads to it."""
+    arrows = find_arrows(gathered, category)
+    names = ("id", "track", "start", "duration")
+    operators = gathered.columns(arguments.OPERATOR, *names)
+    order = np.lexsort((-operators["duration"], operators["start"], operators["track"]))
+    sources = {"track": arrows.source_track, "start": arrows.source_ns}
+    row = find_rows({name: operators[name][order] for name in ("track", "start")}, sources)
+    operator = np.where(row >= 0, np.append(operators["id"][order], -1)[row], -1)
+    for kind, columns in _work_starts(gathered):
+        target = arrows.find_targets(columns)
+        if len(target):
+            caller = np.where(target >= 0, np.append(operator, -1)[target], -1)
+            gathered.extend(kind, "caller", caller)
 
 
 def _translate(entry: schema.Accelerator, args: bytes, thread: str) -> bytes:
