@@ -69,12 +69,11 @@ def read_varint(data: bytes, start: int) -> tuple[int, int]:
         DamagedMessageError: the number has no end.
     """
     value = shift = 0
-    for position in range(start, min(start + _MAX_VARINT_BYTES, len(data))):
-        byte = data[position]
+    for byte in data[start : start + _MAX_VARINT_BYTES]:
         value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & 0xFFFF_FFFF_FFFF_FFFF, position + 1
         shift += 7
+        if byte < 0x80:
+            return value & 0xFFFF_FFFF_FFFF_FFFF, start + shift // 7
     raise DamagedMessageError(start)
 
 

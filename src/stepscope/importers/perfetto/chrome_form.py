@@ -28,6 +28,7 @@ from stepscope.importers.perfetto.packets import (
     TEXTS,
     Fields,
     Packets,
+    Part,
     Track,
     bytes_of,
     fields_of,
@@ -35,7 +36,7 @@ from stepscope.importers.perfetto.packets import (
     text_of,
     value_of,
 )
-from stepscope.importers.wire import DamagedMessageError, Field, Message
+from stepscope.importers.wire import DamagedMessageError, Message
 
 HEADER_CATEGORY = "__metadata"
 """Category of the instant that holds the header of a trace, in files that stepscope wrote."""
@@ -46,6 +47,10 @@ _SECOND_NS = 10**9
 _NO_TRACK = Track()
 _PROCESS_KEYS = ("process_name", "process_labels")
 _MAX_DEPTH = 64
+_MAX_CACHED_ARGUMENTS = 100_000
+_FLOWS = ((47, 1, 0), (36, 0, 0), (48, 1, 1), (42, 0, 1))
+"""Fields of arrows: number, 1 for a fixed width, 1 for the end of one."""
+_FLOW_FIELDS = frozenset(field for field, _, _ in _FLOWS)
 
 
 class ChromeForm:
@@ -61,6 +66,8 @@ class ChromeForm:
         self._headers: list[dict[str, Any]] = []
         self._used: dict[int, tuple[Any, Any]] = {}
         """Process and thread of the tracks that have events."""
+        self._arguments_of: defaultdict[int, dict[bytes, tuple[str, Any]]] = defaultdict(dict)
+        """Decoded arguments by their bytes, of each state of a writer: most are of many events."""
 
     def write(self, file: BinaryIO) -> None:
         """Write the events. The list of those of a truncated file does not end, either."""
@@ -102,7 +109,7 @@ class ChromeForm:
             if kind == END and row not in unpaired:
                 continue
             message, fields = packets.event(row)
-            pid, tid = self._position(number)
+            pid, tid = self._used.get(number) or self._position(number)
             event = {"pid": pid, "tid": tid, "ts": self._microseconds(packets.times[row])}
             if kind == COUNTER:
                 track = packets.tracks.get(number, _NO_TRACK)
@@ -115,25 +122,29 @@ class ChromeForm:
             if kind == END:
                 yield {"ph": "E", **event}
                 continue
-            texts = packets.states[packets.state_numbers[row]].texts
-            args = self._arguments(message, fields, texts)
-            categories = [texts[CATEGORIES].get(field.value, "") for field in fields.get(3, ())]
+            state = packets.state_numbers[row]
+            texts = packets.states[state].texts
+            args = self._arguments(message, fields, state)
+            categories = [texts[CATEGORIES].get(part[0], "") for part in fields.get(3, ())]
             categories += [
-                bytes_of(message, field).decode(errors="replace") for field in fields.get(22, ())
+                bytes_of(message, part).decode(errors="replace") for part in fields.get(22, ())
             ]
             name = texts[NAMES].get(value_of(fields, 10)) or text_of(message, fields, 23)
-            event |= {"name": name, "cat": ",".join(categories), **({"args": args} if args else {})}
+            event["name"], event["cat"] = name, ",".join(categories)
+            if args:
+                event["args"] = args
             if self._is_own and categories == [HEADER_CATEGORY]:
                 self._headers.append(args)
             elif kind == INSTANT:
                 if not self._is_arrow(message, fields, event["cat"]):
                     yield {"ph": "i", "s": "t", **event}
             elif row in ends:
-                duration = Raw(decimal_text(ends[row] - packets.times[row]))
-                yield {"ph": "X", **event, "dur": duration}
+                event["dur"] = Raw(decimal_text(ends[row] - packets.times[row]))
+                yield {"ph": "X", **event}
             else:
                 yield {"ph": "B", **event}
-            yield from self._arrows(message, fields, event, flows)
+            if not _FLOW_FIELDS.isdisjoint(fields):
+                yield from self._arrows(message, fields, event, flows)
 
     def _list_flow_kinds(self) -> Iterator[str]:
         """Yield the kinds of arrows: known ones, and the categories of ends at no event."""
@@ -146,18 +157,27 @@ class ChromeForm:
     def _is_arrow(self, message: Message, fields: Fields, category: str) -> bool:
         """Return True for an instant that stands for the end of an arrow at no event."""
         numbers = [
-            int.from_bytes(bytes_of(message, field), "little") >> _FLOW_BITS
+            int.from_bytes(bytes_of(message, part), "little") >> _FLOW_BITS
             for number in (47, 48)
-            for field in fields.get(number, ())
+            for part in fields.get(number, ())
         ]
         return self._is_own and numbers == [_number_kind(category)]
 
-    def _arguments(
-        self, message: Message, fields: Fields, texts: Mapping[int, Mapping[int, str]]
-    ) -> dict[str, Any]:
+    def _arguments(self, message: Message, fields: Fields, state: int) -> dict[str, Any]:
         """Return the arguments of an event; of damaged ones, none."""
+        data, texts = message.data, self._packets.states[state].texts
+        cache = self._arguments_of[state]
+        args: dict[str, Any] = {}
         try:
-            return dict(_annotation(message, field, texts) for field in fields.get(4, ()))
+            for part in fields.get(4, ()):
+                content = data[part[0] : part[1]]
+                entry = cache.get(content)
+                if entry is None:
+                    entry = _annotation(message, part, texts)
+                    if len(cache) < _MAX_CACHED_ARGUMENTS:
+                        cache[content] = entry
+                args[entry[0]] = entry[1]
+            return args
         except DamagedMessageError as error:
             self._packets.damage = self._packets.damage or error
             return {}
@@ -166,11 +186,11 @@ class ChromeForm:
         self, message: Message, fields: Fields, event: Mapping[str, Any], flows: set[int]
     ) -> Iterator[dict[str, Any]]:
         """Yield the ends of arrows at an event."""
-        for field_number, is_fixed, is_end in ((47, 1, 0), (36, 0, 0), (48, 1, 1), (42, 0, 1)):
-            for field in fields.get(field_number, ()):
-                flow = field.value
+        for field_number, is_fixed, is_end in _FLOWS:
+            for part in fields.get(field_number, ()):
+                flow = part[0]
                 if is_fixed:
-                    flow = int.from_bytes(bytes_of(message, field), "little")
+                    flow = int.from_bytes(bytes_of(message, part), "little")
                 # In such files an end may be before its start, where clocks differ.
                 phase = "f" if is_end or (flow in flows and not self._is_own) else "s"
                 flows.add(flow)
@@ -260,36 +280,36 @@ def _count(message: Message, fields: Fields, track: Track) -> float:
 
 
 def _annotation(
-    message: Message, field: Field, texts: Mapping[int, Mapping[int, str]], depth: int = 0
+    message: Message, part: Part, texts: Mapping[int, Mapping[int, str]], depth: int = 0
 ) -> tuple[str, Any]:
     """Return key and value of a debug annotation."""
-    fields = fields_of(message, field)
+    fields = fields_of(message, part)
     key = text_of(message, fields, 10) or texts[KEYS].get(value_of(fields, 1), "")
     for number, items in fields.items():
         item = items[-1]
         match number:
             case 2:
-                return key, bool(item.value)
+                return key, bool(item[0])
             case 3 | 7:
-                return key, item.value
+                return key, item[0]
             case 4:
-                return key, signed(item.value)
+                return key, signed(item[0])
             case 5:
                 return key, _double(message, item)
             case 6:
-                return key, message.text(item)
+                return key, bytes_of(message, item).decode(errors="replace")
             case 17:
-                return key, texts[TEXTS].get(item.value, "")
+                return key, texts[TEXTS].get(item[0], "")
             case 9:
-                return key, _decode_json(message.text(item))
+                return key, _decode_json(bytes_of(message, item).decode(errors="replace"))
             case 11 | 12 if depth < _MAX_DEPTH:
                 entries = [_annotation(message, entry, texts, depth + 1) for entry in items]
                 return key, dict(entries) if number == 11 else [value for _, value in entries]
     return key, None
 
 
-def _double(message: Message, field: Field) -> float:
-    content = bytes_of(message, field)
+def _double(message: Message, part: Part) -> float:
+    content = bytes_of(message, part)
     value: float = _DOUBLE.unpack(content)[0] if len(content) == _DOUBLE.size else 0.0
     return value
 

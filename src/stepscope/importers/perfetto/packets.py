@@ -13,7 +13,7 @@ import msgspec
 from stepscope import schema
 from stepscope.importers import wire
 from stepscope.importers.content import MAX_INFLATED_BYTES
-from stepscope.importers.wire import DamagedMessageError, Field, Message, read_varint
+from stepscope.importers.wire import DamagedMessageError, Message, read_varint
 
 CATEGORIES, NAMES, KEYS, TEXTS = 1, 2, 3, 29
 """Fields of `InternedData` that are read."""
@@ -22,7 +22,12 @@ BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 _REALTIME, _BOOTTIME = 1, 6
 _CLEARED = 1
 INT64_MAX = 2**63 - 1
-Fields = Mapping[int, Sequence[Field]]
+Part = tuple[int, int]
+"""Number of a varint or position of any other field, and the position after the field. A tuple: a
+trace has millions."""
+Fields = Mapping[int, Sequence[Part]]
+_EVENT_FIELDS = frozenset({8, 10, 11, 13, 58})
+"""Fields of packets with an event and nothing else but flags."""
 
 
 class PacketSequence(msgspec.Struct):
@@ -78,7 +83,7 @@ class Packets:
     def event(self, row: int) -> tuple[Message, Fields]:
         """Return the fields of an event, and the message that has them."""
         message = self.messages[self.message_numbers[row]]
-        return message, fields_of(message, Field(0, self.positions[row], self.ends[row]))
+        return message, fields_of(message, (self.positions[row], self.ends[row]))
 
     # --- packets -----------------------------------------------------------------------------
 
@@ -95,13 +100,35 @@ class Packets:
         message = self.messages[number]
         for field in message.scan(0, len(message.data)):
             if field.number == 1 and not field.is_cut:
-                self._read_packet(number, field)
+                self._read_packet(number, (field.value, field.end))
             self.is_truncated |= field.is_cut
 
-    def _read_packet(self, number: int, packet: Field) -> None:
+    def _read_packet(self, number: int, packet: Part) -> None:
         message = self.messages[number]
         fields = fields_of(message, packet)
         source = value_of(fields, 10)
+        if not fields.keys() <= _EVENT_FIELDS or value_of(fields, 13) & _CLEARED:
+            self._read_state(number, fields, source)
+        state = self._sequences[source]
+        for start, end in fields.get(11, ()):
+            event = fields_of(message, (start, end))
+            kind = value_of(event, 9)
+            if not BEGIN <= kind <= COUNTER:
+                continue
+            if not self.states or self.states[-1] is not state:
+                self.states.append(state)
+            clock = value_of(fields, 58, state.clock)
+            self.times.append(self._convert(clock, value_of(fields, 8), source))
+            self.numbers.append(value_of(event, 11, state.track))
+            self.types.append(kind)
+            self.positions.append(start)
+            self.ends.append(end)
+            self.state_numbers.append(len(self.states) - 1)
+            self.message_numbers.append(number)
+
+    def _read_state(self, number: int, fields: Fields, source: int) -> None:
+        """Read what a packet has of its writer, of clocks and of tracks."""
+        message = self.messages[number]
         if value_of(fields, 13) & _CLEARED or value_of(fields, 41):
             self._sequences[source] = PacketSequence()
         state = self._sequences[source]
@@ -120,30 +147,15 @@ class Packets:
             if number == 0:
                 self.messages.append(Message(_inflate(message, field)))
                 self._read_packets(len(self.messages) - 1)
-        for field in fields.get(11, ()):
-            event = fields_of(message, field)
-            kind = value_of(event, 9)
-            if not BEGIN <= kind <= COUNTER:
-                continue
-            if not self.states or self.states[-1] is not state:
-                self.states.append(state)
-            clock = value_of(fields, 58, state.clock)
-            self.times.append(self._convert(clock, value_of(fields, 8), source))
-            self.numbers.append(value_of(event, 11, state.track))
-            self.types.append(kind)
-            self.positions.append(field.value)
-            self.ends.append(field.end)
-            self.state_numbers.append(len(self.states) - 1)
-            self.message_numbers.append(number)
 
-    def _intern(self, message: Message, data: Field, state: PacketSequence) -> None:
-        for field in message.scan(data.value, data.end):
+    def _intern(self, message: Message, data: Part, state: PacketSequence) -> None:
+        for field in message.scan(*data):
             texts = state.texts.get(field.number)
             if texts is not None:
-                entry = fields_of(message, field)
+                entry = fields_of(message, (field.value, field.end))
                 texts[value_of(entry, 1)] = text_of(message, entry, 2)
 
-    def _read_clocks(self, message: Message, snapshot: Field, source: int) -> None:
+    def _read_clocks(self, message: Message, snapshot: Part, source: int) -> None:
         times = {}
         for entry in fields_of(message, snapshot).get(1, ()):
             clock = fields_of(message, entry)
@@ -163,7 +175,7 @@ class Packets:
         time_ns = timestamp * self._multipliers.get(clock, 1) + self._offsets.get(clock, 0)
         return min(max(time_ns, 0), INT64_MAX)
 
-    def _describe(self, message: Message, descriptor: Field) -> None:
+    def _describe(self, message: Message, descriptor: Part) -> None:
         fields = fields_of(message, descriptor)
         track = Track(parent=value_of(fields, 5))
         track.name = text_of(message, fields, 2) or text_of(message, fields, 10)
@@ -189,7 +201,7 @@ class Packets:
         self.tracks[value_of(fields, 1)] = track
 
 
-def _inflate(message: Message, field: Field) -> bytes:
+def _inflate(message: Message, part: Part) -> bytes:
     """Return the packets in a field that is compressed.
 
     Raises:
@@ -197,29 +209,35 @@ def _inflate(message: Message, field: Field) -> bytes:
     """
     inflater = zlib.decompressobj()
     try:
-        content = inflater.decompress(bytes_of(message, field), MAX_INFLATED_BYTES)
+        content = inflater.decompress(bytes_of(message, part), MAX_INFLATED_BYTES)
     except zlib.error:
-        raise DamagedMessageError(field.value) from None
+        raise DamagedMessageError(part[0]) from None
     if not inflater.eof:
-        raise DamagedMessageError(field.value)
+        raise DamagedMessageError(part[0])
     return content
 
 
-def fields_of(message: Message, field: Field) -> Fields:
+def fields_of(message: Message, part: Part) -> Fields:
     """Return the fields of a message by their numbers."""
-    data, position, end = message.data, field.value, field.end
-    fields: dict[int, list[Field]] = {}
+    data, (position, end) = message.data, part
+    fields: dict[int, list[Part]] = {}
     while position < end:
         # As `Message.scan`, in a third of the time: these messages are complete.
         start = position
         tag, position = data[position], position + 1
         if tag >= 0x80:
-            tag, position = read_varint(data, start)
+            if position < end and data[position] < 0x80:
+                tag, position = tag & 0x7F | data[position] << 7, position + 1
+            else:
+                tag, position = read_varint(data, start)
         value, form = position, tag & 7
         if form in {wire.VARINT, wire.LENGTH} and position < end:
             value, position = data[position], position + 1
             if value >= 0x80:
-                value, position = read_varint(data, position - 1)
+                if position < end and data[position] < 0x80:
+                    value, position = value & 0x7F | data[position] << 7, position + 1
+                else:
+                    value, position = read_varint(data, position - 1)
             if form == wire.LENGTH:
                 value, position = position, position + value
         elif form in {wire.FIXED64, wire.FIXED32}:
@@ -228,13 +246,17 @@ def fields_of(message: Message, field: Field) -> Fields:
             raise DamagedMessageError(start)
         if position > end:
             raise DamagedMessageError(start)
-        fields.setdefault(tag >> 3, []).append(Field(tag >> 3, value, position))
+        number = tag >> 3
+        if number in fields:
+            fields[number].append((value, position))
+        else:
+            fields[number] = [(value, position)]
     return fields
 
 
 def value_of(fields: Fields, number: int, default: int = 0) -> int:
     """Return the last value of a number."""
-    return fields[number][-1].value if number in fields else default
+    return fields[number][-1][0] if number in fields else default
 
 
 def signed(value: int) -> int:
@@ -242,11 +264,13 @@ def signed(value: int) -> int:
     return value - 2**64 if value > INT64_MAX else value
 
 
-def bytes_of(message: Message, field: Field) -> bytes:
+def bytes_of(message: Message, part: Part) -> bytes:
     """Return the bytes of a field."""
-    return message.data[field.value : field.end]
+    return message.data[part[0] : part[1]]
 
 
 def text_of(message: Message, fields: Fields, number: int) -> str:
     """Return the last text of a number; empty without one."""
-    return message.text(fields[number][-1]) if number in fields else ""
+    if number not in fields:
+        return ""
+    return bytes_of(message, fields[number][-1]).decode(errors="replace")
