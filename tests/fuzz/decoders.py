@@ -42,6 +42,7 @@ from stepscope.schema import SCHEMA_VERSION, TABLES, ProcessInfo, RunInfo
 from stepscope.spool import DropCounts, Journal, Kind, SpanLog, SpoolTree, make_meta
 from stepscope.store import create_run
 from stepscope.store.engine import make_batch
+from stepscope.testing.importer_contract import ImporterContract
 from tests.support.compiler_logs import training_log
 from tests.support.debugger_files import event, sample
 from tests.support.kineto_files import imported_file, pretty, trace, training
@@ -49,8 +50,12 @@ from tests.support.memory_snapshots import Allocator, train
 from tests.support.nsys_files import training as nsys_training, write_export
 from tests.support.perfetto_files import recording
 from tests.support.xplane_files import training_space
+from tests.unit.importers.test_flight_recorder import TestFlightRecorder
 from tests.unit.importers.test_gpu_samples import DCGM, NVIDIA_SMI
+from tests.unit.importers.test_memory_timeline import TestMemoryTimeline
+from tests.unit.importers.test_nccl_inspector import TestNcclInspector
 from tests.unit.importers.test_rocprof import RECORDING
+from tests.unit.importers.test_stage_operations_importer import TestStageOperations
 
 EXPECTED = (StepscopeError, OSError)
 """Errors that every command turns into one sentence."""
@@ -303,6 +308,16 @@ def _import_by(importer: type[Importer]) -> Callable[[Path], object]:
     return run
 
 
+def _by_contract(contract: type[ImporterContract], name: str) -> Decoder:
+    """Return the decoder of an importer, with the file that its contract writes."""
+
+    def seeds() -> list[bytes]:
+        with tempfile.TemporaryDirectory() as root:
+            return [contract().write(Path(root)).read_bytes()]
+
+    return Decoder(name, _import_by(contract.importer), seeds)
+
+
 DECODERS = {
     "kineto": Decoder("trace.json", imported_file, _traces),
     "kineto-gzip": Decoder("trace.json.gz", imported_file, _packed_traces),
@@ -343,6 +358,10 @@ DECODERS = {
     "rocprof": Decoder(
         "r.json", _import_by(RocprofImporter), lambda: [json.dumps(RECORDING).encode()]
     ),
+    "flight-recorder": _by_contract(TestFlightRecorder, "nccl_trace_rank_0"),
+    "nccl-inspector": _by_contract(TestNcclInspector, "gpu01-pid7.log"),
+    "memory-timeline": _by_contract(TestMemoryTimeline, "m.raw.json"),
+    "stage-operations": _by_contract(TestStageOperations, "job.parquet"),
     "nsys": Decoder("a.sqlite", _import_export, _exports, quick_case_count=200),
     "memory-snapshot": Decoder(
         "a.pickle",

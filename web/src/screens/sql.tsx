@@ -45,7 +45,7 @@ export default function SqlScreen() {
         />
       </PageHeader>
       <div class="panels">
-        <Panel title="Query" wide description="A `SELECT` in DuckDB's SQL over the tables of the run, and over the tables of its views, as in `views.kernels`. Times are nanoseconds. Results are cut after 1,000 rows and 10 s; `stepscope sql RUN QUERY` has other limits.">
+        <Panel title="Query" wide description="A `SELECT` in DuckDB's SQL over the tables of the run, and over the tables of its views, as in `views.kernels`. Times are nanoseconds. Results are cut after 1,000 rows and 10 s; `stepscope sql RUN QUERY` has other limits, and writes Arrow files with --arrow.">
           <form
             onSubmit={(event) => {
               event.preventDefault();

@@ -113,8 +113,9 @@ def _report_execution_trace(path: Path, outcomes: Sequence[Outcome]) -> content.
     if not counts:
         return content.Refused(
             path,
-            f"{path} is an execution trace, and no trace of the same process and time is imported "
-            "with it: it describes the operators of a trace.",
+            f"{path} is an execution trace: it has no times, and describes the operators of a "
+            "trace. No trace of the same process and time is imported with it: record one with "
+            "torch.profiler around the same steps, and pass both files to one import.",
         )
     return content.Recorded(name=path.name, form=EXECUTION_TRACE.name, event_count=sum(counts))
 

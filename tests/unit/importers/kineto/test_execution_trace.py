@@ -103,7 +103,9 @@ def test_execution_traces_of_others(
 ) -> None:
     (row,) = described(tmp_path, [event], MM, pid=pid)
     assert row[1:] == (None,) * 5
-    assert "no trace of the same process" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "et.json.gz is an execution trace: it has no times, and describes" in message
+    assert "No trace of the same process and time is imported with it: record one with" in message
 
 
 def test_each_rank_has_its_own(tmp_path: Path) -> None:
@@ -152,7 +154,7 @@ def test_files_of_torch(tmp_path: Path) -> None:
 
 
 def test_alone(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableTraceError, match="is an execution trace, and no trace"):
+    with pytest.raises(UnreadableTraceError, match="is an execution trace: it has no times"):
         import_into(tmp_path / "run", write(tmp_path / "et.json", MM))
 
 
