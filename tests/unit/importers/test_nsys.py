@@ -289,6 +289,12 @@ def test_missing_columns_are_null_and_named(tmp_path: Path) -> None:
     assert quality["missing_column"]["count"] == detail.count(",") + 2
 
 
+def test_names_are_missing_without_the_table_of_texts(tmp_path: Path) -> None:
+    rows = {name: rows for name, rows in training().items() if name != "StringIds"}
+    run = Run(tmp_path / "run", write(tmp_path, rows))
+    assert "no table StringIds" in run.quality()["missing_column"]["detail"]
+
+
 def test_impossible_values(tmp_path: Path) -> None:
     """NULLs, texts, infinities, times of 0 and without an end, names that are not there."""
     rows = training()

@@ -36,7 +36,10 @@ _TABLES = re.compile(
 """Tables of Nsight Systems; those of CUPTI are in files of nvprof as well."""
 _READING_SHARE = 0.6
 """Share of reading in the time of an import."""
-_FACTS = ("TARGET_INFO_SESSION_START_TIME", "TARGET_INFO_GPU", "PROCESSES", "ThreadNames")
+_FACTS = (
+    *("TARGET_INFO_SESSION_START_TIME", "TARGET_INFO_GPU", "PROCESSES", "ThreadNames"),
+    "StringIds",
+)
 """Tables without events, whose absence is noted."""
 _WARNING, _ERROR = 2, 3
 _MAX_MESSAGES = 3
