@@ -33,7 +33,7 @@ class JsonOption(click.Option):
         payloads: dotted names of the types, of which one is printed. `stepscope schema` imports
             them.
         form: `one` value, a `list` of them, `one or list`, or `lines` with one each.
-        has_ids: True where rows have ids, for `stepscope show --at`.
+        has_ids: True where rows have ids, for the option `--at` of show.
     """
 
     def __init__(
