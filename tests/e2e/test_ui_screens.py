@@ -176,6 +176,38 @@ def test_a_query_is_written_and_run(ui: Ui) -> None:
     ui.settle("status of 400")
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_runs_are_labelled_grouped_and_compared(ui: Ui, scheme: str) -> None:
+    page = ui.open("/", scheme=scheme)
+    rows = page.get_by_test_id("table-jobs").locator("tbody tr:not(.group)")
+    expect(rows).to_have_count(5)
+    row = rows.filter(has=page.locator('a[href*="run=slow"]'))
+    row.get_by_role("button", name="Edit title, tags and notes").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Title").fill(f"Before, {scheme}")
+    dialog.get_by_label("Tags").fill("starved, v1")
+    dialog.get_by_role("button", name="Save").click()
+    expect(row).to_contain_text(f"Before, {scheme}")
+    assert command_json("tag", run=ui.root / "slow") == {
+        "title": f"Before, {scheme}", "tags": ["starved", "v1"], "notes": "",
+    }  # fmt: skip
+    page.get_by_role("combobox", name="Group by").select_option("tag")
+    groups = page.get_by_test_id("table-jobs").locator("tr.group")
+    expect(groups).to_have_count(2)
+    expect(groups.filter(has_text="starved, v1")).to_contain_text("1")
+    page.locator("summary", has_text="Columns").click()
+    page.get_by_label("tags", exact=True).uncheck()
+    expect(page.get_by_role("columnheader", name="tags")).to_have_count(0)
+    page.reload()
+    expect(rows).to_have_count(5)
+    expect(page.get_by_role("columnheader", name="tags")).to_have_count(0)
+    assert_drawn(page)
+    page.get_by_label("Select slow").check()
+    page.get_by_label("Select fixed").check()
+    page.get_by_test_id("compare-runs").click()
+    page.wait_for_url("**/compare?**")
+
+
 def test_all_runs_are_added_up(ui: Ui) -> None:
     page = ui.open("/")
     page.get_by_role("link", name="Fleet").click()

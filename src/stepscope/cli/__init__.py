@@ -61,6 +61,7 @@ COMMANDS = {
     "mcp": _Command("mcp", "Serve runs to agents over MCP."),
     "capture": _Command("capture", "Record a detailed window of a running job."),
     "configure": _Command("configure", "Change settings of a running job."),
+    "tag": _Command("tag", "Give a run a title, tags and notes."),
     "recover": _Command("recover", "Store the records of a run that was killed."),
     "doctor": _Command("doctor", "Check what can be captured on this machine."),
     "schema": _Command("schema", "Print the JSON schema of an output."),

@@ -313,6 +313,13 @@ class Api:
             raise errors.UsageError(f"number={text!r} is not the number of a change.")
         return await self._respond_for_run(request, "configure_progress", run_id, number=int(text))
 
+    async def tag(self, request: Request) -> Response:
+        """Change the title, tags and notes of a run."""
+        body = await requests.read_json(request, payloads.TagRequest, self._settings.limits)
+        response = await self._respond_for_run(request, "tag", body.run, request=body)
+        self._feeds.hint(_JOBS)
+        return response
+
     async def stop(self, request: Request) -> Response:
         """Request the launcher to stop the job."""
         body = await requests.read_json(request, payloads.StopJobRequest, self._settings.limits)

@@ -121,6 +121,13 @@ ENDPOINTS = (
         response="stepscope.server.payloads:ImportProgress",
     ),
     Endpoint(
+        path="/api/tag",
+        handler="tag",
+        method="POST",
+        body="stepscope.server.payloads:TagRequest",
+        response="stepscope.store:RunLabels",
+    ),
+    Endpoint(
         path="/api/stop",
         handler="stop",
         method="POST",

@@ -178,6 +178,8 @@ MAX_COST_SHARE = 0.05
 """Summaries of a growing run take at most this share of the time, and are at least the minimum
 interval apart."""
 MAX_FILES = 5000
+STORED_BATCH = 1000
+"""Runs of which one task reads the stored summaries."""
 
 
 class _CachedSummary(NamedTuple):
@@ -231,6 +233,9 @@ class Summaries:
                 await self._working
 
     async def _work(self) -> None:
+        unread = [item for item in self._requested.values() if item[0].id not in self._cache]
+        for first in range(0, len(unread), STORED_BATCH):
+            await self._read_stored(unread[first : first + STORED_BATCH])
         while (due := self._next_due()) is not None:
             run, revision = due
             path = self._directory / _file_name(run, revision)
@@ -246,6 +251,24 @@ class Summaries:
             self.count += 1
             self._on_change()
         await self._workers.release_memory("background")
+
+    async def _read_stored(self, runs: list[tuple[CatalogRun, int]]) -> None:
+        """Take the summaries that are stored with runs: of many, none is computed."""
+        try:
+            result = await self._workers.run(
+                "background",
+                "stored_summaries",
+                locations={run.id: run.location for run, _ in runs},
+            )
+        except Refusal:
+            return
+        stored = msgspec.json.decode(result.body, type=dict[str, msgspec.Raw])
+        for run, revision in runs:
+            if run.id in stored:
+                self._cache[run.id] = _CachedSummary(revision, bytes(stored[run.id]), 0.0)
+        if stored:
+            self.count += len(stored)
+            self._on_change()
 
     async def _compute(self, run: CatalogRun, revision: int) -> bytes | str:
         try:

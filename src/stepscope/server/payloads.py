@@ -176,6 +176,15 @@ class ImportProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Reason why there is no run, once that is certain."""
 
 
+class TagRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Change of the labels of a run; what is left out does not change, an empty text removes."""
+
+    run: str
+    title: str | None = None
+    tags: list[str] | None = None
+    notes: str | None = None
+
+
 class StopJobRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Request to stop the job of a run."""
 

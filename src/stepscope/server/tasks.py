@@ -13,11 +13,12 @@ from pathlib import Path
 
 import msgspec
 
-from stepscope import comparison, errors, exporters, fleet, queries, schema, timeline, views
+from stepscope import comparison, errors, exporters, fleet, queries, schema, store, timeline, views
 from stepscope._version import __version__
 from stepscope.report import render_html
 from stepscope.run import Engine, open_run, size_of, stores_results
 from stepscope.run.catalog import CatalogRun, CatalogTrace, map_runs
+from stepscope.server import payloads
 from stepscope.server.capture import (
     capture,
     capture_obstacle,
@@ -29,7 +30,6 @@ from stepscope.server.capture import (
     stop_obstacle,
 )
 from stepscope.server.openapi import openapi
-from stepscope.server.payloads import RunSession
 from stepscope.server.source import source
 from stepscope.server.worker import OpenRuns, Task
 from stepscope.views.profiling_report import choose_report_rules, make_report
@@ -147,6 +147,18 @@ def summary(runs: OpenRuns, *, location: str, revision: int) -> views.JobSummary
     return views.summarize_job(runs.open(location, revision), size_of(location))
 
 
+def stored_summaries(
+    _runs: OpenRuns, *, locations: Mapping[str, str]
+) -> dict[str, views.JobSummary]:
+    """Read the summaries that are stored with runs, by run id.
+
+    Args:
+        locations: of the runs, by their ids.
+    """
+    stored = {run_id: views.read_stored_job(place) for run_id, place in locations.items()}
+    return {run_id: summary for run_id, summary in stored.items() if summary is not None}
+
+
 def compare(
     runs: OpenRuns, *, base_location: str, base_revision: int, location: str, revision: int
 ) -> msgspec.Struct:
@@ -202,12 +214,12 @@ def metrics(runs: OpenRuns, *, listed: list[tuple[str, int]]) -> str:
     return exporters.render_metrics(summaries.values()).decode()
 
 
-def session(runs: OpenRuns, *, location: str, revision: int, local: bool) -> RunSession:
+def session(runs: OpenRuns, *, location: str, revision: int, local: bool) -> payloads.RunSession:
     """List the actions that are available on a run."""
     run = runs.open(location, revision)
     no_capture, no_stop = capture_obstacle(run), stop_obstacle(run)
     no_change = configure_obstacle(run)
-    return RunSession(
+    return payloads.RunSession(
         version=__version__,
         local=local,
         can_capture=no_capture is None,
@@ -219,6 +231,23 @@ def session(runs: OpenRuns, *, location: str, revision: int, local: bool) -> Run
     )
 
 
+def tag(
+    _runs: OpenRuns, *, location: str, revision: int, request: payloads.TagRequest
+) -> store.RunLabels:
+    """Change the labels of a run, as `stepscope tag` does.
+
+    Raises:
+        UsageError: a label is too long, or the run cannot be written.
+    """
+    del revision  # labels do not depend on it
+    try:
+        return store.update_labels(
+            location, title=request.title, tags=request.tags, notes=request.notes
+        )
+    except OSError as error:
+        raise errors.UsageError(f"The run cannot be changed: {error.strerror or error}.") from None
+
+
 TASKS: dict[str, Task] = {
     "view": view,
     "metrics": metrics,
@@ -226,6 +255,7 @@ TASKS: dict[str, Task] = {
     "prepare": prepare,
     "jobs": jobs,
     "summary": summary,
+    "stored_summaries": stored_summaries,
     "compare": compare,
     "sql": sql,
     "fleet": add_up_fleet,
@@ -237,6 +267,7 @@ TASKS: dict[str, Task] = {
     "configure": configure,
     "configure_progress": configure_progress,
     "stop": stop,
+    "tag": tag,
     "openapi": openapi,
 }
 """All tasks by name."""

@@ -27,6 +27,11 @@ from .engine import (
     literal as literal,
     trim_heap as trim_heap,
 )
+from .labels import (
+    RunLabels as RunLabels,
+    read_labels as read_labels,
+    update_labels as update_labels,
+)
 from .launchers import (
     HEARTBEAT_TIMEOUT_S as HEARTBEAT_TIMEOUT_S,
     Heartbeats as Heartbeats,

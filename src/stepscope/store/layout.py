@@ -4,6 +4,7 @@
     nodes/<node>/node.json, status.json         replaced whole
     processes/<process>.json                    replaced whole
     findings/<name>.json, tries/<name>.json     and other kinds of document
+    labels/run.json                             title, tags and notes of users, replaced whole
     results/<name>.json                         computed of the files above, and replaced whole
     tables/<table>/<node>/<first>-<last>.parquet
     tables/<table>/<node>/<first>-<last>.coarse-<n>.parquet
@@ -33,6 +34,7 @@ NODES = "nodes/"
 PROCESSES = "processes/"
 RESULTS = "results/"
 FINDINGS = "findings/"
+LABELS = "labels/"
 VERDICT_KEY = "findings/verdict.json"
 FAN_IN = 16
 """Segments of one width that merge into one of the next."""

@@ -98,7 +98,7 @@ class Results:
         digest, size_bytes, latest_ns = hashlib.blake2b(digest_size=16), 0, 0
         digest.update(repr(self._ignored).encode())
         for key, size, state, changed_ns in _list_files(self._store):
-            if not key.startswith(self._ignored):
+            if not key.startswith((*self._ignored, layout.LABELS)):  # no result depends on them
                 digest.update(f"{key}\0{size}\0{state}\0".encode("utf-8", "surrogateescape"))
                 size_bytes += size
                 latest_ns = max(latest_ns, changed_ns)

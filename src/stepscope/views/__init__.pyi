@@ -20,6 +20,7 @@ from .job.jobs import (
     make_job_row as make_job_row,
     make_trace_row as make_trace_row,
     make_unopened_row as make_unopened_row,
+    read_stored_job as read_stored_job,
     summarize_job as summarize_job,
 )
 from .job.overview import (

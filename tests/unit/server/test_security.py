@@ -50,6 +50,7 @@ def test_nothing_is_served_without_the_token(locked: Served) -> None:
         assert b"<script" not in response.body
     assert locked.request("/assets/no-such-file.js").status == 404, "the bundle is public"
     assert locked.post("/api/stop", {"run": "recorded"}).status == 401
+    assert locked.post("/api/tag", {"run": "recorded"}).status == 401
 
 
 def test_wrong_tokens(locked: Served) -> None:
@@ -162,6 +163,7 @@ def test_pages_of_other_origins(server: Served) -> None:
         assert server.request("/api/jobs", headers=headers).status == 403
         assert server.request("/api/jobs/events", headers=headers).status == 403
         assert server.post("/api/stop", {"run": "recorded"}, **headers).status == 403
+        assert server.post("/api/tag", {"run": "recorded"}, **headers).status == 403
 
 
 def test_every_response_has_the_security_headers(server: Served, locked: Served) -> None:

@@ -20,6 +20,8 @@ interface Props<Row> {
   searchable?: boolean;
   /** Span the full width of the panels; default true. */
   wide?: boolean;
+  groupOf?: ((row: Row) => string) | undefined;
+  isHigh?: boolean;
   /** Key of a row in the URL; rows are selectable if it is set. */
   keyOf?: ((row: Row) => string) | undefined;
   /** Called instead of selecting a row, and the row to highlight. */

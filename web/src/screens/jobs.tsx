@@ -1,7 +1,7 @@
 // List of all runs with status, verdict and cost.
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 
-import type { Jobs } from "../api/views";
+import type { JobRow, Jobs } from "../api/views";
 import { count, countOf } from "../base/quantities";
 import { LinkedTable } from "../parts/linked_table";
 import { useMinute, useSelect } from "../parts/url_controls";
@@ -10,8 +10,10 @@ import { followJobs, useJobs } from "../state/jobs";
 import { link, openRuns } from "../state/url";
 import { PageHeader } from "../widgets/page_header";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
+import { ColumnChoice, visibleColumns } from "./jobs/columns";
 import { jobFields } from "./jobs/fields";
-import { PERIODS, STATUS_FILTERS, filterJobs } from "./jobs/filters";
+import { GROUP_OF, GROUPINGS, PERIODS, STATUS_FILTERS, filterJobs } from "./jobs/filters";
+import { LabelsDialog } from "./jobs/labels_dialog";
 import { ImportButton, ImportStates, TraceTable } from "./jobs/traces";
 
 export default function JobsScreen() {
@@ -38,8 +40,10 @@ function Content({ payload }: { payload: Jobs }) {
   const [to_ms, toInput] = useMinute("created_to", "To");
   const [filter] = useText("filter");
   const [checkedIds, setCheckedIds] = useTexts("chosen");
+  const [grouping, groupSelect] = useSelect("by", "Group by", GROUPINGS);
+  const [edited, setEdited] = useState<JobRow | null>(null);
   const fields = useMemo(
-    () => jobFields(checkedIds, (id) => { setCheckedIds(toggleItem(checkedIds, id)); }),
+    () => jobFields({ checkedIds, toggle: (id) => { setCheckedIds(toggleItem(checkedIds, id)); }, edit: setEdited }),
     [checkedIds.join("\n")],
   );
   if (payload.jobs.length === 0) {
@@ -60,20 +64,25 @@ function Content({ payload }: { payload: Jobs }) {
         title="Runs"
         testid="table-jobs"
         rows={rows}
-        fields={fields}
+        fields={visibleColumns(fields, payload.jobs)}
+        groupOf={GROUP_OF[grouping]}
+        isHigh
         searchable
         tools={
           <>
             <SelectedRunActions ids={payload.jobs.map((job) => job.id).filter((id) => checkedIds.includes(id))} />
+            {groupSelect}
             {statusSelect}
             {periodSelect}
             {period === "range" ? <>{fromInput}{toInput}</> : null}
+            <ColumnChoice fields={fields} />
             {payload.why_not_import === null ? <ImportButton /> : null}
           </>
         }
         footnote={filter === "" && rows.length < payload.jobs.length ? `${count(payload.jobs.length - rows.length)} hidden by filters` : null}
       />
       <TraceTable payload={payload} />
+      {edited === null ? null : <LabelsDialog job={edited} onClose={() => { setEdited(null); }} />}
     </>
   );
 }

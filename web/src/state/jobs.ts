@@ -12,12 +12,15 @@ export function useJobs(): Resource<Jobs> {
   return useGet<Jobs>("/api/jobs", {}, listVersion.value);
 }
 
+/** Request the list again: this page has changed it. */
+export function reloadJobs(): void {
+  listVersion.value += 1;
+}
+
 /** Follow changes of the list and return a function that stops it. */
 export function followJobs(): () => void {
   const events = new EventSource("/api/jobs/events");
-  events.addEventListener("change", () => {
-    listVersion.value += 1;
-  });
+  events.addEventListener("change", reloadJobs);
   return () => {
     events.close();
   };

@@ -30,12 +30,18 @@ interface Props<Row> {
   tools?: ComponentChildren;
   /** Content above the rows. */
   introduction?: ComponentChildren;
+  /** Heading above the rows for which it is the same; the table is not grouped without it. */
+  groupOf?: ((row: Row) => string) | undefined;
+  /** Take the height of the window. */
+  isHigh?: boolean;
   /** Note on rows that the payload omits. */
   footnote?: string | null | undefined;
 }
 
 const ROW_PX = 33;
 const MAX_HEIGHT_PX = 560;
+/** Height of the window without the header and the tools. */
+const HIGH = "max(20rem, calc(100vh - 15rem))";
 const MAX_PRINTED_ROWS = 200;
 
 export function DataTable<Row extends object>(props: Props<Row>) {
@@ -43,15 +49,16 @@ export function DataTable<Row extends object>(props: Props<Row>) {
   const [localFilter, setLocalFilter] = useState("");
   const order = props.order === undefined ? localOrder : props.order;
   const filter = props.filter ?? localFilter;
-  const { rows, fields } = props;
+  const { rows, fields, groupOf } = props;
   const visibleRows = useMemo(
     () => sortRows(filterRows(rows, fields, filter), fields, order),
     [rows, fields, filter, order?.field, order?.descending],
   );
+  const lines = useMemo(() => (groupOf === undefined ? visibleRows : groupRows(visibleRows, groupOf)), [visibleRows, groupOf]);
   const download = (): void => {
     const header = fields.map((column) => column.name);
-    const lines = visibleRows.map((row) => fields.map((column) => column.value(row)));
-    save(`${props.title}.csv`, new Blob([csv(header, lines)], { type: "text/csv" }));
+    const cells = visibleRows.map((row) => fields.map((column) => column.value(row)));
+    save(`${props.title}.csv`, new Blob([csv(header, cells)], { type: "text/csv" }));
   };
   const tools = (
     <>
@@ -71,7 +78,7 @@ export function DataTable<Row extends object>(props: Props<Row>) {
   return (
     <Panel title={props.title} description={props.description} onCsv={download} tools={tools} testid={props.testid} wide={props.wide ?? true}>
       {props.introduction}
-      <Rows {...props} visibleRows={visibleRows} order={order} onOrder={props.onOrder ?? setLocalOrder} />
+      <Rows {...props} lines={lines} order={order} onOrder={props.onOrder ?? setLocalOrder} />
       <p class="muted counts">
         {visibleRows.length === rows.length ? "" : `${count(visibleRows.length)} of `}
         {countOf(rows.length, "row")}
@@ -82,15 +89,32 @@ export function DataTable<Row extends object>(props: Props<Row>) {
   );
 }
 
+/** Heading of a group of rows. */
+class Group {
+  constructor(readonly title: string, readonly count: number) {}
+}
+
+/** Rows by group, each below its heading; groups and rows keep their order. */
+export function groupRows<Row extends object>(rows: readonly Row[], groupOf: (row: Row) => string): (Row | Group)[] {
+  const groups = new Map<string, Row[]>();
+  for (const row of rows) {
+    const title = groupOf(row);
+    const members = groups.get(title);
+    if (members === undefined) groups.set(title, [row]);
+    else members.push(row);
+  }
+  return [...groups].flatMap(([title, members]) => [new Group(title, members.length), ...members]);
+}
+
 interface RowsProps<Row> extends Props<Row> {
-  visibleRows: Row[];
+  lines: readonly (Row | Group)[];
   onOrder: (order: Order) => void;
 }
 
 function Rows<Row extends object>(props: RowsProps<Row>) {
-  const { title: caption, fields, visibleRows, order, onOrder, onRow, selected } = props;
+  const { title: caption, fields, lines, order, onOrder, onRow, selected, isHigh } = props;
   const container = useRef<HTMLDivElement>(null);
-  const { items, total } = useVirtualRows(container, visibleRows.length);
+  const { items, total } = useVirtualRows(container, lines.length);
   const before = items[0]?.start ?? 0;
   const after = total - (items[items.length - 1]?.end ?? 0);
   return (
@@ -100,9 +124,9 @@ function Rows<Row extends object>(props: RowsProps<Row>) {
       role="region"
       aria-label={`Rows of ${caption}`}
       tabIndex={0}
-      style={{ maxHeight: `${MAX_HEIGHT_PX}px` }}
+      style={{ maxHeight: isHigh === true ? HIGH : `${MAX_HEIGHT_PX}px` }}
     >
-      <table aria-rowcount={visibleRows.length + 1}>
+      <table aria-rowcount={lines.length + 1}>
         <caption class="hidden">{caption}</caption>
         <thead>
           <tr>
@@ -122,8 +146,15 @@ function Rows<Row extends object>(props: RowsProps<Row>) {
         <tbody>
           {before > 0 ? <tr aria-hidden="true" style={{ height: `${before}px` }} /> : null}
           {items.map(({ index }) => {
-            const row = visibleRows[index];
+            const row = lines[index];
             if (row === undefined) return null;
+            if (row instanceof Group) {
+              return (
+                <tr key={index} aria-rowindex={index + 2} class="group">
+                  <th scope="rowgroup" colSpan={fields.length}>{row.title} <span class="muted">{count(row.count)}</span></th>
+                </tr>
+              );
+            }
             return (
               <tr
                 key={index}

@@ -15,11 +15,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from stepscope import cost, diagnosis, rule_feed, schema, store
+from stepscope import analysis, comparison, cost, diagnosis, rule_feed, schema, store
 from stepscope.run import (
     Run,
     count_devices_with_work,
     count_ranks,
+    find_results,
     is_lost,
     job_state,
     machine_count,
@@ -29,6 +30,8 @@ from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.trace_data import explain_no_traces
 
 MAX_COMMAND_LENGTH = 1000
+SPARKLINE_POINTS = 24
+_STORED_NAME = "job"
 JobListStatus = Literal[
     "InProgress", "Stopping", "Completed", "Failed", "Stopped", "Unknown", "Imported"
 ]
@@ -53,6 +56,15 @@ class JobVerdict(msgspec.Struct, frozen=True, kw_only=True):
     share_of: str
     confidence_ratio: float
     headline: str
+    stuck: str | None
+    """Where the job is stuck, or was when it ended, as a sentence; null if it is not."""
+    fix: str | None
+    """First fix with a prediction."""
+    saving_ratio: float | None
+    """Its predicted saving."""
+    saving_of: str | None
+    saving_is_bound: bool
+    """True where it saves at most that."""
 
 
 class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +79,10 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Ranks with training steps, or with traces."""
     gpu_count: int
     """Devices with work in traces."""
+    step_median_ns: list[int]
+    """Moving medians of the first rank's steps, from the first step to the last."""
+    steps_per_s: float | None
+    peak_memory_bytes: int | None
     recorded_ns: int | None
     """Time from the start of the first trace to the end of the last; null without traces."""
     size_bytes: int
@@ -80,6 +96,9 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     id: Annotated[str, schema.field_label("run")]
     """Path of the run below the served directory."""
     name: str
+    """Title, or else the last part of `id`."""
+    title: str | None
+    """Title that a user gave it; null without one."""
     status: JobListStatus
     """Status over all nodes; `Imported` if no job was watched."""
     monitor_lost: bool
@@ -102,6 +121,17 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     and for traces alone."""
     first_step_ns: Annotated[int | None, schema.field_label("first step")]
     """Time from the start of the job to its first step."""
+    step_median_ns: Annotated[list[int], schema.field_label("step time")]
+    """Moving medians of the first rank's steps, from the first step to the last."""
+    steps_per_s: Annotated[float | None, schema.field_label("steps/s", unit="per_s")]
+    """Steps per second of training, without time between stages."""
+    peak_memory_bytes: Annotated[int | None, schema.field_label("peak memory")]
+    """Largest host memory of the job's processes together."""
+    host: str | None
+    """Names of the nodes."""
+    tags: list[str]
+    notes: str
+    git_revision: Annotated[str | None, schema.field_label("git revision")]
     cost_usd: float | None
     """Machines x price x duration, rounded to the cent."""
     price_said: str | None
@@ -152,17 +182,20 @@ def make_job_row(reader: store.RunReader, run_id: str, summary: JobSummary | Non
         summary: figures from the tables, if they have been computed.
     """
     info = reader.info
-    statuses, nodes = list(reader.statuses().values()), list(reader.nodes().values())
+    statuses, named_nodes = list(reader.statuses().values()), reader.nodes()
+    nodes = list(named_nodes.values())
     state = job_state(statuses)
     duration_ns = _measure_duration(statuses)
     if duration_ns is None and summary is not None:
         duration_ns = summary.recorded_ns
     count = machine_count(reader)
+    labels = store.read_labels(reader.location)
     priced = cost.price_job(info, nodes, instance_count=count, duration_ns=duration_ns or 0)
     reason = priced if isinstance(priced, str) else None
     return JobRow(
         id=run_id,
-        name=info.run_id,
+        title=labels.title,
+        name=labels.title or _name_run(run_id, info.run_id),
         status="Imported" if state is None else state.value,
         monitor_lost=any(is_lost(status) for status in statuses),
         reason=next((status.reason for status in statuses if status.reason is not None), None),
@@ -175,6 +208,13 @@ def make_job_row(reader: store.RunReader, run_id: str, summary: JobSummary | Non
         verdict=None if summary is None else summary.verdict,
         goodput_ratio=None if summary is None else summary.goodput_ratio,
         first_step_ns=None if summary is None else summary.first_step_ns,
+        step_median_ns=[] if summary is None else summary.step_median_ns,
+        steps_per_s=None if summary is None else summary.steps_per_s,
+        peak_memory_bytes=None if summary is None else summary.peak_memory_bytes,
+        host=", ".join(sorted({node.host or name for name, node in named_nodes.items()})) or None,
+        tags=labels.tags,
+        notes=labels.notes,
+        git_revision=info.git_revision,
         cost_usd=None if isinstance(priced, str) or duration_ns is None else priced.job_usd,
         price_said=None if isinstance(priced, str) else priced.price.used.origin,
         why_no_cost=reason,
@@ -189,7 +229,8 @@ def make_unopened_row(run_id: str, problem: str) -> JobRow:
     """Make the row of a run that cannot be opened."""
     return JobRow(
         id=run_id,
-        name=run_id,
+        name=_name_run(run_id, run_id),
+        title=None,
         status="Imported",
         monitor_lost=False,
         reason=None,
@@ -202,6 +243,13 @@ def make_unopened_row(run_id: str, problem: str) -> JobRow:
         verdict=None,
         goodput_ratio=None,
         first_step_ns=None,
+        step_median_ns=[],
+        steps_per_s=None,
+        peak_memory_bytes=None,
+        host=None,
+        tags=[],
+        notes="",
+        git_revision=None,
         cost_usd=None,
         price_said=None,
         why_no_cost=None,
@@ -210,6 +258,11 @@ def make_unopened_row(run_id: str, problem: str) -> JobRow:
         size_bytes=None,
         problem=problem,
     )
+
+
+def _name_run(run_id: str, default: str) -> str:
+    """Name a run by the last part of its path; by the default where it is the served directory."""
+    return run_id.rpartition("/")[2].strip(".") or default
 
 
 def make_trace_row(trace_id: str, source: schema.SourceFile) -> TraceRow:
@@ -251,7 +304,7 @@ def summarize_job(run: Run, size_bytes: int) -> JobSummary:
     stored with it."""
     summary = recall(
         run,
-        "job",
+        _STORED_NAME,
         JobSummary,
         lambda: _summarize_job(run, size_bytes),
         uses_findings=False,  # the headline is of the steps
@@ -259,9 +312,22 @@ def summarize_job(run: Run, size_bytes: int) -> JobSummary:
     return msgspec.structs.replace(summary, size_bytes=size_bytes)
 
 
+def read_stored_job(location: str) -> JobSummary | None:
+    """Read the figures of a job that are stored at the location of its run, without opening it;
+    None where there are none of its files as they are."""
+    results = find_results(location, uses_findings=False)
+    return None if results is None else results.get(_STORED_NAME, JobSummary)
+
+
 def _summarize_job(run: Run, size_bytes: int) -> JobSummary:
     verdict = rule_feed.make_verdict(run)
     job, clock = verdict.job, run.clock
+    figures = comparison.get_summary(run).metrics
+    peak_bytes = figures.get("memory/host_peak_bytes")
+    fix = next((fix for fix in verdict.fixes if fix.prediction is not None), None)
+    prediction = None if fix is None else fix.prediction
+    steps = next((rank.steps for rank in run.ranks if len(rank.steps)), None)
+    groups = None if steps is None else analysis.group_steps(steps, SPARKLINE_POINTS)
     return JobSummary(
         verdict=JobVerdict(
             suspect=verdict.suspect,
@@ -271,11 +337,19 @@ def _summarize_job(run: Run, size_bytes: int) -> JobSummary:
             share_of=verdict.share_of,
             confidence_ratio=verdict.confidence_ratio,
             headline=verdict.headline,
+            stuck=None if verdict.stuck is None else verdict.stuck.headline,
+            fix=None if fix is None else fix.title,
+            saving_ratio=None if prediction is None else prediction.saving_ratio,
+            saving_of=None if prediction is None else prediction.share_of,
+            saving_is_bound=prediction is not None and prediction.is_bound,
         ),
         goodput_ratio=None if job is None else job.goodput_ratio,
         first_step_ns=None if job is None else job.first_step_ns,
         rank_count=count_ranks(run),
         gpu_count=count_devices_with_work(run),
+        step_median_ns=[] if groups is None else groups.median_ns.round().astype(int).tolist(),
+        steps_per_s=figures.get("job/throughput_per_s"),
+        peak_memory_bytes=None if peak_bytes is None else round(peak_bytes),
         recorded_ns=clock.end_ns - clock.origin_ns if run.traces else None,
         size_bytes=size_bytes,
         finished=rule_feed.progress_of(run.reader) == "ended",

@@ -1,5 +1,6 @@
-// Filters of the list of runs.
+// Filters and groups of the list of runs.
 import type { JobRow } from "../../api/views";
+import { NONE } from "../../base/quantities";
 
 export type StatusFilter = "all" | JobRow["status"];
 
@@ -48,3 +49,13 @@ export function filterJobs(jobs: readonly JobRow[], status: StatusFilter, period
   const [start, end] = period === "range" ? [from_ms ?? -Infinity, (to_ms ?? Infinity) + MINUTE_MS] : [now_ms - PERIOD_MS[period], Infinity];
   return jobs.filter((job) => (status === "all" || job.status === status) && start <= job.created_ms && job.created_ms < end);
 }
+
+export const GROUPINGS = [["none", "nothing"], ["directory", "directory"], ["tag", "tags"], ["revision", "git revision"]] as const;
+
+/** Heading of the group of a run; a run of several tags is in that of all of them. */
+export const GROUP_OF: Record<(typeof GROUPINGS)[number][0], ((job: JobRow) => string) | undefined> = {
+  none: undefined,
+  directory: ({ id }) => id.split("/").slice(0, -1).join("/") || ".",
+  tag: ({ tags }) => tags.join(", ") || "no tags",
+  revision: ({ git_revision }) => git_revision ?? NONE,
+};

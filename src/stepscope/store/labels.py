@@ -1,0 +1,92 @@
+"""Title, tags and notes that users give to a run: `labels/run.json`.
+
+They are no records of the job: its results do not depend on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from stepscope import errors, schema
+from stepscope.store import layout
+from stepscope.store.documents import RunDocuments, encode_document
+
+_KEY = layout.document_key(layout.LABELS.rstrip("/"), "run")
+
+
+class _Limits(NamedTuple):
+    """Maximum lengths, in characters, and number of tags."""
+
+    title: int = 200
+    tag: int = 60
+    tags: int = 50
+    notes: int = 20_000
+
+
+_LIMITS = _Limits()
+
+
+class RunLabels(msgspec.Struct, frozen=True, kw_only=True):
+    """Title, tags and notes of a run."""
+
+    title: str | None = None
+    """Name of the run on all surfaces; null for that of its directory."""
+    tags: Annotated[list[str], schema.field_label("tags")] = []
+    """Sorted, each once."""
+    notes: str = ""
+
+
+class _LabelsStore(RunDocuments):
+    """Labels of one run."""
+
+    def read(self) -> RunLabels:
+        return self._get(_KEY, RunLabels) or RunLabels()
+
+    def write(self, labels: RunLabels) -> None:
+        self._store.put(_KEY, encode_document(labels))
+
+
+def read_labels(location: str | Path) -> RunLabels:
+    """Read the labels of a run; empty ones where there are none, or they are damaged."""
+    return _LabelsStore(location).read()
+
+
+def update_labels(
+    location: str | Path,
+    *,
+    title: str | None = None,
+    tags: Iterable[str] | None = None,
+    notes: str | None = None,
+) -> RunLabels:
+    """Change labels of a run; None leaves one as it is, an empty text removes it.
+
+    Raises:
+        UsageError: a label is too long.
+        OSError: the run cannot be written.
+    """
+    stored = _LabelsStore(location)
+    labels = before = stored.read()
+    if title is not None:
+        labels = replace(labels, title=_check("The title", title, _LIMITS.title) or None)
+    if tags is not None:
+        texts = {_check("A tag", tag, _LIMITS.tag) for tag in tags} - {""}
+        if len(texts) > _LIMITS.tags:
+            raise errors.UsageError(f"A run has at most {_LIMITS.tags} tags.")
+        labels = replace(labels, tags=sorted(texts))
+    if notes is not None:
+        labels = replace(labels, notes=_check("The notes", notes, _LIMITS.notes))
+    if labels != before:
+        stored.write(labels)
+    return labels
+
+
+def _check(name: str, text: str, limit: int) -> str:
+    stripped = text.strip()
+    if len(stripped) > limit:
+        raise errors.UsageError(f"{name} has {len(stripped)} characters; at most {limit} fit.")
+    return stripped

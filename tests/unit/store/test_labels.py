@@ -1,0 +1,61 @@
+"""Title, tags and notes of a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stepscope import comparison, store
+from stepscope.errors import UsageError
+from stepscope.run import open_run
+from stepscope.schema import JobState
+from stepscope.testing import RunBuilder
+from stepscope.testing.runs import EPOCH_NS
+from stepscope.views import make_job_row, read_stored_job, summarize_job
+from tests.support.command import run_command
+
+
+def drawn(path: Path) -> str:
+    builder = RunBuilder(path)
+    builder.rank(0).draw("wait 60 | forward 12 | backward 20 | optimizer 8", 40)
+    builder.status(JobState.COMPLETED, ended_ns=EPOCH_NS + 60 * 10**9)
+    return str(builder.write())
+
+
+def test_the_command_changes_what_it_names(tmp_path: Path) -> None:
+    run = drawn(tmp_path / "run")
+    run_command(tmp_path, "tag", run, "b", "a", "a", "--title", " Baseline ")
+    assert store.read_labels(run) == store.RunLabels(title="Baseline", tags=["a", "b"])
+    shown = run_command(
+        tmp_path, "tag", run, "c", "--remove", "a", "--notes", "slow node", "--json"
+    ).stdout
+    labels = {"title": "Baseline", "tags": ["b", "c"], "notes": "slow node"}
+    assert json.loads(shown) == labels
+    assert json.loads((tmp_path / "run/labels/run.json").read_text()) == labels
+    assert "tags:  b, c" in run_command(tmp_path, "tag", run, "--title", "").stdout
+    assert store.read_labels(run).title is None
+
+
+def test_limits_of_labels(tmp_path: Path) -> None:
+    run = drawn(tmp_path / "run")
+    for labels in ({"title": "x" * 201}, {"tags": ["x" * 61]}, {"tags": map(str, range(51))}):
+        with pytest.raises(UsageError):
+            store.update_labels(run, **labels)
+    assert store.update_labels(run, tags=["", " x "]).tags == ["x"]
+
+
+def test_rows_have_labels_and_stored_figures(tmp_path: Path) -> None:
+    location = drawn(tmp_path / "named")
+    run = open_run(location)
+    assert make_job_row(run.reader, "project/named").name == "named"
+    summary = summarize_job(run, 1)
+    store.update_labels(location, title="Baseline", tags=["a"], notes="n")
+    assert read_stored_job(location) == summary  # no result depends on labels
+    row = make_job_row(run.reader, "project/named", summary)
+    assert (row.name, row.title, row.tags, row.notes) == ("Baseline", "Baseline", ["a"], "n")
+    figures = comparison.get_summary(run).metrics
+    assert row.steps_per_s == figures["job/throughput_per_s"] == pytest.approx(10)
+    assert set(row.step_median_ns) == {100_000_000}
+    assert len(row.step_median_ns) == 20
