@@ -155,7 +155,7 @@ def stored_summaries(
     Args:
         locations: of the runs, by their ids.
     """
-    stored = {run_id: views.read_stored_job(place) for run_id, place in locations.items()}
+    stored = {run_id: views.read_stored_job(location) for run_id, location in locations.items()}
     return {run_id: summary for run_id, summary in stored.items() if summary is not None}
 
 

@@ -50,7 +50,7 @@ interface Actions {
 export function jobFields({ checkedIds, toggle, edit }: Actions): Field<JobRow>[] {
   return columns<"JobRow", JobRow>(
     "JobRow",
-    column("chosen", "", "none", (job) => checkedIds.includes(job.id), {
+    column("chosen", "✓", "none", (job) => checkedIds.includes(job.id), {
       draw: (job) => (
         <input
           type="checkbox"
