@@ -284,8 +284,8 @@ def match_rows(strings: Strings, predicate: Callable[[str], bool | None]) -> NDA
 _NUMBER = re.compile(r"#\d+$")
 _FETCHES = ("enumerate(DataPipe)#", schema.TF_DATA_FETCH, "_DataLoaderIter")
 """Start of the names of fetches, the last one of Paddle."""
-_PROFILER = "PyTorch Profiler ("
-"""Beginning of the range from the start to the end of a recording."""
+_PROFILER = ("PyTorch Profiler (", "Iteration Start: ", "Record Window End")
+"""Beginnings of the range from the start to the end of a recording, and of marks in it."""
 
 
 def is_step(name: str) -> bool:

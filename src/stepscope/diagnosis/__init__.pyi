@@ -38,7 +38,11 @@ from .stuck import (
     find_stuck as find_stuck,
     read_stuck_nodes as read_stuck_nodes,
 )
-from .stuck_account import StuckAccount as StuckAccount, StuckProcess as StuckProcess
+from .stuck_account import (
+    StuckAccount as StuckAccount,
+    StuckProcess as StuckProcess,
+    find_user_frame as find_user_frame,
+)
 from .traces.trace_shares import report_late_traces as report_late_traces
 from .verdict import (
     LEARNING_TITLE as LEARNING_TITLE,

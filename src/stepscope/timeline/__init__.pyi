@@ -16,6 +16,11 @@ from .event import (
     find_piece as find_piece,
     find_span as find_span,
 )
+from .kinds import (
+    SliceKind as SliceKind,
+    TrackSource as TrackSource,
+    classify_slice as classify_slice,
+)
 from .search import TimelineEvent as TimelineEvent, search_events as search_events
 from .spans import (
     IS_AGGREGATE as IS_AGGREGATE,
@@ -36,6 +41,7 @@ from .tracks import (
 from .window import (
     build_call_tree as build_call_tree,
     compute_busy_ratios as compute_busy_ratios,
+    is_stream as is_stream,
     read_parts as read_parts,
     read_window as read_window,
     split_by_line as split_by_line,

@@ -7,6 +7,7 @@ sum of times is a part of the slice in which they are.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -36,6 +37,8 @@ IS_SLICE = (
     f"NOT {_select_kinds(k for k, container in schema.AGGREGATE_KINDS.items() if k != container)}"
 )
 """SQL condition for spans that have a slice: all except the aggregates inside another slice."""
+IS_NO_WORK = f"({IS_AGGREGATE} OR {_select_kinds(('step', 'window'))})"
+"""SQL condition for spans that do no work: aggregates, and marks of steps and windows."""
 LONG_SHARE = 256
 """A span is long if it takes at least 1/LONG_SHARE of the run."""
 _THREAD = "hash(process, log)"
@@ -43,7 +46,7 @@ _THREAD = "hash(process, log)"
 _LONG = f"""
     SELECT {_THREAD} AS thread, depth, seq, start_ns,
         greatest(coalesce(end_ns, $1), start_ns) AS until, {SPAN_NAME} AS label,
-        {IS_AGGREGATE} AS is_aggregate
+        {IS_NO_WORK} AS is_no_work
     FROM spans WHERE {IS_SLICE} AND (end_ns IS NULL OR end_ns - start_ns >= $2)
 """  # noqa: S608 - constants
 _THREADS = f"SELECT {_THREAD} AS thread FROM (SELECT unnest($1) AS process, unnest($2) AS log)"  # noqa: S608
@@ -124,6 +127,17 @@ class SpanTimeline:
         return self._reader.sql(_LONG, [self._end_ns, self._long_ns])
 
     @cached_property
+    def unfinished(self) -> dict[tuple[str, str], set[int]]:
+        """Spans without an end, by process and log."""
+        columns = self._reader.sql("SELECT process, log, seq FROM spans WHERE end_ns IS NULL")
+        spans: dict[tuple[str, str], set[int]] = defaultdict(set)
+        for process, log, seq in zip(
+            *(columns[name].tolist() for name in ("process", "log", "seq")), strict=True
+        ):
+            spans[process, log].add(seq)
+        return spans
+
+    @cached_property
     def _long_parts(self) -> dict[str, Any]:
         """Columns of the parts of long spans."""
         return self._reader.sql(_LONG_PARTS, [self._long_ns])
@@ -135,7 +149,7 @@ class SpanTimeline:
         extent: tuple[int, int],
         width: int,
         *,
-        aggregates: bool,
+        only_work: bool,
     ) -> analysis.Slices:
         """Read spans of threads that overlap a range; spans shorter than `width` are summarized.
 
@@ -144,18 +158,18 @@ class SpanTimeline:
             lines: line of each thread in the result.
             extent: epoch nanoseconds, the end exclusive.
             width: nanoseconds; 1 keeps every span individual.
-            aggregates: also read the extents of aggregates that are drawn in no other slice.
+            only_work: leave out aggregates, and marks of steps and windows.
         """
         processes = ", ".join(sorted({store.literal(track.words[0]) for track in tracks}))
-        condition = IS_SLICE if aggregates else f"NOT {IS_AGGREGATE}"
+        condition = f"NOT {IS_NO_WORK}" if only_work else IS_SLICE
         short = self._reader.sql(
             _SUMMARIES.format(condition=f"{condition} AND process IN ({processes})"),
             [*extent, self._long_ns, width],
             within=(extent[0] - self._long_ns, extent[1]),
         )
         long = self._long
-        if not aggregates:
-            long = {name: values[~long["is_aggregate"]] for name, values in long.items()}
+        if only_work:
+            long = {name: values[~long["is_no_work"]] for name, values in long.items()}
         parts = []
         for spans in (short, long):
             order = np.lexsort((spans["thread"], spans["seq"]))  # the store has no order of its own

@@ -27,7 +27,7 @@ def read_window(
     extent: tuple[int, int],
     *,
     width: int = 1,
-    aggregates: bool = True,
+    only_work: bool = False,
 ) -> analysis.Slices:
     """Read the slices of tracks that overlap a range.
 
@@ -36,7 +36,7 @@ def read_window(
         tracks: the line of a slice is the index of its track among these.
         extent: nanoseconds after the run's origin, the end exclusive.
         width: events shorter than this may be summarized; 1 for single events.
-        aggregates: also read the extents of aggregates, which are no intervals.
+        only_work: leave out spans that do no work: aggregates, which are no intervals, and marks.
     """
     parts: list[analysis.Slices] = []
     clock = run.clock
@@ -56,7 +56,7 @@ def read_window(
             span_indices,
             trace_extent,
             width,
-            aggregates=aggregates,
+            only_work=only_work,
         )
         parts.append(span_slices.shift(-clock.origin_ns))
     for index, track in enumerate(tracks):
@@ -91,7 +91,7 @@ def read_parts(
 def read_chunks(
     run: Run, tracks: Sequence[TrackId], extent: tuple[int, int]
 ) -> Iterator[tuple[int, int, analysis.Slices]]:
-    """Read every event of tracks in a range, chunk by chunk, without aggregates.
+    """Read every event of tracks in a range, chunk by chunk, without those that do no work.
 
     Yields start and end of a chunk, and the events that overlap it. A chunk bounds the memory used.
     """
@@ -112,7 +112,7 @@ def read_chunks(
         extent[0] + (extent[1] - extent[0]) * i // chunk_count for i in range(chunk_count + 1)
     ]
     for start, end in itertools.pairwise(borders):
-        yield start, end, read_window(run, tracks, (start, end), aggregates=False)
+        yield start, end, read_window(run, tracks, (start, end), only_work=True)
 
 
 def split_by_line(slices: analysis.Slices, count: int) -> list[analysis.Slices]:
@@ -188,11 +188,12 @@ def build_call_tree(
 
 def _flag_nesting(run: Run, tracks: Sequence[TrackId]) -> NDArray[np.bool_]:
     """Flag the tracks whose events nest: all except streams of devices."""
+    return np.array([not is_stream(run, track) for track in tracks], dtype=np.bool_)
 
-    def is_stream(track: TrackId) -> bool:
-        if track.kind != "trace" or track.trace not in get_timelines(run):
-            return False
-        content = get_timelines(run).contents[track.trace].get(track.track)
-        return content is not None and content.is_stream
 
-    return np.array([not is_stream(track) for track in tracks], dtype=np.bool_)
+def is_stream(run: Run, track: TrackId) -> bool:
+    """Return True for the stream of a device in a trace."""
+    if track.kind != "trace" or track.trace not in get_timelines(run):
+        return False
+    content = get_timelines(run).contents[track.trace].get(track.track)
+    return content is not None and content.is_stream

@@ -1,16 +1,19 @@
-// Light or dark theme: the system's preference until the reader overrides it; light in print.
+// Light or dark theme: the system's preference until the reader overrides it, which is remembered;
+// light in print.
 import { computed, effect, signal } from "@preact/signals";
+
+import { remembered } from "./remembered";
 
 const system = window.matchMedia("(prefers-color-scheme: dark)");
 const preferred = signal(system.matches);
-const override = signal<boolean | null>(null);
+const choice = remembered("theme", ["system", "light", "dark"]);
 const paper = window.matchMedia("print");
 export const printing = signal(paper.matches);
 
-export const dark = computed(() => (printing.value ? false : (override.value ?? preferred.value)));
+export const dark = computed(() => (printing.value || choice.value === "light" ? false : choice.value === "dark" || preferred.value));
 
 export function toggleTheme(): void {
-  override.value = !dark.value;
+  choice.value = dark.value ? "light" : "dark";
 }
 
 /** Follow the system theme and the printer; sets the theme on the root element. */

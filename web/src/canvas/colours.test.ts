@@ -35,7 +35,8 @@ describe("colours of names", () => {
 test("kinds of time have colours of their own, unknown ones that of what is not explained", () => {
   const kinds = [
     "computation", "communication", "waiting for a late rank", "launching work", "waiting for the device",
-    "copies", "fetching batches", "Python", "not explained",
+    "copies", "fetching batches", "Python", "not explained", "forward", "backward", "optimizer", "operators",
+    "compilation", "checkpoints", "evaluation", "starting", "annotations", "modules",
   ];
   const { fill } = sliceColours(false);
   expect(new Set(kinds.map((kind) => fill[kindColourIndex(kind)])).size).toBe(kinds.length);

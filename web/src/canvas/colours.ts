@@ -27,11 +27,26 @@ export function colourIndex(name: string): number {
   return (hash >>> 0) % COLOUR_COUNT;
 }
 
-/** Map a kind of time on the critical path to a colour index. */
+/** Hue and shade of the kinds of slices, in the order of the legend. Those that are kinds of time on
+ * the critical path have its colours. */
+const KINDS: Record<string, readonly [hue: number, shade: number]> = {
+  computation: [0, 0], forward: [0, 1], backward: [3, 1], optimizer: [3, 2], operators: [0, 2],
+  communication: [4, 0], copies: [2, 1], "fetching batches": [2, 0], Python: [7, 0], modules: [7, 1],
+  "launching work": [1, 0], "waiting for the device": [5, 0], compilation: [7, 2], checkpoints: [1, 1],
+  evaluation: [5, 1], starting: [5, 2], annotations: [6, 1], other: [6, 0],
+};
+
+/** Map a kind of a slice, or of time on the critical path, to a colour index. */
 export function kindColourIndex(kind: string): number {
   const number = pathColour(kind);
-  const [hue, shade] = number === 8 ? [2, 1] : [number, 0];
+  const [hue, shade] = KINDS[kind] ?? (number === 8 ? [2, 1] : [number, 0]);
   return HUES.indexOf(hue) * SHADES.length + shade;
+}
+
+/** Order kinds as the legend lists them. */
+export function inLegendOrder(kinds: Iterable<string>): string[] {
+  const order = Object.keys(KINDS);
+  return [...kinds].sort((a, b) => order.indexOf(a) - order.indexOf(b));
 }
 
 function isDigit(code: number): boolean {

@@ -7,6 +7,8 @@ export type DragKind = "pan" | "range";
 export interface GestureHandlers {
   /** Zoom by a factor around a position on the canvas. */
   zoom: (factor: number, x: number) => void;
+  /** What the wheel does; with Ctrl it does the other of the two. */
+  wheel: () => "scroll" | "zoom";
   /** Pan by pixels. */
   pan: (dx: number, dy: number) => void;
   dragKind: (x: number, y: number, shift: boolean) => DragKind;
@@ -22,6 +24,9 @@ export interface GestureHandlers {
 const MIN_DRAG_PX = 4;
 /** Exponent of the zoom factor per pixel of wheel movement. */
 const WHEEL_ZOOM = 0.0018;
+/** A pinch on a touchpad arrives as small movements with Ctrl. */
+const PINCH_ZOOM = 0.01;
+const MAX_PINCH_PX = 40;
 const LINE_PX = 33;
 
 interface Finger {
@@ -45,7 +50,11 @@ export function listenToGestures(element: HTMLElement, handlers: GestureHandlers
     const [dx, dy] = [event.deltaX * scale, event.deltaY * scale];
     if (event.shiftKey) handlers.pan(-(dx === 0 ? dy : dx), 0);
     else if (Math.abs(dx) > Math.abs(dy)) handlers.pan(-dx, 0); // horizontal two-finger scroll
-    else handlers.zoom(Math.exp(Math.max(-240, Math.min(240, dy)) * WHEEL_ZOOM), pointOf(event).x);
+    else if ((handlers.wheel() === "zoom") === event.ctrlKey) handlers.pan(0, -dy);
+    else {
+      const rate = event.ctrlKey && Math.abs(dy) < MAX_PINCH_PX ? PINCH_ZOOM : WHEEL_ZOOM;
+      handlers.zoom(Math.exp(Math.max(-240, Math.min(240, dy)) * rate), pointOf(event).x);
+    }
   };
 
   const onDown = (event: PointerEvent): void => {

@@ -1,8 +1,8 @@
 // Minimap: the whole run in a few lines, with the window on it.
 import type { FindingMark } from "../api/views";
-import { colourIndex, css, withOpacity } from "./colours";
+import { css, withOpacity } from "./colours";
 import { inkOf, type SliceRef } from "./scene";
-import type { Slices } from "./slices";
+import { sliceColour, type ColourBy, type Slices } from "./slices";
 import type { Span } from "./viewport";
 
 export interface MinimapState {
@@ -13,6 +13,7 @@ export interface MinimapState {
   span: Span;
   range: Span | null;
   tracks: readonly Slices[];
+  colourBy: ColourBy;
   /** Start times of outlier steps. */
   outliers: readonly number[];
   findings: readonly FindingMark[];
@@ -54,8 +55,7 @@ function paintTracks(context: CanvasRenderingContext2D, state: MinimapState, x: 
       const start = slices.start[index] ?? 0;
       const x0 = x(start);
       const x1 = Math.max(x0 + 0.75, x(slices.end[index] ?? start));
-      const name = slices.names.full[slices.name[index] ?? 0] ?? "";
-      const colour = colours.slices.fill[colourIndex(name)] ?? 0;
+      const colour = colours.slices.fill[sliceColour(slices, index, state.colourBy)] ?? 0;
       context.fillStyle = css(withOpacity(colour, 0.25 + 0.6 * (slices.busy[index] ?? 1)));
       context.fillRect(x0, top, x1 - x0, laneHeight);
     }

@@ -28,7 +28,7 @@ function paint(slices: readonly (readonly [start: number, width: number])[]): [n
   const span = { from: 0, to: END_NS };
   const rectangles = new Rectangles();
   const scene = partial<Scene>({
-    span, query: "", shiftOf: () => 0,
+    span, query: "", standing: [], colourBy: "name", shiftOf: () => 0,
     slices: { partsIn: () => [{ chunk: { ...span, data }, ...span }] },
   });
   const colours = Array.from({ length: 64 }, () => "#000000");

@@ -1,4 +1,5 @@
 // Slices of the visible lines: one rectangle each, and a label where it fits.
+import type { StandingCall } from "../api/views";
 import { packHex, withOpacity } from "./colours";
 import { SOLID, HATCHED } from "./rectangles";
 import { MAX_LABELS, type Frame, type Region } from "./scene";
@@ -59,6 +60,21 @@ export function paintSlices(frame: Frame, lane: Lane, region: Region): void {
       paintRow(frame, slices, { row, from, to, shift, ...band, fullHeight: bottom - top });
     }
   }
+  for (const call of scene.standing) if (call.track === lane.track) paintStandingCall(frame, lane, region, call);
+}
+
+/** Draw the call in which a stuck job is: hatched, from its last progress to the end of the data. */
+function paintStandingCall(frame: Frame, lane: Lane, region: Region, call: StandingCall): void {
+  const { scene, scale, ink } = frame;
+  const shift = scene.shiftOf(lane.track);
+  const x0 = Math.max(-2, toPixel(scale, call.after_ns - shift));
+  const x1 = Math.min(scale.width + 2, toPixel(scale, scene.end - shift));
+  const [top, bottom] = [Math.max(lane.top, region.top), Math.min(lane.top + lane.rowPx - 1, region.bottom)];
+  frame.rectangles.add(x0, top, x1, bottom, withOpacity(packHex(ink.warn), 0.8), HATCHED);
+  if (x1 - x0 < LABEL_PX || bottom - top < LABEL_ROW_PX) return;
+  const x = Math.max(0, x0) + PADDING_PX;
+  const text = `stuck in ${call.name}`;
+  frame.labels.push({ x, y: (top + bottom) / 2, maxWidth: x1 - x - PADDING_PX, text, colour: ink.text, hasBackground: true });
 }
 
 interface Row {
@@ -89,13 +105,14 @@ function paintRow(frame: Frame, slices: Slices, band: Row): void {
     const x0 = Math.max(drawnEnd, startX);
     drawnEnd = x1;
     const name = slices.name[index] ?? 0;
-    const hue = sliceColour(slices, index);
+    const hue = sliceColour(slices, index, frame.scene.colourBy);
     const count = slices.count[index] ?? 1;
     const isSummary = count > 1;
     const isDimmed = searchMatches !== null && searchMatches[name] !== 1;
     const widthPx = x1 - x0;
     const opacity = (isSummary ? 0.3 + 0.55 * (slices.busy[index] ?? 1) : 1) * (isDimmed ? DIMMED : 1);
-    const style = isSummary && widthPx >= 4 && band.fullHeight >= 8 ? HATCHED : SOLID;
+    const isHatched = slices.unfinished.has(index) || (isSummary && widthPx >= 4 && band.fullHeight >= 8);
+    const style = isHatched ? HATCHED : SOLID;
     const visibleEnd = widthPx >= 3 ? x1 - 0.8 : x1;
     rectangles.add(x0, band.top, visibleEnd, band.bottom, withOpacity(ink.slices.fill[hue] ?? 0, opacity), style);
     const hasParts = slices.parts.has(index) && band.fullHeight >= LABEL_ROW_PX;

@@ -1,11 +1,11 @@
 // State of one frame and the layout of the canvas. Painting reads nothing else.
-import type { FindingMark, RankSteps } from "../api/views";
+import type { FindingMark, RankSteps, StandingCall } from "../api/views";
 import { palette } from "../base/palette";
 import type { ChunkCache } from "./chunk_cache";
 import { packHex, sliceColours, type Packed, type SliceColours } from "./colours";
 import type { Counter } from "./counters";
 import { Rectangles } from "./rectangles";
-import type { Slices } from "./slices";
+import type { ColourBy, Slices } from "./slices";
 import type { Line, Tree } from "./tree";
 import { levelOf, scaleOf, type Scale, type Span } from "./viewport";
 
@@ -54,6 +54,9 @@ export interface Scene {
   arrows: readonly Arrow[];
   band: RankSteps | null;
   findings: readonly FindingMark[];
+  /** Calls in which a stuck job is. */
+  standing: readonly StandingCall[];
+  colourBy: ColourBy;
   /** Time at which the ruler reads zero. */
   rulerOrigin: number;
   /** Collapsed group that stands for a hidden track, or null. */

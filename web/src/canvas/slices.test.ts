@@ -5,9 +5,9 @@ import { colourIndex, kindColourIndex } from "./colours";
 import { firstEndingAfter, emptySlices, kindOf, partShares, sliceAt, sliceColour, slicesOf } from "./slices";
 
 function view(track: Partial<SlicesView["tracks"][0]>): SlicesView {
-  const empty = { row_count: 2, row: [], after_ns: [], duration_ns: [], name: [], count: [], busy_ratio: [], event: [], kind: [], part_slice: [], part_name: [], part_ns: [] };
+  const empty = { row_count: 2, row: [], after_ns: [], duration_ns: [], name: [], count: [], busy_ratio: [], event: [], kind: [], unfinished: [], part_slice: [], part_name: [], part_ns: [] };
   return {
-    damage: [], recording_end: null, doubts: [], rounding: null, from_after_ns: 1000, to_after_ns: 2000, names: ["a", "b"], omitted_tracks: [],
+    damage: [], recording_end: null, doubts: [], rounding: null, from_after_ns: 1000, to_after_ns: 2000, names: ["a", "b"], kinds: ["forward", "copies"], omitted_tracks: [],
     tracks: [{ track: "t", ...empty, ...track }],
   };
 }
@@ -40,14 +40,20 @@ describe("slices", () => {
     expect(partShares(slices, 2)).toEqual([]);
   });
 
-  test("of the critical path have the colour of their kind of time, others that of their name", () => {
+  test("of the critical path have the colour of their kind of time, others that of their kind or name", () => {
     const names = ["launching work", "a"];
     const slices = slicesOf({ ...view({ ...TWO_ROWS, kind: [0, 0, 1] }), names }).get("t") ?? emptySlices();
     expect([0, 1, 2].map((index) => kindOf(slices, index))).toEqual(["launching work", "launching work", "a"]);
-    expect([0, 1, 2].map((index) => sliceColour(slices, index))).toEqual(["launching work", "launching work", "a"].map(kindColourIndex));
+    expect([0, 1, 2].map((index) => sliceColour(slices, index, "name"))).toEqual(["launching work", "launching work", "a"].map(kindColourIndex));
     const spans = parsedTrack(TWO_ROWS);
-    expect([0, 1].map((index) => sliceColour(spans, index))).toEqual(["a", "b"].map(colourIndex));
-    expect(kindOf(spans, 0)).toBe("");
+    expect([0, 1].map((index) => sliceColour(spans, index, "name"))).toEqual(["a", "b"].map(colourIndex));
+    expect([0, 1].map((index) => sliceColour(spans, index, "kind"))).toEqual(["forward", "copies"].map(kindColourIndex));
+    expect(kindOf(spans, 1)).toBe("copies");
+  });
+
+  test("that had not ended are told apart, in whatever order they come", () => {
+    expect([...parsedTrack({ ...TWO_ROWS, unfinished: [1] }).unfinished]).toEqual([1]);
+    expect([...parsedTrack({ ...TWO_ROWS, row: [1, 0, 0], unfinished: [0] }).unfinished]).toEqual([2]);
   });
 
   test("are looked up by time within a row", () => {

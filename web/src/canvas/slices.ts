@@ -9,6 +9,9 @@ export interface Names {
   /** Single-line labels for drawing. */
   labels: readonly string[];
   colour: Uint8Array;
+  /** Kind of each name, and its colour. */
+  kinds: readonly string[];
+  kindColour: Uint8Array;
   bytes: number;
 }
 
@@ -34,6 +37,8 @@ export interface Slices {
   busy: Float32Array;
   /** Event id; -1 for a summary of several events. */
   event: Float64Array;
+  /** Indices of the slices that had not ended. */
+  unfinished: ReadonlySet<number>;
   /** Parts of slices by index of the slice. */
   parts: ReadonlyMap<number, readonly SlicePart[]>;
   /** Every slice is a single event: zooming in shows nothing new. */
@@ -44,15 +49,16 @@ export interface Slices {
 const BYTES_PER_SLICE = 4 * 8 + 2 * 4;
 const BYTES_PER_PART = 60;
 
-export function namesOf(names: readonly string[]): Names {
+export function namesOf(names: readonly string[], kinds: readonly string[] = []): Names {
   const colour = Uint8Array.from(names, colourIndex);
+  const kindColour = Uint8Array.from(names, (_, index) => kindColourIndex(kinds[index] ?? "other"));
   const bytes = names.reduce((sum, name) => sum + 2 * name.length + 300, 0);
-  return { full: names, labels: names.map(singleLine), colour, bytes };
+  return { full: names, labels: names.map(singleLine), colour, kinds, kindColour, bytes };
 }
 
 /** Convert all tracks of a response. The names are shared; their bytes count for the first track. */
 export function slicesOf(view: SlicesView): Map<string, Slices> {
-  const names = namesOf(view.names);
+  const names = namesOf(view.names, view.kinds);
   let namesBytes = names.bytes;
   const slicesByTrack = new Map<string, Slices>();
   for (const track of view.tracks) {
@@ -67,7 +73,7 @@ export function slicesOf(view: SlicesView): Map<string, Slices> {
 /** Track without slices. */
 export function emptySlices(): Slices {
   const none = { track: "", row_count: 0, row: [], after_ns: [], duration_ns: [], name: [] };
-  const noParts = { kind: [],  part_slice: [], part_name: [], part_ns: [] };
+  const noParts = { kind: [], unfinished: [], part_slice: [], part_name: [], part_ns: [] };
   return toColumns({ ...none, ...noParts, count: [], busy_ratio: [], event: [] }, 0, namesOf([]));
 }
 
@@ -86,6 +92,7 @@ function toColumns(track: TrackSlices, from: number, names: Names): Slices {
     count: new Float64Array(count),
     busy: new Float32Array(count),
     event: new Float64Array(count),
+    unfinished: unfinishedOf(track, order),
     parts: partsOf(track, order),
     complete: true,
     bytes: count * BYTES_PER_SLICE + BYTES_PER_PART * track.part_slice.length + 4 * rowCount + 200,
@@ -108,14 +115,22 @@ function toColumns(track: TrackSlices, from: number, names: Names): Slices {
   return slices;
 }
 
-/** Colour index of a slice: by its kind of time on the critical path, else by its name. */
-export function sliceColour({ kind, name, names }: Slices, index: number): number {
-  return kind === null ? (names.colour[name[index] ?? 0] ?? 0) : kindColourIndex(kindOf({ kind, names }, index));
+export type ColourBy = "kind" | "name";
+
+/** Colour index of a slice: by its kind or its name; on the critical path always by its kind. */
+export function sliceColour({ kind, name, names }: Slices, index: number, colourBy: ColourBy): number {
+  if (kind !== null) return kindColourIndex(names.full[kind[index] ?? 0] ?? "");
+  return (colourBy === "kind" ? names.kindColour : names.colour)[name[index] ?? 0] ?? 0;
 }
 
-/** Kind of time of a slice of the critical path; empty on other tracks. */
-export function kindOf({ kind, names }: Pick<Slices, "kind" | "names">, index: number): string {
-  return kind === null ? "" : (names.full[kind[index] ?? 0] ?? "");
+/** Kind of a slice; on the critical path that of its time. */
+export function kindOf({ kind, name, names }: Slices, index: number): string {
+  return (kind === null ? names.kinds[name[index] ?? 0] : names.full[kind[index] ?? 0]) ?? "";
+}
+
+function unfinishedOf(track: TrackSlices, order: readonly number[]): ReadonlySet<number> {
+  const sources = new Set(track.unfinished);
+  return new Set(sources.size === 0 ? [] : order.flatMap((source, index) => (sources.has(source) ? [index] : [])));
 }
 
 function partsOf(track: TrackSlices, order: readonly number[]): Map<number, SlicePart[]> {

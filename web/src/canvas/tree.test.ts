@@ -4,7 +4,7 @@ import type { Track, TrackGroup } from "../api/views";
 import { lineAt, linesIn, pathTo, pinnedTree, summaryTracks, treeOf, type Shape } from "./tree";
 
 function track(id: string, overrides: Partial<Track> = {}): Track {
-  return { id, name: id, kind: "host", row_count: 1, unit: "", event_count: 1, ...overrides };
+  return { id, name: id, kind: "host", row_count: 1, unit: "", event_count: 1, is_zero: false, ...overrides };
 }
 
 function group(id: string, tracks: Track[], groups: TrackGroup[] = []): TrackGroup {
@@ -13,7 +13,7 @@ function group(id: string, tracks: Track[], groups: TrackGroup[] = []): TrackGro
 
 function shape(groups: TrackGroup[], overrides: Partial<Shape> = {}): Shape {
   return {
-    groups, steps: new Map(), isToggled: () => false, defaultState: "auto", filter: "", rowCounts: new Map(), ...overrides,
+    groups, steps: new Map(), isToggled: () => false, defaultState: "auto", filter: "", hidesEmpty: true, rowCounts: new Map(), ...overrides,
   };
 }
 
@@ -27,6 +27,15 @@ const TREE = [
 ];
 
 describe("the tree", () => {
+  test("leaves out counters that stay 0, unless they are wanted or named", () => {
+    const counters = [group("node", [track("busy", { kind: "counter" }), track("oom kills", { kind: "counter", is_zero: true })])];
+    const listed = (overrides: Partial<Shape>) => treeOf(shape(counters, overrides)).lines.map((line) => line.id);
+    expect(listed({})).toEqual(["node", "busy"]);
+    expect(treeOf(shape(counters)).emptyCount).toBe(1);
+    expect(listed({ hidesEmpty: false })).toEqual(["node", "busy", "oom kills"]);
+    expect(listed({ filter: "oom" })).toEqual(["node", "oom kills"]);
+  });
+
   test("lists the lines of open groups, devices first", () => {
     const { lines, height } = treeOf(shape(TREE));
     expect(lines.map((line) => line.id)).toEqual([

@@ -43,6 +43,8 @@ export interface Line {
 
 export interface Tree {
   lines: Line[];
+  /** Number of tracks that are left out since they are empty. */
+  emptyCount: number;
   height: number;
   /** Line by the id of its track or group. */
   byId: Map<string, Line>;
@@ -57,6 +59,8 @@ export interface Shape {
   defaultState: "open" | "closed" | "auto";
   /** Part of a name; other tracks are hidden. */
   filter: string;
+  /** Leave out counters that are 0 throughout, unless they match the filter. */
+  hidesEmpty: boolean;
   /** Row counts of growing tracks, as drawn so far. */
   rowCounts: ReadonlyMap<string, number>;
 }
@@ -75,6 +79,12 @@ export function treeOf(shape: Shape): Tree {
   const isSmall = lineCount(shape.groups) <= MAX_AUTO_OPEN_LINES;
   const matchingIds = filter === "" ? null : findMatchingIds(shape.groups, filter);
   const isVisible = (id: string): boolean => matchingIds === null || matchingIds.has(id);
+  const hidesEmpty = shape.hidesEmpty && matchingIds === null;
+  let emptyCount = 0;
+  const isEmpty = (track: Track): boolean => {
+    if (track.is_zero) emptyCount += 1;
+    return hidesEmpty && track.is_zero;
+  };
   let y = 0;
   const push = (line: Line): void => {
     lines.push(line);
@@ -88,7 +98,7 @@ export function treeOf(shape: Shape): Tree {
     push(groupLine(group, isOpen, linePosition, y, shape));
     if (!isOpen) return;
     const groups = group.groups.filter((inner) => isVisible(inner.id));
-    const tracks = group.tracks.filter((track) => isVisible(track.id));
+    const tracks = group.tracks.filter((track) => isVisible(track.id) && !isEmpty(track));
     // Devices first: stacks of host threads are tall, and device work is of most interest.
     const devices = groups.filter((inner) => inner.kind === "device");
     const counters = groups.filter((inner) => inner.kind === "counters");
@@ -105,7 +115,7 @@ export function treeOf(shape: Shape): Tree {
   outermost.forEach((group, index) => {
     walk(group, { level: 1, parent: -1, positionInSet: index + 1, siblings: outermost.length });
   });
-  return { lines, height: y, byId: new Map(lines.map((line) => [line.id, line])) };
+  return { lines, height: y, emptyCount, byId: new Map(lines.map((line) => [line.id, line])) };
 }
 
 /** Lay out the tracks that stay in view above all others, collapsed if they would exceed the height. */
@@ -127,7 +137,7 @@ export function pinnedTree(shape: Shape, pinned: readonly string[], maxHeight: n
       lines.push(line);
       y += line.height;
     }
-    return { lines, height: y, byId: new Map(lines.map((pinnedLine) => [pinnedLine.id, pinnedLine])) };
+    return { lines, height: y, emptyCount: 0, byId: new Map(lines.map((pinnedLine) => [pinnedLine.id, pinnedLine])) };
   };
   const expandedTree = build(false);
   return expandedTree.height <= maxHeight ? expandedTree : build(true);

@@ -103,6 +103,8 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
     """Unit of a counter."""
     event_count: int | None = None
     """Number of slices, if known without reading them."""
+    is_zero: bool = False
+    """True for a counter that never exceeds 0."""
 
 
 class TrackGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,6 +143,17 @@ class FindingMark(msgspec.Struct, frozen=True, kw_only=True):
     last_after_ns: int
 
 
+class StandingCall(msgspec.Struct, frozen=True, kw_only=True):
+    """Function in which a process of a stuck job is, to the end of the data."""
+
+    track: str
+    """Track of its training thread."""
+    name: str
+    """Function and line."""
+    after_ns: int
+    """Last progress."""
+
+
 class TimelineView(schema.Payload, frozen=True, kw_only=True):
     """`timeline`: the tree of tracks, with steps and findings."""
 
@@ -153,6 +166,7 @@ class TimelineView(schema.Payload, frozen=True, kw_only=True):
     groups: list[TrackGroup]
     steps: list[RankSteps]
     findings: list[FindingMark]
+    standing: list[StandingCall]
     notes: list[str]
     quality: list[QualityNote]
     missing: str | None
@@ -184,6 +198,8 @@ class TrackSlices(msgspec.Struct, frozen=True, kw_only=True):
     kind: Annotated[list[int], schema.field_label(display="identifier")] = []
     """Of the critical path, index into `names` of the kind of time; for a summary, that of its
     longest piece."""
+    unfinished: Annotated[list[int], schema.field_label(display="identifier")] = []
+    """Indices of the slices that had not ended, which are drawn to the end of the data."""
     part_slice: Annotated[list[int], schema.field_label(display="identifier")]
     """Aggregates inside slices, as the calls of one transform for a batch: index of the slice."""
     part_name: Annotated[list[int], schema.field_label(display="identifier")]
@@ -198,6 +214,8 @@ class SlicesView(schema.Payload, frozen=True, kw_only=True):
     from_after_ns: int
     to_after_ns: int
     names: list[str]
+    kinds: list[timeline.SliceKind]
+    """Kind of each of `names`, by which it is coloured."""
     tracks: list[TrackSlices]
     omitted_tracks: list[str]
     """Requested tracks that were left out to limit the size of the response."""

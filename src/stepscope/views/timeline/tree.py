@@ -8,7 +8,7 @@ from string import ascii_lowercase
 
 import msgspec
 
-from stepscope import analysis, rule_feed, schema
+from stepscope import analysis, schema
 from stepscope.quantities import count
 from stepscope.run import Run, RunClock, Trace, explain_no_graph, named_steps, reading_ahead
 from stepscope.timeline import (
@@ -16,7 +16,6 @@ from stepscope.timeline import (
     PATH,
     Content,
     TrackDescription,
-    TrackId,
     find_outlier_steps,
     find_steps_of_run,
     get_timelines,
@@ -24,7 +23,8 @@ from stepscope.timeline import (
     track_id,
 )
 from stepscope.views.options import ViewOptions, shorten_name
-from stepscope.views.timeline.payload import FindingMark, RankSteps, TimelineView, Track, TrackGroup
+from stepscope.views.timeline.marks import list_findings, list_standing_calls, process_group_id
+from stepscope.views.timeline.payload import RankSteps, TimelineView, Track, TrackGroup
 from stepscope.views.trace_data import note_run_quality
 
 NOTHING = (
@@ -54,7 +54,8 @@ def timeline(run: Run, options: ViewOptions) -> TimelineView:
         critical_path=_build_path_group(run.traces),
         groups=groups,
         steps=steps,
-        findings=_list_findings(run),
+        findings=list_findings(run),
+        standing=list_standing_calls(run, groups),
         notes=notes,
         quality=note_run_quality(run, run.traces),
         missing=None if groups else NOTHING_IN_FILES if run.is_imported else NOTHING,
@@ -69,27 +70,8 @@ def _build_path_group(traces: Sequence[Trace]) -> TrackGroup | None:
     return TrackGroup(id=f"{PATH}:traces", name="traces", kind="recording", tracks=[track])
 
 
-def _list_findings(run: Run) -> list[FindingMark]:
-    recorded = rule_feed.recorded_rules(run.reader)
-    return [
-        FindingMark(
-            rule=finding.rule,
-            sentence=finding.sentences[0] if finding.sentences else finding.rule,
-            first_after_ns=run.clock.count_until(finding.first_ns),
-            last_after_ns=run.clock.count_until(finding.last_ns or finding.first_ns),
-        )
-        for finding in (recorded.fired if recorded else [])
-        if finding.first_ns is not None
-    ]
-
-
 MAX_TRACKS = 5_000
 """Listed tracks."""
-
-
-def process_group_id(process: schema.ProcessInfo) -> str:
-    """Return the id of the group of a process."""
-    return str(TrackId("process", (process.process,)))
 
 
 def trace_group_id(trace: Trace) -> str:
@@ -327,15 +309,22 @@ def build_metric_group(run: Run, node: str) -> TrackGroup | None:
     """Group the sampled metrics of a node: node, GPUs, cores and processes; None without any."""
     node_tracks: list[Track] = []
     tracks_by_group: dict[str, list[Track]] = defaultdict(list)
-    for metric, device in get_timelines(run).sampled_series.get(node, []):
+    sampled = get_timelines(run).sampled_series.get(node, [])
+    maxima = get_timelines(run).load_maxima(node, [metric for metric, _ in sampled])
+
+    def build(metric: str, device: str, suffix: str) -> Track:
+        track = _build_metric_track(node, metric, device, suffix)
+        return msgspec.structs.replace(track, is_zero=maxima.get((metric, device), 0) == 0)
+
+    for metric, device in sampled:
         if metric.startswith(_GPU_PREFIX):
-            tracks_by_group[f"GPU {device}"].append(_build_metric_track(node, metric, device, ""))
+            tracks_by_group[f"GPU {device}"].append(build(metric, device, ""))
         elif metric.startswith(_CORE_PREFIX):
-            tracks_by_group["cores"].append(_build_metric_track(node, metric, device, device))
+            tracks_by_group["cores"].append(build(metric, device, device))
         elif metric.startswith(_PROCESS_PREFIX):
-            tracks_by_group["processes"].append(_build_metric_track(node, metric, device, device))
+            tracks_by_group["processes"].append(build(metric, device, device))
         else:
-            node_tracks.append(_build_metric_track(node, metric, device, device))
+            node_tracks.append(build(metric, device, device))
     if not node_tracks and not tracks_by_group:
         return None
     return TrackGroup(
@@ -361,6 +350,7 @@ def build_counter_groups(run: Run, trace: Trace) -> list[TrackGroup]:
             kind="counter",
             row_count=1,
             unit="bytes" if counter.kind == "memory" else "",
+            is_zero=counter.largest == 0,
         )
         for counter in get_timelines(run).counters.get(trace.trace, [])
     ]

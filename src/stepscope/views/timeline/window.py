@@ -16,15 +16,19 @@ from stepscope.timeline import (
     PATH,
     Bins,
     EventDetails,
+    SliceKind,
     SlicePart,
     TrackId,
+    TrackSource,
     build_call_tree,
+    classify_slice,
     compute_busy_ratios,
     find_event,
     find_piece,
     find_span,
     get_path_timeline,
     get_timelines,
+    is_stream,
     load_sampled_bins,
     parse_track,
     parse_tracks,
@@ -71,7 +75,9 @@ def timeline_slices(run: Run, options: ViewOptions) -> SlicesView:
     for part in read_parts(run, tracks, extent, min_duration_ns=MIN_PARTS_PIXELS * width):
         parts[part.line].append(part)
     tracks_view = [
-        _build_track(track, line_slices, extent[0], parts[line], names)
+        _flag_unfinished(
+            run, track, _build_track(track, line_slices, extent[0], parts[line], names)
+        )
         for line, (track, line_slices) in enumerate(
             zip(tracks, split_by_line(slices, len(tracks)), strict=True)
         )
@@ -83,8 +89,25 @@ def timeline_slices(run: Run, options: ViewOptions) -> SlicesView:
         to_after_ns=extent[1],
         tracks=tracks_view,
         names=list(names),
+        kinds=_classify(run, tracks, tracks_view, list(names)),
         omitted_tracks=[str(track) for track in requested[MAX_SLICE_TRACKS:]],
     )
+
+
+def _classify(
+    run: Run, tracks: Sequence[TrackId], slices: Sequence[TrackSlices], names: Sequence[str]
+) -> list[SliceKind]:
+    """Classify the names of slices; the names of parts are those of spans."""
+    sources: dict[int, TrackSource] = {}
+    for track, track_slices in zip(tracks, slices, strict=False):
+        source: TrackSource = "host"
+        if track.kind == "spans":
+            source = "spans"
+        elif is_stream(run, track):
+            source = "device"
+        for name in {*track_slices.name, *track_slices.part_name}:
+            sources.setdefault(name, source)
+    return [classify_slice(name, sources.get(n, "host")) for n, name in enumerate(names)]
 
 
 def _build_path_track(
@@ -127,6 +150,15 @@ def _build_track(
         part_name=[names.setdefault(shorten_name(part.name), len(names)) for part in drawn],
         part_ns=[part.spent_ns for part in drawn],
     )
+
+
+def _flag_unfinished(run: Run, track: TrackId, slices: TrackSlices) -> TrackSlices:
+    """Flag the slices that had not ended: spans alone can be without an end."""
+    if track.kind != "spans":
+        return slices
+    events = get_timelines(run).spans.unfinished.get((track.words[0], track.words[1]), ())
+    flagged = [index for index, event in enumerate(slices.event) if event in events]
+    return msgspec.structs.replace(slices, unfinished=flagged)
 
 
 MAX_COUNTER_TRACKS = 500

@@ -123,6 +123,17 @@ def test_a_picture_is_the_same_however_rows_lie_in_the_store(tmp_path: Path, pix
     assert len(payload.names) == len(set(payload.names))
 
 
+def test_spans_that_had_not_ended_are_flagged_and_classified(tmp_path: Path) -> None:
+    spans = [("forward", 0, 10, 0), ("evaluate", 20, 90, 0), ("backward: loss", 50, None, 1)]
+    id_ = str(track_id("spans", "7-1-0", "1c"))
+    payload = view(make_run(tmp_path / "run", {"1c": spans}), "timeline-slices", tracks=id_)
+    (track,) = payload.tracks
+    names = [payload.names[number] for number in track.name]
+    assert [names[index] for index in track.unfinished] == ["backward: loss"]
+    kinds = {name: payload.kinds[number] for name, number in zip(names, track.name, strict=True)}
+    assert kinds == {"forward": "forward", "evaluate": "annotations", "backward: loss": "backward"}
+
+
 MS = 10**6
 BATCH = (
     "fetch:Photos ( samples:Photos ( sample:Photos 30 | sample:Photos 8 | do 2 ) "
@@ -168,6 +179,15 @@ def test_transforms_are_no_intervals(loading: Run) -> None:
     }
     flame = view(loading, "timeline-flame", tracks=track)
     assert names_in(flame.roots) == {name.name for name in summary.names}
+
+
+def test_the_kind_of_a_slice_is_that_of_its_span(loading: Run) -> None:
+    payload = view(loading, "timeline-slices", pixels=20_000)
+    kinds = dict(zip(payload.names, payload.kinds, strict=True))
+    assert {kinds[name] for name in ("fetch: Photos", "collate", "data_wait")} == {
+        "fetching batches"
+    }
+    assert (kinds["forward: Net"], kinds["backward"]) == ("forward", "backward")
 
 
 @pytest.mark.parametrize("pixels", [200, 20_000])

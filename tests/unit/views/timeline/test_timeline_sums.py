@@ -148,6 +148,14 @@ def test_kernels_at_once_are_each_a_root(tmp_path: Path) -> None:
     assert {node.name: node.total_ns for node in flame.roots} == {"long": 100, "k": 20}
 
 
+def test_brackets_and_marks_of_profilers_are_in_no_sum(tmp_path: Path) -> None:
+    names = ("PyTorch Profiler (0)", "ProfilerStep#3", "Iteration Start: PyTorch Profiler")
+    run = import_run(tmp_path / "run", [*(op(name, 0, 900) for name in names), op("f", 100, 20)])
+    (track,) = view(run, "timeline-summary").tracks
+    assert ([name.name for name in track.names], track.busy_ns) == (["f"], 20)
+    assert [node.name for node in view(run, "timeline-flame").roots] == ["f"]
+
+
 def test_the_top_names_are_listed(tmp_path: Path) -> None:
     run = import_run(tmp_path / "run", [op(f"f{n}", 1000 * n, 10 + n) for n in range(9)])
     (track,) = view(run, "timeline-summary", top=2).tracks

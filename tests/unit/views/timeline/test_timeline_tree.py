@@ -8,7 +8,16 @@ import msgspec
 import pytest
 
 from stepscope.run import Run
-from stepscope.schema import Finding, RuleRecord, RuleStatus
+from stepscope.schema import (
+    STUCK,
+    Finding,
+    RankAccount,
+    RankState,
+    RuleRecord,
+    RuleStatus,
+    StackFrame,
+    StuckNode,
+)  # fmt: skip
 from stepscope.store import RunWriter, open_run
 from stepscope.testing.runs import EPOCH_NS, RunBuilder
 from tests.support.drawn_timelines import import_run, tracks_in, view
@@ -62,10 +71,13 @@ def test_a_job_is_nodes_ranks_and_workers(tmp_path: Path) -> None:
         run.metric("core_busy_ratio", 0.5, device="10", node=node)
         run.metric("core_busy_ratio", 0.5, device="9", node=node)
         run.metric("cpu_busy_ratio", 0.5, node=node)
+        run.metric("cpu_iowait_ratio", 0, node=node)
     payload = view(run.open(), "timeline")
     assert [(g.name, g.kind) for g in payload.groups] == [("node n0", "node"), ("node n1", "node")]
     counters, rank = payload.groups[0].groups
-    assert [t.name for t in counters.tracks] == ["cpu busy"]
+    assert [(t.name, t.is_zero) for t in counters.tracks] == [
+        ("cpu busy", False), ("cpu iowait", True),
+    ]  # fmt: skip
     assert [(g.name, [t.name for t in g.tracks]) for g in counters.groups] == [
         ("GPU 0", ["busy"]),
         ("GPU 1", ["busy"]),
@@ -81,6 +93,28 @@ def test_a_job_is_nodes_ranks_and_workers(tmp_path: Path) -> None:
     assert payload.steps[0].group == rank.id
     assert payload.steps[0].numbers == list(range(len(payload.steps[0].after_ns)))
     assert payload.origin_ns == str(EPOCH_NS)
+
+
+def test_a_stuck_job_stands_in_a_call(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run")
+    run.rank(0).draw("forward 12 | backward 20 | optimizer 8", 10)
+    path = run.write()
+    (process,) = [p for p in Run(open_run(path)).processes if p.role == "main"]
+    calls = (("wait", "/usr/lib/python3.11/threading.py", 5), ("take", "/job/a.py", 7))
+    frames = [StackFrame(function=name, file=file, line=line) for name, file, line in calls]
+    account = RankAccount(
+        rank=0, process=process.process, pid=process.pid, state=RankState.ANSWERED, frames=frames
+    )
+    stuck = StuckNode(
+        node=process.node, ranks=[account], since_ns=EPOCH_NS + 7, seen_ns=EPOCH_NS + 60,
+        limit_ns=30, groups={}, was_stuck=True,
+    )  # fmt: skip
+    with RunWriter(path, process.node) as writer:
+        writer.put_document(STUCK, process.node, stuck)
+    payload = view(Run(open_run(path)), "timeline")
+    (call,) = payload.standing
+    assert (call.name, call.after_ns) == ("take (a.py:7)", 7)
+    assert call.track in {t.id for node in payload.groups for g in node.groups for t in g.tracks}
 
 
 def test_outliers_and_findings_are_marked(tmp_path: Path) -> None:

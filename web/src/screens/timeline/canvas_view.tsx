@@ -8,6 +8,7 @@ import { hitTest, sliceRefOf } from "../../canvas/hit_test";
 import { headerHeight } from "../../canvas/scene";
 import { TimelineCanvas } from "../../canvas/timeline_canvas";
 import { scaleOf, toTime } from "../../canvas/viewport";
+import { wheel } from "./choices";
 import type { Commands } from "./commands";
 import { dependOn } from "./depend";
 import { renderScene } from "./export_png";
@@ -112,6 +113,7 @@ function gestureHandlers(element: HTMLDivElement, model: Model, commands: Comman
       clearHover();
       commands.zoom(factor, x);
     },
+    wheel: () => wheel.peek(),
     pan: (dx, dy) => {
       clearHover();
       element.classList.add("dragging");

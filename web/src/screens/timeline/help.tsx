@@ -2,6 +2,7 @@
 import { signal } from "@preact/signals";
 
 import { ClosableDialog } from "../../widgets/dialog";
+import { wheel } from "./choices";
 
 const open = signal(false);
 
@@ -13,7 +14,6 @@ const KEYS: readonly (readonly [string, readonly (readonly [string[], string])[]
   ["Move", [
     [["W", "S"], "zoom at the pointer"],
     [["A", "D"], "pan left, pan right"],
-    [["wheel"], "zoom in, zoom out"],
     [["Shift", "wheel"], "pan left, pan right"],
     [["drag"], "pan; pinch to zoom"],
     [["0"], "show the full run"],
@@ -21,7 +21,7 @@ const KEYS: readonly (readonly [string, readonly (readonly [string[], string])[]
   ["Select", [
     [["click"], "select a slice"],
     [["double click"], "zoom to a slice or step"],
-    [["←", "→"], "previous, next slice in the row"],
+    [["←", "→"], "previous, next slice in the row; without a selection, the first in view"],
     [["↑", "↓"], "row above, row below"],
     [["F"], "zoom to the selection"],
     [["Esc"], "clear the selection"],
@@ -38,6 +38,13 @@ const KEYS: readonly (readonly [string, readonly (readonly [string[], string])[]
   ]],
 ];
 
+/** Rows on the wheel, whose meaning is a choice. */
+function wheelRows(): readonly (readonly [string[], string])[] {
+  const texts = ["scroll the tracks", "zoom in, zoom out"] as const;
+  const [plain, withCtrl] = wheel.value === "scroll" ? texts : [texts[1], texts[0]];
+  return [[["wheel"], plain], [["Ctrl", "wheel"], withCtrl]];
+}
+
 export function Help() {
   if (!open.value) return null;
   return (
@@ -47,7 +54,7 @@ export function Help() {
           <section key={title}>
             <h3>{title}</h3>
             <dl>
-              {rows.map(([keys, description]) => (
+              {[...rows, ...(title === "Move" ? wheelRows() : [])].map(([keys, description]) => (
                 <div key={description}>
                   <dt>{keys.map((key) => <kbd key={key}>{key}</kbd>)}</dt>
                   <dd>{description}</dd>

@@ -13,6 +13,7 @@ import { CanvasView } from "./canvas_view";
 import { createCommands } from "./commands";
 import { Help } from "./help";
 import { bindKeys } from "./keys";
+import { Legend } from "./legend";
 import { startLoader } from "./loader";
 import { Minimap } from "./minimap";
 import { createModel, type Model } from "./model";
@@ -83,6 +84,7 @@ function Workspace({ view }: { view: TimelineView }) {
         <Splitter label="Width of the track names" size={namesWidth} min={120} max={600} vertical />
         <CanvasView model={model} commands={commands} />
       </div>
+      <Legend model={model} />
       <BottomPanel model={model} commands={commands} />
       <SelectionStatus model={model} />
       <Help />

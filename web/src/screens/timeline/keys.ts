@@ -15,9 +15,9 @@ function isTextInput(target: EventTarget | null): boolean {
   return /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName);
 }
 
-/** Return true if arrow keys act on the timeline: the canvas or nothing has focus. */
+/** Return true if arrow keys act on the timeline: at once, unless what has focus moves or scrolls by them. */
 function acceptsArrowKeys(target: EventTarget | null): boolean {
-  return target === document.body || (target instanceof HTMLElement && target.dataset.keys === "timeline");
+  return !(target instanceof HTMLElement) || target.closest("[role=tree], [role=tabpanel], [role=tablist], [role=separator]") === null;
 }
 
 export interface KeyActions {

@@ -5,7 +5,7 @@ import { effect, signal } from "@preact/signals";
 import type { Chunk } from "../../canvas/chunk_cache";
 import { satisfies, widenRequest, planRequests, type ChunkRequest, type TrackRequest } from "../../canvas/chunk_requests";
 import { countersOf, emptyCounter } from "../../canvas/counters";
-import { emptySlices, slicesOf } from "../../canvas/slices";
+import { emptySlices, kindOf, slicesOf } from "../../canvas/slices";
 import { linesIn, type Line } from "../../canvas/tree";
 import type { Span } from "../../canvas/viewport";
 import { fetchView } from "../../state/fetch";
@@ -127,6 +127,9 @@ function storeSlices(model: Model, request: ChunkRequest, view: View<"timeline-s
     model.slices.add(track, toChunk(request, data, data.complete));
     if (data.rowCount > rowCount(model, track)) grownRows.set(track, data.rowCount);
   }
+  const kinds = new Set(model.kinds.peek());
+  for (const slices of slicesByTrack.values()) slices.name.forEach((_, index) => kinds.add(kindOf(slices, index)));
+  if (kinds.size > model.kinds.peek().size) model.kinds.value = kinds;
   if (grownRows.size > 0) model.rowCounts.value = new Map([...model.rowCounts.peek(), ...grownRows]);
   model.dataVersion.value += 1;
   return omitted.size > 0 && omitted.size < request.tracks.length;

@@ -59,6 +59,7 @@ function mountMinimap(canvas: HTMLCanvasElement, model: Model, commands: Command
       span: scene.span,
       range: scene.range,
       tracks: tracks.value,
+      colourBy: scene.colourBy,
       outliers: outlierTimes(model),
       findings: scene.findings,
       matches: search.results.value?.matches.map((match) => match.after_ns) ?? [],

@@ -10,6 +10,7 @@ import { headerHeight, type SliceRef, type Scene } from "../../canvas/scene";
 import type { Slices } from "../../canvas/slices";
 import { pathTo, pinnedTree, treeOf, type Line, type Shape } from "../../canvas/tree";
 import { clampSpan, fullSpan, type Bounds, type Span } from "../../canvas/viewport";
+import { colourBy, emptyRows } from "./choices";
 import { alignRanks, trackPaths as pathsOf } from "./alignment";
 import { dependOn } from "./depend";
 import { arrowsOf } from "./links";
@@ -53,6 +54,8 @@ function createState(initialView: TimelineView) {
     details: signal<EventDetails | null>(null),
     /** Keep the end of a growing run in view. */
     followsEnd: signal(false),
+    /** Kinds of the slices that were loaded. */
+    kinds: signal<ReadonlySet<string>>(new Set()),
     /** Incremented when new data can be drawn. */
     dataVersion: signal(0),
     slices: new ChunkCache<Slices>(SLICE_BYTES),
@@ -83,6 +86,7 @@ function createLayout({ view, size, rowCounts }: State) {
       isToggled: (id) => toggledIds.size > 0 && toggledIds.has(shortId(id)),
       defaultState,
       filter: urlState.trackFilter.value,
+      hidesEmpty: emptyRows.value === "hide",
       rowCounts: rowCounts.value,
     };
   });
@@ -151,6 +155,8 @@ function createScene(state: State, { alignment, tree, pinned, maxScroll, band, s
       arrows: arrowsOf(details.value),
       band: band.value,
       findings: view.value.findings,
+      standing: view.value.standing,
+      colourBy: colourBy.value,
       rulerOrigin: selected.value !== null && origin !== 0 ? origin - shiftOf(selected.value.track) : origin,
       collapsedLineOf,
     };

@@ -1,5 +1,6 @@
 // Selection of neighbouring slices.
 import type { SliceRef } from "../../canvas/scene";
+import { linesIn } from "../../canvas/tree";
 import { levelOf, widthOf } from "../../canvas/viewport";
 import type { Model } from "./model";
 
@@ -8,7 +9,10 @@ type ShowSlice = (slice: SliceRef) => void;
 /** Select the next or previous slice in the row of the selected one. */
 export function selectNeighbour(model: Model, direction: 1 | -1, showSlice: ShowSlice): void {
   const current = model.selected.peek();
-  if (current === null) return;
+  if (current === null) {
+    selectFirst(model, showSlice);
+    return;
+  }
   const timeNs = current.after_ns + (direction > 0 ? Math.max(1, current.duration_ns) : -1);
   const neighbour = rowSlices(model, current.track, timeNs, current.row, (start) =>
     direction > 0 ? start >= current.after_ns + current.duration_ns && start > current.after_ns : start < current.after_ns, direction);
@@ -18,7 +22,10 @@ export function selectNeighbour(model: Model, direction: 1 | -1, showSlice: Show
 /** Select the slice above or below the selected one: next row, or next track. */
 export function selectInOtherRow(model: Model, direction: 1 | -1, showSlice: ShowSlice): void {
   const current = model.selected.peek();
-  if (current === null) return;
+  if (current === null) {
+    selectFirst(model, showSlice);
+    return;
+  }
   const timeNs = current.after_ns + current.duration_ns / 2;
   const sameTrack = current.row + direction >= 0
     ? rowSlices(model, current.track, timeNs, current.row + direction, () => true, 1, true)
@@ -36,6 +43,20 @@ export function selectInOtherRow(model: Model, direction: 1 | -1, showSlice: Sho
     const nearest = rowSlices(model, track.id, timeNs, 0, () => true, 1, true);
     if (nearest === null) continue;
     showSlice(nearest);
+    return;
+  }
+}
+
+/** Select the slice at the top left of what is in view. */
+function selectFirst(model: Model, showSlice: ShowSlice): void {
+  const { from, to } = model.span.peek();
+  const { scrollTop, tree, pinned } = model.scene.peek();
+  for (const { track } of [...pinned.lines, ...linesIn(tree, scrollTop, scrollTop + model.treeHeight.peek())]) {
+    if (track === null || track.kind === "counter") continue;
+    const shift = model.shiftOf(track.id);
+    const first = rowSlices(model, track.id, from + shift, 0, (start) => start < to + shift, 1, true);
+    if (first === null) continue;
+    showSlice(first);
     return;
   }
 }

@@ -14,6 +14,7 @@ import { Select } from "../../widgets/select";
 import type { Commands } from "./commands";
 import { exportPng } from "./export_png";
 import { toggleHelp } from "./help";
+import { ViewChoices } from "./legend";
 import { loadError } from "./loader";
 import type { Model } from "./model";
 import { SearchBox, type Search } from "./search";
@@ -183,6 +184,7 @@ function ViewButtons({ model, commands }: { model: Model; commands: Commands }) 
       />
       <IconButton icon={Maximize2} label="Zoom to the selection" shortcut="F" onClick={commands.zoomToSelection} />
       <IconButton icon={Minimize2} label="Show the full run" shortcut="0" onClick={commands.showFullRun} />
+      <ViewChoices model={model} />
       <IconButton icon={Image} label="Save as PNG" onClick={() => { exportPng(model); }} />
       <IconButton icon={Keyboard} label="Shortcuts and gestures" shortcut="?" onClick={toggleHelp} />
     </div>

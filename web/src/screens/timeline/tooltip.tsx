@@ -66,9 +66,9 @@ function describeSlice({ slices, index }: HitSlice): TooltipText {
   const start = slices.start[index] ?? 0;
   const length = (slices.end[index] ?? start) - start;
   const eventCount = slices.count[index] ?? 1;
-  const kinds = slices.kind === null ? [] : [kindOf(slices, index)];
+  const kinds = [kindOf(slices, index)].filter((kind) => kind !== "" && kind !== "annotations");
   if ((slices.event[index] ?? -1) >= 0) {
-    return { title: name, lines: [`${duration(length)}, from ${exactTime(start)}`, ...kinds, ...partLines(slices, index, length)] };
+    return { title: name, lines: [`${duration(length)}, from ${exactTime(start)}${slices.unfinished.has(index) ? ", not ended" : ""}`, ...kinds, ...partLines(slices, index, length)] };
   }
   const busy = `${percent(slices.busy[index] ?? 0)} of ${duration(length)} busy`;
   return {
