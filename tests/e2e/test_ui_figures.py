@@ -272,6 +272,10 @@ def test_a_drag_on_a_chart_selects_the_range_of_all(ui: Ui) -> None:
     assert box is not None
     middle = box["y"] + box["height"] / 2
     page.mouse.move(box["x"] + 0.4 * box["width"], middle)
+    lines = page.locator(".cross-hair")
+    expect(lines.nth(1)).to_be_attached()  # on the other charts that are drawn, too
+    times = lines.evaluate_all("lines => lines.map(line => line.dataset.time)")
+    assert len(set(times)) == 1
     page.mouse.down()
     page.mouse.move(box["x"] + 0.6 * box["width"], middle, steps=5)
     page.mouse.up()

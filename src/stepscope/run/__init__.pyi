@@ -53,6 +53,7 @@ from .job.opening import (
     open_run as open_run,
     reopen_run as reopen_run,
 )
+from .job.process_names import name_processes as name_processes
 from .job.profiles import (
     PROFILE_BORDERS as PROFILE_BORDERS,
     PROFILE_MODES as PROFILE_MODES,

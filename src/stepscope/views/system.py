@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
@@ -14,6 +15,7 @@ from stepscope.run import (
     aggregate_samples,
     build_sampled_heatmap,
     choose_bins,
+    name_processes,
 )
 from stepscope.views.options import DEFAULTS, Ranged, ViewOptions, list_names
 
@@ -23,6 +25,7 @@ class MetricView(msgspec.Struct, frozen=True, kw_only=True):
 
     metric: str
     device: str
+    """Core or GPU number, disk, interface or process; empty for the whole node."""
     unit: str
     doc: Annotated[str, schema.field_label("meaning")]
     statistics: Annotated[analysis.Statistics | None, schema.field_label(unit="inherited")]
@@ -74,6 +77,7 @@ def show_system(run: Run, _options: ViewOptions = DEFAULTS) -> SystemView:
 def _show_node(run: Run, name: str) -> NodeView:
     info = run.nodes[name]
     metrics = run.metrics[name]
+    processes = name_processes(run.processes, name)
     summaries = {
         (metric, device): summary
         for metric in metrics.names
@@ -83,7 +87,7 @@ def _show_node(run: Run, name: str) -> NodeView:
     rows = [
         MetricView(
             metric=metric,
-            device=device,
+            device=_name_device(metric, device, processes),
             unit=schema.METRIC_TYPES[metric].unit,
             doc=schema.METRIC_TYPES[metric].doc,
             statistics=summary,
@@ -237,7 +241,7 @@ class MetricSeries(msgspec.Struct, frozen=True, kw_only=True):
 
     metric: str
     device: str
-    """Core or GPU number, disk, interface or pid; empty for the whole node."""
+    """Core or GPU number, disk, interface or process; empty for the whole node."""
     unit: str
     doc: Annotated[str, schema.field_label("meaning")]
     mean: list[float | None]
@@ -280,9 +284,11 @@ def show_system_series(run: Run, options: ViewOptions = DEFAULTS) -> SystemSerie
             if _is_sent(metric, is_node_selected=options.name is not None)
         ]
         series = sorted(aggregate_samples(run.reader, bins, metrics, nodes=names), key=_rank_series)
+    processes = {node: name_processes(run.processes, node) for node in names}
     by_node: dict[str, list[MetricSeries]] = {}
     for metric_series in series[:MAX_SERIES]:
-        by_node.setdefault(metric_series.node, []).append(_show_series(metric_series))
+        shown = _show_series(metric_series, processes[metric_series.node])
+        by_node.setdefault(metric_series.node, []).append(shown)
     notes = ["select a node by name to see its cores and processes"]
     return SystemSeriesView(
         start_after_ns=0 if bins is None else bins.start_ns - run.clock.origin_ns,
@@ -304,11 +310,18 @@ def _is_sent(metric: str, *, is_node_selected: bool) -> bool:
     return metric != "missed_samples" and (is_node_selected or not metric.startswith(BY_NAME_ONLY))
 
 
-def _show_series(series: BinSeries) -> MetricSeries:
+def _name_device(metric: str, device: str, processes: Mapping[int, str]) -> str:
+    """Name the device of a metric: that of a process is its pid."""
+    if not metric.startswith("process_") or not device.isdecimal():
+        return device
+    return processes.get(int(device), f"process {device}")
+
+
+def _show_series(series: BinSeries, processes: Mapping[int, str]) -> MetricSeries:
     metric_type = schema.METRIC_TYPES[series.metric]
     return MetricSeries(
         metric=series.metric,
-        device=series.device,
+        device=_name_device(series.metric, series.device, processes),
         unit=metric_type.unit,
         doc=metric_type.doc,
         mean=analysis.nan_to_none(series.mean),

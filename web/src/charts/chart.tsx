@@ -1,9 +1,10 @@
 // Chart in the current theme that follows the width of its container.
 import { effect, untracked } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useContext, useEffect, useRef } from "preact/hooks";
 
 import { palette, type Palette } from "../base/palette";
 import { dark, printing } from "../base/theme";
+import { TimeAxisContext, followCrossHair, type TimeAxis } from "./cross_hair";
 import { init, type EChartsOption } from "./echarts";
 import { followDrags } from "./range_drag";
 
@@ -50,6 +51,7 @@ export function Chart({ option, label, height, renderer = "svg", lazy = false, o
   const latestOnPoint = useRef(onPoint);
   latestOnPoint.current = onPoint;
   const isRangeSelectable = onRange !== undefined;
+  const axis = useContext(TimeAxisContext);
   useEffect(() => {
     const element = container.current;
     if (element === null) return undefined;
@@ -58,7 +60,7 @@ export function Chart({ option, label, height, renderer = "svg", lazy = false, o
     // Not component state: a printer does not wait for a render.
     const start = (): void => {
       isNear.current = true;
-      dispose ??= draw(element, printCopy, option, renderer, drag, (name, index) => { latestOnPoint.current?.(name, index); });
+      dispose ??= draw(element, printCopy, option, renderer, drag, (name, index) => { latestOnPoint.current?.(name, index); }, axis);
     };
     if (isNear.current) start();
     const stop = isNear.current ? null : whenVisible(element, start);
@@ -91,6 +93,7 @@ function draw(
   renderer: "canvas" | "svg",
   drag: ((from: number, to: number) => void) | null,
   onPoint: PointHandler,
+  axis: TimeAxis | null,
 ): () => void {
   const chart = init(element, undefined, { renderer });
   chart.on("click", ({ seriesName, dataIndex }) => { onPoint(seriesName, dataIndex); });
@@ -109,8 +112,10 @@ function draw(
     chart.getZr().flush();
   });
   resizeObserver.observe(element);
+  const stopCrossHair = axis === null ? null : followCrossHair(chart, element, axis);
   return () => {
     stopDrag?.();
+    stopCrossHair?.();
     redraw();
     resizeObserver.disconnect();
     if (renderer === "canvas") {

@@ -1,13 +1,25 @@
-// Figure over the time of the run; dragging selects a range for all screens.
+// Figure over the time of the run. Dragging selects a range for all screens; all figures of a screen
+// show the time under the pointer.
 import type { ComponentProps } from "preact";
 
+import { NANOSECONDS, TimeAxisContext, type TimeAxis } from "../charts/cross_hair";
 import { FigurePanel } from "../charts/figure_panel";
 import { setParams } from "../state/url";
 
-export function TimePanel(props: Omit<ComponentProps<typeof FigurePanel>, "onRange">) {
-  return <FigurePanel {...props} onRange={selectRange} />;
+interface Props extends Omit<ComponentProps<typeof FigurePanel>, "onRange"> {
+  axis?: TimeAxis;
 }
 
-function selectRange(from: number, to: number): void {
-  setParams({ from: String(Math.max(0, Math.round(from))), to: String(Math.max(1, Math.round(to))) });
+export function TimePanel({ axis = NANOSECONDS, ...props }: Props) {
+  return (
+    <TimeAxisContext.Provider value={axis}>
+      <FigurePanel {...props} onRange={(from, to) => { selectRange(axis, from, to); }} />
+    </TimeAxisContext.Provider>
+  );
+}
+
+function selectRange({ origin, unit, isColumns }: TimeAxis, from: number, to: number): void {
+  const start = Math.max(0, Math.round(origin + from * unit));
+  const end = Math.max(start + 1, Math.round(origin + (to + (isColumns ? 1 : 0)) * unit));
+  setParams({ from: String(start), to: String(end) });
 }

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from stepscope import analysis, schema
+from stepscope.run.job.process_names import name_processes
 from stepscope.run.model.run import Run
 
 MAX_BINS = 2048
@@ -120,7 +121,8 @@ def _read_node(
     growth = memory.measure()
     infos = {process.pid: process for process in run.processes if process.node == info.node}
     numbers = extremes.get("process_anonymous_bytes", {})
-    names = {int(number): _name(infos, int(number)) for number in numbers}
+    by_pid = name_processes(run.processes, info.node)
+    names = {int(number): by_pid.get(int(number), f"process {number}") for number in numbers}
     processes = [
         ProcessMemory(
             pid=int(number),
@@ -145,20 +147,6 @@ def _read_node(
         peak={name: samples.peak for name, samples in of_node.items()},
         has_ended=status is None or status.state.is_final,
     )
-
-
-def _name(infos: Mapping[int, schema.ProcessInfo], pid: int) -> str:
-    info = infos.get(pid)
-    if info is None or info.role == "program":
-        return f"process {pid}"
-    if info.role == "main":
-        return info.title
-    parent = infos.get(info.parent_pid)
-    owner = "" if parent is None or parent.rank is None else f" of {parent.title}"
-    numbers = [fact.worker for fact in info.facts_of(schema.DataLoaderWorkerFact)]
-    if info.role == "dataloader_worker" and numbers:
-        return f"DataLoader worker {numbers[0]}{owner}"
-    return f"worker process {pid}{owner}"
 
 
 class _Extremes(msgspec.Struct, frozen=True):

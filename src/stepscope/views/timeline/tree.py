@@ -10,7 +10,15 @@ import msgspec
 
 from stepscope import analysis, schema
 from stepscope.quantities import count
-from stepscope.run import Run, RunClock, Trace, explain_no_graph, named_steps, reading_ahead
+from stepscope.run import (
+    Run,
+    RunClock,
+    Trace,
+    explain_no_graph,
+    name_processes,
+    named_steps,
+    reading_ahead,
+)
 from stepscope.timeline import (
     IS_SLICE,
     PATH,
@@ -311,6 +319,7 @@ def build_metric_group(run: Run, node: str) -> TrackGroup | None:
     tracks_by_group: dict[str, list[Track]] = defaultdict(list)
     sampled = get_timelines(run).sampled_series.get(node, [])
     maxima = get_timelines(run).load_maxima(node, [metric for metric, _ in sampled])
+    processes = name_processes(run.processes, node)
 
     def build(metric: str, device: str, suffix: str) -> Track:
         track = _build_metric_track(node, metric, device, suffix)
@@ -322,7 +331,8 @@ def build_metric_group(run: Run, node: str) -> TrackGroup | None:
         elif metric.startswith(_CORE_PREFIX):
             tracks_by_group["cores"].append(build(metric, device, device))
         elif metric.startswith(_PROCESS_PREFIX):
-            tracks_by_group["processes"].append(build(metric, device, device))
+            name = processes.get(int(device), device) if device.isdecimal() else device
+            tracks_by_group["processes"].append(build(metric, device, name))
         else:
             node_tracks.append(build(metric, device, device))
     if not node_tracks and not tracks_by_group:

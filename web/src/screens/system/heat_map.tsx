@@ -5,7 +5,7 @@ import { useMemo } from "preact/hooks";
 import type { Heatmap } from "../../api/report";
 import type { SystemHeatView } from "../../api/views";
 import { countOf, duration } from "../../base/quantities";
-import { FigurePanel } from "../../charts/figure_panel";
+import { TimePanel } from "../../parts/time_panel";
 import { useSelect } from "../../parts/url_controls";
 import { useView } from "../../state/fetch";
 import { EmptyState, ResourceView } from "../../widgets/resource_view";
@@ -40,7 +40,8 @@ function LoadedHeatMap(props: PanelProps) {
 function HeatMapPanel({ node, cores, tools, payload }: PanelProps & { payload: SystemHeatView }) {
   const block = useMemo(() => heatMapFigure(payload, node, cores), [payload, node, cores]);
   if (block === null) return <EmptyState text={payload.missing ?? "no samples"} />;
-  return <FigurePanel wide testid="heat-map" block={block} tools={tools} />;
+  const axis = { origin: payload.start_after_ns, unit: payload.column_ns, isColumns: true };
+  return <TimePanel wide testid="heat-map" block={block} tools={tools} axis={axis} />;
 }
 
 const DEFAULT_CORES = 32;
