@@ -113,7 +113,9 @@ def test_numbers_on_the_page_are_those_of_the_payload(
     headings, rows = cells(page, testid)
     assert len(rows) == len(payload) > 2
     for row, expected in zip(rows, payload, strict=True):
-        assert row[0] == expected["name"]
+        start, _, end = row[-1].partition("…")  # long names are cut in the middle
+        assert expected["name"].startswith(start)
+        assert expected["name"].endswith(end)
         for heading, (field, written) in columns.items():
             assert row[headings.index(heading)].split("\n")[-1] == written(expected[field])
 
@@ -152,7 +154,7 @@ def test_slowest_kernel_is_found_and_followed_to_the_timeline(ui: Ui) -> None:
     page = ui.open(screen("kernels", TRACES))
     settled(page)
     _, rows = cells(page, "table-kernels")
-    assert rows[0][0] == SLOWEST
+    assert rows[0][-1] == SLOWEST
     page.locator('[data-testid="table-kernels"] tbody tr').first.click()
     page.get_by_role("link", name="timeline").last.click()
     count = page.get_by_test_id("timeline-match-count")
@@ -230,12 +232,12 @@ def test_range_chosen_on_the_timeline_applies_everywhere(ui: Ui) -> None:
     settled(page)
     headings, rows = cells(page, "table-kernels")
     calls = headings.index("calls")
-    assert {row[0]: row[calls] for row in rows}[SLOWEST] == "2"
+    assert {row[-1]: row[calls] for row in rows}[SLOWEST] == "2"
     page.get_by_role("button", name="Show the full run").click()
     page.wait_for_function("() => !new URL(location).searchParams.has('from')")
     settled(page)
     headings, rows = cells(page, "table-kernels")
-    assert {row[0]: row[calls] for row in rows}[SLOWEST] == str(STEPS)
+    assert {row[-1]: row[calls] for row in rows}[SLOWEST] == str(STEPS)
 
 
 @in_detail

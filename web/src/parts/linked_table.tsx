@@ -27,7 +27,7 @@ interface Props<Row> {
   /** Called instead of selecting a row, and the row to highlight. */
   onRow?: (row: Row) => void;
   selected?: Row | undefined;
-  /** Content below the table for the selected row. */
+  /** Content beside the table for the selected row. */
   renderSelected?: ((row: Row) => ComponentChildren) | undefined;
 }
 
@@ -49,10 +49,12 @@ export function LinkedTable<Row extends object>({ id, keyOf, renderSelected, ...
   const [filter, setFilter] = useText(name("filter"));
   const [row, setRow] = useText(name("row"));
   const selectedRow = row === "" || keyOf === undefined ? undefined : rest.rows.find((candidate) => keyOf(candidate) === row);
+  const details = selectedRow === undefined ? null : renderSelected?.(selectedRow) ?? null;
   return (
-    <>
+    <div class={details === null ? "beside-details closed" : "beside-details"}>
       <DataTable
         {...rest}
+        isNarrow={details !== null}
         order={parseOrder(order)}
         onOrder={(next) => { setOrder(formatOrder(next)); }}
         filter={filter}
@@ -60,7 +62,7 @@ export function LinkedTable<Row extends object>({ id, keyOf, renderSelected, ...
         selected={selectedRow ?? rest.selected}
         onRow={keyOf === undefined ? rest.onRow : (clickedRow) => { setRow(clickedRow === selectedRow ? "" : keyOf(clickedRow)); }}
       />
-      {selectedRow === undefined ? null : renderSelected?.(selectedRow)}
-    </>
+      {details}
+    </div>
   );
 }

@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { Panel } from "../widgets/panel";
 import { TimelineLink } from "./timeline_link";
 
-const MAX_TITLE_LENGTH = 200;
+const MAX_TITLE_LENGTH = 1000;
 
 export function SelectionPanel({ name, children }: { name: string; children: ComponentChildren }) {
   return (

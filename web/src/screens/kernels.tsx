@@ -69,7 +69,7 @@ function Content({ trace, shareOf }: { trace: TraceKernels; shareOf: string }) {
           title="Kernels of graphs"
           description="Operators are those of the capture, if a trace of the run has it."
           rows={trace.graph_kernels}
-          fields={columns("GraphKernel", "number", "name", "operator", "calls", "total_ns", "share_ratio")}
+          fields={columns("GraphKernel", "number", ["name", { isLongName: true }], "operator", "calls", "total_ns", "share_ratio")}
         />
       )}
     </>
@@ -86,7 +86,7 @@ function launchKey(row: Row): string {
 export function kernelFields(rows: readonly Row[]): Field<Row>[] {
   const hasLaunchProperties = rows.some((row) => row.operator !== undefined);
   return columns<"KernelLaunches", Row>(
-    "KernelLaunches", "name", "calls", "total_ns", "share_ratio", "mean_ns",
+    "KernelLaunches", ["name", { isLongName: true }], "total_ns", "share_ratio", "calls", "mean_ns",
     ...(hasLaunchProperties
       ? [
           "operator" as const,

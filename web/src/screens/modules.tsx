@@ -95,7 +95,7 @@ export function moduleFields(rows: readonly Module[]): Field<Module>[] {
   const hasBackward = rows.some((row) => row.backward_host_ns !== null);
   return columns(
     "Module",
-    ["name", { value: (row) => row.name.trim(), indent: (row) => row.depth }],
+    ["name", { value: (row) => row.name.trim(), indent: (row) => row.depth, isLongName: true }],
     "depth", "occurrences", "operator_count",
     hasDeviceTime && "device_total_ns", hasDeviceTime && "device_ratio", hasDeviceTime && "device_self_ns",
     "host_total_ns", "host_self_ns",

@@ -89,7 +89,7 @@ export function operatorFields(rows: readonly Row[]): Field<Row>[] {
   const hasDeviceTime = rows.some((row) => row.device_self_ns !== null);
   return [
     ...columns(
-      "OperatorGroup", "name", "calls",
+      "OperatorGroup", ["name", { isLongName: true }], "calls",
       hasDeviceTime && "device_self_ns", hasDeviceTime && "device_self_ratio", hasDeviceTime && "device_total_ns",
       "host_self_ns", "host_self_ratio", "host_total_ns",
       hasDeviceTime && "tensor_core_eligible", hasDeviceTime && "tensor_core_total_ratio",

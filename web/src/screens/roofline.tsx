@@ -57,7 +57,7 @@ function Content({ trace }: { trace: TraceRoofline }) {
         footnote={omittedRows(trace.groups.length, trace.group_count)}
         renderSelected={(row) => <RooflineDetails row={row} />}
         fields={columns(
-          "RooflineGroup", "name", "device_ns", "time_ratio", "roofline_ratio", "bound", "calls", "precision",
+          "RooflineGroup", ["name", { isLongName: true }], "device_ns", "time_ratio", "roofline_ratio", "bound", "calls", "precision",
           "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s", "family", "input_dims",
         )}
       />

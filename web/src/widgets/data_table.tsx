@@ -5,6 +5,7 @@ import { useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } fro
 
 import { count, countOf } from "../base/quantities";
 import { csv, save } from "../base/save";
+import { shortName } from "../base/short_name";
 import { printing } from "../base/theme";
 import { cellText, drawCell, filterRows, sortRows, type Field, type Order } from "./fields";
 import { Panel } from "./panel";
@@ -27,6 +28,8 @@ interface Props<Row> {
   /** Show the filter for short tables as well. */
   searchable?: boolean | undefined;
   wide?: boolean | undefined;
+  /** Room for the name and the first numbers alone; the rest is shown beside the table. */
+  isNarrow?: boolean;
   tools?: ComponentChildren;
   /** Content above the rows. */
   introduction?: ComponentChildren;
@@ -112,7 +115,9 @@ interface RowsProps<Row> extends Props<Row> {
 }
 
 function Rows<Row extends object>(props: RowsProps<Row>) {
-  const { title: caption, fields, lines, order, onOrder, onRow, selected, isHigh } = props;
+  const { title: caption, lines, order, onOrder, onRow, selected, isHigh } = props;
+  const fields = arrange(props.fields, props.isNarrow === true);
+  const nameColumn = Math.max(0, fields.findIndex((column) => column.isLongName === true));
   const container = useRef<HTMLDivElement>(null);
   const { items, total } = useVirtualRows(container, lines.length);
   const before = items[0]?.start ?? 0;
@@ -164,9 +169,9 @@ function Rows<Row extends object>(props: RowsProps<Row>) {
                 onClick={onRow === undefined ? undefined : () => { onRow(row); }}
               >
                 {fields.map((column, columnIndex) => (
-                  <td key={column.name} class={column.numeric ? "number" : ""}>
-                    {onRow !== undefined && columnIndex === 0 ? (
-                      <RowButton text={cellText(row, column)} depth={order === null ? (column.indent?.(row) ?? 0) : 0} />
+                  <td key={column.name} class={column.isLongName === true ? "long-name" : column.numeric ? "number" : ""}>
+                    {onRow !== undefined && columnIndex === nameColumn ? (
+                      <RowButton text={cellText(row, column)} isShort={column.isLongName === true} depth={order === null ? (column.indent?.(row) ?? 0) : 0} />
                     ) : (
                       column.draw?.(row) ?? <Cell row={row} column={column} />
                     )}
@@ -182,23 +187,35 @@ function Rows<Row extends object>(props: RowsProps<Row>) {
   );
 }
 
+const MAX_NARROW_FIELDS = 6;
+
+/** Put long names last; leave out the last of the other columns where there is no room for them. */
+function arrange<Row>(fields: Field<Row>[], isNarrow: boolean): Field<Row>[] {
+  const [names, values] = [fields.filter((field) => field.isLongName === true), fields.filter((field) => field.isLongName !== true)];
+  return [...(isNarrow && names.length > 0 ? values.slice(0, MAX_NARROW_FIELDS) : values), ...names];
+}
+
 /** Upper bound of characters in a cell: a row is one line high. */
 const MAX_TEXT_LENGTH = 400;
 
 function Cell<Row extends object>({ row, column }: { row: Row; column: Field<Row> }) {
   const value = column.value(row);
   return typeof value === "string" ? (
-    <span class="name" title={value.slice(0, 4 * MAX_TEXT_LENGTH)}>{value.slice(0, MAX_TEXT_LENGTH)}</span>
+    <span class="name" title={value.slice(0, 4 * MAX_TEXT_LENGTH)}>{textOf(value, column.isLongName === true)}</span>
   ) : (
     <>{drawCell(row, column)}</>
   );
 }
 
+function textOf(text: string, isShort: boolean): string {
+  return (isShort ? shortName(text) : text).slice(0, MAX_TEXT_LENGTH);
+}
+
 /** Button that makes a row reachable by keyboard; the row handles its click. */
-function RowButton({ text, depth }: { text: string; depth: number }) {
+function RowButton({ text, isShort, depth }: { text: string; isShort: boolean; depth: number }) {
   return (
     <button type="button" class="row-button" title={text.slice(0, 4 * MAX_TEXT_LENGTH)} style={{ marginLeft: `${1.1 * depth}rem` }}>
-      {text.slice(0, MAX_TEXT_LENGTH)}
+      {textOf(text, isShort)}
     </button>
   );
 }

@@ -18,6 +18,9 @@ export interface Field<Row> extends FieldLabel {
   value: (row: Row) => Value;
   /** Custom rendering; default is the formatted value. */
   draw?: ((row: Row) => ComponentChildren) | undefined;
+  /** Name of the row that can be long: it is the last column, shortened, in the space that the
+   * numbers leave. */
+  isLongName?: boolean;
   /** Indentation of a row while the table is unsorted: a tree. */
   indent?: (row: Row) => number;
 }

@@ -74,7 +74,7 @@ function innermostFirst(name: string): string {
 }
 
 const NAME_FIELDS: Field<NameRow>[] = columns<"NameTime", NameRow>(
-  "NameTime", "name", "self_ns", column("share_ratio", "of the range", "ratio", (row) => row.share_ratio),
+  "NameTime", ["name", { isLongName: true }], "self_ns", column("share_ratio", "of the range", "ratio", (row) => row.share_ratio),
   "total_ns", "count", "mean_ns", "max_ns", column("track", "track", "none", (row) => row.track),
 );
 
