@@ -17,6 +17,7 @@ import msgspec
 from stepscope.comparison.payload import Comparison
 from stepscope.fleet.payload import Fleet
 from stepscope.queries.sql import QueryResult
+from stepscope.run import RunNotes
 from stepscope.schema import labels_of, make_schemas, structs_in
 from stepscope.server.payloads import (
     CaptureAccepted,
@@ -27,6 +28,7 @@ from stepscope.server.payloads import (
     ConfigureRequest,
     ImportProgress,
     ImportRequest,
+    NotesRequest,
     RunSession,
     SourceLines,
     SqlRequest,
@@ -56,6 +58,8 @@ SERVER: tuple[Payload, ...] = (
     CaptureProgress,
     ImportRequest,
     ImportProgress,
+    NotesRequest,
+    RunNotes,
     StopJobRequest,
     StopAccepted,
     TagRequest,

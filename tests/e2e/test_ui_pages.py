@@ -476,7 +476,7 @@ def test_tables_and_charts_can_be_taken_away(ui: Ui) -> None:
     with page.expect_download() as download:
         page.locator('[data-testid="table-kernels"]').get_by_role("button", name="CSV").click()
     lines = Path(download.value.path()).read_text().splitlines()
-    assert lines[0].startswith("name,calls,")
+    assert lines[0].startswith("name,total_ns,")
     assert lines[1].split(",")[0] == SLOWEST
     with page.expect_download() as download:
         page.get_by_role("button", name="PNG").first.click()

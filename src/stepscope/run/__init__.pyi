@@ -3,9 +3,12 @@ from .frames import (
     DictColumn as DictColumn,
     Frame as Frame,
     FrameColumns as FrameColumns,
+    Note as Note,
     RequestState as RequestState,
     RequestStatus as RequestStatus,
+    RunNotes as RunNotes,
     RunReader as RunReader,
+    SavedView as SavedView,
     UnreachableError as UnreachableError,
     cache_home as cache_home,
     frame_of as frame_of,
@@ -14,8 +17,10 @@ from .frames import (
     identifier as identifier,
     literal as literal,
     query_error as query_error,
+    read_notes as read_notes,
     select_longest as select_longest,
     size_of as size_of,
+    update_notes as update_notes,
 )
 from .job.data_loading import (
     DataLoaderAnalysis as DataLoaderAnalysis,

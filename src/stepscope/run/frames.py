@@ -13,14 +13,19 @@ from stepscope import errors, schema
 from stepscope.errors import require
 from stepscope.store import (
     DictColumn,
+    Note,
     RequestState,
     RequestStatus,
+    RunNotes,
     RunReader,
+    SavedView,
     UnreachableError,
     cache_home,
     identifier,
     literal,
+    read_notes,
     size_of,
+    update_notes,
 )
 
 if TYPE_CHECKING:
@@ -248,12 +253,17 @@ def _position(query: str, message: str) -> str:
 
 __all__ = [
     "DictColumn",
+    "Note",
     "RequestState",
     "RequestStatus",
+    "RunNotes",
     "RunReader",
+    "SavedView",
     "UnreachableError",
     "cache_home",
     "identifier",
     "literal",
+    "read_notes",
     "size_of",
+    "update_notes",
 ]

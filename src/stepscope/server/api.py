@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from starlette.background import BackgroundTask
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from stepscope import errors
@@ -18,7 +21,7 @@ from stepscope._version import __version__
 from stepscope.run import cache_home
 from stepscope.run.catalog import RunListing, missing_run_error, open_catalog
 from stepscope.server import payloads, requests
-from stepscope.server.endpoints import ENDPOINTS, EVENT_STREAM, HTML
+from stepscope.server.endpoints import BYTES, ENDPOINTS, EVENT_STREAM, HTML
 from stepscope.server.imports import Imports
 from stepscope.server.live import Feed, Feeds, Summaries
 from stepscope.server.settings import Settings, is_loopback
@@ -176,15 +179,29 @@ class Api:
         result = await requests.cancel_on_disconnect(
             request, self._workers.run("views", "report", location=location, revision=revision)
         )
-        name = re.sub(r"[^\w.-]+", "-", run_id).strip("-.") or "run"
         return Response(
             msgspec.json.decode(result.body, type=str),
             media_type=HTML,
-            headers={
-                "cache-control": "no-store",
-                "content-disposition": f'attachment; filename="{name}-report.html"',
-            },
+            headers=_download_headers(run_id, "-report.html"),
         )
+
+    async def perfetto(self, request: Request) -> Response:
+        """Write the timeline of a run as a file for ui.perfetto.dev."""
+        run_id = requests.take_parameter(requests.query_of(request), "run")
+        location, revision = await self._resolve(run_id)
+        directory = await asyncio.to_thread(tempfile.mkdtemp, prefix="stepscope-export-")
+        cleanup = BackgroundTask(shutil.rmtree, directory, ignore_errors=True)
+        path = str(Path(directory) / "run.pftrace")
+        try:
+            task = self._workers.run(
+                "views", "export_perfetto", location=location, revision=revision, output=path
+            )
+            await requests.cancel_on_disconnect(request, task)
+        except BaseException:
+            await cleanup()
+            raise
+        headers = _download_headers(run_id, ".pftrace")
+        return FileResponse(path, media_type=BYTES, headers=headers, background=cleanup)
 
     async def openapi(self, request: Request) -> Response:
         """Describe this API as an OpenAPI document."""
@@ -320,6 +337,18 @@ class Api:
         self._feeds.hint(_JOBS)
         return response
 
+    async def notes(self, request: Request) -> Response:
+        """List the notes and saved views of a run."""
+        run_id = requests.take_parameter(requests.query_of(request), "run")
+        return await self._respond_for_run(request, "notes", run_id)
+
+    async def change_notes(self, request: Request) -> Response:
+        """Add and remove notes and saved views of a run."""
+        body = await requests.read_json(request, payloads.NotesRequest, self._settings.limits)
+        return await self._respond_for_run(
+            request, "change_notes", body.run, add=body.add, remove=body.remove
+        )
+
     async def stop(self, request: Request) -> Response:
         """Request the launcher to stop the job."""
         body = await requests.read_json(request, payloads.StopJobRequest, self._settings.limits)
@@ -419,3 +448,12 @@ def _stream(request: Request, feed: Feed) -> Response:
         media_type=EVENT_STREAM,
         headers={"cache-control": "no-store", "x-accel-buffering": "no"},
     )
+
+
+def _download_headers(run_id: str, suffix: str) -> dict[str, str]:
+    """Return the headers of a file that the browser saves."""
+    name = re.sub(r"[^\w.-]+", "-", run_id).strip("-.") or "run"
+    return {
+        "cache-control": "no-store",
+        "content-disposition": f'attachment; filename="{name}{suffix}"',
+    }

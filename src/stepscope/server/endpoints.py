@@ -53,6 +53,7 @@ ENDPOINTS = (
     ),
     Endpoint(path="/metrics", handler="metrics", text=PLAIN),
     Endpoint(path="/api/report", handler="report", query=("run",), text=HTML),
+    Endpoint(path="/api/perfetto", handler="perfetto", query=("run",), text=BYTES),
     Endpoint(path="/api/events", handler="events", query=("run",)),
     Endpoint(
         path="/api/session",
@@ -119,6 +120,14 @@ ENDPOINTS = (
         query=("name",),
         content=BYTES,
         response="stepscope.server.payloads:ImportProgress",
+    ),
+    Endpoint(path="/api/notes", handler="notes", query=("run",), response="stepscope.run:RunNotes"),
+    Endpoint(
+        path="/api/notes",
+        handler="change_notes",
+        method="POST",
+        body="stepscope.server.payloads:NotesRequest",
+        response="stepscope.run:RunNotes",
     ),
     Endpoint(
         path="/api/tag",

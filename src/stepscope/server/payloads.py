@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from stepscope import schema
-from stepscope.run import MAX_REQUESTED_STEPS, RequestStatus
+from stepscope.run import MAX_REQUESTED_STEPS, RequestStatus, RunNotes
 
 MAX_TRACES = 4096
 """Maximum number of traces of one import."""
@@ -28,6 +28,8 @@ class RunSession(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str
     """Version of stepscope."""
+    location: str
+    """Path or URL of the run, as commands take it."""
     local: bool
     """True when the browser runs on the server's machine and can open files in an editor."""
     can_capture: bool
@@ -183,6 +185,15 @@ class TagRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     title: str | None = None
     tags: list[str] | None = None
     notes: str | None = None
+
+
+class NotesRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Change of the notes and saved views of a run."""
+
+    run: str
+    add: RunNotes = RunNotes()
+    """A saved view replaces an earlier one of its name."""
+    remove: RunNotes = RunNotes()
 
 
 class StopJobRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -16,7 +16,15 @@ import msgspec
 from stepscope import comparison, errors, exporters, fleet, queries, schema, store, timeline, views
 from stepscope._version import __version__
 from stepscope.report import render_html
-from stepscope.run import Engine, open_run, size_of, stores_results
+from stepscope.run import (
+    Engine,
+    RunNotes,
+    open_run,
+    read_notes,
+    size_of,
+    stores_results,
+    update_notes,
+)
 from stepscope.run.catalog import CatalogRun, CatalogTrace, map_runs
 from stepscope.server import payloads
 from stepscope.server.capture import (
@@ -193,6 +201,13 @@ def add_up_fleet(_runs: OpenRuns, *, root: Path | str, query: Mapping[str, str])
     return fleet.report_fleet(str(root), reading, selection, by)
 
 
+def export_perfetto(runs: OpenRuns, *, location: str, revision: int, output: str) -> bool:
+    """Write a run as a file of Perfetto, as `stepscope export --to perfetto` does."""
+    run = runs.open(location, revision)
+    exporters.export(run, "perfetto", output, exporters.ExportOptions())
+    return True
+
+
 def report(runs: OpenRuns, *, location: str, revision: int) -> str:
     """Write the report on a run as an HTML page, as `stepscope report` does."""
     return render_html(make_report(runs.open(location, revision), choose_report_rules()))
@@ -220,6 +235,7 @@ def session(runs: OpenRuns, *, location: str, revision: int, local: bool) -> pay
     no_capture, no_stop = capture_obstacle(run), stop_obstacle(run)
     no_change = configure_obstacle(run)
     return payloads.RunSession(
+        location=location,
         version=__version__,
         local=local,
         can_capture=no_capture is None,
@@ -248,6 +264,20 @@ def tag(
         raise errors.UsageError(f"The run cannot be changed: {error.strerror or error}.") from None
 
 
+def notes(_runs: OpenRuns, *, location: str, revision: int) -> RunNotes:
+    """Read the notes and saved views of a run."""
+    del revision  # they are read as they are now
+    return read_notes(location)
+
+
+def change_notes(
+    _runs: OpenRuns, *, location: str, revision: int, add: RunNotes, remove: RunNotes
+) -> RunNotes:
+    """Change the notes and saved views of a run."""
+    del revision
+    return update_notes(location, add=add, remove=remove)
+
+
 TASKS: dict[str, Task] = {
     "view": view,
     "metrics": metrics,
@@ -260,12 +290,15 @@ TASKS: dict[str, Task] = {
     "sql": sql,
     "fleet": add_up_fleet,
     "report": report,
+    "export_perfetto": export_perfetto,
     "session": session,
     "source": source,
     "capture": capture,
     "capture_progress": capture_progress,
     "configure": configure,
     "configure_progress": configure_progress,
+    "notes": notes,
+    "change_notes": change_notes,
     "stop": stop,
     "tag": tag,
     "openapi": openapi,

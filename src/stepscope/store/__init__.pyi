@@ -59,6 +59,13 @@ from .mirror_journal import (
     create_journal as create_journal,
     read_target as read_target,
 )
+from .notes import (
+    Note as Note,
+    RunNotes as RunNotes,
+    SavedView as SavedView,
+    read_notes as read_notes,
+    update_notes as update_notes,
+)
 from .objectstore import ObjectStore as ObjectStore, is_hidden as is_hidden
 from .parquet_files import (
     UnreadableParquetError as UnreadableParquetError,

@@ -5,6 +5,7 @@
     processes/<process>.json                    replaced whole
     findings/<name>.json, tries/<name>.json     and other kinds of document
     labels/run.json                             title, tags and notes of users, replaced whole
+    labels/notes.json                           notes and saved views of users, replaced whole
     results/<name>.json                         computed of the files above, and replaced whole
     tables/<table>/<node>/<first>-<last>.parquet
     tables/<table>/<node>/<first>-<last>.coarse-<n>.parquet

@@ -301,3 +301,46 @@ def test_a_request_with_the_name_of_a_file(served: Served, run: Path) -> None:
     write_status(run)
     response = served.request("/api/capture", run="job", request="../../run")
     assert response.json["nodes"] == {}
+
+
+# --- notes ---------------------------------------------------------------------------------------
+
+
+def change(served: Served, **parts: Any) -> ServerResponse:
+    return served.post("/api/notes", {"run": "job", **parts})
+
+
+def test_notes_and_saved_views_are_stored_with_the_run(served: Served, run: Path) -> None:
+    late = {"text": "slow from here", "from_after_ns": 50, "to_after_ns": 90}
+    early = {"text": "warm-up", "from_after_ns": 5, "to_after_ns": None}
+    views = [{"name": "k", "path": "/kernels?sort=-calls"}, {"name": "a", "path": "/timeline"}]
+    assert change(served, add={"notes": [late, early], "views": views}).status == 200
+    moved = {"name": "k", "path": "/operators"}
+    response = change(served, add={"views": [moved]}, remove={"notes": [early]})
+    expected = {"notes": [late], "views": [views[1], moved]}
+    assert response.json == expected == served.request("/api/notes", run="job").json
+    assert msgspec.json.decode((run / "labels" / "notes.json").read_bytes()) == expected
+
+
+def test_notes_that_are_refused(served: Served, run: Path) -> None:
+    at_start = {"from_after_ns": 0}
+    cases = [
+        ({"notes": [{"text": " ", **at_start}]}, "A note has 1 to"),
+        ({"notes": [{"text": "x" * 2001, **at_start}]}, "not 2001"),
+        ({"notes": [{"text": "x", "from_after_ns": 5, "to_after_ns": 4}]}, "ends before"),
+        ({"notes": [{"text": str(n), **at_start} for n in range(501)]}, "at most 500"),
+        *(
+            ({"views": [{"name": "x", "path": path}]}, "not one of this page")
+            for path in ("//evil.example/a", "https://evil.example", "javascript:x", "/\\evil", "")
+        ),
+    ]
+    for add, sentence in cases:
+        assert_refused(change(served, add=add), sentence)
+    assert not (run / "labels").exists()
+
+
+def test_the_file_for_perfetto(served: Served) -> None:
+    response = served.request("/api/perfetto", run="job")
+    assert response.status == 200
+    assert response.headers["content-disposition"] == 'attachment; filename="job.pftrace"'
+    assert b"forward" in response.body

@@ -4,6 +4,7 @@ import { render } from "preact";
 import { followTheme } from "../base/theme";
 import "../base/tokens.css";
 import { followRun } from "../state/live";
+import { followNotes } from "../state/notes";
 import { followUrl } from "../state/url";
 import { loadViews } from "../state/views";
 import "../widgets/verdict.css";
@@ -16,6 +17,7 @@ if (root !== null) {
   followTheme();
   followUrl();
   followRun();
+  followNotes();
   void loadViews();
   root.textContent = "";
   render(<Shell />, root);

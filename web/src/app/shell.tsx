@@ -16,6 +16,7 @@ import { JobActions } from "./job_actions";
 import { RangeChip } from "./range_chip";
 import { RunTabs } from "./run_tabs";
 import { GROUPS, JOBS, OF_ALL_RUNS, SCREENS, otherScreens, screenOf, type ScreenEntry } from "./screens";
+import { ShareMenu } from "./share_menu";
 import { SourceViewer } from "./source_viewer";
 
 const entries = computed(() => [...SCREENS, ...otherScreens(describedViews.value)]);
@@ -37,6 +38,7 @@ export function Shell() {
         <div class="tools">
           <RangeChip />
           <JobActions />
+          <ShareMenu />
           <IconButton icon={dark.value ? Sun : Moon} label={dark.value ? "Light theme" : "Dark theme"} size={18} onClick={toggleTheme} />
         </div>
       </header>

@@ -32,6 +32,7 @@ export function paintOverlay(
   context.restore();
   paintRuler(context, frame, marks);
   paintFindings(context, frame);
+  paintNotes(context, frame, measurer);
   paintRangeEnds(context, frame, measurer);
 }
 
@@ -88,6 +89,30 @@ function paintFindings(context: CanvasRenderingContext2D, frame: Frame): void {
     context.lineTo(x0 - 5, bottom - 9);
     context.lineTo(x0 + 5, bottom - 9);
     context.fill();
+  }
+}
+
+const MAX_NOTE_PX = 180;
+
+/** A line at each note with its text below the header, where no earlier text is in the way. */
+function paintNotes(context: CanvasRenderingContext2D, frame: Frame, measurer: TextMeasurer): void {
+  const { scene, scale, ink } = frame;
+  const top = headerHeight(scene);
+  let textEnd = -Infinity;
+  for (const note of scene.notes) {
+    const x0 = toPixel(scale, note.from_after_ns);
+    const x1 = Math.max(x0 + 1.5, toPixel(scale, note.to_after_ns ?? note.from_after_ns));
+    if (x1 < 0 || x0 > scene.width) continue;
+    context.fillStyle = ink.accent;
+    context.fillRect(x0, RULER_PX - 3, x1 - x0, 3);
+    context.fillRect(x0, RULER_PX - 3, 1.5, scene.height);
+    const x = Math.max(0, x0) + 2;
+    if (x < textEnd) continue;
+    const text = measurer.truncate(note.text, MAX_NOTE_PX);
+    textEnd = x + measurer.widthOf(text) + 10;
+    context.fillRect(x - 2, top, textEnd - x, 16);
+    context.fillStyle = ink.surface;
+    context.fillText(text, x + 3, top + 8);
   }
 }
 

@@ -1,4 +1,5 @@
 // State of one frame and the layout of the canvas. Painting reads nothing else.
+import type { Note } from "../api/server";
 import type { FindingMark, RankSteps, StandingCall } from "../api/views";
 import { palette } from "../base/palette";
 import type { ChunkCache } from "./chunk_cache";
@@ -56,6 +57,8 @@ export interface Scene {
   findings: readonly FindingMark[];
   /** Calls in which a stuck job is. */
   standing: readonly StandingCall[];
+  /** Notes of users. */
+  notes: readonly Note[];
   colourBy: ColourBy;
   /** Time at which the ruler reads zero. */
   rulerOrigin: number;

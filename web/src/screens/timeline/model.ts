@@ -10,6 +10,7 @@ import { headerHeight, type SliceRef, type Scene } from "../../canvas/scene";
 import type { Slices } from "../../canvas/slices";
 import { pathTo, pinnedTree, treeOf, type Line, type Shape } from "../../canvas/tree";
 import { clampSpan, fullSpan, type Bounds, type Span } from "../../canvas/viewport";
+import { notes } from "../../state/notes";
 import { colourBy, emptyRows } from "./choices";
 import { alignRanks, trackPaths as pathsOf } from "./alignment";
 import { dependOn } from "./depend";
@@ -156,6 +157,7 @@ function createScene(state: State, { alignment, tree, pinned, maxScroll, band, s
       band: band.value,
       findings: view.value.findings,
       standing: view.value.standing,
+      notes: notes.value.notes,
       colourBy: colourBy.value,
       rulerOrigin: selected.value !== null && origin !== 0 ? origin - shiftOf(selected.value.track) : origin,
       collapsedLineOf,

@@ -7,20 +7,22 @@ import { duration } from "../../base/quantities";
 import { exactTime } from "../../canvas/ticks";
 import { eachTrack } from "../../canvas/tree";
 import { widthOf, type Span } from "../../canvas/viewport";
+import { notes } from "../../state/notes";
 import { IconButton } from "../../widgets/icon_button";
 import { Select } from "../../widgets/select";
 import type { Commands } from "./commands";
 import { Details } from "./details";
 import { RangeFlameGraph } from "./flame_graph";
 import type { Model } from "./model";
+import { Notes } from "./notes";
 import { Splitter } from "./splitter";
 import { Summary } from "./summary";
 import { pinnedIds, range, setRange } from "./url_state";
 
-type Tab = "slice" | "summary" | "flame";
+type Tab = "slice" | "summary" | "flame" | "notes";
 
 const TABS: readonly (readonly [Tab, string])[] = [
-  ["slice", "Slice"], ["summary", "Range"], ["flame", "Flame graph"],
+  ["slice", "Slice"], ["summary", "Range"], ["flame", "Flame graph"], ["notes", "Notes"],
 ];
 /** Tracks of a summary: those on screen, all of a kind, or the pinned ones. */
 type TrackKind = "host and device" | "host" | "device" | "pinned";
@@ -59,9 +61,9 @@ export function BottomPanel({ model, commands }: Props) {
       <PanelHeader model={model} />
       {open.value ? (
         <div id="tl-panel-body" class="tl-panel-body" role="tabpanel" aria-labelledby={`tl-tab-${tab.value}`} tabIndex={0} style={{ height: `${height.value}px` }}>
-          {tab.value === "slice"
-            ? <div data-testid="timeline-details"><Details model={model} commands={commands} /></div>
-            : <RangeContent model={model} />}
+          {tab.value === "slice" ? <div data-testid="timeline-details"><Details model={model} commands={commands} /></div> : null}
+          {tab.value === "notes" ? <Notes model={model} commands={commands} /> : null}
+          {tab.value === "summary" || tab.value === "flame" ? <RangeContent model={model} /> : null}
         </div>
       ) : null}
     </section>
@@ -86,7 +88,7 @@ function PanelHeader({ model }: { model: Model }) {
               open.value = true;
             }}
           >
-            {label}
+            {label}{key === "notes" && notes.value.notes.length > 0 ? ` (${notes.value.notes.length})` : ""}
           </button>
         ))}
       </div>
@@ -96,7 +98,7 @@ function PanelHeader({ model }: { model: Model }) {
           <IconButton class="" icon={X} label="Clear range" size={14} onClick={() => { setRange(null); }} />
         </span>
       )}
-      {tab.value === "slice" || !open.value ? null : <TrackKindSelect model={model} />}
+      {tab.value === "slice" || tab.value === "notes" || !open.value ? null : <TrackKindSelect model={model} />}
       <span class="tl-spacer" />
       <IconButton
         icon={open.value ? PanelBottomClose : PanelBottomOpen}
