@@ -49,7 +49,7 @@ function CopyLine({ label, text }: { label: string; text: string }) {
   return (
     <div class="copy-line">
       <button type="button" class="action" onClick={() => { void copyText(text).then(setIsCopied); }}>{label}</button>
-      <input readOnly value={text} aria-label={label.replace("Copy", "Text of the")} onFocus={(event) => { event.currentTarget.select(); }} />
+      <input type="text" readOnly value={text} aria-label={label.replace("Copy", "Text of the")} onFocus={(event) => { event.currentTarget.select(); }} />
       <span role="status">{isCopied === null ? "" : isCopied ? "Copied." : "Select the text and copy it."}</span>
     </div>
   );
@@ -92,7 +92,7 @@ function SavedViews({ onSelect }: { onSelect: () => void }) {
         </ul>
       )}
       <form class="copy-line" onSubmit={(event) => { event.preventDefault(); save(); }}>
-        <input value={name} placeholder="Name of this view" aria-label="Name of this view" maxLength={200} onInput={(event) => { setName(event.currentTarget.value); }} />
+        <input type="text" value={name} placeholder="Name of this view" aria-label="Name of this view" maxLength={200} onInput={(event) => { setName(event.currentTarget.value); }} />
         <button type="submit" class="action">Save view</button>
       </form>
       {notesError.value === null ? null : <p role="alert" class="error-notice">{notesError.value}</p>}

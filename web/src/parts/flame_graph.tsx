@@ -6,9 +6,12 @@ import type { FlameNode } from "../api/views";
 import { countOf, duration, percent } from "../base/quantities";
 import { dark } from "../base/theme";
 import { colourIndex, css, sliceColours } from "../canvas/colours";
+import { focusFunction, invertTree } from "../canvas/flame_trees";
 import { neighbourBox, flameBoxes, nodeAt, pathOf, pathText, totalTime, type FlameBox } from "../canvas/flame_layout";
 import { singleLine, displayText } from "../canvas/text";
-import { useText } from "./url_options";
+import { setParams } from "../state/url";
+import { Select } from "../widgets/select";
+import { useOption, useText } from "./url_options";
 
 const ROW_PX = 20;
 /** Minimum width for a label, as a share of the graph. */
@@ -28,8 +31,14 @@ interface Props {
 }
 
 /** The focused box is in the URL. */
-export function FlameGraph({ roots, left_out_ns, note = null, label, outermost, tools }: Props) {
+export function FlameGraph({ roots: callTree, left_out_ns, note = null, label, outermost, tools }: Props) {
   const [frame, setFrame] = useText("frame");
+  const [functionName] = useText("function");
+  const [order, setOrder] = useOption("calls", ["callees", "callers"]);
+  const roots = useMemo(() => {
+    const calls = functionName === "" ? callTree : focusFunction(callTree, functionName);
+    return order === "callers" ? invertTree(calls) : calls;
+  }, [callTree, functionName, order]);
   const path = useMemo(() => pathOf(roots, frame), [roots, frame]);
   const boxes = useMemo(() => flameBoxes(roots, path), [roots, path]);
   const [hoveredNode, setHoveredNode] = useState<FlameNode | null>(null);
@@ -44,12 +53,21 @@ export function FlameGraph({ roots, left_out_ns, note = null, label, outermost, 
       <p class="flame-description">
         <span role="status">
           {describedNode === null
-            ? `${duration(totalNs)} in ${outermost}. Select a box to zoom in; use arrow keys to move.`
+            ? `${duration(totalNs)} in ${order === "callers" ? "functions themselves" : functionName === "" ? outermost : "the outermost calls of this function"}. Select a box to zoom in; use arrow keys to move.`
             : describeNode(describedNode, totalNs)}
         </span>
+        <Select label="Below a box" value={order} choices={[["callees", "what it calls"], ["callers", "what calls it"]]} onChange={setOrder} />
+        {functionName === "" ? null : (
+          <button type="button" class="quiet" title={functionName.slice(0, 400)} onClick={() => { setParams({ function: null, frame: null }); }}>
+            Only {displayText(functionName, 40)} ✕
+          </button>
+        )}
         {focus === null ? null : (
           <>
             <button type="button" class="quiet" onClick={() => { focusOn([]); }}>Reset zoom</button>
+            {functionName === focus.name ? null : (
+              <button type="button" class="quiet" onClick={() => { setParams({ function: focus.name, frame: null }); }}>Focus on function</button>
+            )}
             {tools?.(focus)}
           </>
         )}

@@ -47,7 +47,7 @@ export function Notes({ model, commands }: Props) {
   return (
     <div class="tl-notes" data-testid="timeline-notes">
       <form onSubmit={(event) => { event.preventDefault(); add(); }}>
-        <input value={text} maxLength={2000} placeholder={`Note on ${subjectText}`} aria-label={`Note on ${subjectText}`} onInput={(event) => { setText(event.currentTarget.value); }} />
+        <input type="text" value={text} maxLength={2000} placeholder={`Note on ${subjectText}`} aria-label={`Note on ${subjectText}`} onInput={(event) => { setText(event.currentTarget.value); }} />
         <button type="submit" class="action">Add note</button>
       </form>
       {notesError.value === null ? null : <p role="alert" class="error-notice">{notesError.value}</p>}
