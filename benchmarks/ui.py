@@ -168,7 +168,9 @@ def measure_frames(page, *, drawn):
         if move % 3 == 0:
             page.keyboard.press("d" if move % 2 else "a")
         else:
+            page.keyboard.down("Control")  # the wheel alone scrolls
             page.mouse.wheel(0, -120 if move < MOVES * 2 / 3 else 160)
+            page.keyboard.up("Control")
         page.wait_for_timeout(40)
     page.wait_for_timeout(500)
     frames = page.evaluate("window.__stepscopeTimeline.frames")
