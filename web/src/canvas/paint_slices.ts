@@ -111,7 +111,7 @@ function paintRow(frame: Frame, slices: Slices, band: Row): void {
     const isDimmed = searchMatches !== null && searchMatches[name] !== 1;
     const widthPx = x1 - x0;
     const opacity = (isSummary ? 0.3 + 0.55 * (slices.busy[index] ?? 1) : 1) * (isDimmed ? DIMMED : 1);
-    const isHatched = slices.unfinished.has(index) || (isSummary && widthPx >= 4 && band.fullHeight >= 8);
+    const isHatched = (slices.unfinished.size > 0 && slices.unfinished.has(index)) || (isSummary && widthPx >= 4 && band.fullHeight >= 8);
     const style = isHatched ? HATCHED : SOLID;
     const visibleEnd = widthPx >= 3 ? x1 - 0.8 : x1;
     rectangles.add(x0, band.top, visibleEnd, band.bottom, withOpacity(ink.slices.fill[hue] ?? 0, opacity), style);
