@@ -298,26 +298,44 @@ def test_a_drag_on_a_chart_selects_the_range_of_all(ui: Ui) -> None:
 def test_rules_with_their_figures(ui: Ui) -> None:
     rules = show(ui, JOB, "insights")["rules"]
     page = open_screen(ui, "insights", JOB)
-    headings, rows = table(page, "table-rules")
-    columns = {
-        "triggers": "triggered_count",
-        "violations": "violation_count",
-        "data points": "datapoint_count",
-    }
-    assert len(rows) == len(rules) > 20
-    for row, rule in zip(rows, rules, strict=True):
-        assert row[0] == rule["rule"]
-        shown = [row[headings.index(heading)] for heading in columns]
-        assert shown == [count(rule[field]) for field in columns.values()]
-    fired = next(rule for rule in rules if rule["status"] == "IssuesFound")
-    page.locator('[data-testid="table-rules"] tbody tr').filter(
-        has_text=fired["rule"]
-    ).first.click()
-    details = page.get_by_test_id("rule")
-    expect(details).to_contain_text(fired["recommendation"].split("`")[0].strip())
-    expect(details).to_contain_text(fired["sentences"][0][:40])
-    for parameter in fired["parameters"]:
-        expect(details).to_contain_text(parameter["name"])
+    fired = [rule for rule in rules if rule["status"] == "IssuesFound"]
+    cards = page.get_by_test_id("rule")
+    expect(cards).to_have_count(len(fired))
+    for card, rule in zip(cards.all(), fired, strict=True):
+        expect(card.get_by_role("heading").first).to_contain_text(rule["sentences"][0][1:40])
+        violations = (
+            f"{count(rule['violation_count'])} of {count(rule['datapoint_count'])} data point"
+        )
+        expect(card.get_by_test_id("violation")).to_contain_text(violations)
+        expect(card).to_contain_text(rule["recommendation"].split("`")[0].strip())
+        card.get_by_text("About this rule").click()
+        for parameter in rule["parameters"]:
+            expect(card).to_contain_text(parameter["name"])
+    lacking = [rule for rule in rules if rule["missing"] is not None]
+    missing = page.get_by_test_id("not-applicable")
+    expect(missing.locator("summary").first).to_contain_text(f"{len(lacking)} not applicable: ")
+    passed = page.get_by_test_id("passed")
+    expect(passed).to_contain_text(f"{len(rules) - len(fired) - len(lacking)} passed")
+    assert len(rules) > 20
+    assert "NoIssuesFound" not in page.locator("main").inner_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_finding_on_the_timeline(ui: Ui, scheme: str) -> None:
+    """The span that violated the rule is shaded, and becomes the range of all screens."""
+    rules = show(ui, JOB, "insights")["rules"]
+    rule = next(rule for rule in rules if rule["charts"] and rule["first_after_ns"] is not None)
+    page = ui.open(f"/insights?run={quote(JOB, safe='')}&rule={rule['rule']}", scheme=scheme)
+    settled(page)
+    card = page.get_by_test_id("rule").filter(has_text=rule["sentences"][0][1:40])
+    expect(card.get_by_text("About this rule").locator("..")).to_have_attribute("open", "")
+    label = card.get_by_role("img").first.get_attribute("aria-label")
+    assert label is not None
+    assert "Shaded: violated from" in label
+    card.get_by_role("link", name="Show on timeline").click()
+    page.wait_for_url("**/timeline?*")
+    begin, end = rule["first_after_ns"], max(rule["last_after_ns"], rule["first_after_ns"] + 1)
+    assert f"from={begin}&to={end}" in page.url
 
 
 @pytest.mark.seed("PTP-03", "PTP-08")

@@ -91,7 +91,8 @@ def refuse_advice(findings: Iterable[schema.Finding], run: Run) -> list[schema.F
     return [
         msgspec.structs.replace(
             finding,
-            recommendation=f"{finding.recommendation} Refused, because {refused[finding.rule]}.",
+            recommendation=f"{finding.recommendation} Refused by the verdict, because "
+            f"{refused[finding.rule]}.",
         )
         if finding.fired and finding.rule in refused and _advises_more(finding)
         else finding

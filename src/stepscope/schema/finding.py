@@ -28,6 +28,21 @@ class RuleStatus(enum.StrEnum):
     NOT_APPLICABLE = "NotApplicable"
     """The run lacks data that the rule needs; `missing` names it."""
 
+    @property
+    def words(self) -> str:
+        """Status as text for readers."""
+        return _STATUS_WORDS[self]
+
+
+_STATUS_WORDS = {
+    RuleStatus.IN_PROGRESS: "passed so far",
+    RuleStatus.NO_ISSUES_FOUND: "passed",
+    RuleStatus.ISSUES_FOUND: "found issues",
+    RuleStatus.ERROR: "failed",
+    RuleStatus.STOPPED: "passed until evaluation stopped",
+    RuleStatus.NOT_APPLICABLE: "not applicable",
+}
+
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """Result of one rule, fired or not. Five fields have the names of Debugger's reports."""

@@ -31,6 +31,11 @@ class JobState(enum.StrEnum):
         """True if the job has ended."""
         return self not in {JobState.IN_PROGRESS, JobState.STOPPING}
 
+    @property
+    def words(self) -> str:
+        """State as text for readers."""
+        return "in progress" if self is JobState.IN_PROGRESS else self.lower()
+
 
 TRAINING_PROBES = ("optimizer steps", "backward passes")
 """Beginnings of the notes of a process about what it failed to record of a training."""

@@ -148,7 +148,7 @@ def test_no_workers_are_advised_for_batches_that_are_handed_over_more_slowly(
     findings = check_rules(source.reader, choose_rules(["DataloaderBottleneck"])).findings
     (finding,) = refuse_advice(findings, source)
     assert finding.fired == has_loader
-    refused = "Refused, because a batch is created in"
+    refused = "Refused by the verdict, because a batch is created in"
     assert (refused in finding.recommendation) == (has_loader and not is_advised)
 
 

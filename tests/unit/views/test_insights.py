@@ -72,9 +72,9 @@ def test_rules_are_evaluated_where_nobody_did(
     expected = check_rules(run.reader, choose_rules())
     assert payload.source == "evaluated now"
     assert set(payload.fired) == set(expected.fired)
-    assert [insight.rule for insight in payload.rules[: len(payload.fired)]] == sorted(
-        payload.fired, key=lambda rule: -by_name[rule].triggered_count
-    )
+    assert payload.fired == [insight.rule for insight in payload.rules[: len(payload.fired)]]
+    triggered = [insight.triggered_count for insight in payload.rules]
+    assert triggered == sorted(triggered, reverse=True)
     for finding in expected.findings:
         insight = by_name[finding.rule]
         assert (insight.status, insight.triggered_count) == (finding.status, finding.rule_triggered)
@@ -108,7 +108,7 @@ def test_steps_are_plotted_too(by_name: dict[str, RuleInsight]) -> None:
     (chart,) = payload.charts
     assert chart.unit == "ns"
     steps, waiting = chart.series
-    assert (steps.name, waiting.name, steps.device) == (STEP, "data_wait", "rank 0")
+    assert (steps.name, waiting.name, steps.device) == ("step time", "data_wait", "rank 0")
     assert len(steps.value) <= MAX_POINTS
     assert steps.value == pytest.approx([1000 * MS] * len(steps.value))
     assert waiting.value == pytest.approx([600 * MS] * len(waiting.value))
@@ -225,11 +225,31 @@ def test_a_finding_is_the_same_through_any_range(run: Run, by_name: dict[str, Ru
     assert share in print_text(payload)
 
 
-def test_text(payload: InsightsView) -> None:
-    assert "CPUBottleneck" in print_text(payload)
+def test_rules_are_grouped_by_what_they_lack(
+    payload: InsightsView, by_name: dict[str, RuleInsight]
+) -> None:
+    lacking = {insight.rule for insight in payload.rules if insight.missing is not None}
+    assert lacking == {rule for group in payload.not_applicable for rule in group.rules}
+    sizes = [len(group.rules) for group in payload.not_applicable]
+    assert sizes == sorted(sizes, reverse=True)
+    for group in payload.not_applicable:
+        missing = {by_name[rule].missing for rule in group.rules}
+        assert missing == set(group.explanations)
+        assert all(str(text).startswith(group.reason) for text in missing)
+
+
+def test_text(payload: InsightsView, by_name: dict[str, RuleInsight]) -> None:
+    text = print_text(payload, width=500)
+    rule = by_name["CPUBottleneck"]
+    assert f"{rule.violation_count:,} of {rule.datapoint_count:,} data points" in text
+    passed = [one.rule for one in payload.rules if one.status is RuleStatus.NO_ISSUES_FOUND]
+    assert f"{len(passed)} passed: {', '.join(passed)}" in text
+    for group in payload.not_applicable:
+        assert f"{group.reason} ({len(group.rules)}): {', '.join(group.rules)}" in text
+    assert "NoIssuesFound" not in text
 
 
 def test_what_rules_plot_exists() -> None:
-    phases = {STEP, "data_wait", "h2d", "communication", "checkpoint", "other"}
+    phases = {STEP, "data_wait", "h2d", "communication", "backward", "checkpoint", "other"}
     for rule in installed_rules():
         assert set(rule.plots) <= METRIC_TYPES.keys() | phases, rule

@@ -38,6 +38,9 @@ export interface Plot {
   levels?: { name: string; value: number }[];
   /** Vertical marks. */
   marks?: { name: string; value: number }[];
+  /** Shaded ranges of the horizontal axis. */
+  spans?: { name: string; from: number; to: number }[];
+  height?: number;
   note?: string | null;
 }
 
@@ -73,8 +76,9 @@ export function plotLabel(plot: Plot): string {
       : `${series.name} from ${formatOnScale(min, plot.y)} to ${formatOnScale(max, plot.y)}`;
   });
   const marks = plot.marks === undefined || plot.marks.length === 0 ? "" : ` Marks: ${plot.marks.slice(0, 12).map(({ name, value }) => `${name} at ${plot.x.name} ${formatOnScale(value, plot.x)}`).join("; ")}.`;
+  const spans = (plot.spans ?? []).map(({ name, from, to }) => ` Shaded: ${name} from ${formatOnScale(from, plot.x)} to ${formatOnScale(to, plot.x)}.`).join("");
   const more = plot.series.length > parts.length ? `; ${plot.series.length - parts.length} more` : "";
-  return `${plot.title}: ${plot.y.name} over ${plot.x.name}. ${parts.join("; ")}${more}.${marks}`;
+  return `${plot.title}: ${plot.y.name} over ${plot.x.name}. ${parts.join("; ")}${more}.${marks}${spans}`;
 }
 
 /** Tick interval for units in which round decimal numbers are not round. */
@@ -145,6 +149,7 @@ export function plotOption(plot: Plot, colours: Palette): EChartsOption {
       ...(series.filled === true ? { areaStyle: { opacity: 0.18 } } : {}),
       data: series.x.map((x, point) => dataPoint(series, x, point)),
       ...(index === 0 && (plot.levels ?? plot.marks) !== undefined ? { markLine: lineMarks(plot, colours) } : {}),
+      ...(index === 0 && plot.spans !== undefined ? { markArea: shadedSpans(plot.spans, colours) } : {}),
     })), ...smoothedLines(plot, colours)],
   };
 }
@@ -205,6 +210,16 @@ function lineMarks(plot: Plot, colours: Palette): Record<string, unknown> {
         label: { show: index === 0, formatter: name, color: colours.text, position: "insideEndTop", rotate: 90 },
       })),
     ],
+  };
+}
+
+/** Shaded ranges; an edge keeps a short one visible. */
+function shadedSpans(spans: NonNullable<Plot["spans"]>, colours: Palette): Record<string, unknown> {
+  return {
+    silent: true,
+    label: { color: colours.text, position: "insideTop" },
+    itemStyle: { color: colours.series[5], opacity: 0.16, borderColor: colours.series[5], borderWidth: 1 },
+    data: spans.map(({ name, from, to }) => [{ name, xAxis: from }, { xAxis: to }]),
   };
 }
 

@@ -12,12 +12,13 @@ export function TimelineLink({ name }: { name: string }) {
   return <a class="action" href={link("timeline", { find: name.slice(0, MAX_QUERY_LENGTH) })}>Show in timeline</a>;
 }
 
-/** URL of a timeline window around an interval, in nanoseconds after the origin. */
-export function timelineAt(from_ns: number, to_ns: number): string {
+/** URL of a timeline window around an interval, in nanoseconds after the origin, with other parameters. */
+export function timelineAt(from_ns: number, to_ns: number, values: Record<string, string> = {}): string {
   const margin = Math.max(1, (to_ns - from_ns) / 2);
   return link("timeline", {
     t0: String(Math.max(0, Math.floor(from_ns - margin))),
     t1: String(Math.ceil(to_ns + margin)),
+    ...values,
   });
 }
 

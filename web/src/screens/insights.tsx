@@ -1,27 +1,18 @@
-// Rules: status, findings, evidence and recommendations.
-import type { RuleStatus } from "../api/report";
-import type { InsightsView } from "../api/views";
+// Rules: what they found, the worst first, then those that passed and those that lack data.
+import type { InsightsView, RuleInsight } from "../api/views";
 import { count, duration, percent } from "../base/quantities";
+import { sentence } from "../base/text";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
-import { useSelect } from "../parts/url_controls";
-import { useText } from "../parts/url_options";
 import { useView } from "../state/fetch";
 import { columns } from "../widgets/fields";
 import { PageHeader } from "../widgets/page_header";
+import { Prose } from "../widgets/prose";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
-import { RuleStatusBadge } from "../widgets/rule_status";
-import { Rule } from "./insights/rule";
-
-const STATUSES: readonly (readonly [RuleStatus | "all", string])[] = [
-  ["all", "all"],
-  ["IssuesFound", "issues found"],
-  ["NoIssuesFound", "no issues found"],
-  ["InProgress", "in progress"],
-  ["NotApplicable", "not applicable"],
-  ["Stopped", "stopped"],
-  ["Error", "error"],
-];
+import { statusWords } from "../widgets/rule_status";
+import { RuleCard } from "./insights/card";
+import { QuietRule, RuleFold } from "./insights/quiet";
+import { notApplicableText, ruleTitle } from "./insights/text";
 
 export default function Insights() {
   const resource = useView("insights");
@@ -33,10 +24,9 @@ export default function Insights() {
   );
 }
 
-function evaluationText(payload: InsightsView): string {
-  const origin = payload.source === "recorded" ? "Evaluated while the job ran" : "Evaluated now";
-  const until = payload.until_after_ns === null ? "" : `, up to ${duration(payload.until_after_ns)} after its start`;
-  return `${origin}${until}. A rule triggers at most once per scan interval (${duration(payload.scan_ns)}).`;
+function evaluationText({ source, until_after_ns }: InsightsView): string {
+  const origin = source === "recorded" ? "Rules evaluated while the job ran" : "Rules evaluated now";
+  return `${origin}${until_after_ns === null ? "" : `, up to ${duration(until_after_ns)} after its start`}.`;
 }
 
 /** State how many of the findings are in the selected range. */
@@ -47,30 +37,52 @@ export function findingsInRangeText({ fired, fired_count }: Pick<InsightsView, "
 }
 
 function Content({ payload }: { payload: InsightsView }) {
-  const [status, statusSelect] = useSelect("status", "Status", STATUSES);
-  const [openRule, setOpenRule] = useText("rule");
   if (payload.rules.length === 0) return <EmptyState text={payload.missing ?? "no rule was evaluated"} />;
-  const rows = payload.rules.filter((rule) => status === "all" || rule.status === status);
-  const rulesWithIssues = payload.rules.filter((rule) => rule.status === "IssuesFound");
-  const selected = payload.rules.find((rule) => rule.rule === openRule) ?? (openRule === "" ? rulesWithIssues[0] : undefined);
+  const lacking = new Set(payload.not_applicable.flatMap(({ rules }) => rules));
+  const isCard = ({ status }: RuleInsight): boolean => status === "IssuesFound" || status === "Error";
+  const cards = payload.rules.filter(isCard);
+  const quiet = payload.rules.filter((rule) => !isCard(rule) && !lacking.has(rule.rule));
   return (
     <>
       <QualityNotes quality={[]} notes={payload.notes} range={payload.range} />
       {payload.range === null ? null : <p data-testid="findings-of-range">{findingsInRangeText(payload)}</p>}
-      <LinkedTable
-        title={payload.range === null ? `${count(rulesWithIssues.length)} of ${count(payload.rules.length)} rules have findings` : "Rules"}
-        testid="table-rules"
-        rows={rows}
-        onRow={(rule) => { setOpenRule(rule.rule); }}
-        selected={selected}
-        tools={statusSelect}
-        fields={columns(
-          "RuleInsight", "rule", ["status", { draw: (rule) => <RuleStatusBadge status={rule.status} /> }],
-          "triggered_count", "violation_count", "datapoint_count", "summary",
-        )}
-      />
-      {selected === undefined ? null : <Rule key={selected.rule} rule={selected} />}
+      {payload.fired.length > 0 || payload.range !== null ? null : (
+        <p class="all-clear" data-testid="all-clear">✓ No rule found an issue.</p>
+      )}
+      {cards.map((rule) => <RuleCard key={rule.rule} rule={rule} />)}
+      {lacking.size === 0 ? null : (
+        <RuleFold testid="not-applicable" rules={[...lacking]} title={notApplicableText(payload)}>
+          <MissingInputs payload={payload} />
+        </RuleFold>
+      )}
+      {quiet.length === 0 ? null : (
+        <RuleFold testid="passed" rules={quiet.map(({ rule }) => rule)} title={passedText(quiet)}>
+          <ul class="findings">{quiet.map((rule) => <QuietRule key={rule.rule} rule={rule} />)}</ul>
+        </RuleFold>
+      )}
       {payload.deliveries.length === 0 ? null : <Deliveries payload={payload} />}
+    </>
+  );
+}
+
+/** State how many rules passed, by status. */
+function passedText(rules: readonly RuleInsight[]): string {
+  return [...new Set(rules.map(({ status }) => status))]
+    .map((status) => `${count(rules.filter((rule) => rule.status === status).length)} ${statusWords(status)}`)
+    .join(", ");
+}
+
+function MissingInputs({ payload }: { payload: InsightsView }) {
+  return (
+    <>
+      {payload.not_applicable.map(({ reason, explanations, rules }) => (
+        <section key={reason} aria-label={sentence(reason)}>
+          {explanations.map((text) => <p key={text}><Prose text={sentence(text)} /></p>)}
+          <ul class="findings">
+            {payload.rules.filter(({ rule }) => rules.includes(rule)).map((rule) => <QuietRule key={rule.rule} rule={rule} />)}
+          </ul>
+        </section>
+      ))}
     </>
   );
 }
@@ -82,7 +94,7 @@ function Deliveries({ payload }: { payload: InsightsView }) {
       title="Notifications"
       rows={payload.deliveries}
       keyOf={(row) => rowKey(row.action, row.rule)}
-      fields={columns("Delivery", "rule", "action", "target", "state", "try_count", "error")}
+      fields={columns("Delivery", ["rule", { value: ({ rule }) => ruleTitle(rule) }], "action", "target", "state", "try_count", "error")}
     />
   );
 }

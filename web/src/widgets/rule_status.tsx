@@ -1,19 +1,25 @@
-// Status of a rule: symbol and word, so that it does not depend on colour.
+// Status of a rule: symbol and words, so that it does not depend on colour.
 import type { RuleStatus } from "../api/report";
 
-const SYMBOLS: Record<RuleStatus, string> = {
-  IssuesFound: "▲",
-  NoIssuesFound: "✓",
-  InProgress: "…",
-  NotApplicable: "–",
-  Stopped: "■",
-  Error: "✕",
+/** Symbol and words of each status, as the terminal writes them. */
+const STATUSES: Record<RuleStatus, readonly [string, string]> = {
+  IssuesFound: ["▲", "found issues"],
+  NoIssuesFound: ["✓", "passed"],
+  InProgress: ["…", "passed so far"],
+  NotApplicable: ["–", "not applicable"],
+  Stopped: ["■", "passed until evaluation stopped"],
+  Error: ["✕", "failed"],
 };
 
+export function statusWords(status: RuleStatus): string {
+  return STATUSES[status][1];
+}
+
 export function RuleStatusBadge({ status }: { status: RuleStatus }) {
+  const [symbol, text] = STATUSES[status];
   return (
     <span class={`status ${status}`}>
-      <span aria-hidden="true">{SYMBOLS[status]}</span> {status}
+      <span aria-hidden="true">{symbol}</span> {text}
     </span>
   );
 }

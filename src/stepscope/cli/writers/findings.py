@@ -26,7 +26,7 @@ def write_report(out: Console, report: rule_feed.RuleReport) -> None:
     for finding in report.findings:
         overview.add_row(
             finding.rule,
-            str(finding.status),
+            finding.status.words,
             str(finding.rule_triggered),
             str(finding.violations),
             str(finding.datapoints),
@@ -128,31 +128,45 @@ def write_insights(out: Console, payload: views.InsightsView) -> None:
         )
     if payload.missing is not None:
         out.print(escape(payload.missing))
-    rows = table("rule", "status", "triggered", "violations", "datapoints")
-    for rule in payload.rules:
-        rows.add_row(
-            escape(rule.rule),
-            str(rule.status),
-            quantities.count(rule.triggered_count),
-            quantities.count(rule.violation_count),
-            quantities.count(rule.datapoint_count),
-        )
-    out.print(rows)
     for rule in payload.rules:
         if rule.rule in payload.fired:
             _write_fired(out, rule)
+    write_sentences(
+        out, [f"{rule.rule} failed: {rule.error}" for rule in payload.rules if rule.error]
+    )
+    _write_quiet(out, payload)
     write_sentences(out, payload.notes)
+
+
+def _write_quiet(out: Console, payload: views.InsightsView) -> None:
+    """Write the rules that found nothing by status, and those that lack data by what they lack."""
+    lacking = {name for group in payload.not_applicable for name in group.rules}
+    by_status: dict[schema.RuleStatus, list[str]] = {}
+    for rule in payload.rules:
+        if rule.rule not in {*payload.fired, *lacking} and not rule.error:
+            by_status.setdefault(rule.status, []).append(rule.rule)
+    for status, names in by_status.items():
+        out.print(f"\n[bold]{len(names)} {status.words}[/bold]: {escape(', '.join(names))}")
+    if lacking:
+        so_far = " so far" if payload.progress == "running" else ""
+        out.print(f"\n[bold]{len(lacking)} not applicable{so_far}[/bold]")
+    for group in payload.not_applicable:
+        line = f"{group.reason} ({len(group.rules)}): {', '.join(group.rules)}"
+        out.print(Padding(Text(line), (0, 0, 0, 2)))
 
 
 def _write_fired(out: Console, rule: views.RuleInsight) -> None:
     out.print()
-    when = ""
+    parts = []
     if rule.first_after_ns is not None and rule.last_after_ns is not None:
         first, last = (
             quantities.duration(rule.first_after_ns),
             quantities.duration(rule.last_after_ns),
         )
-        when = f"  at {first}" if first == last else f"  from {first} to {last}"
-    out.print(f"[bold]{escape(rule.rule)}[/bold][dim]{when}[/dim]")
+        parts.append(f"at {first}" if first == last else f"from {first} to {last}")
+    if rule.datapoint_count:
+        violations = quantities.count(rule.violation_count)
+        parts.append(f"{violations} of {quantities.count_of(rule.datapoint_count, 'data point')}")
+    out.print(f"[bold]{escape(rule.rule)}[/bold]  [dim]{', '.join(parts)}[/dim]")
     write_sentences(out, rule.sentences)
-    out.print(escape(rule.recommendation))
+    out.print(f"What to do: {escape(rule.recommendation)}")

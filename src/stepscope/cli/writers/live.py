@@ -57,13 +57,14 @@ def live_text(view: LiveView) -> Group:
 def _head(view: LiveView) -> Text:
     if view.state is None:
         return Text.assemble((view.run_id, "bold"), "  no status from a monitor yet")
-    facts = [str(view.state)] if view.reason is None else [f"{view.state}: {view.reason}"]
+    state = view.state.words
+    facts = [state if view.reason is None else f"{state}: {view.reason}"]
     if view.duration_ns is not None:
         facts.append(f"for {_rough(view.duration_ns)}")
     if view.heard_ns and not view.state.is_final:
         facts.append(f"heard {_rough(time.time_ns() - view.heard_ns)} ago")
-    state = " · ".join(facts)
-    return Text.assemble((view.run_id, "bold"), "  ", (state, _STYLES.get(view.state, "")))
+    text = " · ".join(facts)
+    return Text.assemble((view.run_id, "bold"), "  ", (text, _STYLES.get(view.state, "")))
 
 
 def _death_lines(view: LiveView) -> list[Text]:
@@ -94,7 +95,9 @@ def _memory_lines(view: LiveView) -> list[Text]:
 
 
 def _rules(view: LiveView) -> str:
-    counts = " · ".join(f"{count} {status}" for status, count in view.rule_statuses.items())
+    counts = " · ".join(
+        f"{count} {schema.RuleStatus(status).words}" for status, count in view.rule_statuses.items()
+    )
     if view.end_ns is None:
         return f"{counts} · the first scan has not ended"
     return f"{counts} · up to {clock_time(view.end_ns)}"

@@ -342,6 +342,8 @@ class LoadBalancing(base.IncrementalRule[LoadBalancingParameters, _State]):
 
     def decide(self, state: _State) -> schema.Finding | None:
         devices = sorted(state.histograms)
+        if not devices:
+            raise base.NotApplicable(NO_GPU, advice=GPU_ADVICE)
         if len(devices) < 2:
             raise base.NotApplicable("fewer than two GPUs were sampled")
         sample_count = max(int(counts.sum()) for counts in state.histograms.values())

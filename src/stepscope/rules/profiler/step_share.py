@@ -345,7 +345,7 @@ class CommunicationBound(TracedShare[CommunicationBoundParameters, TraceCommunic
         "within a node."
     )
     evidence = ("gpu-time", "steps")
-    plots = ("step", "communication")
+    plots = ("step", "communication", "backward")
     rests_on_devices = True
     missing_in_traces = samples.NO_DEVICE_WORK_IN_TRACES
     rank_type = CommunicationShare

@@ -85,7 +85,7 @@ class TraceRecommendations(IncrementalRule[TraceRecommendationsParameters, _Stat
     7. The framework allocates more than `memory` percent of a GPU's memory.
 
     Shares of step time are those of `stepscope show RUN steps`, where kernels and copies hide
-    fetches and communication. Each recommendation is a violation; datapoints are traces.
+    fetches and communication. A trace with recommendations is a violation; datapoints are traces.
 
     ## Why it matters
     These are the usual first steps after a look at a trace.
@@ -124,7 +124,7 @@ class TraceRecommendations(IncrementalRule[TraceRecommendationsParameters, _Stat
             raise NotApplicable("no trace of the framework's profiler")
         return self.finding(
             triggered=state.trigger,
-            violations=sum(len(trace.recommendations) for trace in traces.details.values()),
+            violations=len(traces.triggered),
             datapoints=len(traces.details),
             details=TraceRecommendationsDetails(recordings=traces.details),
             sentences=[

@@ -7,8 +7,9 @@ range.
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -40,21 +41,49 @@ def show_insights(run: Run, _options: ViewOptions = DEFAULTS) -> InsightsView:
         if not finding.fired or _overlaps(finding, period)
     ]
     rules = [_show_rule(run, finding, installed, origin_ns=origin_ns) for finding in findings]
-    fired = [finding.rule for finding in findings if finding.fired]
-    names = {finding.rule for finding in findings}
+    rules.sort(key=_rank)
+    names = {rule.rule for rule in rules}
     return InsightsView(
         range=time_range,
         source="recorded" if recorded is not None else "evaluated now",
         progress=record.progress,
         until_after_ns=None if record.end_ns is None else record.end_ns - origin_ns,
         scan_ns=record.scan_ns,
-        fired=fired,
+        fired=[rule.rule for rule in rules if rule.status is schema.RuleStatus.ISSUES_FOUND],
         fired_count=len(record.fired),
-        rules=sorted(rules, key=lambda rule: (rule.rule not in fired, -rule.triggered_count)),
+        rules=rules,
+        not_applicable=_group_by_reason(rules),
         deliveries=[delivery for delivery in record.deliveries if delivery.rule in names],
         notes=record.notes,
         missing=None if record.findings else NO_RULES,
     )
+
+
+def _rank(rule: RuleInsight) -> tuple[float, ...]:
+    """Rank a rule: those that fired first, by the scans in which their condition held, then by the
+    time from the first to the last data that violated it and by the share of such data; then those
+    that failed."""
+    if rule.status is not schema.RuleStatus.ISSUES_FOUND:
+        return (1, rule.status is not schema.RuleStatus.ERROR)
+    span_ns = (rule.last_after_ns or 0) - (rule.first_after_ns or 0)
+    share = rule.violation_count / max(1, rule.datapoint_count)
+    return (0, -rule.triggered_count, -span_ns, -share)
+
+
+def _group_by_reason(rules: Iterable[RuleInsight]) -> list[MissingInput]:
+    """Group the rules that lack data by what they lack, the largest group first."""
+    groups: dict[str, list[RuleInsight]] = {}
+    for rule in rules:
+        if rule.missing is not None and not rule.triggered_count:
+            groups.setdefault(re.split("[:;]", rule.missing)[0], []).append(rule)
+    return [
+        MissingInput(
+            reason=reason,
+            explanations=list(dict.fromkeys(str(rule.missing) for rule in members)),
+            rules=[rule.rule for rule in members],
+        )
+        for reason, members in sorted(groups.items(), key=lambda group: -len(group[1]))
+    ]
 
 
 def _overlaps(finding: schema.Finding, period: Period) -> bool:
@@ -217,6 +246,16 @@ class RuleInsight(msgspec.Struct, frozen=True, kw_only=True):
     )
 
 
+class MissingInput(msgspec.Struct, frozen=True, kw_only=True):
+    """Data that the run does not have, and the rules that need them."""
+
+    reason: str
+    """Missing data in short."""
+    explanations: list[str]
+    """Missing data in full, as the rules state it."""
+    rules: list[str]
+
+
 class InsightsView(Ranged, frozen=True, kw_only=True):
     """Payload of `insights`."""
 
@@ -232,8 +271,10 @@ class InsightsView(Ranged, frozen=True, kw_only=True):
     fired_count: int
     """Rules that fired in the whole run."""
     rules: list[RuleInsight]
-    """Rules that fired first, then the others, by trigger count. Rules that fired outside the range
-    only are omitted."""
+    """Rules that fired first, the worst at the top, then the others. Rules that fired outside the
+    range only are omitted."""
+    not_applicable: list[MissingInput]
+    """Rules that lack data, by what they lack; while the job runs, those that lack it so far."""
     deliveries: list[schema.Delivery]
     """Notifications sent while the job ran."""
     notes: list[str]
@@ -246,6 +287,8 @@ MAX_POINTS = 300
 MAX_SERIES = 8
 STEP = "step"
 """Name of whole steps among the plots of a rule; parts of steps have the name of their phase."""
+_NAMES = {STEP: "step time", "other": "time outside all phases"}
+"""Names of series that say more than those of the plots."""
 
 
 class _Scope(NamedTuple):
@@ -344,9 +387,11 @@ def _read_durations(rank: Rank, part: str, scope: _Scope) -> EvidenceSeries | No
     if not len(steps):
         return None
     durations = steps.duration_ns if part == STEP else steps.phase_ns[part]
+    if not durations.any():  # as communication is if gradients are exchanged in the backward pass
+        return None
     group_size, means = analysis.downsample_columns(durations, MAX_POINTS)
     return EvidenceSeries(
-        name=part,
+        name=_NAMES.get(part, part),
         node=rank.process.node,
         device=rank.name,
         after_ns=(steps.start[::group_size] - scope.origin_ns).tolist(),

@@ -239,7 +239,7 @@ def build_rules_section(results: building.RuleResults) -> Section:
     rows: list[list[Cell]] = [
         [
             finding.rule,
-            str(finding.status),
+            finding.status.words,
             finding.rule_triggered,
             finding.datapoints,
             summary(type(results.rules[finding.rule])),
