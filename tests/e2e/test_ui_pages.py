@@ -449,6 +449,24 @@ def test_empty_states_name_what_brings_the_data(ui: Ui) -> None:
         assert words in page.locator("main .empty, main .missing").first.inner_text()
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_navigation_lists_what_the_run_has(ui: Ui, scheme: str) -> None:
+    missing = {row["name"]: row["reason"] for row in shown(ui, JOB, "recordings")["not_recorded"]}
+    page = ui.open(screen("insights", JOB), scheme=scheme)
+    settled(page)
+    navigation = page.get_by_role("navigation", name="Screens")
+    fold = navigation.locator(".not-recorded")
+    expect(fold.locator("summary")).to_contain_text("Not recorded")
+    expect(navigation.get_by_role("link", name="Steps", exact=True)).to_be_visible()
+    expect(navigation.get_by_role("link", name="Kernels")).to_be_hidden()
+    fold.locator("summary").click()
+    kernels = fold.get_by_role("link", name="Kernels")
+    expect(kernels).to_be_visible()
+    reason = missing["kernels"].replace("`", "")
+    expect(fold).to_contain_text(reason[0].upper() + reason[1:])
+    assert_drawn(page)
+
+
 @pytest.mark.parametrize(
     "name",
     extend_all_but(

@@ -357,6 +357,7 @@ from .operators.modules import (
     FUNCTION_COLUMNS as FUNCTION_COLUMNS,
     MODULE_ANNOTATION_COLUMNS as MODULE_ANNOTATION_COLUMNS,
     MODULE_OPERATOR_COLUMNS as MODULE_OPERATOR_COLUMNS,
+    MODULE_PREFIXES as MODULE_PREFIXES,
     Measure as Measure,
     Module as Module,
     ModuleCalls as ModuleCalls,

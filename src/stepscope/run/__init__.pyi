@@ -271,6 +271,7 @@ from .traces.events import (
     read_trace_events as read_trace_events,
 )
 from .traces.kernels import (
+    TF_DATA_PREFIX as TF_DATA_PREFIX,
     Replays as Replays,
     graph_calls_of as graph_calls_of,
     kernel_counters_of as kernel_counters_of,

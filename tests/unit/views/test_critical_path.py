@@ -15,6 +15,7 @@ from stepscope.run import Run
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS, ViewOptions
+from stepscope.views.job.not_recorded import list_missing_views
 from stepscope.views.steps.critical_path import NEEDS_TRACE, parse_fixes
 from tests.support.command import run_command
 from tests.support.imported_runs import import_into
@@ -73,7 +74,7 @@ def test_a_watched_run_without_traces(tmp_path: Path) -> None:
     assert rows["faster-kernels=2"].reason == "what it makes faster is not on the critical path"
     assert (rows["batch=2"].reason, rows["batch=2"].saving_ratio) == (NEEDS_TRACE, None)
     assert rows["async-checkpoint"].reason == "nothing of this kind was recorded"
-    assert VIEWS["recordings"](run).has_critical_path
+    assert "critical-path" not in {view.name for view in list_missing_views(run)}
 
 
 def test_a_watched_run_without_steps(new_run: Callable[..., RunBuilder]) -> None:
@@ -81,7 +82,8 @@ def test_a_watched_run_without_steps(new_run: Callable[..., RunBuilder]) -> None
     run.rank().draw("forward 1 | device:forward 5 | optimizer 1", 30)
     opened = run.open()
     assert "record a window" in (VIEWS["critical-path"](opened).missing or "")
-    assert not VIEWS["recordings"](opened).has_critical_path
+    reasons = {view.name: view.reason for view in VIEWS["recordings"](opened).not_recorded}
+    assert reasons["critical-path"] == VIEWS["critical-path"](opened).missing
 
 
 def test_a_fix_beside_the_path(imported: Imported) -> None:

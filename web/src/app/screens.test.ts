@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import type { ViewDescription } from "../state/schema";
-import { JOBS, SCREENS, otherScreens, screenOf } from "./screens";
+import { JOBS, SCREENS, missingScreens, otherScreens, screenOf } from "./screens";
 
 const view = (name: string): ViewDescription => ({ name, title: name.toUpperCase() }) as ViewDescription;
 
@@ -14,6 +14,12 @@ test("screens are found by their name, or by that of a view that they draw", () 
   const screens = [...SCREENS, ...otherScreens([view("queues")])];
   const names = ["", "gpu", "gpu-time", "system-series", "queues", "none"].map((name) => screenOf(name, screens)?.name);
   expect(names).toEqual([JOBS.name, "gpu", "gpu", "system", "queues", undefined]);
+});
+
+test("a screen without data has the reason of its first view", () => {
+  const screens = [...SCREENS, ...otherScreens([view("queues"), view("tables")])];
+  const missing = missingScreens(screens, [{ name: "gpu-time", reason: "no device" }, { name: "idle", reason: "no gap" }, { name: "queues", reason: "no queue" }]);
+  expect([...missing].map(([{ name }, reason]) => [name, reason])).toEqual([["gpu", "no device"], ["queues", "no queue"]]);
 });
 
 test("no view is drawn by two screens", () => {

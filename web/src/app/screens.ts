@@ -7,7 +7,7 @@ import type { IconNode } from "lucide";
 import type { ComponentType } from "preact";
 
 import type { ViewDescription } from "../state/schema";
-import type { Views } from "../api/views";
+import type { MissingView, Views } from "../api/views";
 
 export interface ScreenEntry {
   /** URL path. */
@@ -66,6 +66,15 @@ export function otherScreens(views: readonly ViewDescription[]): ScreenEntry[] {
   return views
     .filter(({ name }) => !drawn.has(name))
     .map(({ name, title }) => ({ name, title, group: "more", icon: Table, load: loadGeneric }));
+}
+
+/** Screens for whose first view the run has no data, with the reason. */
+export function missingScreens(screens: readonly ScreenEntry[], views: readonly MissingView[]): Map<ScreenEntry, string> {
+  const reasons = new Map(views.map(({ name, reason }) => [name, reason]));
+  return new Map(screens.flatMap((entry) => {
+    const reason = reasons.get(entry.views?.[0] ?? entry.name);
+    return reason === undefined ? [] : [[entry, reason] as const];
+  }));
 }
 
 /** Return the screen of a name, or the one that draws the view of that name. */

@@ -1,9 +1,11 @@
 // Shell around every screen: navigation, run tabs and actions.
 import { computed, signal } from "@preact/signals";
-import { ChevronsLeft, ChevronsRight, Moon, Sun } from "lucide";
+import { ChevronsLeft, ChevronsRight, CircleSlash, Moon, Sun } from "lucide";
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
+import { count } from "../base/quantities";
+import { sentence } from "../base/text";
 import { dark, toggleTheme } from "../base/theme";
 import { useWholeView } from "../state/fetch";
 import { isRunDeleted } from "../state/live";
@@ -11,16 +13,16 @@ import { link, run, screen } from "../state/url";
 import { areViewsKnown, describedViews } from "../state/views";
 import { Icon } from "../widgets/icon";
 import { IconButton } from "../widgets/icon_button";
+import { Prose } from "../widgets/prose";
 import { EmptyState, ErrorNotice, Skeleton } from "../widgets/resource_view";
 import { JobActions } from "./job_actions";
 import { RangeChip } from "./range_chip";
 import { RunTabs } from "./run_tabs";
-import { GROUPS, JOBS, OF_ALL_RUNS, SCREENS, otherScreens, screenOf, type ScreenEntry } from "./screens";
+import { GROUPS, JOBS, OF_ALL_RUNS, SCREENS, missingScreens, otherScreens, screenOf, type ScreenEntry } from "./screens";
 import { ShareMenu } from "./share_menu";
 import { SourceViewer } from "./source_viewer";
 
 const entries = computed(() => [...SCREENS, ...otherScreens(describedViews.value)]);
-const PATH = "critical-path";
 const narrow = signal(window.matchMedia("(max-width: 1100px)").matches);
 
 export function Shell() {
@@ -75,17 +77,36 @@ function Navigation({ current }: { current: ScreenEntry }) {
   );
 }
 
-/** Entries of the screens of a run; that of the critical path where the run has one. */
+/** Entries of the screens of a run; those without data are folded, with the reason. */
 function RunEntries({ current }: { current: ScreenEntry }) {
   const { data } = useWholeView("recordings");
-  const hasPath = data?.has_critical_path !== false || current.name === PATH;
-  const listed = entries.value.filter(({ name }) => name !== PATH || hasPath);
+  const missing = missingScreens(entries.value, data?.not_recorded ?? []);
+  const listed = entries.value.filter((entry) => !missing.has(entry));
   return (
     <>
       {GROUPS.map(([group, title]) => (
         <NavigationGroup key={group} title={title} entries={listed.filter((entry) => entry.group === group)} current={current} />
       ))}
+      {missing.size === 0 ? null : <NotRecorded missing={missing} current={current} />}
     </>
+  );
+}
+
+/** Folded screens without data by reason, which names the command that records them. */
+function NotRecorded({ missing, current }: { missing: ReadonlyMap<ScreenEntry, string>; current: ScreenEntry }) {
+  const reasons = [...new Set(missing.values())];
+  return (
+    <details class="not-recorded" open={missing.has(current) ? true : undefined}>
+      <summary title={`Not recorded: ${count(missing.size)}`}>
+        <Icon icon={CircleSlash} /> <span>Not recorded ({count(missing.size)})</span>
+      </summary>
+      {reasons.map((reason) => (
+        <div key={reason} role="group" aria-label={reason}>
+          {[...missing].filter(([, text]) => text === reason).map(([entry]) => <Entry key={entry.name} target={entry} current={current} title={`${entry.title}: ${reason}`} />)}
+          <p><Prose text={sentence(reason)} /></p>
+        </div>
+      ))}
+    </details>
   );
 }
 
@@ -98,13 +119,13 @@ function NavigationGroup({ title, entries: members, current }: { title: string; 
   );
 }
 
-function Entry({ target, current }: { target: ScreenEntry; current: ScreenEntry }) {
+function Entry({ target, current, title = target.title }: { target: ScreenEntry; current: ScreenEntry; title?: string }) {
   return (
     <a
       class="entry"
       href={link(target.name)}
       aria-current={target === current ? "page" : undefined}
-      title={target.title}
+      title={title}
     >
       <Icon icon={target.icon} /> <span>{target.title}</span>
     </a>

@@ -64,6 +64,8 @@ MODULE_ANNOTATION_COLUMNS = ("name", "track", "start_ns", "duration_ns")
 """Columns of the host annotations that `find_lightning_module_calls` reads."""
 _PYTHON_PREFIX = "nn.Module: "
 _LIGHTNING_PREFIX = "[pl][module]"
+MODULE_PREFIXES = (_PYTHON_PREFIX, _LIGHTNING_PREFIX)
+"""Beginnings of the names of events that are calls of modules."""
 
 Source = Literal["torch.nn", "lightning"]
 

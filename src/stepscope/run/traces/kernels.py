@@ -306,7 +306,7 @@ def sum_by_name(traces: Sequence[Trace], table: str, condition: str = "true") ->
     return [NameTotal(name or "", *figures) for name, *figures in zip(*columns, strict=True)]
 
 
-_PREFIX = "Iterator::"
+TF_DATA_PREFIX = "Iterator::"
 """Start of the names of ranges in which a stage makes an element."""
 
 
@@ -325,7 +325,9 @@ def measure_tf_data(trace: Trace) -> list[TfDataStage]:
     call_counts, totals = Counter[str](), Counter[str]()
     for table in ("annotations", "other_events"):  # of Python's threads, and of others
         columns = trace.columns(
-            table, ("name", "track", *analysis.TIME_COLUMNS), condition=f"name LIKE '{_PREFIX}%'"
+            table,
+            ("name", "track", *analysis.TIME_COLUMNS),
+            condition=f"name LIKE '{TF_DATA_PREFIX}%'",
         )
         for track in np.unique(columns["track"]):
             rows = columns["track"] == track
@@ -336,7 +338,7 @@ def measure_tf_data(trace: Trace) -> list[TfDataStage]:
             is_inner = parent >= 0
             np.subtract.at(own_ns, parent[is_inner], (end - start)[is_inner])
             for code, ns in zip(codes[order].tolist(), own_ns.tolist(), strict=True):
-                name = columns["name"].values[code].removeprefix(_PREFIX)
+                name = columns["name"].values[code].removeprefix(TF_DATA_PREFIX)
                 call_counts[name] += 1
                 totals[name] += ns
     return [TfDataStage(name, call_counts[name], ns) for name, ns in totals.most_common()]

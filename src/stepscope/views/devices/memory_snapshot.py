@@ -91,8 +91,13 @@ def show_memory_snapshots(run: Run, options: ViewOptions = DEFAULTS) -> MemorySn
         for snapshot in read_memory_snapshots(run)
         if options.rank is None or snapshot.rank in (None, options.rank)
     ]
-    missing = NO_SNAPSHOT_IN_FILES if run.is_imported else NO_SNAPSHOT
-    return MemorySnapshotView(snapshots=snapshots, missing=None if snapshots else missing)
+    missing = None if snapshots else explain_no_snapshots(run)
+    return MemorySnapshotView(snapshots=snapshots, missing=missing)
+
+
+def explain_no_snapshots(run: Run) -> str:
+    """Explain why a run has no memory snapshot."""
+    return NO_SNAPSHOT_IN_FILES if run.is_imported else NO_SNAPSHOT
 
 
 def _show_snapshot(run: Run, snapshot: MemorySnapshot, options: ViewOptions) -> SnapshotMemory:

@@ -391,20 +391,28 @@ class RecordingName(msgspec.Struct, frozen=True, kw_only=True):
     """First step of its window; null for an imported file."""
 
 
+class MissingView(msgspec.Struct, frozen=True, kw_only=True):
+    """View for which the run has no data."""
+
+    name: str
+    reason: str
+    """Missing data and how to record them; commands are in backticks."""
+
+
 class RecordingsView(schema.Payload, frozen=True, kw_only=True):
     """Payload of `recordings`."""
 
     recordings: list[RecordingName]
     """Traces by rank."""
-    has_critical_path: bool
-    """True if there is a causal graph of its traces or, without any, of its spans."""
+    not_recorded: list[MissingView]
+    """Views for which the run has no data."""
     missing: str | None
 
 
 def show_recordings(run: Run, _options: ViewOptions = DEFAULTS) -> RecordingsView:
     """Show the traces of a run."""
-    # The list of jobs needs no causal graphs, and starts fast.
-    from stepscope.views.steps.critical_path import explain_no_path
+    # The list of jobs needs none of the modules of views, and starts fast.
+    from stepscope.views.job.not_recorded import list_missing_views
 
     traces = run.traces
     return RecordingsView(
@@ -418,6 +426,6 @@ def show_recordings(run: Run, _options: ViewOptions = DEFAULTS) -> RecordingsVie
             )
             for trace in traces
         ],
-        has_critical_path=explain_no_path(run) is None,
+        not_recorded=list_missing_views(run),
         missing=explain_no_traces(run, traces),
     )

@@ -206,7 +206,7 @@ def explain_no_path(run: Run) -> str | None:
     """Explain why a run has no critical path, without building a graph; None where it has one."""
     if has_traces(run):
         return explain_no_graph(run.traces) if run.traces else trace_data.NO_TRACE_IN_RANGE
-    return explain_no_span_graph(run.ranks)
+    return explain_no_span_graph(run.ranks) if run.ranks else trace_data.explain_no_traces(run, [])
 
 
 def has_traces(run: Run) -> bool:

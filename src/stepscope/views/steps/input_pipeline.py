@@ -11,7 +11,7 @@ from stepscope.run import Rank, Run, divide_traces, measure_fetches, measure_tf_
 from stepscope.views.options import DEFAULTS, Ranged, ViewOptions
 from stepscope.views.steps.steps import NO_STEPS
 
-NO_FETCHES = "no trace contains fetches {} in a step"
+NO_FETCHES = "no trace contains fetches {} in a step: `stepscope run -- CMD` records those of a job"
 NO_BATCHES = "no creation of a batch by a DataLoader was recorded"
 
 
@@ -124,9 +124,7 @@ def show_input_pipeline(run: Run, _options: ViewOptions = DEFAULTS) -> InputPipe
         for trace in run.traces
         for stage in measure_tf_data(trace)
     ]
-    source = run.traces[0].recorder.fetches if run.traces else ""
     has_devices = run.reader.row_count("kernels") > 0
-    missing = NO_FETCHES.format(source) if run.traces else NO_STEPS
     return InputPipelineView(
         share_of="wall time of the rank's measured steps without evaluation"
         if ranks
@@ -135,8 +133,13 @@ def show_input_pipeline(run: Run, _options: ViewOptions = DEFAULTS) -> InputPipe
         ranks=ranks,
         traces=traces,
         tf_data=tf_data,
-        missing=None if ranks or traces or tf_data else missing,
+        missing=None if ranks or traces or tf_data else explain_no_pipeline(run),
     )
+
+
+def explain_no_pipeline(run: Run) -> str:
+    """Explain why a run has no input pipeline."""
+    return NO_FETCHES.format(run.traces[0].recorder.fetches) if run.traces else NO_STEPS
 
 
 def _show_traces(run: Run) -> list[TracePipeline]:

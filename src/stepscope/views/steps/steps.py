@@ -208,7 +208,7 @@ def _write_notes(
 
 
 MAX_LISTED_OUTLIERS = 20
-NO_STEPS = "no complete training step was recorded"
+NO_STEPS = "no complete training step was recorded: mark each with `stepscope.step()`"
 
 
 class RankStepsView(msgspec.Struct, frozen=True, kw_only=True):

@@ -112,7 +112,10 @@ DIGITS = 4
 """Significant digits of a norm."""
 MAX_SERIES = 200
 MAX_NORMS = 60
-NO_SCALARS = 'nothing was logged: call stepscope.scalar("loss", value) in the training loop'
+NO_SCALARS = 'nothing was logged: call `stepscope.scalar("loss", value)` in the training loop'
+NO_SCALARS_IN_FILES = (
+    "traces contain no scalars or tensors: `stepscope run -- CMD` records those of a job"
+)
 MAX_TENSORS = 5000
 
 
@@ -192,6 +195,11 @@ class TensorsView(Ranged, frozen=True, kw_only=True):
     missing: str | None
 
 
+def explain_no_scalars(run: Run) -> str:
+    """Explain why a run has neither scalars nor tensors."""
+    return NO_SCALARS_IN_FILES if run.is_imported else NO_SCALARS
+
+
 def show_tensors(run: Run, options: ViewOptions = DEFAULTS) -> TensorsView:
     """Show the numbers that the script logs, and the statistics of tensors."""
     logged = read_scalars(run, options.name)
@@ -224,7 +232,7 @@ def show_tensors(run: Run, options: ViewOptions = DEFAULTS) -> TensorsView:
         findings=findings,
         nan_origin=None if origin is None else describe_origin(origin),
         nan_origin_step=None if origin is None else origin.step,
-        missing=None if logged or recorded or origin else NO_SCALARS,
+        missing=None if logged or recorded or origin else explain_no_scalars(run),
     )
 
 

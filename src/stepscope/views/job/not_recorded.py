@@ -1,0 +1,130 @@
+"""Views for which a run has no data, with the reason and how to record them.
+
+The answer comes from row counts, names of events and small documents, so that it is known before
+any view is computed. A view may still be empty, for example in a range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stepscope import analysis, rules
+from stepscope.run import (
+    TF_DATA_PREFIX,
+    Run,
+    list_boosted_models,
+    list_event_names,
+    read_annotations,
+    read_script_annotations,
+)
+from stepscope.views import system, trace_data
+from stepscope.views.devices.memory import NO_MEMORY
+from stepscope.views.devices.memory_snapshot import explain_no_snapshots
+from stepscope.views.job.jobs import MissingView
+from stepscope.views.operators.modules import NO_MODULES
+from stepscope.views.operators.operators import NO_ANNOTATIONS, NO_INPUT_SHAPES, NO_OPERATORS
+from stepscope.views.steps.critical_path import explain_no_path
+from stepscope.views.steps.input_pipeline import explain_no_pipeline
+from stepscope.views.steps.steps import NO_STEPS
+from stepscope.views.tensors.boosting import NO_MODELS
+from stepscope.views.tensors.tensors import explain_no_scalars
+
+ONE_RANK = (
+    "lateness is a comparison of ranks, and the run has steps of fewer than two: start more with "
+    "`stepscope run -- torchrun --nproc-per-node N SCRIPT`, or import the trace of each rank"
+)
+
+
+def list_missing_views(run: Run) -> list[MissingView]:
+    """List the views for which a run has no data."""
+    return [
+        MissingView(name=name, reason=reason)
+        for name, explain in _EXPLANATIONS.items()
+        if (reason := explain(run)) is not None
+    ]
+
+
+def _explain_rows(
+    explain: Callable[[trace_data.Trace], str], *tables: str
+) -> Callable[[Run], str | None]:
+    """Return a function that explains why a run has no row in some tables of traces."""
+
+    def explain_run(run: Run) -> str | None:
+        if any(run.reader.row_count(table) for table in tables):
+            return None
+        return trace_data.explain_no_traces(run, run.traces) or explain(run.traces[0])
+
+    return explain_run
+
+
+def _explain_no_modules(run: Run) -> str | None:
+    if any(name.startswith(analysis.MODULE_PREFIXES) for name in list_event_names(run.reader)):
+        return None
+    return trace_data.explain_no_traces(run, run.traces) or trace_data.explain_missing(
+        NO_MODULES, "modules", run.traces[0]
+    )
+
+
+def _explain_no_annotations(run: Run) -> str | None:
+    if run.reader.row_count("annotations") or read_script_annotations(run):
+        return None
+    if any(len(read_annotations(trace)["duration_ns"]) for trace in run.traces):
+        return None  # older traces have them among the operators
+    return trace_data.explain_no_traces(run, run.traces) or NO_ANNOTATIONS
+
+
+def _explain_no_roofline(run: Run) -> str | None:
+    if any(trace.has_shapes for trace in run.traces):
+        return None
+    return trace_data.explain_no_traces(run, run.traces) or trace_data.explain_missing(
+        NO_INPUT_SHAPES, "shapes", run.traces[0]
+    )
+
+
+def _explain_no_input(run: Run) -> str | None:
+    if run.ranks:
+        return None
+    fetches = any(
+        analysis.is_data_loader(name) or name.startswith(TF_DATA_PREFIX)
+        for name in list_event_names(run.reader)
+    )
+    return None if fetches else explain_no_pipeline(run)
+
+
+def _explain_no_tensors(run: Run) -> str | None:
+    recorded = any(run.reader.row_count(table) for table in ("scalars", "tensor_statistics"))
+    if recorded or rules.find_first_origin(run.processes):
+        return None
+    return explain_no_scalars(run)
+
+
+def _explain_one_rank(run: Run) -> str | None:
+    rank_count = len(run.ranks) or len({trace.rank for trace in run.traces} - {None})
+    return ONE_RANK if rank_count < 2 else None
+
+
+_EXPLANATIONS: dict[str, Callable[[Run], str | None]] = {
+    "steps": lambda run: None if run.ranks or run.traces else NO_STEPS,
+    "critical-path": explain_no_path,
+    "input-pipeline": _explain_no_input,
+    "operators": _explain_rows(
+        lambda trace: trace_data.explain_missing(NO_OPERATORS, "operators", trace), "operators"
+    ),
+    "modules": _explain_no_modules,
+    "annotations": _explain_no_annotations,
+    "gpu-time": _explain_rows(trace_data.explain_no_device_work, "kernels", "copies"),
+    "kernels": _explain_rows(trace_data.explain_no_device_work, "kernels", "copies"),
+    "memory": _explain_rows(
+        lambda trace: trace_data.explain_missing(NO_MEMORY, "memory", trace),
+        "memory_events",
+        "memory_categories",
+    ),
+    "roofline": _explain_no_roofline,
+    "system": lambda run: None if run.nodes else system.explain_no_samples(run),
+    "ranks": _explain_one_rank,
+    "tensors": _explain_no_tensors,
+    "xgboost": lambda run: None if list_boosted_models(run) else NO_MODELS,
+    "memory-snapshot": lambda run: (
+        None if run.reader.row_count("memory_snapshots") else explain_no_snapshots(run)
+    ),
+}
