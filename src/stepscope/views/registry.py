@@ -42,7 +42,7 @@ _VIEWS: dict[str, options.View] = {
     ),
     "job-time": options.View(_show("job.job_time:show_job_time"), table="classes"),
     "configuration": options.View(_show("job.overview:show_configuration"), table="summary"),
-    "recordings": options.View(_show("job.jobs:show_recordings")),
+    "recordings": options.View(_show("job.recordings:show_recordings")),
     "quality": options.View(
         _show("trace_data:show_quality"), options.TRACE_OPTIONS, table="checks"
     ),

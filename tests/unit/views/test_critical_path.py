@@ -15,7 +15,7 @@ from stepscope.run import Run
 from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS, ViewOptions
-from stepscope.views.job.not_recorded import list_missing_views
+from stepscope.views.job.recordings import list_missing_views
 from stepscope.views.steps.critical_path import NEEDS_TRACE, parse_fixes
 from tests.support.command import run_command
 from tests.support.imported_runs import import_into

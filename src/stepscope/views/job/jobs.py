@@ -1,11 +1,7 @@
-"""List of jobs, and `recordings`: traces of a run, to choose from.
+"""List of jobs.
 
 A row is made of small documents. Figures that take longer, such as the verdict, are a `JobSummary`,
 which is computed separately and passed in once it is available.
-
-`recordings`: traces of a run, to choose from. A range of time does not restrict the list: a choice
-must not vanish because of a range selected elsewhere. A view of a trace outside the range explains
-that itself.
 """
 
 from __future__ import annotations
@@ -26,8 +22,6 @@ from stepscope.run import (
     machine_count,
     recall,
 )
-from stepscope.views.options import DEFAULTS, ViewOptions
-from stepscope.views.trace_data import explain_no_traces
 
 MAX_COMMAND_LENGTH = 1000
 SPARKLINE_POINTS = 24
@@ -376,56 +370,3 @@ def _count_gpus(nodes: list[schema.NodeInfo], summary: JobSummary | None) -> int
     if nodes:
         return sum(len(node.gpus) for node in nodes)
     return None if summary is None else summary.gpu_count
-
-
-class RecordingName(msgspec.Struct, frozen=True, kw_only=True):
-    """One trace of the framework's profiler."""
-
-    trace: str
-    """Name for `--trace`."""
-    rank: int | None
-    event_count: int
-    duration_ns: int
-    """Time from the start of its first event to the end of its last."""
-    first_step: Annotated[int | None, schema.field_label(display="identifier")]
-    """First step of its window; null for an imported file."""
-
-
-class MissingView(msgspec.Struct, frozen=True, kw_only=True):
-    """View for which the run has no data."""
-
-    name: str
-    reason: str
-    """Missing data and how to record them; commands are in backticks."""
-
-
-class RecordingsView(schema.Payload, frozen=True, kw_only=True):
-    """Payload of `recordings`."""
-
-    recordings: list[RecordingName]
-    """Traces by rank."""
-    not_recorded: list[MissingView]
-    """Views for which the run has no data."""
-    missing: str | None
-
-
-def show_recordings(run: Run, _options: ViewOptions = DEFAULTS) -> RecordingsView:
-    """Show the traces of a run."""
-    # The list of jobs needs none of the modules of views, and starts fast.
-    from stepscope.views.job.not_recorded import list_missing_views
-
-    traces = run.traces
-    return RecordingsView(
-        recordings=[
-            RecordingName(
-                trace=trace.name,
-                rank=trace.rank,
-                event_count=trace.event_count,
-                duration_ns=trace.end_ns - trace.start_ns,
-                first_step=None if trace.window_facts is None else trace.window_facts.first_step,
-            )
-            for trace in traces
-        ],
-        not_recorded=list_missing_views(run),
-        missing=explain_no_traces(run, traces),
-    )

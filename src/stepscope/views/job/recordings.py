@@ -1,17 +1,24 @@
-"""Views for which a run has no data, with the reason and how to record them.
+"""`recordings`: traces of a run, to choose from, and the views for which it has no data.
 
-The answer comes from row counts, names of events and small documents, so that it is known before
-any view is computed. A view may still be empty, for example in a range.
+A range of time does not restrict the list: a choice must not vanish because of a range selected
+elsewhere. A view of a trace outside the range explains that itself.
+
+Whether a view has data comes from row counts, names of events and small documents, so that it is
+known before any view is computed. A view may still be empty, for example in a range.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
-from stepscope import analysis, rules
+import msgspec
+
+from stepscope import analysis, rules, schema
 from stepscope.run import (
     TF_DATA_PREFIX,
     Run,
+    Trace,
     list_boosted_models,
     list_event_names,
     read_annotations,
@@ -20,9 +27,9 @@ from stepscope.run import (
 from stepscope.views import system, trace_data
 from stepscope.views.devices.memory import NO_MEMORY
 from stepscope.views.devices.memory_snapshot import explain_no_snapshots
-from stepscope.views.job.jobs import MissingView
 from stepscope.views.operators.modules import NO_MODULES
 from stepscope.views.operators.operators import NO_ANNOTATIONS, NO_INPUT_SHAPES, NO_OPERATORS
+from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.steps.critical_path import explain_no_path
 from stepscope.views.steps.input_pipeline import explain_no_pipeline
 from stepscope.views.steps.steps import NO_STEPS
@@ -35,6 +42,56 @@ ONE_RANK = (
 )
 
 
+class RecordingName(msgspec.Struct, frozen=True, kw_only=True):
+    """One trace of the framework's profiler."""
+
+    trace: str
+    """Name for `--trace`."""
+    rank: int | None
+    event_count: int
+    duration_ns: int
+    """Time from the start of its first event to the end of its last."""
+    first_step: Annotated[int | None, schema.field_label(display="identifier")]
+    """First step of its window; null for an imported file."""
+
+
+class MissingView(msgspec.Struct, frozen=True, kw_only=True):
+    """View for which the run has no data."""
+
+    name: str
+    reason: str
+    """Missing data and how to record them; commands are in backticks."""
+
+
+class RecordingsView(schema.Payload, frozen=True, kw_only=True):
+    """Payload of `recordings`."""
+
+    recordings: list[RecordingName]
+    """Traces by rank."""
+    not_recorded: list[MissingView]
+    """Views for which the run has no data."""
+    missing: str | None
+
+
+def show_recordings(run: Run, _options: ViewOptions = DEFAULTS) -> RecordingsView:
+    """Show the traces of a run."""
+    traces = run.traces
+    return RecordingsView(
+        recordings=[
+            RecordingName(
+                trace=trace.name,
+                rank=trace.rank,
+                event_count=trace.event_count,
+                duration_ns=trace.end_ns - trace.start_ns,
+                first_step=None if trace.window_facts is None else trace.window_facts.first_step,
+            )
+            for trace in traces
+        ],
+        not_recorded=list_missing_views(run),
+        missing=trace_data.explain_no_traces(run, traces),
+    )
+
+
 def list_missing_views(run: Run) -> list[MissingView]:
     """List the views for which a run has no data."""
     return [
@@ -44,9 +101,7 @@ def list_missing_views(run: Run) -> list[MissingView]:
     ]
 
 
-def _explain_rows(
-    explain: Callable[[trace_data.Trace], str], *tables: str
-) -> Callable[[Run], str | None]:
+def _explain_rows(explain: Callable[[Trace], str], *tables: str) -> Callable[[Run], str | None]:
     """Return a function that explains why a run has no row in some tables of traces."""
 
     def explain_run(run: Run) -> str | None:

@@ -10,7 +10,7 @@ import msgspec
 from stepscope.run import Run
 from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS
-from stepscope.views.job.not_recorded import ONE_RANK, list_missing_views
+from stepscope.views.job.recordings import ONE_RANK, list_missing_views
 from tests.unit.run.test_causal_graphs import CASES
 
 Imported = Callable[..., Run]
