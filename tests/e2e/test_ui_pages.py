@@ -193,6 +193,7 @@ def test_definition_of_communication_is_chosen_by_keyboard(ui: Ui) -> None:
         for definition in ("wide", "narrow"):
             payload = shown(ui, run.name, "distributed", communication=definition)
             page = ui.open(screen("distributed", run.name, communication=definition))
+            page.get_by_text("Time of ranks in the traces").click()
             expect(page.get_by_role("combobox", name="Communication")).to_have_value(definition)
             expect(page.locator("main")).to_contain_text(payload["communication_of"])
             headings, rows = cells(page, "table-ranks")

@@ -59,7 +59,22 @@ def test_the_screen_begins_with_the_sentence(ui: Ui) -> None:
     assert payload["sentence"] == SENTENCE
     page = ui.open("/ranks?run=late")
     expect(page.get_by_test_id("late-ranks")).to_have_text(SENTENCE)
-    expect(page.get_by_test_id("lateness-map")).to_be_visible()
+    rows = page.get_by_test_id("lateness-map").locator("button.rank-row")
+    expect(rows).to_have_count(3)
+    row = rows.nth(1)
+    expect(row).to_have_attribute("aria-pressed", "true")  # the latest
+    expect(row).to_contain_text(f"{duration(payload['ranks'][0]['lateness_ns'])} late")
+    row.locator("canvas").hover()
+    expect(page.get_by_test_id("rank-map-text")).to_contain_text("rank 1, step ")
+    detail = page.get_by_test_id("rank-detail")
+    expect(detail).to_contain_text("slow data loading")
+    rows.nth(0).click()
+    expect(page).to_have_url(re.compile(r"[?&]rank=rank\+0\b"))
+    (peer,) = (rank for rank in payload["ranks"] if rank["rank"] == "rank 0")
+    expect(detail).to_contain_text(f"waits {duration(peer['mean_waiting_ns'])} per step")
+    for activity, line in zip(peer["activities"], detail.locator("tbody tr").all(), strict=True):
+        expect(line.locator("td").nth(0)).to_have_text(duration(activity["mean_ns"]))
+        expect(line.locator("td").nth(1)).to_have_text(duration(activity["others_ns"]))
     late = page.get_by_test_id("table-late-ranks").locator("tbody tr").first
     expect(late).to_contain_text("rank 1")
     expect(late).to_contain_text("persistent")

@@ -277,6 +277,7 @@ from .input_pipeline.stacks import (
     find_phase_at as find_phase_at,
     measure_profiler_lines as measure_profiler_lines,
     measure_sampled_batches as measure_sampled_batches,
+    measure_script_lines as measure_script_lines,
     measure_stack_depth as measure_stack_depth,
     measure_thread_activity as measure_thread_activity,
     profile_functions as profile_functions,

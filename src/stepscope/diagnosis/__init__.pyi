@@ -32,6 +32,7 @@ from .measured import (
     describe_prediction as describe_prediction,
     read_tried_changes as read_tried_changes,
 )
+from .rank_lines import RankLine as RankLine, list_rank_lines as list_rank_lines
 from .shares.shares import compute_evaluation_ratio as compute_evaluation_ratio
 from .stuck import (
     explain_stuck as explain_stuck,

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stepscope.quantities import percent
 from stepscope.run import Run
 from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS, ViewOptions
@@ -171,6 +172,10 @@ def test_parts_sum_to_the_whole(imported: Imported) -> None:
             assert np.sum(sums, axis=0).tolist() == np.atleast_1d(part.total_ns).tolist()
         assert (rank.transfer_ns, rank.waiting_ns) == (60 * US, 0)
         assert rank.hidden_ratio == pytest.approx(20 / 60)
+    assert payload.sentence == (
+        f"Exposed communication takes {percent(40 / 147)} of the trace time of 2 ranks. "
+        f"Computation hides {percent(20 / 60)} of the communication."
+    )
 
 
 def test_one_rank_has_nobody_to_compare_with(imported: Imported) -> None:

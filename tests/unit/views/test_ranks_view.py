@@ -59,6 +59,36 @@ def test_the_sentence_names_the_rank_and_the_cause(
     assert {peer.mean_waiting_ns for peer in payload.ranks[1:]} == {11e6}
     assert all(peer.persistence is None for peer in payload.ranks[1:])
     assert payload.mean_transfer_ns == pytest.approx(19e6)
+    for one in payload.ranks:
+        work = one.mean_compute_ns + one.mean_other_ns + one.mean_waiting_ns
+        assert work + payload.mean_transfer_ns == pytest.approx(one.mean_step_ns)
+        for activity in one.activities:
+            late_ns = activity.mean_ns - activity.others_ns if one is rank else 0
+            assert late_ns == pytest.approx(late_ns and 11e6)
+    assert rank.mean_step_ns == pytest.approx(80e6)
+    assert rank.mean_overlap_ns is None
+    assert rank.lines == []
+
+
+def test_lines_of_the_script_say_what_a_late_rank_does(tmp_path: Path) -> None:
+    """Rank 1 runs `augment` for 12 ms between phases, and `main` for 8 of 30 ms in passes."""
+    code = {"augment": "main > augment", "main": "main"}
+    builder = RunBuilder(tmp_path / "run", code=code)
+    for number, late_ms in enumerate((1, 12)):
+        rank = builder.rank(number)
+        rank.draw(
+            f"wait 10 | do:augment {late_ms} | forward 30 ( do:main 8 )"
+            f" | communication {30 - late_ms}",
+            100,
+        )
+        rank.fact("stack_sampler", period_ns=1_000_000)
+    first, _ = show_ranks(builder.open()).ranks
+    assert first.lines is not None
+    assert [(line.frame, line.activity, line.mean_ns) for line in first.lines] == [
+        ("/job/train.py(1): augment", "other work", pytest.approx(12e6)),
+        ("/job/train.py(2): main", "forward", pytest.approx(8e6)),
+    ]
+    assert first.mean_other_ns == pytest.approx(22e6)
 
 
 @pytest.mark.parametrize("count", [2, 4])
@@ -355,6 +385,12 @@ def test_ranks_of_imported_traces(tmp_path: Path, step_count: int, sentence: str
     assert (first.rank, first.late_ratio, first.cause) == ("rank 5", 1, "more computation")
     assert first.lateness_ns == pytest.approx(10e6, rel=0.01)
     assert {peer.late_ratio for peer in peers} == {0}
+    assert payload.mean_transfer_ns is not None
+    for rank in payload.ranks:
+        assert rank.mean_overlap_ns == 0
+        communication_ns = payload.mean_transfer_ns + rank.mean_waiting_ns
+        parts_ns = rank.mean_compute_ns + rank.mean_other_ns + communication_ns
+        assert parts_ns == pytest.approx(rank.mean_step_ns)
     assert show_nodes(run).missing == "the traces do not name the nodes of their ranks"
 
 

@@ -1,7 +1,7 @@
 // Registry of screens: path, title, group, icon, views and the script that renders each.
 import {
   Activity, Blocks, Boxes, Coins, Cpu, Database, Gauge, GitCompare, Layers, Lightbulb, List, MemoryStick,
-  Microchip, Mountain, Network, Route, Ruler, Table, Tags, Timer, TreePine, Truck, Variable,
+  Microchip, Mountain, Network, Route, Ruler, Table, Tags, TreePine, Truck, Variable,
 } from "lucide";
 import type { IconNode } from "lucide";
 import type { ComponentType } from "preact";
@@ -46,8 +46,7 @@ export const SCREENS: readonly ScreenEntry[] = [
   { name: "memory", title: "Memory", group: "device", icon: MemoryStick, views: ["memory"], load: () => import("../screens/memory") },
   { name: "roofline", title: "Roofline", group: "device", icon: Mountain, views: ["roofline"], load: () => import("../screens/roofline") },
   { name: "system", title: "System", group: "job", icon: Cpu, views: ["system", "system-heat", "system-series", "host-memory"], load: () => import("../screens/system") },
-  { name: "distributed", title: "Distributed", group: "job", icon: Network, views: ["distributed"], load: () => import("../screens/distributed") },
-  { name: "ranks", title: "Ranks", group: "job", icon: Timer, views: ["ranks", "nodes"], load: () => import("../screens/ranks") },
+  { name: "ranks", title: "Ranks", group: "job", icon: Network, views: ["ranks", "nodes", "distributed"], load: () => import("../screens/ranks") },
   { name: "tensors", title: "Tensors", group: "job", icon: Variable, views: ["tensors", "tensor", "tensor-heat"], load: () => import("../screens/tensors") },
   { name: "xgboost", title: "XGBoost", group: "job", icon: TreePine, views: ["xgboost"], load: () => import("../screens/xgboost") },
   { name: "compare", title: "Compare", group: "job", icon: GitCompare, load: () => import("../screens/compare") },

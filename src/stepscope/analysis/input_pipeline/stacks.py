@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -201,6 +201,40 @@ def measure_profiler_lines(
         line = (file, int(samples.user_line[row]))
         shares[line] = shares.get(line, 0.0) + int(samples.weight_ns[row]) / total_ns
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+class ScriptLine(NamedTuple):
+    """Line of the script in one phase of the step."""
+
+    phase: str
+    file: str
+    line: int
+    function: str
+
+
+def measure_script_lines(
+    samples: StackSamples, spans: Spans, steps: Steps
+) -> dict[ScriptLine, float]:
+    """Measure the share of each phase in which the training thread runs, or waits in, each line of
+    the script: the innermost one of a stack.
+
+    Args:
+        samples: samples of the training thread.
+        spans, steps: of its process.
+    """
+    phase = find_phase_at(samples.t_ns, spans, steps)
+    inside = phase >= 0
+    keys = np.stack([phase, samples.stack, samples.user_line], axis=1)[inside]
+    unique, inverse = np.unique(keys, axis=0, return_inverse=True)
+    weight_ns = np.bincount(inverse.ravel(), samples.weight_ns[inside], len(unique))
+    totals_ns = np.bincount(phase[inside], samples.weight_ns[inside], len(PHASES)).tolist()
+    shares: dict[ScriptLine, float] = {}
+    for (code, stack, line), time_ns in zip(unique.tolist(), weight_ns.tolist(), strict=True):
+        frames = [f for f in code_stages.parse_stack(samples.stacks[stack]) if not f.library]
+        if line and frames:
+            key = ScriptLine(PHASES[code], frames[-1].file, line, frames[-1].function)
+            shares[key] = shares.get(key, 0.0) + time_ns / totals_ns[code]
+    return shares
 
 
 def _is_in_profiler(stack: str) -> bool:

@@ -15,6 +15,7 @@ from stepscope.diagnosis.causes.rank_causes import (
     MIN_INPUT_RATIO,
     find_excess_work,
 )
+from stepscope.diagnosis.causes.rank_work import MeanWork
 from stepscope.diagnosis.shares.rank_waiting import compute_input_ratio
 from stepscope.run import (
     DIMENSIONS,
@@ -32,6 +33,8 @@ from stepscope.run import (
     read_shared_steps,
 )
 
+COMPUTE_PHASES = (*analysis.COMPUTE_PHASES, "dispatch", "execution")
+"""Phases of a job in which it computes, or calls compiled functions."""
 MIN_CLOCK_RATIO = 0.9
 """A GPU whose clock is below this share of the others' is slowed down."""
 PHASE_WORDS = {
@@ -77,6 +80,7 @@ class LateReport(msgspec.Struct, frozen=True, kw_only=True):
     """Late ranks that one of these made late in an earlier collective, with that rank."""
     mesh: RankMesh | None
     """Coordinates of the ranks, as given or from their process groups."""
+    work: MeanWork
     sentence: str
 
 
@@ -110,7 +114,8 @@ def report_late_ranks(run: Run, mesh: RankMesh | None = None) -> LateReport | st
     min_lateness_ns = analysis.MIN_LATE_RATIO * float(np.median(steps.wall_ns))
     inherited = find_inherited_lateness(run, ranks, culprits, min_lateness_ns)
     culprits = [index for index in culprits if index not in inherited]
-    causes = _find_causes(run, steps, culprits, late) if culprits else {}
+    work = MeanWork.measure(steps.wall_ns, steps.phase_ns, COMPUTE_PHASES)
+    causes = _find_causes(run, work, culprits, late) if culprits else {}
     compared = [ComparedRank(one.name, one.process.node, one.process.rank) for one in ranks]
     return LateReport(
         ranks=compared,
@@ -120,6 +125,7 @@ def report_late_ranks(run: Run, mesh: RankMesh | None = None) -> LateReport | st
         causes={index: cause.kind + cause.detail for index, cause in causes.items()},
         inherited=inherited,
         mesh=mesh,
+        work=work,
         sentence=" ".join(
             filter(
                 None,
@@ -179,19 +185,19 @@ def _measure_condition(rank: Rank) -> _Condition:
 
 
 def _find_causes(
-    run: Run, steps: SharedSteps, culprits: Sequence[int], late: analysis.LateRanks
+    run: Run, work: MeanWork, culprits: Sequence[int], late: analysis.LateRanks
 ) -> dict[int, LateCause]:
     """Find what late ranks do while the others wait; without those of which that is not found."""
     if any(rank.facts(schema.StackSamplerFact) for rank in run.ranks):
         measure_ranks(run, ["core_delays"])
     conditions = [_measure_condition(rank) for rank in run.ranks]
-    work_ns = {}
-    if any(condition.core_delay_ns is not None for condition in conditions):
-        work_ns = {phase: times.mean(axis=1).tolist() for phase, times in steps.phase_ns.items()}
     contention = [
         None
         if condition.core_delay_ns is None
-        else _divide_work({p: times[i] for p, times in work_ns.items()}, condition.core_delay_ns)
+        else _divide_work(
+            {phase: float(times[i]) for phase, times in work.work_ns.items()},
+            condition.core_delay_ns,
+        )
         for i, condition in enumerate(conditions)
     ]
     return {

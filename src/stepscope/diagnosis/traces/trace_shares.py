@@ -37,6 +37,7 @@ from stepscope.diagnosis.causes.late_ranks import (
     write_lateness,
 )
 from stepscope.diagnosis.causes.rank_causes import MIN_EXPLAINED_RATIO
+from stepscope.diagnosis.causes.rank_work import MeanWork
 from stepscope.diagnosis.shares import rank_waiting
 from stepscope.diagnosis.shares.rank_waiting import add_excess
 from stepscope.diagnosis.verdict import SUSPECTS, Evidence, Stage, Suspect
@@ -105,6 +106,12 @@ class MatchedSteps(NamedTuple):
         return np.array(
             [[trace.part_ns[part][step] for trace, step in row] for row in self.rows],
             dtype=np.float64,
+        )
+
+    def read_overlap(self) -> NDArray[np.float64]:
+        """Read the computation that hides communication, as `read`."""
+        return np.array(
+            [[trace.overlap_ns[step] for trace, step in row] for row in self.rows], dtype=np.float64
         )
 
 
@@ -272,18 +279,20 @@ def report_late_traces(of_run: run.Run, mesh: run.RankMesh | None = None) -> Lat
     shared = sorted(set(steps[0]).intersection(*steps[1:]))
     if shared:
         part_ns = np.array([[of_rank[step] for step in shared] for of_rank in steps], dtype=float)
-        own_ns = dict(zip(analysis.STEP_PARTS, np.moveaxis(part_ns, 2, 0), strict=True))
+        *parts_ns, overlap_ns = np.moveaxis(part_ns, 2, 0)
+        own_ns = dict(zip(analysis.STEP_PARTS, parts_ns, strict=True))
     else:
         matched = match_steps(of_run, [one for of_rank in traces for one in of_rank])
         if not matched.rows[0]:
             return "the traces of the ranks have no steps in common"
         shared = [int(one.steps.names[row]) for one, row in matched.rows[0]]
         own_ns = {part: matched.read(part) for part in analysis.STEP_PARTS}
-        part_ns = np.stack(list(own_ns.values()), axis=2)
+        overlap_ns = matched.read_overlap()
+    wall_ns = sum(own_ns.values(), start=np.zeros_like(overlap_ns))
     communication_ns = own_ns.pop("communication")
     if not communication_ns.any():
         return "the traces have no exposed communication in the steps that their ranks share"
-    late = analysis.find_late_ranks(communication_ns, part_ns.sum(axis=2), own_ns)
+    late = analysis.find_late_ranks(communication_ns, wall_ns, own_ns)
     costs = [rank.episode_ns for rank in late.ranks]
     culprits = [int(i) for i in np.argsort(costs, kind="stable")[::-1] if costs[i] > 0]
     candidates = [] if culprits else _find_late_in_few_steps(late)
@@ -304,6 +313,7 @@ def report_late_traces(of_run: run.Run, mesh: run.RankMesh | None = None) -> Lat
         causes={index: cause.kind for index, cause in causes.items()},
         inherited={},
         mesh=mesh,
+        work=MeanWork.measure(wall_ns, own_ns, ("compute",), overlap_ns),
         sentence=_write_few_steps(ranks, late, candidates[0], causes)
         if candidates
         else write_lateness(ranks, numbers, late, culprits, causes, mesh),
@@ -311,10 +321,12 @@ def report_late_traces(of_run: run.Run, mesh: run.RankMesh | None = None) -> Lat
 
 
 def _read_parts(traces: Sequence[run.DividedTrace]) -> dict[int, NDArray[np.int64]]:
-    """Read the time by part of each marked step of one rank, by its number; the first counts."""
+    """Read the time by part, and its overlap, of each marked step of one rank, by its number; the
+    first counts."""
     steps: dict[int, NDArray[np.int64]] = {}
     for one in [trace.without_start() for trace in traces if trace.marked]:
-        for name, row in zip(one.steps.names, build_part_matrix([one]), strict=True):
+        times = np.column_stack([build_part_matrix([one]), one.overlap_ns])
+        for name, row in zip(one.steps.names, times, strict=True):
             steps.setdefault(int(name), row)
     return steps
 

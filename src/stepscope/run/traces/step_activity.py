@@ -209,6 +209,8 @@ class DividedTrace:
     """Time by category of `CATEGORIES`; sums to the wall time."""
     busy_ns: intervals.Int
     """Time in which the device had any work."""
+    overlap_ns: intervals.Int
+    """Time in which computation hides communication; part of `compute`."""
     on_host: bool
     """True without work of a device: the host computes itself."""
     has_host: bool
@@ -260,6 +262,7 @@ class DividedTrace:
             part_ns={part: times[rows] for part, times in self.part_ns.items()},
             category_ns={name: times[rows] for name, times in self.category_ns.items()},
             busy_ns=self.busy_ns[rows],
+            overlap_ns=self.overlap_ns[rows],
         )
 
     @property
@@ -308,14 +311,17 @@ def divide_trace(trace: Trace, marked: MarkedSteps) -> DividedTrace:
     activity = step_activity_of(trace, work, calls, marks)
     host = host_categories(trace, calls, marks)
     categories = analysis.merge_categories(analysis.find_device_categories(work), host)
+    part_ns = _divide(steps.extent, trace, activity, on_host=not len(work))
+    communication_ns = intervals.overlap(steps.extent, intervals.union(activity.communication))
     return DividedTrace(
         trace=trace,
         steps=steps,
         source=marked.source,
         range_name=marked.range_name,
-        part_ns=_divide(steps.extent, trace, activity, on_host=not len(work)),
+        part_ns=part_ns,
         category_ns=analysis.break_down_steps(steps.extent, categories),
         busy_ns=intervals.overlap(steps.extent, intervals.union(work.intervals)),
+        overlap_ns=np.clip(communication_ns - part_ns["communication"], 0, part_ns["compute"]),
         on_host=not len(work),
         has_host=any(len(host[category].start) for category in ("cpu_exec", "data_loader")),
     )

@@ -157,6 +157,8 @@ class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
 class DistributedView(Ranged, frozen=True, kw_only=True):
     """Payload of `distributed`."""
 
+    sentence: str | None
+    """Exposed and hidden communication of the traces; null without work in them."""
     share_of: str
     communication_of: str
     """Definition of communication."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from stepscope import analysis
-from stepscope.quantities import count
+from stepscope.quantities import count, percent
 from stepscope.run import (
     MeasuredTrace,
     Run,
@@ -60,20 +60,39 @@ def show_distributed(run: Run, options: ViewOptions = DEFAULTS) -> arrivals.Dist
     """Show computation, communication and waiting of ranks."""
     measured = measure_traces(run, options.carry_over, options.communication)
     matrix = _build_run_matrix(run) or _build_trace_matrix(run, measured)
+    windows = [
+        _show_window(name, traces, group_by_time(run, [one.trace for one in traces]))
+        for name, traces in _group_by_window(run, measured).items()
+    ]
     return arrivals.DistributedView(
+        sentence=_write_sentence([rank for window in windows for rank in window.ranks]),
         share_of=SHARE_OF,
         communication_of=COMMUNICATION_OF[options.communication],
         transfer_of=TRANSFER_OF,
         bandwidth_of=BANDWIDTH_OF,
         carry_over=options.carry_over,
-        windows=[
-            _show_window(name, traces, group_by_time(run, [one.trace for one in traces]))
-            for name, traces in _group_by_window(run, measured).items()
-        ],
+        windows=windows,
         arrivals=arrivals.show_arrivals(run),
         matrix=matrix,
         missing=None if matrix is not None else explain_no_traces(run, run.traces),
         quality=note_run_quality(run, run.traces),
+    )
+
+
+def _write_sentence(ranks: Sequence[arrivals.RankTime]) -> str | None:
+    total_ns = sum(rank.total_ns for rank in ranks)
+    if not total_ns:
+        return None
+    exposed_ns = sum(rank.communication_ns for rank in ranks)
+    hidden_ns = sum(rank.overlap_ns for rank in ranks)
+    if not exposed_ns + hidden_ns:
+        return "The traces have no communication between ranks."
+    numbers = {rank.rank for rank in ranks}
+    of_ranks = f"{count(len(numbers))} ranks" if len(numbers) > 1 else f"rank {ranks[0].rank}"
+    return (
+        f"Exposed communication takes {percent(exposed_ns / total_ns)} of the trace time"
+        f"{'' if numbers == {None} else f' of {of_ranks}'}. Computation hides "
+        f"{percent(hidden_ns / (exposed_ns + hidden_ns))} of the communication."
     )
 
 

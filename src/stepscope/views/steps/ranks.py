@@ -15,6 +15,11 @@ from stepscope.views.options import DEFAULTS, Ranged, ViewOptions
 MAX_RANKS = 512
 """Rows of the map."""
 MAX_COLUMNS = 500
+MAX_READ_RANKS = 64
+"""Ranks of which the lines of the script are read, the latest."""
+MIN_ACTIVITY_RATIO = 0.005
+"""Smallest share of the step of an activity that is listed, of the rank or of the others."""
+ACTIVITY_NAMES = {**analysis.PART_NAMES, "other": "other work", "h2d": "copies to the device"}
 LATENESS_OF = (
     "by how much a rank waits less in the communication of a step than the median of the other "
     "ranks: all of them leave it together, so the last to arrive waits least. Every rank is "
@@ -39,6 +44,15 @@ class LateEpisode(msgspec.Struct, frozen=True, kw_only=True):
     """Median over its late steps."""
 
 
+class RankActivity(msgspec.Struct, frozen=True, kw_only=True):
+    """Activity of one rank in the mean step."""
+
+    activity: str
+    mean_ns: Annotated[float, schema.field_label("time per step")]
+    others_ns: Annotated[float, schema.field_label("other ranks")]
+    """Median of the other ranks."""
+
+
 class RankLateness(msgspec.Struct, frozen=True, kw_only=True):
     """Lateness of one rank."""
 
@@ -57,6 +71,20 @@ class RankLateness(msgspec.Struct, frozen=True, kw_only=True):
     """Mean over all steps; negative for a rank that is earlier than the others."""
     mean_waiting_ns: float
     """Mean wait for the last rank of a step."""
+    mean_step_ns: float
+    """Mean step: the sum of computation, overlap, other work, transfer and waiting."""
+    mean_compute_ns: Annotated[float, schema.field_label("mean computation")]
+    """Mean time in which only computation runs."""
+    mean_overlap_ns: float | None
+    """Mean time of computation that hides communication; null in a job, which does not record it:
+    it is part of the computation."""
+    mean_other_ns: Annotated[float, schema.field_label("mean other work")]
+    """Mean time without computation and communication."""
+    activities: list[RankActivity]
+    """Work in a step, the longest first."""
+    lines: list[diagnosis.RankLine] | None
+    """Lines of the script that it runs in a step, the longest first; empty without stacks, null
+    for all but the latest ranks."""
     persistence: diagnosis.Persistence | None
     """Null for a rank that is not late, other than by chance."""
     cause: str | None
@@ -135,7 +163,12 @@ def show_ranks(run: Run, options: ViewOptions = DEFAULTS) -> RanksView:
         persistence_of=PERSISTENCE_OF,
         step_count=len(report.step_numbers),
         mean_transfer_ns=float(report.late.transfer_ns.mean()),
-        ranks=[_show_rank(report, index) for index in order],
+        ranks=[
+            _show_rank(
+                report, row, _list_lines(run, report, row) if index < MAX_READ_RANKS else None
+            )
+            for index, row in enumerate(order)
+        ],
         map=_show_map(report, sorted(order[:MAX_RANKS])),
         notes=notes,
         missing=None,
@@ -153,11 +186,34 @@ def _share_of(run: Run) -> str:
     return SHARE_OF if run.ranks or not run.traces else SHARE_OF_TRACES
 
 
-def _show_rank(report: diagnosis.LateReport, row: int) -> RankLateness:
+def _list_lines(run: Run, report: diagnosis.LateReport, row: int) -> list[diagnosis.RankLine]:
+    number = report.ranks[row].number
+    return diagnosis.list_rank_lines(run, row if run.ranks else number or 0)
+
+
+def _list_activities(report: diagnosis.LateReport, row: int) -> list[RankActivity]:
+    step_ns = float(report.work.step_ns[row])
+    activities = []
+    for name, times in report.work.work_ns.items():
+        time_ns = float(times[row])
+        others_ns = time_ns - float(analysis.compare_with_others(times[:, None], [row])[0, 0])
+        if max(time_ns, others_ns) >= MIN_ACTIVITY_RATIO * step_ns:
+            title = ACTIVITY_NAMES.get(name, name.replace("_", " "))
+            activities.append(RankActivity(activity=title, mean_ns=time_ns, others_ns=others_ns))
+    return sorted(activities, key=lambda activity: -activity.mean_ns)
+
+
+def _show_rank(
+    report: diagnosis.LateReport, row: int, lines: list[diagnosis.RankLine] | None
+) -> RankLateness:
     rank, late, mesh = report.ranks[row], report.late.ranks[row], report.mesh
     origin = report.inherited.get(row)
     numbers = report.step_numbers.tolist()
     number = rank.number
+    work = report.work
+    step_ns, compute_ns = float(work.step_ns[row]), float(work.compute_ns[row])
+    overlap_ns = None if work.overlap_ns is None else float(work.overlap_ns[row])
+    communication_ns = float(report.late.transfer_ns.mean()) + late.mean_waiting_ns
     coordinates = mesh.locate(number) if mesh is not None and number is not None else {}
     return RankLateness(
         rank=rank.name,
@@ -168,6 +224,12 @@ def _show_rank(report: diagnosis.LateReport, row: int) -> RankLateness:
         lateness_ns=late.lateness_ns,
         mean_lateness_ns=late.mean_lateness_ns,
         mean_waiting_ns=late.mean_waiting_ns,
+        mean_step_ns=step_ns,
+        mean_compute_ns=compute_ns - (overlap_ns or 0.0),
+        mean_overlap_ns=overlap_ns,
+        mean_other_ns=max(0.0, step_ns - compute_ns - communication_ns),
+        activities=_list_activities(report, row),
+        lines=lines,
         persistence=diagnosis.classify_persistence(late, len(numbers)),
         cause=report.causes.get(row),
         made_late_by=None if origin is None else report.ranks[origin].name,

@@ -3,7 +3,7 @@ import type { RankWindow } from "../../api/views";
 import { LinkedTable } from "../../parts/linked_table";
 import { rowKey } from "../../parts/row_key";
 import { useSelect } from "../../parts/url_controls";
-import { columns } from "../../widgets/fields";
+import { columns, type Field } from "../../widgets/fields";
 
 export function Collectives({ window, bandwidthOf }: { window: RankWindow; bandwidthOf: string }) {
   const ranks = [...new Set(window.rank_collectives.map((row) => row.rank))];
@@ -23,11 +23,11 @@ export function Collectives({ window, bandwidthOf }: { window: RankWindow; bandw
         rows={rows}
         keyOf={(row) => rowKey(row.name, row.group, row.dtype)}
         tools={ranks.length < 2 ? null : rankSelect}
-        fields={columns(
+        fields={withValues(rows, columns(
           "Collective", "name", ["group", { value: (row) => row.group_description ?? row.group }], "group_size", "dtype", "call_count",
           "total_ns", "share_ratio", "mean_ns", "matched_count", "transfer_ns", "waiting_ns",
           "moved_bytes", "mean_bytes", "algorithm_bytes_per_s", "bus_bytes_per_s",
-        )}
+        ))}
       />
       <LinkedTable
         id="sizes"
@@ -36,11 +36,16 @@ export function Collectives({ window, bandwidthOf }: { window: RankWindow; bandw
         description={bandwidthOf}
         rows={window.collective_sizes}
         keyOf={(row) => rowKey(row.name, row.reach, String(row.group_size), String(row.from_bytes))}
-        fields={columns(
+        fields={withValues(window.collective_sizes, columns(
           "CollectiveSize", "name", "reach", "group_size", "from_bytes", "to_bytes", "call_count", "total_ns", "share_ratio",
           "mean_ns", "transfer_ns", "waiting_ns", "moved_bytes", "algorithm_bytes_per_s", "bus_bytes_per_s",
-        )}
+        ))}
       />
     </>
   );
+}
+
+/** Columns that have a value in any row. */
+function withValues<Row>(rows: readonly Row[], fields: Field<Row>[]): Field<Row>[] {
+  return fields.filter(({ value }) => rows.some((row) => value(row) !== null));
 }

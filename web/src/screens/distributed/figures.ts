@@ -1,6 +1,5 @@
 // Figures that compare ranks.
-import type { RankTime, StepMatrix } from "../../api/views";
-import type { Grid } from "../../charts/grid";
+import type { RankTime } from "../../api/views";
 import type { Stacks } from "../../charts/stacks";
 import { labelOf } from "../../widgets/fields";
 
@@ -51,18 +50,5 @@ export function transferFigure(ranks: readonly RankTime[], step: string): Stacks
     value: { name: "time in matched collectives", unit: "ns" },
     horizontal: true,
     parts: partTimes(ranks, ["transfer_ns", "waiting_ns"], step),
-  };
-}
-
-export function stepDurationGrid(matrix: StepMatrix): Grid {
-  return {
-    kind: "grid",
-    title: "Step duration by rank",
-    rows: matrix.ranks,
-    columns: matrix.steps,
-    column: "step",
-    values: matrix.duration_ns,
-    value: { name: "duration", unit: "ns" },
-    note: matrix.steps_per_column > 1 ? `Each column is the mean of ${matrix.steps_per_column} steps.` : null,
   };
 }

@@ -1,0 +1,82 @@
+// Communication: collectives, their arrival on ranks, and the time of ranks in traces.
+import type { ComponentChildren } from "preact";
+
+import type { Arrivals as ArrivalsPayload, DistributedView, RankWindow } from "../../api/views";
+import { FigurePanel } from "../../charts/figure_panel";
+import { LinkedTable } from "../../parts/linked_table";
+import { rowKey } from "../../parts/row_key";
+import { CommunicationDefinition, useSelect } from "../../parts/url_controls";
+import { param } from "../../state/url";
+import { columns } from "../../widgets/fields";
+import { Collectives } from "./collectives";
+import { rankName, rankTimeFigure, stepNames, transferFigure } from "./figures";
+import { Stragglers } from "./stragglers";
+
+const step = param("step");
+
+interface Props {
+  payload: DistributedView;
+  window: RankWindow | undefined;
+  windowSelect: ComponentChildren;
+}
+
+export function Communication({ payload, window, windowSelect }: Props) {
+  return (
+    <>
+      {windowSelect === null ? null : <p class="tools spaced">{windowSelect}</p>}
+      {window === undefined ? null : <CommunicationDefinition text={payload.communication_of} />}
+      {window === undefined ? null : <Collectives window={window} bandwidthOf={payload.bandwidth_of} />}
+      <Arrivals arrivals={payload.arrivals} />
+      <details class="panels-fold" open={step.value !== null}>
+        <summary>Time of ranks in the traces, and the slowest rank of each step</summary>
+        {window === undefined ? null : <RankTimes window={window} payload={payload} />}
+        {payload.matrix === null ? null : <Stragglers matrix={payload.matrix} />}
+      </details>
+    </>
+  );
+}
+
+function RankTimes({ window, payload }: { window: RankWindow; payload: DistributedView }) {
+  const { ranks } = window;
+  const [step, stepSelect] = useSelect("step", "Step", [["", "full trace"], ...stepNames(ranks)]);
+  const rankTime = rankTimeFigure(ranks, step);
+  const transfer = transferFigure(ranks, step);
+  return (
+    <>
+      <LinkedTable
+        title="Ranks in the traces"
+        testid="table-ranks"
+        description={`Shares are of ${payload.share_of}.`}
+        rows={ranks}
+        keyOf={(row) => rowKey(rankName(row))}
+        fields={columns(
+          "RankTime", ["rank", { value: rankName }], "total_ns",
+          "computation_ratio", "overlap_ratio", "communication_ratio", "other_ratio", "hidden_ratio",
+          "collective_count", "matched_count", "transfer_ns", "waiting_ns", "unmatched_ns", "last_count", "missing",
+        )}
+      />
+      <div class="panels spaced">
+        <FigurePanel wide={transfer === null} testid="rank-time" block={rankTime} description={`Shares are of ${payload.share_of}.`} tools={stepSelect} />
+        {transfer === null ? null : <FigurePanel testid="rank-waiting" block={transfer} description={payload.transfer_of} />}
+      </div>
+    </>
+  );
+}
+
+function Arrivals({ arrivals }: { arrivals: ArrivalsPayload }) {
+  const { ranks, notes } = arrivals;
+  if (ranks.length === 0) return null;
+  return (
+    <LinkedTable
+      title="Collectives of the job"
+      testid="table-arrivals"
+      description={[`Lateness: ${arrivals.lateness_of}.`, ...notes.map((note) => `${note}.`)].join(" ")}
+      rows={ranks}
+      keyOf={(row) => rowKey(row.rank)}
+      fields={columns(
+        "RankArrival", "rank", "node", "call_count", "matched_count", "last_count", "last_ratio",
+        "median_ns", "p95_ns", "mean_ns", "caused_wait_ns",
+      )}
+    />
+  );
+}
