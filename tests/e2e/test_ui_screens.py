@@ -11,7 +11,7 @@ pytest.importorskip("playwright.sync_api")
 
 from playwright.sync_api import expect
 
-from stepscope.quantities import duration, percent
+from stepscope.quantities import change, duration, percent
 from stepscope.testing import RunBuilder
 from tests.support.boosted_runs import draw_boosted
 from tests.support.browsed import IN_A_BROWSER, Ui, assert_accessible, assert_drawn, cells, settled
@@ -168,7 +168,25 @@ def test_the_comparison_says_which_targets_are_reached(ui: Ui) -> None:
         ["yes", "60%", "5%"],
         ["yes", "issues found by 2 of 2", "issues found by 0 of 2"],
     ]
-    assert_accessible(page)
+    payload = command_json("compare", str(ui.root / "slow"), str(ui.root / "fixed"))
+    assert payload["headline"].startswith("Steps are ")
+    headline = page.get_by_test_id("compare-headline")
+    assert " ".join(headline.inner_text().split()) == payload["headline"]
+    for figure in ("step-bars", "waterfall"):
+        expect(page.get_by_test_id(figure)).to_be_visible()
+    steps = page.get_by_test_id("aligned-steps").get_by_role("heading", level=3)
+    expect(steps).to_have_count(2)
+    for step, run in zip(steps.all(), ("slow", "fixed"), strict=True):
+        expect(step).to_contain_text(f"{duration(1e9)} {run}")
+    headings, rows = cells(page, "table-compare-contributions")
+    assert headings[0] == "change"
+    changes = [
+        row["change_ns"] for part in payload["contributions"]["parts"] for row in part["rows"]
+    ]
+    assert rows[0][0] == change(max(changes, key=abs), "ns")
+    assert_drawn(page)
+    page.emulate_media(color_scheme="dark")
+    assert_drawn(page, only_colors=True)
 
 
 def test_a_query_is_written_and_run(ui: Ui) -> None:

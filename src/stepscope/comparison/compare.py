@@ -24,6 +24,11 @@ from stepscope.quantities import change, count_of
 from stepscope.run import RecordedWork, Run
 
 TOP = 20
+LOADER_PARTS = ("data_loader", "data_wait")
+MIN_HOLD_RATIO = 0.1
+"""A data loader holds the steps from this share of the mean step on."""
+MAX_FREE_RATIO = 0.1
+"""It no longer does at this share of its former time, or less."""
 SHARE_OF = {
     "watched": "the mean measured step of all ranks, evaluation left out",
     "recorded": "the mean step of all traces, until its device work is done",
@@ -267,26 +272,26 @@ def _describe_change(difference: step_changes.StepDifference | None) -> str:
     mean, p50 = difference.mean, difference.p50
     if mean.noise_ns is None or mean.low_ns is None or mean.high_ns is None:
         return (
-            f"Too few steps to tell a change of the mean step ({change(mean.estimate_ns, 'ns')}) "
-            f"from noise: at least {MIN_STEPS} consecutive steps of each run are needed."
+            f"Steps are {_describe_shift(mean)}; too few to tell that from noise: at least "
+            f"{MIN_STEPS} consecutive steps of each run are needed."
         )
     parts = _select_parts(difference)
+    changes = ", ".join(_describe_part(part, mean) for part in parts[:MAX_NAMED])
     if mean.beyond_noise:
-        if not parts:
-            return f"{_describe_figure(mean)}; no single part changed beyond noise."
-        return f"{_describe_figure(mean)}; largest part: {_describe_part(parts[0])}."
+        changes = changes or "no single part changed beyond noise"
+        return f"Steps are {_describe_shift(mean)}; {changes}."
     interval = (
         f"with {count_of(difference.step_count, 'step')} the {difference.interval_percent}% "
         f"interval of the mean is {change(mean.low_ns, 'ns')} to {change(mean.high_ns, 'ns')}"
     )
-    beyond = [_describe_figure(p50)] if p50.beyond_noise else []
-    if parts:
-        changes = ", ".join(map(_describe_part, parts[:MAX_NAMED]))
-        beyond.append(f"{'parts' if beyond else 'Parts of the step'} beyond noise: {changes}")
-    if not beyond:
-        return f"No change of the step beyond noise: mean {_describe_shift(mean)}; {interval}."
-    rest = "" if p50.beyond_noise else f", the median {_describe_shift(p50)}"
-    return f"{'; '.join(beyond)}. The mean step is {_describe_shift(mean)}{rest}; {interval}."
+    if p50.beyond_noise:
+        return (
+            f"The median step is {_describe_shift(p50)}{changes and f'; {changes}'}. The mean step "
+            f"is {_describe_shift(mean, ', within noise')}; {interval}."
+        )
+    if changes:
+        return f"Steps are {_describe_shift(mean, ', within noise')}; {changes}. W{interval[1:]}."
+    return f"No change of the step beyond noise: mean {_describe_shift(mean)}; {interval}."
 
 
 def _select_parts(difference: step_changes.StepDifference) -> list[step_changes.StepChange]:
@@ -300,22 +305,35 @@ def _select_parts(difference: step_changes.StepDifference) -> list[step_changes.
     return sorted(parts, key=lambda part: -abs(part.estimate_ns))
 
 
-def _describe_figure(figure: step_changes.StepChange) -> str:
-    name = {"p50": "median"}.get(figure.name, figure.name)
-    return f"The {name} step is {_describe_shift(figure)}"
-
-
-def _describe_shift(figure: step_changes.StepChange) -> str:
+def _describe_shift(figure: step_changes.StepChange, noise: str = "") -> str:
+    """Describe a change, such as `1.26x faster: 178 → 141 ms`."""
+    changed_ns = max(0.0, figure.base_ns + figure.estimate_ns)
+    shift = _write_shift(figure.base_ns, changed_ns)
     if not figure.estimate_ns:
-        return "unchanged"
-    share = (
-        f" ({quantities.percent(abs(figure.estimate_ns) / figure.base_ns)})"
-        if figure.base_ns
-        else ""
+        return f"unchanged at {quantities.duration(changed_ns)}{noise}"
+    if not figure.base_ns or not changed_ns:
+        return f"{'faster' if figure.estimate_ns < 0 else 'slower'}{noise}: {shift}"
+    ratio = figure.base_ns / changed_ns
+    factor, direction = (ratio, "faster") if ratio > 1 else (1 / ratio, "slower")
+    return f"{quantities.multiple(factor)} {direction}{noise}: {shift}"
+
+
+def _describe_part(part: step_changes.StepChange, mean: step_changes.StepChange) -> str:
+    """Describe the change of a part; of the data loader also that it holds the steps no longer."""
+    changed_ns = max(0.0, part.base_ns + part.estimate_ns)
+    shift = _write_shift(part.base_ns, changed_ns)
+    is_free = (
+        part.name in LOADER_PARTS
+        and part.base_ns >= MIN_HOLD_RATIO * mean.base_ns
+        and changed_ns <= MAX_FREE_RATIO * part.base_ns
     )
-    direction = "shorter" if figure.estimate_ns < 0 else "longer"
-    return f"{quantities.duration(abs(figure.estimate_ns))}{share} {direction}"
+    if is_free:
+        return f"the data loader no longer holds them ({shift})"
+    return f"{part.name.replace('_', ' ')} {shift}"
 
 
-def _describe_part(part: step_changes.StepChange) -> str:
-    return f"{part.name.replace('_', ' ')} {change(part.estimate_ns, 'ns')}"
+def _write_shift(base_ns: float, changed_ns: float) -> str:
+    """Write two durations, the unit once if it is the same."""
+    base, changed = quantities.duration(base_ns), quantities.duration(changed_ns)
+    value, _, unit = base.rpartition(" ")
+    return f"{value if changed.endswith(f' {unit}') and ' ' not in value else base} → {changed}"

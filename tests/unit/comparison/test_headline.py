@@ -36,12 +36,11 @@ def test_parts_beyond_noise_are_named_where_the_mean_is_uncertain() -> None:
     base = {"wait": [20.0] * 6, "compute": UNEVEN, "tiny": [0.01] * 6}
     headline = describe(base, {"wait": [0.0] * 6, "compute": UNEVEN[::-1], "tiny": [0.02] * 6})
     assert headline.startswith(
-        "Parts of the step beyond noise: wait -20 ms. The mean step is 20 ms"
+        "Steps are 1.36x faster, within noise: 75 → 55 ms; wait 20 ms → 0 ns. With 6 steps"
     )
-    assert "did not change" not in headline
     assert "tiny" not in headline
     # floor: sqrt(2) * 30 ms around the change of -20 ms
-    assert headline.endswith("with 6 steps the 95% interval of the mean is -62.4 ms to +22.4 ms.")
+    assert headline.endswith("With 6 steps the 95% interval of the mean is -62.4 ms to +22.4 ms.")
 
 
 def test_the_median_beyond_noise_comes_first() -> None:
@@ -49,14 +48,15 @@ def test_the_median_beyond_noise_comes_first() -> None:
     base = {"compute": [40.0] * 12}
     headline = describe(base, {"compute": [30.0] * 11 + [150.0]})
     assert headline.startswith(
-        "The median step is 10 ms (25%) shorter. The mean step is unchanged;"
+        "The median step is 1.33x faster: 40 → 30 ms. The mean step is unchanged at 40 ms, "
+        "within noise; with 12 steps"
     )
 
 
 def test_a_change_within_noise_is_stated_with_its_interval() -> None:
     headline = describe({"compute": STEADY}, {"compute": UNEVEN})
     assert headline == (
-        "No change of the step beyond noise: mean 15 ms (38%) longer; with 6 steps the 95% "
+        "No change of the step beyond noise: mean 1.38x slower: 40 → 55 ms; with 6 steps the 95% "
         "interval of the mean is -27.4 ms to +57.4 ms."
     )
 
@@ -65,8 +65,10 @@ def test_more_loader_workers_shorten_the_step(real: Callable[[str], Run]) -> Non
     """The textbook pair: six steps each, the DataLoader with no worker process and with four."""
     base, candidate = (real(f"resnet50_num_workers_{count}.v100.json.gz") for count in (0, 4))
     headline = compare_runs([base], [candidate]).headline
-    assert headline.startswith("Parts of the step beyond noise: data loader -58.1 ms.")
-    assert "The mean step is 36.5 ms (21%) shorter, the median 50.8 ms (29%) shorter" in headline
+    assert headline == (
+        "Steps are 1.26x faster, within noise: 178 → 141 ms; the data loader no longer holds them "
+        "(59.3 → 1.19 ms). With 6 steps the 95% interval of the mean is -80.6 ms to +7.56 ms."
+    )
 
 
 # --- different work --------------------------------------------------------------------------

@@ -101,7 +101,7 @@ def test_the_command_takes_a_file_in_place_of_a_run(
     assert "numbers" in capsys.readouterr().out
     arguments = ["compare", file, after, "--fail-if", DATA_WAIT]
     assert root.main(arguments, standalone_mode=False) == 0
-    assert "largest part: data wait" in capsys.readouterr().out
+    assert "x faster: 102 → 51 ms; data wait" in capsys.readouterr().out
     assert root.main(["compare", after, file, *arguments[3:]], standalone_mode=False) == 3
 
 

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { dateTime, sentence } from "./text";
+import { dateTime, elideMiddle, sentence } from "./text";
 
 test("sentences start with a capital and end with a full stop", () => {
   expect(sentence("no step")).toBe("No step.");
@@ -10,4 +10,9 @@ test("sentences start with a capital and end with a full stop", () => {
 test("dates are in the reader's time zone", () => {
   expect(dateTime(new Date(2026, 10, 22, 5, 3).getTime())).toBe("2026-11-22 05:03");
   expect(dateTime(Number.NaN)).toBe("n/a");
+});
+
+test("long texts lose their middle", () => {
+  expect(elideMiddle("abcdef", 6)).toBe("abcdef");
+  expect(elideMiddle("abcdefgh", 6)).toBe("abc…gh");
 });

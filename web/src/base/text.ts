@@ -21,6 +21,13 @@ export function sentence(text: string): string {
   return capitalize(text) + (/[.!?:]$/.test(text) ? "" : ".");
 }
 
+/** Cut the middle out of a text that is longer than a number of characters. */
+export function elideMiddle(text: string, length: number): string {
+  if (text.length <= length) return text;
+  const start = Math.ceil((length - 1) / 2);
+  return `${text.slice(0, start)}…${text.slice(text.length - (length - 1 - start))}`;
+}
+
 /** Format date and time in the reader's time zone: 2026-11-22 05:00. */
 export function dateTime(epochMs: number): string {
   const date = new Date(epochMs);

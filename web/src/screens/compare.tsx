@@ -17,8 +17,13 @@ import { Panel } from "../widgets/panel";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
 import { Select } from "../widgets/select";
 import { Tiles } from "../widgets/tiles";
-import { Contributions } from "./compare/contributions";
-import { stepWaterfall } from "./compare/waterfall";
+import { AlignedSteps } from "./compare/aligned_steps";
+import "./compare/compare.css";
+import { Contributions, Elided } from "./compare/contributions";
+import { Differences } from "./compare/differences";
+import { stepBars, stepWaterfall } from "./compare/waterfall";
+
+const MAX_NAME = 80;
 
 export default function Compare() {
   const [base, comparedRun] = [baseRun.value, run.value];
@@ -61,15 +66,16 @@ function RunSelects() {
 
 function ComparisonLoader({ base, comparedRun }: { base: string; comparedRun: string }) {
   const resource = useGet<Comparison>("/api/compare", { base, run: comparedRun });
-  return <ResourceView resource={resource}>{(payload) => <Content payload={payload} />}</ResourceView>;
+  return <ResourceView resource={resource}>{(payload) => <Content payload={payload} runs={[base, comparedRun]} />}</ResourceView>;
 }
 
-function Content({ payload }: { payload: Comparison }) {
+function Content({ payload, runs }: { payload: Comparison; runs: readonly string[] }) {
   return (
     <>
       <section class="verdict comparison" aria-label="Changes">
         <p class="eyebrow">Changes</p>
-        <h2 data-testid="compare-headline">{payload.headline}</h2>
+        <Headline text={payload.headline} />
+        <Differences terms={payload.contract} />
         <div class="two-columns">
           <RunSummary title="From" summary={payload.base} />
           <RunSummary title="To" summary={payload.other} />
@@ -81,7 +87,9 @@ function Content({ payload }: { payload: Comparison }) {
       ) : (
         <Steps steps={payload.steps} />
       )}
+      <AlignedSteps runs={runs} />
       {payload.contributions === null ? null : <Contributions contributions={payload.contributions} />}
+      {payload.steps === null ? null : <StepParts steps={payload.steps} />}
       <BeforeAfterTable comparison={payload.before_after} />
       <Targets rows={payload.targets} />
       <JobFigures rows={payload.figures} scope={payload.figures_of} />
@@ -91,6 +99,18 @@ function Content({ payload }: { payload: Comparison }) {
       <ContractTable terms={payload.contract} />
       <Settings rows={payload.settings} sameCount={payload.same_setting_count} />
     </>
+  );
+}
+
+/** First sentence as the heading, with the rest below. */
+function Headline({ text }: { text: string }) {
+  const end = text.indexOf(". ") + 1;
+  const [first, rest] = end === 0 ? [text, ""] : [text.slice(0, end), text.slice(end)];
+  return (
+    <div data-testid="compare-headline">
+      <h2>{first}</h2>
+      {rest === "" ? null : <p>{rest}</p>}
+    </div>
   );
 }
 
@@ -130,8 +150,15 @@ function Steps({ steps }: { steps: StepChanges }) {
         }))}
       />
       <div class="panels">
-        <FigurePanel wide testid="waterfall" block={stepWaterfall(steps)} description={`Breakdown of ${steps.share_of}.`} />
+        <FigurePanel testid="step-bars" block={stepBars(steps)} description={`Breakdown of ${steps.share_of}.`} />
+        <FigurePanel testid="waterfall" block={stepWaterfall(steps)} />
       </div>
+    </>
+  );
+}
+
+function StepParts({ steps }: { steps: StepChanges }) {
+  return (
       <LinkedTable
         id="parts"
         title="Mean step by part"
@@ -144,7 +171,6 @@ function Steps({ steps }: { steps: StepChanges }) {
           "noise_ns", ["beyond_noise", { draw: (row) => <NoiseLabel change={row} /> }],
         )}
       />
-    </>
   );
 }
 
@@ -206,7 +232,10 @@ function NameChangesTable({ id, title, changes }: { id: string; title: string; c
       rows={changes.rows}
       keyOf={(row) => rowKey(row.name)}
       footnote={changes.rest_count === 0 ? null : `${count(changes.rest_count)} more names changed by ${change(changes.rest_ns, "ns")} in total`}
-      fields={columns("NameChange", "name", "status", "base_ns", "other_ns", "change_ns", "base_calls", "other_calls")}
+      fields={columns(
+        "NameChange", "change_ns", "base_ns", "other_ns", "base_calls", "other_calls", "status",
+        ["name", { draw: ({ name }) => <Elided text={name} length={MAX_NAME} /> }],
+      )}
     />
   );
 }

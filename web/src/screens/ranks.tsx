@@ -11,7 +11,7 @@ import { useView } from "../state/fetch";
 import { columns } from "../widgets/fields";
 import { PageHeader } from "../widgets/page_header";
 import { EmptyState, QualityNotes, ResourceView } from "../widgets/resource_view";
-import { Communication } from "./distributed/communication";
+import { Communication } from "./ranks/communication";
 import { rankFields } from "./ranks/fields";
 import { RankDetail } from "./ranks/rank_detail";
 import { RankMap } from "./ranks/rank_map";
@@ -85,7 +85,7 @@ function Distributed({ payload, ranks }: { payload: DistributedView; ranks: Rank
   const window = windows.find((candidate) => candidate.name === selected);
   const isLatenessMissing = ranks !== null && ranks.map === null;
   const map = useMemo(() => (isLatenessMissing ? durationRows(payload, window) : null), [payload, window, isLatenessMissing]);
-  const isComparable = (map?.rows.length ?? 0) > 1 || (window?.collectives.length ?? 0) > 0;
+  const isComparable = !isLatenessMissing || (map?.rows.length ?? 0) > 1 || (window?.collectives.length ?? 0) > 0;
   return (
     <>
       {isLatenessMissing ? (
@@ -97,7 +97,7 @@ function Distributed({ payload, ranks }: { payload: DistributedView; ranks: Rank
       {map === null || !isComparable ? null : <div class="rank-panels"><RankMap map={map} description={`Bars: ${payload.share_of}.`} selected={null} /></div>}
       {payload.missing === null ? null : <EmptyState text={payload.missing} />}
       <QualityNotes quality={payload.quality} notes={[...(window?.notes ?? []), ...(matrix?.notes ?? [])]} />
-      {isComparable || !isLatenessMissing ? <Communication payload={payload} window={window} windowSelect={windowSelect} /> : null}
+      {isComparable || window !== undefined ? <Communication payload={payload} window={window} windowSelect={windowSelect} /> : null}
     </>
   );
 }

@@ -5,11 +5,12 @@ import type { HostMemoryView, JobRow, MetricSeries, NodeMemoryUse, RankLateness,
 
 vi.stubGlobal("matchMedia", () => ({ matches: false, addEventListener: vi.fn() }));
 
-const { stepWaterfall } = await import("./compare/waterfall");
+const { medianStep, stepTracks } = await import("./compare/steps");
+const { stepBars, stepWaterfall } = await import("./compare/waterfall");
 const { parseFixes, setFactor, toggleFix } = await import("./critical_path/fixes");
 const { kindSegments } = await import("./critical_path/path");
 const { byReason } = await import("./critical_path/what_if");
-const { rankTimeFigure, stepNames, transferFigure } = await import("./distributed/figures");
+const { rankTimeFigure, stepNames, transferFigure } = await import("./ranks/trace_figures");
 const { filterJobs } = await import("./jobs/filters");
 const { rankFields } = await import("./ranks/fields");
 const { rooflinePlot } = await import("./roofline/figure");
@@ -185,4 +186,21 @@ test("the forecast of host memory goes on from the end of the trend, with the li
   expect(plot.levels).toEqual([{ name: "limit", value: 1000 }]);
   const calm = { ...memory, is_growing: false, forecast: null };
   expect(memoryPlot(payload, calm)).toMatchObject({ series: [plot.series[0]], levels: [] });
+});
+
+test("bars of two mean steps have the same parts", () => {
+  const steps = partial<StepChanges>({ parts: [{ name: "data_wait", base_ns: 7, other_ns: 1 }, { name: "forward", base_ns: 2, other_ns: 3 }] });
+  expect(stepBars(steps).parts).toEqual([{ name: "data wait", values: [7, 1] }, { name: "forward", values: [2, 3] }]);
+});
+
+test("the median step of the first rank is shown with the busiest tracks of its group", () => {
+  const rank = { group: "b", title: "rank 0", numbers: [4, 5, 6, 7], after_ns: [0, 9, 12, 20], duration_ns: [9, 3, 8, 5], outliers: [], left_out_count: 0 };
+  expect(medianStep([rank])).toEqual({ group: "b", number: 7, after_ns: 20, duration_ns: 5 });
+  expect(medianStep([])).toBeNull();
+  const track = (id: string, event_count: number | null, kind = "host") => ({ id, name: id, kind, row_count: 1, unit: "", event_count });
+  const group = (id: string, tracks: ReturnType<typeof track>[], groups: unknown[] = []) => ({ id, name: id, kind: "process", rank: null, groups, tracks });
+  const groups = [group("a", [], [group("b", [track("1", 1), track("2", 9), track("c", 99, "counter")], [group("d", [track("3", 5), track("4", null)])])])];
+  type Groups = Parameters<typeof stepTracks>[0];
+  expect(stepTracks(groups as Groups, "b").map(({ id }) => id)).toEqual(["2", "3", "4"]);
+  expect(stepTracks(groups as Groups, "z")).toEqual([]);
 });

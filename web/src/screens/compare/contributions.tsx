@@ -1,11 +1,14 @@
 // Contributions of calls, stages and causes to the change of the mean step.
 import type { Contribution, Contributions as Payload } from "../../api/views";
-import { change, number } from "../../base/quantities";
-import { sentence, words } from "../../base/text";
+import { change, duration, number } from "../../base/quantities";
+import { elideMiddle, sentence, words } from "../../base/text";
 import { LinkedTable } from "../../parts/linked_table";
 import { rowKey } from "../../parts/row_key";
 import { column, columns } from "../../widgets/fields";
 import { EmptyState } from "../../widgets/resource_view";
+
+const MAX_NAME = 36;
+const MAX_PATH = 44;
 
 interface Row extends Contribution {
   part: string;
@@ -27,11 +30,23 @@ export function Contributions({ contributions }: { contributions: Payload }) {
       keyOf={(row) => rowKey(row.part, row.kind, row.status, ...row.path, row.name)}
       footnote={rest === 0 ? contributions.missing : `remainder: ${change(rest, "ns")}`}
       fields={columns<"Contribution", Row>(
-        "Contribution", "name", column("part", "part", "none", (row) => words(row.part)),
-        ["path", { value: (row) => row.path.join(" > ") }], ["status", { value: (row) => words(row.status) }],
-        "base_ns", "other_ns", "change_ns", "base_busy_ns", "other_busy_ns",
-        column("calls", "calls", "none", (row) => (row.base_calls === null || row.other_calls === null ? null : `${number(row.base_calls)} to ${number(row.other_calls)}`)),
+        "Contribution", "change_ns", "base_ns", "other_ns",
+        column("busy", "busy", "none", (row) => both(row.base_busy_ns, row.other_busy_ns, duration)),
+        column("calls", "calls", "none", (row) => both(row.base_calls, row.other_calls, number)),
+        column("part", "part", "none", (row) => words(row.part)),
+        ["name", { draw: ({ name }) => <Elided text={name} length={MAX_NAME} /> }],
+        ["path", { value: (row) => row.path.join(" > "), draw: ({ path }) => <Elided text={path.join(" > ")} length={MAX_PATH} /> }],
       )}
     />
   );
+}
+
+/** Value in both runs; null if one is not known. */
+function both(base: number | null, changed: number | null, format: (value: number) => string): string | null {
+  return base === null || changed === null ? null : `${format(base)} → ${format(changed)}`;
+}
+
+/** Text without its middle; the full one is its tooltip. */
+export function Elided({ text, length }: { text: string; length: number }) {
+  return <bdi title={text}>{elideMiddle(text, length)}</bdi>;
 }

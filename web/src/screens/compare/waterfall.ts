@@ -1,4 +1,4 @@
-// Waterfall from one mean step to the other, by part.
+// Mean steps of both runs by part: as bars on one axis, and as a waterfall from one to the other.
 import type { StepChanges } from "../../api/views";
 import { words } from "../../base/text";
 import type { Stacks } from "../../charts/stacks";
@@ -24,5 +24,17 @@ export function stepWaterfall(steps: StepChanges): Stacks {
       { name: "longer", values: betweenMeans(changed.map((part) => (part.change_ns > 0 ? part.change_ns : null))) },
       { name: "shorter", values: betweenMeans(changed.map((part) => (part.change_ns < 0 ? -part.change_ns : null))) },
     ],
+  };
+}
+
+export function stepBars(steps: StepChanges): Stacks {
+  return {
+    kind: "stacks",
+    title: "Mean step of both runs",
+    categoryName: "run",
+    categories: ["from", "to"],
+    value: { name: "mean step", unit: "ns" },
+    horizontal: true,
+    parts: steps.parts.map((part) => ({ name: words(part.name), values: [part.base_ns, part.other_ns] })),
   };
 }

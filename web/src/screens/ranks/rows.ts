@@ -1,7 +1,7 @@
 // Rows of the map of ranks: heat by step, parts of the mean step.
 import type { DistributedView, RankTime, RanksView, RankWindow } from "../../api/views";
 import { extent } from "../../charts/grid";
-import { rankName } from "../distributed/figures";
+import { rankName } from "./trace_figures";
 
 export interface RankRow {
   name: string;

@@ -1,4 +1,4 @@
-// Figures that compare ranks.
+// Figures of the time of ranks in traces.
 import type { RankTime } from "../../api/views";
 import type { Stacks } from "../../charts/stacks";
 import { labelOf } from "../../widgets/fields";

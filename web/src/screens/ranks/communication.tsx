@@ -9,7 +9,7 @@ import { CommunicationDefinition, useSelect } from "../../parts/url_controls";
 import { param } from "../../state/url";
 import { columns } from "../../widgets/fields";
 import { Collectives } from "./collectives";
-import { rankName, rankTimeFigure, stepNames, transferFigure } from "./figures";
+import { rankName, rankTimeFigure, stepNames, transferFigure } from "./trace_figures";
 import { Stragglers } from "./stragglers";
 
 const step = param("step");
