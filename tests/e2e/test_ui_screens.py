@@ -162,13 +162,13 @@ def test_the_comparison_says_which_targets_are_reached(ui: Ui) -> None:
     page = ui.open("/compare?run=fixed&with=slow")
     settled(page)
     rows = page.get_by_test_id("table-compare-targets").locator("tbody tr")
-    cells = [row.locator("td, th").all_inner_texts() for row in rows.all()]
-    assert [row[1:] for row in cells] == [
+    texts = [row.locator("td, th").all_inner_texts() for row in rows.all()]
+    assert [row[1:] for row in texts] == [
         ["yes", "40%", "88%"],
         ["yes", "60%", "5%"],
         ["yes", "issues found by 2 of 2", "issues found by 0 of 2"],
     ]
-    payload = command_json("compare", str(ui.root / "slow"), str(ui.root / "fixed"))
+    payload = command_json("compare", str(ui.root / "fixed"), run=ui.root / "slow")
     assert payload["headline"].startswith("Steps are ")
     headline = page.get_by_test_id("compare-headline")
     assert " ".join(headline.inner_text().split()) == payload["headline"]
