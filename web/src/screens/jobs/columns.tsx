@@ -1,9 +1,11 @@
 // Choice of the columns of the list of runs, which the browser remembers.
 import type { Signal } from "@preact/signals";
+import { Columns3 } from "lucide";
 
 import type { JobRow } from "../../api/views";
 import { remembered } from "../../base/remembered";
 import type { Field } from "../../widgets/fields";
+import { Menu } from "../../widgets/menu";
 
 type Visibility = "shown" | "hidden";
 
@@ -34,19 +36,16 @@ export function visibleColumns(fields: readonly Field<JobRow>[], jobs: readonly 
 
 export function ColumnChoice({ fields }: { fields: readonly Field<JobRow>[] }) {
   return (
-    <details class="menu">
-      <summary class="action">Columns</summary>
-      <div>
-        {fields.filter(({ name }) => !FIXED.includes(name)).map(({ name, title }) => {
-          const choice = choiceOf(name);
-          return (
-            <label key={name}>
-              <input type="checkbox" checked={choice.value === "shown"} onChange={(event) => { choice.value = event.currentTarget.checked ? "shown" : "hidden"; }} />
-              {" "}{title}
-            </label>
-          );
-        })}
-      </div>
-    </details>
+    <Menu icon={Columns3} label="Columns" class="action" hasText>
+      {() => fields.filter(({ name }) => !FIXED.includes(name)).map(({ name, title }) => {
+        const choice = choiceOf(name);
+        return (
+          <label key={name} class="choice">
+            <input type="checkbox" checked={choice.value === "shown"} onChange={(event) => { choice.value = event.currentTarget.checked ? "shown" : "hidden"; }} />
+            {" "}{title}
+          </label>
+        );
+      })}
+    </Menu>
   );
 }
