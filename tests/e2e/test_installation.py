@@ -1,7 +1,8 @@
-"""Installation of the package with a compiler and without one, from a copy of its source."""
+"""Installation of the package from its source distribution, with a compiler and without one."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ from tests.support.kineto_files import trace, training
 pytest.importorskip("hatchling", reason="hatchling, which builds wheels, is not installed")
 pytest.importorskip("pip", reason="pip, which installs wheels, is not installed")
 
-pytestmark = pytest.mark.extended("builds and installs the package twice")
+pytestmark = pytest.mark.extended("builds the package three times and installs it twice")
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = {
@@ -27,28 +29,45 @@ LIBRARIES = {
     for library in find_libraries(ROOT / "src" / "stepscope")
 }
 ON_THIS_MACHINE = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+MAX_WHEEL_BYTES = 4_500_000
+MAX_INSTALLED_BYTES = 12_000_000
+needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
 
 
-def build_wheel(directory: Path, compiler: str | None) -> Path:
-    """Build a wheel of a copy of the source as it is distributed: with nothing built, but for the
-    front end. Files that git ignores are only in the wheel if `pyproject.toml` says so.
+@pytest.fixture(scope="module")
+def source_distribution(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the source distribution of a checkout with nothing built, but for the front end.
+    Files that git ignores are only in it if `pyproject.toml` says so."""
+    directory = tmp_path_factory.mktemp("sdist")
+    checkout = directory / "checkout"
+    shutil.copytree(
+        ROOT / "src", checkout / "src", ignore=shutil.ignore_patterns("*.so", "__pycache__")
+    )
+    files = ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "NOTICE", "CHANGELOG.md")
+    for name in (".gitignore", *files):
+        shutil.copy(ROOT / name, checkout)
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(directory)],
+        cwd=checkout, check=True, capture_output=True,
+    )  # fmt: skip
+    (archive,) = directory.glob("*.tar.gz")
+    return archive
+
+
+def build_wheel(archive: Path, directory: Path, compiler: str | None) -> Path:
+    """Build a wheel of a source distribution.
 
     Args:
-        directory: receives the copy and the wheel.
+        archive: the source distribution.
+        directory: receives the wheel.
         compiler: value of the variable CC; None leaves it unset.
     """
-    source = directory / "source"
-    shutil.copytree(
-        ROOT / "src", source / "src", ignore=shutil.ignore_patterns("*.so", "__pycache__")
-    )
-    for name in (".gitignore", "pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
     environment = {name: value for name, value in os.environ.items() if name != "CC"}
     if compiler is not None:
         environment["CC"] = compiler
     options = ["--no-build-isolation", "--no-deps", "--no-index", "--quiet"]
     subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", *options, "-w", str(directory), str(source)],
+        [sys.executable, "-m", "pip", "wheel", *options, "-w", str(directory), str(archive)],
         env=environment, check=True,
     )  # fmt: skip
     (wheel,) = directory.glob("*.whl")
@@ -90,15 +109,20 @@ def run(command: Path, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
         ("nope", set(), "any", "by Python, slower: stepscope was installed without a C compiler"),
         pytest.param(
             None, LIBRARIES, ON_THIS_MACHINE, "by the compiled scanner",
-            marks=pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler"),
+            marks=needs_compiler,
         ),
     ],
     ids=["without a compiler", "with a compiler"],
 )  # fmt: skip
 def test_an_installed_package_imports_traces(
-    tmp_path: Path, compiler: str | None, libraries: set[str], tag: str, decoder: str
+    source_distribution: Path,
+    tmp_path: Path,
+    compiler: str | None,
+    libraries: set[str],
+    tag: str,
+    decoder: str,
 ) -> None:
-    wheel = build_wheel(tmp_path, compiler)
+    wheel = build_wheel(source_distribution, tmp_path, compiler)
     assert wheel.name.endswith(f"-py3-none-{tag}.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {name for name in names if name.endswith(".so")} == libraries
@@ -113,3 +137,26 @@ def test_an_installed_package_imports_traces(
     run(command, "import", str(tmp_path / "trace.json"), "-o", str(tmp_path / "run"))
     traces = json.loads(run(command, "show", str(tmp_path / "run"), "recordings", "--json"))
     assert len(traces["recordings"]) == 1
+
+
+@needs_compiler
+@pytest.mark.timeout(300)
+def test_a_wheel_is_small_and_reproducible(source_distribution: Path, tmp_path: Path) -> None:
+    first, second = (
+        build_wheel(source_distribution, tmp_path / name, compiler=None) for name in ("a", "b")
+    )
+    digests = {hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in (first, second)}
+    assert len(digests) == 1, "two builds differ"
+    assert first.stat().st_size <= MAX_WHEEL_BYTES
+    archive = zipfile.ZipFile(first)
+    assert sum(entry.file_size for entry in archive.infolist()) <= MAX_INSTALLED_BYTES
+    names = archive.namelist()
+    information = next(name for name in names if name.endswith("/METADATA")).removesuffix(
+        "METADATA"
+    )
+    web = "stepscope/assets/web/"
+    for name in ("app/index.html", "app/licenses.md", "report.js", "report.licenses.md"):
+        assert f"{web}{name}" in names
+    assert {f"{information}licenses/{name}" for name in ("LICENSE", "NOTICE")} <= set(names)
+    metadata = message_from_bytes(archive.read(f"{information}METADATA"))
+    assert metadata["Requires-Python"] == ">=3.11"
