@@ -53,7 +53,7 @@ SHOWN = {
     "stepscope recover": "tests/faults/test_kills.py",
     "stepscope doctor": "tests/unit/cli/test_doctor.py",
     "stepscope schema": "tests/unit/cli/test_show.py",
-    "stepscope completion": "tests/unit/cli/test_show.py",
+    "stepscope completion": "tests/unit/cli/test_completion.py",
     "adapter torch": f"{CONTRACTS}::TestPlainLoop",
     "adapter safetensors.torch": "tests/unit/capture/test_pytorch_adapters.py",
     "adapter torch.distributed.checkpoint": "tests/unit/capture/test_pytorch_adapters.py",

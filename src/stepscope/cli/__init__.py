@@ -10,6 +10,7 @@ come from `views` and `diagnosis`. This file only wires, and turns errors into e
     opening     a run, or a trace file, by its path
     output      files that commands write, suggestions
     table_files tables of payloads as files
+    completions completion of runs, rules and files in a shell
     startup     streams, defaults and threads of the process
     text        tables and quantities in a terminal
     stored_text output of a command that is printed again
@@ -97,7 +98,11 @@ class _Commands(click.Group):
             raise click.exceptions.NoSuchCommand(
                 error.command_name, possibilities=COMMANDS, ctx=ctx
             ) from None
-        if name is not None and command is not None and not ctx.resilient_parsing:
+        if command is not None and ctx.resilient_parsing:
+            from stepscope.cli.completions import complete_by_metavar  # a shell asks for completion
+
+            complete_by_metavar(command)
+        elif name is not None and command is not None:
             set_defaults(ctx, name, command, COMMANDS)
             if not COMMANDS[name].starts_jobs:
                 ctx.with_resource(one_thread_in_numpy())

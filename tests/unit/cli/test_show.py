@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -247,28 +246,3 @@ def test_an_unknown_name_is_answered_with_the_one_meant(tmp_path: Path) -> None:
     assert "Nothing named 'rules chek' prints JSON. Did you mean rules check?" in answer.stderr
     unknown = run_command(tmp_path, "schema", "xyz").stderr
     assert "Nothing named 'xyz' prints JSON. List the names with `stepscope schema`." in unknown
-
-
-def test_a_shell_gets_a_script(tmp_path: Path) -> None:
-    for shell in ("bash", "zsh", "fish"):
-        script = run_command(tmp_path, "completion", shell).stdout
-        assert "_STEPSCOPE_COMPLETE" in script
-        if shutil.which(shell) is not None:
-            subprocess.run([shell, "-n"], input=script, text=True, check=True)
-
-
-def test_commands_and_options_are_completed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("_STEPSCOPE_COMPLETE", "bash_complete")
-
-    def complete(words: str) -> list[str]:
-        monkeypatch.setenv("COMP_WORDS", words)
-        monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
-        return run_command(tmp_path).stdout.splitlines()
-
-    assert complete("stepscope diag") == ["plain,diagnose"]
-    assert "plain,--epochs" in complete("stepscope cost --e")
-    assert "plain,input-pipeline" in complete("stepscope show run input")
-    script = str(Path(sys.executable).parent / "stepscope")
-    assert subprocess.check_output([script], text=True) == run_command(tmp_path).stdout
