@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stepscope.cli import COMMANDS
+import click
+
+from stepscope.cli import COMMANDS, root
 
 ROOT = Path(__file__).parents[2]
 _NAME = rf"stepscope (?:{'|'.join(COMMANDS)})\b"
@@ -119,3 +121,15 @@ def _find(
     source = str(path.relative_to(ROOT)) + ("" if line is None else f":{line}")
     for match in pattern.finditer(text):
         yield Suggestion(source, " ".join(match[1].split()).rstrip("\\"), is_message)
+
+
+def parse_words(words: list[str]) -> click.Context:
+    """Parse a command with the parser of the command line, to its innermost command."""
+    context = root.make_context("stepscope", list(words))
+    while isinstance(context.command, click.Group):
+        rest = [*context._protected_args, *context.args]
+        name, command, rest = context.command.resolve_command(context, rest)
+        assert name is not None
+        assert command is not None
+        context = command.make_context(name, rest, parent=context)
+    return context

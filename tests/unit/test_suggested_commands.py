@@ -13,7 +13,6 @@ from unittest import mock
 import click
 import pytest
 
-from stepscope.cli import root
 from stepscope.cli.options.common import FIRED
 from stepscope.comparison import summarise_run
 from stepscope.errors import StepscopeError
@@ -23,7 +22,7 @@ from stepscope.testing import RunBuilder
 from tests.support.command import run_command
 from tests.support.served_runs import trace_events
 from tests.support.stage_jobs import StageJob, play, write_parquet
-from tests.support.suggested_commands import Suggestion, find_suggestions
+from tests.support.suggested_commands import Suggestion, find_suggestions, parse_words
 
 PLACEHOLDERS = {
     "BASE": "run",
@@ -105,18 +104,6 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def parse(words: list[str]) -> click.Context:
-    """Parse a command with the parser of the command line, to its innermost command."""
-    context = root.make_context("stepscope", list(words))
-    while isinstance(context.command, click.Group):
-        rest = [*context._protected_args, *context.args]
-        name, command, rest = context.command.resolve_command(context, rest)
-        assert name is not None
-        assert command is not None
-        context = command.make_context(name, rest, parent=context)
-    return context
-
-
 def test_many_are_found(suggestions: list[Suggestion]) -> None:
     assert len([suggestion for suggestion in suggestions if suggestion.is_message]) > 30
     assert any("{" in suggestion.text for suggestion in suggestions)  # an f-string
@@ -139,7 +126,7 @@ def test_each_is_accepted(
 
 
 def check_accepted(suggestion: Suggestion) -> None:
-    context = parse(arguments(suggestion))
+    context = parse_words(arguments(suggestion))
     if context.command.name == "run":
         with mock.patch("stepscope.cli.commands.run.record_job") as record_job:
             context.command.invoke(context)

@@ -7,6 +7,7 @@ come from `views` and `diagnosis`. This file only wires, and turns errors into e
     options/    options that several commands share
     job/        start of a job
     writers/    payloads as text
+    help_texts  examples, and help on one screen
     opening     a run, or a trace file, by its path
     output      files that commands write, suggestions
     table_files tables of payloads as files
@@ -69,6 +70,7 @@ COMMANDS = {
     "completion": _Command("completion", "Print the completion script of a shell."),
 }
 """Commands by name."""
+HELP_FLAGS = ["-h", "--help", "--help-all"]
 
 
 class _Commands(click.Group):
@@ -103,6 +105,10 @@ class _Commands(click.Group):
 
             complete_by_metavar(command)
         elif name is not None and command is not None:
+            if not set(HELP_FLAGS).isdisjoint(args):
+                from stepscope.cli.help_texts import fit_help  # help needs it alone
+
+                fit_help(name, command, args)
             set_defaults(ctx, name, command, COMMANDS)
             if not COMMANDS[name].starts_jobs:
                 ctx.with_resource(one_thread_in_numpy())
@@ -113,7 +119,7 @@ class _Commands(click.Group):
             formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, context_settings={"help_option_names": HELP_FLAGS})
 @click.version_option(__version__, prog_name="stepscope")
 def root() -> None:
     """Find the bottleneck of a training job, its cause, and what a fix would save."""

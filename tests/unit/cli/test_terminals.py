@@ -33,6 +33,7 @@ TEXTS = [
     ["rules", "check", "run"],
     ["watch", "run"],
     *([command, "--help"] for command in COMMANDS),
+    ["run", "--help-all"],
 ]
 IMPORTANT = [["diagnose", "run"], ["show", "run", "steps"], ["rules", "--help"], ["diagnose", "ü…"]]
 

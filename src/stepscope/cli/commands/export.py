@@ -49,6 +49,7 @@ def _parse_steps(text: str) -> tuple[int, int]:
     "--to",
     "form",
     type=click.Choice(exporters.list_exporters()),
+    metavar="FORMAT",
     required=True,
     help="chrome: traces in the JSON format of PyTorch's profiler, for chrome://tracing, "
     "Perfetto and other tools that read it. timeline: the whole run in one such file: metrics as "
@@ -57,7 +58,8 @@ def _parse_steps(text: str) -> tuple[int, int]:
     "files in the directory OUTPUT. summary: "
     "verdict, shares, times and cost as one flat JSON file, which `stepscope compare BASE RUN` "
     "takes in place of a run. parquet, arrow: one table of a view, with units. speedscope, "
-    "pprof: stack samples, and operators with their time on host and device, as flame graphs.",
+    "pprof: stack samples, and operators with their time on host and device, as flame graphs. "
+    "prometheus, otlp, mlflow, wandb: figures of the run for these.",
 )
 @click.option(
     "-o",
