@@ -76,6 +76,24 @@ def test_tasks_of_srun_share_one_run(tmp_path: Path, slurm: dict[str, str]) -> N
     check_run(run, messages, "slurm 1.0")
 
 
+def test_the_example_of_a_batch_script_records_one_run(
+    tmp_path: Path, slurm: dict[str, str]
+) -> None:
+    script = Path(__file__).parents[2] / "examples" / "cluster" / "train.sbatch"
+    one_node = ("--nodes=1", f"--ntasks-per-node={TASKS}", "--gpus-per-node=0", "--wait")
+    done = subprocess.run(
+        ["sbatch", *one_node, f"--output={tmp_path}/log", str(script), *STEPS],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=JOB_TIMEOUT_S,
+        env=os.environ | slurm | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+    )
+    messages = (tmp_path / "log").read_text()
+    assert done.returncode == 0, done.stderr + messages
+    check_run(tmp_path / "stepscope-runs" / "slurm-1", messages, "slurm 1.0")
+
+
 @pytest.fixture
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Slurm on this machine alone; yields the variables that its commands need."""

@@ -13,7 +13,7 @@ from tests.support.under_stepscope import FinishedJob, run_under
 
 pytestmark = pytest.mark.extended("Ray's environment has 2 GB")
 
-SCRIPT = Path(__file__).parent / "scripts" / "ray_training.py"
+SCRIPT = Path(__file__).parents[2] / "examples" / "cluster" / "ray_training.py"
 
 
 @pytest.fixture(scope="module")

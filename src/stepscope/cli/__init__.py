@@ -138,7 +138,7 @@ def main() -> None:
     """Run the command line; errors become one sentence and an exit code.
 
     With --json the sentence is JSON as well, on standard error: standard output has a payload or
-    nothing.
+    nothing. When the reader of a pipe has closed it, click exits with 1, without a sentence.
     """
     prepare_streams()
     collect_seldom()
@@ -154,9 +154,6 @@ def main() -> None:
         sys.exit(error.exit_code)
     except errors.StepscopeError as error:
         _fail(str(error), error.exit_code)
-    except BrokenPipeError:  # the reader closed the pipe
-        sys.stderr.close()
-        sys.exit(0)
     except OSError as error:
         reason = error.strerror or str(error)
         prefix = f"{error.filename}: " if error.filename else ""

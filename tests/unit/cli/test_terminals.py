@@ -35,6 +35,8 @@ TEXTS = [
     *([command, "--help"] for command in COMMANDS),
     ["run", "--help-all"],
 ]
+FITTED = {"diagnose", "show", "compare", "cost"}
+"""The others list one rule, finding or option per line, however long; commands are never broken."""
 IMPORTANT = [["diagnose", "run"], ["show", "run", "steps"], ["rules", "--help"], ["diagnose", "ü…"]]
 
 
@@ -46,7 +48,10 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow("evaluates every view")
-def test_every_text_can_be_written_in_ascii(directory: Path) -> None:
+def test_every_text_can_be_written_in_ascii_in_60_columns(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
     for arguments in TEXTS:
         done = run_command(directory, *arguments, encoding="ascii")
         assert done.returncode in {0, FIRED}, arguments
@@ -54,6 +59,12 @@ def test_every_text_can_be_written_in_ascii(directory: Path) -> None:
             assert line.isascii()
             assert "\\" not in line, f"spell a character of {arguments}"
             assert line == line.rstrip(), f"{arguments} has trailing blanks"
+            fits = (
+                len(line.replace("...", "…")) <= 60
+                or "stepscope" in line
+                or arguments[0] not in FITTED
+            )
+            assert fits, f"{arguments} is wider than 60 columns: {line}"
 
 
 def test_names_of_users_are_escaped(directory: Path) -> None:
@@ -152,6 +163,15 @@ def test_no_color_means_no_escape(directory: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("NO_COLOR", "1")
     for arguments in IMPORTANT:
         assert "\x1b" not in run_command(directory, *arguments).stdout, arguments
+
+
+def test_a_closed_pipe_is_no_error_to_report(directory: Path) -> None:
+    command = [sys.executable, "-m", "stepscope", "show", "run", "steps", "--json"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        done = subprocess.run(command, cwd=directory, stdout=pipe, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (1, b"")
 
 
 def test_blanks_inside_a_line_are_kept(capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,7 +45,7 @@ def write_critical_path(out: Console, payload: views.CriticalPathView) -> None:
         _write_notes(out, one.notes)
     generic.write_quality(out, payload.quality)
     if payload.paths:
-        out.print(f"[dim]Shares of {payload.share_of}.[/dim]", soft_wrap=True)
+        out.print(f"[dim]Shares of {payload.share_of}.[/dim]")
 
 
 def write_what_if(out: Console, payload: views.WhatIfView) -> None:
@@ -78,23 +78,22 @@ def write_what_if(out: Console, payload: views.WhatIfView) -> None:
         _write_notes(out, one.notes)
     generic.write_quality(out, payload.quality)
     if payload.recordings:
-        out.print(f"[dim]Savings are of {payload.share_of}.[/dim]", soft_wrap=True)
+        out.print(f"[dim]Savings are of {payload.share_of}.[/dim]")
 
 
 def _write_head(out: Console, one: views.CriticalPathOf | views.WhatIfOf) -> None:
     steps, error = count_of(one.step_count, "step"), one.replay_error_ratio
     out.print(
         f"[bold]{escape(', '.join(one.traces))}[/bold]: {steps}, mean {duration(one.step_ns)}; "
-        f"the replay differs by {percent(None if error is None else abs(error))}",
-        soft_wrap=True,
+        f"the replay differs by {percent(None if error is None else abs(error))}"
     )
 
 
 def _write_missing(out: Console, missing: str | None) -> None:
     if missing is not None:
-        out.print(escape(missing[:1].upper() + missing[1:]) + ".", soft_wrap=True)
+        out.print(escape(missing[:1].upper() + missing[1:]) + ".")
 
 
 def _write_notes(out: Console, notes: list[str]) -> None:
     for note in notes:
-        out.print(f"[dim]{escape(note[:1].upper() + note[1:])}.[/dim]", soft_wrap=True)
+        out.print(f"[dim]{escape(note[:1].upper() + note[1:])}.[/dim]")
