@@ -37,8 +37,10 @@ def collect_seldom() -> None:
 
 
 def available_cores() -> int:
-    """Return the number of cores this process may run on."""
-    return len(os.sched_getaffinity(0))
+    """Return the number of cores this process may run on; outside of Linux, of all cores."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def limit_arenas() -> None:

@@ -78,6 +78,9 @@ def start_profiling(
     if os.environ.get(SPOOL_VARIABLE):
         session.resume()
         return
+    if sys.platform != "linux":
+        session.warn("the job is not recorded: recording needs Linux")
+        return
     if not 0 < interval_ms <= MAX_INTERVAL_MS:
         raise UsageError(f"interval_ms must be between 1 and {MAX_INTERVAL_MS}, not {interval_ms}")
     try:

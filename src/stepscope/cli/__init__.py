@@ -41,18 +41,22 @@ class _Command(NamedTuple):
     """Line of `stepscope --help`, which imports no command."""
     starts_jobs: bool = False
     """True if it starts processes of a user."""
+    needs_linux: bool = False
+    """True if it records, or talks to what records; the others read runs anywhere."""
 
 
 COMMANDS = {
-    "run": _Command("run", "Launch a job under the profiler; show its bottleneck.", True),
-    "attach": _Command("attach", "Record a running job from outside."),
+    "run": _Command(
+        "run", "Launch a job under the profiler; show its bottleneck.", True, needs_linux=True
+    ),
+    "attach": _Command("attach", "Record a running job from outside.", needs_linux=True),
     "import": _Command("import_traces", "Import traces into a new run."),
     "export": _Command("export", "Write traces in the format of other tools."),
     "show": _Command("show", "Show one view of a run."),
     "sql": _Command("sql", "Run SQL over the tables and views of a run."),
     "diagnose": _Command("diagnose", "Show the bottleneck, its cause and fixes."),
     "what-if": _Command("what_if", "Simulate what fixes save."),
-    "try": _Command("try_changes", "Measure what a fix saves.", True),
+    "try": _Command("try_changes", "Measure what a fix saves.", True, needs_linux=True),
     "compare": _Command("compare", "Compare two runs, beyond noise."),
     "cost": _Command("cost", "Show the cost of a run and potential savings."),
     "fleet": _Command("fleet", "Show what many runs cost and waste."),
@@ -61,11 +65,11 @@ COMMANDS = {
     "watch": _Command("watch", "Follow a running job."),
     "ui": _Command("ui", "Show runs in a browser."),
     "mcp": _Command("mcp", "Serve runs to agents over MCP."),
-    "capture": _Command("capture", "Record a detailed window of a running job."),
-    "configure": _Command("configure", "Change settings of a running job."),
+    "capture": _Command("capture", "Record a detailed window of a running job.", needs_linux=True),
+    "configure": _Command("configure", "Change settings of a running job.", needs_linux=True),
     "tag": _Command("tag", "Give a run a title, tags and notes."),
-    "recover": _Command("recover", "Store the records of a run that was killed."),
-    "doctor": _Command("doctor", "Check what can be captured on this machine."),
+    "recover": _Command("recover", "Store the records of a run that was killed.", needs_linux=True),
+    "doctor": _Command("doctor", "Check what can be captured on this machine.", needs_linux=True),
     "schema": _Command("schema", "Print the JSON schema of an output."),
     "completion": _Command("completion", "Print the completion script of a shell."),
 }
@@ -109,6 +113,11 @@ class _Commands(click.Group):
                 from stepscope.cli.help_texts import fit_help  # help needs it alone
 
                 fit_help(name, command, args)
+            elif COMMANDS[name].needs_linux and sys.platform != "linux":
+                raise errors.UsageError(
+                    f"stepscope {name} needs Linux, as recording does. Runs that were recorded "
+                    "there can be read here: stepscope show RUN, stepscope ui."
+                )
             set_defaults(ctx, name, command, COMMANDS)
             if not COMMANDS[name].starts_jobs:
                 ctx.with_resource(one_thread_in_numpy())
