@@ -142,6 +142,11 @@ FOREIGN_FORMS = (
     ),
     # Archives and texts
     ForeignForm(
+        "a web page",
+        "If it was downloaded, a proxy or a login page answered in place of the server",
+        _fits(rb"\s*<(?i:!doctype html|html|head|body)\b"),
+    ),
+    ForeignForm(
         "a zip archive whose end is missing",
         "Copy it again, as binary data",
         _starts(b"PK\x03\x04"),

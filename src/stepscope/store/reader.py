@@ -445,7 +445,9 @@ def _decode_versioned(location: str | Path, data: bytes) -> tuple[int, dict[str,
         version = msgspec.json.decode(data, type=_Version).schema_version
         content = msgspec.json.decode(data, type=dict[str, Any])
     except schema.MALFORMED_JSON as error:
-        raise _damaged_run(location, error) from error
+        is_page = is_remote(location) and data.lstrip().startswith(b"<")
+        page = "it is a web page; a proxy or a login page answered in place of the store"
+        raise _damaged_run(location, page if is_page else error) from error
     if version > schema.SCHEMA_VERSION:
         raise errors.NewerSchemaError(
             f"{location} was recorded with schema version {version}; this stepscope reads up to "

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from stepscope.schema import SCHEMA_VERSION
 from stepscope.testing import RunBuilder
 from tests.support.command import run_command, run_process
 from tests.support.golden_runs import golden_run
+from tests.support.kineto_files import trace, training
+from tests.support.permissions import public_directory, restricted  # noqa: F401 - a fixture
 
 
 @pytest.mark.parametrize(
@@ -271,3 +275,51 @@ def test_a_directory_of_runs_names_them(tmp_path: Path) -> None:
     error = run_command(tmp_path, "show", "many").stderr
     assert " and others. Pass one of them, or see all of them with: " in error
     assert error.count(f"{below}/") == 3
+
+
+class _LoginPage(BaseHTTPRequestHandler):
+    """A proxy that answers every request with a page."""
+
+    def do_GET(self) -> None:
+        page = b"<!doctype html><title>Log in</title>"
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        self.wfile.write(page)
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def test_a_proxy_that_answers_with_a_page(tmp_path: Path) -> None:
+    pytest.importorskip("obstore", reason="obstore, which reads buckets, is not installed")
+    with ThreadingHTTPServer(("127.0.0.1", 0), _LoginPage) as proxy:
+        threading.Thread(target=proxy.serve_forever, args=(0.05,), daemon=True).start()
+        url = f"http://127.0.0.1:{proxy.server_port}"
+        store = {"AWS_ENDPOINT_URL": url, "AWS_ALLOW_HTTP": "true", "AWS_SKIP_SIGNATURE": "true"}
+        show = run_process(tmp_path, "diagnose", "s3://bucket/run", **store)
+        fetched = run_process(tmp_path, "import", f"{url}/trace.json", "-o", "new")
+        proxy.shutdown()
+    for answer, sentence in (
+        (show, "is damaged: it is a web page; a proxy or a login page answered in place of the"),
+        (fetched, "trace.json is a web page. If it was downloaded, a proxy or a login page"),
+    ):
+        assert answer.returncode == 2
+        assert sentence in answer.stderr
+        assert answer.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_home_that_is_read_only(
+    public_directory: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (public_directory / "trace.json").write_bytes(trace(*training()))
+    monkeypatch.setenv("HOME", str(public_directory))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    with restricted([public_directory], 0o555):
+        answer = run_command(public_directory, "show", "trace.json", "recordings")
+    assert answer.returncode == 2
+    assert "cannot cache imports here: Permission denied; set XDG_CACHE_HOME" in answer.stderr
+    assert answer.stderr.count("\n") == 1

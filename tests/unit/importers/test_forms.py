@@ -30,6 +30,10 @@ TEXTS = {
     "e.json": (b'{\n "workload_graph": []}', "a Chakra execution trace. "),
     "c.et": (b"\x07\x0a\x050.0.4\x08", "a Chakra execution trace. `chakra_jsonizer"),
     "x.pb": (b"\0\0\x12\x09/host:CPU\x1a\0", "an XPlane file that is damaged. Copy the file"),
+    "w.json": (
+        b"\n<!DOCTYPE html><html>",
+        "a web page. If it was downloaded, a proxy or a login page",
+    ),
     "z": (b"PK\x03\x04", "a zip archive whose end is missing. Copy it again, as binary data"),
 }
 
