@@ -21,7 +21,7 @@ from tests.support.kineto_files import trace, training
 pytest.importorskip("hatchling", reason="hatchling, which builds wheels, is not installed")
 pytest.importorskip("pip", reason="pip, which installs wheels, is not installed")
 
-pytestmark = pytest.mark.extended("builds the package three times and installs it twice")
+pytestmark = pytest.mark.extended("builds and installs the package several times")
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = {
@@ -160,3 +160,52 @@ def test_a_wheel_is_small_and_reproducible(source_distribution: Path, tmp_path: 
     assert {f"{information}licenses/{name}" for name in ("LICENSE", "NOTICE")} <= set(names)
     metadata = message_from_bytes(archive.read(f"{information}METADATA"))
     assert metadata["Requires-Python"] == ">=3.11"
+
+
+def find_interpreter(minor: int) -> str:
+    """Return a Python 3.`minor` that can create environments, or skip the test."""
+    versions = Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python")
+    for python in (shutil.which(f"python3.{minor}"), *map(str, versions)):
+        check = [python or "false", "-c", "import ensurepip"]
+        if subprocess.run(check, capture_output=True).returncode == 0:
+            return check[0]
+    pytest.skip(f"there is no Python 3.{minor} with venv")
+
+
+def install_from_index(python: str, package: Path, directory: Path) -> tuple[int, str]:
+    """Install a package and its dependencies in a new environment as a user does; return the exit
+    status of pip and what it says."""
+    subprocess.run([python, "-m", "venv", str(directory)], check=True)
+    done = subprocess.run(
+        [str(directory / "bin" / "python"), "-m", "pip", "install", "--quiet", str(package)],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("minor", [12, 13, 14])
+def test_each_interpreter(source_distribution: Path, tmp_path: Path, minor: int) -> None:
+    python = find_interpreter(minor)
+    environment = tmp_path / "environment"
+    code, message = install_from_index(python, source_distribution, environment)
+    if code and "Could not find a version" in message:
+        pytest.skip("the package index cannot be reached, or lacks a dependency")
+    assert code == 0, message
+    command = environment / "bin" / "stepscope"
+    (tmp_path / "trace.json").write_bytes(trace(*training()))
+    run(command, "import", str(tmp_path / "trace.json"), "-o", str(tmp_path / "run"))
+    traces = json.loads(run(command, "show", str(tmp_path / "run"), "recordings", "--json"))
+    assert len(traces["recordings"]) == 1
+    job = [str(environment / "bin" / "python"), "-c", "print(1)"]
+    printed = run(command, "run", "--json", "--out", str(tmp_path / "job"), "--", *job)
+    assert json.loads(printed.removeprefix("1\n"))["suspect"]
+
+
+@pytest.mark.timeout(300)
+def test_an_interpreter_that_is_too_old(source_distribution: Path, tmp_path: Path) -> None:
+    python = find_interpreter(10)
+    code, message = install_from_index(python, source_distribution, tmp_path / "environment")
+    assert code == 1
+    assert "Package 'stepscope' requires a different Python: 3.10" in message
+    assert "not in '>=3.11'" in message
