@@ -22,7 +22,7 @@ EXAMPLES = {
     "try": f"{_RUN}",
     "compare": "runs/base runs/new --fail-if 'step_time>+5%'",
     "cost": f"{_RUN} --instance-type p4d.24xlarge",
-    "tag": f"{_RUN} baseline --title 'Before the new loader'",
+    "tag": f"{_RUN} baseline --title 'New loader'",
     "fleet": "s3://bucket/runs --by project",
     "rules": f"check {_RUN} --rule StepOutlier",
     "rules list": "",

@@ -181,7 +181,7 @@ def test_markdown(runs: Path) -> None:
     done = compare(runs, "base", "slow", "--fail-if", "step_time>+5%", "--markdown", "-")
     assert done.returncode == 3
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("### The mean step is")
+    assert lines[0].startswith("### Steps are 1.2")
     assert any(line.startswith("| `step_time>+5%` | ❌ | failed |") for line in lines)
     assert any(line.startswith("| data wait |") and line.endswith("| **yes** |") for line in lines)
     heads = [
