@@ -43,6 +43,7 @@ SHOWN = {
     "stepscope what-if": "tests/unit/views/test_critical_path.py",
     "stepscope cost": "tests/unit/cli/test_cost_command.py",
     "stepscope fleet": "tests/unit/fleet/test_fleet.py",
+    "stepscope tag": "tests/unit/store/test_labels.py",
     "stepscope rules": "tests/unit/cli/test_rules_command.py",
     "stepscope report": "tests/unit/cli/test_files_command.py",
     "stepscope watch": "tests/e2e/test_watch.py",

@@ -2,6 +2,7 @@
 # suspect = "framework_overhead"
 # cause = ["python_overhead", "slow_tokenisation"]
 # fix = ["measure the error rate rarely", "tokenise once and store the ids"]
+# severities = [0.8, 1.0, 1.25]  # 1 is messages of 20 to 28 words
 # held_out = true
 # ///
 """Translates the radio messages of a harbour and watches the error rate of the tokens."""
@@ -24,7 +25,7 @@ MESSAGES = 1280
 PAD, START, END = 0, 1, 2
 
 
-def make_messages(count):
+def make_messages(count, scale):
     """Makes pairs of messages: the second language spells each word differently."""
     syllables = [c + v + e for c in "bdfgklmnprst" for v in "aeiou" for e in ("", "n", "r")]
     stems = ["".join(random.choices(syllables, k=2)) for _ in range(70)]
@@ -32,7 +33,7 @@ def make_messages(count):
     words = sorted(words)
     pairs = []
     for _ in range(count):
-        source = random.choices(words, k=random.randint(20, 28))
+        source = random.choices(words, k=int(scale * random.randint(20, 28)))
         pairs.append((" ".join(source), " ".join(word[::-1] for word in source)))
     return pairs
 
@@ -125,7 +126,7 @@ def error_rate(logits, target):
 
 def main():
     args = arguments(__doc__)
-    messages = make_messages(MESSAGES)
+    messages = make_messages(MESSAGES, args.severity)
     tokenizer = Tokenizer(text for pair in messages for text in pair)
     if args.fixed:
         stored = [tuple(tokenizer.encode(text) for text in pair) for pair in messages]

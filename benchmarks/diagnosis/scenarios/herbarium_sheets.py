@@ -2,6 +2,7 @@
 # suspect = "framework_overhead"
 # cause = ["checkpoint", "slow_decode"]
 # fix = ["save less often", "decode once and cache the result"]
+# severities = [0.8, 1.0, 1.25]  # 1 is scans of 576 pixels and a layer of 640
 # held_out = true
 # ///
 """Names the plant families of scanned herbarium sheets."""
@@ -24,7 +25,7 @@ BATCH = 16
 EPOCHS = 14
 
 
-def scan_sheets(folder, rng):
+def scan_sheets(folder, rng, side):
     """Writes the scans and returns their paths and families."""
     sheets = []
     for number in range(SHEETS):
@@ -33,7 +34,7 @@ def scan_sheets(folder, rng):
         top = 4 * family
         paper[top : top + 16, 10:50] //= 3
         path = folder / f"sheet_{number:04d}.jpg"
-        Image.fromarray(paper).resize((SCAN, SCAN), Image.Resampling.BICUBIC).save(path, quality=92)
+        Image.fromarray(paper).resize((side, side), Image.Resampling.BICUBIC).save(path, quality=92)
         sheets.append((path, family))
     return sheets
 
@@ -59,7 +60,7 @@ class Herbarium(Dataset):
 
 
 class FamilyNet(nn.Module):
-    def __init__(self, width=12):
+    def __init__(self, hidden, width=12):
         super().__init__()
         self.features = nn.Sequential(
             nn.Conv2d(3, width, 3, padding=1),
@@ -72,7 +73,7 @@ class FamilyNet(nn.Module):
             nn.MaxPool2d(2),
         )
         self.head = nn.Sequential(
-            nn.Linear(2 * width * (SIZE // 4) ** 2, 640), nn.ReLU(), nn.Linear(640, FAMILIES)
+            nn.Linear(2 * width * (SIZE // 4) ** 2, hidden), nn.ReLU(), nn.Linear(hidden, FAMILIES)
         )
 
     def forward(self, images):
@@ -91,12 +92,12 @@ def save(folder, step, model, optimizer, keep=3):
 def main():
     args = arguments(__doc__)
     save_every = 100 if args.fixed else 2
-    model = FamilyNet()
+    model = FamilyNet(int(640 * args.severity))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     criterion = nn.CrossEntropyLoss()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        sheets = scan_sheets(folder, np.random.default_rng(args.seed))
+        sheets = scan_sheets(folder, np.random.default_rng(args.seed), int(SCAN * args.severity))
         loader = DataLoader(Herbarium(sheets, in_memory=args.fixed), BATCH, shuffle=True)
         meter = Throughput()
         step = 0

@@ -2,6 +2,7 @@
 # suspect = "model"
 # cause = ["optimizer", "slow_augmentation"]
 # fix = ["refresh the preconditioners rarely", "augment whole batches"]
+# severities = [0.9, 1.0, 1.1]  # 1 is layers of 384
 # held_out = true
 # ///
 """Tells whales apart by spectrograms of their calls, with a preconditioned optimizer."""
@@ -127,7 +128,7 @@ def main():
     per_sample = not args.fixed
     calls = Calls(STEPS * BATCH // 4, np.random.default_rng(args.seed), per_sample)
     loader = DataLoader(calls, BATCH, shuffle=True)
-    model = build_model()
+    model = build_model(hidden=int(384 * args.severity))
     optimizer = Shampoo(model.parameters(), lr=0.05, interval=40 if args.fixed else 1)
     criterion = nn.CrossEntropyLoss()
     meter = Throughput()

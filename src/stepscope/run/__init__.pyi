@@ -6,6 +6,7 @@ from .frames import (
     Note as Note,
     RequestState as RequestState,
     RequestStatus as RequestStatus,
+    RunLabels as RunLabels,
     RunNotes as RunNotes,
     RunReader as RunReader,
     SavedView as SavedView,
@@ -20,6 +21,7 @@ from .frames import (
     read_notes as read_notes,
     select_longest as select_longest,
     size_of as size_of,
+    update_labels as update_labels,
     update_notes as update_notes,
 )
 from .job.data_loading import (

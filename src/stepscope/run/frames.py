@@ -16,6 +16,7 @@ from stepscope.store import (
     Note,
     RequestState,
     RequestStatus,
+    RunLabels,
     RunNotes,
     RunReader,
     SavedView,
@@ -25,6 +26,7 @@ from stepscope.store import (
     literal,
     read_notes,
     size_of,
+    update_labels,
     update_notes,
 )
 
@@ -256,6 +258,7 @@ __all__ = [
     "Note",
     "RequestState",
     "RequestStatus",
+    "RunLabels",
     "RunNotes",
     "RunReader",
     "SavedView",
@@ -265,5 +268,6 @@ __all__ = [
     "literal",
     "read_notes",
     "size_of",
+    "update_labels",
     "update_notes",
 ]

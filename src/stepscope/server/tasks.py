@@ -7,22 +7,24 @@ arguments come from a browser.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
-from stepscope import comparison, errors, exporters, fleet, queries, schema, store, timeline, views
+from stepscope import comparison, errors, exporters, fleet, queries, schema, timeline, views
 from stepscope._version import __version__
 from stepscope.report import render_html
 from stepscope.run import (
     Engine,
+    RunLabels,
     RunNotes,
     open_run,
     read_notes,
     size_of,
     stores_results,
+    update_labels,
     update_notes,
 )
 from stepscope.run.catalog import CatalogRun, CatalogTrace, map_runs
@@ -202,7 +204,7 @@ def add_up_fleet(_runs: OpenRuns, *, root: Path | str, query: Mapping[str, str])
 
 
 def export_perfetto(runs: OpenRuns, *, location: str, revision: int, output: str) -> bool:
-    """Write a run as a file of Perfetto, as `stepscope export --to perfetto` does."""
+    """Write a run as a file of Perfetto, as `stepscope export RUN --to perfetto` does."""
     run = runs.open(location, revision)
     exporters.export(run, "perfetto", output, exporters.ExportOptions())
     return True
@@ -249,19 +251,15 @@ def session(runs: OpenRuns, *, location: str, revision: int, local: bool) -> pay
 
 def tag(
     _runs: OpenRuns, *, location: str, revision: int, request: payloads.TagRequest
-) -> store.RunLabels:
+) -> RunLabels:
     """Change the labels of a run, as `stepscope tag` does.
 
     Raises:
         UsageError: a label is too long, or the run cannot be written.
     """
     del revision  # labels do not depend on it
-    try:
-        return store.update_labels(
-            location, title=request.title, tags=request.tags, notes=request.notes
-        )
-    except OSError as error:
-        raise errors.UsageError(f"The run cannot be changed: {error.strerror or error}.") from None
+    with _changing():
+        return update_labels(location, title=request.title, tags=request.tags, notes=request.notes)
 
 
 def notes(_runs: OpenRuns, *, location: str, revision: int) -> RunNotes:
@@ -273,9 +271,22 @@ def notes(_runs: OpenRuns, *, location: str, revision: int) -> RunNotes:
 def change_notes(
     _runs: OpenRuns, *, location: str, revision: int, add: RunNotes, remove: RunNotes
 ) -> RunNotes:
-    """Change the notes and saved views of a run."""
+    """Change the notes and saved views of a run.
+
+    Raises:
+        UsageError: a note is too long, or the run cannot be written.
+    """
     del revision
-    return update_notes(location, add=add, remove=remove)
+    with _changing():
+        return update_notes(location, add=add, remove=remove)
+
+
+@contextmanager
+def _changing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise errors.UsageError(f"The run cannot be changed: {error.strerror or error}.") from None
 
 
 TASKS: dict[str, Task] = {

@@ -55,6 +55,7 @@ _VIEWS: dict[str, options.View] = {
         _show("steps.step_series:show_step_series"),
         ("rank", "pixels", *options.RANGE_OPTIONS),
         is_of_processes=True,
+        table="outliers",
     ),
     "critical-path": options.View(
         _show("steps.critical_path:show_critical_path"),

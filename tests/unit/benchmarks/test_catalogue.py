@@ -145,7 +145,7 @@ def test_every_suspect_and_cause_has_a_scenario() -> None:
         assert not missing, (suspect, missing)
         assert (suspect, "straggler") in planted
     assert sum(scenario.label.healthy for scenario in SCENARIOS) == 12
-    assert len(SCENARIOS) == 61
+    assert len(SCENARIOS) == 65
 
 
 DRAWN = [scenario for scenario in SCENARIOS if scenario.label.drawn]

@@ -325,10 +325,16 @@ def test_notes_and_saved_views_are_stored_with_the_run(served: Served, run: Path
 def test_notes_that_are_refused(served: Served, run: Path) -> None:
     at_start = {"from_after_ns": 0}
     cases = [
-        ({"notes": [{"text": " ", **at_start}]}, "A note has 1 to"),
+        ({"notes": [{"text": " ", **at_start}]}, "A note has 1 to 2000 characters"),
         ({"notes": [{"text": "x" * 2001, **at_start}]}, "not 2001"),
-        ({"notes": [{"text": "x", "from_after_ns": 5, "to_after_ns": 4}]}, "ends before"),
-        ({"notes": [{"text": str(n), **at_start} for n in range(501)]}, "at most 500"),
+        (
+            {"notes": [{"text": "x", "from_after_ns": 5, "to_after_ns": 4}]},
+            "The range of a note ends before its start.",
+        ),
+        (
+            {"notes": [{"text": str(n), **at_start} for n in range(501)]},
+            "A run has at most 500 notes and saved views.",
+        ),
         *(
             ({"views": [{"name": "x", "path": path}]}, "not one of this page")
             for path in ("//evil.example/a", "https://evil.example", "javascript:x", "/\\evil", "")
@@ -337,6 +343,10 @@ def test_notes_that_are_refused(served: Served, run: Path) -> None:
     for add, sentence in cases:
         assert_refused(change(served, add=add), sentence)
     assert not (run / "labels").exists()
+    (run / "labels").write_text("in the way")
+    sentence = "The run cannot be changed: "
+    assert_refused(served.post("/api/tag", {"run": "job", "title": "a"}), sentence)
+    assert_refused(change(served, add={"notes": [{"text": "x", **at_start}]}), sentence)
 
 
 def test_the_file_for_perfetto(served: Served) -> None:

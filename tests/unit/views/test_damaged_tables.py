@@ -120,7 +120,7 @@ def test_a_truncated_table_that_a_view_does_not_read_changes_nothing(
     truncate(healthy, "operators")
     damaged = Run(open_run(healthy))
     assert VIEWS["operators"](damaged).damage  # type: ignore[attr-defined]
-    assert VIEWS["recordings"](damaged) == before["recordings"]
+    assert VIEWS["configuration"](damaged) == before["configuration"]
 
 
 def test_a_view_does_not_advise_to_record_what_it_cannot_read(healthy: Path) -> None:

@@ -170,8 +170,9 @@ def test_system(run: Run) -> None:
 
 def test_what_cannot_be_shown_says_why(drawn_once: Callable[..., Run]) -> None:
     run = drawn_once(unmonitored)
-    assert show_steps(run).missing == "no complete training step was recorded"
-    assert show_input_pipeline(run).missing == "no complete training step was recorded"
+    advice = "no complete training step was recorded: mark each with `stepscope.step()`"
+    assert show_steps(run).missing == advice
+    assert show_input_pipeline(run).missing == advice
     (rank,) = show_input_pipeline(drawn_once(only_marks)).ranks
     assert rank.missing == NO_BATCHES
 

@@ -11,7 +11,7 @@ from stepscope import analysis, schema
 from stepscope.run import RecordedWork, Run, Trace, join_step_durations, recorded_work, sum_by_name
 from stepscope.views.devices import gpu_metrics
 from stepscope.views.options import DEFAULTS, Ranged, ViewOptions, shorten_name
-from stepscope.views.steps.steps import NO_STEPS
+from stepscope.views.steps.steps import explain_no_steps
 from stepscope.views.system import NOT_IN_FILES
 from stepscope.views.trace_data import QualityNote, explain_no_traces, note_run_quality
 
@@ -156,7 +156,7 @@ def show_dashboard(run: Run, _options: ViewOptions = DEFAULTS) -> Dashboard:
         "cpu_active": (cpu, no_cpu),
         "gpu_utilization": (gpu_utilization, no_gpu),
         "cpu_utilization": (cpu_utilization, no_cpu),
-        "step_durations": (steps, NO_STEPS),
+        "step_durations": (steps, explain_no_steps(run)),
         "kernels_by_time": (kernels, no_kernels),
         "memory_operations": (copies, explain_no_traces(run, traces) or NO_COPIES),
     }

@@ -32,13 +32,16 @@ from stepscope.views.operators.operators import NO_ANNOTATIONS, NO_INPUT_SHAPES,
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.steps.critical_path import explain_no_path
 from stepscope.views.steps.input_pipeline import explain_no_pipeline
-from stepscope.views.steps.steps import NO_STEPS
+from stepscope.views.steps.steps import explain_no_steps
 from stepscope.views.tensors.boosting import NO_MODELS
 from stepscope.views.tensors.tensors import explain_no_scalars
 
+ONE_RANK_IN_FILES = (
+    "lateness is a comparison of ranks, and the run has steps of fewer than two: import the trace "
+    "of each rank"
+)
 ONE_RANK = (
-    "lateness is a comparison of ranks, and the run has steps of fewer than two: start more with "
-    "`stepscope run -- torchrun --nproc-per-node N SCRIPT`, or import the trace of each rank"
+    f"{ONE_RANK_IN_FILES}, or start more with `stepscope run -- torchrun --nproc-per-node N SCRIPT`"
 )
 
 
@@ -155,11 +158,13 @@ def _explain_no_tensors(run: Run) -> str | None:
 
 def _explain_one_rank(run: Run) -> str | None:
     rank_count = len(run.ranks) or len({trace.rank for trace in run.traces} - {None})
-    return ONE_RANK if rank_count < 2 else None
+    if rank_count >= 2:
+        return None
+    return ONE_RANK_IN_FILES if run.is_imported else ONE_RANK
 
 
 _EXPLANATIONS: dict[str, Callable[[Run], str | None]] = {
-    "steps": lambda run: None if run.ranks or run.traces else NO_STEPS,
+    "steps": lambda run: None if run.ranks or run.traces else explain_no_steps(run),
     "critical-path": explain_no_path,
     "input-pipeline": _explain_no_input,
     "operators": _explain_rows(

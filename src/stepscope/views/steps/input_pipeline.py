@@ -9,9 +9,10 @@ import msgspec
 from stepscope import analysis, schema
 from stepscope.run import Rank, Run, divide_traces, measure_fetches, measure_tf_data
 from stepscope.views.options import DEFAULTS, Ranged, ViewOptions
-from stepscope.views.steps.steps import NO_STEPS
+from stepscope.views.steps.steps import explain_no_steps
 
-NO_FETCHES = "no trace contains fetches {} in a step: `stepscope run -- CMD` records those of a job"
+NO_FETCHES_IN_FILES = "no trace contains fetches {} in a step"
+NO_FETCHES = f"{NO_FETCHES_IN_FILES}: `stepscope run -- CMD` records those of a job"
 NO_BATCHES = "no creation of a batch by a DataLoader was recorded"
 
 
@@ -139,7 +140,10 @@ def show_input_pipeline(run: Run, _options: ViewOptions = DEFAULTS) -> InputPipe
 
 def explain_no_pipeline(run: Run) -> str:
     """Explain why a run has no input pipeline."""
-    return NO_FETCHES.format(run.traces[0].recorder.fetches) if run.traces else NO_STEPS
+    if not run.traces:
+        return explain_no_steps(run)
+    reason = NO_FETCHES_IN_FILES if run.is_imported else NO_FETCHES
+    return reason.format(run.traces[0].recorder.fetches)
 
 
 def _show_traces(run: Run) -> list[TracePipeline]:

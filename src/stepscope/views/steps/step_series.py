@@ -9,7 +9,7 @@ import msgspec
 from stepscope import analysis, schema
 from stepscope.run import Rank, Run, number_ranks
 from stepscope.views.options import DEFAULTS, Ranged, ViewOptions
-from stepscope.views.steps.steps import NO_STEPS
+from stepscope.views.steps.steps import explain_no_steps
 
 PIXELS_PER_GROUP = 2
 
@@ -88,7 +88,7 @@ def show_step_series(run: Run, options: ViewOptions = DEFAULTS) -> StepSeries:
         (r for r in run.ranks if options.rank in {None, ranks[r.name].rank} and len(r.steps)), None
     )
     if shown is None:
-        return _make_empty(list(ranks.values()))
+        return _make_empty(run, list(ranks.values()))
     return _show_rank(run, shown, list(ranks.values()), ranks[shown.name], options)
 
 
@@ -140,7 +140,7 @@ def _show_rank(
     )
 
 
-def _make_empty(ranks: list[SeriesRank]) -> StepSeries:
+def _make_empty(run: Run, ranks: list[SeriesRank]) -> StepSeries:
     return StepSeries(
         ranks=ranks,
         rank=None,
@@ -156,5 +156,5 @@ def _make_empty(ranks: list[SeriesRank]) -> StepSeries:
         outliers=[],
         edges_ns=[],
         counts=[],
-        missing=NO_STEPS,
+        missing=explain_no_steps(run),
     )

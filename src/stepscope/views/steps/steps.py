@@ -208,7 +208,8 @@ def _write_notes(
 
 
 MAX_LISTED_OUTLIERS = 20
-NO_STEPS = "no complete training step was recorded: mark each with `stepscope.step()`"
+NO_STEPS_IN_FILES = "no complete training step was recorded"
+NO_STEPS = f"{NO_STEPS_IN_FILES}: mark each with `stepscope.step()`"
 
 
 class RankStepsView(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,6 +254,11 @@ class StepsView(Ranged, frozen=True, kw_only=True):
     quality: list[trace_data.QualityNote]
 
 
+def explain_no_steps(run: Run) -> str:
+    """Explain why a run has no steps."""
+    return NO_STEPS_IN_FILES if run.is_imported else NO_STEPS
+
+
 def show_steps(run: Run, options: ViewOptions = DEFAULTS) -> StepsView:
     """Show the duration of steps and its breakdown."""
     traces = trace_data.select_traces(run, options)
@@ -266,7 +272,7 @@ def show_steps(run: Run, options: ViewOptions = DEFAULTS) -> StepsView:
         share_of="wall time of the rank's measured steps without evaluation",
         ranks=ranks,
         traces=[show_trace_steps(run, trace, options) for trace in traces],
-        missing=None if ranks or traces else NO_STEPS,
+        missing=None if ranks or traces else explain_no_steps(run),
         stages=diagnosis.explain_mixed_stages(run) if ranks else None,
         quality=trace_data.note_run_quality(run, traces),
     )
