@@ -112,7 +112,7 @@ class _Commands(click.Group):
             if not set(HELP_FLAGS).isdisjoint(args):
                 from stepscope.cli.help_texts import fit_help  # help needs it alone
 
-                fit_help(name, command, args)
+                command = fit_help(name, command, args)
             elif COMMANDS[name].needs_linux and sys.platform != "linux":
                 raise errors.UsageError(
                     f"stepscope {name} needs Linux, as recording does. Runs that were recorded "

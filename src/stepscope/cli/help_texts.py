@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import click
@@ -53,15 +54,18 @@ EVERYDAY = {
 ALL = "--help-all"
 
 
-def fit_help(name: str, command: click.Command, words: Sequence[str]) -> None:
-    """Add the example of a command to its help; hide options, unless the words ask for all."""
+def fit_help(name: str, command: click.Command, words: Sequence[str]) -> click.Command:
+    """Return a command with its example in its help, and few options, unless the words ask for
+    all."""
+    command = copy.deepcopy(command)
     command.epilog = f"\b\nExample:\n  stepscope {name} {EXAMPLES[name]}".rstrip()
     if isinstance(command, click.Group):
-        for inner in command.commands.values():
-            fit_help(f"{name} {inner.name}", inner, words)
+        inner = command.commands.items()
+        command.commands = {key: fit_help(f"{name} {key}", one, words) for key, one in inner}
     everyday = EVERYDAY.get(name, "").split()
     if everyday and ALL not in words:
         command.epilog += f"\n\nAll options: stepscope {name} {ALL}"
     for option in command.params:
         if isinstance(option, click.Option) and everyday:
             option.hidden = ALL not in words and not set(everyday).intersection(option.opts)
+    return command

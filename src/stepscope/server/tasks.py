@@ -204,7 +204,7 @@ def add_up_fleet(_runs: OpenRuns, *, root: Path | str, query: Mapping[str, str])
 
 
 def export_perfetto(runs: OpenRuns, *, location: str, revision: int, output: str) -> bool:
-    """Write a run as a file of Perfetto, as `stepscope export RUN --to perfetto` does."""
+    """Write a run as a file of Perfetto, as `stepscope export RUN --to perfetto -o FILE` does."""
     run = runs.open(location, revision)
     exporters.export(run, "perfetto", output, exporters.ExportOptions())
     return True

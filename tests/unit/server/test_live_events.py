@@ -126,6 +126,8 @@ def test_listeners_do_not_delay_the_end_of_the_server(
 def test_verdicts_of_finished_runs_are_cached_on_disk(root: Path, tmp_path: Path) -> None:
     with serving(root) as served:
         wait_for_verdicts(served)
+    # The server may not write into each run: without what is stored there, the cache answers.
+    shutil.rmtree(root / "job" / "results", ignore_errors=True)
     files = list((tmp_path / "cache" / "stepscope").glob("summary-*.json"))
     assert len(files) == 1
     content = files[0].read_bytes().replace(b"not enough evidence", b"read from disk")

@@ -325,7 +325,7 @@ def test_notes_and_saved_views_are_stored_with_the_run(served: Served, run: Path
 def test_notes_that_are_refused(served: Served, run: Path) -> None:
     at_start = {"from_after_ns": 0}
     cases = [
-        ({"notes": [{"text": " ", **at_start}]}, "A note has 1 to 2000 characters"),
+        ({"notes": [{"text": " ", **at_start}]}, "A note has 1 to 2000 characters, not 1."),
         ({"notes": [{"text": "x" * 2001, **at_start}]}, "not 2001"),
         (
             {"notes": [{"text": "x", "from_after_ns": 5, "to_after_ns": 4}]},

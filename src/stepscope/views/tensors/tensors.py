@@ -113,9 +113,7 @@ DIGITS = 4
 MAX_SERIES = 200
 MAX_NORMS = 60
 NO_SCALARS = 'nothing was logged: call `stepscope.scalar("loss", value)` in the training loop'
-NO_SCALARS_IN_FILES = (
-    "traces contain no scalars or tensors: `stepscope run -- CMD` records those of a job"
-)
+NO_SCALARS_IN_FILES = "traces contain no scalars or tensors"
 MAX_TENSORS = 5000
 
 
