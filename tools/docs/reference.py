@@ -32,7 +32,7 @@ def _command_section(command: click.Command, context: click.Context, level: str)
     yield from (f"{level} `{context.command_path}`", "", f"`{context.command_path} {usage}`", "")
     yield from (_escape_html(_clean(command.help or "")), "")
     records = [param.get_help_record(context) for param in command.get_params(context)]
-    options = [record for record in records if record and not record[0].startswith("-h,")]
+    options = [record for record in records if record and "--help" not in record[0]]
     if options:
         yield from ("| option | meaning |", "|---|---|")
         yield from (f"| {_cell(f'`{names}`')} | {_cell(_clean(text))} |" for names, text in options)
