@@ -21,5 +21,6 @@ from .live import (
     LiveView as LiveView,
     Observer as Observer,
     Pace as Pace,
+    RecentCurves as RecentCurves,
     measure_pace as measure_pace,
 )

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from typing import Annotated
 
 import duckdb
 import msgspec
 
-from stepscope import diagnosis, errors, schema, store
-from stepscope.run import Run, find_recording_end, job_state
+from stepscope import analysis, diagnosis, errors, schema, store
+from stepscope.run import NodeMetrics, Run, find_recording_end, job_state
 from stepscope.watch.config import ReadingBudget
 
 RECENT_STEPS = 50
 RECENT_SAMPLES = 10
+CURVE_SAMPLES = 50
+_Ratios = Annotated[list[float | None], schema.field_label(display="curve")]
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +33,16 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     cpu_busy_ratio: float | None = None
 
 
+class RecentCurves(msgspec.Struct, frozen=True, kw_only=True):
+    """The latest steps of the first rank and samples of the first node, in their order."""
+
+    step_ns: Annotated[list[float | None], schema.field_label(display="curve")] = []
+    """Wall time of the steps of which the speed is."""
+    gpu_busy_ratio: _Ratios = []
+    """Mean over the GPUs by sample."""
+    cpu_busy_ratio: _Ratios = []
+
+
 class LiveView(msgspec.Struct, frozen=True, kw_only=True):
     """Snapshot of a job."""
 
@@ -43,6 +56,7 @@ class LiveView(msgspec.Struct, frozen=True, kw_only=True):
     heard_ns: int | None
     """Time of the latest heartbeat of a monitor."""
     pace: Pace
+    curves: RecentCurves
     suspect: str | None
     headline: str | None
     """The verdict so far in one sentence."""
@@ -72,7 +86,7 @@ class Observer:
     def __init__(self, reader: store.RunReader) -> None:
         self._reader = reader
         self._budget = ReadingBudget()
-        self._pace = Pace()
+        self._pace, self._curves = Pace(), RecentCurves()
         self._suspect: str | None = None
         self._headline: str | None = None
         self._job: diagnosis.JobAccount | None = None
@@ -101,6 +115,7 @@ class Observer:
             duration_ns=first.duration_ns if first else None,
             heard_ns=max((status.heartbeat_ns for status in statuses.values()), default=None),
             pace=self._pace,
+            curves=self._curves,
             suspect=self._suspect,
             headline=self._headline,
             job=self._job,
@@ -118,7 +133,7 @@ class Observer:
     def _read_run(self) -> None:
         try:
             run = Run(self._reader)
-            self._pace = measure_pace(run)
+            self._pace, self._curves = measure_pace(run), read_curves(run)
             verdict = diagnosis.diagnose(run)
         except (errors.StepscopeError, OSError, duckdb.Error):  # the previous figures stay useful
             return
@@ -151,15 +166,42 @@ def measure_pace(run: Run) -> Pace:
     )
 
 
+def read_curves(run: Run) -> RecentCurves:
+    """Read the latest steps, while they are recorded, and the latest samples."""
+    is_recorded = bool(run.ranks) and find_recording_end(run) is None
+    step_ns = run.ranks[0].steps.wall_ns[-RECENT_STEPS:].tolist() if is_recorded else []
+    metrics = _latest_metrics(run, CURVE_SAMPLES)
+    if metrics is None:
+        return RecentCurves(step_ns=step_ns)
+    series = metrics.load("gpu_busy_ratio", "cpu_busy_ratio")
+    gpu, cpu = analysis.average_devices(series["gpu_busy_ratio"]), series["cpu_busy_ratio"].get("")
+    return RecentCurves(
+        step_ns=step_ns,
+        gpu_busy_ratio=_list_values(gpu),
+        cpu_busy_ratio=[] if cpu is None else _list_values(cpu),
+    )
+
+
+def _list_values(series: analysis.Series) -> list[float | None]:
+    return analysis.nan_to_none(series.value[-CURVE_SAMPLES:])
+
+
 def _measure_utilization(run: Run) -> tuple[float | None, float | None]:
     """Average the utilization of the GPUs and of the cores of the first node."""
+    metrics = _latest_metrics(run, RECENT_SAMPLES)
+    if metrics is None:
+        return None, None
+    return metrics.mean_over_devices("gpu_busy_ratio"), metrics.mean("cpu_busy_ratio")
+
+
+def _latest_metrics(run: Run, count: int) -> NodeMetrics | None:
+    """Select the latest samples of the first node that has any; None without."""
     for node, times in run.reader.times("metrics").items():
         if node in run.nodes:
             end = times["t_ns"][1] + 1
-            start = end - RECENT_SAMPLES * run.nodes[node].interval_ns_at(end)
-            metrics = run.metrics[node].between(start, end)
-            return metrics.mean_over_devices("gpu_busy_ratio"), metrics.mean("cpu_busy_ratio")
-    return None, None
+            start = end - count * run.nodes[node].interval_ns_at(end)
+            return run.metrics[node].between(start, end)
+    return None
 
 
 READ_INTERVAL_S = 1.0

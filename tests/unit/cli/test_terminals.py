@@ -12,14 +12,18 @@ from typing import Annotated
 import msgspec
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from stepscope.cli import COMMANDS
 from stepscope.cli.options.common import FIRED
 from stepscope.cli.text import console, printable, table
-from stepscope.cli.writers.generic import cut, text_of, write_generic
-from stepscope.schema import FieldLabel, Unit, field_label
+from stepscope.cli.writers.generic import LEVELS, cut, text_of, write_generic
+from stepscope.cli.writers.live import live_text
+from stepscope.schema import FieldLabel, RuleRecord, Unit, field_label
 from stepscope.schema.labels import Display
+from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS
+from stepscope.watch import Observer
 from tests.support.access_run import draw
 from tests.support.command import run_command
 
@@ -365,3 +369,35 @@ def test_what_names_say_is_not_obeyed(capsys: pytest.CaptureFixture[str]) -> Non
 def test_pictures_of_control_characters() -> None:
     assert printable("a\tb\x7f\x85\u202e") == "a␉b␡\ufffd\ufffd"
     assert printable("Größe 漢字 s") == "Größe 漢字 s"
+
+
+def test_watch_draws_step_time_and_utilization_in_a_terminal_only(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run")
+    rank = builder.rank(0)
+    step_ms = [100 + 10 * number for number in range(60)]
+    for duration_ms in step_ms:
+        rank.draw(f"forward {duration_ms - 20} | optimizer 20")
+    builder.metric("cpu_busy_ratio", 0.25)
+    for device, ratio in (("0", 0.5), ("1", 1.0)):
+        builder.metric("gpu_busy_ratio", ratio, device=device)
+    record = RuleRecord(progress="running", end_ns=None, scan_ns=1, written_ns=0, findings=[])
+    view = Observer(builder.open().reader).observe(record)
+    terminal = Console(file=io.StringIO(), width=80, force_terminal=True, legacy_windows=False)
+    with terminal.capture() as capture:
+        terminal.print(live_text(view))
+    lines = [Text.from_ansi(line).plain for line in capture.get().splitlines()]
+    assert max(map(len, lines)) <= 80
+    heights = [round(8 * duration_ms / max(step_ms)) for duration_ms in step_ms[-50:]]
+    sample_count = len(view.curves.cpu_busy_ratio)
+    assert [line for line in lines if line.startswith(("step ", "GPU ", "CPU "))] == [
+        f"step     {''.join(LEVELS[height] for height in heights)}  200 ms to 690 ms",
+        f"GPU      {LEVELS[6] * sample_count}  75% to 75%",
+        f"CPU      {LEVELS[2] * sample_count}  25% to 25%",
+    ]
+    for plain in (
+        Console(file=io.StringIO(), width=80),
+        Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None),
+    ):
+        with plain.capture() as capture:
+            plain.print(live_text(view))
+        assert not set(LEVELS[1:]) & set(capture.get())

@@ -244,12 +244,18 @@ def cut(text: str, width: int) -> str:
 # --- values --------------------------------------------------------------------------------------
 
 
-def curve(values: Sequence[float | None], room: int) -> str:
-    """Draw numbers as a line of bars between 0 and their maximum; a blank for unknown ones."""
+def curve(values: Sequence[float | None], room: int, top: float | None = None) -> str:
+    """Draw numbers as a line of bars between 0 and the top; a blank for unknown ones.
+
+    Args:
+        values: the numbers; their means if they are more than fit.
+        room: number of cells at most.
+        top: number that fills a cell; None for their maximum.
+    """
     cells = max(1, min(len(values), room))
     edges = [i * len(values) // cells for i in range(cells + 1)]
     means = [_average_present(values[a:b]) for a, b in itertools.pairwise(edges)]
-    top = max(filter(None, means), default=1) or 1
+    top = top or max(filter(None, means), default=1)
     return "".join(
         " " if mean is None else LEVELS[round(max(0, mean) / top * (len(LEVELS) - 1))]
         for mean in means

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import Group
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.text import Text
 
 from stepscope import diagnosis, quantities, schema
 from stepscope.cli.text import clock_time
 from stepscope.cli.writers.findings import delivery_lines, finding_line
+from stepscope.cli.writers.generic import GAP, curve
 from stepscope.watch import LiveView
 
 if TYPE_CHECKING:
-    from stepscope.watch import Pace
+    from stepscope.watch import Pace, RecentCurves
 
 MAX_FINDINGS = 10
+LABEL_CELLS = 9
 MIN_JOB_RATIO = 0.01
 """Classes with a smaller share of the job's time are left out."""
 _STYLES = {
@@ -30,12 +33,13 @@ _STYLES = {
 
 def live_text(view: LiveView) -> Group:
     """Write the state of a job in a few lines."""
-    lines = [
+    lines: list[RenderableType] = [
         _head(view),
         *_death_lines(view),
         *_stuck_lines(view),
         *_memory_lines(view),
         _labelled("pace", pace_text(view.pace)),
+        _Sparklines(view.curves),
         *([] if view.job is None else [_labelled("job", job_text(view.job))]),
         _labelled("suspect", view.headline or "not known yet"),
         _labelled("rules", _rules(view)),
@@ -90,8 +94,39 @@ def _memory_lines(view: LiveView) -> list[Text]:
     text = " ".join([view.memory.headline, *view.memory.lines])
     line = _labelled("memory", text)
     if view.memory.is_growing:
-        line.stylize("bold yellow", 9)
+        line.stylize("bold yellow", LABEL_CELLS)
     return [line]
+
+
+class _Sparklines:
+    """Curves of step time and utilization in a terminal; nothing in plain text: a pipe, a dumb
+    terminal, or under `NO_COLOR`."""
+
+    def __init__(self, curves: RecentCurves) -> None:
+        self._curves = curves
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        if console.color_system is not None:
+            curves, width = self._curves, options.max_width
+            yield from _sparkline("step", curves.step_ns, quantities.duration, width)
+            yield from _sparkline("GPU", curves.gpu_busy_ratio, quantities.percent, width, top=1)
+            yield from _sparkline("CPU", curves.cpu_busy_ratio, quantities.percent, width, top=1)
+
+
+def _sparkline(
+    label: str,
+    values: Sequence[float | None],
+    format_value: Callable[[float], str],
+    width: int,
+    top: float | None = None,
+) -> Iterator[Text]:
+    """Draw a curve with its smallest and largest value on one line; nothing without values."""
+    present = [value for value in values if value is not None]
+    if present:
+        ends = f"{format_value(min(present))} to {format_value(max(present))}"
+        cells = curve(values, width - LABEL_CELLS - GAP - len(ends), top)
+        head = Text(f"{label:<{LABEL_CELLS}}", style="dim")
+        yield Text.assemble(head, (cells, "cyan"), " " * GAP, ends)
 
 
 def _rules(view: LiveView) -> str:
@@ -104,7 +139,7 @@ def _rules(view: LiveView) -> str:
 
 
 def _labelled(label: str, text: str) -> Text:
-    return Text.assemble((f"{label:<9}", "dim"), text)
+    return Text.assemble((f"{label:<{LABEL_CELLS}}", "dim"), text)
 
 
 def _rough(ns: int) -> str:
