@@ -7,6 +7,7 @@ import { followRun } from "../state/live";
 import { followNotes } from "../state/notes";
 import { followUrl } from "../state/url";
 import { loadViews } from "../state/views";
+import "../widgets/definition.css";
 import "../widgets/verdict.css";
 import "../widgets/widgets.css";
 import { Shell } from "./shell";

@@ -10,6 +10,7 @@ import { figureTable } from "./figure_table";
 interface Props {
   block: Figure;
   description?: string | null | undefined;
+  definition?: string | null | undefined;
   tools?: ComponentChildren;
   wide?: boolean;
   testid?: string;
@@ -17,12 +18,13 @@ interface Props {
   onPoint?: PointHandler | undefined;
 }
 
-export function FigurePanel({ block, description, tools, wide = false, testid, onRange, onPoint }: Props) {
+export function FigurePanel({ block, description, definition, tools, wide = false, testid, onRange, onPoint }: Props) {
   const { title } = block;
   return (
     <Panel
       title={title}
       description={description}
+      definition={definition}
       tools={tools}
       wide={wide}
       testid={testid}

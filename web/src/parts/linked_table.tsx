@@ -12,6 +12,7 @@ interface Props<Row> {
   rows: readonly Row[];
   fields: Field<Row>[];
   description?: string | null | undefined;
+  definition?: string | null | undefined;
   tools?: ComponentChildren;
   introduction?: ComponentChildren;
   footnote?: string | null | undefined;

@@ -2,11 +2,13 @@
 import type { Section } from "../api/report";
 import { FigureView } from "../charts/figure";
 import { figureOf } from "../charts/from_blocks";
+import { useDefinition } from "../widgets/definition";
 import { Prose } from "../widgets/prose";
 import { Table } from "../widgets/table";
 import { CheckView } from "./check";
 
 type Block = Section["blocks"][number];
+type TableBlock = Extract<Block, { kind: "table" }>;
 
 export function BlockView({ block }: { block: Block }) {
   switch (block.kind) {
@@ -26,14 +28,7 @@ export function BlockView({ block }: { block: Block }) {
     case "check":
       return <CheckView check={block} />;
     case "table":
-      return (
-        <div class={block.columns.length === 2 ? "table narrow" : "table"}>
-          <p class="caption">{block.title}</p>
-          <Table caption={block.title} columns={block.columns} rows={block.rows} />
-          {block.share_of === null ? null : <p class="muted">Shares are of {block.share_of}.</p>}
-          {block.more === null ? null : <p class="muted">… {block.more}.</p>}
-        </div>
-      );
+      return <TableView block={block} />;
     case "curves":
     case "bar_chart":
     case "matrix":
@@ -41,4 +36,16 @@ export function BlockView({ block }: { block: Block }) {
     default:
       return <FigureView block={block} />;
   }
+}
+
+function TableView({ block }: { block: TableBlock }) {
+  const [definitionButton, definitionText] = useDefinition(block.title, block.share_of === null ? null : `Shares are of ${block.share_of}.`);
+  return (
+    <div class={block.columns.length === 2 ? "table narrow" : "table"}>
+      <div class="caption">{block.title}{definitionButton}</div>
+      {definitionText}
+      <Table caption={block.title} columns={block.columns} rows={block.rows} />
+      {block.more === null ? null : <p class="muted">… {block.more}.</p>}
+    </div>
+  );
 }

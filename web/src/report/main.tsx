@@ -4,6 +4,7 @@ import { render } from "preact";
 import type { Report } from "../api/report";
 import { followTheme } from "../base/theme";
 import "../base/tokens.css";
+import "../widgets/definition.css";
 import "../widgets/verdict.css";
 import { Page } from "./page";
 import "./report.css";

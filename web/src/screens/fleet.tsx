@@ -50,13 +50,13 @@ function Content({ payload }: { payload: Fleet }) {
       <div class="panels">
         <Ranking
           title="Predicted savings"
-          description="At most one fix per run, the one with the largest prediction. Upper bounds are in the table below only"
+          definition="At most one fix per run, the one with the largest prediction. Upper bounds are in the table below only"
           total={payload.total}
           rows={payload.fixes.map(({ title, saved, run_count }) => ({ name: title, amount: saved, run_count }))}
         />
         <Ranking
           title="Bottlenecks"
-          description="All hours of the runs with this bottleneck"
+          definition="All hours of the runs with this bottleneck"
           total={payload.total}
           rows={payload.causes.map(({ title, amount, run_count }) => ({ name: title, amount, run_count }))}
         />
@@ -76,7 +76,7 @@ function Tables({ payload }: { payload: Fleet }) {
           id="jobs"
           title="Runs that waste most"
           testid="table-fleet-jobs"
-          description="Wasted: time in which the job was stuck, down or repeated steps, and what its fix is predicted to save"
+          definition="Wasted: time in which the job was stuck, down or repeated steps, and what its fix is predicted to save"
           rows={payload.jobs}
           fields={columns<"FleetJob", FleetJob>(
             "FleetJob",
@@ -89,7 +89,7 @@ function Tables({ payload }: { payload: Fleet }) {
         id="classes"
         title="Class of time"
         testid="table-fleet-classes"
-        description="Shares of the hours of all runs. Runs whose time is not divided are a class of their own"
+        definition="Shares of the hours of all runs. Runs whose time is not divided are a class of their own"
         rows={payload.classes}
         fields={columns<"FleetClass", FleetClass>(
           "FleetClass", "title", payload.total.gpu_hours > 0 && "gpu_ratio", payload.total.core_hours > 0 && "core_ratio",
@@ -110,7 +110,7 @@ function Tables({ payload }: { payload: Fleet }) {
         id="causes"
         title="Bottlenecks and their causes"
         testid="table-fleet-causes"
-        description="Hours of the runs, and those that the bottleneck itself takes"
+        definition="Hours of the runs, and those that the bottleneck itself takes"
         rows={payload.causes}
         fields={columns<"FleetCause", FleetCause>("FleetCause", "title", "run_count", ...amounts<FleetCause>("", (row) => row.amount), ...amounts<FleetCause>("bottleneck", (row) => row.owned))}
       />
@@ -119,7 +119,7 @@ function Tables({ payload }: { payload: Fleet }) {
           id="fixes"
           title="Fixes"
           testid="table-fleet-fixes"
-          description="Predictions, one fix per run; upper bounds are those of other runs"
+          definition="Predictions, one fix per run; upper bounds are those of other runs"
           rows={payload.fixes}
           fields={columns<"FleetFix", FleetFix>("FleetFix", "title", "run_count", ...amounts<FleetFix>("saves", (row) => row.saved), ...amounts<FleetFix>("at most", (row) => row.bound))}
         />
@@ -164,20 +164,20 @@ const MAX_BARS = 8;
 
 interface RankingProps {
   title: string;
-  description: string;
+  definition: string;
   total: Amount;
   rows: { name: string; amount: Amount; run_count: number }[];
 }
 
 /** Largest rows as bars, of GPU-hours where there are any. */
-function Ranking({ title, description, total, rows }: RankingProps) {
+function Ranking({ title, definition, total, rows }: RankingProps) {
   const isGpu = total.gpu_hours > 0;
   const hours = ({ gpu_hours, core_hours }: Amount): number => (isGpu ? gpu_hours : core_hours);
   const shown = rows.filter(({ amount }) => hours(amount) > 0).slice(0, MAX_BARS);
   if (shown.length === 0) return null;
   const largest = Math.max(...shown.map(({ amount }) => hours(amount)));
   return (
-    <Panel title={title} description={`${description}. Shares are of all ${isGpu ? "GPU-hours" : "core-hours"}`}>
+    <Panel title={title} definition={`${definition}. Shares are of all ${isGpu ? "GPU-hours" : "core-hours"}`}>
       <RankedBars
         label={title}
         rows={shown.map(({ name, amount, run_count }) => ({

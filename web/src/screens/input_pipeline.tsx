@@ -24,7 +24,7 @@ function Content({ payload }: { payload: InputPipelineView }) {
   const rank = ranks.find((candidate) => candidate.rank === selected);
   return (
     <>
-      <PageHeader title="Input pipeline" description={`Shares are of ${payload.share_of}.`}>{rankSelect}</PageHeader>
+      <PageHeader title="Input pipeline" definition={`Shares are of ${payload.share_of}.`}>{rankSelect}</PageHeader>
       <QualityNotes quality={[]} range={payload.range} />
       {rank === undefined ? null : <Rank rank={rank} />}
       {payload.traces.length === 0 ? null : <TraceTable traces={payload.traces} />}
@@ -83,7 +83,7 @@ function Stages({ making }: { making: MakingView }) {
         )}
       />
       {transforms.length === 0 ? null : (
-        <Panel title="Transforms" description="Shares of batch creation time, measured around each transform.">
+        <Panel title="Transforms" definition="Shares of batch creation time, measured around each transform.">
           <RankedBars
             label="Transforms"
             rows={transforms.map(([name, ratio]) => ({ name, ratio, value: percent(ratio, 1) }))}
@@ -129,7 +129,7 @@ function TraceTable({ traces }: { traces: readonly TracePipeline[] }) {
     <LinkedTable
       title="Fetches in traces"
       testid="table-traces"
-      description="Fetches of batches by the training thread; waiting is the part that no work of the device hides."
+      definition="Fetches of batches by the training thread; waiting is the part that no work of the device hides."
       rows={traces}
       fields={columns(
         "TracePipeline", "rank",
@@ -145,7 +145,7 @@ function TfDataTable({ stages }: { stages: readonly TfDataStageView[] }) {
     <LinkedTable
       title="Stages of tf.data"
       testid="table-tf-data"
-      description="Time without stages that are called in the same thread, with waits for other threads."
+      definition="Time without stages that are called in the same thread, with waits for other threads."
       rows={stages}
       fields={columns("TfDataStageView", "trace", "name", "total_ns", "call_count", "call_ns")}
     />

@@ -43,7 +43,7 @@ function Content({ trace, shareOf }: { trace: TraceKernels; shareOf: string }) {
       <LinkedTable
         title="Kernels"
         testid="table-kernels"
-        description={`Shares are of ${shareOf}.`}
+        definition={`Shares are of ${shareOf}.`}
         rows={rows}
         fields={kernelFields(rows)}
         keyOf={(row) => rowKey(row.name, launchKey(row))}
@@ -57,7 +57,7 @@ function Content({ trace, shareOf }: { trace: TraceKernels; shareOf: string }) {
         id="durations"
         title="Kernels by duration"
         testid="table-durations"
-        description={`Shares of time are of ${shareOf}.`}
+        definition={`Shares of time are of ${shareOf}.`}
         rows={trace.durations}
         keyOf={(row) => String(row.from_ns)}
         fields={columns("KernelDurationClass", "from_ns", "to_ns", "calls", "calls_ratio", "total_ns", "share_ratio")}

@@ -47,7 +47,8 @@ function Timelines({ timelines }: { timelines: readonly MemoryTimelineView[] }) 
             id={`categories-${index}`}
             title="Memory by category"
             testid={`table-memory-categories-${index}`}
-            description={`The peak is ${memory(timeline.peak_bytes)}, ${duration(timeline.peak_after_ns)} after the start. Shares are of the ${timeline.share_of}.`}
+            description={`The peak is ${memory(timeline.peak_bytes)}, ${duration(timeline.peak_after_ns)} after the start.`}
+            definition={`Shares are of the ${timeline.share_of}.`}
             rows={timeline.categories}
             fields={columns("CategoryMemory", "category", "at_peak_bytes", "share_ratio", "largest_bytes", "end_bytes")}
           />
@@ -107,7 +108,7 @@ function Device({ device }: { device: DeviceMemoryView }) {
         id="operators"
         title="Allocations by operator"
         testid="table-memory-operators"
-        description="Including child operators, except for self columns."
+        definition="Including child operators, except for self columns."
         rows={device.operators}
         keyOf={(row) => rowKey(row.name)}
         footnote={omittedRows(device.operators.length, device.operator_count)}
@@ -120,7 +121,7 @@ function Device({ device }: { device: DeviceMemoryView }) {
         id="blocks"
         title="Largest blocks"
         testid="table-memory-blocks"
-        description="Allocations with their release. Times are relative to the start of the trace; events outside of it have none."
+        definition="Allocations with their release. Times are relative to the start of the trace; events outside of it have none."
         rows={device.blocks}
         footnote={omittedRows(device.blocks.length, device.block_count)}
         fields={columns("MemoryBlockRow", "operator", "size_bytes", "allocated_after_ns", "released_after_ns", "lifetime_ns")}
@@ -170,7 +171,8 @@ function Peak({ peak }: { peak: MemoryPeak }) {
         wide={false}
         title="Memory at the peak by operator"
         testid="table-memory-holders"
-        description={`${count(peak.block_count)} blocks of the trace, plus ${memory(peak.before_bytes)} allocated before it. Shares are of ${peak.share_of}.`}
+        description={`${count(peak.block_count)} blocks of the trace, plus ${memory(peak.before_bytes)} allocated before it.`}
+        definition={`Shares are of ${peak.share_of}.`}
         rows={peak.holders}
         footnote={omittedRows(peak.holders.length, peak.holder_count)}
         fields={columns("MemoryHolder", "operator", "held_bytes", "held_ratio", "block_count")}

@@ -44,7 +44,8 @@ function Content({ trace, shareOf, maxDepth }: { trace: TraceModules; shareOf: s
       <LinkedTable
         title="Modules"
         testid="table-modules"
-        description={`Shares are of ${shareOf}. Unsorted, the table is a tree: each module is followed by its submodules.`}
+        description="Unsorted, the table is a tree: each module is followed by its submodules."
+        definition={`Shares are of ${shareOf}.`}
         rows={rows}
         fields={moduleFields(rows)}
         keyOf={(row) => rowKey(row.name.trim(), row.depth)}
@@ -65,7 +66,7 @@ function ModuleFlameGraph({ trace }: { trace: TraceModules }) {
   return (
     <Panel
       title="Modules and their operators"
-      description={resource.data?.time_of}
+      definition={resource.data?.time_of}
       testid="modules-flame"
       wide
       tools={timeSelect}

@@ -47,7 +47,7 @@ function Content({ trace, shareOf }: { trace: TraceOperators; shareOf: string })
       <LinkedTable
         title="Operators"
         testid="table-operators"
-        description={`Shares are of ${shareOf}.`}
+        definition={`Shares are of ${shareOf}.`}
         rows={rows}
         fields={operatorFields(rows)}
         keyOf={keyOf}

@@ -50,7 +50,8 @@ function LateRanks({ payload }: { payload: RanksView }) {
         id="late-ranks"
         title="Lateness by rank"
         testid="table-late-ranks"
-        description={`${basis} ${payload.persistence_of}.`}
+        description={basis}
+        definition={payload.persistence_of}
         rows={payload.ranks}
         keyOf={(row) => rowKey(row.rank)}
         fields={rankFields(payload.ranks)}
@@ -65,7 +66,7 @@ function LinkedRanks({ map, payload }: { map: RankMapRows; payload: RanksView })
   const rank = payload.ranks.find((candidate) => candidate.rank === text) ?? payload.ranks[0];
   return (
     <div class="rank-panels">
-      <RankMap map={map} description={`Lateness: ${payload.lateness_of}.`} selected={rank?.rank ?? null} onSelect={setText} />
+      <RankMap map={map} definition={`Lateness: ${payload.lateness_of}.`} selected={rank?.rank ?? null} onSelect={setText} />
       {rank === undefined ? null : <RankDetail rank={rank} latestStep={rank.persistence === null ? null : latestStep(map, rank.rank)} />}
     </div>
   );
@@ -94,7 +95,7 @@ function Distributed({ payload, ranks }: { payload: DistributedView; ranks: Rank
           {payload.sentence === null ? null : <p class="muted">{ranks.sentence}</p>}
         </>
       ) : null}
-      {map === null || !isComparable ? null : <div class="rank-panels"><RankMap map={map} description={`Bars: ${payload.share_of}.`} selected={null} /></div>}
+      {map === null || !isComparable ? null : <div class="rank-panels"><RankMap map={map} definition={`Bars: ${payload.share_of}.`} selected={null} /></div>}
       {payload.missing === null ? null : <EmptyState text={payload.missing} />}
       <QualityNotes quality={payload.quality} notes={[...(window?.notes ?? []), ...(matrix?.notes ?? [])]} />
       {isComparable || window !== undefined ? <Communication payload={payload} window={window} windowSelect={windowSelect} /> : null}

@@ -51,7 +51,7 @@ function Content({ trace }: { trace: TraceRoofline }) {
       <LinkedTable
         title="Call groups"
         testid="table-roofline"
-        description={trace.share_of === null ? null : `Shares are of ${trace.share_of}.`}
+        definition={trace.share_of === null ? null : `Shares are of ${trace.share_of}.`}
         rows={trace.groups}
         keyOf={(row) => rowKey(row.name, row.input_dims, row.input_types, row.input_strides)}
         footnote={omittedRows(trace.groups.length, trace.group_count)}
@@ -78,7 +78,8 @@ function StepTable({ utilization }: { utilization: NonNullable<TraceRoofline["ut
     <LinkedTable
       id="steps"
       title="Utilization by step"
-      description={[`Of ${utilization.share_of}.`, ...utilization.notes.map(sentence)].join(" ")}
+      description={utilization.notes.length === 0 ? null : utilization.notes.map(sentence).join(" ")}
+      definition={`Utilization is of ${utilization.share_of}.`}
       rows={utilization.steps}
       fields={columns("StepUtilization", "step", "step_ns", "matrix_flop", "mfu_ratio")}
     />

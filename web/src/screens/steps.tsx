@@ -71,7 +71,7 @@ function WatchedSteps({ ranks, shareOf }: { ranks: RankStepsView[]; shareOf: str
       <LinkedTable
         title={ranks.length > 1 ? "Steps by rank" : "Steps of the job"}
         testid="table-steps"
-        description="Watched over the full job; steps under the profiler and evaluation steps are excluded."
+        definition="Watched over the full job; steps under the profiler and evaluation steps are excluded."
         rows={ranks}
         keyOf={(row) => rowKey(row.rank)}
         renderSelected={(row) => <PhaseTable rank={row} shareOf={shareOf} />}
@@ -153,7 +153,7 @@ function PhaseTable({ rank, shareOf }: { rank: RankStepsView; shareOf: string })
         id="phases"
         title={`Phases of a step, ${rank.rank}`}
         testid="table-phases"
-        description={`Shares are of ${shareOf}.`}
+        definition={`Shares are of ${shareOf}.`}
         rows={rank.phases.filter((phase) => phase.mean_ns > 0)}
         fields={columns("PhaseShare", ["name", { value: (row) => words(row.name) }], "share_ratio", "mean_ns", "p50_ns", "p95_ns")}
       />
@@ -197,7 +197,7 @@ function TraceSteps({ trace }: { trace: TraceStepsView }) {
             id="recorded"
             title="Traced steps"
             testid="table-recorded-steps"
-            description="Each instant counts for the first active category: kernel, copy, set, communication, runtime call, data loader, other host work."
+            definition="Each instant counts for the first active category: kernel, copy, set, communication, runtime call, data loader, other host work."
             rows={trace.steps}
             fields={columns(
               "RecordedStep", "step", "wall_ns", "kernel_ns", "memcpy_ns", "memset_ns", "communication_ns",
@@ -208,7 +208,7 @@ function TraceSteps({ trace }: { trace: TraceStepsView }) {
             <LinkedTable
               id="host"
               title="Steps as marked on the host"
-              description="Device work between the marks of the host; it may belong to the previous step."
+              definition="Device work between the marks of the host; it may belong to the previous step."
               rows={trace.host_steps}
               fields={columns("HostStep", "step", "host_ns", "computation_ns", "communication_ns", "overlap_ns", "neither_ns")}
             />

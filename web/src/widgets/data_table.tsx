@@ -16,6 +16,7 @@ interface Props<Row> {
   rows: readonly Row[];
   fields: Field<Row>[];
   description?: string | null | undefined;
+  definition?: string | null | undefined;
   /** Controlled order and filter, for state in the URL. */
   order?: Order | null;
   onOrder?: (order: Order) => void;
@@ -79,7 +80,7 @@ export function DataTable<Row extends object>(props: Props<Row>) {
     </>
   );
   return (
-    <Panel title={props.title} description={props.description} onCsv={download} tools={tools} testid={props.testid} wide={props.wide ?? true}>
+    <Panel title={props.title} description={props.description} definition={props.definition} onCsv={download} tools={tools} testid={props.testid} wide={props.wide ?? true}>
       {props.introduction}
       <Rows {...props} lines={lines} order={order} onOrder={props.onOrder ?? setLocalOrder} />
       <p class="muted counts">

@@ -3,13 +3,16 @@ import { Download, Image } from "lucide";
 import type { ComponentChildren } from "preact";
 
 import { sentence } from "../base/text";
+import { useDefinition } from "./definition";
 import { Icon } from "./icon";
 import { Prose } from "./prose";
 
 interface Props {
   title: string;
-  /** Sentence below the title, such as the denominator of its shares. */
+  /** Sentence below the title. */
   description?: string | null | undefined;
+  /** What the figures are of, such as the denominator of shares; shown on request. */
+  definition?: string | null | undefined;
   onCsv?: (() => void) | undefined;
   onPng?: (() => void) | undefined;
   tools?: ComponentChildren;
@@ -20,11 +23,12 @@ interface Props {
   children: ComponentChildren;
 }
 
-export function Panel({ title, description, onCsv, onPng, tools, wide = false, isSelection = false, testid, children }: Props) {
+export function Panel({ title, description, definition, onCsv, onPng, tools, wide = false, isSelection = false, testid, children }: Props) {
+  const [definitionButton, definitionText] = useDefinition(title, definition);
   return (
     <section class={`panel ${wide ? "wide" : ""} ${isSelection ? "selection-panel" : ""}`} aria-label={title} data-testid={testid}>
       <header>
-        <h2>{title}</h2>
+        <div class="panel-title"><h2>{title}</h2>{definitionButton}</div>
         <div class="panel-tools">
           {tools}
           {onCsv === undefined ? null : (
@@ -39,6 +43,7 @@ export function Panel({ title, description, onCsv, onPng, tools, wide = false, i
           )}
         </div>
       </header>
+      {definitionText}
       {description === undefined || description === null ? null : <p class="muted about"><Prose text={sentence(description)} /></p>}
       {children}
     </section>

@@ -47,7 +47,7 @@ function Steps({ path, shareOf, id }: { path: CriticalPathOf; shareOf: string; i
   return (
     <section aria-label={tracesOf(path)}>
       {replayTiles(path, isJoint ? { label: "Ranks tied by", value: countOf(path.tied_count, "collective") } : null)}
-      <Panel title="Step by kind of time" description={`Shares are of the ${shareOf}. Steps of ${tracesOf(path)}.`} wide testid="path-shares">
+      <Panel title="Step by kind of time" definition={`Shares are of the ${shareOf}. Steps of ${tracesOf(path)}.`} wide testid="path-shares">
         <ShareBar label="Kinds of time on the critical path" segments={kindSegments(path.shares)} />
       </Panel>
       {isJoint ? (

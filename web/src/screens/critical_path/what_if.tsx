@@ -109,7 +109,7 @@ function Recording({ recording, shareOf, id }: { recording: WhatIfOf; shareOf: s
         {...(id === undefined ? {} : { id })}
         title="Fixes by saving"
         testid="table-fixes"
-        description={`Each fix alone. Savings are of the ${shareOf}. Steps of ${tracesOf(recording)}.`}
+        definition={`Each fix alone. Savings are of the ${shareOf}. Steps of ${tracesOf(recording)}.`}
         rows={rows}
         fields={columns(
           "SimulatedFixRow", ["saving_ratio", { display: "bar" }], "step_ns", "fix", "condition", ["rest_category", { draw: restText }],

@@ -20,7 +20,7 @@ export function Idle({ tabs }: { tabs: ComponentChildren }) {
             <LinkedTable
               title="Idle time by stream"
               testid="table-idle"
-              description={`Shares are of the ${payload.share_of}. Kernel wait: gaps shorter than ${duration(payload.kernel_wait_below_ns)}. Host wait: no work had been launched.`}
+              definition={`Shares are of the ${payload.share_of}. Kernel wait: gaps shorter than ${duration(payload.kernel_wait_below_ns)}. Host wait: no work had been launched.`}
               rows={trace.streams}
               fields={columns(
                 "StreamIdle", ["stream", { value: (row) => streamName(row.stream) }], "device", "work_count", "span_ns", "busy_ns", "idle_ns",

@@ -18,7 +18,7 @@ export function Launches({ tabs }: { tabs: ComponentChildren }) {
             <LinkedTable
               title="Launches by call"
               testid="table-launches"
-              description={
+              definition={
                 "Delay: time from the end of the call to the start of the work. Short work: shorter than its launch call. " +
                 `Long: calls above ${duration(payload.long_call_ns)}, delays above ${duration(payload.long_delay_ns)}.`
               }
@@ -79,7 +79,7 @@ function QueueTable({ trace, blockedDepth }: { trace: TraceLaunches; blockedDept
       <LinkedTable
         id="queues"
         title="Queues by stream"
-        description={`Blocked: time with ${count(blockedDepth)} or more pending launches, the limit of a stream.`}
+        definition={`Blocked: time with ${count(blockedDepth)} or more pending launches, the limit of a stream.`}
         rows={trace.queues}
         fields={columns(
           "StreamQueue", ["stream", { value: (row) => streamName(row.stream) }],

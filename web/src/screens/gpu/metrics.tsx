@@ -24,7 +24,7 @@ function Content({ trace, shareOf }: { trace: TraceMetrics; shareOf: string }) {
     <>
       {first === undefined || trace.devices.length > 1 ? null : <DeviceTiles device={first} />}
       <div class="panels">
-        <FigurePanel wide testid="gpu-utilization" block={utilizationFigure(trace)} description={`Shares are of the ${shareOf}.`} />
+        <FigurePanel wide testid="gpu-utilization" block={utilizationFigure(trace)} definition={`Shares are of the ${shareOf}.`} />
       </div>
       <LinkedTable
         title="By device"

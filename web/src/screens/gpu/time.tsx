@@ -29,13 +29,13 @@ function Content({ trace, shareOf }: { trace: TraceGpuTime; shareOf: string }) {
           tile("TraceGpuTime", trace, "comm_hidden_ratio", { caption: "share of communication time" }),
         ]}
       />
-      <Panel title="All devices" description={`Shares are of the ${shareOf}.`} wide>
+      <Panel title="All devices" definition={`Shares are of the ${shareOf}.`} wide>
         <ShareBar label="Time of all devices" segments={timeSegments(trace)} />
       </Panel>
       <LinkedTable
         title="By device"
         testid="table-gpu-time"
-        description="From the first to the last work of each device."
+        definition="From the first to the last work of each device."
         rows={trace.devices}
         fields={columns(
           "DeviceGpuTime", "device", "total_ns", "busy_ns",

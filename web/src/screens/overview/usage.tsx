@@ -43,7 +43,7 @@ function Content({ payload }: { payload: UsageView }) {
           id="usage"
           title="System usage statistics"
           testid="system-usage"
-          description={`Shares are of ${payload.nodes_of}.`}
+          definition={`Shares are of ${payload.nodes_of}.`}
           introduction={<Sentences texts={payload.node_notes} />}
           rows={payload.nodes}
           fields={columns("NodeStatistics", "node", "metric", "max", "p99", "p95", "p50", "min")}

@@ -19,7 +19,7 @@ export function Collectives({ window, bandwidthOf }: { window: RankWindow; bandw
         id="collectives"
         title="Collectives"
         testid="table-collectives"
-        description={bandwidthOf}
+        definition={bandwidthOf}
         rows={rows}
         keyOf={(row) => rowKey(row.name, row.group, row.dtype)}
         tools={ranks.length < 2 ? null : rankSelect}
@@ -33,7 +33,7 @@ export function Collectives({ window, bandwidthOf }: { window: RankWindow; bandw
         id="sizes"
         title="Collectives by size"
         testid="table-collective-sizes"
-        description={bandwidthOf}
+        definition={bandwidthOf}
         rows={window.collective_sizes}
         keyOf={(row) => rowKey(row.name, row.reach, String(row.group_size), String(row.from_bytes))}
         fields={withValues(window.collective_sizes, columns(

@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 
 import type { Arrivals as ArrivalsPayload, DistributedView, RankWindow } from "../../api/views";
+import { sentence } from "../../base/text";
 import { FigurePanel } from "../../charts/figure_panel";
 import { LinkedTable } from "../../parts/linked_table";
 import { rowKey } from "../../parts/row_key";
@@ -46,7 +47,7 @@ function RankTimes({ window, payload }: { window: RankWindow; payload: Distribut
       <LinkedTable
         title="Ranks in the traces"
         testid="table-ranks"
-        description={`Shares are of ${payload.share_of}.`}
+        definition={`Shares are of ${payload.share_of}.`}
         rows={ranks}
         keyOf={(row) => rowKey(rankName(row))}
         fields={columns(
@@ -56,8 +57,8 @@ function RankTimes({ window, payload }: { window: RankWindow; payload: Distribut
         )}
       />
       <div class="panels spaced">
-        <FigurePanel wide={transfer === null} testid="rank-time" block={rankTime} description={`Shares are of ${payload.share_of}.`} tools={stepSelect} />
-        {transfer === null ? null : <FigurePanel testid="rank-waiting" block={transfer} description={payload.transfer_of} />}
+        <FigurePanel wide={transfer === null} testid="rank-time" block={rankTime} definition={`Shares are of ${payload.share_of}.`} tools={stepSelect} />
+        {transfer === null ? null : <FigurePanel testid="rank-waiting" block={transfer} definition={payload.transfer_of} />}
       </div>
     </>
   );
@@ -70,7 +71,8 @@ function Arrivals({ arrivals }: { arrivals: ArrivalsPayload }) {
     <LinkedTable
       title="Collectives of the job"
       testid="table-arrivals"
-      description={[`Lateness: ${arrivals.lateness_of}.`, ...notes.map((note) => `${note}.`)].join(" ")}
+      description={notes.length === 0 ? null : notes.map(sentence).join(" ")}
+      definition={`Lateness: ${arrivals.lateness_of}.`}
       rows={ranks}
       keyOf={(row) => rowKey(row.rank)}
       fields={columns(

@@ -15,13 +15,13 @@ const MAX_HIGH_ROWS = 16;
 
 interface Props {
   map: RankMapRows;
-  description: string;
+  definition: string;
   selected: string | null;
   /** Without it, rows are not selected. */
   onSelect?: (rank: string) => void;
 }
 
-export function RankMap({ map, description, selected, onSelect }: Props) {
+export function RankMap({ map, definition, selected, onSelect }: Props) {
   const [text, setText] = useState<string | null>(null);
   const { rows, steps, heat } = map;
   const longest_ns = Math.max(1, ...rows.map(totalOf));
@@ -34,7 +34,7 @@ export function RankMap({ map, description, selected, onSelect }: Props) {
   const perColumn = map.stepsPerColumn > 1 ? `, ${countOf(map.stepsPerColumn, "step")} per column` : "";
   const [low, high] = map.extent;
   return (
-    <Panel title="Ranks by step" description={description} testid="lateness-map" onCsv={() => { saveCsv(map); }}>
+    <Panel title="Ranks by step" definition={definition} testid="lateness-map" onCsv={() => { saveCsv(map); }}>
       <div class={rows.length > MAX_HIGH_ROWS ? "rank-map low" : "rank-map"}>
         <div class="rank-row rank-axis muted" aria-hidden="true">
           <span />

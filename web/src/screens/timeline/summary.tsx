@@ -50,7 +50,7 @@ function Tables({ view, model, range }: { view: SummaryView; model: Model; range
     <>
       <DataTable
         title="Names by self time"
-        description={`Shares of the range (${duration(widthOf(range))}); events are clipped to it.`}
+        definition={`Shares of the range (${duration(widthOf(range))}); events are clipped to it.`}
         rows={rows}
         fields={NAME_FIELDS}
         onRow={(row) => { setSearchText(row.name.slice(0, 400)); }}
@@ -59,7 +59,7 @@ function Tables({ view, model, range }: { view: SummaryView; model: Model; range
       />
       <DataTable
         title="Tracks"
-        description="Busy: union of the events of a track, as a share of the range."
+        definition="Busy: union of the events of a track, as a share of the range."
         rows={view.tracks}
         fields={trackFields(nameOf)}
         footnote={view.notes.length === 0 ? null : view.notes.join("; ")}
