@@ -29,6 +29,7 @@ from stepscope.server.payloads import (
     ImportProgress,
     ImportRequest,
     NotesRequest,
+    RunName,
     RunSession,
     SourceLines,
     SqlRequest,
@@ -46,6 +47,7 @@ Payload = type[msgspec.Struct]
 JOB_PAYLOADS: dict[str, Payload] = {"jobs": Jobs, "compare": Comparison, "fleet": Fleet}
 """Payloads of several runs."""
 SERVER: tuple[Payload, ...] = (
+    RunName,
     RunSession,
     SourceLines,
     SqlRequest,

@@ -277,8 +277,13 @@ def _merge(parts: Iterable[_Part]) -> list[_Part]:
     ]
 
 
-def render_overview(overview: views.Overview) -> str:
-    """Render the job, its state, its figures and the verdict."""
+def render_overview(overview: views.Overview, name: str) -> str:
+    """Render the job, its state, its figures and the verdict.
+
+    Args:
+        overview: the view of that name.
+        name: name of the run.
+    """
     facts = [", ".join(sorted({str(node.state) for node in overview.nodes}))]
     if overview.started_ns is not None:
         facts.append(f"started {views.utc_time(overview.started_ns)}")
@@ -294,7 +299,7 @@ def render_overview(overview: views.Overview) -> str:
             facts.append(f"{name} busy {quantities.percent(ratio)}")
     line = " · ".join(escape(fact) for fact in facts if fact)
     return (
-        f"<div><strong>{escape(overview.run_id)}</strong> "
+        f"<div><strong>{escape(name)}</strong> "
         f"<code>{escape(shlex.join(overview.command))}</code>"
         f"{diagnosis.render_dim(line)}</div>{overview.verdict._repr_html_()}"
     )

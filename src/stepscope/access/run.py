@@ -36,6 +36,7 @@ from stepscope.run import (
     open_run,
     read_host_memory,
     read_job_time,
+    run_name,
 )
 from stepscope.views.profiling_report import Report, choose_report_rules, make_report
 
@@ -48,7 +49,9 @@ class OpenRun(RunFrames):
     """
 
     def _repr_html_(self) -> str:
-        return render_overview(views.show_overview(self._run))
+        reader = self._run.reader
+        name = run_name(reader.location, reader.info.run_id)
+        return render_overview(views.show_overview(self._run), name)
 
     def verdict(self) -> diagnosis.Verdict:
         """Diagnose the run."""

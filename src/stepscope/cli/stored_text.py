@@ -114,8 +114,9 @@ def _text_name(name: str) -> str:
 
 
 def _describe_layout(location: str, form: str) -> list[str | None]:
-    """Describe the terminal, and the commands that the text suggests."""
+    """Describe the terminal, the name of the run, and the commands that the text suggests."""
     is_terminal = sys.stdout.isatty()
     size = os.get_terminal_size(sys.stdout.fileno()) if is_terminal else ""
     variables = [os.environ.get(name) for name in _VARIABLES]
-    return [form, suggest("show", locate(location)), str(size), sys.stdout.encoding, *variables]
+    name, command = store.run_name(location, ""), suggest("show", locate(location))
+    return [form, name, command, str(size), sys.stdout.encoding, *variables]

@@ -18,7 +18,7 @@ from stepscope.cost import (
     measure_node_usage,
     price_job,
 )
-from stepscope.run import Epochs, Run, find_epochs, job_borders, machine_count
+from stepscope.run import Epochs, Run, find_epochs, job_borders, machine_count, run_name
 
 Unit = Literal["ratio", "ns", "hours", "usd"]
 Pace = Literal["epoch", "step"]
@@ -110,7 +110,7 @@ def measure_side(run: Run) -> Side:
     if sample_count < MIN_SAMPLES:
         notes.append(FEW_SAMPLES.format(count=sample_count, minimum=MIN_SAMPLES))
     return Side(
-        name=run.reader.info.run_id,
+        name=run_name(run.reader.location, run.reader.info.run_id),
         gpu_mean=analysis.average_present(level.mean for level in gpus),
         gpu_p95=average_p95(gpus),
         cpu_mean=analysis.average_present(level.mean for level in cpus),

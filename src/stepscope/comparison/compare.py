@@ -81,7 +81,7 @@ def compare_runs(
     representatives = (base_program.representative, other_program.representative)
     base_run, other_run = representatives[0].run, representatives[1].run
     settings, same_count = compare_settings(base_run, other_run)
-    traceless = [run.run_id for run in representatives if not run.works]
+    traceless = [run.name for run in representatives if not run.works]
     kernels, operators = (None, None) if traceless else _compare_all_names(*representatives)
     steps = contributions = None
     if difference is not None and source is not None:

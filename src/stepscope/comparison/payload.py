@@ -22,6 +22,8 @@ Source = Literal["watched", "recorded"]
 class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
     """The run that represents one of the two programs."""
 
+    name: str
+    """Name on all surfaces; of a stored summary the id."""
     run_id: str
     of_runs: Annotated[int, schema.field_label("runs", unit="count")]
     """Number of runs of the program."""

@@ -19,6 +19,7 @@ from stepscope.run import (
     host_categories,
     read_marks,
     recorded_work,
+    run_name,
 )
 
 DIFFERENT_SOURCES = (
@@ -42,9 +43,9 @@ class ProgramRun(msgspec.Struct, frozen=True, kw_only=True):
         return cls(run=run, works=works)
 
     @property
-    def run_id(self) -> str:
+    def name(self) -> str:
         """Identifier of the run."""
-        return self.run.reader.info.run_id
+        return run_name(self.run.reader.location, self.run.reader.info.run_id)
 
     @property
     def has_measured_steps(self) -> bool:
@@ -98,6 +99,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         verdict, info = run.derive(diagnosis.diagnose), run.reader.info
         walls = self.steps[self.representative_index].wall_ns if self.steps else np.empty(0)
         return ComparedRun(
+            name=self.representative.name,
             run_id=info.run_id,
             of_runs=len(self.runs),
             command=" ".join(info.command),
@@ -116,9 +118,9 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         all tables were read."""
         issues = []
         for program_run in self.runs:
-            run_id = program_run.run_id
+            name = program_run.name
             damage = program_run.run.reader.damage
-            issues += [f"damaged: {run_id}: {note}" for note in damage]
+            issues += [f"damaged: {name}: {note}" for note in damage]
             different = [
                 terms.group
                 for terms in compare_contracts(self.representative.run, program_run.run)
@@ -126,14 +128,14 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
             ]
             if different:
                 issues.append(
-                    f"not runs of one program: {self.representative.run_id} and {run_id} differ in "
+                    f"not runs of one program: {self.representative.name} and {name} differ in "
                     f"{', '.join(different)}"
                 )
         return issues
 
     def list_rounding(self) -> list[str]:
         """List the rounding of the records of each run: no doubt, but no exact times either."""
-        explanations = [(run.run_id, explain_rounding(run.run)) for run in self.runs]
+        explanations = [(run.name, explain_rounding(run.run)) for run in self.runs]
         return [f"{name}: {sentence}" for name, sentence in explanations if sentence is not None]
 
 
@@ -149,5 +151,5 @@ def explain_missing_steps(runs: Sequence[ProgramRun]) -> str:
     """Explain in one sentence why steps cannot be compared."""
     for run in runs:
         if not run.has_measured_steps and not run.works:
-            return NO_STEPS.format(run.run_id)
+            return NO_STEPS.format(run.name)
     return DIFFERENT_SOURCES

@@ -419,6 +419,7 @@ def _read_figures(summary: RunSummary) -> Figures:
 def _describe(summary: RunSummary) -> ComparedRun:
     texts: Mapping[str, str] = summary.texts
     return ComparedRun(
+        name=texts.get("run_id", ""),
         run_id=texts.get("run_id", ""),
         of_runs=1,
         command=texts.get("command", ""),

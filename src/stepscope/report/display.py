@@ -46,7 +46,7 @@ def _build_head(report: profiling_report.Report) -> profiling_report.Section:
     texts = (f"{scope} report covers the run until {report.until}.", report.about, report.notice)
     return profiling_report.Section(
         id="head",
-        title=f"Profiling report of {report.run_id}",
+        title=f"Profiling report of {report.name}",
         blocks=[
             *(profiling_report.Text(text=text) for text in texts),
             profiling_report.Listing(items=report.notes),

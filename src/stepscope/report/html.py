@@ -73,7 +73,7 @@ def render_html(report: Report) -> str:
     return _PAGE.format(
         policy=_POLICY,
         version=escape(report.version),
-        title=escape(f"{report.run_id}: profiling report"),
+        title=escape(f"{report.name}: profiling report"),
         headline=escape(_write_headline(report.verdict)),
         style=_END_TAG.sub(r"<\\/", style),
         payload=json_in_script(report),

@@ -19,6 +19,7 @@ from .frames import (
     literal as literal,
     query_error as query_error,
     read_notes as read_notes,
+    run_name as run_name,
     select_longest as select_longest,
     size_of as size_of,
     update_labels as update_labels,

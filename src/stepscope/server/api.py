@@ -337,6 +337,11 @@ class Api:
         self._feeds.hint(_JOBS)
         return response
 
+    async def name(self, request: Request) -> Response:
+        """Name a run."""
+        run_id = requests.take_parameter(requests.query_of(request), "run")
+        return await self._respond_for_run(request, "name", run_id)
+
     async def notes(self, request: Request) -> Response:
         """List the notes and saved views of a run."""
         run_id = requests.take_parameter(requests.query_of(request), "run")

@@ -121,6 +121,12 @@ ENDPOINTS = (
         content=BYTES,
         response="stepscope.server.payloads:ImportProgress",
     ),
+    Endpoint(
+        path="/api/name",
+        handler="name",
+        query=("run",),
+        response="stepscope.server.payloads:RunName",
+    ),
     Endpoint(path="/api/notes", handler="notes", query=("run",), response="stepscope.run:RunNotes"),
     Endpoint(
         path="/api/notes",

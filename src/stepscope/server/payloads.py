@@ -40,6 +40,12 @@ class RunSession(msgspec.Struct, frozen=True, kw_only=True):
     why_not_stop: str | None
 
 
+class RunName(msgspec.Struct, frozen=True, kw_only=True):
+    """Name of a run: its title, else that of its directory."""
+
+    name: str
+
+
 class EditorLinks(msgspec.Struct, frozen=True, kw_only=True):
     """URLs that open a line in an editor; null if the file is not on this machine."""
 

@@ -22,6 +22,7 @@ from stepscope.run import (
     RunNotes,
     open_run,
     read_notes,
+    run_name,
     size_of,
     stores_results,
     update_labels,
@@ -262,6 +263,12 @@ def tag(
         return update_labels(location, title=request.title, tags=request.tags, notes=request.notes)
 
 
+def name(runs: OpenRuns, *, location: str, revision: int) -> payloads.RunName:
+    """Name a run."""
+    run_id = runs.open(location, revision).reader.info.run_id
+    return payloads.RunName(name=run_name(location, run_id))
+
+
 def notes(_runs: OpenRuns, *, location: str, revision: int) -> RunNotes:
     """Read the notes and saved views of a run."""
     del revision  # they are read as they are now
@@ -310,6 +317,7 @@ TASKS: dict[str, Task] = {
     "configure_progress": configure_progress,
     "notes": notes,
     "change_notes": change_notes,
+    "name": name,
     "stop": stop,
     "tag": tag,
     "openapi": openapi,

@@ -29,7 +29,9 @@ from .engine import (
 )
 from .labels import (
     RunLabels as RunLabels,
+    directory_name as directory_name,
     read_labels as read_labels,
+    run_name as run_name,
     update_labels as update_labels,
 )
 from .launchers import (

@@ -5,6 +5,7 @@ They are no records of the job: its results do not depend on them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -15,6 +16,8 @@ from msgspec.structs import replace
 from stepscope import errors, schema
 from stepscope.store import layout
 from stepscope.store.documents import RunDocuments, encode_document
+from stepscope.store.location import is_remote
+from stepscope.store.revision import import_cache
 
 _KEY = layout.document_key(layout.LABELS.rstrip("/"), "run")
 
@@ -54,6 +57,22 @@ class _LabelsStore(RunDocuments):
 def read_labels(location: str | Path) -> RunLabels:
     """Read the labels of a run; empty ones where there are none, or they are damaged."""
     return _LabelsStore(location).read()
+
+
+def run_name(location: str | Path, run_id: str) -> str:
+    """Name a run as on all surfaces: by its title, else by its directory."""
+    return read_labels(location).title or directory_name(location, run_id)
+
+
+def directory_name(location: str | Path, run_id: str) -> str:
+    """Name a run without a title by its directory; a cached import by its id, which is the name
+    of its source."""
+    if is_remote(location):
+        return str(location).rstrip("/").rpartition("/")[2]
+    path = Path(os.path.abspath(location))  # noqa: PTH100 - the name of a link is that of the run
+    if path.parent == import_cache():
+        return run_id
+    return path.name.encode(errors="replace").decode() or run_id
 
 
 def update_labels(

@@ -151,6 +151,11 @@ def describe_source(path: Path) -> schema.SourceFile:
     )
 
 
+def import_cache() -> Path:
+    """Return the directory of the cached imports."""
+    return cache_home() / "runs"
+
+
 class CachedRun:
     """Run of exactly these files, present or not.
 
@@ -162,7 +167,7 @@ class CachedRun:
     def __init__(self, sources: Iterable[schema.SourceFile], version: str) -> None:
         key = [version, *(f"{s.path}\0{s.size_bytes}\0{s.changed_ns}" for s in sources)]
         digest = hashlib.sha256("\n".join(key).encode("utf-8", "surrogateescape")).hexdigest()
-        self._root = cache_home() / "runs"
+        self._root = import_cache()
         self.path = self._root / digest[:32]
 
     def use(self) -> bool:

@@ -46,6 +46,8 @@ class RecentCurves(msgspec.Struct, frozen=True, kw_only=True):
 class LiveView(msgspec.Struct, frozen=True, kw_only=True):
     """Snapshot of a job."""
 
+    name: str
+    """Name of the run on all surfaces."""
     run_id: str
     state: schema.JobState | None
     """None before the first heartbeat."""
@@ -108,6 +110,7 @@ class Observer:
         first = next((s for s in statuses.values() if s.state is state), None)
         first = first or next(iter(statuses.values()), None)
         return LiveView(
+            name=store.run_name(self._reader.location, self._reader.info.run_id),
             run_id=self._reader.info.run_id,
             state=state,
             reason=first.reason if first else None,

@@ -66,7 +66,7 @@ def test_a_verdict_shows_suspect_share_cause_and_fixes(run: OpenRun) -> None:
 
 def test_a_run_shows_its_overview_and_verdict(run: OpenRun) -> None:
     shown = show(run)
-    for part in (run.info.run_id, "Completed", "2 ranks", "steps of", "GPU busy"):
+    for part in ("CPU python", "Completed", "2 ranks", "steps of", "GPU busy"):
         assert part in shown.text
     assert run.verdict().headline in shown.text
 

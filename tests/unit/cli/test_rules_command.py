@@ -138,7 +138,7 @@ def loading(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_finished_run_is_shown_once(loading: Path) -> None:
     shown = watch(loading)
     assert shown.returncode == 0, shown.stderr
-    assert shown.stdout.count("drawn  completed") == 1
+    assert shown.stdout.count("loading  completed") == 1
     assert "step 60 · 1 steps/s · data wait 60% of step time · GPU 25%" in shown.stdout
     assert re.search(r"job +60 s: steps 60 s \(100%\)$", shown.stdout, re.MULTILINE)
     assert "Bottleneck: data pipeline, 60% of step time." in shown.stdout

@@ -219,8 +219,8 @@ def test_notes_name_their_run(tmp_path: Path) -> None:
     side = measure_side(run.open())
     assert len(side.notes) == 2
     assert [note.partition(": ")[0] for note in compare_before_after(side, Side()).notes[:2]] == [
-        "drawn",
-        "drawn",
+        "run",
+        "run",
     ]
     both = compare_before_after(side, side).notes
     assert [note.partition(": ")[0] for note in both] == ["both runs", "both runs"]

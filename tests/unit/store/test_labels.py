@@ -13,9 +13,11 @@ from stepscope import comparison, store
 from stepscope.errors import UsageError
 from stepscope.run import open_run
 from stepscope.schema import JobState
+from stepscope.store.revision import import_cache
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
 from stepscope.views import make_job_row, read_stored_job, summarize_job
+from stepscope.views.profiling_report import choose_report_rules, make_report
 from tests.support.command import run_command
 
 
@@ -68,3 +70,27 @@ def test_rows_have_labels_and_stored_figures(tmp_path: Path) -> None:
     assert row.steps_per_s == figures["job/throughput_per_s"] == pytest.approx(10)
     assert set(row.step_median_ns) == {100_000_000}
     assert len(row.step_median_ns) == 20
+
+
+def test_one_name_on_every_surface(tmp_path: Path) -> None:
+    run = drawn(tmp_path / "before")
+    for path in Path(run).rglob("*"):  # results are stored of files that no longer change
+        os.utime(path, (1e9, 1e9))
+    run = str(Path(run).rename(tmp_path / "named"))
+    for title in ("named", "Baseline"):
+        if title != "named":
+            store.update_labels(run, title=title)
+        overview = run_command(tmp_path, "show", "named", "overview").stdout.splitlines()
+        assert overview[0].startswith(f"{title}  ")
+        assert overview[1].endswith("; run id drawn")
+        assert run_command(tmp_path, "watch", "named").stdout.startswith(f"{title}  completed")
+        assert f"base  {title}: " in run_command(tmp_path, "compare", "named", "named").stdout
+        assert make_report(open_run(run), choose_report_rules(["StepOutlier"])).name == title
+        assert make_job_row(open_run(run).reader, "named").name == title
+
+
+def test_a_cached_import_has_the_name_of_its_source(tmp_path: Path) -> None:
+    imported = import_cache() / "0123456789abcdef"
+    assert store.run_name(imported, "trace.json.gz") == "trace.json.gz"
+    assert store.directory_name("s3://bucket/team/night/", "drawn") == "night"
+    assert store.directory_name(tmp_path / "night", "drawn") == "night"

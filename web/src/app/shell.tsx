@@ -9,6 +9,7 @@ import { sentence } from "../base/text";
 import { dark, toggleTheme } from "../base/theme";
 import { useWholeView } from "../state/fetch";
 import { isRunDeleted } from "../state/live";
+import { useRunName } from "../state/jobs";
 import { link, run, screen } from "../state/url";
 import { areViewsKnown, describedViews } from "../state/views";
 import { Icon } from "../widgets/icon";
@@ -28,11 +29,9 @@ const narrow = signal(window.matchMedia("(max-width: 1100px)").matches);
 export function Shell() {
   const target = screenOf(screen.value, entries.value);
   const current = target ?? JOBS;
-  useEffect(() => {
-    document.title = `${current.title}${run.value === null ? "" : ` · ${run.value}`} · stepscope`;
-  }, [current, run.value]);
   return (
     <div class={narrow.value ? "shell narrow" : "shell"}>
+      {run.value === null ? <DocumentTitle parts={[current.title]} /> : <RunTitle id={run.value} screenTitle={current.title} />}
       <a class="skip" href="#main">Skip to content</a>
       <Navigation current={current} />
       <header class="top">
@@ -53,6 +52,16 @@ export function Shell() {
       <SourceViewer />
     </div>
   );
+}
+
+function RunTitle({ id, screenTitle }: { id: string; screenTitle: string }) {
+  return <DocumentTitle parts={[screenTitle, useRunName(id)]} />;
+}
+
+function DocumentTitle({ parts }: { parts: string[] }) {
+  const title = [...parts, "stepscope"].join(" · ");
+  useEffect(() => { document.title = title; }, [title]);
+  return null;
 }
 
 function Navigation({ current }: { current: ScreenEntry }) {

@@ -14,7 +14,7 @@ export function Page({ report }: { report: Report }) {
       <header class="top">
         <div>
           <h1>Profiling report</h1>
-          <p class="run">{report.run_id}</p>
+          <p class="run">{report.name}</p>
         </div>
         <div class="tools">
           <button type="button" onClick={() => { window.print(); }}>Print</button>
@@ -53,6 +53,7 @@ function Head({ report }: { report: Report }) {
           : `This report covers the run until ${report.until}.`}
       </p>
       <p>{report.about}</p>
+      <p class="muted">Run id: <code>{report.run_id}</code></p>
       <p class="muted">{report.notice}</p>
       {report.notes.map((note) => <p key={note} class="text warning">{note}</p>)}
     </div>

@@ -117,7 +117,7 @@ function Headline({ text }: { text: string }) {
 function RunSummary({ title, summary }: { title: string; summary: ComparedRun }) {
   return (
     <div>
-      <h3>{title}: {summary.run_id.slice(0, 120)}</h3>
+      <h3>{title}: {summary.name.slice(0, 120)}</h3>
       <p>{summary.headline}</p>
       <p class="muted">
         {summary.step_ns === null

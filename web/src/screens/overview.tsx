@@ -9,7 +9,8 @@ import { dateTime, sentence } from "../base/text";
 import { JobStrip } from "../parts/job_strip";
 import { LinkedTable } from "../parts/linked_table";
 import { useView } from "../state/fetch";
-import { link } from "../state/url";
+import { useRunName } from "../state/jobs";
+import { link, run } from "../state/url";
 import { columns, entries, tile } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
 import { PageHeader } from "../widgets/page_header";
@@ -67,7 +68,7 @@ function Content({ payload }: { payload: Payload }) {
   return (
     <>
       <PageHeader
-        title={payload.run_id}
+        title={useRunName(run.value ?? payload.run_id)}
         description={timeText(payload)}
       >
         <span class="badge" data-testid="job-status">{jobStatusText(payload.nodes)}</span>
@@ -287,7 +288,7 @@ function RunFacts({ payload }: { payload: Payload }) {
           ...entries(
             "Overview", payload,
             ["command", <code key="command">{payload.command.join(" ").slice(0, 2000)}</code>],
-            "working_directory",
+            "run_id", "working_directory",
             ["git_revision", payload.git_revision ?? "not in a git repository"],
             ["versions", versions.join(", ")],
           ),

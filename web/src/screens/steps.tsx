@@ -13,12 +13,13 @@ import { StepLink } from "../parts/timeline_link";
 import { TraceSelect, selectedTrace, useTraces } from "../parts/trace_screen";
 import { useCarryOver, useSelect } from "../parts/url_controls";
 import { useText } from "../parts/url_options";
-import { useView } from "../state/fetch";
+import { useView, useWholeView } from "../state/fetch";
 import { columns, innerColumns, tile } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
 import { PageHeader } from "../widgets/page_header";
 import { Panel } from "../widgets/panel";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
+import { Stuck } from "../widgets/stuck";
 import { Tiles } from "../widgets/tiles";
 import { categoryLabel, phaseFigure, traceStepsFigure } from "./steps/figures";
 
@@ -42,9 +43,16 @@ function Screen({ trace, traceSelect }: { trace: string | null; traceSelect: Com
         {traceSelect}
         {trace === null ? null : carryOverSelect}
       </PageHeader>
+      <StuckJob />
       <ResourceView resource={resource}>{(payload) => <Content payload={payload} selectedTrace={trace} />}</ResourceView>
     </>
   );
+}
+
+/** Where the job is stuck, or was when it failed: no later step will come. */
+function StuckJob() {
+  const account = useWholeView("overview").data?.verdict.stuck ?? null;
+  return account === null ? null : <Stuck account={account} />;
 }
 
 function Content({ payload, selectedTrace }: { payload: StepsView; selectedTrace: string | null }) {

@@ -48,8 +48,8 @@ def write_comparison(out: Console, payload: comparison.Comparison) -> None:
 
 
 def run_name(run: comparison.ComparedRun) -> str:
-    """Return the ID of a run, and the number of runs that it represents."""
-    return run.run_id if run.of_runs == 1 else f"{run.run_id} (represents {run.of_runs} runs)"
+    """Return the name of a run, and the number of runs that it represents."""
+    return run.name if run.of_runs == 1 else f"{run.name} (represents {run.of_runs} runs)"
 
 
 def _write_steps(out: Console, steps: comparison.StepChanges) -> None:

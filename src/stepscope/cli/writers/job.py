@@ -8,7 +8,7 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from stepscope import quantities, views
+from stepscope import quantities, store, views
 from stepscope.cli.text import clock_time, table
 from stepscope.cli.writers import generic
 from stepscope.cli.writers.generic import MIN_TEXT_WIDTH, cut
@@ -18,9 +18,12 @@ from stepscope.quantities import count, count_of, duration, number, percent
 
 def write_overview(out: Console, payload: views.Overview) -> None:
     """Write the job, its status, and the verdict."""
-    out.print(f"[bold]{payload.run_id}[/bold]  {escape(' '.join(payload.command))}")
+    location = getattr(out, "run", None)
+    name = payload.run_id if location is None else store.run_name(location, payload.run_id)
+    out.print(f"[bold]{escape(name)}[/bold]  {escape(' '.join(payload.command))}")
     versions = ", ".join(f"{name} {version}" for name, version in payload.versions.items())
-    out.print(f"[dim]{versions}; git {payload.git_revision or 'none'}[/dim]")
+    revision = payload.git_revision or "none"
+    out.print(f"[dim]{versions}; git {revision}; run id {escape(payload.run_id)}[/dim]")
     for node in payload.nodes:
         parts = [node.node, str(node.state), duration(node.duration_ns)]
         if node.gpu_busy_ratio is not None:

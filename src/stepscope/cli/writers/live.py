@@ -60,7 +60,7 @@ def live_text(view: LiveView) -> Group:
 
 def _head(view: LiveView) -> Text:
     if view.state is None:
-        return Text.assemble((view.run_id, "bold"), "  no status from a monitor yet")
+        return Text.assemble((view.name, "bold"), "  no status from a monitor yet")
     state = view.state.words
     facts = [state if view.reason is None else f"{state}: {view.reason}"]
     if view.duration_ns is not None:
@@ -68,7 +68,7 @@ def _head(view: LiveView) -> Text:
     if view.heard_ns and not view.state.is_final:
         facts.append(f"heard {_rough(time.time_ns() - view.heard_ns)} ago")
     text = " · ".join(facts)
-    return Text.assemble((view.run_id, "bold"), "  ", (text, _STYLES.get(view.state, "")))
+    return Text.assemble((view.name, "bold"), "  ", (text, _STYLES.get(view.state, "")))
 
 
 def _death_lines(view: LiveView) -> list[Text]:

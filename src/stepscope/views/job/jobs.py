@@ -189,7 +189,7 @@ def make_job_row(reader: store.RunReader, run_id: str, summary: JobSummary | Non
     return JobRow(
         id=run_id,
         title=labels.title,
-        name=labels.title or _name_run(run_id, info.run_id),
+        name=labels.title or store.directory_name(reader.location, info.run_id),
         status="Imported" if state is None else state.value,
         monitor_lost=any(is_lost(status) for status in statuses),
         reason=next((status.reason for status in statuses if status.reason is not None), None),
@@ -223,7 +223,7 @@ def make_unopened_row(run_id: str, problem: str) -> JobRow:
     """Make the row of a run that cannot be opened."""
     return JobRow(
         id=run_id,
-        name=_name_run(run_id, run_id),
+        name=run_id.rpartition("/")[2] or run_id,
         title=None,
         status="Imported",
         monitor_lost=False,
@@ -252,11 +252,6 @@ def make_unopened_row(run_id: str, problem: str) -> JobRow:
         size_bytes=None,
         problem=problem,
     )
-
-
-def _name_run(run_id: str, default: str) -> str:
-    """Name a run by the last part of its path; by the default where it is the served directory."""
-    return run_id.rpartition("/")[2].strip(".") or default
 
 
 def make_trace_row(trace_id: str, source: schema.SourceFile) -> TraceRow:

@@ -14,7 +14,14 @@ from stepscope import diagnosis, quantities, rule_feed, schema
 from stepscope._version import __version__
 from stepscope.rule_feed import DEFAULT_SCAN_NS
 from stepscope.rules import Rule, summary
-from stepscope.run import JobStatistics, Run, explain_recovery, job_statistics, make_with_damage
+from stepscope.run import (
+    JobStatistics,
+    Run,
+    explain_recovery,
+    job_statistics,
+    make_with_damage,
+    run_name,
+)
 from stepscope.views.options import utc_time
 from stepscope.views.profiling_report import building
 from stepscope.views.profiling_report.blocks import Block, Cell, Section, Table, Text
@@ -42,6 +49,8 @@ NOTICE = (
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Report for people. Ratios are 0 to 1, durations in the verdict nanoseconds."""
 
+    name: str
+    """Name of the run on all surfaces."""
     run_id: str
     command: str
     version: str
@@ -125,6 +134,7 @@ def _make_report(results: building.RuleResults, checked: rule_feed.RuleReport) -
     in_progress = rule_feed.progress_of(run.reader) == "running"
     end_ns = checked.end_ns if checked.end_ns is not None else results.job.end_ns
     return Report(
+        name=run_name(run.reader.location, info.run_id),
         run_id=info.run_id,
         command=" ".join(info.command)[:MAX_COMMAND_LENGTH],
         version=__version__,
