@@ -117,7 +117,7 @@ def test_the_verdicts_page_names_every_suspect_and_phase() -> None:
 def test_the_capture_page_has_the_options_defaults() -> None:
     page = (ROOT / "docs" / "capture.md").read_text()
     answer = run_command(ROOT, "run", "--help-all")
-    limit = re.search(r"\[default: +(\d+MiB)\b", " ".join(answer.stdout.split()))
+    limit = re.search(r"\bdefault: +(\d+MiB)\b", " ".join(answer.stdout.split()))
     assert limit is not None
     number = limit.group(1).removesuffix("MiB")
     assert f"{number} MiB" in page
