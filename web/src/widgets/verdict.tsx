@@ -32,23 +32,29 @@ export function VerdictView(props: Props) {
 
 function ShortVerdict({ verdict, savings, linkOf, strip, steps, children }: Props) {
   const hasEvidence = verdict.suspect !== "insufficient_evidence";
+  // Where a job is stuck, its few steps are not the answer.
+  const isStuck = verdict.stuck !== null;
   const rows = fixRows(verdict, savings ?? []);
-  return (
-    <section id="verdict" class={`verdict ${verdict.suspect}`} aria-labelledby="verdict-title">
-      <Top verdict={verdict} strip={strip} />
-      <div class="two-columns">
-        <div>
-          {hasEvidence ? <Phases verdict={verdict} /> : null}
-          {hasEvidence ? <EvidenceList evidence={verdict.evidence.slice(1, 1 + MAX_SHORT_ITEMS)} linkOf={linkOf} /> : null}
-        </div>
-        <div>
-          {steps}
-          <FixRows rows={rows.slice(0, MAX_SHORT_ITEMS)} />
-        </div>
+  const answer = (
+    <div class="two-columns">
+      <div>
+        {hasEvidence ? <Phases verdict={verdict} /> : null}
+        {hasEvidence ? <EvidenceList evidence={verdict.evidence.slice(1, 1 + MAX_SHORT_ITEMS)} linkOf={linkOf} /> : null}
       </div>
+      <div>
+        {steps}
+        <FixRows rows={rows.slice(0, MAX_SHORT_ITEMS)} />
+      </div>
+    </div>
+  );
+  return (
+    <section id="verdict" class={`verdict ${isStuck ? "insufficient_evidence" : verdict.suspect}`} aria-labelledby="verdict-title">
+      <Top verdict={verdict} strip={strip} isJobOnly={isStuck} />
+      {isStuck ? null : answer}
       <LearningView learning={verdict.learning} />
       <details class="rest" data-testid="verdict-rest">
-        <summary>All of the verdict</summary>
+        <summary>{isStuck ? "Verdict on the steps before" : "All of the verdict"}</summary>
+        {isStuck ? <><p><Prose text={stepHeadline(verdict)} /></p>{hasEvidence ? <Basis verdict={verdict} /> : null}{answer}</> : null}
         {children}
         {rows.length > MAX_SHORT_ITEMS ? <FixRows rows={rows.slice(MAX_SHORT_ITEMS)} title="More fixes" /> : null}
         <Stages verdict={verdict} />
@@ -86,31 +92,35 @@ function FullVerdict({ verdict, savings, linkOf, strip, children }: Props) {
 }
 
 /** What comes first: memory that grows, the headline, the whole job, what shares are of. */
-function Top({ verdict, strip }: Pick<Props, "verdict" | "strip">) {
+function Top({ verdict, strip, isJobOnly = false }: Pick<Props, "verdict" | "strip"> & { isJobOnly?: boolean }) {
   return (
     <>
       <MemoryGrowth memory={verdict.memory} />
       <p class="eyebrow">Verdict</p>
-      <Headline verdict={verdict} />
+      <Headline verdict={verdict} isJobOnly={isJobOnly} />
       {verdict.job === null ? null : (
         <JobAccountView account={verdict.job} isStated={isJobStated(verdict)} strip={strip} />
       )}
       <BulletList title="Stages" lines={stageLines(verdict)} />
-      {verdict.suspect === "insufficient_evidence" ? null : <Basis verdict={verdict} />}
+      {verdict.suspect === "insufficient_evidence" || isJobOnly ? null : <Basis verdict={verdict} />}
     </>
   );
 }
 
 /** The job's sentences, then those of its step. */
-function Headline({ verdict }: { verdict: Verdict }) {
-  const { headline, job } = verdict;
-  const [first, rest] = job !== null && isJobStated(verdict) ? [job.headline, headline.slice(job.headline.length)] : [headline, ""];
+function Headline({ verdict, isJobOnly }: { verdict: Verdict; isJobOnly: boolean }) {
+  const rest = stepHeadline(verdict);
   return (
     <h2 id="verdict-title" data-testid="verdict-headline">
-      <Prose text={first} />
-      {rest === "" ? null : <span class="step-headline"><Prose text={rest} /></span>}
+      <Prose text={verdict.headline.slice(0, verdict.headline.length - rest.length)} />
+      {rest === "" || isJobOnly ? null : <span class="step-headline"><Prose text={rest} /></span>}
     </h2>
   );
+}
+
+/** The headline without the sentences of the job; empty where it has none of them. */
+function stepHeadline({ headline, job }: Verdict): string {
+  return job !== null && headline.startsWith(job.headline) ? headline.slice(job.headline.length) : "";
 }
 
 function isJobStated({ headline, job }: Verdict): boolean {
