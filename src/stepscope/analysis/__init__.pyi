@@ -447,6 +447,7 @@ from .ranks.rank_time import (
     break_down_ranges as break_down_ranges,
     build_step_matrix as build_step_matrix,
     downsample_columns as downsample_columns,
+    downsample_steps as downsample_steps,
     fill_step_matrix as fill_step_matrix,
     find_stragglers as find_stragglers,
     group_collectives as group_collectives,

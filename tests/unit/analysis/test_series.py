@@ -23,6 +23,7 @@ from stepscope.analysis.machines import (
 from stepscope.analysis.ranks.rank_time import (
     build_step_matrix,
     downsample_columns,
+    downsample_steps,
     find_stragglers,
 )
 
@@ -218,3 +219,10 @@ def test_columns_are_averaged() -> None:
     assert together == 2
     assert_array_equal(means, [[2, 5, 7], [np.nan, 3, 6]])
     assert downsample_columns(matrix, 5)[0] == 1
+
+
+def test_a_pause_between_steps_breaks_their_line() -> None:
+    start = np.array([0, 10, 20, 30, 100, 110])
+    time, means = downsample_steps(start, start + 10, np.arange(6.0), 3)
+    assert_array_equal(time, [0, 20, 40, 100])
+    assert_array_equal(means, [0.5, 2.5, np.nan, 4.5])

@@ -379,3 +379,26 @@ def downsample_columns(values: NDArray[Any], max_columns: int) -> tuple[int, Mat
     sums = np.add.reduceat(np.where(present, numbers, 0.0), starts, axis=-1)
     counts = np.add.reduceat(present, starts, axis=-1, dtype=np.int64)
     return group_size, np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+def downsample_steps(
+    start: intervals.Int, end: intervals.Int, values: NDArray[Any], max_points: int
+) -> tuple[intervals.Int, NDArray[np.float64]]:
+    """Average groups of consecutive steps, and mark where none ran.
+
+    Args:
+        start, end: of the steps, in their order.
+        values: one per step.
+        max_points: limit of the groups.
+
+    Returns:
+        The times and values of a line: the start of each group with its mean, and the end of a
+        group with NaN where a pause follows that is longer than half of the groups, as in an
+        evaluation.
+    """
+    group_size, means = downsample_columns(values, max_points)
+    first = np.arange(0, len(start), group_size)
+    last = np.minimum(first + group_size, len(start)) - 1
+    starts, ends = start[first], end[last]
+    after = np.flatnonzero(starts[1:] - ends[:-1] > np.median(ends - starts)) + 1
+    return np.insert(starts, after, ends[after - 1]), np.insert(means, after, np.nan)

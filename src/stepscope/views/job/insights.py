@@ -389,11 +389,11 @@ def _read_durations(rank: Rank, part: str, scope: _Scope) -> EvidenceSeries | No
     durations = steps.duration_ns if part == STEP else steps.phase_ns[part]
     if not durations.any():  # as communication is if gradients are exchanged in the backward pass
         return None
-    group_size, means = analysis.downsample_columns(durations, MAX_POINTS)
+    start, means = analysis.downsample_steps(steps.start, steps.end, durations, MAX_POINTS)
     return EvidenceSeries(
         name=_NAMES.get(part, part),
         node=rank.process.node,
         device=rank.name,
-        after_ns=(steps.start[::group_size] - scope.origin_ns).tolist(),
-        value=means.tolist(),
+        after_ns=(start - scope.origin_ns).tolist(),
+        value=analysis.nan_to_none(means),
     )
