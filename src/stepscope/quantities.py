@@ -32,6 +32,8 @@ MAX_SECONDS = 119.5
 MAX_HOURS_WITH_MINUTES = 100
 MAX_HOURS = 1000
 """Longer durations are written in days: machines are billed by the hour, so hours go far."""
+MIN_HOURS = 0.001
+"""Smaller amounts in the unit of hours, as of machines, are written as below it."""
 MIN_PLAIN = 1e-4
 MAX_PLAIN = 1e15
 """Numbers outside this range are written with an exponent."""
@@ -232,7 +234,6 @@ UNIT_SYMBOLS = {
     "celsius": "°C",
     "gb_per_s": "GB/s",
     "flop_per_byte": "FLOP/B",
-    "hours": "h",
 }
 """Symbols of units that have no format of their own."""
 _FORMATS: Mapping[str, Callable[[float], str]] = {
@@ -245,6 +246,7 @@ _FORMATS: Mapping[str, Callable[[float], str]] = {
     "flop_per_s": lambda value: scaled(value, "FLOP/s"),
     "flop": lambda value: scaled(value, "FLOP"),
     "count": count,
+    "hours": lambda value: f"<{MIN_HOURS:g} h" if 0 < value < MIN_HOURS else f"{_plain(value)} h",
     "usd": dollars,
     "none": lambda value: _plain(value) if value == int(value) else number(value, 4),
 }

@@ -183,6 +183,8 @@ def _write_headline(
     sentences = [
         f"{percent(w / t)} of {quantities.number(t)} {unit} are wasted: {percent(x / t)} lost "
         f"(stuck, down or repeated), {percent(s / t)} that fixes would save."
+        if w
+        else f"No waste was found in {quantities.number(t)} {unit}."
         for unit, t, x, s, w in (
             ("GPU-hours", total.gpu_hours, lost.gpu_hours, saved.gpu_hours, wasted.gpu_hours),
             ("core-hours", total.core_hours, lost.core_hours, saved.core_hours, wasted.core_hours),

@@ -6,7 +6,7 @@ import { link, openRuns, run, screen } from "../state/url";
 import { Icon } from "../widgets/icon";
 
 export function RunTabs() {
-  if (openRuns.value.length === 0) return <p class="title">Jobs</p>;
+  if (openRuns.value.length === 0) return <p class="title">All runs</p>;
   return (
     <ul class="run-tabs" aria-label="Open runs">
       {openRuns.value.map((id) => <RunTab key={id} id={id} />)}

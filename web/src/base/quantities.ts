@@ -16,6 +16,8 @@ const MAX_HOURS_WITH_MINUTES = 100;
 /** Longer durations are written in days: machines are billed by the hour, so hours are used far
  * beyond a day. */
 const MAX_HOURS = 1000;
+/** Smaller amounts in the unit of hours, as of machines, are written as below it. */
+const MIN_HOURS = 0.001;
 /** Numbers outside this range are written with an exponent. */
 const MIN_PLAIN = 1e-4;
 const MAX_PLAIN = 1e15;
@@ -118,7 +120,6 @@ const UNIT_SYMBOLS: Record<string, string> = {
   celsius: "°C",
   gb_per_s: "GB/s",
   flop_per_byte: "FLOP/B",
-  hours: "h",
 };
 
 const FORMATS: Record<string, (value: number) => string> = {
@@ -131,6 +132,7 @@ const FORMATS: Record<string, (value: number) => string> = {
   flop_per_s: (value) => scaled(value, "FLOP/s"),
   flop: (value) => scaled(value, "FLOP"),
   count,
+  hours: (value) => (value > 0 && value < MIN_HOURS ? `<${MIN_HOURS} h` : `${count(value)} h`),
   usd: dollars,
   none: (value) => (Number.isInteger(value) ? fixed(value, 0) : number(value, 4)),
 };

@@ -68,7 +68,6 @@ function Content({ payload }: { payload: Fleet }) {
 }
 
 function Tables({ payload }: { payload: Fleet }) {
-  const amounts = amountColumns(payload.total);
   return (
     <>
       {payload.jobs.length === 0 ? null : (
@@ -81,7 +80,8 @@ function Tables({ payload }: { payload: Fleet }) {
           fields={columns<"FleetJob", FleetJob>(
             "FleetJob",
             ["id", { draw: ({ id }) => <a class="name" href={link("overview", { run: id, from: null, to: null })}>{id.slice(0, MAX_NAME)}</a> }],
-            ...amounts<FleetJob>("wasted", (row) => row.wasted), "wasted_ratio", "sentence", "fix", "user", "created_ms", "nodes", "project",
+            ...amountColumns("wasted", payload.jobs, (row) => row.wasted), "wasted_ratio", "fix",
+            "user", "project", ["sentence", { isLongName: true }],
           )}
         />
       )}
@@ -93,7 +93,7 @@ function Tables({ payload }: { payload: Fleet }) {
         rows={payload.classes}
         fields={columns<"FleetClass", FleetClass>(
           "FleetClass", "title", payload.total.gpu_hours > 0 && "gpu_ratio", payload.total.core_hours > 0 && "core_ratio",
-          ...amounts<FleetClass>("", (row) => row.amount), "run_count",
+          ...amountColumns("", payload.classes, (row) => row.amount), "run_count",
         )}
       />
       <LinkedTable
@@ -103,7 +103,7 @@ function Tables({ payload }: { payload: Fleet }) {
         rows={payload.groups}
         fields={columns<"FleetGroup", FleetGroup>(
           "FleetGroup", ["name", { title: payload.by, value: ({ name }) => name.slice(0, MAX_NAME) }], "run_count",
-          ...amounts<FleetGroup>("", (row) => row.amount), ...amounts<FleetGroup>("wasted", (row) => row.wasted),
+          ...amountColumns("", payload.groups, (row) => row.amount), ...amountColumns("wasted", payload.groups, (row) => row.wasted),
         )}
       />
       <LinkedTable
@@ -112,7 +112,7 @@ function Tables({ payload }: { payload: Fleet }) {
         testid="table-fleet-causes"
         definition="Hours of the runs, and those that the bottleneck itself takes"
         rows={payload.causes}
-        fields={columns<"FleetCause", FleetCause>("FleetCause", "title", "run_count", ...amounts<FleetCause>("", (row) => row.amount), ...amounts<FleetCause>("bottleneck", (row) => row.owned))}
+        fields={columns<"FleetCause", FleetCause>("FleetCause", "title", "run_count", ...amountColumns("", payload.causes, (row) => row.amount), ...amountColumns("bottleneck", payload.causes, (row) => row.owned))}
       />
       {payload.fixes.length === 0 ? null : (
         <LinkedTable
@@ -121,7 +121,7 @@ function Tables({ payload }: { payload: Fleet }) {
           testid="table-fleet-fixes"
           definition="Predictions, one fix per run; upper bounds are those of other runs"
           rows={payload.fixes}
-          fields={columns<"FleetFix", FleetFix>("FleetFix", "title", "run_count", ...amounts<FleetFix>("saves", (row) => row.saved), ...amounts<FleetFix>("at most", (row) => row.bound))}
+          fields={columns<"FleetFix", FleetFix>("FleetFix", "title", "run_count", ...amountColumns("saves", payload.fixes, (row) => row.saved), ...amountColumns("at most", payload.fixes, (row) => row.bound))}
         />
       )}
     </>
@@ -140,24 +140,19 @@ function totals({ total, lost, saved, bound, run_count, priced_count }: Fleet): 
   const onCores = total.gpu_hours > 0 && total.core_hours > 0 ? `, and ${inUnit(total.core_hours, "core-hours")} of runs without a GPU` : "";
   return [
     { label: unit, value: number(hours(total)), caption: `of ${countOf(run_count, "run")}${onCores}`, testid: "fleet-hours" },
-    { label: "Cost", value: dollars(total.usd), caption: `of ${countOf(priced_count, "run")} with a price`, testid: "fleet-cost" },
+    ...(total.usd === null ? [] : [{ label: "Cost", value: dollars(total.usd), caption: `of ${countOf(priced_count, "run")} with a price`, testid: "fleet-cost" }]),
     part("Lost", lost, "stuck, down or repeated"),
     part("Predicted saving", saved, "one fix per run"),
     part("At most", bound, "upper bounds, of other runs"),
   ];
 }
 
-/** Columns of amounts: those units that the fleet has. */
-function amountColumns(total: Amount) {
-  return <Row extends object>(prefix: string, inner: (row: Row) => Amount): Field<Row>[] => {
-    const title = (name: string): string => `${prefix} ${name}`.trim();
-    const key = prefix.replace(" ", "-");
-    return [
-      ...(total.gpu_hours > 0 ? [column<Row>(`${key}-gpu`, title("GPU-hours"), "hours", (row) => inner(row).gpu_hours)] : []),
-      ...(total.core_hours > 0 ? [column<Row>(`${key}-core`, title("core-hours"), "hours", (row) => inner(row).core_hours)] : []),
-      ...(total.usd === null ? [] : [column<Row>(`${key}-usd`, title("cost"), "usd", (row) => inner(row).usd)]),
-    ];
-  };
+/** Columns of amounts: those units that a row has. */
+function amountColumns<Row extends object>(prefix: string, rows: readonly Row[], inner: (row: Row) => Amount): Field<Row>[] {
+  const units = [["gpu", "GPU-hours", "hours", "gpu_hours"], ["core", "core-hours", "hours", "core_hours"], ["usd", "cost", "usd", "usd"]] as const;
+  return units
+    .filter(([, , , key]) => rows.some((row) => inner(row)[key]))
+    .map(([id, title, unit, key]) => column<Row>(`${prefix.replace(" ", "-")}-${id}`, `${prefix} ${title}`.trim(), unit, (row) => inner(row)[key]));
 }
 
 const MAX_BARS = 8;
