@@ -54,7 +54,7 @@ export function pieOption(block: Pie, colours: Palette): EChartsOption {
 /** Layout for narrow containers: names and shares below the pie. */
 function narrowOption(legendNames: LegendOption): EChartsOption {
   return {
-    legend: { ...legendNames, type: "plain", orient: "horizontal", left: "center", right: "auto", top: "auto", bottom: 0, itemGap: 6 },
-    series: [{ type: "pie", radius: ["32%", "56%"], center: ["50%", "34%"] }],
+    legend: { ...legendNames, type: "plain", orient: "horizontal", left: "center", right: "auto", top: "auto", bottom: 0, itemGap: 4 },
+    series: [{ type: "pie", radius: ["20%", "40%"], center: ["50%", "20%"] }],
   };
 }

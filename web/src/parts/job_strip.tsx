@@ -19,6 +19,8 @@ const MAX_HIGH_LANES = 4;
 /** A shorter drag is a click. */
 const MIN_DRAG_PX = 6;
 const STRIPE_PX = 6;
+/** Labels of later ticks have no room. */
+const MAX_TICK_RATIO = 0.9;
 const HINT = "Click a piece or drag across the strip to show its range on all screens; with the keyboard, arrow keys and Enter.";
 
 const from = param("from");
@@ -45,7 +47,7 @@ function Strips({ payload }: { payload: JobTimeView }) {
       <div class={isNamed ? "job-lane named" : "job-lane"} aria-hidden="true">
         {isNamed ? <span /> : null}
         <div class="job-ruler muted">
-          {rulerMarks(0, duration_ns, 800).ticks.map(({ ns, label }) => <span key={ns} style={{ left: `${(100 * ns) / duration_ns}%` }}>{label}</span>)}
+          {rulerMarks(0, duration_ns, 800).ticks.filter(({ ns }) => ns <= MAX_TICK_RATIO * duration_ns).map(({ ns, label }) => <span key={ns} style={{ left: `${(100 * ns) / duration_ns}%` }}>{label}</span>)}
         </div>
       </div>
       {ranks.length <= MAX_RANKS ? null : <p class="muted">{countOf(ranks.length - MAX_RANKS, "more rank")}.</p>}

@@ -37,20 +37,23 @@ function Content({ payload }: { payload: InputPipelineView }) {
 
 function Rank({ rank }: { rank: RankPipeline }) {
   const { waiting, making } = rank;
+  if (making === null && !waiting.share_ratio && rank.missing !== null) return <EmptyState text={rank.missing} />;
   return (
     <>
       <Tiles
         tiles={[
           tile("WaitingView", waiting, "share_ratio", { caption: "of step time", testid: "data-wait" }),
-          tile("WaitingView", waiting, "starved_ratio", { caption: "of batch requests" }),
-          tile("MakingView", making, "mean_ns", { caption: making === null ? null : `mean of ${count(making.batch_count)} batches` }),
-          tile("MakingView", making, "worker_busy_ratio", { caption: "of loop time" }),
+          ...(waiting.starved_ratio === null ? [] : [tile("WaitingView", waiting, "starved_ratio", { caption: "of batch requests" })]),
+          ...(making === null ? [] : [tile("MakingView", making, "mean_ns", { caption: `mean of ${count(making.batch_count)} batches` })]),
+          ...(making === null || making.worker_busy_ratio === null ? [] : [tile("MakingView", making, "worker_busy_ratio", { caption: "of loop time" })]),
         ]}
       />
       <div class="panels">
-        <Panel title="Wait breakdown" wide description={`Breakdown of the ${percent(waiting.share_ratio, 1)} of step time spent waiting.`}>
-          {waiting.share_ratio === null ? null : <ShareBar label="Wait breakdown" segments={waitSegments(waiting, waiting.share_ratio)} />}
-        </Panel>
+        {!waiting.share_ratio ? null : (
+          <Panel title="Step time by wait" wide description={`Waiting for data takes ${percent(waiting.share_ratio, 1)} of step time.`}>
+            <ShareBar label="Step time by wait" segments={waitSegments(waiting, waiting.share_ratio)} />
+          </Panel>
+        )}
         {making === null ? null : <Stages making={making} />}
         {rank.loader === null ? null : <LoaderSettings loader={rank.loader} cores={rank.cores_available} />}
       </div>

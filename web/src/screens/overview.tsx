@@ -112,6 +112,9 @@ function Details({ children }: { children: ComponentChildren }) {
   );
 }
 
+/** Smaller shares are not worth a bar. */
+const MIN_SHARE_RATIO = 0.005;
+
 interface Lead {
   title: string;
   view: string;
@@ -139,18 +142,20 @@ function leadsOf(payload: Payload): Lead[] {
   const shareOf = (phase: string): number | null => verdict.bars.find((bar) => bar.phase === phase)?.share_ratio ?? null;
   const [wait, fetch] = [shareOf("data_wait"), shareOf("data_loader")];
   const communication = shareOf("communication");
-  const ranks = `${countOf(payload.rank_count, "rank")}${payload.nodes.length > 0 ? "" : ","} ${rankCaption(payload)}`;
+  const [stepTime = ""] = verdict.share_of.split(","); // without the definition that follows
+  const ranks = sentence(`${countOf(payload.rank_count, "rank")}${payload.nodes.length > 0 ? "" : ","} ${rankCaption(payload)}`);
+  const isExchange = payload.rank_count > 1 && communication !== null && communication >= MIN_SHARE_RATIO;
   return [
-    { title: "Input", view: "input-pipeline", ratio: wait ?? fetch, text: inputText(wait, fetch, verdict.share_of) },
+    { title: "Input", view: "input-pipeline", ratio: wait ?? fetch, text: inputText(wait, fetch, stepTime) },
     { title: "Device", view: "gpu", ratio: gpu_busy_ratio, text: gpu_busy_ratio === null ? sentence(busyCaption(payload)) : `GPUs are busy for ${percent(gpu_busy_ratio)}${payload.nodes.length > 0 ? "," : ""} ${busyCaption(payload)}.` },
-    { title: "Ranks", view: "ranks", ratio: communication, text: communication === null ? sentence(ranks) : `${sentence(ranks)} Communication takes ${percent(communication)}.` },
+    { title: "Ranks", view: "ranks", ratio: isExchange ? communication : null, text: isExchange ? `${ranks} Communication takes ${percent(communication)} of ${stepTime}.` : ranks },
     { title: "System", view: "system", ratio: cpu_busy_ratio, text: cpu_busy_ratio === null ? "No samples of the machines." : `CPUs are busy for ${percent(cpu_busy_ratio)} of the time, mean over nodes.` },
   ];
 }
 
-function inputText(wait: number | null, fetch: number | null, share_of: string): string {
-  if (wait !== null) return `Waiting for batches takes ${percent(wait)} of ${share_of}.`;
-  return fetch === null ? "No wait for batches was measured." : `Fetching batches takes ${percent(fetch)} of ${share_of}.`;
+function inputText(wait: number | null, fetch: number | null, stepTime: string): string {
+  if (wait !== null) return `Waiting for batches takes ${percent(wait)} of ${stepTime}.`;
+  return fetch === null ? "No wait for batches was measured." : `Fetching batches takes ${percent(fetch)} of ${stepTime}.`;
 }
 
 function timeText({ created_ns, started_ns, duration_ns, nodes }: Payload): string {

@@ -145,7 +145,7 @@ function RankTiles({ rank }: { rank: RankStepsView }) {
         tile("Statistics", rank.step_ns, "p50", { unit: "ns", label: "Median", testid: "step-p50" }),
         tile("Statistics", rank.step_ns, "p95", { unit: "ns", label: "p95", testid: "step-p95" }),
         tile("Statistics", rank.step_ns, "outlier_count", { caption: rank.step_ns === null ? null : `longer than ${duration(rank.step_ns.outlier_threshold)}` }),
-        tile("RankStepsView", rank, "step_count", { caption: `batches per step: ${number(rank.fetches_per_step)}` }),
+        tile("RankStepsView", rank, "step_count", { caption: rank.fetches_per_step ? `batches per step: ${number(rank.fetches_per_step)}` : null }),
       ]}
     />
   );

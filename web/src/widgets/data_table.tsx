@@ -190,9 +190,13 @@ function Rows<Row extends object>(props: RowsProps<Row>) {
 
 const MAX_NARROW_FIELDS = 6;
 
-/** Put long names last; leave out the last of the other columns where there is no room for them. */
+/** Windows of this width show two or three columns at once, of which the name has to be one. */
+const PHONE = "(max-width: 600px)";
+
+/** Put long names last, on a phone first; leave out the last of the other columns where there is no room for them. */
 function arrange<Row>(fields: Field<Row>[], isNarrow: boolean): Field<Row>[] {
   const [names, values] = [fields.filter((field) => field.isLongName === true), fields.filter((field) => field.isLongName !== true)];
+  if (window.matchMedia(PHONE).matches) return [...names, ...values];
   return [...(isNarrow && names.length > 0 ? values.slice(0, MAX_NARROW_FIELDS) : values), ...names];
 }
 
