@@ -1,9 +1,11 @@
 // Words, sentences and dates.
 import { MISSING } from "./quantities";
 
+const PROPER_NAMES = new Map([["cpu", "CPU"], ["gpu", "GPU"], ["python", "Python"]]);
+
 /** Turn an identifier into words. */
 export function words(name: string): string {
-  return name.replaceAll("_", " ");
+  return name.replaceAll("_", " ").replace(/\b(cpu|gpu|python)\b/g, (word) => PROPER_NAMES.get(word) ?? word);
 }
 
 /** Capitalize the first letter. */

@@ -81,7 +81,7 @@ function Tables({ payload }: { payload: Fleet }) {
             "FleetJob",
             ["id", { draw: ({ id }) => <a class="name" href={link("overview", { run: id, from: null, to: null })}>{id.slice(0, MAX_NAME)}</a> }],
             ...amountColumns("wasted", payload.jobs, (row) => row.wasted), "wasted_ratio", "fix",
-            "user", "project", ["sentence", { isLongName: true }],
+            "user", "project", ["sentence", { isLongName: true, draw: ({ sentence }) => <span class="name" title={sentence}>{sentence}</span> }],
           )}
         />
       )}

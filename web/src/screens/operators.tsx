@@ -41,7 +41,7 @@ function Content({ trace, shareOf }: { trace: TraceOperators; shareOf: string })
           tile("TraceOperators", trace, "call_count", { testid: "operator-calls" }),
           tile("TraceOperators", trace, "group_count"),
           tile("TraceOperators", trace, "host_self_ns", { caption: "of all calls" }),
-          tile("TraceOperators", trace, "device_self_ns", { caption: "work launched directly" }),
+          ...(trace.device_self_ns === null ? [] : [tile("TraceOperators", trace, "device_self_ns", { caption: "work launched directly" })]),
         ]}
       />
       <LinkedTable

@@ -178,6 +178,11 @@ function PhaseTable({ rank, shareOf }: { rank: RankStepsView; shareOf: string })
   );
 }
 
+/** Columns of a traced step that have a value in one. */
+const PARTS = [
+  "kernel_ns", "memcpy_ns", "memset_ns", "communication_ns", "runtime_ns", "data_loader_ns", "cpu_exec_ns", "other_ns", "device_work_count",
+] as const;
+
 function TraceSteps({ trace }: { trace: TraceStepsView }) {
   return (
     <>
@@ -208,8 +213,8 @@ function TraceSteps({ trace }: { trace: TraceStepsView }) {
             definition="Each instant counts for the first active category: kernel, copy, set, communication, runtime call, data loader, other host work."
             rows={trace.steps}
             fields={columns(
-              "RecordedStep", "step", "wall_ns", "kernel_ns", "memcpy_ns", "memset_ns", "communication_ns",
-              "runtime_ns", "data_loader_ns", "cpu_exec_ns", "other_ns", "device_work_count",
+              "RecordedStep", "step", "wall_ns",
+              ...PARTS.filter((part) => trace.steps.some((step) => step[part])),
             )}
           />
           {trace.host_steps.length === 0 ? null : (

@@ -271,6 +271,9 @@ function Basis({ verdict }: { verdict: Verdict }) {
   );
 }
 
+/** Names of categories of traces, as on the screen of steps. */
+const CATEGORY_NAMES: Record<string, string> = { memcpy: "copy", runtime: "runtime calls", cpu_exec: "host" };
+
 function Phases({ verdict }: { verdict: Verdict }) {
   const bars = verdict.bars.filter((bar) => bar.with_core_ratio + bar.without_core_ratio >= 0.005);
   if (bars.length === 0) return null;
@@ -280,7 +283,7 @@ function Phases({ verdict }: { verdict: Verdict }) {
       <ul class="phases">
         {bars.map((bar) => (
           <li key={bar.phase}>
-            <span>{words(bar.phase)}</span>
+            <span>{CATEGORY_NAMES[bar.phase] ?? words(bar.phase)}</span>
             <span class="bar" aria-hidden="true">
               <i style={{ width: `${100 * bar.with_core_ratio}%` }} />
               <i class="hatched" style={{ width: `${100 * bar.without_core_ratio}%` }} />

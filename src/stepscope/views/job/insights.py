@@ -389,7 +389,9 @@ def _read_durations(rank: Rank, part: str, scope: _Scope) -> EvidenceSeries | No
     durations = steps.duration_ns if part == STEP else steps.phase_ns[part]
     if not durations.any():  # as communication is if gradients are exchanged in the backward pass
         return None
-    start, means = analysis.downsample_steps(steps.start, steps.end, durations, MAX_POINTS)
+    start, means = analysis.downsample_steps(
+        steps.start, steps.start + steps.duration_ns, durations, MAX_POINTS
+    )
     return EvidenceSeries(
         name=_NAMES.get(part, part),
         node=rank.process.node,

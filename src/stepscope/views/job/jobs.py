@@ -22,6 +22,7 @@ from stepscope.run import (
     machine_count,
     recall,
 )
+from stepscope.views.job.overview import measure_duration
 
 MAX_COMMAND_LENGTH = 1000
 SPARKLINE_POINTS = 24
@@ -77,8 +78,8 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Moving medians of the first rank's steps, from the first step to the last."""
     steps_per_s: float | None
     peak_memory_bytes: int | None
-    recorded_ns: int | None
-    """Time from the start of the first trace to the end of the last; null without traces."""
+    duration_ns: int
+    """Duration of the job so far, or of the traces of an imported run."""
     size_bytes: int
     finished: bool
     """True if the run is complete."""
@@ -179,9 +180,7 @@ def make_job_row(reader: store.RunReader, run_id: str, summary: JobSummary | Non
     statuses, named_nodes = list(reader.statuses().values()), reader.nodes()
     nodes = list(named_nodes.values())
     state = job_state(statuses)
-    duration_ns = _measure_duration(statuses)
-    if duration_ns is None and summary is not None:
-        duration_ns = summary.recorded_ns
+    duration_ns = _measure_duration(statuses) if summary is None else summary.duration_ns
     count = machine_count(reader)
     labels = store.read_labels(reader.location)
     priced = cost.price_job(info, nodes, instance_count=count, duration_ns=duration_ns or 0)
@@ -310,7 +309,7 @@ def read_stored_job(location: str) -> JobSummary | None:
 
 def _summarize_job(run: Run, size_bytes: int) -> JobSummary:
     verdict = rule_feed.make_verdict(run)
-    job, clock = verdict.job, run.clock
+    job = verdict.job
     figures = comparison.get_summary(run).metrics
     peak_bytes = figures.get("memory/host_peak_bytes")
     fix = next((fix for fix in verdict.fixes if fix.prediction is not None), None)
@@ -339,7 +338,7 @@ def _summarize_job(run: Run, size_bytes: int) -> JobSummary:
         step_median_ns=[] if groups is None else groups.median_ns.round().astype(int).tolist(),
         steps_per_s=figures.get("job/throughput_per_s"),
         peak_memory_bytes=None if peak_bytes is None else round(peak_bytes),
-        recorded_ns=clock.end_ns - clock.origin_ns if run.traces else None,
+        duration_ns=measure_duration(run, verdict),
         size_bytes=size_bytes,
         finished=rule_feed.progress_of(run.reader) == "ended",
     )

@@ -267,6 +267,15 @@ class Overview(Ranged, frozen=True, kw_only=True):
     once."""
 
 
+def measure_duration(run: Run, verdict: diagnosis.Verdict) -> int:
+    """Measure the duration of the job so far, with its launch where the whole job is accounted
+    for; of an imported run, that of its traces."""
+    if verdict.job is not None:
+        return verdict.job.duration_ns
+    start_ns, end_ns = job_borders(run)
+    return end_ns - start_ns
+
+
 def show_overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
     """Show the job, its status, and the verdict."""
     info = run.reader.info
@@ -275,14 +284,12 @@ def show_overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
         versions |= rank.process.versions
     divided = [] if run.ranks else divide_traces(run)
     verdict = rule_feed.make_verdict(run)
-    start_ns, end_ns = job_borders(run)
+    start_ns, _ = job_borders(run)
+    duration_ns = measure_duration(run, verdict)
     statuses = run.reader.statuses()
     nodes = [_show_node(run, node, statuses) for node in sorted(statuses)]
     priced = cost.price_job(
-        info,
-        run.nodes.values(),
-        instance_count=machine_count(run.reader),
-        duration_ns=end_ns - start_ns,
+        info, run.nodes.values(), instance_count=machine_count(run.reader), duration_ns=duration_ns
     )
     recorded = rule_feed.recorded_rules(run.reader)
     incarnations = list_incarnations(run)
@@ -301,7 +308,7 @@ def show_overview(run: Run, _options: ViewOptions = DEFAULTS) -> Overview:
         quality=note_run_quality(run, run.traces),
         doubts=verdict.doubts,
         verdict=verdict,
-        duration_ns=end_ns - start_ns,
+        duration_ns=duration_ns,
         step_ns=analysis.summarize(
             join_step_durations(divided) if divided else run.measured_step_ns
         ),
