@@ -90,6 +90,7 @@ from .job.requests import (
     send_window_request as send_window_request,
 )
 from .job.results import (
+    RESULTS_MAKER as RESULTS_MAKER,
     find_results as find_results,
     recall as recall,
     results_of as results_of,

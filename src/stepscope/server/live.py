@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeGuard
 import msgspec
 
 from stepscope import errors, schema
-from stepscope._version import __version__
+from stepscope.run import RESULTS_MAKER
 from stepscope.run.catalog import CatalogRun
 from stepscope.server.workers import Refusal, Workers
 
@@ -296,8 +296,8 @@ def _is_of_finished_run(content: bytes | str) -> TypeGuard[bytes]:
 
 
 def _file_name(run: CatalogRun, revision: int) -> str:
-    """Name of the cache file, which depends on the version of stepscope, as verdicts do."""
-    key = f"{__version__}\0{run.location}\0{revision}"
+    """Name of the cache file, which depends on the software that makes verdicts."""
+    key = f"{RESULTS_MAKER}\0{run.location}\0{revision}"
     return f"summary-{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 

@@ -109,7 +109,7 @@ def find_results(location: str, *, uses_findings: bool = True) -> store.Results 
     if uses_findings and entry_points(RULES_GROUP):  # of others, who may change them
         return None
     try:
-        return store.Results(location, _MAKER, uses_findings=uses_findings)
+        return store.Results(location, RESULTS_MAKER, uses_findings=uses_findings)
     except (OSError, errors.StepscopeError):  # what reads the files reports it
         return None
 
@@ -126,5 +126,5 @@ def _name_maker() -> str:
     return f"{__version__} of {max(times)}"
 
 
-_MAKER = _name_maker()
+RESULTS_MAKER = _name_maker()
 """Of the code that runs: sources may change under a server."""
