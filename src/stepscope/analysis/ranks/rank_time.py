@@ -393,12 +393,13 @@ def downsample_steps(
 
     Returns:
         The times and values of a line: the start of each group with its mean, and the end of a
-        group with NaN where a pause follows that is longer than half of the groups, as in an
+        step with NaN where a pause follows that is longer than a group at the median, as in an
         evaluation.
     """
     group_size, means = downsample_columns(values, max_points)
-    first = np.arange(0, len(start), group_size)
-    last = np.minimum(first + group_size, len(start)) - 1
-    starts, ends = start[first], end[last]
-    after = np.flatnonzero(starts[1:] - ends[:-1] > np.median(ends - starts)) + 1
-    return np.insert(starts, after, ends[after - 1]), np.insert(means, after, np.nan)
+    before_pause = np.flatnonzero(start[1:] - end[:-1] > group_size * np.median(end - start))
+    after = before_pause // group_size + 1
+    return (
+        np.insert(start[::group_size], after, end[before_pause]),
+        np.insert(means, after, np.nan),
+    )
