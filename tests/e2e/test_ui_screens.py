@@ -228,7 +228,7 @@ def test_runs_are_labelled_grouped_and_compared(ui: Ui, scheme: str) -> None:
     groups = page.get_by_test_id("table-jobs").locator("tr.group")
     expect(groups).to_have_count(2)
     expect(groups.filter(has_text="starved, v1")).to_contain_text("1")
-    page.locator("summary", has_text="Columns").click()
+    page.get_by_role("button", name="Columns").click()
     page.get_by_label("tags", exact=True).uncheck()
     expect(page.get_by_role("columnheader", name="tags")).to_have_count(0)
     page.reload()
