@@ -51,12 +51,14 @@ function Content({ payload }: { payload: Fleet }) {
         <Ranking
           title="Predicted savings"
           definition="At most one fix per run, the one with the largest prediction. Upper bounds are in the table below only"
+          hours={mainHours(payload)}
           total={payload.total}
           rows={payload.fixes.map(({ title, saved, run_count }) => ({ name: title, amount: saved, run_count }))}
         />
         <Ranking
           title="Bottlenecks"
           definition="All hours of the runs with this bottleneck"
+          hours={mainHours(payload)}
           total={payload.total}
           rows={payload.causes.map(({ title, amount, run_count }) => ({ name: title, amount, run_count }))}
         />
@@ -128,18 +130,30 @@ function Tables({ payload }: { payload: Fleet }) {
   );
 }
 
-/** Tiles of GPU-hours, or of core-hours without any, and of money where a price is known. */
-function totals({ total, lost, saved, bound, run_count, priced_count }: Fleet): Tile[] {
-  const unit = total.gpu_hours > 0 ? "GPU-hours" : "core-hours";
-  const hours = (amount: Amount): number => (total.gpu_hours > 0 ? amount.gpu_hours : amount.core_hours);
+type Hours = "gpu_hours" | "core_hours";
+const UNITS: Record<Hours, string> = { gpu_hours: "GPU-hours", core_hours: "core-hours" };
+
+/** GPU-hours, or core-hours without any, or where these alone are wasted. */
+function mainHours({ total, lost, saved, bound }: Fleet): Hours {
+  const isWasted = (key: Hours): boolean => [lost, saved, bound].some((amount) => amount[key] > 0);
+  return total.gpu_hours > 0 && (isWasted("gpu_hours") || !isWasted("core_hours")) ? "gpu_hours" : "core_hours";
+}
+
+/** Tiles of hours, and of money where a price is known. */
+function totals(payload: Fleet): Tile[] {
+  const { total, lost, saved, bound, run_count, priced_count } = payload;
+  const key = mainHours(payload);
+  const unit = UNITS[key];
+  const rest = key === "gpu_hours" ? "core_hours" : "gpu_hours";
+  const hours = (amount: Amount): number => amount[key];
   const part = (label: string, amount: Amount, caption: string): Tile => ({
     label,
     value: percent(hours(total) === 0 ? null : hours(amount) / hours(total)),
     caption: `${number(hours(amount))} of ${number(hours(total))} ${unit}${amount.usd === null ? "" : `, ${dollars(amount.usd)}`}; ${caption}`,
   });
-  const onCores = total.gpu_hours > 0 && total.core_hours > 0 ? `, and ${inUnit(total.core_hours, "core-hours")} of runs without a GPU` : "";
+  const added = total[rest] > 0 ? `; ${number(total[rest])} ${UNITS[rest]} in addition` : "";
   return [
-    { label: unit, value: number(hours(total)), caption: `of ${countOf(run_count, "run")}${onCores}`, testid: "fleet-hours" },
+    { label: unit, value: number(hours(total)), caption: `of ${countOf(run_count, "run")}${added}`, testid: "fleet-hours" },
     ...(total.usd === null ? [] : [{ label: "Cost", value: dollars(total.usd), caption: `of ${countOf(priced_count, "run")} with a price`, testid: "fleet-cost" }]),
     part("Lost", lost, "stuck, down or repeated"),
     part("Predicted saving", saved, "one fix per run"),
@@ -160,19 +174,19 @@ const MAX_BARS = 8;
 interface RankingProps {
   title: string;
   definition: string;
+  hours: Hours;
   total: Amount;
   rows: { name: string; amount: Amount; run_count: number }[];
 }
 
-/** Largest rows as bars, of GPU-hours where there are any. */
-function Ranking({ title, definition, total, rows }: RankingProps) {
-  const isGpu = total.gpu_hours > 0;
-  const hours = ({ gpu_hours, core_hours }: Amount): number => (isGpu ? gpu_hours : core_hours);
+/** Largest rows as bars. */
+function Ranking({ title, definition, hours: key, total, rows }: RankingProps) {
+  const hours = (amount: Amount): number => amount[key];
   const shown = rows.filter(({ amount }) => hours(amount) > 0).slice(0, MAX_BARS);
   if (shown.length === 0) return null;
   const largest = Math.max(...shown.map(({ amount }) => hours(amount)));
   return (
-    <Panel title={title} definition={`${definition}. Shares are of all ${isGpu ? "GPU-hours" : "core-hours"}`}>
+    <Panel title={title} definition={`${definition}. Shares are of all ${UNITS[key]}`}>
       <RankedBars
         label={title}
         rows={shown.map(({ name, amount, run_count }) => ({

@@ -216,7 +216,8 @@ function bound({ is_bound }: { is_bound: boolean }): string {
 function stepSaving({ prediction, job_saving_ratio }: Fix): string {
   if (prediction === null) return "saving unknown";
   const job = job_saving_ratio === null ? "" : `, ${percent(job_saving_ratio)} of the job`;
-  return `saves ${bound(prediction)}${percent(prediction.saving_ratio)} of the step${job}`;
+  const base = prediction.share_of.includes("evaluation") ? "step and evaluation time" : "the step";
+  return `saves ${bound(prediction)}${percent(prediction.saving_ratio)} of ${base}${job}`;
 }
 
 /** What ended a job that did not succeed, with the last lines that it printed. */
