@@ -182,7 +182,7 @@ interface RankingProps {
 /** Largest rows as bars. */
 function Ranking({ title, definition, hours: key, total, rows }: RankingProps) {
   const hours = (amount: Amount): number => amount[key];
-  const shown = rows.filter(({ amount }) => hours(amount) > 0).slice(0, MAX_BARS);
+  const shown = rows.filter(({ amount }) => hours(amount) > 0).sort((a, b) => hours(b.amount) - hours(a.amount)).slice(0, MAX_BARS);
   if (shown.length === 0) return null;
   const largest = Math.max(...shown.map(({ amount }) => hours(amount)));
   return (
