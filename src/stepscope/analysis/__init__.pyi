@@ -300,6 +300,7 @@ from .job.job_time import (
     divide_rank as divide_rank,
 )
 from .kernel_classes import (
+    PROFILER_MARKS as PROFILER_MARKS,
     CommunicationDefinition as CommunicationDefinition,
     classify_precision as classify_precision,
     is_collective_operator as is_collective_operator,

@@ -284,7 +284,7 @@ def match_rows(strings: Strings, predicate: Callable[[str], bool | None]) -> NDA
 _NUMBER = re.compile(r"#\d+$")
 _FETCHES = ("enumerate(DataPipe)#", schema.TF_DATA_FETCH, "_DataLoaderIter")
 """Start of the names of fetches, the last one of Paddle."""
-_PROFILER = ("PyTorch Profiler (", "Iteration Start: ", "Record Window End")
+PROFILER_MARKS = ("PyTorch Profiler (", "Iteration Start: ", "Record Window End")
 """Beginnings of the range from the start to the end of a recording, and of marks in it."""
 
 
@@ -315,7 +315,7 @@ def is_time_mark(name: str) -> bool:
     >>> is_time_mark("ProfilerStep#7"), is_time_mark("aten::mm")
     (True, False)
     """
-    return is_step(name) or is_data_loader(name) or name.startswith(_PROFILER)
+    return is_step(name) or is_data_loader(name) or name.startswith(PROFILER_MARKS)
 
 
 def fold_number(name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from stepscope import run, schema, store
+from stepscope import analysis, run, schema, store
 
 _COUNTS = {
     table: f"SELECT trace, track, count(*) AS n FROM {table} GROUP BY trace, track"  # noqa: S608
@@ -24,6 +24,11 @@ _COUNTS["annotations"] = (
 _COUNTS["operators"] = (
     "SELECT trace, track, count(*) AS n, count(*) FILTER (forward_thread > 0) AS backward "
     "FROM operators GROUP BY trace, track"
+)
+_IS_MARK = " OR ".join(f"starts_with(name, '{mark}')" for mark in analysis.PROFILER_MARKS)
+_COUNTS["other_events"] = (
+    f"SELECT trace, track, count(*) AS n, count(*) FILTER ({_IS_MARK}) AS marks "  # noqa: S608
+    "FROM other_events GROUP BY trace, track"
 )
 _ROWS = (
     "SELECT trace, track, depth < 0 AS shadow, list(DISTINCT level) AS levels, "
@@ -51,6 +56,8 @@ class Content(msgspec.Struct):
     steps: int = 0
     backward: int = 0
     """Number of operators that compute gradients."""
+    marks: int = 0
+    """Number of ranges and marks of the profiler itself."""
 
     @property
     def event_count(self) -> int:
@@ -126,6 +133,7 @@ def load_contents(traces: Sequence[run.Trace]) -> dict[int, dict[int, Content]]:
             content.counts[table] += row["n"]
             content.steps += row.get("steps", 0)
             content.backward += row.get("backward", 0)
+            content.marks += row.get("marks", 0)
             if table == "kernels" and is_collective(row["name"]):
                 content.communication += row["n"]
     for row in _read_rows(traces[0].reader, _ROWS):

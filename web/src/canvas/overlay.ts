@@ -65,7 +65,8 @@ function paintRuler(context: CanvasRenderingContext2D, frame: Frame, marks: Rule
     context.fillRect(Math.round(x), RULER_PX - 7, 1, 6);
     if (x < anchor) continue;
     context.fillStyle = ink.text;
-    context.fillText(label, x + 3, 11);
+    const width = context.measureText(label).width;
+    context.fillText(label, x + 3 + width <= scene.width ? x + 3 : x - 3 - width, 11); // not cut at the edge
   }
   if (marks.anchor !== null) {
     context.fillStyle = ink.accent;

@@ -4,7 +4,7 @@ import type { Track, TrackGroup } from "../api/views";
 import { lineAt, linesIn, pathTo, pinnedTree, summaryTracks, treeOf, type Shape } from "./tree";
 
 function track(id: string, overrides: Partial<Track> = {}): Track {
-  return { id, name: id, kind: "host", row_count: 1, unit: "", event_count: 1, is_zero: false, ...overrides };
+  return { id, name: id, kind: "host", row_count: 1, unit: "", event_count: 1, is_empty: false, ...overrides };
 }
 
 function group(id: string, tracks: Track[], groups: TrackGroup[] = []): TrackGroup {
@@ -28,7 +28,7 @@ const TREE = [
 
 describe("the tree", () => {
   test("leaves out counters that stay 0, unless they are wanted or named", () => {
-    const counters = [group("node", [track("busy", { kind: "counter" }), track("oom kills", { kind: "counter", is_zero: true })])];
+    const counters = [group("node", [track("busy", { kind: "counter" }), track("oom kills", { kind: "counter", is_empty: true })])];
     const listed = (overrides: Partial<Shape>) => treeOf(shape(counters, overrides)).lines.map((line) => line.id);
     expect(listed({})).toEqual(["node", "busy"]);
     expect(treeOf(shape(counters)).emptyCount).toBe(1);

@@ -59,7 +59,7 @@ export interface Shape {
   defaultState: "open" | "closed" | "auto";
   /** Part of a name; other tracks are hidden. */
   filter: string;
-  /** Leave out counters that are 0 throughout, unless they match the filter. */
+  /** Leave out tracks that are empty, unless they match the filter. */
   hidesEmpty: boolean;
   /** Row counts of growing tracks, as drawn so far. */
   rowCounts: ReadonlyMap<string, number>;
@@ -82,8 +82,8 @@ export function treeOf(shape: Shape): Tree {
   const hidesEmpty = shape.hidesEmpty && matchingIds === null;
   let emptyCount = 0;
   const isEmpty = (track: Track): boolean => {
-    if (track.is_zero) emptyCount += 1;
-    return hidesEmpty && track.is_zero;
+    if (track.is_empty) emptyCount += 1;
+    return hidesEmpty && track.is_empty;
   };
   let y = 0;
   const push = (line: Line): void => {

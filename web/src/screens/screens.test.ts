@@ -197,7 +197,7 @@ test("the median step of the first rank is shown with the busiest tracks of its 
   const rank = { group: "b", title: "rank 0", numbers: [4, 5, 6, 7], after_ns: [0, 9, 12, 20], duration_ns: [9, 3, 8, 5], outliers: [], left_out_count: 0 };
   expect(medianStep([rank])).toEqual({ group: "b", number: 7, after_ns: 20, duration_ns: 5 });
   expect(medianStep([])).toBeNull();
-  const track = (id: string, event_count: number | null, kind = "host") => ({ id, name: id, kind, row_count: 1, unit: "", event_count, is_zero: false });
+  const track = (id: string, event_count: number | null, kind = "host") => ({ id, name: id, kind, row_count: 1, unit: "", event_count, is_empty: false });
   const group = (id: string, tracks: ReturnType<typeof track>[], groups: unknown[] = []) => ({ id, name: id, kind: "process", rank: null, groups, tracks });
   const groups = [group("a", [], [group("b", [track("1", 1), track("2", 9), track("c", 99, "counter")], [group("d", [track("3", 5), track("4", null)])])])];
   type Groups = Parameters<typeof stepTracks>[0];

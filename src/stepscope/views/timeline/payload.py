@@ -103,8 +103,8 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
     """Unit of a counter."""
     event_count: int | None = None
     """Number of slices, if known without reading them."""
-    is_zero: bool = False
-    """True for a counter that never exceeds 0."""
+    is_empty: bool = False
+    """True for a counter that never exceeds 0, and a thread of marks of the profiler alone."""
 
 
 class TrackGroup(msgspec.Struct, frozen=True, kw_only=True):

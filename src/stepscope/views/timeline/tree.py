@@ -93,9 +93,9 @@ def build_groups(run: Run) -> tuple[list[TrackGroup], list[str]]:
     process_ids = {process.process for process in run.processes}
     descriptions = load_track_descriptions(run.reader)
     for trace in run.traces:
-        group = _build_trace_group(run, trace, descriptions.get(trace.trace, []))
+        owner = trace.process if trace.process in process_ids else None
+        group = _build_trace_group(run, trace, owner, descriptions.get(trace.trace, []))
         if group.tracks or group.groups:
-            owner = trace.process if trace.process in process_ids else None
             groups_by_process[owner].append(group)
     spans = list_span_tracks(run)
     workers_by_pid: dict[int, list[schema.ProcessInfo]] = defaultdict(list)
@@ -149,7 +149,10 @@ def _name_process(process: schema.ProcessInfo) -> str:
     return f"DataLoader worker{number} (process {process.pid})"
 
 
-def _build_trace_group(run: Run, trace: Trace, tracks: Sequence[TrackDescription]) -> TrackGroup:
+def _build_trace_group(
+    run: Run, trace: Trace, owner: str | None, tracks: Sequence[TrackDescription]
+) -> TrackGroup:
+    """Build the group of a trace, which is below that of its owner, a process, if there is one."""
     content = get_timelines(run).contents[trace.trace]
     host: list[Track] = []
     streams: dict[int, list[Track]] = defaultdict(list)
@@ -168,11 +171,12 @@ def _build_trace_group(run: Run, trace: Trace, tracks: Sequence[TrackDescription
             )
         else:
             host.append(_build_host_track(trace, description, track_content))
-    window = "" if trace.window is None else f"window {trace.window}: "
-    rank = "" if trace.rank is None or trace.process is not None else f"rank {trace.rank}: "
+    window = [] if trace.window is None else [f"window {trace.window}"]
+    rank = [] if trace.rank is None or trace.process is not None else [f"rank {trace.rank}"]
+    name = window if window and owner is not None else [*window, *rank, trace.name]
     return TrackGroup(
         id=trace_group_id(trace),
-        name=shorten_name(f"{window}{rank}{trace.name}"),
+        name=shorten_name(": ".join(name)),
         kind="recording",
         rank=trace.rank,
         tracks=sorted(host, key=lambda track: -(track.event_count or 0)),
@@ -202,6 +206,7 @@ def _build_host_track(trace: Trace, description: TrackDescription, content: Cont
         kind="host",
         row_count=content.rows,
         event_count=content.event_count,
+        is_empty=content.marks == content.event_count,
     )
 
 
@@ -288,7 +293,7 @@ def list_span_tracks(run: Run) -> dict[str, list[Track]]:
         elif on_device:
             name = "device, by phase"
         elif kind == "run_queue":
-            name = "intervals with time without a core"
+            name = "waiting for a core"
         else:
             name = f"thread {log.rstrip(ascii_lowercase)} ({'training' if trains else kind})"
         tracks[process].append(
@@ -323,7 +328,7 @@ def build_metric_group(run: Run, node: str) -> TrackGroup | None:
 
     def build(metric: str, device: str, suffix: str) -> Track:
         track = _build_metric_track(node, metric, device, suffix)
-        return msgspec.structs.replace(track, is_zero=maxima.get((metric, device), 0) == 0)
+        return msgspec.structs.replace(track, is_empty=maxima.get((metric, device), 0) == 0)
 
     for metric, device in sampled:
         if metric.startswith(_GPU_PREFIX):
@@ -360,7 +365,7 @@ def build_counter_groups(run: Run, trace: Trace) -> list[TrackGroup]:
             kind="counter",
             row_count=1,
             unit="bytes" if counter.kind == "memory" else "",
-            is_zero=counter.largest == 0,
+            is_empty=counter.largest == 0,
         )
         for counter in get_timelines(run).counters.get(trace.trace, [])
     ]

@@ -29,12 +29,15 @@ from tests.support.printed import print_text
 def test_a_trace_is_a_group_with_its_threads_and_streams(tmp_path: Path) -> None:
     thread_name = {"ph": "M", "name": "thread_name", "pid": 10, "tid": 5, "args": {"name": "empty"}}
     nccl = [launch(9_500, 50, 9), kernel(9_600, 100, 9, name="ncclKernel_AllReduce", stream=20)]
-    file = trace(*training(), *nccl, thread_name, distributedInfo={"rank": 3, "world_size": 4})
+    profiler = span("Trace", "PyTorch Profiler (0)", 0, 9_000, pid="Spans", tid="PyTorch Profiler")
+    distributed = {"rank": 3, "world_size": 4}
+    file = trace(*training(), *nccl, thread_name, profiler, distributedInfo=distributed)
     payload = view(import_run(tmp_path / "run", file), "timeline")
     (group,) = payload.groups
     assert (group.name, group.kind, group.rank) == ("rank 3: file 0", "recording", 3)
-    assert [(t.name, t.row_count, t.event_count) for t in group.tracks] == [
-        ("thread 1: steps", 6, 7 + 1)
+    assert [(t.name, t.row_count, t.event_count, t.is_empty) for t in group.tracks] == [
+        ("thread 1: steps", 6, 7 + 1, False),
+        ("thread PyTorch Profiler", 1, 1, True),
     ]
     device, counters = group.groups
     assert (device.name, device.kind) == ("device 0", "device")
@@ -75,7 +78,7 @@ def test_a_job_is_nodes_ranks_and_workers(tmp_path: Path) -> None:
     payload = view(run.open(), "timeline")
     assert [(g.name, g.kind) for g in payload.groups] == [("node n0", "node"), ("node n1", "node")]
     counters, rank = payload.groups[0].groups
-    assert [(t.name, t.is_zero) for t in counters.tracks] == [
+    assert [(t.name, t.is_empty) for t in counters.tracks] == [
         ("cpu busy", False), ("cpu iowait", True),
     ]  # fmt: skip
     assert [(g.name, [t.name for t in g.tracks]) for g in counters.groups] == [

@@ -4,7 +4,7 @@ import type { RankSteps, TrackGroup } from "../../api/views";
 import { alignRanks, trackPaths } from "./alignment";
 
 function rank(number: number): TrackGroup {
-  const track = { id: `t${number}`, name: "main", kind: "host" as const, row_count: 1, unit: "", event_count: null, is_zero: false };
+  const track = { id: `t${number}`, name: "main", kind: "host" as const, row_count: 1, unit: "", event_count: null, is_empty: false };
   return { id: `rank ${number}`, name: `rank ${number}`, kind: "process", rank: number, groups: [], tracks: [track] };
 }
 

@@ -41,12 +41,12 @@ export function ViewChoices({ model }: { model: Model }) {
             onChange={(value) => { wheel.value = value; }}
           />
           <Select
-            label="Counters that stay 0"
+            label="Empty rows"
             value={emptyRows.value}
             choices={[["hide", "hidden"], ["show", "shown"]]}
             onChange={(value) => { emptyRows.value = value; }}
           />
-          <p class="muted">{countOf(emptyCount, "counter")} of this run {emptyCount === 1 ? "stays" : "stay"} 0. The browser remembers these choices.</p>
+          <p class="muted">{countOf(emptyCount, "row")} of this run {emptyCount === 1 ? "is" : "are"} empty: counters that stay 0, and marks of the profiler. The browser remembers these choices.</p>
         </div>
       )}
     </Menu>

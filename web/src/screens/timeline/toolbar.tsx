@@ -76,7 +76,7 @@ function StepJump({ model, commands }: { model: Model; commands: Commands }) {
         <input
           type="number"
           class="tl-step"
-          placeholder={`${first}–${last}`}
+          placeholder={first === last ? String(first) : `${first}–${last}`}
           min={first}
           max={last}
           data-testid="timeline-jump"
