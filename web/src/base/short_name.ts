@@ -5,30 +5,20 @@ const GENERIC = /^(Kernel2?|device_kernel|kernel|GemmUniversal)$/;
 /** What a templated kernel computes. */
 const OPERATION = /\w*(?:Functor|Ops?|Impl)(?:_\w+)?(?=[<,>( ]|$)|\w+_kernel(?:_cuda|_impl)?\b/;
 
-const MAX_LENGTH = 46;
-/** Characters kept of the end of a longer name: names of one kind differ there. */
-const TAIL_LENGTH = 19;
-
-/** Shorten a name to what tells it apart; cuts out the middle of what is still long. */
-export function shortName(name: string): string {
-  const text = essence(name);
-  return text.length <= MAX_LENGTH ? text : `${text.slice(0, MAX_LENGTH - TAIL_LENGTH)}…${text.slice(-TAIL_LENGTH)}`;
-}
-
 /**
- * Find the essence of a name: of a C++ kernel, the function and what it computes; of a Python function, the
- * file without its directories.
+ * Shorten a name to what tells it apart: of a C++ kernel, the function and what it computes; of a Python
+ * function, the file without its directories.
  */
-function essence(name: string): string {
+export function shortName(name: string): string {
   const file = /^(?:[\w.@<>-]*\/)+([^/]+\.\w+\(\d+\): .*)$/.exec(name);
   if (file !== null) return file[1] ?? name;
   const evaluated = /^autograd::engine::evaluate_function: (.+)$/.exec(name);
   if (evaluated !== null) return evaluated[1] ?? name;
-  if (!name.startsWith("void ") && !/::.*[<(]|<.*::/.test(name)) return name;
+  if (!name.startsWith("void ") && !/::.*[<(]|<.*::|^\w+\(.*[*<]/.test(name)) return name;
   const text = name.replace(/^void /, "").replaceAll("(anonymous namespace)::", "");
   const end = text.search(/[<(]/);
   const path = end < 0 ? text : text.slice(0, end);
-  const base = path.slice(path.lastIndexOf("::") + (path.includes("::") ? 2 : 0));
+  const base = path.split("::").at(-1) ?? path;
   const template = end < 0 || text[end] === "(" ? "" : text.slice(end + 1);
   if (GENERIC.test(base)) return /^(?:\w+::)*(\w+)/.exec(template)?.[1] ?? base;
   const operation = OPERATION.exec(template)?.[0] ?? "";

@@ -86,7 +86,7 @@ export function heatmapLabel(block: Heatmap): string {
 /** Metrics over time, each row in percent of its maximum. */
 export function heatmapOption(block: Heatmap, colours: Palette): EChartsOption {
   const count = Math.max(...block.rows.map((row) => row.shade_ratio.length));
-  const time = (column: number): string => duration(column * block.column_ns);
+  const time = (column: number): string => (column === 0 ? "0" : duration(column * block.column_ns));
   return matrixOption(colours, {
     label: heatmapLabel(block),
     rows: block.rows.map((row) => row.name),

@@ -1,6 +1,8 @@
 import type { Pie } from "../api/report";
 import type { Palette } from "../base/palette";
 import { percent } from "../base/quantities";
+import { shortName } from "../base/short_name";
+import { elideMiddle } from "../base/text";
 import { baseOption, legendOption, tooltipContent, tooltipOption } from "./common";
 import type { EChartsOption, LegendOption } from "./echarts";
 
@@ -8,6 +10,8 @@ const NARROW_PX = 360;
 
 /** With more slices, names and shares are listed next to the pie. */
 const MAX_LABELS_BELOW = 4;
+/** Characters of a name in the legend: the list has half of the width. */
+const MAX_NAME = 20;
 
 export function pieLabel(block: Pie): string {
   const parts = block.slices.map((slice) => `${slice.name} ${percent(slice.share_ratio, 1)}`);
@@ -19,7 +23,7 @@ export function pieOption(block: Pie, colours: Palette): EChartsOption {
   const shares = new Map(block.slices.map((slice) => [slice.name, slice.share_ratio]));
   const legendNames = {
     ...legendOption(colours, [...shares.keys()]),
-    formatter: (name: string) => `${percent(shares.get(name) ?? null, 1)}  ${name}`,
+    formatter: (name: string) => `${percent(shares.get(name) ?? null, 1)}  ${elideMiddle(shortName(name), MAX_NAME)}`,
   };
   return {
     ...baseOption(colours, pieLabel(block)),

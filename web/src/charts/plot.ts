@@ -41,6 +41,8 @@ export interface Plot {
   /** Shaded ranges of the horizontal axis. */
   spans?: { name: string; from: number; to: number }[];
   height?: number;
+  /** Samples that can be rarer than the positions: those without a value are no gaps. */
+  isSampled?: boolean;
   note?: string | null;
 }
 
@@ -90,14 +92,15 @@ export function tickInterval(scale: Scale, span: number): number | undefined {
   return (seconds.find((interval) => span / 1e9 / interval <= 8) ?? 172_800) * 1e9;
 }
 
-function scaledAxis(scale: Scale, values: number[], colours: Palette): Record<string, unknown> {
+function scaledAxis(scale: Scale, values: number[], colours: Palette, endsOnTick = false): Record<string, unknown> {
   const { min, max } = extremes(values);
   const interval = tickInterval(scale, (scale.max ?? max) - (scale.min ?? Math.min(0, min)));
+  const end = endsOnTick && interval !== undefined ? Math.ceil(max / interval) * interval : undefined;
   return {
     type: scale.log === true ? "log" : "value",
     ...axisOption(colours, scale.name),
     ...(scale.min === undefined ? {} : { min: scale.min }),
-    ...(scale.max === undefined ? {} : { max: scale.max }),
+    ...(scale.max === undefined && end === undefined ? {} : { max: scale.max ?? end }),
     ...(interval === undefined ? {} : { interval }),
     ...(scale.categories === undefined ? {} : { minInterval: 1 }),
     axisLabel: {
@@ -115,7 +118,7 @@ export function formatTick(value: number, scale: Scale): string {
 
 export function plotOption(plot: Plot, colours: Palette): EChartsOption {
   const hasManySeries = plot.series.length > 1;
-  const values = plot.series.flatMap((series) => series.y.filter((y) => y !== null));
+  const values = [...plot.series.flatMap((series) => series.y.filter((y) => y !== null)), ...(plot.levels ?? []).map(({ value }) => value)];
   const isScatter = plot.series.every((series) => series.draw === "points");
   return {
     ...baseOption(colours, plotLabel(plot)),
@@ -134,7 +137,7 @@ export function plotOption(plot: Plot, colours: Palette): EChartsOption {
     },
     yAxis: {
       ...(plot.y.log === true ? {} : { min: 0 }),
-      ...scaledAxis(plot.y, values, colours),
+      ...scaledAxis(plot.y, values, colours, true),
       nameGap: 58,
     },
     series: [...plot.series.map((series, index) => ({
@@ -144,7 +147,7 @@ export function plotOption(plot: Plot, colours: Palette): EChartsOption {
       symbol: hasSymbols(series) ? (SYMBOLS[index % SYMBOLS.length] ?? "circle") : "none",
       symbolSize: series.draw === "points" ? 8 : 4,
       showSymbol: true,
-      connectNulls: false,
+      connectNulls: plot.isSampled === true,
       lineStyle: { width: 1.6, type: lineStyleType(Math.floor(index / 8)), ...(series.smoothed === undefined ? {} : { opacity: 0.3, width: 1 }) },
       ...(series.filled === true ? { areaStyle: { opacity: 0.18 } } : {}),
       data: series.x.map((x, point) => dataPoint(series, x, point)),

@@ -19,11 +19,9 @@ import { Select } from "../widgets/select";
 import { Tiles } from "../widgets/tiles";
 import { AlignedSteps } from "./compare/aligned_steps";
 import "./compare/compare.css";
-import { Contributions, Elided } from "./compare/contributions";
+import { Contributions } from "./compare/contributions";
 import { Differences } from "./compare/differences";
 import { stepBars, stepWaterfall } from "./compare/waterfall";
-
-const MAX_NAME = 80;
 
 export default function Compare() {
   const [base, comparedRun] = [baseRun.value, run.value];
@@ -234,7 +232,7 @@ function NameChangesTable({ id, title, changes }: { id: string; title: string; c
       footnote={changes.rest_count === 0 ? null : `${count(changes.rest_count)} more names changed by ${change(changes.rest_ns, "ns")} in total`}
       fields={columns(
         "NameChange", "change_ns", "base_ns", "other_ns", "base_calls", "other_calls", "status",
-        ["name", { draw: ({ name }) => <Elided text={name} length={MAX_NAME} /> }],
+        ["name", { isLongName: true }],
       )}
     />
   );

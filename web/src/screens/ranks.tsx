@@ -67,7 +67,7 @@ function LinkedRanks({ map, payload }: { map: RankMapRows; payload: RanksView })
   return (
     <div class="rank-panels">
       <RankMap map={map} definition={`Lateness: ${payload.lateness_of}.`} selected={rank?.rank ?? null} onSelect={setText} />
-      {rank === undefined ? null : <RankDetail rank={rank} latestStep={rank.persistence === null ? null : latestStep(map, rank.rank)} />}
+      {rank === undefined ? null : <RankDetail rank={rank} isOfSentence={rank === payload.ranks[0] && rank.persistence !== null} latestStep={rank.persistence === null ? null : latestStep(map, rank.rank)} />}
     </div>
   );
 }

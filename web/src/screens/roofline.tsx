@@ -57,8 +57,9 @@ function Content({ trace }: { trace: TraceRoofline }) {
         footnote={omittedRows(trace.groups.length, trace.group_count)}
         renderSelected={(row) => <RooflineDetails row={row} />}
         fields={columns(
-          "RooflineGroup", ["name", { isLongName: true }], "device_ns", "time_ratio", "roofline_ratio", "bound", "calls", "precision",
-          "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s", "family", "input_dims",
+          "RooflineGroup", ["name", { isLongName: true }], "device_ns", "time_ratio", ["roofline_ratio", { display: "" }], "bound", "calls",
+          "intensity_flop_per_byte", "achieved_flop_per_s", "achieved_bytes_per_s",
+          ["input_dims", { draw: ({ input_dims }) => <span class="name briefest" title={input_dims ?? undefined}>{input_dims}</span> }],
         )}
       />
       <LinkedTable
@@ -94,6 +95,7 @@ function RooflineDetails({ row }: { row: RooflineGroup }) {
           "RooflineGroup", row,
           ...(["input_dims", "input_types", "input_strides", "concrete_inputs"] as const).map((name) => [name, row[name] ?? "not recorded"] as const),
           ["precision", row.precision ?? "unknown"],
+          "family",
           ["Work per call", `${inUnit(row.call_flop, "flop")}, ${memory(row.call_bytes)}`],
           ["Mean and median", `${duration(row.mean_ns)}, ${duration(row.p50_ns)}`],
           ["Min and max", `${duration(row.min_ns)} to ${duration(row.max_ns)}`],

@@ -6,7 +6,7 @@ import { PageHeader } from "../widgets/page_header";
 import { ResourceView, EmptyState } from "../widgets/resource_view";
 import { HeatMap } from "./system/heat_map";
 import { HostMemory } from "./system/host_memory";
-import { Metrics } from "./system/metrics";
+import { Machine, Metrics } from "./system/metrics";
 import { MetricsOverTime } from "./system/time_series";
 
 export default function System() {
@@ -17,6 +17,7 @@ export default function System() {
 function Content({ payload }: { payload: SystemHeatView }) {
   const names = [...payload.nodes.map((nodeHeat) => nodeHeat.node), ...payload.left_out_nodes];
   const [node, nodeSelect] = useSelect("node", "Node", names);
+  const system = useView("system"); // on long runs it takes a while to load
   return (
     <>
       <PageHeader title="System">{nodeSelect}</PageHeader>
@@ -24,10 +25,11 @@ function Content({ payload }: { payload: SystemHeatView }) {
         <EmptyState text={payload.missing ?? "no node has samples"} />
       ) : (
         <>
+          <ResourceView resource={system}>{(machines) => <Machine payload={machines} node={node} />}</ResourceView>
           <HeatMap key={`heat ${node}`} node={node} initial={payload} />
           <HostMemory key={`host memory ${node}`} node={node} />
           <MetricsOverTime key={`over ${node}`} node={node} />
-          <Metrics key={`metrics ${node}`} node={node} />
+          {system.data === null ? null : <Metrics key={`metrics ${node}`} payload={system.data} node={node} />}
         </>
       )}
     </>

@@ -1,6 +1,7 @@
 // Losses and other scalars as curves, and statistics of tensors over the steps.
 import type { ScalarSeries, TensorsView } from "../api/views";
 import { countOf } from "../base/quantities";
+import { sentence } from "../base/text";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
 import { useSelect } from "../parts/url_controls";
@@ -8,6 +9,7 @@ import { useText } from "../parts/url_options";
 import { useView } from "../state/fetch";
 import { columns, innerColumns } from "../widgets/fields";
 import { PageHeader } from "../widgets/page_header";
+import { Prose } from "../widgets/prose";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
 import { Curves } from "./tensors/curves";
 import { Details } from "./tensors/details";
@@ -46,7 +48,7 @@ function Content({ payload, filter, isLog }: ContentProps) {
     return (
       <>
         <EmptyState title="No scalars logged" text={payload.missing} />
-        <p class="muted centred">{payload.tensors_missing}</p>
+        {payload.tensors_missing === null ? null : <p class="muted centred"><Prose text={sentence(payload.tensors_missing)} /></p>}
       </>
     );
   }

@@ -172,7 +172,7 @@ function Rows<Row extends object>(props: RowsProps<Row>) {
                 {fields.map((column, columnIndex) => (
                   <td key={column.name} class={column.isLongName === true ? "long-name" : column.numeric ? "number" : ""}>
                     {onRow !== undefined && columnIndex === nameColumn ? (
-                      <RowButton text={cellText(row, column)} isShort={column.isLongName === true} depth={order === null ? (column.indent?.(row) ?? 0) : 0} />
+                      <RowButton text={cellText(row, column)} isLong={column.isLongName === true} depth={order === null ? (column.indent?.(row) ?? 0) : 0} />
                     ) : (
                       column.draw?.(row) ?? <Cell row={row} column={column} />
                     )}
@@ -206,21 +206,27 @@ const MAX_TEXT_LENGTH = 400;
 function Cell<Row extends object>({ row, column }: { row: Row; column: Field<Row> }) {
   const value = column.value(row);
   return typeof value === "string" ? (
-    <span class="name" title={value.slice(0, 4 * MAX_TEXT_LENGTH)}>{textOf(value, column.isLongName === true)}</span>
+    <span class="name" title={value.slice(0, 4 * MAX_TEXT_LENGTH)}>{column.isLongName === true ? <NameText text={value} isLong /> : value.slice(0, MAX_TEXT_LENGTH)}</span>
   ) : (
     <>{drawCell(row, column)}</>
   );
 }
 
-function textOf(text: string, isShort: boolean): string {
-  return (isShort ? shortName(text) : text).slice(0, MAX_TEXT_LENGTH);
+/** Characters at the end of a long name that are always shown: names of one kind differ there. */
+const TAIL_LENGTH = 19;
+
+/** Short name; a long one loses its middle where there is no room for it. */
+function NameText({ text, isLong }: { text: string; isLong: boolean }) {
+  const name = shortName(text).slice(0, MAX_TEXT_LENGTH);
+  if (!isLong || name.length < 2 * TAIL_LENGTH) return <>{name}</>;
+  return <span class="middle"><span>{name.slice(0, -TAIL_LENGTH)}</span><span>{name.slice(-TAIL_LENGTH)}</span></span>;
 }
 
 /** Button that makes a row reachable by keyboard; the row handles its click. */
-function RowButton({ text, isShort, depth }: { text: string; isShort: boolean; depth: number }) {
+function RowButton({ text, isLong, depth }: { text: string; isLong: boolean; depth: number }) {
   return (
     <button type="button" class="row-button" title={text.slice(0, 4 * MAX_TEXT_LENGTH)} style={{ marginLeft: `${1.1 * depth}rem` }}>
-      {textOf(text, isShort)}
+      <NameText text={text} isLong={isLong} />
     </button>
   );
 }

@@ -1,12 +1,12 @@
 // One step of each run on the same axis, from its start.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 
-import type { SlicesView, TimelineView, Track } from "../../api/views";
+import type { SlicesView, TimelineView, Track, TrackSlices } from "../../api/views";
 import { get } from "../../base/client";
 import { palette } from "../../base/palette";
 import { duration } from "../../base/quantities";
 import { dark } from "../../base/theme";
-import { colourIndex, sliceColours } from "../../canvas/colours";
+import { css, inLegendOrder, kindColourIndex, sliceColours } from "../../canvas/colours";
 import { useGet } from "../../state/fetch";
 import { link } from "../../state/url";
 import { Panel } from "../../widgets/panel";
@@ -26,8 +26,11 @@ export function AlignedSteps({ runs }: Props) {
     useGet<TimelineView>("/api/views/timeline", { run: second }).data,
   ];
   const steps = timelines.map((timeline) => (timeline === null ? null : medianStep(timeline.steps)));
+  const [kinds, setKinds] = useState<ReadonlySet<string>>(new Set());
+  const addKinds = useCallback((added: Iterable<string>) => { setKinds((all) => new Set([...all, ...added])); }, []);
   if (steps.includes(null)) return null;
   const longest_ns = Math.max(1, ...steps.map((step) => step?.duration_ns ?? 0));
+  const { fill } = sliceColours(dark.value);
   return (
     <Panel title="Median step of each run" wide testid="aligned-steps" description="Both from the start of the step, on the same axis.">
       {timelines.map((timeline, index) => {
@@ -41,11 +44,14 @@ export function AlignedSteps({ runs }: Props) {
               {index === 0 ? "From" : "To"}: <a href={link("timeline", { run, with: null, t0: String(t0), t1: String(t1) })}>step {step.number}, {duration(step.duration_ns)}</a>
               {" "}<span class="muted">{run}</span>
             </h3>
-            <StepLanes run={run} tracks={stepTracks(timeline.groups, step.group)} from_ns={t0} step_ns={step.duration_ns} axis_ns={longest_ns} />
+            <StepLanes run={run} tracks={stepTracks(timeline.groups, step.group)} from_ns={t0} step_ns={step.duration_ns} axis_ns={longest_ns} onKinds={addKinds} />
           </section>
         );
       })}
       <p class="aligned-axis muted" aria-hidden="true"><span>0</span><span>{duration(longest_ns / 2)}</span><span>{duration(longest_ns)}</span></p>
+      <ul class="aligned-legend" aria-label="Colours of the slices">
+        {inLegendOrder(kinds).map((kind) => <li key={kind}><i style={{ background: css(fill[kindColourIndex(kind)] ?? 0) }} />{kind}</li>)}
+      </ul>
     </Panel>
   );
 }
@@ -56,20 +62,26 @@ interface LanesProps {
   from_ns: number;
   step_ns: number;
   axis_ns: number;
+  onKinds: (kinds: Iterable<string>) => void;
 }
 
-function StepLanes({ run, tracks, from_ns, step_ns, axis_ns }: LanesProps) {
+function StepLanes({ run, tracks, from_ns, step_ns, axis_ns, onKinds }: LanesProps) {
   const [payload, setPayload] = useState<SlicesView | null>(null);
   const ids = tracks.map(({ id }) => id).join(",");
   useEffect(() => {
     const abort = new AbortController();
     const options = { run, tracks: ids, from_ns, to_ns: from_ns + axis_ns, pixels: PIXELS };
-    get<SlicesView>("/api/views/timeline-slices", options, abort.signal).then(setPayload, () => { /* the lanes stay empty */ });
+    const show = (slices: SlicesView): void => {
+      setPayload(slices);
+      onKinds(slices.tracks.flatMap((track) => drawnNames(track, step_ns).flatMap((name) => slices.kinds[name] ?? [])));
+    };
+    get<SlicesView>("/api/views/timeline-slices", options, abort.signal).then(show, () => { /* the lanes stay empty */ });
     return () => { abort.abort(); };
-  }, [run, ids, from_ns, axis_ns]);
+  }, [run, ids, from_ns, step_ns, axis_ns, onKinds]);
+  const isEmpty = ({ id }: Track): boolean => payload?.tracks.some((track) => track.track === id && drawnNames(track, step_ns).length === 0) === true;
   return (
     <>
-      {tracks.map((track) => (
+      {tracks.filter((track) => !isEmpty(track)).map((track) => (
         <div key={track.id} class="aligned-lane">
           <span class="muted" title={track.name}>{track.name}</span>
           <Lane payload={payload} track={track} step_ns={step_ns} axis_ns={axis_ns} />
@@ -77,6 +89,11 @@ function StepLanes({ run, tracks, from_ns, step_ns, axis_ns }: LanesProps) {
       ))}
     </>
   );
+}
+
+/** Names of the slices that are drawn, as indices. */
+function drawnNames({ row, name, after_ns, duration_ns }: TrackSlices, step_ns: number): number[] {
+  return name.filter((_, index) => (row[index] ?? 0) < MAX_ROWS && (after_ns[index] ?? 0) < step_ns && (after_ns[index] ?? 0) + (duration_ns[index] ?? 0) > 0);
 }
 
 interface LaneProps {
@@ -116,7 +133,7 @@ function Lane({ payload, track, step_ns, axis_ns }: LaneProps) {
         const end = (width * Math.min(step_ns, after_ns + (slices.duration_ns[index] ?? 0))) / axis_ns;
         if (row >= rowCount || end <= 0 || x >= end) return;
         const name = payload.names[slices.name[index] ?? -1] ?? "";
-        const colour = colourIndex(name);
+        const colour = kindColourIndex(payload.kinds[slices.name[index] ?? -1] ?? "other");
         const packed = fill[colour] ?? 0;
         context.fillStyle = `rgb(${packed & 255} ${(packed >> 8) & 255} ${(packed >> 16) & 255})`;
         context.fillRect(x, row * ROW_PX, Math.max(0.5, end - x - 0.5), ROW_PX - 1);

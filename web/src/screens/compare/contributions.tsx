@@ -1,14 +1,12 @@
 // Contributions of calls, stages and causes to the change of the mean step.
 import type { Contribution, Contributions as Payload } from "../../api/views";
 import { change, duration, number } from "../../base/quantities";
-import { elideMiddle, sentence, words } from "../../base/text";
+import { sentence, words } from "../../base/text";
 import { LinkedTable } from "../../parts/linked_table";
 import { rowKey } from "../../parts/row_key";
 import { column, columns } from "../../widgets/fields";
 import { EmptyState } from "../../widgets/resource_view";
 
-const MAX_NAME = 36;
-const MAX_PATH = 44;
 
 interface Row extends Contribution {
   part: string;
@@ -34,8 +32,8 @@ export function Contributions({ contributions }: { contributions: Payload }) {
         column("busy", "busy", "none", (row) => both(row.base_busy_ns, row.other_busy_ns, duration)),
         column("calls", "calls", "none", (row) => both(row.base_calls, row.other_calls, number)),
         column("part", "part", "none", (row) => words(row.part)),
-        ["name", { draw: ({ name }) => <Elided text={name} length={MAX_NAME} /> }],
-        ["path", { value: (row) => row.path.join(" > "), draw: ({ path }) => <Elided text={path.join(" > ")} length={MAX_PATH} /> }],
+        ["path", { value: (row) => row.path.join(" > "), draw: ({ path }) => <span class="name briefer" title={path.join(" > ")}>{path.join(" > ")}</span> }],
+        ["name", { isLongName: true }],
       )}
     />
   );
@@ -44,9 +42,4 @@ export function Contributions({ contributions }: { contributions: Payload }) {
 /** Value in both runs; null if one is not known. */
 function both(base: number | null, changed: number | null, format: (value: number) => string): string | null {
   return base === null || changed === null ? null : `${format(base)} → ${format(changed)}`;
-}
-
-/** Text without its middle; the full one is its tooltip. */
-export function Elided({ text, length }: { text: string; length: number }) {
-  return <bdi title={text}>{elideMiddle(text, length)}</bdi>;
 }

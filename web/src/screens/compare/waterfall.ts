@@ -13,7 +13,7 @@ export function stepWaterfall(steps: StepChanges): Stacks {
   const betweenMeans = (values: (number | null)[]): (number | null)[] => [null, ...values, null];
   return {
     kind: "stacks",
-    title: "Mean step, from base to new run",
+    title: "Change of the mean step by part",
     categoryName: "part",
     categories: ["from", ...changed.map((part) => words(part.name)), "to"],
     value: { name: "mean step", unit: "ns" },
@@ -35,6 +35,6 @@ export function stepBars(steps: StepChanges): Stacks {
     categories: ["from", "to"],
     value: { name: "mean step", unit: "ns" },
     horizontal: true,
-    parts: steps.parts.map((part) => ({ name: words(part.name), values: [part.base_ns, part.other_ns] })),
+    parts: steps.parts.filter((part) => part.base_ns !== 0 || part.other_ns !== 0).map((part) => ({ name: words(part.name), values: [part.base_ns, part.other_ns] })),
   };
 }

@@ -12,6 +12,7 @@ export function Collectives({ window, bandwidthOf }: { window: RankWindow; bandw
     ...ranks.map((rank) => [String(rank), rank === null ? "unknown rank" : `rank ${rank}`] as const),
   ]);
   const rows = selected === "all" ? window.collectives : window.rank_collectives.filter((row) => String(row.rank) === selected);
+  const isPartlyMatched = rows.some((row) => row.matched_count > 0 && row.matched_count < row.call_count);
   if (window.collectives.length === 0) return null;
   return (
     <>
@@ -23,10 +24,10 @@ export function Collectives({ window, bandwidthOf }: { window: RankWindow; bandw
         rows={rows}
         keyOf={(row) => rowKey(row.name, row.group, row.dtype)}
         tools={ranks.length < 2 ? null : rankSelect}
-        fields={withValues(rows, columns(
+        fields={withValues(rows, columns<"Collective">(
           "Collective", "name", ["group", { value: (row) => row.group_description ?? row.group }], "group_size", "dtype", "call_count",
-          "total_ns", "share_ratio", "mean_ns", "matched_count", "transfer_ns", "waiting_ns",
-          "moved_bytes", "mean_bytes", "algorithm_bytes_per_s", "bus_bytes_per_s",
+          "total_ns", "share_ratio", "mean_ns", ...(isPartlyMatched ? ["matched_count" as const] : []), "transfer_ns", "waiting_ns",
+          "moved_bytes", "algorithm_bytes_per_s", "bus_bytes_per_s",
         ))}
       />
       <LinkedTable
@@ -36,7 +37,7 @@ export function Collectives({ window, bandwidthOf }: { window: RankWindow; bandw
         definition={bandwidthOf}
         rows={window.collective_sizes}
         keyOf={(row) => rowKey(row.name, row.reach, String(row.group_size), String(row.from_bytes))}
-        fields={withValues(window.collective_sizes, columns(
+        fields={withValues(window.collective_sizes, columns<"CollectiveSize">(
           "CollectiveSize", "name", "reach", "group_size", "from_bytes", "to_bytes", "call_count", "total_ns", "share_ratio",
           "mean_ns", "transfer_ns", "waiting_ns", "moved_bytes", "algorithm_bytes_per_s", "bus_bytes_per_s",
         ))}

@@ -25,7 +25,7 @@ export function Communication({ payload, window, windowSelect }: Props) {
   return (
     <>
       {windowSelect === null ? null : <p class="tools spaced">{windowSelect}</p>}
-      {window === undefined ? null : <CommunicationDefinition text={payload.communication_of} />}
+      {window === undefined || window.collectives.length === 0 ? null : <CommunicationDefinition text={payload.communication_of} />}
       {window === undefined ? null : <Collectives window={window} bandwidthOf={payload.bandwidth_of} />}
       <Arrivals arrivals={payload.arrivals} />
       <details class="panels-fold" open={step.value !== null}>
@@ -36,6 +36,9 @@ export function Communication({ payload, window, windowSelect }: Props) {
     </>
   );
 }
+
+/** Shares are bars below the table, too. */
+const WITHOUT_BAR = { display: "" };
 
 function RankTimes({ window, payload }: { window: RankWindow; payload: DistributedView }) {
   const { ranks } = window;
@@ -52,8 +55,8 @@ function RankTimes({ window, payload }: { window: RankWindow; payload: Distribut
         keyOf={(row) => rowKey(rankName(row))}
         fields={columns(
           "RankTime", ["rank", { value: rankName }], "total_ns",
-          "computation_ratio", "overlap_ratio", "communication_ratio", "other_ratio", "hidden_ratio",
-          "collective_count", "matched_count", "transfer_ns", "waiting_ns", "unmatched_ns", "last_count", "missing",
+          ...(["computation_ratio", "overlap_ratio", "communication_ratio", "other_ratio", "hidden_ratio"] as const).map((name) => [name, WITHOUT_BAR] as const),
+          "collective_count", "transfer_ns", "waiting_ns", "unmatched_ns", "last_count", "missing",
         )}
       />
       <div class="panels spaced">

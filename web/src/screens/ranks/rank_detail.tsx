@@ -10,14 +10,17 @@ interface Props {
   rank: RankLateness;
   /** Step in which it is latest; null where columns of the map are several steps. */
   latestStep: number | null;
+  /** True for the rank of the sentence of the screen, which is not repeated. */
+  isOfSentence: boolean;
 }
 
-export function RankDetail({ rank, latestStep }: Props) {
-  const { activities, lines, episodes } = rank;
+export function RankDetail({ rank, latestStep, isOfSentence }: Props) {
+  const { activities, lines } = rank;
+  const episodes = rank.persistence === "persistent" ? [] : rank.episodes;
   const longest_ns = Math.max(1, ...activities.flatMap(({ mean_ns, others_ns }) => [mean_ns, others_ns]));
   return (
     <Panel title={capitalize(rank.rank)} testid="rank-detail">
-      <p class="rank-sentence">{summary(rank)}</p>
+      {isOfSentence ? null : <p class="rank-sentence">{summary(rank)}</p>}
       <h3>{rank.persistence === null ? "Its step" : "While the others wait, it runs"}</h3>
       {lines === null ? <p class="muted">Lines of the script are read for the latest ranks only.</p>
         : lines.length === 0 ? <p class="muted">No function or line: neither stack samples nor Python stacks in the traces of this rank.</p>

@@ -78,10 +78,11 @@ export function metricPlots(
   return sorted.map(({ plotGroup, series }) => plotOf(payload, series, titleOf(plotGroup.title, series, titles)));
 }
 
-/** Append the metric to titles that several plots share. */
+/** Append the metric to titles that several plots share, where a plot has one. */
 function titleOf(title: string, series: readonly MetricSeries[], titles: readonly string[]): string {
   const isAmbiguous = titles.filter((candidate) => candidate === title).length > 1;
-  return isAmbiguous ? `${title}: ${words(series[0]?.metric ?? "")}` : title;
+  const [metric = "", ...rest] = new Set(series.map((one) => one.metric));
+  return isAmbiguous && rest.length === 0 ? `${title}: ${shortMetric(metric).replace(/^(process|job|memory) /, "")}` : title;
 }
 
 function plotOf(payload: SystemSeriesView, seriesList: readonly MetricSeries[], title: string): Plot {
@@ -98,6 +99,7 @@ function plotOf(payload: SystemSeriesView, seriesList: readonly MetricSeries[], 
       x,
       y: series.mean,
     })),
+    isSampled: true,
     note: `Mean per ${duration(payload.piece_ns)}.`,
   };
 }

@@ -19,7 +19,7 @@ function Content({ payload, node }: { payload: HostMemoryView; node: string }) {
       <header class="head section-title"><h2>Host memory</h2></header>
       {memory.lines.map((line) => <p key={line}>{line}</p>)}
       <div class="panels">
-        <TimePanel block={memoryPlot(payload, memory)} />
+        <TimePanel wide block={memoryPlot(payload, memory)} />
         <LinkedTable
           id="processes"
           title="Processes"
@@ -58,6 +58,7 @@ export function memoryPlot(payload: HostMemoryView, memory: NodeMemoryUse): Plot
     x: { name: "time", unit: "ns" },
     y: { name: "memory", unit: "bytes", min: 0 },
     series,
+    isSampled: true,
     levels: isLimitNear ? [{ name: "limit", value: limit }] : [],
   };
 }

@@ -1,31 +1,38 @@
 // Hardware of a machine, and statistics of its metrics over the run.
 import type { MetricView, NodeView, SystemView } from "../../api/views";
-import { count, duration, memory } from "../../base/quantities";
+import { count, duration, memory, percent } from "../../base/quantities";
+import { sentence } from "../../base/text";
 import { LinkedTable } from "../../parts/linked_table";
 import { rowKey } from "../../parts/row_key";
-import { useView } from "../../state/fetch";
 import { columns, innerColumns, tile } from "../../widgets/fields";
 import { Prose } from "../../widgets/prose";
-import { ResourceView, QualityNotes, EmptyState } from "../../widgets/resource_view";
+import { QualityNotes, EmptyState } from "../../widgets/resource_view";
 import { Tiles, type Tile } from "../../widgets/tiles";
 
-/** Metrics of one node; on long runs they take a while to load. */
-export function Metrics({ node }: { node: string }) {
-  const resource = useView("system");
+interface Props {
+  payload: SystemView;
+  node: string;
+}
+
+/** Load of one node, and its hardware. */
+export function Machine({ payload, node }: Props) {
+  const nodeView = payload.nodes.find((candidate) => candidate.node === node);
+  if (nodeView === undefined) return <EmptyState text={payload.missing ?? "no data for this node"} />;
+  const text = usage(nodeView);
   return (
-    <section aria-label="Node">
-      <header class="head section-title"><h2>Node</h2></header>
-      <ResourceView resource={resource}>{(payload) => <NodeMetrics payload={payload} node={node} />}</ResourceView>
-    </section>
+    <>
+      {text === null ? null : <h2 class="answer" data-testid="machine">{text}</h2>}
+      <Tiles tiles={nodeTiles(nodeView)} />
+    </>
   );
 }
 
-function NodeMetrics({ payload, node }: { payload: SystemView; node: string }) {
+/** Statistics of the metrics of one node. */
+export function Metrics({ payload, node }: Props) {
   const nodeView = payload.nodes.find((candidate) => candidate.node === node);
-  if (nodeView === undefined) return <EmptyState text={payload.missing ?? "no data for this node"} />;
+  if (nodeView === undefined) return null;
   return (
     <>
-      <Tiles tiles={nodeTiles(nodeView)} />
       <QualityNotes
         quality={[]}
         notes={Object.entries(nodeView.metrics_missing).map(([name, reason]) => `no ${name} metrics: ${reason}`)}
@@ -39,11 +46,37 @@ function NodeMetrics({ payload, node }: { payload: SystemView; node: string }) {
         fields={columns(
           "MetricView", "metric", "device",
           ...innerColumns("Statistics", "inherited", (row: MetricView) => row.statistics, "mean", "min", "p50", "p95", "max", "count"),
-          ["doc", { draw: (row) => <span class="name" title={row.doc}><Prose text={row.doc} /></span> }],
+          ["doc", { draw: (row) => <span class="name brief" title={row.doc}><Prose text={row.doc} /></span> }],
         )}
       />
     </>
   );
+}
+
+/** Mean load of GPUs and cores, and the peak of the memory, as a sentence; null without samples. */
+export function usage({ metrics, memory_bytes, memory_limit_bytes }: NodeView): string | null {
+  const loads = (name: string): Load[] =>
+    metrics.flatMap(({ metric, device, statistics }) => (metric === name && statistics !== null ? [{ device, mean: statistics.mean }] : []));
+  const [gpus, cores, [cpu]] = [loads("gpu_busy_ratio"), loads("core_busy_ratio"), loads("cpu_busy_ratio")];
+  const peak = metrics.find(({ metric }) => metric === "memory_used_bytes")?.statistics?.max;
+  const total = memory_limit_bytes ?? memory_bytes;
+  const clauses = [
+    ...(gpus.length === 0 ? [] : [`GPUs are busy for ${percent(gpus.reduce((sum, { mean }) => sum + mean, 0) / gpus.length)} of the time${busiest("GPU", gpus)}`]),
+    ...(cpu === undefined ? [] : [`cores are busy for ${percent(cpu.mean)} of the time${busiest("core", cores)}`]),
+    ...(peak === undefined ? [] : [`memory use peaks at ${memory(peak)}${total === null ? "" : ` of ${memory(total)}`}`]),
+  ];
+  return clauses.length === 0 ? null : sentence(clauses.join("; "));
+}
+
+interface Load {
+  device: string;
+  mean: number;
+}
+
+function busiest(kind: string, loads: readonly Load[]): string {
+  if (loads.length < 2) return "";
+  const { device, mean } = loads.reduce((best, load) => (load.mean > best.mean ? load : best));
+  return `, ${kind} ${device} for ${percent(mean)}`;
 }
 
 function nodeTiles(node: NodeView): Tile[] {
