@@ -14,6 +14,7 @@ import { column, columns } from "../widgets/fields";
 import { Icon } from "../widgets/icon";
 import { PageHeader } from "../widgets/page_header";
 import { Panel } from "../widgets/panel";
+import { Prose } from "../widgets/prose";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
 import { Select } from "../widgets/select";
 import { Tiles } from "../widgets/tiles";
@@ -116,7 +117,7 @@ function RunSummary({ title, summary }: { title: string; summary: ComparedRun })
   return (
     <div>
       <h3>{title}: {summary.name.slice(0, 120)}</h3>
-      <p>{summary.headline}</p>
+      <p><Prose text={summary.headline} /></p>
       <p class="muted">
         {summary.step_ns === null
           ? "No comparable steps."
@@ -278,6 +279,10 @@ function Targets({ rows }: { rows: TargetOutcome[] }) {
   );
 }
 
+function SettingValue({ text }: { text: string | null }) {
+  return <span class="name briefer" title={text ?? undefined}>{text ?? MISSING}</span>;
+}
+
 function Settings({ rows, sameCount }: { rows: SettingChange[]; sameCount: number }) {
   const same = `Same in both runs: ${countOf(sameCount, "setting")}.`;
   if (rows.length === 0) return <Panel title="Configuration" wide><p class="muted">{same} No setting differs.</p></Panel>;
@@ -289,7 +294,11 @@ function Settings({ rows, sameCount }: { rows: SettingChange[]; sameCount: numbe
       description={same}
       rows={rows}
       keyOf={(row) => rowKey(row.group, row.name)}
-      fields={columns("SettingChange", "name", "group", "base", "other")}
+      fields={columns(
+        "SettingChange", "name", "group",
+        ["base", { draw: ({ base }) => <SettingValue text={base} /> }],
+        ["other", { draw: (row) => <SettingValue text={row.other} /> }],
+      )}
     />
   );
 }

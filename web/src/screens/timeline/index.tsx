@@ -29,7 +29,7 @@ import "./timeline.css";
 /** Delay after the last change until the window is written to the URL. */
 const URL_DELAY_MS = 300;
 
-const namesWidth = signal(Math.min(280, Math.max(120, Math.round(window.innerWidth * 0.22))));
+const namesWidth = signal(Math.min(320, Math.max(120, Math.round(window.innerWidth * 0.22))));
 
 export default function Timeline() {
   // The timeline shows the whole run, whatever range is selected for other screens.
