@@ -112,9 +112,7 @@ def test_numbers_on_the_page_are_those_of_the_payload(
     headings, rows = cells(page, testid)
     assert len(rows) == len(payload) > 2
     for row, expected in zip(rows, payload, strict=True):
-        start, _, end = row[-1].partition("…")  # long names are cut in the middle
-        assert expected["name"].startswith(start)
-        assert expected["name"].endswith(end)
+        assert row[-1].replace("\n", "") in expected["name"]  # the middle of long names gives way
         for heading, (field, written) in columns.items():
             assert row[headings.index(heading)].split("\n")[-1] == written(expected[field])
 
@@ -156,8 +154,7 @@ def test_api_answers_what_show_prints(ui: Ui) -> None:
 def test_slowest_kernel_is_found_and_followed_to_the_timeline(ui: Ui) -> None:
     page = ui.open(screen("kernels", TRACES))
     settled(page)
-    _, rows = cells(page, "table-kernels")
-    assert rows[0][-1] == SLOWEST
+    assert cells(page, "table-kernels")[1][0][-1] == SLOWEST
     page.locator('[data-testid="table-kernels"] tbody tr').first.click()
     page.get_by_role("link", name="timeline").last.click()
     count = page.get_by_test_id("timeline-match-count")

@@ -67,7 +67,7 @@ def test_the_screen_begins_with_the_sentence(ui: Ui) -> None:
     row.locator("canvas").hover()
     expect(page.get_by_test_id("rank-map-text")).to_contain_text("rank 1, step ")
     detail = page.get_by_test_id("rank-detail")
-    expect(detail).to_contain_text("slow data loading")
+    expect(detail).to_contain_text("While the others wait, it runs")
     rows.nth(0).click()
     expect(page).to_have_url(re.compile(r"[?&]rank=rank\+0\b"))
     (peer,) = (rank for rank in payload["ranks"] if rank["rank"] == "rank 0")

@@ -215,9 +215,7 @@ MIN_NAMED_SHARE = 0.01
 """Smallest change of a part that the headline names, as a share of the mean step."""
 MAX_NAMED = 3
 """Limit of changes in a sentence."""
-DIFFERENT_WORK = (
-    "The runs did different work ({}), so a change of the step may not be one of the program. "
-)
+DIFFERENT_WORK = "The runs did different work ({}), so a change of step time may come from that. "
 
 
 def describe_last_run(run: Run, last: Run) -> str | None:

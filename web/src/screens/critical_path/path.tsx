@@ -64,7 +64,7 @@ function Steps({ path, shareOf, id }: { path: CriticalPathOf; shareOf: string; i
         testid="table-path"
         rows={path.activities}
         fields={columns(
-          "PathActivity", "name", ["share_ratio", { display: "bar" }], "step_ns", "count_per_step", ["category", { title: "kind of time" }], "kind", isJoint && "rank",
+          "PathActivity", ["name", { isLongName: true }], ["share_ratio", { display: "bar" }], "step_ns", "count_per_step", ["category", { title: "kind of time" }], "kind", isJoint && "rank",
         )}
       />
     </section>

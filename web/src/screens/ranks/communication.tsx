@@ -22,14 +22,17 @@ interface Props {
 }
 
 export function Communication({ payload, window, windowSelect }: Props) {
+  const definition = <CommunicationDefinition text={payload.communication_of} />;
+  const hasCollectives = window !== undefined && window.collectives.length > 0;
   return (
     <>
       {windowSelect === null ? null : <p class="tools spaced">{windowSelect}</p>}
-      {window === undefined || window.collectives.length === 0 ? null : <CommunicationDefinition text={payload.communication_of} />}
+      {hasCollectives ? definition : null}
       {window === undefined ? null : <Collectives window={window} bandwidthOf={payload.bandwidth_of} />}
       <Arrivals arrivals={payload.arrivals} />
-      <details class="panels-fold" open={step.value !== null}>
+      <details class="panels-fold" open={step.value !== null && step.value !== ""}>
         <summary>Time of ranks in the traces, and the slowest rank of each step</summary>
+        {window === undefined || hasCollectives ? null : definition}
         {window === undefined ? null : <RankTimes window={window} payload={payload} />}
         {payload.matrix === null ? null : <Stragglers matrix={payload.matrix} />}
       </details>

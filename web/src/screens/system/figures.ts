@@ -99,7 +99,7 @@ function plotOf(payload: SystemSeriesView, seriesList: readonly MetricSeries[], 
       x,
       y: series.mean,
     })),
-    isSampled: true,
+    isSampled: ![...metrics].some((metric) => metric.endsWith("_per_s")),
     note: `Mean per ${duration(payload.piece_ns)}.`,
   };
 }
