@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 
-from stepscope import errors, exporters, schema, views
+from stepscope import errors, exporters, output_files, schema, views
 from stepscope.quantities import count_of, duration
 from stepscope.run import Run, identifier, literal, query_error
 
@@ -94,7 +94,7 @@ def query_rows(run: Run, query: str, limits: QueryLimits) -> QueryResult:
     return msgspec.structs.replace(result, notes=[*notes, *damage])
 
 
-def query_arrow(run: Run, query: str, limits: QueryLimits) -> tuple[Any, list[str]]:
+def _query_arrow(run: Run, query: str, limits: QueryLimits) -> tuple[Any, list[str]]:
     """Run a query; return a `pyarrow.Table`, which keeps all types, and the notes.
 
     Raises:
@@ -107,6 +107,20 @@ def query_arrow(run: Run, query: str, limits: QueryLimits) -> tuple[Any, list[st
     is_cut = table.num_rows > limits.max_rows
     notes = [_explain_cut(limits.max_rows)] if is_cut else []
     return table.slice(0, limits.max_rows), [*notes, *damage]
+
+
+def write_arrow(run: Run, query: str, limits: QueryLimits, path: Path) -> list[str]:
+    """Write the result of a query as an Arrow IPC file; return the notes.
+
+    Raises:
+        UsageError: pyarrow is not installed, or as `query_rows`.
+        OSError: the file cannot be written.
+    """
+    table, notes = _query_arrow(run, query, limits)
+    ipc: Any = errors.require("pyarrow.ipc", extra="arrow")
+    with output_files.atomic_write(path) as file, ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    return notes
 
 
 def tabulate_result(result: QueryResult) -> exporters.ViewTable:

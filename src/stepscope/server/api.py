@@ -187,20 +187,30 @@ class Api:
 
     async def perfetto(self, request: Request) -> Response:
         """Write the timeline of a run as a file for ui.perfetto.dev."""
+        return await self._respond_with_file(request, "export_perfetto", ".pftrace")
+
+    async def sql_arrow(self, request: Request) -> Response:
+        """Write the result of a query as an Arrow IPC file."""
+        query = requests.take_parameter(requests.query_of(request), "query")
+        return await self._respond_with_file(request, "sql_arrow", ".arrow", query=query)
+
+    async def _respond_with_file(
+        self, request: Request, task_name: str, suffix: str, **arguments: str
+    ) -> Response:
         run_id = requests.take_parameter(requests.query_of(request), "run")
         location, revision = await self._resolve(run_id)
         directory = await asyncio.to_thread(tempfile.mkdtemp, prefix="stepscope-export-")
         cleanup = BackgroundTask(shutil.rmtree, directory, ignore_errors=True)
-        path = str(Path(directory) / "run.pftrace")
+        path = str(Path(directory) / f"run{suffix}")
         try:
             task = self._workers.run(
-                "views", "export_perfetto", location=location, revision=revision, output=path
+                "views", task_name, location=location, revision=revision, output=path, **arguments
             )
             await requests.cancel_on_disconnect(request, task)
         except BaseException:
             await cleanup()
             raise
-        headers = _download_headers(run_id, ".pftrace")
+        headers = _download_headers(run_id, suffix)
         return FileResponse(path, media_type=BYTES, headers=headers, background=cleanup)
 
     async def openapi(self, request: Request) -> Response:

@@ -54,6 +54,7 @@ ENDPOINTS = (
     Endpoint(path="/metrics", handler="metrics", text=PLAIN),
     Endpoint(path="/api/report", handler="report", query=("run",), text=HTML),
     Endpoint(path="/api/perfetto", handler="perfetto", query=("run",), text=BYTES),
+    Endpoint(path="/api/sql-arrow", handler="sql_arrow", query=("run", "query"), text=BYTES),
     Endpoint(path="/api/events", handler="events", query=("run",)),
     Endpoint(
         path="/api/session",

@@ -203,6 +203,16 @@ def add_up_fleet(_runs: OpenRuns, *, root: Path | str, query: Mapping[str, str])
     return fleet.report_fleet(str(root), reading, selection, by)
 
 
+def sql_arrow(
+    runs: OpenRuns, *, location: str, revision: int, query: str, output: str
+) -> list[str]:
+    """Write the result of a query as an Arrow file, as `stepscope sql RUN QUERY --arrow FILE`
+    does."""
+    return queries.write_arrow(
+        runs.open(location, revision), query, queries.QueryLimits(), Path(output)
+    )
+
+
 def export_perfetto(runs: OpenRuns, *, location: str, revision: int, output: str) -> bool:
     """Write a run as a file of Perfetto, as `stepscope export RUN --to perfetto -o FILE` does."""
     run = runs.open(location, revision)
@@ -305,6 +315,7 @@ TASKS: dict[str, Task] = {
     "stored_summaries": stored_summaries,
     "compare": compare,
     "sql": sql,
+    "sql_arrow": sql_arrow,
     "fleet": add_up_fleet,
     "report": report,
     "export_perfetto": export_perfetto,

@@ -349,6 +349,15 @@ def test_notes_that_are_refused(served: Served, run: Path) -> None:
     assert_refused(change(served, add={"notes": [{"text": "x", **at_start}]}), sentence)
 
 
+def test_the_result_of_a_query_as_an_arrow_file(served: Served) -> None:
+    ipc = pytest.importorskip("pyarrow.ipc")
+    query = "SELECT 7 AS a, 1.5 AS b"
+    response = served.request("/api/sql-arrow", run="job", query=query)
+    assert ipc.open_file(response.body).read_all().to_pylist() == [{"a": 7, "b": 1.5}]
+    assert response.headers["content-disposition"] == 'attachment; filename="job.arrow"'
+    assert_refused(served.request("/api/sql-arrow", run="job", query="DROP TABLE x"), "SELECT")
+
+
 def test_the_file_for_perfetto(served: Served) -> None:
     response = served.request("/api/perfetto", run="job")
     assert response.status == 200

@@ -45,7 +45,7 @@ export default function SqlScreen() {
         />
       </PageHeader>
       <div class="panels">
-        <Panel title="Query" wide description="A `SELECT` in DuckDB's SQL over the tables of the run, and over the tables of its views, as in `views.kernels`. Times are nanoseconds. Results are cut after 1,000 rows and 10 s; `stepscope sql RUN QUERY` has other limits, and writes Arrow files with --arrow.">
+        <Panel title="Query" wide description="A `SELECT` in DuckDB's SQL over the tables of the run, and over the tables of its views, as in `views.kernels`. Times are nanoseconds. Results are cut after 1,000 rows and 10 s; `stepscope sql RUN QUERY` has other limits.">
           <form
             onSubmit={(event) => {
               event.preventDefault();
@@ -65,7 +65,7 @@ export default function SqlScreen() {
         </Panel>
       </div>
       {query === "" ? <EmptyState title="No query" text="write a query or select an example above" /> : (
-        <ResourceView resource={resource}>{(result) => <Result result={result} />}</ResourceView>
+        <ResourceView resource={resource}>{(result) => <Result result={result} query={query} />}</ResourceView>
       )}
     </>
   );
@@ -92,7 +92,7 @@ function useQuery(query: string, attempt: number): Resource<QueryResult> {
   return resource;
 }
 
-function Result({ result }: { result: QueryResult }) {
+function Result({ result, query }: { result: QueryResult; query: string }) {
   const fields = result.columns.map(({ name, type }, index) =>
     column(name, name, "none", (row: Value[]) => row[index] ?? null, {
       description: type,
@@ -102,6 +102,7 @@ function Result({ result }: { result: QueryResult }) {
   return (
     <LinkedTable
       title="Result"
+      tools={<a class="quiet" href={`/api/sql-arrow?${new URLSearchParams({ run: run.value ?? "", query })}`} download title="Types are kept; needs pyarrow where the page is served">Arrow</a>}
       testid="table-sql"
       rows={result.rows}
       fields={fields}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,9 +11,6 @@ from stepscope import errors, output_files, queries
 from stepscope.cli.opening import open_run
 from stepscope.cli.options.common import json_option, run_argument
 from stepscope.cli.output import print_rows, say
-
-if TYPE_CHECKING:
-    from stepscope.run import Run
 
 _LIMITS = queries.QueryLimits()
 MAX_ROWS = 10_000_000
@@ -70,7 +66,8 @@ def command(
     limits = queries.QueryLimits(max_rows=max_rows, timeout_s=timeout)
     opened = open_run(run)
     if arrow_file is not None:
-        _write_arrow(opened, query, limits, arrow_file)
+        for note in queries.write_arrow(opened, query, limits, arrow_file):
+            say(note)
         return
     result = queries.query_rows(opened, query, limits)
     if as_json:
@@ -97,12 +94,3 @@ def _write_csv(result: queries.QueryResult, file_name: str) -> None:
         return
     with output_files.atomic_write(Path(file_name)) as file:
         write_csv(file, table)
-
-
-def _write_arrow(run: Run, query: str, limits: queries.QueryLimits, path: Path) -> None:
-    table, notes = queries.query_arrow(run, query, limits)
-    ipc: Any = errors.require("pyarrow.ipc", extra="arrow")
-    with output_files.atomic_write(path) as file, ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table)
-    for note in notes:
-        say(note)
