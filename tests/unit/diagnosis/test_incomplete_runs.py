@@ -209,7 +209,7 @@ def test_cost_and_comparison_name_the_rounded_time(runs: tuple[Run, Run]) -> Non
     (sentence,) = diagnose(rounded).notes
     assert report_cost(rounded).rounding == sentence
     assert report_cost(exact).rounding is None
-    assert compare_runs([exact], [rounded]).notes == [f"{rounded.reader.info.run_id}: {sentence}"]
+    assert compare_runs([exact], [rounded]).notes == [f"run: {sentence}"]
     assert compare_runs([exact], [exact]).notes == []
 
 

@@ -89,7 +89,7 @@ def test_a_verdict_of_another_state_is_made_again(
             segment.write_bytes(bytes(segment.stat().st_size))
             assert look().suspect == "insufficient_evidence" != before.suspect
         case "version":
-            monkeypatch.setattr(results, "_MAKER", "2")
+            monkeypatch.setattr(results, "RESULTS_MAKER", "2")
         case _:
             monkeypatch.setenv(results.SWITCH, "0")
     look()

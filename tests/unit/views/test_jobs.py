@@ -53,7 +53,7 @@ def test_what_a_run_says_of_itself(tmp_path: Path) -> None:
     builder.status(JobState.COMPLETED, node="n0", ended_ns=EPOCH_NS + 60 * S)
     builder.status(JobState.COMPLETED, node="n1", ended_ns=EPOCH_NS + 90 * S)
     payload = row(builder.write())
-    assert (payload.id, payload.name, payload.status) == ("a/b", "b", "Completed")
+    assert (payload.id, payload.name, payload.status) == ("a/b", "run", "Completed")
     assert payload.created_ms == EPOCH_NS / 1e6
     assert payload.duration_ns == 90 * S
     assert (payload.rank_count, payload.node_count, payload.gpu_count) == (2, 2, 0)

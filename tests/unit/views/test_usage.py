@@ -33,7 +33,7 @@ def shares(charts: list[UsageShares]) -> dict[str, dict[str, float | None]]:
 def test_job_nodes_and_operators_of_a_known_job(known_path: Path) -> None:
     payload = show_usage(Run(open_run(known_path)))
     job = payload.job
-    assert (job["Job name"], job["Status"], job["Machines"]) == ("known", "Completed", "1")
+    assert (job["Job name"], job["Status"], job["Machines"]) == (known_path.name, "Completed", "1")
     assert job["Job duration (s)"] == f"{JOB_S:,.2f}"
     assert job["Start time"] == "2021-12-26 02:26:57 UTC"
     rows = {row.metric: [getattr(row, figure) for figure in FIGURES] for row in payload.nodes}
