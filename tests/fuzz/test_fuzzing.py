@@ -21,15 +21,18 @@ from tests.fuzz.scanner import cases, check
 from tests.support.served import Served, serving
 from tests.support.served_runs import draw_job, import_trace, trace_events
 
+MANY = pytest.param(500, marks=pytest.mark.extended("few cases of each decoder are in make test"))
 
+
+@pytest.mark.parametrize("min_count", [0, MANY])
 @pytest.mark.parametrize("name", DECODERS)
-def test_decoders(name: str, tmp_path: Path) -> None:
+def test_decoders(name: str, min_count: int, tmp_path: Path) -> None:
     decoder = DECODERS[name]
     directory = tmp_path / "input"
     directory.mkdir()
     for content in [
         *decoder.seeds(),
-        *mutations(decoder.seeds(), decoder.quick_case_count, seed=1),
+        *mutations(decoder.seeds(), max(min_count, decoder.quick_case_count), seed=1),
     ]:
         decoder.run(content, directory)
     assert [path.name for path in tmp_path.iterdir()] == ["input"]
