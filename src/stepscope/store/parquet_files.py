@@ -58,6 +58,8 @@ def _query(path: Path, columns: str, tail: str = "") -> dict[str, Any]:
         ).fetchnumpy()
     except duckdb.Error as error:
         raise UnreadableParquetError(explain_unreadable(error)) from error
+    except UnicodeDecodeError as error:
+        raise UnreadableParquetError("the name of a column is not UTF-8") from error
     finally:
         connection.close()
     return result

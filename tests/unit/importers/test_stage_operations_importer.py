@@ -84,6 +84,15 @@ def test_a_cut_file_is_refused(tmp_path: Path, run: Path) -> None:
     assert "job.parquet cannot be read: it is cut short or no Parquet file." in result.reason
 
 
+def test_a_file_with_a_name_that_is_no_text_is_refused(tmp_path: Path, run: Path) -> None:
+    path = tmp_path / "job.parquet"
+    write_parquet(play(JOB, JOB.draw_times(1)).operations, path)
+    path.write_bytes(path.read_bytes().replace(b"optype", b"opt\x96pe"))
+    (result,) = import_files([path], run, "n")
+    assert isinstance(result, Refused)
+    assert "job.parquet cannot be read: the name of a column is not UTF-8." in result.reason
+
+
 def test_a_second_job_is_refused(tmp_path: Path, run: Path) -> None:
     paths = [tmp_path / name for name in ("a.parquet", "b.parquet")]
     for path in paths:
