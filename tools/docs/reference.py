@@ -18,7 +18,8 @@ from stepscope.views import OPTION_FLAGS, VIEWS
 
 def describe_commands() -> str:
     """Return a section for each command, with its usage, its description and its options."""
-    context = click.Context(cli.root, info_name="stepscope")
+    # With the settings of the command line: a command remembers its option of help.
+    context = click.Context(cli.root, info_name="stepscope", **cli.root.context_settings)
     lines: list[str] = []
     for name in cli.COMMANDS:
         command = cli.root.get_command(context, name)
