@@ -20,7 +20,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
@@ -45,6 +45,29 @@ class RunDocuments:
             return msgspec.json.decode(self._store.get(key), type=document)
         except (FileNotFoundError, *schema.MALFORMED_JSON):
             return None
+
+
+class UserDocument(RunDocuments, Generic[Document]):
+    """A document of users in `labels/`: no record of the job, whose results do not depend on it.
+
+    Args:
+        location: directory or URL of the run.
+        name: name of the document.
+        kind: its type, which has a default for each field.
+    """
+
+    def __init__(self, location: str | Path, name: str, kind: type[Document]) -> None:
+        super().__init__(location)
+        self._key = document_key(layout.LABELS.rstrip("/"), name)
+        self._kind = kind
+
+    def read(self) -> Document:
+        """Read the document; the defaults where there is none, or it is damaged."""
+        return self._get(self._key, self._kind) or self._kind()
+
+    def write(self, document: Document) -> None:
+        """Replace the document."""
+        self._store.put(self._key, encode_document(document))
 
 
 def create_run(location: str | Path, info: schema.RunInfo, *, is_shared: bool = False) -> None:

@@ -14,12 +14,9 @@ import msgspec
 from msgspec.structs import replace
 
 from stepscope import errors, schema
-from stepscope.store import layout
-from stepscope.store.documents import RunDocuments, encode_document
+from stepscope.store.documents import UserDocument
 from stepscope.store.location import is_remote
 from stepscope.store.revision import import_cache
-
-_KEY = layout.document_key(layout.LABELS.rstrip("/"), "run")
 
 
 class _Limits(NamedTuple):
@@ -44,19 +41,9 @@ class RunLabels(msgspec.Struct, frozen=True, kw_only=True):
     notes: str = ""
 
 
-class _LabelsStore(RunDocuments):
-    """Labels of one run."""
-
-    def read(self) -> RunLabels:
-        return self._get(_KEY, RunLabels) or RunLabels()
-
-    def write(self, labels: RunLabels) -> None:
-        self._store.put(_KEY, encode_document(labels))
-
-
 def read_labels(location: str | Path) -> RunLabels:
     """Read the labels of a run; empty ones where there are none, or they are damaged."""
-    return _LabelsStore(location).read()
+    return UserDocument(location, "run", RunLabels).read()
 
 
 def run_name(location: str | Path, run_id: str) -> str:
@@ -88,7 +75,7 @@ def update_labels(
         UsageError: a label is too long.
         OSError: the run cannot be written.
     """
-    stored = _LabelsStore(location)
+    stored = UserDocument(location, "run", RunLabels)
     labels = before = stored.read()
     if title is not None:
         labels = replace(labels, title=_check("The title", title, _LIMITS.title) or None)

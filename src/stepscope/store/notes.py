@@ -11,10 +11,8 @@ from pathlib import Path
 import msgspec
 
 from stepscope import errors
-from stepscope.store import layout
-from stepscope.store.documents import RunDocuments, encode_document
+from stepscope.store.documents import UserDocument
 
-_KEY = layout.document_key(layout.LABELS.rstrip("/"), "notes")
 MAX_NOTES = 500
 MAX_TEXT_LENGTH = 2_000
 MAX_PATH_LENGTH = 8_000
@@ -49,19 +47,9 @@ class RunNotes(msgspec.Struct, frozen=True, kw_only=True):
     """By name, each once."""
 
 
-class _NotesStore(RunDocuments):
-    """Notes of one run."""
-
-    def read(self) -> RunNotes:
-        return self._get(_KEY, RunNotes) or RunNotes()
-
-    def write(self, notes: RunNotes) -> None:
-        self._store.put(_KEY, encode_document(notes))
-
-
 def read_notes(location: str | Path) -> RunNotes:
     """Read the notes of a run; none where there are none, or they are damaged."""
-    return _NotesStore(location).read()
+    return UserDocument(location, "notes", RunNotes).read()
 
 
 def update_notes(location: str | Path, *, add: RunNotes, remove: RunNotes) -> RunNotes:
@@ -81,7 +69,7 @@ def update_notes(location: str | Path, *, add: RunNotes, remove: RunNotes) -> Ru
         _check("name of a view", view.name, MAX_TEXT_LENGTH)
         if len(view.path) > MAX_PATH_LENGTH or not _PATH.fullmatch(view.path):
             raise errors.UsageError("The path of a view is not one of this page.")
-    stored = _NotesStore(location)
+    stored = UserDocument(location, "notes", RunNotes)
     before = stored.read()
     kept_notes = [note for note in before.notes if note not in remove.notes + add.notes]
     replaced = {view.name for view in remove.views + add.views}
