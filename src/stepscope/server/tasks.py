@@ -114,11 +114,12 @@ def _make_row(
     run: CatalogRun, summary: bytes | str | None
 ) -> tuple[views.JobRow, list[schema.SourceFile]]:
     """Make the row of a run and list the files that were imported into it."""
-    decoded = None
-    if isinstance(summary, bytes):
-        with suppress(*schema.MALFORMED_JSON):  # of another state of this version
-            decoded = msgspec.json.decode(summary, type=views.JobSummary)
     try:
+        decoded = (
+            msgspec.json.decode(summary, type=views.JobSummary)
+            if isinstance(summary, bytes)
+            else None
+        )
         reader = open_run(run.location).reader
         row = views.make_job_row(reader, run.id, decoded)
     except (errors.StepscopeError, OSError) as error:
