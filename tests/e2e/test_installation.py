@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.native_library import find_compiler, find_libraries
+from stepscope.native_library import find_libraries
+from tests.support.compiler import needs_compiler
 from tests.support.kineto_files import trace, training
 
 pytest.importorskip("hatchling", reason="hatchling, which builds wheels, is not installed")
@@ -31,7 +32,6 @@ LIBRARIES = {
 ON_THIS_MACHINE = sysconfig.get_platform().replace("-", "_").replace(".", "_")
 MAX_WHEEL_BYTES = 4_500_000
 MAX_INSTALLED_BYTES = 12_000_000
-needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
 
 
 @pytest.fixture(scope="module")

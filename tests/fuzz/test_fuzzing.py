@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 
 from stepscope.importers.kineto import decode
 from stepscope.importers.kineto._scan import LIBRARY, SCANNER_VARIABLE
-from stepscope.native_library import find_compiler
 from tests.fuzz.api_requests import api_requests, send
 from tests.fuzz.decoders import DECODERS
 from tests.fuzz.directories import read_damaged
 from tests.fuzz.mutation import mutations
 from tests.fuzz.scanner import cases, check
+from tests.support.compiler import needs_compiler
 from tests.support.served import Served, serving
 from tests.support.served_runs import draw_job, import_trace, trace_events
 
@@ -38,7 +38,7 @@ def test_decoders(name: str, min_count: int, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["input"]
 
 
-@pytest.mark.skipif(find_compiler() is None, reason="this machine has no C compiler")
+@needs_compiler
 def test_the_scanner_and_python_decode_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

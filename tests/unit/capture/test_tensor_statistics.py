@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from stepscope.monitor.row_files import SIDE_BINS, bin_edges, narrow
-from stepscope.native_library import NativeLibrary, find_compiler
+from stepscope.native_library import NativeLibrary
+from tests.support.compiler import needs_compiler
 
 pytest.importorskip("torch")
 
@@ -156,9 +157,6 @@ def test_the_change_of_a_tensor(
             monkeypatch.setattr(statistics, "open_reductions", lambda: None)
         numbers = HostSummary().summarize(elements, before.clone())
     assert numbers[COLUMNS.index("update_square_sum")] == pytest.approx(change, rel=1e-6)
-
-
-needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="needs a C compiler")
 
 
 @needs_compiler

@@ -14,7 +14,7 @@ from stepscope.cli import root
 from stepscope.importers import trace_decoder
 from stepscope.importers.kineto import decode
 from stepscope.importers.kineto._scan import LIBRARY, SCANNER_VARIABLE, load_scanner, scanner_state
-from stepscope.native_library import find_compiler
+from tests.support.compiler import needs_compiler
 from tests.support.decoded_blocks import decode_by_both
 from tests.support.imported_runs import REAL_TRACES
 from tests.support.kineto_files import (
@@ -31,7 +31,7 @@ from tests.support.kineto_files import (
     training,
 )
 
-pytestmark = pytest.mark.skipif(find_compiler() is None, reason="this machine has no C compiler")
+pytestmark = needs_compiler
 
 
 @pytest.fixture(scope="module", autouse=True)
