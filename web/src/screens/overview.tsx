@@ -1,5 +1,5 @@
 // Overview of a run: verdict, status and utilization of the machines.
-import type { ComponentChildren, ComponentType } from "preact";
+import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
 import type { JobAccount, Verdict } from "../api/report";
@@ -29,13 +29,19 @@ export default function Overview() {
   );
 }
 
-/** Charts are loaded after the verdict: their script is the largest. */
+/** Load a module with charts after the verdict, as their script is the largest; null until then. */
+function useModule<Module>(load: () => Promise<Module>): Module | null {
+  const [module, setModule] = useState<Module | null>(null);
+  useEffect(() => { void load().then((loaded) => { setModule(() => loaded); }); }, [load]);
+  return module;
+}
+
+const loadDashboard = () => import("./overview/dashboard");
+const loadStrip = () => import("../parts/step_strip");
+
 function LazyDashboard() {
-  const [module, setModule] = useState<{ Dashboard: ComponentType } | null>(null);
-  useEffect(() => {
-    void import("./overview/dashboard").then(({ default: Dashboard }) => { setModule({ Dashboard }); });
-  }, []);
-  return module === null ? <Skeleton /> : <module.Dashboard />;
+  const module = useModule(loadDashboard);
+  return module === null ? <Skeleton /> : <module.default />;
 }
 
 const STRIP_HEIGHT = 130;
@@ -43,8 +49,7 @@ const STRIP_HEIGHT = 130;
 /** Step time over the steps, the suspect's phase in colour; the place is kept until it is loaded. */
 function StepTimes({ verdict }: { verdict: Verdict }) {
   const { data } = useView("step-series");
-  const [module, setModule] = useState<typeof import("../parts/step_strip") | null>(null);
-  useEffect(() => { void import("../parts/step_strip").then(setModule); }, []);
+  const module = useModule(loadStrip);
   if (data?.steps.length === 0) return null;
   return (
     <div data-testid="step-times">
