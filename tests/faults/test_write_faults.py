@@ -52,11 +52,12 @@ def test_a_run_that_can_be_written_later(tmp_path: Path) -> None:
 
 
 def test_a_verdict_that_cannot_be_stored_is_printed(tmp_path: Path) -> None:
-    """The last directories that the launcher creates in the run are those of the stored results,
-    whose failure costs nothing, and of the verdict."""
+    """The last directory that the launcher creates in the run is that of the verdict. Before it
+    comes that of the results, which are not stored within 20 ms of the last change of the run, and
+    whose failure costs nothing."""
     outcome = run_with_fault(NO_VERDICT, tmp_path)
     failed = [Path(call.split()[-1]).name for call in outcome.failed_calls]
-    assert {"results", "findings"} <= set(failed)
+    assert "findings" in failed
     assert not outcome.wrong
     assert "The verdict is not stored in the run: " in outcome.messages
     assert "No space left on device" in outcome.messages

@@ -25,7 +25,7 @@ import msgspec
 import psutil
 
 from stepscope import errors
-from stepscope.cli.job.forking import Process
+from stepscope.cli.job.forking import POLL_S, Process
 from stepscope.cli.output import locate, say, suggest
 from stepscope.monitor import Handshake, JobExit, StopSignal, last_line
 from stepscope.spool import is_suspended
@@ -195,6 +195,9 @@ class Launcher:
             is_over = True
             os.kill(os.getpid(), signal.SIGCHLD)  # ends its wait
             thread.join()
+            # A thread that is joined has left Python, and ends a moment later. A fork needs that.
+            while Path(f"/proc/self/task/{thread.native_id}").exists():
+                time.sleep(POLL_S)
 
     def _handle_signal(self, pid: int) -> int | None:
         """Wait for a signal, pass it on to the job, and return its number; None after a tick."""
