@@ -7,7 +7,7 @@ from pair to pair, so that slow cores affect both. A gate has several pairs and 
 slower one fail. The first pair of each gate is also evaluated alone. Writes
 benchmarks/results/compare_gate.json.
 
-    python benchmarks/compare_gate.py [--repeats 20] [--runs 14] [--steps 360] [--keep DIR]
+    python -m benchmarks.compare_gate [--repeats 20] [--runs 14] [--steps 360] [--keep DIR]
 
 With --keep, runs are kept, and existing pairs are not recorded again.
 """

@@ -24,10 +24,10 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.reliability_doc import KILLS, KILLS_OF_EACH_KIND, Kills
+from benchmarks.reliability_doc import DOCUMENT, KILLS, KILLS_OF_EACH_KIND, Kills
 from tests.support.kills import KINDS, KillCounts, run_round
 from tests.support.revision import add_revision
-from tools.docs.blocks import DOCS, write_document
+from tools.docs.blocks import write_document
 
 
 class Rounds:
@@ -72,7 +72,7 @@ class Rounds:
             self._planned[name] += outcome.kills - kind.soak_kills
             self._results.counts[name].add(outcome)
             KILLS.write_bytes(msgspec.json.format(msgspec.json.encode(self._results)) + b"\n")
-            write_document(DOCS / "reliability.md")
+            write_document(DOCUMENT)
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from tests.support.kills import KINDS, KillCounts
 from tests.support.write_faults import SENTENCES, TARGETS, FaultCounts
 
 ROOT = Path(__file__).resolve().parents[1]
+DOCUMENT = ROOT / "docs" / "reliability.md"
 KILLS = ROOT / "benchmarks" / "results" / "kills.json"
 WRITE_FAULTS = ROOT / "benchmarks" / "results" / "write_faults.json"
 KILLS_OF_EACH_KIND = 1000

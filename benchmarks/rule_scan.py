@@ -12,7 +12,7 @@ The growth of the cost of a scan is the ratio of the median of the last tenth of
 of the first tenth, after all nodes have joined and all rules have enough samples; the same ratio
 for the sums shows the influence of the machine.
 
-    python benchmarks/rule_scan.py [--hours 24] [--nodes 8] [--rounds 5] [--scans 120] [--run DIR]
+    python -m benchmarks.rule_scan [--hours 24] [--nodes 8] [--rounds 5] [--scans 120] [--run DIR]
 
 Writes benchmarks/results/rule_scan.json.
 """
@@ -28,8 +28,8 @@ import time
 from pathlib import Path
 
 import duckdb
-from workloads.cluster_run import Node, create, write_run
 
+from benchmarks.workloads.cluster_run import Node, create, write_run
 from stepscope.cores import available_cores
 from stepscope.rule_feed.check import choose_rules
 from stepscope.rule_feed.feed import RuleFeed

@@ -1,7 +1,7 @@
 """Recordings into an object store that are cut at random instants: is a step lost or sent twice?
 
-    python benchmarks/store_cuts.py --cuts 200 --seed 1
-    python benchmarks/store_cuts.py --away 300
+    python -m benchmarks.store_cuts --cuts 200 --seed 1
+    python -m benchmarks.store_cuts --away 300
 
 A cut is an outage of the store (connections that end, 503, 429, 403, 507) or `kill -9` of the
 monitor, of the launcher and the job; a tenth of all other requests fails, too, before or after the

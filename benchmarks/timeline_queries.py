@@ -9,7 +9,7 @@
 Each window is queried once, so that only data of other windows is in memory. CPU time is reported
 next to wall time, because it is more reliable on a busy machine.
 
-    python benchmarks/timeline_queries.py RUN [--windows 400]
+    python -m benchmarks.timeline_queries RUN [--windows 400]
 
 Writes benchmarks/results/timeline_queries.json.
 """

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.reliability_doc import WRITE_FAULTS, WriteFaults
+from benchmarks.reliability_doc import DOCUMENT, WRITE_FAULTS, WriteFaults
 from tests.support.revision import add_revision
 from tests.support.write_faults import (
     ALWAYS,
@@ -32,7 +32,7 @@ from tests.support.write_faults import (
     FaultOutcome,
     run_with_fault,
 )
-from tools.docs.blocks import DOCS, write_document
+from tools.docs.blocks import write_document
 
 
 def run_job(fault: Fault) -> FaultOutcome:
@@ -62,7 +62,7 @@ def walk_call(results: WriteFaults, process: str, directory: str, call: int) -> 
 def save(results: WriteFaults) -> None:
     """Store the counts, and write the document."""
     WRITE_FAULTS.write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
-    write_document(DOCS / "reliability.md")
+    write_document(DOCUMENT)
 
 
 def main() -> None:

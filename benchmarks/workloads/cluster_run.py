@@ -1,6 +1,6 @@
 """Generator of the run of a job on several nodes with eight GPUs and 96 cores each.
 
-    python benchmarks/workloads/cluster_run.py RUN [--hours 24] [--nodes 8]
+    python -m benchmarks.workloads.cluster_run RUN [--hours 24] [--nodes 8]
 
 It has every metric that a monitor samples, every 500 ms, and the spans of steps of about a second
 on every rank. Values vary: cores and GPUs are noisy, a GPU leaks memory, reading another one fails
