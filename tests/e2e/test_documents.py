@@ -16,7 +16,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,26 +45,6 @@ ENVIRONMENT = {
     "COLUMNS": "100",
     "STEPSCOPE_RUN_SCAN_INTERVAL": "1",
 }
-NEEDS = {
-    "DeepSpeed": 1,
-    "GPUs": 1,
-    "Go": 1,
-    "HolisticTraceAnalysis": 1,
-    "Polars": 1,
-    "TensorBoard": 1,
-    "a GPU": 2,
-    "a bucket": 5,
-    "a clone": 2,
-    "a cluster": 5,
-    "a collector, and an account": 1,
-    "a receiver of alerts": 1,
-    "a server, and a bucket": 1,
-    "an earlier build, and the peers": 1,
-    "half an hour of two idle cores": 1,
-    "hours, and HolisticTraceAnalysis": 1,
-    "the package index": 1,
-}
-"""Blocks that a test cannot run, by what they need."""
 SHOWN_BY = {"docs/python.md": "tests/unit/access/test_python_doc.py"}
 """Tests of the pages whose examples have a run of their own."""
 PID = "4711"
@@ -248,8 +227,3 @@ def test_the_blocks_of_a_page_run_as_printed(
             check_session(block, names)
         elif block.language == "python":
             check_script(block, directory)
-
-
-def test_blocks_that_do_not_run_are_counted() -> None:
-    needs = Counter(block.needs for blocks in BLOCKS.values() for block in blocks if block.needs)
-    assert needs == NEEDS

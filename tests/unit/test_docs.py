@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -19,11 +20,34 @@ from stepscope.errors import StepscopeError
 from stepscope.rules import installed_rules
 from stepscope.views import VIEWS
 from tests.support.command import run_command
+from tests.support.document_blocks import find_pages, read_blocks
 from tools.docs.blocks import find_documents, update_blocks
 from tools.docs.site import ROOT_PAGES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+NEEDS = {
+    "DeepSpeed": 1,
+    "GPUs": 1,
+    "Go": 1,
+    "HolisticTraceAnalysis": 1,
+    "Polars": 1,
+    "TensorBoard": 1,
+    "a GPU": 2,
+    "Ray": 1,
+    "a bucket": 5,
+    "a clone": 2,
+    "a cluster": 8,
+    "a collector, and an account": 1,
+    "a receiver of alerts": 1,
+    "a server, and a bucket": 1,
+    "an earlier build, and the peers": 1,
+    "podman": 1,
+    "half an hour of two idle cores": 1,
+    "hours, and HolisticTraceAnalysis": 1,
+    "the package index": 1,
+}
+"""Blocks that a test cannot run, by what they need."""
 
 
 @pytest.mark.parametrize("document", find_documents(), ids=lambda path: path.name)
@@ -127,3 +151,9 @@ def test_the_capture_page_has_the_options_defaults() -> None:
 def test_no_placeholder_is_left(file: str) -> None:
     text = re.sub(r"<!-- (generated: .+?|end) -->", "", (ROOT / file).read_text())
     assert "<!--" not in text
+
+
+def test_blocks_that_do_not_run_are_counted() -> None:
+    """tests/e2e/test_documents.py runs the others."""
+    blocks = [block for page in find_pages() for block in read_blocks(page)]
+    assert Counter(block.needs for block in blocks if block.needs) == NEEDS
