@@ -23,6 +23,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.buckets import free_port
 from tests.support.document_blocks import (
     ROOT,
     Block,
@@ -142,8 +143,8 @@ def training(directory: Path, script: str, *launcher: str) -> Iterator[subproces
 
 
 def serve(command: str, directory: Path) -> subprocess.CompletedProcess[str]:
-    """Run a server until it prints its address."""
-    words = ["bash", "-c", f"exec {command}"]
+    """Run a server until it prints its address; a server of the user may have the port."""
+    words = ["bash", "-c", f"exec {command.replace('8420', str(free_port()))}"]
     options = {"cwd": directory, "env": ENVIRONMENT, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(words, **options) as server:
         address = next(line for line in server.stdout if "http://" in line)
