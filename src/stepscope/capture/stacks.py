@@ -172,6 +172,10 @@ class _Sampler:
             answer_question(current.directory)
 
     def _sample(self, now: int) -> None:
+        if not session.live and session.is_open():  # paused: a new thread would need new logs
+            self._last_ns = now
+            self._delay.take_ns()
+            return
         frames = walk(self._target)
         logs = session.thread_logs()
         if not frames or logs is None:

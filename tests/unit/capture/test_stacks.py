@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.capture import frames, guard, stacks
+from stepscope.capture import frames, guard, session, stacks
 from stepscope.capture.frameworks import trainers
 
 
@@ -103,6 +103,16 @@ def test_an_instruction_without_a_line_does_not_stop_the_sampler(
     watcher = stacks._Sampler(1, 60.0)
     watcher._sample(1)
     assert not watcher._stop.is_set()
+
+
+def test_a_pause_of_the_recording_does_not_stop_the_sampler(sampler: Any) -> None:
+    watcher = stacks._Sampler(threading.get_ident(), 60.0)
+    assert session.current() is not None
+    for now, switch in enumerate((session.pause, session.resume), start=1):
+        switch()
+        watcher._sample(now)
+        assert not watcher._stop.is_set()
+    assert len(samples(sampler)) == 1
 
 
 @pytest.mark.skipif(
