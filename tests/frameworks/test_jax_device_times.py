@@ -87,10 +87,12 @@ def call(start_ns):
 def wait(start_ns, array, end_ns):
     global now_ns
     now_ns = start_ns
-    times.note_wait_start(array)
+    times.wait("array", lambda array: end(array, end_ns), array)
+
+def end(array, end_ns):
+    global now_ns
     now_ns = end_ns
     array.ready.set()
-    times.note_wait_end(array)
 
 for step in range(device_times.MIN_SEEN_COUNT):
     array = call(100 * step)
@@ -126,10 +128,7 @@ def call(number, is_seen):
     array = Array()
     times.observe(array, None)
     is_queued.append(times._this_thread.caller.is_queued)
-    if is_seen:
-        times.note_wait_start(array)
-    array.ready.set()
-    times.note_wait_end(array) if is_seen else None
+    times.wait("array", lambda array: array.ready.set(), array) if is_seen else array.ready.set()
 
 is_queued = []
 seen, weight = device_times.MIN_SEEN_COUNT, device_times.MISS_WEIGHT
@@ -162,19 +161,19 @@ READY = """
 import jax
 import jax.numpy as jnp
 from stepscope.capture import session
-from stepscope.capture.frameworks.jax import waits
+from stepscope.capture.frameworks.jax import device_times
 
-waits.install()
+device_times.install_waits()
 array = jax.block_until_ready(jnp.ones(3))
-started, ended = [], []
-waits.listeners[:] = [(started.append, ended.append)]
+awaited = []
+device_times.times.wait = lambda name, original, values: awaited.append(values)
 session.live = 1
 jax.block_until_ready(array)
 array.block_until_ready()
-assert (started, ended) == ([], []), started
+assert awaited == [], awaited
 structure = [array]
 jax.block_until_ready(structure)
-assert [one is structure for one in (*started, *ended)] == [True, True], started
+assert [one is structure for one in awaited] == [True], awaited
 print("done")
 """
 

@@ -102,9 +102,6 @@ class Probe(ProbeBase):
         except Exception as error:  # noqa: BLE001 - the guard
             self.fail(error)
 
-    if native is None or TYPE_CHECKING:
-        start, end = start_in_python, end_in_python
-
     def label(self, span: OpenSpan | None, kind: int, name: str, labels: str) -> None:
         """Give an open interval labels, a JSON object; `kind` and `name` are its own. Never raises.
         It takes longer than `start`."""
@@ -132,7 +129,7 @@ class Probe(ProbeBase):
         except Exception as error:  # noqa: BLE001 - the guard
             self.fail(error)
 
-    def write(  # noqa: PLR0917 - one record, in the order of its words
+    def write_in_python(  # noqa: PLR0917 - one record, in the order of its words
         self, kind: int, name: str, start_ns: int, end_ns: int, value: int = 0, flags: int = 0
     ) -> None:
         """Record an interval with known start and end, in monotonic nanoseconds. Never raises."""
@@ -142,6 +139,8 @@ class Probe(ProbeBase):
             logs = thread_logs()
             if logs is None:
                 return
+            if native is not None:
+                native.note_logs(logs)
             key = (kind, name, None)
             meta = logs.metas.get(key) or logs.session.meta(key)
             log = logs.coarse if self._is_coarse else logs.fine
@@ -149,6 +148,9 @@ class Probe(ProbeBase):
             log.write(meta | flags << 16 | logs.depth & DEPTH_MASK, start_ns, end_ns, word)
         except Exception as error:  # noqa: BLE001 - the guard
             self.fail(error)
+
+    if native is None or TYPE_CHECKING:
+        start, end, write = start_in_python, end_in_python, write_in_python
 
     def scalar(self, name: str, value: float, t_ns: int, *, step: int | None = None) -> None:
         """Record a number, such as a loss, at a monotonic time. Never raises.

@@ -17,8 +17,9 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import stepscope
-from stepscope.capture import session
-from stepscope.spool import native
+from stepscope.capture import guard, session
+from stepscope.capture.frameworks.progress import progress
+from stepscope.spool import Flag, Kind, native
 
 time = [10**9]
 clock = lambda: time[0]
@@ -44,6 +45,7 @@ class Gradient(torch.autograd.Function):
         time[0] += 500
         return gradient
 
+probe = guard.Probe("intervals that have ended", coarse=True)
 fails = [False]
 torch.manual_seed(0)
 model = torch.nn.Sequential(Layer(2, 2), Layer(2, 1))
@@ -82,6 +84,10 @@ for epoch in range(80):  # more than a segment of records
         fails[0] = False
         expect(AttributeError, optimizers[0].step, lambda: model.fail)
         expect(RuntimeError, loss_function(model(batch[0]).detach(), batch[1]).backward)
+        probe.write(Kind.DEVICE, "execution", time[0] - 5, time[0], -3, Flag.NO_RESULT)
+        probe.write(Kind.DEVICE, f"execution {epoch}", start_ns=time[0] - 4, end_ns=time[0])
+        progress.notify_optimizer_step()
+        progress.notify_work_start()
     if epoch % 5 == 3:
         torch.autograd.grad(model(batch[0]).sum(), list(model.parameters()))
         for _ in range(3):  # micro-batches
@@ -90,6 +96,7 @@ for epoch in range(80):  # more than a segment of records
     if epoch == 40:
         session.pause()
         train(*batch)
+        probe.write(Kind.DEVICE, "execution", 1, 2)
         session.resume()
     if epoch == 50:
         for number in range(3):

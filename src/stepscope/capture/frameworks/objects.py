@@ -31,24 +31,26 @@ class Objects:
         self._numbers: dict[int, tuple[weakref.ref[Any], int]] = {}
         """By identity."""
         self._count = 0
-        self.note = self._probe.protect(self._note)
-        """Record an object at its first use. Never raises. Arguments as those of `_note`."""
+        self._add = self._probe.protect(self._record)
 
     def find_number(self, owner: object) -> int:
         """Return the number of an object, from 1; 0 for one without."""
         entry = self._numbers.get(id(owner))
         return entry[1] if entry is not None and entry[0]() is owner else 0
 
-    def _note(self, owner: object, name: str, identity: int | None = None) -> None:
-        """Record an object unless it has a number.
+    def note(self, owner: object, name: str, identity: int | None = None) -> None:
+        """Record an object at its first use. Never raises.
 
         Args:
             owner: the object.
             name: its name in spans.
             identity: value of its spans.
         """
-        if self.find_number(owner):
-            return
+        entry = self._numbers.get(id(owner))
+        if entry is None or entry[0]() is not owner:
+            self._add(owner, name, identity)
+
+    def _record(self, owner: object, name: str, identity: int | None) -> None:
         self._count += 1
         if len(self._numbers) >= MAX_OBJECTS:
             self._numbers.clear()

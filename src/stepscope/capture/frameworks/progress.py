@@ -112,14 +112,6 @@ class Progress(StepsBase):
         self._work_listeners.append(listener)
         self.reports_work = True
 
-    def notify_optimizer_step(self) -> None:
-        """Register the end of an optimizer step; ignored if the script marks its steps."""
-        self.watches_updates = False
-        if self._only_predicts:
-            self._start_training()
-        if not self._has_marks:
-            self._pending_thread = threading.get_ident()
-
     def notify_backward_start(self) -> None:
         """Register the start of a backward pass.
 
@@ -144,31 +136,11 @@ class Progress(StepsBase):
         elif self._only_predicts:
             self._pending_thread = thread
 
-    def notify_fetch_start(self) -> None:
-        """Register the start of a fetch, in a training or loading thread."""
-        if self._predicting_thread and self._predicting_thread == threading.get_ident():
-            self._predicting_thread = 0
-            if self._only_predicts:
-                self._pending_thread = threading.get_ident()
-        self.notify_work_start()
-
-    def notify_fetch_end(self, *, has_batch: bool) -> None:
-        """Register the end of a fetch, after which there is a batch or none."""
-        self._batch_thread = threading.get_ident() if has_batch else 0
-
     def _start_training(self) -> None:
         """Count the steps of a training: those so far were predictions."""
         self._only_predicts = False
         self.step_count = self._pending_thread = 0
         self.disturb()  # what is due later is so by the count of the predictions
-
-    def notify_work_start(self) -> None:
-        """Register the start of a forward pass or of other work, in whatever thread."""
-        if self._pending_thread and self._pending_thread == threading.get_ident():
-            self._has_work_between = True
-            self._end_step()
-        elif self.reports_work:
-            self.notify_work()
 
     def notify_work(self) -> None:
         """Register work that starts no step. Only called if `reports_work`."""
@@ -215,6 +187,34 @@ class Progress(StepsBase):
 
     if native is None or TYPE_CHECKING:
         _end_step = end_step_in_python
+
+        def notify_optimizer_step(self) -> None:
+            """Register the end of an optimizer step; ignored if the script marks its steps."""
+            self.watches_updates = False
+            if self._only_predicts:
+                self._start_training()
+            if not self._has_marks:
+                self._pending_thread = threading.get_ident()
+
+        def notify_work_start(self) -> None:
+            """Register the start of a forward pass or of other work, in whatever thread."""
+            if self._pending_thread and self._pending_thread == threading.get_ident():
+                self._has_work_between = True
+                self._end_step()
+            elif self.reports_work:
+                self.notify_work()
+
+        def notify_fetch_start(self) -> None:
+            """Register the start of a fetch, in a training or loading thread."""
+            if self._predicting_thread and self._predicting_thread == threading.get_ident():
+                self._predicting_thread = 0
+                if self._only_predicts:
+                    self._pending_thread = threading.get_ident()
+            self.notify_work_start()
+
+        def notify_fetch_end(self, *, has_batch: bool) -> None:
+            """Register the end of a fetch, after which there is a batch or none."""
+            self._batch_thread = threading.get_ident() if has_batch else 0
 
         def disturb(self) -> None:
             """Call all listeners at the next boundary."""
@@ -267,20 +267,21 @@ def watch_training() -> None:
     stacks.watch_this_process()
 
 
-def take_batch(probe: Probe, name: str, take: Callable[[], Any]) -> Any:
+def take_batch(probe: Probe, name: str, take: Callable[..., Any], *arguments: Any) -> Any:
     """Take a batch, and record the wait for it.
 
     Args:
         probe: records the wait.
         name: name of the loader.
         take: returns the batch; what it raises, the end of the batches too, is passed on.
+        arguments: those of *take*.
     """
     progress.notify_fetch_start()
     start_ns = _now()
     span = probe.start(Kind.DATA_WAIT, name, UNKNOWN_COUNT)
     has_batch = False
     try:
-        batch = take()
+        batch = take(*arguments)
         has_batch = True
     finally:
         probe.end(span, flags=0 if has_batch else Flag.NO_RESULT)

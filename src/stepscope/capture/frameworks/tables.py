@@ -13,7 +13,7 @@ JAX = Internals(
     "jax",
     {
         "trace_state_clean": Internal(
-            ("jax._src.core.trace_state_clean",),
+            ("jax._src.core.trace_ctx.is_top_level", "jax._src.core.trace_state_clean"),
             "leaves calls inside of transformations alone",
             "",  # arguments of such calls are tracers
         ),

@@ -198,6 +198,25 @@ int start_record(Probe *probe, long kind, PyObject *name, uint64_t value, Span *
     return 1;
 }
 
+/* Write a record whose times are known; 0 where Python has to do it. */
+static int write_record(Probe *probe, long kind, PyObject *name, uint64_t start, uint64_t end,
+                        uint64_t value, uint64_t flags) {
+    Logs *logs = find_logs();
+    uint64_t meta;
+    if (logs == NULL || !find_meta(probe, logs, kind, name, &meta))
+        return 0;
+    Counter *counter = (probe->is_coarse ? logs->coarse : logs->fine)->counter;
+    if (counter == NULL || counter->next >= counter->roll)
+        return 0;
+    uint64_t *record = counter->words + counter->next;
+    counter->next += RECORD_WORDS;
+    record[1] = end;
+    record[2] = meta | flags << 16 | (logs->depth & DEPTH_MASK);
+    record[3] = value;
+    __atomic_store_n(&record[0], start, __ATOMIC_RELEASE);
+    return 1;
+}
+
 static void finish(Logs *logs, uint64_t *record, unsigned flags, int has_value, uint64_t value) {
     if (logs->generation != generation)
         return;
@@ -330,6 +349,26 @@ static PyObject *probe_end(Probe *self, PyObject *const *args, Py_ssize_t count,
     return pass_on(&self->head, "end_in_python", args, count, names);
 }
 
+/* write(kind, name, start_ns, end_ns, value=0, flags=0) */
+static PyObject *probe_write(Probe *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    int is_written = !live || !self->alive;
+    if (!is_written && names == NULL && count >= 4 && count <= 6) {
+        uint64_t words[5] = {0}; /* kind, and what follows the name */
+        for (Py_ssize_t i = 0; i < count; i++)
+            if (i != 1)
+                words[i ? i - 1 : 0] = PyLong_AsUnsignedLongLongMask(args[i]);
+        if (PyErr_Occurred() != NULL)
+            PyErr_Clear();
+        else
+            is_written = write_record(
+                self, (long)words[0], args[1], words[1], words[2], words[3], words[4]);
+    }
+    if (!is_written)
+        return pass_on(&self->head, "write_in_python", args, count, names);
+    incref(Py_None);
+    return Py_None;
+}
+
 static PyMemberDef probe_members[] = {
     {"name", T_OBJECT_EX, offsetof(Probe, name), 0, NULL},
     {"alive", T_BOOL, offsetof(Probe, alive), 0, NULL},
@@ -338,6 +377,7 @@ static PyMemberDef probe_members[] = {
 static PyMethodDef probe_methods[] = {
     {"start", (void *)probe_start, METH_FASTCALL | METH_KEYWORDS, NULL},
     {"end", (void *)probe_end, METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"write", (void *)probe_write, METH_FASTCALL | METH_KEYWORDS, NULL},
     {0}};
 static PyType_Slot probe_slots[] = {
     {Py_tp_members, probe_members}, {Py_tp_methods, probe_methods}, {Py_tp_dealloc, probe_dealloc},

@@ -4,7 +4,7 @@
 
 enum { STEPS_WORD = 1, BOUNDARY_WORD = 2, DATA_WAIT_WORD = 3 };
 
-static PyObject *s_end_step, *s_notify_work;
+static PyObject *s_end_step, *s_notify_work, *s_start_training;
 
 static int call_method(Steps *self, PyObject *name) {
     PyObject *result = PyObject_CallMethodObjArgs(&self->head, name, NULL);
@@ -40,12 +40,52 @@ int notify_work_start(Steps *self) {
     return self->reports_work ? call_method(self, s_notify_work) : 0;
 }
 
-static PyObject *steps_end_step(Steps *self, PyObject *unused) {
-    (void)unused;
-    if (end_step(self) < 0)
+/* Return None, or the exception of a status. */
+static PyObject *none_unless(int status) {
+    if (status < 0)
         return NULL;
     incref(Py_None);
     return Py_None;
+}
+
+static PyObject *steps_end_step(Steps *self, PyObject *unused) {
+    (void)unused;
+    return none_unless(end_step(self));
+}
+
+static PyObject *steps_notify_work_start(Steps *self, PyObject *unused) {
+    (void)unused;
+    return none_unless(notify_work_start(self));
+}
+
+static PyObject *steps_notify_optimizer_step(Steps *self, PyObject *unused) {
+    (void)unused;
+    self->watches_updates = 0;
+    if (self->only_predicts && call_method(self, s_start_training) < 0)
+        return NULL;
+    if (!self->has_marks)
+        self->pending_thread = PyThread_get_thread_ident();
+    return none_unless(0);
+}
+
+static PyObject *steps_notify_fetch_start(Steps *self, PyObject *unused) {
+    (void)unused;
+    unsigned long thread = PyThread_get_thread_ident();
+    if (self->predicting_thread == thread) {
+        self->predicting_thread = 0;
+        if (self->only_predicts)
+            self->pending_thread = thread;
+    }
+    return none_unless(notify_work_start(self));
+}
+
+/* notify_fetch_end(*, has_batch) */
+static PyObject *steps_notify_fetch_end(Steps *self, PyObject *const *args, Py_ssize_t count,
+                                        PyObject *names) {
+    int has_batch = names == NULL ? 0 : PyObject_IsTrue(args[count]);
+    if (has_batch >= 0)
+        self->batch_thread = has_batch ? PyThread_get_thread_ident() : 0;
+    return none_unless(has_batch);
 }
 
 static void disturb(Steps *self) {
@@ -60,8 +100,7 @@ static void disturb(Steps *self) {
 static PyObject *steps_disturb(Steps *self, PyObject *unused) {
     (void)unused;
     disturb(self);
-    incref(Py_None);
-    return Py_None;
+    return none_unless(0);
 }
 
 /* rest(due_step, heartbeat or None, [(words, index, value), ...]) */
@@ -72,10 +111,8 @@ static PyObject *steps_rest(Steps *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "LOO", &due_step, &heartbeat, &conditions))
         return NULL;
     Py_ssize_t count = PyTuple_Size(conditions);
-    if (count > MAX_CONDITIONS) { /* Python looks at all of them */
-        incref(Py_None);
-        return Py_None;
-    }
+    if (count > MAX_CONDITIONS) /* Python looks at all of them */
+        return none_unless(0);
     if (heartbeat != Py_None && PyObject_GetBuffer(heartbeat, &self->heartbeat, PyBUF_WRITABLE) < 0)
         return NULL;
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -95,8 +132,7 @@ static PyObject *steps_rest(Steps *self, PyObject *args) {
     self->due_step = due_step;
     self->idle_generation = generation;
     self->is_idle = 1;
-    incref(Py_None);
-    return Py_None;
+    return none_unless(0);
 }
 
 static void steps_dealloc(Steps *self) {
@@ -120,6 +156,10 @@ static PyMemberDef members[] = {
     {0}};
 static PyMethodDef methods[] = {
     {"_end_step", (void *)steps_end_step, METH_NOARGS, NULL},
+    {"notify_work_start", (void *)steps_notify_work_start, METH_NOARGS, NULL},
+    {"notify_optimizer_step", (void *)steps_notify_optimizer_step, METH_NOARGS, NULL},
+    {"notify_fetch_start", (void *)steps_notify_fetch_start, METH_NOARGS, NULL},
+    {"notify_fetch_end", (void *)steps_notify_fetch_end, METH_FASTCALL | METH_KEYWORDS, NULL},
     {"disturb", (void *)steps_disturb, METH_NOARGS, NULL},
     {"_rest", (void *)steps_rest, METH_VARARGS, NULL},
     {0}};
@@ -131,6 +171,7 @@ static PyType_Spec spec = {
 int add_steps(PyObject *module) {
     s_end_step = PyUnicode_InternFromString("end_step_in_python");
     s_notify_work = PyUnicode_InternFromString("notify_work");
-    return s_end_step != NULL && s_notify_work != NULL && add_type(module, "Steps", &spec) != NULL &&
-           add_training(module);
+    s_start_training = PyUnicode_InternFromString("_start_training");
+    return s_end_step != NULL && s_notify_work != NULL && s_start_training != NULL &&
+           add_type(module, "Steps", &spec) != NULL && add_training(module);
 }

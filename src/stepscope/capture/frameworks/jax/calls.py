@@ -30,7 +30,7 @@ from stepscope.capture import session
 from stepscope.capture.frameworks.jax import device_times
 from stepscope.capture.frameworks.progress import progress
 from stepscope.capture.frameworks.tables import JAX
-from stepscope.capture.guard import OpenSpan, Probe
+from stepscope.capture.guard import Probe
 from stepscope.capture.patching import patch
 from stepscope.spool import Kind
 
@@ -47,7 +47,7 @@ def install() -> None:
     """Replace `jax.jit`, and time what is compiled ahead of time."""
     is_outermost = JAX.find("trace_state_clean")
     if is_outermost is not None:
-        JittedFunction.is_outermost = staticmethod(is_outermost)
+        Function.is_outermost = staticmethod(is_outermost)
     patch(jax, "jit", _recording_jit)
     patch(jax.stages.Compiled, "__call__", _timed_compiled)
 
@@ -75,66 +75,79 @@ _training_calls: Calls | None = None
 """Calls of the function that trains, as of the last call of another one that returned state."""
 
 
+def _is_unknown() -> bool:
+    return True
+
+
 class Function:
-    """Compiled function."""
+    """Compiled function, whose calls are recorded.
 
-    __slots__ = ("_calls", "_shape", "name")
+    Args:
+        original: the function.
+        name: its name in the records.
+    """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    is_outermost: Callable[[], bool] = staticmethod(_is_unknown)
+    """True outside of the transformations of JAX, or if that is seen from the arguments alone."""
+
+    def __init__(self, original: Any, name: str) -> None:
+        self._original = original
+        self._name = name
         self._calls = _calls.setdefault(name, Calls())
         self._shape = NOT_DESCRIBED
 
-    def call(self, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Call the original and record the call."""
-        if JittedFunction.is_outermost is _is_unknown and _has_tracers((args, kwargs)):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the original and record the call, in one frame of Python: it is cold in a job."""
+        original = self._original
+        if not session.live or not self.is_outermost():
+            return original(*args, **kwargs)
+        if self.is_outermost is _is_unknown and _has_tracers((args, kwargs)):
             return original(*args, **kwargs)
         progress.notify_work_start()
         compilation_count = counter.count
         start_ns = _now()
-        span = _probe.start(Kind.DISPATCH, self.name)
+        span = _probe.start(Kind.DISPATCH, self._name)
         try:
             result = original(*args, **kwargs)
         except BaseException:
             _probe.abandon(span)
             raise
-        if span is not None:
-            is_new = counter.count != compilation_count
-            if _probe.alive:
-                self._follow(span, (args, kwargs), result, None if is_new else start_ns)
-            else:  # a call of another thread has failed meanwhile
-                _probe.abandon(span)
-        return result
-
-    @_probe.protect
-    def _follow(self, span: OpenSpan, arguments: Any, result: Any, start_ns: int | None) -> None:
-        """End the interval of a call, watch its result, and end a step if this function trains.
-
-        Args:
-            span: interval of the call.
-            arguments: arguments of the call.
-            result: what it returned.
-            start_ns: start of the call, monotonic; None if something was compiled in it.
-        """
-        global _training_calls
+        if span is None:
+            return result
+        if not _probe.alive:  # a call of another thread has failed meanwhile
+            _probe.abandon(span)
+            return result
         try:
             array = self._shape.find_result(result)
-            if array is None and (self._shape.steps is not None or self._shape is NOT_DESCRIBED):
-                self._shape = describe_call(arguments, result)  # the first, or of another structure
-                array = self._shape.find_result(result)
-        finally:
-            _probe.end(span, value=self._shape.state_bytes)
-        calls = self._calls
-        calls.call_count += 1
-        device_times.times.observe(array, start_ns)
-        if state_bytes := self._shape.state_bytes:
-            calls.state_call_count += 1
-            if state_bytes > calls.state_bytes:
-                calls.state_bytes = state_bytes
-            if calls is not _training_calls:  # whose further calls change nothing
-                _training_calls = _find_training_calls()
-            if calls is _training_calls:
-                progress.notify_optimizer_step()
+            shape = self._shape
+            if array is None and (shape.steps is not None or shape is NOT_DESCRIBED):
+                # The first result, or one of another structure.
+                shape = self._shape = describe_call((args, kwargs), result)
+                array = shape.find_result(result)
+            _probe.end(span, value=shape.state_bytes)
+            span = None
+            calls = self._calls
+            calls.call_count += 1
+            is_new = counter.count != compilation_count
+            device_times.times.observe(array, None if is_new else start_ns)
+            if state_bytes := shape.state_bytes:
+                calls.state_call_count += 1
+                if calls is not _training_calls or state_bytes > calls.state_bytes:
+                    _note_state(calls, state_bytes)
+                if calls is _training_calls:
+                    progress.notify_optimizer_step()
+        except Exception as error:  # noqa: BLE001 - the guard
+            _probe.end(span)
+            _probe.fail(error)
+        return result
+
+
+def _note_state(calls: Calls, state_bytes: int) -> None:
+    """Note a call that returned more state than those before, or another function's than the one
+    that trains; its further calls change nothing."""
+    global _training_calls
+    calls.state_bytes = max(calls.state_bytes, state_bytes)
+    _training_calls = _find_training_calls()
 
 
 def _find_training_calls() -> Calls:
@@ -143,34 +156,20 @@ def _find_training_calls() -> Calls:
     return max(regular, key=lambda calls: (calls.state_bytes, calls.state_call_count))
 
 
-def _is_unknown() -> bool:
-    return True
-
-
 def _has_tracers(arguments: Any) -> bool:
     return any(isinstance(leaf, Tracer) for leaf in tree_leaves(arguments))
 
 
-class JittedFunction:
+class JittedFunction(Function):
     """Stand-in for a function that `jax.jit` has returned, which records its calls.
 
     It has the attributes of the original, and is pickled as the original.
     """
 
-    is_outermost: Callable[[], bool] = staticmethod(_is_unknown)
-    """True outside of the transformations of JAX, or if that is seen from the arguments alone."""
-
     def __init__(self, original: Any) -> None:
         functools.update_wrapper(self, original)
         self.__wrapped__ = getattr(original, "__wrapped__", original)
-        self._original = original
-        name = f"jit({getattr(original, '__name__', type(original).__name__)})"
-        self._function = Function(name)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not session.live or not self.is_outermost():
-            return self._original(*args, **kwargs)
-        return self._function.call(self._original, args, kwargs)
+        super().__init__(original, f"jit({getattr(original, '__name__', type(original).__name__)})")
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -216,14 +215,12 @@ def _timed_compiled(original: Callable[..., Any]) -> Callable[..., Any]:
     functions: weakref.WeakKeyDictionary[Any, Function] = weakref.WeakKeyDictionary()
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not session.live or not JittedFunction.is_outermost():
-            return original(self, *args, **kwargs)
         function = functions.get(self)
         if function is None:
             executable = getattr(self, "_executable", None)
             name = getattr(getattr(executable, "unsafe_call", None), "name", "compiled function")
-            function = functions[self] = Function(name)
-        return function.call(original, (self, *args), kwargs)
+            function = functions[self] = Function(original, name)
+        return function(self, *args, **kwargs)
 
     return call
 

@@ -36,9 +36,6 @@ from stepscope.spool import Kind
 _wait_probe = Probe("waits for the device", coarse=True)
 await_unrecorded: Callable[[Any], Any] = operator.methodcaller("block_until_ready")
 """Wait for an array without a record of it."""
-listeners: list[tuple[Callable[[Any], None], Callable[[Any], None]]] = []
-"""Functions to call at the start and at the end of a wait; they must not raise. What is awaited is
-an array that is not there, or a structure of arrays."""
 
 
 @_wait_probe.protect
@@ -61,7 +58,7 @@ def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
     def block_until_ready(values: Any) -> Any:
         if not session.live or (isinstance(values, Array) and is_ready(values)):
             return original(values)
-        return _record("block_until_ready", original, values)
+        return times.wait("block_until_ready", original, values)
 
     return block_until_ready
 
@@ -70,7 +67,7 @@ def _timed_method(original: Callable[..., Any]) -> Callable[..., Any]:
     def block_until_ready(array: Any) -> Any:
         if not session.live or is_ready(array):
             return original(array)
-        return _record("array", original, array)
+        return times.wait("array", original, array)
 
     return block_until_ready
 
@@ -84,22 +81,10 @@ def await_argument(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     def read(value: Any) -> Any:
         if session.live and isinstance(value, Array) and not is_ready(value):
-            _record("array", await_unrecorded, value)
+            times.wait("array", await_unrecorded, value)
         return original(value)
 
     return read
-
-
-def _record(name: str, original: Callable[..., Any], awaited: Any) -> Any:
-    span = _wait_probe.start(Kind.DEVICE_WAIT, name)
-    for start, _ in listeners:
-        start(awaited)
-    try:
-        return original(awaited)
-    finally:
-        for _, end in listeners:
-            end(awaited)
-        _wait_probe.end(span)
 
 
 def is_ready(array: Any) -> bool:
@@ -226,27 +211,40 @@ class DeviceTimes:
                 self._start()
             self._queue.put(_Computation(result, caller.busy_since_ns, now_ns, caller))
 
-    def note_wait_start(self, awaited: object) -> None:
-        """Note that the calling thread starts to wait for an array, which is not there."""
+    def wait(self, name: str, original: Callable[..., Any], awaited: Any) -> Any:
+        """Wait for an array that is not there, or for a structure of arrays, and record that.
+
+        Args:
+            name: name of the wait.
+            original: function that waits, and returns what this one returns.
+            awaited: its argument.
+        """
+        span = _wait_probe.start(Kind.DEVICE_WAIT, name)
         caller = self._this_thread.caller
         if caller.last_result is not None and caller.last_result is not awaited:
-            caller.is_result_missing(_now())
+            _note_missing(caller)
+        try:
+            return original(awaited)
+        finally:
+            # The last result may be there now, which was not at the start of the wait.
+            result = caller.last_result
+            if result is not None and (awaited is result or is_ready(result)):
+                self._note_result(caller)
+            _wait_probe.end(span)
 
-    def note_wait_end(self, awaited: object) -> None:
-        """Note that the calling thread has waited for an array: its last result may be there now,
-        which was not at the start of the wait."""
-        caller = self._this_thread.caller
-        result = caller.last_result
-        if result is None or not (awaited is result or is_ready(result)):
-            return
-        caller.last_result = None
-        caller.seen_count += 1
-        if not caller.is_queued:
-            if caller.intervals:
-                self._write_intervals()
-            start_ns, now_ns = max(caller.busy_since_ns, caller.ready_ns), _now()
-            _probe.write(Kind.DEVICE, PHASE, start_ns, now_ns)
-            caller.ready_ns = now_ns
+    def _note_result(self, caller: _Caller) -> None:
+        """Note that the calling thread has waited until its last result was there."""
+        try:
+            caller.last_result = None
+            caller.seen_count += 1
+            if not caller.is_queued:
+                if caller.intervals:
+                    self._write_intervals()
+                start_ns, now_ns = max(caller.busy_since_ns, caller.ready_ns), _now()
+                _probe.write(Kind.DEVICE, PHASE, start_ns, now_ns)
+                caller.ready_ns = now_ns
+        except Exception as error:  # noqa: BLE001 - the guard
+            _probe.fail(error)
 
     def _start(self) -> None:
         with self._lock:
@@ -294,7 +292,11 @@ class DeviceTimes:
         return _now()
 
 
+@_probe.protect
+def _note_missing(caller: _Caller) -> None:
+    caller.is_result_missing(_now())
+
+
 times = DeviceTimes()
-listeners.append((_probe.protect(times.note_wait_start), _probe.protect(times.note_wait_end)))
 atexit.register(times.stop)
 os.register_at_fork(after_in_child=times.reset)

@@ -126,7 +126,7 @@ def _recorded(original: Callable[..., Any]) -> Callable[..., Any]:
             finally:
                 functions.pop()
                 add_contents(_contents.get(self, 0))  # it may have been traced before
-        if not is_eager() or _run_eagerly():
+        if not _executing_eagerly() or _run_eagerly():
             return original(self, *args, **kwargs)
         progress.notify_work_start()
         functions.append(self)
@@ -138,31 +138,33 @@ def _recorded(original: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             functions.pop()
             _open.pop(thread, None)
-        if session.live:
+        if session.live and _probe.alive:
             _record(self, start_ns, _now())
         return result
 
     return __call__
 
 
-@_probe.protect
 def _record(function: Any, start_ns: int, end_ns: int) -> None:
     global _has_worked
-    contents, name = _contents.get(function, 0), _name_of(function)
-    _has_worked = _has_worked or bool(contents & ~Contents.WAIT)
-    if contents & Contents.UPDATE:
-        objects.optimizers.note(function, name, id(function))
-        _probe.write(Kind.OPTIMIZER, name, start_ns, end_ns, id(function))
-        note_step()
-    elif contents & Contents.GRADIENT:
-        _probe.write(Kind.BACKWARD, name, start_ns, end_ns)
-    elif contents & Contents.MODEL:
-        flags = Flag.NO_GRAD | (0 if progress.has_optimizer else Flag.NO_OPTIMIZER)
-        _probe.write(Kind.FORWARD, name, start_ns, end_ns, id(function), flags)
-        if not progress.has_optimizer:
-            progress.notify_prediction()
-    if contents & Contents.WAIT and wait_listener is not None:
-        wait_listener(start_ns, end_ns)
+    try:
+        contents, name = _contents.get(function, 0), _name_of(function)
+        _has_worked = _has_worked or bool(contents & ~Contents.WAIT)
+        if contents & Contents.UPDATE:
+            objects.optimizers.note(function, name, id(function))
+            _probe.write(Kind.OPTIMIZER, name, start_ns, end_ns, id(function))
+            note_step()
+        elif contents & Contents.GRADIENT:
+            _probe.write(Kind.BACKWARD, name, start_ns, end_ns)
+        elif contents & Contents.MODEL:
+            flags = Flag.NO_GRAD | (0 if progress.has_optimizer else Flag.NO_OPTIMIZER)
+            _probe.write(Kind.FORWARD, name, start_ns, end_ns, id(function), flags)
+            if not progress.has_optimizer:
+                progress.notify_prediction()
+        if contents & Contents.WAIT and wait_listener is not None:
+            wait_listener(start_ns, end_ns)
+    except Exception as error:  # noqa: BLE001 - the guard
+        _probe.fail(error)
 
 
 def _name_of(function: Any) -> str:

@@ -139,7 +139,7 @@ def _timed_next(original: Callable[..., Any]) -> Callable[..., Any]:
             return _clock.measure(lambda: original(self), _flatten)
         if _this_thread.is_taking or not functions.is_eager():
             return original(self)
-        return take_batch(_probe, NAME, lambda: original(self))
+        return take_batch(_probe, NAME, original, self)
 
     return _next_internal
 
