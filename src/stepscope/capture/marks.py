@@ -169,7 +169,7 @@ class Annotation(AnnotationBase):
         return annotated
 
 
-_make = Annotation.make
+_make, _make_named = Annotation.make, Annotation.named
 
 
 @_not_compiled(_annotate_nothing)
@@ -190,9 +190,9 @@ def annotate(name: str, /, **labels: Any) -> Annotation:
     Returns:
         A context manager and decorator, synchronous and asynchronous.
     """
-    if labels or type(name) is not str:
+    if labels:
         return _make(_make_key(Kind.ANNOTATION, name, labels))
-    return _make(name)
+    return _make_named(name)
 
 
 @_not_compiled(_annotate_nothing)

@@ -182,7 +182,7 @@ class _Sampler:
             self._stop.set()
             return
         self._record(frames, now, logs)
-        self._record_delay(now)
+        self._record_delay(now, logs)
 
     def _record(self, frames: list[FrameState], now: int, logs: session.ThreadLogs) -> None:
         texts = texts_of(logs.session)
@@ -197,12 +197,11 @@ class _Sampler:
         meta = logs.metas.get(key) or logs.session.meta(key)
         logs.fine.write(meta | MARK_BITS, now, 0, user_line << 32 | frames[0][1])
 
-    def _record_delay(self, now: int) -> None:
+    def _record_delay(self, now: int, logs: session.ThreadLogs) -> None:
         """Record the time without a core since the last sample, or since the wait began."""
         last_ns, self._last_ns = self._last_ns, now
         delay_ns = self._delay.take_ns()
-        logs = session.thread_logs()
-        if delay_ns and logs is not None:
+        if delay_ns:
             key = (Kind.RUN_QUEUE, "", None)
             meta = logs.metas.get(key) or logs.session.meta(key)
             logs.fine.write(meta, max(1, min(last_ns, now - delay_ns)), now, delay_ns)

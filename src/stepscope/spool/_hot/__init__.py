@@ -97,6 +97,11 @@ class AnnotationBase:
         annotation._logs = None
         return annotation
 
+    @classmethod
+    def named(cls, name: object) -> Self:
+        """Make an annotation without labels."""
+        return cls.make(str(name))
+
     def __enter__(self) -> Self:
         """Start an interval nested in those of the thread."""
         return self._start(1)

@@ -411,6 +411,16 @@ static PyObject *annotation_make(PyTypeObject *type, PyObject *key) {
     return &self->head;
 }
 
+/* Annotation.named(name): make(name), of another object than a str its text */
+static PyObject *annotation_named(PyTypeObject *type, PyObject *name) {
+    if (name->type == &PyUnicode_Type)
+        return annotation_make(type, name);
+    PyObject *text = PyObject_Str(name);
+    PyObject *annotation = text == NULL ? NULL : annotation_make(type, text);
+    decref(text);
+    return annotation;
+}
+
 /* annotation.__enter__(): begin its interval, as annotation._start(1) */
 static PyObject *annotation_enter(Annotation *self, PyObject *none) {
     (void)none;
@@ -489,6 +499,7 @@ static PyMemberDef annotation_members[] = {
     {0}};
 static PyMethodDef annotation_methods[] = {
     {"make", (void *)annotation_make, METH_O | METH_CLASS, NULL},
+    {"named", (void *)annotation_named, METH_O | METH_CLASS, NULL},
     {"__enter__", (void *)annotation_enter, METH_NOARGS, NULL},
     {"__exit__", (void *)annotation_exit, METH_FASTCALL, NULL},
     {0}};

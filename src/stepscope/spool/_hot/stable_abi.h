@@ -97,6 +97,7 @@ extern PyObject _Py_NoneStruct, _Py_TrueStruct, _Py_FalseStruct;
 #define Py_True (&_Py_TrueStruct)
 #define Py_False (&_Py_FalseStruct)
 extern PyObject *PyExc_TypeError;
+extern PyTypeObject PyUnicode_Type;
 
 void Py_IncRef(PyObject *);
 void Py_DecRef(PyObject *);
@@ -117,6 +118,7 @@ PyObject *PyObject_GetAttrString(PyObject *, const char *);
 PyObject *PyObject_GenericGetDict(PyObject *, void *);
 int PyObject_IsInstance(PyObject *, PyObject *);
 int PyObject_IsTrue(PyObject *);
+PyObject *PyObject_Str(PyObject *);
 int PyObject_RichCompareBool(PyObject *, PyObject *, int);
 PyObject *PyDict_GetItemWithError(PyObject *, PyObject *);
 PyObject *PyDict_New(void);
