@@ -400,8 +400,7 @@ static PyObject *s_start, *s_end;
 
 /* Annotation.make(key): Annotation(key), without the steps of a call of a type */
 static PyObject *annotation_make(PyTypeObject *type, PyObject *key) {
-    PyObject *(*allocate)(PyTypeObject *, Py_ssize_t) = PyType_GetSlot(type, Py_tp_alloc);
-    Annotation *self = (Annotation *)allocate(type, 0);
+    Annotation *self = (Annotation *)PyType_GenericAlloc(type, 0);
     if (self == NULL)
         return NULL;
     incref(key);

@@ -62,7 +62,7 @@ typedef struct {
     PyType_Slot *slots;
 } PyType_Spec;
 enum {
-    Py_tp_alloc = 47, Py_tp_call = 50, Py_tp_dealloc = 52, Py_tp_init = 60, Py_tp_methods = 64, Py_tp_members = 72,
+    Py_tp_call = 50, Py_tp_dealloc = 52, Py_tp_init = 60, Py_tp_methods = 64, Py_tp_members = 72,
     Py_tp_getset = 73, Py_tp_free = 74
 };
 #define Py_TPFLAGS_DEFAULT (1u << 18)
@@ -139,6 +139,7 @@ PyObject *PyUnicode_InternFromString(const char *);
 int PyUnicode_CompareWithASCIIString(PyObject *, const char *);
 PyObject *PyWeakref_GetObject(PyObject *);
 PyObject *PyType_FromSpec(PyType_Spec *);
+PyObject *PyType_GenericAlloc(PyTypeObject *, Py_ssize_t);
 void *PyType_GetSlot(PyTypeObject *, int);
 PyObject *PyModule_Create2(PyModuleDef *, int);
 int PyModule_AddObject(PyObject *, const char *, PyObject *);
