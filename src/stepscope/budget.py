@@ -7,8 +7,10 @@ that they need not know of each other.
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import pathlib
+import re
 from collections.abc import Callable
 
 import msgspec
@@ -21,6 +23,12 @@ watch process when there are new data."""
 MONITOR_MEMORY_SHARE = 0.5
 GROWTH_FACTOR = 1.1
 """Growth since freed memory was last returned to the system, from which it is tried again."""
+_MADV_DONTNEED = 4
+_CODE = re.compile(
+    rb"^(\w+)-(\w+) r-[x-]p .*/(?:_duckdb\.|numpy).*\n(?:\w+: .*\n)*?Anonymous: +0 kB$",
+    re.MULTILINE,
+)
+"""Part of a file in proc_pid_smaps(5)."""
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,12 +59,29 @@ def read_own_memory_bytes() -> int | None:
     return next((1024 * int(size) for size in sizes), None)
 
 
-def return_free_memory() -> None:
-    """Return memory that Python and the C library have freed, but kept, to the system."""
+def release_memory() -> None:
+    """Return what this process does not need while it waits: memory that Python and the C library
+    have freed, but kept, and the code of DuckDB and NumPy, which the system maps again, page by
+    page, when it runs. Objects of before a fork stay, which takes no time (gc.freeze)."""
     gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    system = ctypes.CDLL(None)
+    trim = getattr(system, "malloc_trim", None)  # of glibc
     if trim is not None:
         trim(0)
+    for start, size in _find_code():
+        system.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _MADV_DONTNEED)
+
+
+@functools.lru_cache(maxsize=1)
+def _find_code() -> list[tuple[int, int]]:
+    """Find the start and size of code and constants that this process cannot write to and has not
+    changed. They stay where they are: Python never unloads an extension module."""
+    try:
+        text = pathlib.Path("/proc/self/smaps").read_bytes()
+    except OSError:
+        return []
+    ranges = [(int(start, 16), int(end, 16)) for start, end in _CODE.findall(text)]
+    return [(start, end - start) for start, end in ranges]
 
 
 class MemoryLimit:
@@ -83,7 +108,7 @@ class MemoryLimit:
         tried again before the process has grown."""
         used_bytes = self._read() or 0
         if used_bytes > max(self._limit_bytes, GROWTH_FACTOR * self._trimmed_bytes):
-            return_free_memory()
+            release_memory()
             used_bytes = self._trimmed_bytes = self._read() or 0
         self.note = None
         if used_bytes > self._limit_bytes:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from stepscope import budget
-from stepscope.budget import Budget, MemoryLimit, read_own_memory_bytes
+from stepscope.budget import Budget, MemoryLimit, read_own_memory_bytes, release_memory
 
 MIB = 1 << 20
 
@@ -26,12 +28,30 @@ def test_the_memory_is_the_sum_over_all_mappings() -> None:
     assert read_own_memory_bytes() == pytest.approx(total, rel=0.1)
 
 
+def test_code_that_has_run_is_released_and_runs_again() -> None:
+    def run() -> object:
+        return duckdb.execute("SELECT sum(i) FROM range(9) AS rows(i)").fetchone()
+
+    def code_bytes() -> int:
+        parts = re.findall(
+            r" r-xp .*/_duckdb\..*\n(?:\w+: .*\n)*?Rss: +(\d+) kB",
+            Path("/proc/self/smaps").read_text(),
+        )
+        return 1024 * sum(map(int, parts))
+
+    assert run() == (36,)
+    mapped_bytes = code_bytes()
+    release_memory()
+    assert code_bytes() < mapped_bytes / 2
+    assert run() == (36,)
+
+
 class Memory:
     """Memory of a process, of which a part can be freed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, used: int, free: int) -> None:
         self.used, self.free, self.returns = used * MIB, free * MIB, 0
-        monkeypatch.setattr(budget, "return_free_memory", self._return)
+        monkeypatch.setattr(budget, "release_memory", self._return)
 
     def _return(self) -> None:
         self.used, self.free, self.returns = self.used - self.free, 0, self.returns + 1

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope import errors, masking, schema, spool, store
+from stepscope import budget, errors, masking, schema, spool, store
 from stepscope.monitor.config import Handshake, JobExit, MonitorConfig, StopSignal
 from stepscope.monitor.deaths import (
     FAILURE_STATUS,
@@ -308,8 +308,8 @@ def retry(write: Callable[[], None]) -> None:
 
 
 class _Compactor:
-    """Merging and rounding of segments in a thread of its own: a wide merge takes longer than a
-    sampling tick."""
+    """Merging and rounding of segments, and release of memory, in a thread of its own: a wide merge
+    takes longer than a sampling tick."""
 
     def __init__(self, location: str, node: str, max_bytes: int | None) -> None:
         self._location = location
@@ -338,6 +338,7 @@ class _Compactor:
                     self.is_above_limit = not writer.limit_size(self.max_bytes)
         except OSError:  # the next flush meets the same error and reports it
             pass
+        budget.release_memory()
 
 
 class _StoredSequences:

@@ -214,10 +214,14 @@ class RuleFeed:
 
     def _complete_until(self, start: int) -> int:
         """Find the end of the last scan that every live node has written completely."""
+        statuses = self.reader.statuses()
+        lag_ns = min(LAG_NS, self.scan_ns // 2)
+        ends = [status.end_ns for status in statuses.values() if status.end_ns is not None]
+        if ends and self._grid(max(ends) - lag_ns) <= start:  # no sample is later than its status
+            return start
         sampled = self.reader.times("metrics")
         last = {node: times["t_ns"][1] for node, times in sampled.items()}
         latest = {node: t_ns for node, t_ns in last.items() if t_ns >= start}
-        statuses = self.reader.statuses()
         latest_heartbeat_ns = max((status.heartbeat_ns for status in statuses.values()), default=0)
         alive = [
             node
@@ -228,7 +232,7 @@ class RuleFeed:
         # A node whose monitor is alive but whose samples do not arrive is not waited for either.
         reached_ns = [max(latest.get(node, start), newest - ALIVE_NS) for node in alive]
         reached_ns = reached_ns or list(latest.values())
-        until_ns = min(reached_ns, default=start) - min(LAG_NS, self.scan_ns // 2)
+        until_ns = min(reached_ns, default=start) - lag_ns
         return max(start, self._grid(until_ns))
 
 

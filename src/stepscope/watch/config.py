@@ -18,7 +18,7 @@ from typing import Literal
 import msgspec
 
 from stepscope import schema, store
-from stepscope.budget import Budget
+from stepscope.budget import Budget, release_memory
 
 ActionKind = Literal["stop", "command", "webhook", "notify"]
 
@@ -181,11 +181,12 @@ class ReadingBudget:
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """Measure the cost of the operation in the body."""
+        """Measure the cost of the operation in the body, after which its memory is released."""
         start_s = self._cpu_clock()
         try:
             yield
         finally:
+            release_memory()
             cost_s, now_s = self._cpu_clock() - start_s, self._clock()
             self._paid_s = max(self._paid_s, now_s - self._credit_s) + cost_s / self._max_share
             self._next_s = max(now_s + self._interval_s, self._paid_s)

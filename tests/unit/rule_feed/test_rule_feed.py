@@ -256,6 +256,24 @@ def test_a_node_that_has_written_less_holds_the_scan_back(tmp_path: Path) -> Non
     assert second.end_ns == EPOCH_NS + whole_scans * 60 * SECOND_NS
 
 
+def test_no_table_is_read_before_a_scan_can_be_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunBuilder(tmp_path / "run", sampling_ms=1000)
+    run.rank(0).draw(STEP, 130)  # two minutes
+    run.metric("gpu_busy_ratio", 0.5, device="0")
+    run.status(JobState.IN_PROGRESS, heartbeat_ns=run.end_ns).write()
+    feed = RuleFeed(open_run(tmp_path / "run"))
+    assert len(list(feed.ranges(final=False))) == 1
+    monkeypatch.delattr(RunReader, "times")
+    assert list(feed.ranges(final=False)) == []
+    later = msgspec.structs.replace(run.statuses["n0"], heartbeat_ns=run.end_ns + 60 * SECOND_NS)
+    with RunWriter(tmp_path / "run", "n0") as writer:
+        writer.put_status(later)
+    with pytest.raises(AttributeError):
+        list(feed.ranges(final=False))
+
+
 @pytest.mark.seed("DBU-15")
 def test_a_node_whose_samples_do_not_arrive_is_not_waited_for_long(tmp_path: Path) -> None:
     run = RunBuilder(tmp_path / "run", sampling_ms=1000)

@@ -24,7 +24,7 @@ from typing import NoReturn
 import msgspec
 import psutil
 
-from stepscope import errors
+from stepscope import budget, errors
 from stepscope.cli.job.forking import POLL_S, Process
 from stepscope.cli.output import locate, say, suggest
 from stepscope.monitor import Handshake, JobExit, StopSignal, last_line
@@ -176,7 +176,8 @@ class Launcher:
         if not companion.is_running:
             with self._handling_signals(pid), suppress(Exception):  # its start meets the same error
                 companion.prepare()
-        companion.keep(pid)
+            companion.keep(pid)
+            budget.release_memory()
 
     @contextmanager
     def _handling_signals(self, pid: int) -> Iterator[None]:
