@@ -60,10 +60,9 @@ def read_own_memory_bytes() -> int | None:
 
 
 def release_memory() -> None:
-    """Return what this process does not need while it waits: memory that Python and the C library
-    have freed, but kept, and the code of DuckDB and NumPy, which the system maps again, page by
-    page, when it runs. Objects of before a fork stay, which takes no time (gc.freeze)."""
-    gc.collect()
+    """Return what this process does not need while it waits: memory that the C library has freed,
+    but kept, and the code of DuckDB and NumPy, which the system maps again, page by page, when it
+    runs."""
     system = ctypes.CDLL(None)
     trim = getattr(system, "malloc_trim", None)  # of glibc
     if trim is not None:
@@ -108,6 +107,7 @@ class MemoryLimit:
         tried again before the process has grown."""
         used_bytes = self._read() or 0
         if used_bytes > max(self._limit_bytes, GROWTH_FACTOR * self._trimmed_bytes):
+            gc.collect()
             release_memory()
             used_bytes = self._trimmed_bytes = self._read() or 0
         self.note = None
