@@ -217,8 +217,8 @@ class RuleFeed:
         statuses = self.reader.statuses()
         lag_ns = min(LAG_NS, self.scan_ns // 2)
         ends = [status.end_ns for status in statuses.values() if status.end_ns is not None]
-        if ends and self._grid(max(ends) - lag_ns) <= start:  # no sample is later than its status
-            return start
+        if ends and len(ends) == len(statuses) and self._grid(max(ends) - lag_ns) <= start:
+            return start  # no sample is later than the status of its node
         sampled = self.reader.times("metrics")
         last = {node: times["t_ns"][1] for node, times in sampled.items()}
         latest = {node: t_ns for node, t_ns in last.items() if t_ns >= start}
