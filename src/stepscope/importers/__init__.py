@@ -11,10 +11,15 @@ analysis of the imported data (`analysis`).
     kineto/            traces of PyTorch and Chrome
     perfetto/          traces of Perfetto
     xplane/            traces of TensorFlow, JAX and TPUs
+    nsys/, rocprof     traces of Nsight Systems and rocprofv3
+    torch_trace/       logs of torch.compile
     smdebug/           output of SageMaker Debugger's profiler
     event_files/       tensors and scalars of TensorBoard and Debugger
-    flight_recorder/, nccl_inspector, memory_timeline, stage_operations
-                       collectives, memory by category, operations of pipeline stages
+    gpu_samples        samples of nvidia-smi and DCGM
+    flight_recorder/, nccl_inspector, stage_operations
+                       collectives, operations of pipeline stages
+    memory_timeline, memory_snapshot
+                       memory by category, blocks of the caching allocator
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/rules.md: the example of a custom rule works."""
+"""docs/rules.md: the example of a custom rule works, and times of findings are explained."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from pathlib import Path
 
 from stepscope.rule_feed.check import choose_rules
 from stepscope.rules import Evaluation
+from stepscope.rules.profiler import RULES
 from tests.support.fake_rule_inputs import FakeRuleInputs
 
 FILE = Path(__file__).parents[3] / "docs" / "rules.md"
+ABOUT_TRACES = {"PageableCopies", "TraceRecommendations"}
+"""Rules of one row of the table of times."""
 
 
 def test_example_of_a_custom_rule(tmp_path: Path) -> None:
@@ -26,3 +29,12 @@ def test_example_of_a_custom_rule(tmp_path: Path) -> None:
     (finding,) = evaluation.findings()
     assert finding.fired
     assert finding.nodes == ["a"]
+
+
+def test_the_data_that_violate_each_rule_are_named() -> None:
+    (section,) = re.findall(
+        r"^## Times of findings\n(.*?)^## ", FILE.read_text(), flags=re.DOTALL | re.MULTILINE
+    )
+    firing = {rule.__name__ for rule in RULES if rule.can_fire}
+    missing = sorted(name for name in firing - ABOUT_TRACES if f"`{name}`" not in section)
+    assert not missing, f'add to the table of "Times of findings" in {FILE}: {missing}'
