@@ -444,17 +444,15 @@ def list_steps(run: Run) -> tuple[list[RankSteps], list[str]]:
 def _list_process_steps(
     process: schema.ProcessInfo, steps: analysis.Steps, clock: RunClock, limit: int
 ) -> RankSteps:
-    return _limit_steps(
-        RankSteps(
-            group=process_group_id(process),
-            title=process.title,
-            numbers=list(range(len(steps))),
-            after_ns=(steps.range_start - clock.origin_ns).tolist(),
-            duration_ns=steps.duration_ns.tolist(),
-            outliers=find_outlier_steps(steps),
-            left_out_count=0,
-        ),
-        limit,
+    numbers = range(min(limit, len(steps)))
+    return RankSteps(
+        group=process_group_id(process),
+        title=process.title,
+        numbers=list(numbers),
+        after_ns=(steps.range_start[:limit] - clock.origin_ns).tolist(),
+        duration_ns=steps.duration_ns[:limit].tolist(),
+        outliers=[number for number in find_outlier_steps(steps) if number in numbers],
+        left_out_count=len(steps) - len(numbers),
     )
 
 
