@@ -26,7 +26,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from stepscope import analysis, diagnosis, errors
+from stepscope import analysis, diagnosis, errors, rule_feed
 from stepscope.comparison import programs
 from stepscope.comparison.before_after import Side, compare_before_after
 from stepscope.comparison.compare import SHARE_OF, write_headline
@@ -164,7 +164,7 @@ def read_stored_summary(location: str) -> tuple[RunSummary | None, bool]:
 
 def summarise_run(run: Run) -> RunSummary:
     """Summarise a run as it is, with the price that was applied to it."""
-    info, verdict = run.reader.info, run.derive(diagnosis.diagnose)
+    info, verdict = run.reader.info, rule_feed.make_verdict(run)
     state = job_state(run.reader.statuses().values())
     texts: dict[str, str | None] = {
         "run_id": info.run_id,

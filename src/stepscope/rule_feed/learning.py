@@ -71,7 +71,11 @@ def make_verdict(run: Run, *, planned_step_count: int | None = None) -> diagnosi
 
 
 def _make_verdict(run: Run, planned_step_count: int | None = None) -> diagnosis.Verdict:
-    verdict = diagnosis.diagnose(run, planned_step_count=planned_step_count)
+    verdict = (
+        run.derive(diagnosis.diagnose)
+        if planned_step_count is None
+        else diagnosis.diagnose(run, planned_step_count=planned_step_count)
+    )
     findings = _find_findings(run.reader)
     if not findings:
         return verdict  # and no rule is imported
@@ -87,7 +91,7 @@ def refuse_advice(findings: Iterable[schema.Finding], run: Run) -> list[schema.F
     findings = list(findings)
     if not any(finding.fired and finding.rule in _REFUSABLE for finding in findings):
         return findings
-    refused = run.whole_run.derive(diagnosis.diagnose).refused
+    refused = make_verdict(run.whole_run).refused
     return [
         msgspec.structs.replace(
             finding,
