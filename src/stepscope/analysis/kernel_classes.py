@@ -189,6 +189,7 @@ def is_narrow_communication(name: str) -> bool:
     return _NARROW_COMMUNICATION.search(name) is not None
 
 
+@lru_cache(_CACHE_SIZE)
 def is_collective_operator(name: str) -> bool:
     """Return True if an operator carries out collectives.
 
@@ -215,6 +216,7 @@ def may_communicate(name: str) -> bool:
     return _PLAIN_TORCH.search(name) is None and uses_tensor_cores(name) is not True
 
 
+@lru_cache(_CACHE_SIZE)
 def is_host_communication(name: str) -> bool:
     """Return True if an annotation is of a collective that the host itself executes.
 
@@ -288,6 +290,7 @@ PROFILER_MARKS = ("PyTorch Profiler (", "Iteration Start: ", "Record Window End"
 """Beginnings of the range from the start to the end of a recording, and of marks in it."""
 
 
+@lru_cache(_CACHE_SIZE)
 def is_step(name: str) -> bool:
     """Return True if a name is that of a step range.
 
@@ -298,6 +301,7 @@ def is_step(name: str) -> bool:
     return name.startswith(prefix) and name[len(prefix) :].isdigit()
 
 
+@lru_cache(_CACHE_SIZE)
 def is_data_loader(name: str) -> bool:
     """Return True if a name is that of a fetch of a batch.
 

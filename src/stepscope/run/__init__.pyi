@@ -175,7 +175,12 @@ from .model.trace_records import (
     Doubt as Doubt,
     QualityIssue as QualityIssue,
 )
-from .model.traces import Trace as Trace, load_traces as load_traces, reading_ahead as reading_ahead
+from .model.traces import (
+    Trace as Trace,
+    load_traces as load_traces,
+    reading_ahead as reading_ahead,
+    release_memory as release_memory,
+)
 from .ranks.causal_graph import (
     MAX_REPLAY_ERROR_RATIO as MAX_REPLAY_ERROR_RATIO,
     PathPieces as PathPieces,

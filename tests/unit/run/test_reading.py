@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 
 from stepscope.analysis.steps import phases
+from stepscope.comparison import get_summary
 from stepscope.diagnosis import Verdict, diagnose
 from stepscope.run import Run, open_run as open_run_model, recall
 from stepscope.run.job import results
 from stepscope.run.model import run as run_module, tables
 from stepscope.run.model.metrics import NodeMetrics
 from stepscope.run.model.tables import SizedCache, load_spans, read_spans
-from stepscope.run.model.traces import Trace, reading_ahead
+from stepscope.run.model.traces import Trace, reading_ahead, release_columns
 from stepscope.schema import IntervalChange, JobState
 from stepscope.server.tasks import PREPARED_VIEWS, prepare
 from stepscope.server.worker import OpenRuns
@@ -143,6 +144,8 @@ def test_the_views_of_a_run_that_is_opened_are_stored(
     path = run.status(JobState.COMPLETED).write()
     names = {name for name, view in VIEWS.items() if not view.needs}
     written_before(path)
+    get_summary(open_run_model(path))
+    assert {file.stem for file in (path / "results").iterdir()} == {"summary", "verdict"}
     opened = OpenRuns()
     numbers = itertools.count()
     while not prepare(opened, location=str(path), revision=1, number=next(numbers)):
@@ -396,6 +399,7 @@ def test_the_same_as_of_each_alone(ranks: Run, events: int) -> None:
     within = ranks.within(20_000, 110_000)
     for signals in (ranks, within):
         alone = tables_of(signals.traces)
+        release_columns()
         assert tables_of(reading_ahead(signals.traces, events)) == alone
         assert any(kernels["name"] for kernels, *_ in alone)
 
@@ -431,18 +435,21 @@ def test_no_more_events_at_once_than_said(ranks: Run, queries: list[str]) -> Non
 
 
 def test_asked_twice(ranks: Run, queries: list[str]) -> None:
-    """Returned columns are dropped; those of other traces are not read again."""
-    traces = reading_ahead(ranks.traces)
-    queries.clear()
-    for trace in traces:
-        first = plain(trace.columns("kernels", COLUMNS))
-        assert plain(trace.columns("kernels", COLUMNS)) == first
-    assert len(queries) == 1 + RANKS
-    traces = reading_ahead(ranks.traces)
-    queries.clear()
-    payloads = [[plain(trace.columns("kernels", COLUMNS)) for trace in traces] for _ in range(2)]
-    assert payloads[0] == payloads[1]
-    assert len(queries) == 2
+    """Columns of the traces that were read last are read once, until they are released."""
+    payloads = []
+    for count in (1, 0, 1):
+        traces = reading_ahead(ranks.traces)
+        queries.clear()
+        payloads.append([plain(trace.columns("kernels", COLUMNS)) for trace in traces])
+        assert [plain(trace.columns("kernels", COLUMNS)) for trace in traces] == payloads[0]
+        some = [plain(trace.columns("kernels", COLUMNS[:1])) for trace in traces]
+        assert some == [{COLUMNS[0]: columns[COLUMNS[0]]} for columns in payloads[0]]
+        assert len(queries) == count
+        if not count:
+            release_columns()
+    assert payloads[0] == payloads[1] == payloads[2]
+    with pytest.raises(ValueError, match="read-only"):
+        traces[0].columns("kernels", ("start_ns",))["start_ns"][0] = 0
 
 
 def test_some_left_out(ranks: Run) -> None:

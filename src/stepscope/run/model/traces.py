@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
@@ -24,7 +26,8 @@ from stepscope.run.model.trace_records import (
 )
 
 READ_AHEAD_EVENTS = 3_000_000
-"""Events that are read together; with what is computed of them they take up to 200 MiB."""
+"""Events that are read together, and whose columns are cached; with what is computed of them they
+take up to 250 MiB."""
 
 
 _OF_RUN = ("reader", "record", "collectives", "ahead")
@@ -162,8 +165,8 @@ class ReadAhead:
     """Reader of traces that are processed in turn.
 
     A query for one trace also reads the traces after it, up to a number of events, and keeps the
-    columns until they are requested. An event is in one table only, so the number of events bounds
-    the memory, whatever is queried.
+    columns until they are requested; `ColumnCache` keeps them for further queries. An event is in
+    one table only, so the number of events bounds the memory, whatever is queried.
 
     Args:
         traces: traces of one run, in the order of processing.
@@ -205,6 +208,84 @@ def reading_ahead(traces: Sequence[Trace], events: int = READ_AHEAD_EVENTS) -> l
     return [replace(trace, ahead=ahead) for trace in traces]
 
 
+class ColumnCache:
+    """Columns of the traces that were read last: figures of a trace share most of its columns.
+
+    A complete trace does not change, and all columns of a table have the same rows in one order.
+    """
+
+    def __init__(self) -> None:
+        self._columns: dict[int, dict[str, dict[str, Any]]] = {}  # by trace, table and name
+        self._lock = threading.Lock()
+
+    def get(
+        self,
+        numbers: Sequence[int],
+        table: str,
+        names: Sequence[str],
+        *,
+        read: Callable[[Sequence[str]], dict[int, dict[str, Any]]],
+    ) -> dict[int, dict[str, Any]]:
+        """Return columns of whole traces, by trace and name.
+
+        Args:
+            numbers: the traces; columns of further traces are dropped.
+            table, names: the columns.
+            read: reads columns of the traces.
+        """
+        with self._lock:
+            if not self._columns.keys() >= set(numbers):
+                self._columns = {number: {} for number in numbers}
+            cached = {number: self._columns[number].setdefault(table, {}) for number in numbers}
+            missing = [n for n in names if any(n not in columns for columns in cached.values())]
+            if missing:
+                columns_by_trace = read(missing)
+                if not all(
+                    _count_rows(cached[number]) in {None, _count_rows(columns)}
+                    for number, columns in columns_by_trace.items()
+                ):  # a file proved to be damaged meanwhile
+                    self._columns = {}
+                    return read(names)
+                for number, columns in columns_by_trace.items():
+                    cached[number] |= {n: _protect(values) for n, values in columns.items()}
+            return {n: {name: columns[name] for name in names} for n, columns in cached.items()}
+
+    def clear(self) -> None:
+        """Drop all columns."""
+        with self._lock:
+            self._columns = {}
+
+
+_CACHES: WeakKeyDictionary[store.RunReader, ColumnCache] = WeakKeyDictionary()
+
+
+def _find_cache(reader: store.RunReader) -> ColumnCache:
+    return _CACHES.setdefault(reader, ColumnCache())
+
+
+def release_columns() -> None:
+    """Drop the columns of traces that are cached for further figures."""
+    for cache in list(_CACHES.values()):
+        cache.clear()
+
+
+def release_memory() -> None:
+    """Drop cached columns, and return free memory to the system."""
+    release_columns()
+    store.trim_heap()
+
+
+def _protect(values: Any) -> Any:
+    """Make an array read-only, which several figures share."""
+    array = values.codes if isinstance(values, store.DictColumn) else values
+    array.flags.writeable = False
+    return values
+
+
+def _count_rows(columns: Mapping[str, Any]) -> int | None:
+    return next((len(values) for values in columns.values()), None)
+
+
 def columns_of(
     traces: Sequence[Trace], table: str, names: Sequence[str], *, condition: str = ""
 ) -> list[dict[str, Any]]:
@@ -224,25 +305,40 @@ def columns_of(
     # Self times depend on later operators too: rows are selected afterwards.
     late = ranged and "host_self_ns" in names
     several = len(traces) > 1
-    owner, start_column = ("trace",) if several else (), ("start_ns",) if late else ()
-    stored_columns = dict.fromkeys((*owner, *stored, *start_column))
+    start_column = ("start_ns",) if late else ()
+    stored_columns = dict.fromkeys((*stored, *start_column))
     conditions_by_trace = [_build_condition(trace, declared, unbounded=late) for trace in traces]
     conditions = [
         f"({_join_conditions(conditions_by_trace)})",
         *([f"({condition})"] if condition else []),
     ]
-    rows = traces[0].reader.table(
-        table,
-        columns=list(stored_columns),
-        condition=" AND ".join(conditions),
-        traces=[trace.trace for trace in traces],
-        encoded=[n for n in stored_columns if declared.column(n).type == "VARCHAR"],
-    )
-    plain = {name: _fill_missing(values) for name, values in rows.items()}
-    row_ranges = _find_row_ranges(plain["trace"]) if several else {traces[0].trace: [slice(None)]}
+
+    def read(columns: Sequence[str]) -> dict[int, dict[str, Any]]:
+        selected = dict.fromkeys((*(("trace",) if several else ()), *columns))
+        rows = traces[0].reader.table(
+            table,
+            columns=list(selected),
+            condition=" AND ".join(conditions),
+            traces=[trace.trace for trace in traces],
+            encoded=[n for n in selected if declared.column(n).type == "VARCHAR"],
+        )
+        plain = {name: _fill_missing(values) for name, values in rows.items()}
+        ranges = _find_row_ranges(plain["trace"]) if several else {traces[0].trace: [slice(None)]}
+        return {
+            trace.trace: _select_rows(plain, *ranges.get(trace.trace, [slice(0)]))
+            for trace in traces
+        }
+
+    is_whole = not condition and (late or not ranged)
+    if is_whole and sum(trace.event_count for trace in traces) <= READ_AHEAD_EVENTS:
+        numbers = [trace.trace for trace in traces]
+        cache = _find_cache(traces[0].reader)
+        columns_by_trace = cache.get(numbers, table, list(stored_columns), read=read)
+    else:
+        columns_by_trace = read(list(stored_columns))
     column_sets = []
     for trace in traces:
-        columns = _select_rows(plain, *row_ranges.get(trace.trace, [slice(0)]))
+        columns = columns_by_trace[trace.trace]
         columns |= {name: _derived(name, columns) for name in names if name in _DERIVED}
         if trace.within is not None and late:
             start, end = trace.within

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from stepscope import analysis, intervals
 from stepscope.run.model.run import Run
-from stepscope.run.model.traces import Trace, reading_ahead
+from stepscope.run.model.traces import Trace, reading_ahead, release_columns
 from stepscope.run.ranks.trace_parts import (
     CALL_COLUMNS,
     TraceCalls,
@@ -348,6 +348,7 @@ def join_parts(parts: Sequence[GraphPart], notes: Sequence[str] = ()) -> RunGrap
     Raises:
         CycleError: what waits for what contradicts itself.
     """
+    release_columns()  # graphs are larger
     joined = analysis.join_ranks([part.points for part in parts])
     schedule = joined.causal.replay()
     edges = joined.causal.trace_path(schedule, joined.end)

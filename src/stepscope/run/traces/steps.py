@@ -18,11 +18,8 @@ _RANGES = " OR ".join(
     for start in ("Optimizer.step#", "##", "[pl]", "DistributedDataPar", "enumerate(Data")
 )
 """Ranges that older profilers wrote as operators."""
-_NAMED = " OR ".join(
-    f"name LIKE '{start}%'"
-    for start in ("ProfilerStep#", "enumerate(Data", "gloo:", "mpi:", "ucc:")
-)
-"""Operators selected by name: older profilers wrote annotations as operators."""
+_MARKS = ("ProfilerStep#", "enumerate(Data", "gloo:", "mpi:", "ucc:")
+"""Beginnings of the names of annotations, which older profilers wrote as operators."""
 
 
 CarryOver = Literal["keep", "drop"]
@@ -169,20 +166,23 @@ def host_categories(
         calls: its runtime calls.
         marks: `read_marks` of it.
     """
-    marked = [marks, trace.columns("operators", ("name", *analysis.TIME_COLUMNS), condition=_NAMED)]
-    unnamed_columns = [
-        trace.columns("operators", analysis.TIME_COLUMNS, condition=f"NOT ({_NAMED})"),
-        trace.columns("python_functions", analysis.TIME_COLUMNS),
-    ]
-    plain_intervals = [select_named(one, _is_plain) for one in marked]
+    operators = trace.columns("operators", ("name", *analysis.TIME_COLUMNS))
+    functions = trace.columns("python_functions", analysis.TIME_COLUMNS)
+
+    def select(test: Callable[[str], bool]) -> intervals.Intervals:
+        of_operators = select_named(operators, lambda name: name.startswith(_MARKS) and test(name))
+        return _concatenate([select_named(marks, test), of_operators])
+
     return {
         "runtime": intervals.Intervals(calls.start, calls.end),
-        "data_loader": _concatenate([select_named(one, analysis.is_data_loader) for one in marked]),
-        "communication": _concatenate(
-            [select_named(one, analysis.is_host_communication) for one in marked]
-        ),
+        "data_loader": select(analysis.is_data_loader),
+        "communication": select(analysis.is_host_communication),
         "cpu_exec": _concatenate(
-            [*plain_intervals, *map(analysis.make_intervals, unnamed_columns)]
+            [
+                select(_is_plain),
+                select_named(operators, lambda name: not name.startswith(_MARKS)),
+                analysis.make_intervals(functions),
+            ]
         ),
     }
 
