@@ -139,8 +139,8 @@ def read_ahead(runs: OpenRuns, *, location: str, revision: int, number: int) -> 
     return False
 
 
-PREPARED_VIEWS = ("overview", "steps", "step-series", "memory", "insights")
-"""Views that a client requests first, or whose first request takes long."""
+PREPARED_VIEWS = ("overview", "insights", "steps", "step-series", "memory")
+"""Views that a client requests first, or whose first request takes long, which come first."""
 
 
 def prepare(runs: OpenRuns, *, location: str, revision: int, number: int) -> bool:

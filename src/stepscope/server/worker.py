@@ -20,11 +20,14 @@ from typing import Any
 import msgspec
 
 from stepscope import errors, quantities, schema, views
-from stepscope.run import Run, UnreachableError, open_run, reopen_run
+from stepscope.run import Run, UnreachableError, open_run, release_memory, reopen_run
 from stepscope.run.catalog import is_removed
 
 Task = Callable[..., object]
 """Function of the open runs and of keyword arguments that returns a payload."""
+TRIM_BYTES = 20_000_000
+"""Memory growth after which caches are dropped and free memory returns to the system: that takes
+milliseconds."""
 ALARM_DELAY_S = 5
 """Time after the limit of a task at which a worker ends if the server has not killed it."""
 
@@ -55,14 +58,17 @@ def work(connection: Connection, tasks: str, limit_s: float, limit_bytes: int) -
 
     tasks_by_name: Mapping[str, Task] = importlib.import_module(tasks).TASKS
     runs = OpenRuns()
-    initial_bytes = _memory_bytes()
+    initial_bytes = trimmed_bytes = _memory_bytes()
     while True:
         try:
             task, arguments = connection.recv()
             signal.setitimer(signal.ITIMER_REAL, limit_s + ALARM_DELAY_S)
             reply, body = _run_task(tasks_by_name[task], runs, arguments, limit_bytes)
             signal.setitimer(signal.ITIMER_REAL, 0)
-            growth = max(0, _memory_bytes() - initial_bytes)
+            if (used_bytes := _memory_bytes()) > trimmed_bytes + TRIM_BYTES:
+                release_memory()
+                used_bytes = trimmed_bytes = _memory_bytes()
+            growth = max(0, used_bytes - initial_bytes)
             connection.send_bytes(
                 msgspec.json.encode(msgspec.structs.replace(reply, growth_bytes=growth))
             )
