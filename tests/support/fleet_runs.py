@@ -11,6 +11,7 @@ import msgspec
 from stepscope import analysis, schema
 from stepscope.comparison import RunSummary
 from stepscope.run import find_results
+from stepscope.store import RunLabels
 
 FIRST_S = int(datetime(2026, 11, 2, tzinfo=UTC).timestamp())
 """Monday of the first week."""
@@ -64,6 +65,12 @@ def draw_summary(number: int) -> RunSummary:
     return RunSummary(texts=texts, metrics=metrics)
 
 
+def draw_tags(summary: RunSummary) -> list[str]:
+    """Draw the tags of the run with a summary: none, one or two."""
+    number = int(summary.texts["run_id"].removeprefix("run "))
+    return ["even", "tenth"] if number % 10 == 0 else ["even"] if number % 2 == 0 else []
+
+
 def plant_run(directory: Path, summary: RunSummary | None) -> None:
     """Write a run that has ended, with its summary if there is one."""
     directory.mkdir(parents=True)
@@ -97,4 +104,8 @@ def plant_fleet(root: Path, count: int) -> dict[str, RunSummary]:
         run_id = f"team{number % 3}/run{number:04}"
         summaries[run_id] = draw_summary(number)
         plant_run(root / run_id, summaries[run_id])
+        if tags := draw_tags(summaries[run_id]):
+            labels = RunLabels(title=f"title {number}", tags=tags)
+            (root / run_id / "labels").mkdir()
+            (root / run_id / "labels/run.json").write_bytes(msgspec.json.encode(labels))
     return summaries

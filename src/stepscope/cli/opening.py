@@ -57,7 +57,7 @@ def _find_runs(root: Path) -> list[Path]:
     from stepscope.run.catalog import walk_directories
 
     directories = walk_directories(root.resolve(), [])
-    runs = (directory.path for directory in directories if directory.created_ns is not None)
+    runs = (Path(one.path) for one in directories if one.created_ns is not None)
     return sorted(islice(runs, MAX_NAMED_RUNS + 1))
 
 

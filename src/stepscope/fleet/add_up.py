@@ -47,6 +47,8 @@ def report_fleet(
         by=by,
         since_ms=None if selection.since_ns is None else selection.since_ns / 1e6,
         until_ms=None if selection.until_ns is None else selection.until_ns / 1e6,
+        tag=selection.tag,
+        tags=reading.tags,
         run_count=len(runs),
         unsized_count=sum(not run.is_sized for run in runs),
         priced_count=sum(run.amount.usd is not None for run in runs),
@@ -61,7 +63,7 @@ def report_fleet(
         groups=_add_groups(reading.runs, by),
         jobs=_list_jobs(reading.runs),
         skipped=reading.skipped,
-        notes=_list_notes(reading, total),
+        notes=_list_notes(reading, total, by),
     )
 
 
@@ -140,7 +142,8 @@ def _add_fixes(runs: Iterable[FleetRun]) -> list[FleetFix]:
 def _add_groups(runs: Iterable[FleetRun], by: Grouping) -> list[FleetGroup]:
     members: defaultdict[str, list[FleetRun]] = defaultdict(list)
     for run in runs:
-        members[run.group(by)].append(run)
+        for name in run.groups(by):
+            members[name].append(run)
     groups = [
         FleetGroup(
             name=name,
@@ -159,6 +162,7 @@ def _list_jobs(runs: Iterable[FleetRun]) -> list[FleetJob]:
     jobs = [
         FleetJob(
             id=run.id,
+            name=run.name,
             user=run.user,
             project=run.figures.project,
             created_ms=run.figures.created_ns / 1e6,
@@ -194,7 +198,7 @@ def _write_headline(
     return " ".join([f"{runs}.", *(sentences or ["No hours are known."])])
 
 
-def _list_notes(reading: FleetReading, total: Amount) -> list[str]:
+def _list_notes(reading: FleetReading, total: Amount, by: Grouping) -> list[str]:
     notes = list(reading.notes)
     if reading.summarised_count:
         were = "was" if reading.summarised_count == 1 else "were"
@@ -209,6 +213,8 @@ def _list_notes(reading: FleetReading, total: Amount) -> list[str]:
     unsized = sum(not run.figures.is_sized for run in reading.runs)
     if unsized:
         notes.append(f"{count_of(unsized, 'run')} without hours: GPUs and cores are not known.")
+    if by == "tag" and any(len(run.figures.labels.tags) > 1 for run in reading.runs):
+        notes.append("A run with several tags counts in the group of each.")
     if total.usd is None:
         notes.append("No money: the price of no run is known.")
     else:

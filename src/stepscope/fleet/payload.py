@@ -13,7 +13,7 @@ import msgspec
 
 from stepscope import errors, schema
 
-Grouping = Literal["project", "user", "revision", "week"]
+Grouping = Literal["project", "user", "tag", "revision", "week"]
 GROUPINGS: tuple[Grouping, ...] = get_args(Grouping)
 SkipReason = Literal["running", "lost", "damaged", "not summarised"]
 _HOURS = {"h": 1, "d": 24, "w": 168}
@@ -22,11 +22,12 @@ HOUR_NS = 3_600_000_000_000
 
 
 class FleetSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """Selection of runs by the time at which they were created, epoch nanoseconds."""
+    """Selection of runs by the time at which they were created, epoch nanoseconds, and a tag."""
 
     since_ns: int | None = None
     until_ns: int | None = None
     """Runs created at this time or later are left out."""
+    tag: str | None = None
 
     def includes(self, created_ns: int) -> bool:
         """Return True for a run that was created in the selected time."""
@@ -59,8 +60,8 @@ def parse_time(text: str, now_ns: int) -> int:
         ) from None
 
 
-def select_runs(since: str | None, until: str | None) -> FleetSelection:
-    """Make a selection of texts; see `parse_time`.
+def select_runs(since: str | None, until: str | None, tag: str | None) -> FleetSelection:
+    """Make a selection of texts; see `parse_time`. An empty tag selects all runs.
 
     Raises:
         UsageError: one of them is no time.
@@ -69,6 +70,7 @@ def select_runs(since: str | None, until: str | None) -> FleetSelection:
     return FleetSelection(
         since_ns=None if since is None else parse_time(since, now_ns),
         until_ns=None if until is None else parse_time(until, now_ns),
+        tag=tag or None,
     )
 
 
@@ -165,7 +167,7 @@ class FleetFix(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs of one project, user, revision or week."""
+    """Runs of one project, user, tag, revision or week."""
 
     name: str
     run_count: int
@@ -178,6 +180,8 @@ class FleetJob(msgspec.Struct, frozen=True, kw_only=True):
 
     id: Annotated[str, schema.field_label("run")]
     """Path of the run below the directory or URL."""
+    name: str
+    """Title, or else the last part of `id`."""
     user: str
     project: str
     created_ms: Annotated[float, schema.field_label("created", unit="epoch_ms")]
@@ -207,6 +211,10 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     by: Grouping
     since_ms: Annotated[float | None, schema.field_label("since", unit="epoch_ms")]
     until_ms: Annotated[float | None, schema.field_label("until", unit="epoch_ms")]
+    tag: str | None
+    """Tag of the runs; null for all runs."""
+    tags: list[str]
+    """Tags of the runs of this time."""
     run_count: int
     """Runs in the sums."""
     unsized_count: Annotated[int, schema.field_label("runs without hours")]

@@ -32,6 +32,8 @@ class FleetReading(msgspec.Struct, frozen=True, kw_only=True):
     runs: list[FleetRun]
     skipped: list[SkippedRun]
     summarised_count: int
+    tags: list[str]
+    """Tags of the runs of the selected time."""
     notes: list[str]
 
 
@@ -88,12 +90,22 @@ def read_fleet(
         summarised_count += isinstance(result, RunFigures)
     for run in pending[max_summarised:]:
         outcomes[run.id] = _Skip("not summarised", f"more than {max_summarised} had no summary")
+    read = [
+        (run, figures)
+        for run in runs
+        if isinstance(figures := outcomes.get(run.id), RunFigures)
+        and selection.includes(figures.created_ns)
+    ]
     return FleetReading(
         runs=[
-            FleetRun(id=run.id, user=_find_user(run.location), figures=figures)
-            for run in runs
-            if isinstance(figures := outcomes.get(run.id), RunFigures)
-            and selection.includes(figures.created_ns)
+            FleetRun(
+                id=run.id,
+                name=figures.labels.title or store.directory_name(run.location, run.id),
+                user=_find_user(run.location),
+                figures=figures,
+            )
+            for run, figures in read
+            if selection.tag is None or selection.tag in figures.labels.tags
         ],
         skipped=[
             SkippedRun(id=run.id, state=skip.state, reason=skip.reason)
@@ -101,6 +113,7 @@ def read_fleet(
             if isinstance(skip := outcomes.get(run.id), _Skip)
         ],
         summarised_count=summarised_count,
+        tags=sorted({tag for _, figures in read for tag in figures.labels.tags}),
         notes=list(listing.notes),
     )
 
@@ -117,7 +130,8 @@ def _read_stored(run: CatalogRun) -> RunFigures | None:
     if summary is None:
         return None
     try:
-        return RunFigures.from_summary(summary, is_current=is_current)
+        labels = store.read_labels(run.location)
+        return RunFigures.from_summary(summary, labels, is_current=is_current)
     except (KeyError, ValueError):  # of an earlier form
         return None
 
@@ -128,6 +142,9 @@ def _examine(run: CatalogRun, selection: FleetSelection) -> _Skip | bool:
     try:
         reader = store.open_run(run.location)
         if not selection.includes(reader.info.created_ns):
+            return False
+        tag = selection.tag
+        if tag is not None and tag not in store.read_labels(run.location).tags:
             return False
         statuses = reader.statuses().values()
     except (errors.StepscopeError, OSError) as error:
@@ -142,7 +159,8 @@ def _examine(run: CatalogRun, selection: FleetSelection) -> _Skip | bool:
 def _summarise(run: CatalogRun) -> RunFigures | _Skip:
     try:
         opened = open_run(run.location)
-        figures = RunFigures.from_summary(get_summary(opened), is_current=True)
+        labels = store.read_labels(run.location)
+        figures = RunFigures.from_summary(get_summary(opened), labels, is_current=True)
     except Exception as error:  # noqa: BLE001 - one run must not hide the others
         return _Skip("damaged", str(error).partition("\n")[0] or type(error).__name__)
     return _Skip("damaged", opened.reader.damage[0]) if opened.reader.damage else figures

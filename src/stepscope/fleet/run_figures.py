@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
-from stepscope import analysis
+from stepscope import analysis, store
 from stepscope.comparison import RunSummary
 from stepscope.fleet.payload import HOUR_NS, Amount, Grouping
 
 UNKNOWN = "unknown"
+NO_TAG = "no tag"
 LOST_CLASSES = ("stuck", "down", "repeated")
 NOT_DIVIDED = "not_divided"
 """Class of the hours of runs whose time is not divided, such as imported traces."""
@@ -21,6 +23,7 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     is_current: bool
     """False where another version of stepscope made the summary."""
+    labels: store.RunLabels
     created_ns: int
     project: str
     revision: str
@@ -42,7 +45,9 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
     @classmethod
-    def from_summary(cls, summary: RunSummary, *, is_current: bool) -> RunFigures:
+    def from_summary(
+        cls, summary: RunSummary, labels: store.RunLabels, *, is_current: bool
+    ) -> RunFigures:
         """Take the figures from a summary.
 
         Raises:
@@ -61,6 +66,7 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
         }
         return cls(
             is_current=is_current,
+            labels=labels,
             created_ns=round(datetime.fromisoformat(texts["created"]).timestamp()) * 10**9,
             project=texts.get("working_directory") or UNKNOWN,
             revision=texts.get("git_revision") or UNKNOWN,
@@ -99,15 +105,19 @@ class FleetRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run of a fleet."""
 
     id: str
+    name: str
     user: str
     figures: RunFigures
 
-    def group(self, by: Grouping) -> str:
-        """Return the name of its group; weeks are those of ISO 8601, in UTC."""
+    def groups(self, by: Grouping) -> Sequence[str]:
+        """Return the names of its groups: one, or that of each tag; weeks are those of ISO 8601, in
+        UTC."""
         if by == "week":
             created = datetime.fromtimestamp(self.figures.created_ns / 1e9, UTC)
             year, week, _ = created.isocalendar()
-            return f"{year}-W{week:02}"
+            return [f"{year}-W{week:02}"]
         if by == "user":
-            return self.user
-        return self.figures.project if by == "project" else self.figures.revision
+            return [self.user]
+        if by == "tag":
+            return self.figures.labels.tags or [NO_TAG]
+        return [self.figures.project if by == "project" else self.figures.revision]

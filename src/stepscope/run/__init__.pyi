@@ -130,6 +130,7 @@ from .job.times import (
     count_cores as count_cores,
     count_devices_with_work as count_devices_with_work,
     count_gpus as count_gpus,
+    count_machines as count_machines,
     count_ranks as count_ranks,
     explain_incarnations as explain_incarnations,
     explain_lost_node as explain_lost_node,

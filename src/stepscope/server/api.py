@@ -7,6 +7,7 @@ import re
 import shutil
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ from starlette.routing import Route
 from stepscope import errors
 from stepscope._version import __version__
 from stepscope.run import cache_home
-from stepscope.run.catalog import RunListing, missing_run_error, open_catalog
+from stepscope.run.catalog import missing_run_error, open_catalog
 from stepscope.server import payloads, requests
 from stepscope.server.endpoints import BYTES, ENDPOINTS, EVENT_STREAM, HTML
 from stepscope.server.imports import Imports
+from stepscope.server.job_table import JobTable
 from stepscope.server.live import Feed, Feeds, Summaries
 from stepscope.server.settings import Settings, is_loopback
-from stepscope.server.workers import QueueName, Workers, retrieve_exception
+from stepscope.server.workers import QueueName, Refusal, Workers, retrieve_exception
 
 INTERACTIVE_PREFIX = "timeline"
 """Prefix of the names of views that the page requests while the user drags or zooms."""
@@ -33,10 +35,9 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Text format of Prometheus."""
 MAX_METRIC_RUNS = 20
 MAX_NUMBER_DIGITS = 9
+MAX_REVISION_DIGITS = 16
 MAX_READ_AHEAD_TASKS = 100
 _JOBS = "jobs"
-_MAX_REVISION = (1 << 52) - 1
-"""Largest revision: JavaScript's numbers represent it exactly."""
 
 
 class Api:
@@ -48,6 +49,7 @@ class Api:
         self._workers = Workers(settings.tasks, settings.limits)
         self._feeds = Feeds()
         self._summaries = Summaries(self._workers, lambda: self._feeds.hint(_JOBS), cache_home())
+        self._table = JobTable(str(settings.root), self._catalog, self._workers, self._summaries)
         self._imports = Imports(settings, lambda: self._feeds.hint(_JOBS))
         self._revisions: dict[str, tuple[float, int]] = {}
         self._openapi: bytes | None = None
@@ -77,28 +79,21 @@ class Api:
         for task in self._read_ahead_tasks:
             task.cancel()
         await self._imports.close()
+        await self._table.close()
         await self._summaries.close()
         await self._workers.close()
 
     # --- views -------------------------------------------------------------------------------
 
     async def jobs(self, request: Request) -> Response:
-        """List all runs below the served directory or URL."""
-        listing = await asyncio.to_thread(self._catalog.list_runs)
-        revisions = await asyncio.to_thread(self._catalog.revisions, listing.runs)
-        runs = [(run, revisions[run.id]) for run in listing.runs if run.id in revisions]
-        self._summaries.request(runs)
-        return await self._respond(
-            request,
-            "quick",
-            "jobs",
-            root=str(self._settings.root),
-            listed=runs,
-            summaries=self._summaries.by_run(),
-            notes=listing.notes,
-            traces=listing.traces,
-            why_not_import=self._imports.obstacle,
+        """List the runs below the served directory or URL, or those that have changed."""
+        since = requests.query_of(request).get("since", "")
+        is_revision = since.isascii() and since.isdecimal() and len(since) <= MAX_REVISION_DIGITS
+        await self._table.wait()
+        body = await asyncio.to_thread(
+            self._table.encode, int(since) if is_revision else None, self._imports.obstacle
         )
+        return await requests.json_response(request, body)
 
     async def view(self, request: Request) -> Response:
         """Compute one view of a run; 304 if the browser has the current revision."""
@@ -154,11 +149,10 @@ class Api:
             listed = [await self._resolve(requests.take_parameter(query, "run"))]
         else:
             listing = await asyncio.to_thread(self._catalog.list_runs)
-            revisions = await asyncio.to_thread(self._catalog.revisions, listing.runs)
-            latest = sorted(listing.runs, key=lambda run: -run.created_ns)
-            listed = [(run.location, revisions[run.id]) for run in latest if run.id in revisions]
+            latest = sorted(listing.runs, key=lambda run: -run.created_ns)[:MAX_METRIC_RUNS]
+            listed = [await self._resolve(run.id) for run in latest]
         result = await requests.cancel_on_disconnect(
-            request, self._workers.run("views", "metrics", listed=listed[:MAX_METRIC_RUNS])
+            request, self._workers.run("views", "metrics", listed=listed)
         )
         text = msgspec.json.decode(result.body, type=str)
         return Response(text, headers={"content-type": METRICS_TYPE})
@@ -250,17 +244,9 @@ class Api:
         return _stream(request, self._feeds.feed(_JOBS, self._jobs_revision))
 
     async def _jobs_revision(self) -> int:
-        def read() -> tuple[RunListing, dict[str, int]]:
-            listing = self._catalog.list_runs()
-            return listing, self._catalog.revisions(listing.runs)
-
-        listing, revisions = await asyncio.to_thread(read)
-        self._summaries.request(
-            (run, revisions[run.id]) for run in listing.runs if run.id in revisions
-        )
-        traces = frozenset((trace.id, trace.source.changed_ns) for trace in listing.traces)
-        state = (frozenset(revisions.items()), traces, self._summaries.count)
-        return hash(state) & _MAX_REVISION
+        with suppress(Refusal):  # a worker has died: the next one makes the rows
+            await asyncio.shield(self._table.refresh())
+        return self._table.revision
 
     # --- actions -----------------------------------------------------------------------------
 

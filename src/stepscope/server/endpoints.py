@@ -36,7 +36,12 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ENDPOINTS = (
-    Endpoint(path="/api/jobs", handler="jobs", response="stepscope.views.job.jobs:Jobs"),
+    Endpoint(
+        path="/api/jobs",
+        handler="jobs",
+        options=("since",),
+        response="stepscope.views.job.jobs:Jobs",
+    ),
     Endpoint(path="/api/jobs/events", handler="jobs_events"),
     Endpoint(path=VIEW_PATH, handler="view", query=("run",)),
     Endpoint(
@@ -48,7 +53,7 @@ ENDPOINTS = (
     Endpoint(
         path="/api/fleet",
         handler="fleet",
-        options=("by", "since", "until"),
+        options=("by", "since", "until", "tag"),
         response="stepscope.fleet.payload:Fleet",
     ),
     Endpoint(path="/metrics", handler="metrics", text=PLAIN),

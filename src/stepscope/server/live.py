@@ -178,14 +178,10 @@ MAX_COST_SHARE = 0.05
 """Summaries of a growing run take at most this share of the time, and are at least the minimum
 interval apart."""
 MAX_FILES = 5000
-STORED_BATCH = 1000
-"""Runs of which one task reads the stored summaries."""
 
 
 class _CachedSummary(NamedTuple):
     revision: int
-    content: bytes | str
-    """The summary, or the sentence of its error."""
     next_s: float
     """Earliest time of the next summary, on the monotonic clock."""
 
@@ -212,17 +208,20 @@ class Summaries:
         self._cache: dict[str, _CachedSummary] = {}
         self._requested: dict[str, tuple[CatalogRun, int]] = {}
         self._working: asyncio.Task[None] | None = None
-        self.count = 0
-        """Number of computed summaries; a new one changes the list of jobs."""
-
-    def by_run(self) -> dict[str, bytes | str]:
+        self.by_run: dict[str, bytes | str] = {}
         """Latest summaries by run id, or the sentences of their errors."""
-        return {run_id: summary.content for run_id, summary in self._cache.items()}
+
+    @property
+    def is_working(self) -> bool:
+        """True while summaries are computed."""
+        return self._working is not None and not self._working.done()
 
     def request(self, runs: Iterable[tuple[CatalogRun, int]]) -> None:
         """Request summaries of these runs at these revisions; replaces the earlier request."""
         self._requested = {run.id: (run, revision) for run, revision in runs}
-        if self._working is None or self._working.done():
+        for run_id in self.by_run.keys() - self._requested.keys():
+            del self.by_run[run_id], self._cache[run_id]
+        if not self.is_working:
             self._working = asyncio.create_task(self._work())
 
     async def close(self) -> None:
@@ -233,9 +232,6 @@ class Summaries:
                 await self._working
 
     async def _work(self) -> None:
-        unread = [item for item in self._requested.values() if item[0].id not in self._cache]
-        for first in range(0, len(unread), STORED_BATCH):
-            await self._read_stored(unread[first : first + STORED_BATCH])
         while (due := self._next_due()) is not None:
             run, revision = due
             path = self._directory / _file_name(run, revision)
@@ -247,28 +243,10 @@ class Summaries:
                     await asyncio.to_thread(_write, path, content)
             now_s = time.monotonic()
             interval_s = max(MIN_SUMMARY_INTERVAL_S, (now_s - start_s) / MAX_COST_SHARE)
-            self._cache[run.id] = _CachedSummary(revision, content, now_s + interval_s)
-            self.count += 1
+            self._cache[run.id] = _CachedSummary(revision, now_s + interval_s)
+            self.by_run[run.id] = content
             self._on_change()
         await self._workers.release_memory("background")
-
-    async def _read_stored(self, runs: list[tuple[CatalogRun, int]]) -> None:
-        """Take the summaries that are stored with runs: of many, none is computed."""
-        try:
-            result = await self._workers.run(
-                "background",
-                "stored_summaries",
-                locations={run.id: run.location for run, _ in runs},
-            )
-        except Refusal:
-            return
-        stored = msgspec.json.decode(result.body, type=dict[str, msgspec.Raw])
-        for run, revision in runs:
-            if run.id in stored:
-                self._cache[run.id] = _CachedSummary(revision, bytes(stored[run.id]), 0.0)
-        if stored:
-            self.count += len(stored)
-            self._on_change()
 
     async def _compute(self, run: CatalogRun, revision: int) -> bytes | str:
         try:

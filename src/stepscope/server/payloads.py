@@ -23,6 +23,22 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """One sentence."""
 
 
+class JobEntry(msgspec.Struct, kw_only=True):
+    """Row of the list of jobs, and what the server reads of it."""
+
+    row: msgspec.Raw
+    """A `stepscope.views.JobRow`."""
+    created_ms: float
+    is_live: bool
+    """True for a job in progress, whose row also changes with time."""
+    is_pending: bool
+    """True without a verdict."""
+    is_stored: bool
+    """True if the verdict is stored with the run."""
+    sources: list[schema.SourceFile]
+    """Files that were imported into the run."""
+
+
 class RunSession(msgspec.Struct, frozen=True, kw_only=True):
     """Actions that are available on a run from this client."""
 

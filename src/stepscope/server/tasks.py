@@ -13,14 +13,13 @@ from pathlib import Path
 
 import msgspec
 
-from stepscope import comparison, errors, exporters, fleet, queries, schema, timeline, views
+from stepscope import comparison, errors, exporters, fleet, queries, store, timeline, views
 from stepscope._version import __version__
 from stepscope.report import render_html
 from stepscope.run import (
     Engine,
     RunLabels,
     RunNotes,
-    open_run,
     read_notes,
     run_name,
     size_of,
@@ -45,8 +44,8 @@ from stepscope.server.source import source
 from stepscope.server.worker import OpenRuns, Task
 from stepscope.views.profiling_report import choose_report_rules, make_report
 
-ROWS_TIMEOUT_S = 30.0
-"""Time after which the list of jobs is returned without the runs that have not been read yet."""
+ROWS_TIMEOUT_S = 2.0
+"""Time after which a task returns the rows that it has made: the network may be slow."""
 READ_AHEAD_S = 0.05
 """Duration of one read-ahead task, and so the longest delay of a request that arrives meanwhile."""
 
@@ -61,72 +60,50 @@ def view(
     return requested(runs.open(location, revision), requested.parse_options(name, query))
 
 
-def jobs(
-    runs: OpenRuns,
-    *,
-    root: str,
-    listed: list[tuple[CatalogRun, int]],
-    summaries: Mapping[str, bytes | str],
-    notes: list[str],
-    traces: list[CatalogTrace],
-    why_not_import: str | None,
-) -> views.Jobs:
-    """Create the list of jobs.
+def job_entries(
+    _runs: OpenRuns, *, listed: list[tuple[CatalogRun, bytes | str | None]]
+) -> list[payloads.JobEntry | None]:
+    """Make rows of the list of jobs; None for those that take too long.
 
     Args:
-        listed: the runs, each with its revision.
-        traces: trace files below the root; those that are in a run are left out.
-        summaries: results of `summary` by run id, or the sentence of its error.
+        listed: the runs, each with the result of `summary`, the sentence of its error, or None.
     """
-
-    def row(run: CatalogRun, revision: int) -> views.JobRow | None:
-        if time.monotonic() >= end_s:
-            return None
-        return _cached_row(runs, run, revision, summaries.get(run.id))
-
     end_s = time.monotonic() + ROWS_TIMEOUT_S
-    rows = map_runs(row, listed)
-    missing = rows.count(None)
-    if missing:
-        notes = [*notes, f"{missing} runs have not been read yet. Reload to see them."]
-    imported = {source for run, _ in listed for source in runs.sources.get(run.id, ())}
-    return views.list_jobs(
-        root,
-        [row for row in rows if row is not None],
-        notes,
-        traces=[views.make_trace_row(t.id, t.source) for t in traces if t.source not in imported],
-        why_not_import=why_not_import,
+
+    def make(run: CatalogRun, summary: bytes | str | None) -> payloads.JobEntry | None:
+        return None if time.monotonic() >= end_s else _make_entry(run, summary)
+
+    return map_runs(make, listed)
+
+
+def _make_entry(run: CatalogRun, summary: bytes | str | None) -> payloads.JobEntry:
+    stored = None
+    try:
+        reader = store.open_run(run.location)
+        sources = reader.info.sources
+        stored = views.read_stored_job(run.location)
+        figures = stored
+        if stored is None and isinstance(summary, bytes):
+            figures = msgspec.json.decode(summary, type=views.JobSummary)
+        row = views.make_job_row(reader, run.id, figures)
+        if stored is None and isinstance(summary, str):
+            row = msgspec.structs.replace(row, problem=summary)
+    except (errors.StepscopeError, OSError) as error:
+        row, sources = views.make_unopened_row(run.id, str(error)), []
+    return payloads.JobEntry(
+        row=msgspec.Raw(msgspec.json.encode(row)),
+        created_ms=row.created_ms,
+        is_live=row.status in {"InProgress", "Stopping"} and not row.monitor_lost,
+        is_pending=row.verdict is None and row.problem is None,
+        is_stored=stored is not None,
+        sources=sources,
     )
 
 
-def _cached_row(
-    runs: OpenRuns, run: CatalogRun, revision: int, summary: bytes | str | None
-) -> views.JobRow:
-    """Get the row of a run, from the cache unless its inputs have changed."""
-    key, row = runs.rows.get(run.id, (None, None))
-    if row is None or key != (revision, summary) or row.status in {"InProgress", "Stopping"}:
-        row, runs.sources[run.id] = _make_row(run, summary)
-        runs.rows[run.id] = (revision, summary), row
-    return row
-
-
-def _make_row(
-    run: CatalogRun, summary: bytes | str | None
-) -> tuple[views.JobRow, list[schema.SourceFile]]:
-    """Make the row of a run and list the files that were imported into it."""
-    try:
-        decoded = (
-            msgspec.json.decode(summary, type=views.JobSummary)
-            if isinstance(summary, bytes)
-            else None
-        )
-        reader = open_run(run.location).reader
-        row = views.make_job_row(reader, run.id, decoded)
-    except (errors.StepscopeError, OSError) as error:
-        return views.make_unopened_row(run.id, str(error)), []
-    if isinstance(summary, str):
-        row = msgspec.structs.replace(row, problem=summary)
-    return row, reader.info.sources
+def trace_rows(_runs: OpenRuns, *, traces: list[CatalogTrace]) -> list[views.TraceRow]:
+    """Make the rows of traces that are in no run, newest first."""
+    rows = [views.make_trace_row(trace.id, trace.source) for trace in traces]
+    return sorted(rows, key=lambda row: (-row.changed_ms, row.id))
 
 
 def read_ahead(runs: OpenRuns, *, location: str, revision: int, number: int) -> bool:
@@ -158,18 +135,6 @@ def summary(runs: OpenRuns, *, location: str, revision: int) -> views.JobSummary
     return views.summarize_job(runs.open(location, revision), size_of(location))
 
 
-def stored_summaries(
-    _runs: OpenRuns, *, locations: Mapping[str, str]
-) -> dict[str, views.JobSummary]:
-    """Read the summaries that are stored with runs, by run id.
-
-    Args:
-        locations: of the runs, by their ids.
-    """
-    stored = {run_id: views.read_stored_job(location) for run_id, location in locations.items()}
-    return {run_id: summary for run_id, summary in stored.items() if summary is not None}
-
-
 def compare(
     runs: OpenRuns, *, base_location: str, base_revision: int, location: str, revision: int
 ) -> msgspec.Struct:
@@ -198,7 +163,7 @@ MAX_SUMMARISED = 8
 
 def add_up_fleet(_runs: OpenRuns, *, root: Path | str, query: Mapping[str, str]) -> fleet.Fleet:
     """Add up the runs below the root, as `stepscope fleet` does."""
-    selection = fleet.select_runs(query.get("since"), query.get("until"))
+    selection = fleet.select_runs(query.get("since"), query.get("until"), query.get("tag"))
     by = fleet.parse_grouping(query.get("by", fleet.GROUPINGS[0]))
     reading = fleet.read_fleet(root, selection, engine=Engine(), max_summarised=MAX_SUMMARISED)
     return fleet.report_fleet(str(root), reading, selection, by)
@@ -311,9 +276,9 @@ TASKS: dict[str, Task] = {
     "metrics": metrics,
     "read_ahead": read_ahead,
     "prepare": prepare,
-    "jobs": jobs,
+    "job_entries": job_entries,
+    "trace_rows": trace_rows,
     "summary": summary,
-    "stored_summaries": stored_summaries,
     "compare": compare,
     "sql": sql,
     "sql_arrow": sql_arrow,

@@ -139,10 +139,6 @@ class OpenRuns:
 
     def __init__(self) -> None:
         self._cache: OrderedDict[str, _CachedRun] = OrderedDict()
-        self.rows: dict[str, tuple[object, views.JobRow]] = {}
-        """Rows of the list of jobs by run, each with the key of its inputs."""
-        self.sources: dict[str, list[schema.SourceFile]] = {}
-        """Imported files by run, of the runs in `rows`."""
 
     def open(self, location: str, revision: int) -> Run:
         """Open a run at this or a later revision. A run of another revision is read again, except

@@ -78,6 +78,7 @@ from .reader import RunReader as RunReader, open_run as open_run
 from .results import Results as Results
 from .revision import (
     CachedRun as CachedRun,
+    RunWatch as RunWatch,
     describe_source as describe_source,
     revision_of as revision_of,
     revision_of_entries as revision_of_entries,

@@ -56,10 +56,10 @@ def directory_name(location: str | Path, run_id: str) -> str:
     of its source."""
     if is_remote(location):
         return str(location).rstrip("/").rpartition("/")[2]
-    path = Path(os.path.abspath(location))  # noqa: PTH100 - the name of a link is that of the run
-    if path.parent == import_cache():
+    parent, name = os.path.split(os.path.abspath(location))  # noqa: PTH100 - a link has a name, too
+    if parent == str(import_cache()):
         return run_id
-    return path.name.encode(errors="replace").decode() or run_id
+    return name.encode(errors="replace").decode() or run_id
 
 
 def update_labels(

@@ -96,12 +96,12 @@ class ObjectStore(Protocol):
 
 def is_hidden(key: str) -> bool:
     """Return True if a part of a name starts with '.', which no key may do."""
-    return any(part.startswith(".") for part in key.split("/"))
+    return "/." in f"/{key}"
 
 
 def check_key(key: str) -> None:
     """Raise ValueError unless `key` is valid."""
-    if is_hidden(key) or "" in key.split("/"):
+    if is_hidden(key) or "//" in f"/{key}/":
         raise ValueError(f"not a key: {key!r}")
 
 

@@ -73,6 +73,59 @@ def revision_of(location: str | Path) -> int:
     )
 
 
+class RunWatch:
+    """Revision of a local run in a list of many: a number that changes with its manifest, its
+    labels and the state of its job on each node, and once more after `QUIET_NS`.
+
+    Directories of tables, which are most, are not read: while tables grow, monitors send
+    heartbeats. Without a change, a reading takes one `stat` per node and one of the labels.
+
+    Args:
+        location: directory of the run.
+    """
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+        self._directories: list[str] = []
+        self._times_ns: list[int] = []
+        self._quiet_ns = 0
+        """Time from which the run is quiet, epoch nanoseconds; 0 once it is."""
+        self._revision = 0
+
+    def read(self, created_ns: int, changed_ns: int, now_ns: int) -> int:
+        """Read the revision.
+
+        Args:
+            created_ns: time of the run's manifest.
+            changed_ns: time of the change (ctime) of the run's directory.
+            now_ns: current time.
+
+        Raises:
+            UsageError: there is a symbolic link that may not be followed.
+            OSError: the run was removed.
+        """
+        try:
+            times_ns = [created_ns, changed_ns, *map(_change_ns, self._directories)]
+        except FileNotFoundError:  # labels or a node were removed
+            times_ns = []
+        if times_ns != self._times_ns or 0 < self._quiet_ns < now_ns:
+            paths = [
+                e.path for e in _list_entries(f"{self._location}/{layout.NODES}") if e.is_dir()
+            ]
+            labels = f"{self._location}/{layout.LABELS}"
+            self._directories = [*sorted(paths), *([labels] if os.path.isdir(labels) else [])]  # noqa: PTH112
+            watched_ns = [created_ns, *map(_change_ns, self._directories)]
+            self._times_ns = [created_ns, changed_ns, *watched_ns[1:]]
+            latest_ns = max(watched_ns)
+            self._quiet_ns = 0 if now_ns - latest_ns > QUIET_NS else latest_ns + QUIET_NS
+            self._revision = _hash(map(str, watched_ns), latest_ns=latest_ns)
+        return self._revision
+
+
+def _change_ns(path: str) -> int:
+    return os.stat(path).st_ctime_ns  # noqa: PTH116 - a Path takes twice the time
+
+
 def revision_of_entries(entries: Iterable[Entry]) -> int:
     """Return the revision of a run in a bucket from its listing; keys are relative to the run."""
     ordered = sorted(entry for entry in entries if not entry.key.startswith(layout.RESULTS))
@@ -119,20 +172,30 @@ def _file_bytes(path: Path) -> int:
 
 def _directories(directory: str) -> Iterator[tuple[str, int]]:
     """Yield the directories below this one, with the times of their last change."""
-    try:
-        with os.scandir(directory) as scan:
-            entries = [entry for entry in scan if not entry.name.startswith(".")]
-    except (FileNotFoundError, NotADirectoryError):  # removed since the scan of its parent
-        return
-    for entry in entries:
-        if entry.is_symlink():
-            check_link(Path(entry.path))
+    for entry in _list_entries(directory):
         if entry.is_dir():
             try:
                 yield entry.path, entry.stat().st_mtime_ns
             except FileNotFoundError:
                 continue
             yield from _directories(entry.path)
+
+
+def _list_entries(directory: str) -> list[os.DirEntry[str]]:
+    """List what is directly in a directory; nothing of one that was removed.
+
+    Raises:
+        UsageError: there is a symbolic link that may not be followed.
+    """
+    try:
+        with os.scandir(directory) as scan:
+            entries = [entry for entry in scan if not entry.name.startswith(".")]
+    except (FileNotFoundError, NotADirectoryError):  # removed since the scan of its parent
+        return []
+    for entry in entries:
+        if entry.is_symlink():
+            check_link(Path(entry.path))
+    return entries
 
 
 _ABANDONED_S = 86_400

@@ -16,7 +16,7 @@ from .job.jobs import (
     JobRow as JobRow,
     Jobs as Jobs,
     JobSummary as JobSummary,
-    list_jobs as list_jobs,
+    TraceRow as TraceRow,
     make_job_row as make_job_row,
     make_trace_row as make_trace_row,
     make_unopened_row as make_unopened_row,

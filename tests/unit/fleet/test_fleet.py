@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import subprocess
 import sys
 import time
@@ -23,7 +24,14 @@ from stepscope.schema import JobState
 from stepscope.testing import RunBuilder
 from tests.support.buckets import TestBucket
 from tests.support.dask_cluster import dask_cluster
-from tests.support.fleet_runs import FIRST_S, draw_summary, plant_fleet, plant_run, store_summary
+from tests.support.fleet_runs import (
+    FIRST_S,
+    draw_summary,
+    draw_tags,
+    plant_fleet,
+    plant_run,
+    store_summary,
+)
 from tests.support.printed import print_text
 
 COUNT = 2_000
@@ -164,26 +172,42 @@ def test_rows_are_in_the_order_of_their_hours(planted: tuple[Path, dict[str, Run
 
 
 @pytest.mark.parametrize(
-    ("by", "name_of"),
+    ("by", "names_of"),
     [
-        ("project", lambda s: s.texts["working_directory"]),
-        ("user", lambda _: USER),
-        ("revision", lambda s: s.texts.get("git_revision", "unknown")),
+        ("project", lambda s: [s.texts["working_directory"]]),
+        ("user", lambda _: [USER]),
+        ("tag", lambda s: draw_tags(s) or ["no tag"]),
+        ("revision", lambda s: [s.texts.get("git_revision", "unknown")]),
     ],
 )
 def test_groups(
     planted: tuple[Path, dict[str, RunSummary]],
     by: fleet.Grouping,
-    name_of: Callable[[RunSummary], str],
+    names_of: Callable[[RunSummary], list[str]],
 ) -> None:
     root, summaries = planted
-    expected = add(summaries, lambda s: {name_of(s): 1.0})
-    groups = report(root, by).groups
+    expected = add(summaries, lambda s: dict.fromkeys(names_of(s), 1.0))
+    payload = report(root, by)
+    groups = payload.groups
+    assert ("A run with several tags counts in the group of each." in payload.notes) == (
+        by == "tag"
+    )
     assert {group.name: group.run_count for group in groups} == {
         name: sums[0] for name, sums in expected.items()
     }
     for group in groups:
         check(group.amount, expected[group.name][1:])
+
+
+def test_runs_of_a_tag(planted: tuple[Path, dict[str, RunSummary]]) -> None:
+    root, summaries = planted
+    payload = report(root, selection=fleet.FleetSelection(tag="tenth"))
+    tagged = {run_id: s for run_id, s in summaries.items() if "tenth" in draw_tags(s)}
+    assert payload.run_count == len(tagged)
+    check(payload.total, add(tagged, lambda _: {"": 1.0})[""][1:])
+    assert (payload.tag, payload.tags) == ("tenth", ["even", "tenth"])
+    numbers = [int(job.id.rpartition("run")[2]) for job in payload.jobs]
+    assert [job.name for job in payload.jobs] == [f"title {number}" for number in numbers]
 
 
 def test_weeks_and_selected_times(planted: tuple[Path, dict[str, RunSummary]]) -> None:
@@ -252,7 +276,9 @@ def test_a_bucket_and_dask_workers_give_the_same_figures(
     local = report(root)
     for run_id, summary in summaries.items():
         url = bucket.url(run_id)
-        bucket.put(f"{run_id}/run.json", (root / run_id / "run.json").read_bytes())
+        for file in ("run.json", "labels/run.json"):
+            if (root / run_id / file).exists():
+                bucket.put(f"{run_id}/{file}", (root / run_id / file).read_bytes())
         store_summary(url, summary)
     remote = report(bucket.url())
 
@@ -286,7 +312,8 @@ def test_text_and_markdown(
     lines = file.read_text().splitlines()
     assert lines[0] == f"# Fleet: {root}"
     assert any(line.startswith(f"| {USER} | 2,000 |") for line in lines)
-    assert sum(line[:1].isdigit() and "**team" in line for line in lines) == 20
+    assert sum(line[:1].isdigit() and "team" in line for line in lines) == 20
+    assert any(re.match(r"\d+\. \*\*title \d+ \(team", line) for line in lines)
     command_line.main(
         ["fleet", str(root), "--csv", "-", "--table", "causes"], standalone_mode=False
     )

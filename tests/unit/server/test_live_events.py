@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.schema import JobState, JobStatus
-from stepscope.store import RunWriter, open_run, revision_of
+from stepscope.store import RunWriter, open_run, revision_of, update_labels
 from tests.support.served import Served, ServerResponse, serving
 from tests.support.served_runs import draw_job
 from tests.support.waiting import wait_until
@@ -107,6 +107,34 @@ def test_events_of_new_runs_and_verdicts(growing: Served, root: Path) -> None:
         assert events.next()[0] == "change"
         assert time.monotonic() < deadline
     events.close()
+
+
+def test_the_rows_that_changed_since_a_revision(growing: Served, root: Path) -> None:
+    def list_since(revision: int) -> tuple[bool, list[tuple[str, str]], list[str], int]:
+        jobs = growing.request("/api/jobs", since=str(revision)).json
+        rows = [(row["id"], row["name"]) for row in jobs["jobs"]]
+        return jobs["is_partial"], rows, jobs["removed"], jobs["revision"]
+
+    draw_job(root / "other", 5)
+    wait_for_verdicts(growing)
+    everything = [("other", "other"), ("job", "job")]
+    is_partial, rows, _, first = list_since(0)
+    assert (is_partial, sorted(rows)) == (False, sorted(everything))
+    assert list_since(first) == (True, [], [], first)
+    update_labels(root / "job", title="renamed")
+    _, rows, removed, second = list_since(first)
+    assert (rows, removed) == ([("job", "renamed")], [])
+    shutil.rmtree(root / "other")
+    _, rows, removed, third = list_since(second)
+    assert (rows, removed) == ([], ["other"])
+    draw_job(root / "other", 5)
+    _, rows, removed, fourth = list_since(third)
+    assert (rows, removed) == ([("other", "other")], [])
+    assert first < second < third < fourth
+    # A client of another server, or of a revision that is to come, gets all rows.
+    for revision in (first - 10**9, fourth + 10**9):
+        is_partial, rows, _, _ = list_since(revision)
+        assert (is_partial, len(rows)) == (False, 2)
 
 
 def test_listeners_do_not_delay_the_end_of_the_server(

@@ -127,6 +127,9 @@ def test_the_list_of_jobs(server: Served, runs: Path) -> None:
         "team/job": "Completed",
         "recorded": "Imported",
     }
+    order = [(-job.created_ms, job.id) for job in jobs.jobs]
+    assert order == sorted(order)
+    assert (jobs.is_partial, jobs.unread_count) == (False, 0)
 
 
 def test_verdicts_are_computed_in_the_background(server: Served) -> None:

@@ -18,13 +18,7 @@ from stepscope.schema import JobState
 from stepscope.store import open_run, size_of
 from stepscope.testing import RunBuilder
 from stepscope.testing.runs import EPOCH_NS
-from stepscope.views.job.jobs import (
-    JobRow,
-    list_jobs,
-    make_job_row,
-    make_unopened_row,
-    summarize_job,
-)
+from stepscope.views.job.jobs import JobRow, make_job_row, summarize_job
 from stepscope.views.job.overview import show_overview
 from tests.support.drawn_trace import training
 
@@ -137,17 +131,6 @@ def test_a_recording_without_a_job(imported: Callable[..., Run]) -> None:
     assert payload.verdict is not None
     # Of 200 us, the device computes for 40 us and waits for batches for 36.
     assert payload.verdict.suspect == "framework_overhead"
-
-
-def test_the_newest_is_first_and_what_is_pending_is_counted(tmp_path: Path) -> None:
-    imported_row = row(drawn(tmp_path / "run").write())
-    older = msgspec.structs.replace(imported_row, id="older", created_ms=1.0)
-    listed = list_jobs(
-        "/runs", [older, make_unopened_row("broken", "no"), imported_row], ["a note"]
-    )
-    assert [job.id for job in listed.jobs] == ["a/b", "older", "broken"]
-    assert listed.pending_count == 2
-    assert listed.notes == ["a note"]
 
 
 def test_nodes_of_an_import_are_the_machines_on_every_surface(tmp_path: Path) -> None:

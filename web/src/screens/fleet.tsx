@@ -4,6 +4,7 @@ import { countOf, dollars, inUnit, number, percent } from "../base/quantities";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
 import { useSelect } from "../parts/url_controls";
+import { useText } from "../parts/url_options";
 import { useGet } from "../state/fetch";
 import { link } from "../state/url";
 import { column, columns, type Field } from "../widgets/fields";
@@ -11,21 +12,25 @@ import { PageHeader } from "../widgets/page_header";
 import { RankedBars } from "../widgets/ranked_bars";
 import { Panel } from "../widgets/panel";
 import { EmptyState, QualityNotes, ResourceView } from "../widgets/resource_view";
+import { Select } from "../widgets/select";
 import { Tiles, type Tile } from "../widgets/tiles";
 
-const GROUPINGS = ["project", "user", "revision", "week"] as const;
+const GROUPINGS = ["project", "user", "tag", "revision", "week"] as const;
 const PERIODS = [["", "all"], ["7d", "last 7 days"], ["4w", "last 4 weeks"], ["12w", "last 12 weeks"]] as const;
 const MAX_NAME = 400;
 
 export default function FleetScreen() {
   const [by, bySelect] = useSelect("by", "Group by", GROUPINGS);
   const [since, sinceSelect] = useSelect("since", "Created", PERIODS);
-  const resource = useGet<Fleet>("/api/fleet", { by, since: since === "" ? null : since });
+  const [tag, setTag] = useText("tag");
+  const resource = useGet<Fleet>("/api/fleet", { by, since, tag });
+  const tags = [...new Set([...(resource.data?.tags ?? []), ...(tag === "" ? [] : [tag])])];
   return (
     <>
       <PageHeader title="Fleet" description={resource.data?.root.slice(0, MAX_NAME)}>
         {bySelect}
         {sinceSelect}
+        {tags.length === 0 ? null : <Select label="Tag" value={tag} choices={[["", "all"], ...tags.map((name) => [name, name.slice(0, MAX_NAME)] as const)]} onChange={setTag} />}
       </PageHeader>
       <ResourceView resource={resource}>{(payload) => <Content payload={payload} />}</ResourceView>
     </>
@@ -46,8 +51,7 @@ function Content({ payload }: { payload: Fleet }) {
     <>
       <p data-testid="fleet-headline"><strong>{payload.headline}</strong></p>
       <Tiles tiles={totals(payload)} />
-      <QualityNotes quality={[]} notes={payload.notes} />
-      <div class="panels">
+      <div class="panels thirds">
         <Ranking
           title="Predicted savings"
           definition="At most one fix per run, the one with the largest prediction. Upper bounds are in the table below only"
@@ -62,31 +66,47 @@ function Content({ payload }: { payload: Fleet }) {
           total={payload.total}
           rows={payload.causes.map(({ title, amount, run_count }) => ({ name: title, amount, run_count }))}
         />
+        <Ranking
+          title={`Wasted by ${payload.by}`}
+          definition="Time in which jobs were stuck, down or repeated steps, and what their fixes are predicted to save"
+          hours={mainHours(payload)}
+          total={payload.total}
+          rows={payload.groups.map(({ name, wasted, run_count }) => ({ name, amount: wasted, run_count }))}
+        />
       </div>
-      <Tables payload={payload} />
-      <Skipped payload={payload} />
+      <Jobs payload={payload} />
+      <QualityNotes quality={[]} notes={payload.notes} />
+      <details class="panels-fold" data-testid="fleet-tables">
+        <summary>Tables by {payload.by}, class of time, bottleneck and fix</summary>
+        <Tables payload={payload} />
+        <Skipped payload={payload} />
+      </details>
     </>
+  );
+}
+
+function Jobs({ payload }: { payload: Fleet }) {
+  if (payload.jobs.length === 0) return null;
+  return (
+    <LinkedTable
+      id="jobs"
+      title="Runs that waste most"
+      testid="table-fleet-jobs"
+      definition="Wasted: time in which the job was stuck, down or repeated steps, and what its fix is predicted to save"
+      rows={payload.jobs}
+      fields={columns<"FleetJob", FleetJob>(
+        "FleetJob",
+        ["name", { title: "run", draw: ({ id, name }) => <a class="name" href={link("overview", { run: id, from: null, to: null })} title={id.slice(0, 4 * MAX_NAME)}>{name.slice(0, MAX_NAME)}</a> }],
+        ...amountColumns("wasted", payload.jobs, (row) => row.wasted), "wasted_ratio", "fix",
+        "user", "project", ["sentence", { isLongName: true, draw: ({ sentence }) => <span class="name" title={sentence}>{sentence}</span> }],
+      )}
+    />
   );
 }
 
 function Tables({ payload }: { payload: Fleet }) {
   return (
     <>
-      {payload.jobs.length === 0 ? null : (
-        <LinkedTable
-          id="jobs"
-          title="Runs that waste most"
-          testid="table-fleet-jobs"
-          definition="Wasted: time in which the job was stuck, down or repeated steps, and what its fix is predicted to save"
-          rows={payload.jobs}
-          fields={columns<"FleetJob", FleetJob>(
-            "FleetJob",
-            ["id", { draw: ({ id }) => <a class="name" href={link("overview", { run: id, from: null, to: null })}>{id.slice(0, MAX_NAME)}</a> }],
-            ...amountColumns("wasted", payload.jobs, (row) => row.wasted), "wasted_ratio", "fix",
-            "user", "project", ["sentence", { isLongName: true, draw: ({ sentence }) => <span class="name" title={sentence}>{sentence}</span> }],
-          )}
-        />
-      )}
       <LinkedTable
         id="classes"
         title="Class of time"
@@ -169,7 +189,7 @@ function amountColumns<Row extends object>(prefix: string, rows: readonly Row[],
     .map(([id, title, unit, key]) => column<Row>(`${prefix.replace(" ", "-")}-${id}`, `${prefix} ${title}`.trim(), unit, (row) => inner(row)[key]));
 }
 
-const MAX_BARS = 8;
+const MAX_BARS = 4;
 
 interface RankingProps {
   title: string;

@@ -10,7 +10,7 @@ import { followJobs, useJobs } from "../state/jobs";
 import { link, openRuns } from "../state/url";
 import { PageHeader } from "../widgets/page_header";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
-import { ColumnChoice, visibleColumns } from "./jobs/columns";
+import { ColumnChoice, filledColumns, visibleColumns } from "./jobs/columns";
 import { jobFields } from "./jobs/fields";
 import { GROUP_OF, GROUPINGS, PERIODS, STATUS_FILTERS, filterJobs } from "./jobs/filters";
 import { LabelsDialog } from "./jobs/labels_dialog";
@@ -29,8 +29,9 @@ export default function JobsScreen() {
 }
 
 function countText(payload: Jobs): string {
+  const unread = payload.unread_count === 0 ? "" : `; ${count(payload.unread_count)} not read yet`;
   const pending = payload.pending_count === 0 ? "" : `; ${countOf(payload.pending_count, "verdict")} pending`;
-  return `${countOf(payload.jobs.length, "run")} in ${payload.root}${pending}.`;
+  return `${countOf(payload.jobs.length, "run")} in ${payload.root}${unread}${pending}.`;
 }
 
 function Content({ payload }: { payload: Jobs }) {
@@ -46,7 +47,10 @@ function Content({ payload }: { payload: Jobs }) {
     () => jobFields({ checkedIds, toggle: (id) => { setCheckedIds(toggleItem(checkedIds, id)); }, edit: setEdited }),
     [checkedIds.join("\n")],
   );
-  if (payload.jobs.length === 0) {
+  const { jobs } = payload;
+  const filled = useMemo(() => filledColumns(fields, jobs), [fields, jobs]);
+  const rows = useMemo(() => filterJobs(jobs, status, period, { from_ms, to_ms }, Date.now()), [jobs, status, period, from_ms, to_ms]);
+  if (jobs.length === 0) {
     return (
       <>
         <QualityNotes quality={[]} notes={payload.notes} />
@@ -56,7 +60,6 @@ function Content({ payload }: { payload: Jobs }) {
       </>
     );
   }
-  const rows = filterJobs(payload.jobs, status, period, { from_ms, to_ms }, Date.now());
   return (
     <>
       <QualityNotes quality={[]} notes={payload.notes} />
@@ -64,13 +67,13 @@ function Content({ payload }: { payload: Jobs }) {
         title="Runs"
         testid="table-jobs"
         rows={rows}
-        fields={visibleColumns(fields, payload.jobs)}
+        fields={visibleColumns(filled)}
         groupOf={GROUP_OF[grouping]}
         isHigh
         searchable
         tools={
           <>
-            <SelectedRunActions ids={payload.jobs.map((job) => job.id).filter((id) => checkedIds.includes(id))} />
+            <SelectedRunActions ids={checkedIds.length === 0 ? [] : jobs.map((job) => job.id).filter((id) => checkedIds.includes(id))} />
             {groupSelect}
             {statusSelect}
             {periodSelect}
@@ -79,7 +82,7 @@ function Content({ payload }: { payload: Jobs }) {
             {payload.why_not_import === null ? <ImportButton /> : null}
           </>
         }
-        footnote={filter === "" && rows.length < payload.jobs.length ? `${count(payload.jobs.length - rows.length)} hidden by filters` : null}
+        footnote={filter === "" && rows.length < jobs.length ? `${count(jobs.length - rows.length)} hidden by filters` : null}
       />
       <TraceTable payload={payload} />
       {edited === null ? null : <LabelsDialog job={edited} onClose={() => { setEdited(null); }} />}

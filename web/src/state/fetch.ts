@@ -21,6 +21,10 @@ function cachePayload(key: string, payload: unknown): void {
   }
 }
 
+function cached(key: string): unknown {
+  return cache.get(key) ?? null;
+}
+
 const from = param("from");
 const to = param("to");
 
@@ -58,7 +62,15 @@ export function useGet<T>(
   options: Options = {},
   version = revision.value,
 ): Resource<T> {
-  const key = `${path}?${query(options)}`;
+  return useRequest<T>(`${path}?${query(options)}`, version, (signal) => get<T>(path, options, signal));
+}
+
+/** Result of a request, which gets the last result of its key; made again when `version` changes. */
+export function useRequest<T>(
+  key: string,
+  version: number,
+  request: (signal: AbortSignal, last: T | null) => Promise<T>,
+): Resource<T> {
   const [state, setState] = useState<Resource<T> & { key: string }>(() => initialState<T>(key));
   const requestedKey = useRef("");
   useEffect(() => {
@@ -66,7 +78,7 @@ export function useGet<T>(
     if (requestedKey.current !== key) setState(initialState<T>(key));
     else setState((before) => ({ ...before, loading: true }));
     requestedKey.current = key;
-    get<T>(path, options, abort.signal).then(
+    request(abort.signal, cached(key) as T | null).then(
       (data) => {
         cachePayload(key, data);
         setState({ key, data, error: null, loading: false });
@@ -82,12 +94,11 @@ export function useGet<T>(
     return () => {
       abort.abort();
     };
-    // The key contains `path` and `options`.
+    // The key identifies the request.
   }, [key, version]);
   return state.key === key ? state : initialState<T>(key);
 }
 
 function initialState<T>(key: string): Resource<T> & { key: string } {
-  const data = (cache.get(key) as T | undefined) ?? null;
-  return { key, data, error: null, loading: true };
+  return { key, data: cached(key) as T | null, error: null, loading: true };
 }

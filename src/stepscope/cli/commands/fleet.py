@@ -26,8 +26,8 @@ MAIN_TABLE = "jobs"
     type=click.Choice(fleet.GROUPINGS),
     default=fleet.GROUPINGS[0],
     show_default=True,
-    help="Grouping of the runs: working directory, owner of the run directory, git revision, or "
-    "week.",
+    help="Grouping of the runs: working directory, owner of the run directory, tag, git revision, "
+    "or week.",
 )
 @click.option(
     "--since",
@@ -35,6 +35,7 @@ MAIN_TABLE = "jobs"
     help="Only runs created since then: a date such as 2026-11-30 (UTC), or an age such as 7d.",
 )
 @click.option("--until", metavar="TIME", help="Only runs created before then.")
+@click.option("--tag", metavar="TAG", help="Only runs with this tag (`stepscope tag`).")
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
@@ -60,6 +61,7 @@ def command(
     by: fleet.Grouping,
     since: str | None,
     until: str | None,
+    tag: str | None,
     scheduler: str | None,
     markdown: str | None,
     csv_file: str | None,
@@ -73,7 +75,7 @@ def command(
     from stepscope.run import choose_engine
     from stepscope.run.catalog import resolve_root
 
-    root, selection = resolve_root(location), fleet.select_runs(since, until)
+    root, selection = resolve_root(location), fleet.select_runs(since, until, tag)
     if scheduler is None:
         reading = fleet.read_fleet(root, selection)
     else:

@@ -52,7 +52,7 @@ def write_fleet(out: Console, payload: fleet.Fleet) -> None:
     if payload.jobs:
         out.print("\n[dim]runs that waste most[/dim]")
     for job in payload.jobs:
-        out.print(f"[bold]{escape(job.id)}[/bold]  {escape(_describe_waste(job))}")
+        out.print(f"[bold]{escape(_name_job(job))}[/bold]  {escape(_describe_waste(job))}")
         out.print(f"    {escape(job.sentence)}")
 
 
@@ -64,8 +64,8 @@ def make_markdown(payload: fleet.Fleet) -> str:
 def _list_lines(payload: fleet.Fleet) -> Iterator[str]:
     yield f"# Fleet: {_text(payload.root)}"
     yield ""
-    if payload.since_ms is not None or payload.until_ms is not None:
-        yield f"Runs created {_period(payload)}."
+    if selected := _selection(payload):
+        yield f"Runs {selected}."
         yield ""
     yield _text(payload.headline)
     yield ""
@@ -84,19 +84,22 @@ def _list_lines(payload: fleet.Fleet) -> Iterator[str]:
         yield ""
     for position, job in enumerate(payload.jobs, 1):
         waste, sentence = _text(_describe_waste(job)), _text(job.sentence)
-        yield f"{position}. **{_text(job.id)}**: {waste}. {sentence}"
+        yield f"{position}. **{_text(_name_job(job))}**: {waste}. {sentence}"
 
 
 def _text(text: str) -> str:
     return markdown_text(text, MAX_TEXT_LENGTH)
 
 
-def _period(payload: fleet.Fleet) -> str:
-    return " ".join(
+def _selection(payload: fleet.Fleet) -> str:
+    period = [
         f"{word} {datetime.fromtimestamp(moment / 1e3, UTC):%Y-%m-%d %H:%M} UTC"
         for word, moment in (("since", payload.since_ms), ("before", payload.until_ms))
         if moment is not None
-    )
+    ]
+    created = ["created", *period] if period else []
+    tag = [] if payload.tag is None else [f"with the tag {_text(payload.tag)}"]
+    return " ".join([*created, *tag])
 
 
 def _list_sections(payload: fleet.Fleet) -> Iterator[_Section]:
@@ -186,6 +189,12 @@ class _Units:
     def hours(self, amount: fleet.Amount) -> Iterable[str]:
         """Return the cells of hours."""
         return self.choose(number(amount.gpu_hours), number(amount.core_hours))
+
+
+def _name_job(job: fleet.FleetJob) -> str:
+    """Name a run by its title and its path, which commands take."""
+    is_titled = job.name != job.id.rpartition("/")[2] and job.id != "."
+    return f"{job.name} ({job.id})" if is_titled else job.id
 
 
 def _describe_waste(job: fleet.FleetJob) -> str:

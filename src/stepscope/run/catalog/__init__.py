@@ -30,6 +30,7 @@ from stepscope.run.catalog.directory import (
     walk_directories,
 )
 
+A = TypeVar("A")
 R = TypeVar("R")
 
 
@@ -67,16 +68,14 @@ def open_catalog(root: Path | str) -> Catalog:
     return BucketCatalog(root)
 
 
-def map_runs(
-    work: Callable[[CatalogRun, int], R], runs: Sequence[tuple[CatalogRun, int]]
-) -> list[R]:
-    """Apply a function to runs and their revisions; in parallel for runs in buckets, where the
+def map_runs(work: Callable[[CatalogRun, A], R], runs: Sequence[tuple[CatalogRun, A]]) -> list[R]:
+    """Apply a function to runs and one argument each; in parallel for runs in buckets, where the
     network is the limit, not the cores."""
     if any(store.is_remote(run.location) for run, _ in runs):
         from stepscope.store import map_parallel
 
         return map_parallel(lambda item: work(*item), runs)
-    return [work(run, revision) for run, revision in runs]
+    return [work(run, argument) for run, argument in runs]
 
 
 def is_removed(location: str) -> bool:

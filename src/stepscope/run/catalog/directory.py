@@ -6,9 +6,11 @@ import functools
 import os
 import re
 import stat
+import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from stepscope import errors, event_records, quantities, schema, store
@@ -27,27 +29,30 @@ class DirectoryCatalog:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._former_ids: set[str] = set()
+        self._scans: dict[str, Directory] = {}
+        self._watches: dict[str, store.RunWatch] = {}
 
     def list_runs(self) -> base.RunListing:
-        """List all current runs."""
+        """List all current runs. A directory is read again once it has changed."""
         notes: list[str] = []
         runs: list[base.CatalogRun] = []
         traces: list[base.CatalogTrace] = []
-        for directory, created_ns in walk_directories(self.root, notes):
-            if created_ns is None:
-                traces += self._describe_traces(directory)
+        scans: dict[str, Directory] = {}
+        for directory in walk_directories(self.root, notes, self._scans):
+            scans[directory.path] = directory
+            if directory.created_ns is None:
+                traces += self._describe_traces(directory.path)
                 continue
-            try:
-                run_id = str(directory.relative_to(self.root))
-                run_id.encode()
-            except UnicodeEncodeError:
+            run_id = _below(directory.path, self.root)
+            if not run_id.isascii() and not _is_text(run_id):
                 notes.append("A run was left out: its name is not valid text.")
                 continue
             if len(runs) == base.MAX_RUNS:
                 notes.append(f"There are more than {base.MAX_RUNS} runs; the others were left out.")
                 break
-            runs.append(base.CatalogRun(run_id, str(directory), created_ns))
-        self._former_ids.update(run.id for run in runs)
+            runs.append(base.CatalogRun(run_id, directory.path, directory.created_ns))
+        self._scans = scans
+        self._former_ids.update([run.id for run in runs])
         if len(traces) > MAX_TRACES:
             notes.append(f"There are more than {MAX_TRACES} traces; the others were left out.")
         return base.RunListing(runs, sorted(set(notes)), traces[:MAX_TRACES])
@@ -78,18 +83,24 @@ class DirectoryCatalog:
 
     def revisions(self, runs: list[base.CatalogRun]) -> dict[str, int]:
         """See `Catalog.revisions`."""
-        revisions = {}
+        revisions, watches, scans = {}, {}, self._scans
+        now_ns = time.time_ns()
         for run in runs:
+            watch = self._watches.get(run.location) or store.RunWatch(run.location)
             try:
-                revisions[run.id] = store.revision_of(run.location)
-            except (OSError, errors.StepscopeError):
+                revisions[run.id] = watch.read(
+                    run.created_ns, scans[run.location].changed_ns, now_ns
+                )
+            except (KeyError, OSError, errors.StepscopeError):
                 continue
+            watches[run.location] = watch
+        self._watches = watches
         return revisions
 
-    def _describe_traces(self, directory: Path) -> Iterator[base.CatalogTrace]:
+    def _describe_traces(self, directory: str) -> Iterator[base.CatalogTrace]:
         for path in list_traces(directory):
             try:
-                trace_id = str(path.relative_to(self.root))
+                trace_id = _below(str(path), self.root)
                 trace_id.encode()
                 yield base.CatalogTrace(trace_id, store.describe_source(path))
             except (UnicodeEncodeError, OSError):  # not text, or removed
@@ -111,33 +122,52 @@ class DirectoryCatalog:
 MAX_DIRECTORIES = 100_000
 
 
+SETTLED_NS = 2_000_000_000
+"""Age of a change from which another one has another time on every file system."""
+
+
 class Directory(NamedTuple):
     """Directory below a root."""
 
-    path: Path
+    path: str
     created_ns: int | None
     """Creation time of the run that it is; None if it is no run."""
+    children: frozenset[str] = frozenset()
+    """Directories in it, of one that is no run."""
+    changed_ns: int = 0
+    """Time of its change (ctime) before it was read."""
+    is_settled: bool = False
+    """True if it has to be read again only after a change."""
 
 
-def walk_directories(root: Path, notes: list[str]) -> Iterator[Directory]:
+def walk_directories(
+    root: Path, notes: list[str], former: Mapping[str, Directory] = MappingProxyType({})
+) -> Iterator[Directory]:
     """Yield the directories at or below a root, but none below runs. Links that lead out of the
     root are not followed.
 
     Args:
         root: the directory, without links in its path.
         notes: receives a sentence if directories are left out or cannot be read.
+        former: directories of an earlier walk by path, which are not read again without a change.
     """
-    pending, visited, unreadable = [(root, 0)], {root}, list[Path]()
+    pending, visited, unreadable = [(str(root), 0)], {str(root)}, list[str]()
+    now_ns = time.time_ns()
     while pending:
         path, depth = pending.pop()
-        directory = Directory(path, created_ns_of(path))
+        try:
+            changed_ns = os.stat(path).st_ctime_ns  # noqa: PTH116 - a Path takes longer than this
+            directory = former.get(path)
+            if directory is None or directory.changed_ns != changed_ns or not directory.is_settled:
+                directory = _read_directory(path, root, changed_ns, now_ns)
+        except PermissionError:
+            unreadable.append(path)
+            directory = Directory(path, None)
+        except OSError:  # removed
+            continue
         yield directory
         if directory.created_ns is None and depth < base.MAX_DEPTH:
-            try:
-                children = set(_children(path, root)) - visited
-            except PermissionError:
-                unreadable.append(path)
-                continue
+            children = directory.children - visited
             visited |= children
             pending += [(child, depth + 1) for child in children]
         if len(visited) > MAX_DIRECTORIES:
@@ -146,42 +176,70 @@ def walk_directories(root: Path, notes: list[str]) -> Iterator[Directory]:
             )
             break
     if unreadable:
-        name = min(unreadable).name
+        name = min(unreadable).rpartition("/")[2]
         count = quantities.count_of(len(unreadable), "directory", "directories")
         notes.append(f"No permission to read {count}, e.g. {name}; runs in there are not listed.")
 
 
-def created_ns_of(directory: Path) -> int | None:
-    """Return the creation time of the run in a directory; None if there is no run."""
-    manifest = directory / store.RUN_KEY
+def _read_directory(path: str, root: Path, changed_ns: int, now_ns: int) -> Directory:
+    """Read a directory.
+
+    Raises:
+        PermissionError: it cannot be read.
+    """
+    is_settled = now_ns - changed_ns > SETTLED_NS
+    created_ns = created_ns_of(path)
+    if created_ns is not None:
+        return Directory(path, created_ns, frozenset(), changed_ns, is_settled)
     try:
-        if manifest.is_symlink():
-            store.check_link(manifest)
-        status = manifest.stat()
+        with os.scandir(path) as scan:
+            entries = [entry for entry in scan if not entry.name.startswith(".")]
+    except PermissionError:
+        raise
+    except OSError:  # removed
+        entries = []
+    has_links = any(entry.is_symlink() for entry in entries)  # their targets may change
+    children = frozenset(_list_children(entries, root))
+    return Directory(path, None, children, changed_ns, is_settled and not has_links)
+
+
+def created_ns_of(directory: str | Path) -> int | None:
+    """Return the creation time of the run in a directory; None if there is no run."""
+    manifest = f"{directory}/{store.RUN_KEY}"
+    try:
+        status = os.lstat(manifest)
+        if stat.S_ISLNK(status.st_mode):
+            store.check_link(Path(manifest))
+            status = os.stat(manifest)  # noqa: PTH116
     except (OSError, errors.UsageError):
         return None
     return status.st_mtime_ns if stat.S_ISREG(status.st_mode) else None
 
 
-def _children(directory: Path, root: Path) -> Iterator[Path]:
-    try:
-        with os.scandir(directory) as scan:
-            entries = [entry for entry in scan if not entry.name.startswith(".")]
-    except PermissionError:
-        raise
-    except OSError:  # removed
-        return
+def _list_children(entries: Iterable[os.DirEntry[str]], root: Path) -> Iterator[str]:
     for entry in entries:
-        path = Path(entry.path)
         if entry.is_symlink():
             try:
-                path = path.resolve(strict=True)
+                path = Path(entry.path).resolve(strict=True)
             except (OSError, RuntimeError):  # a broken link, or a loop
                 continue
             if path.is_relative_to(root) and path.is_dir():
-                yield path
+                yield str(path)
         elif entry.is_dir(follow_symlinks=False):
-            yield path
+            yield entry.path
+
+
+def _below(path: str, root: Path) -> str:
+    """Return the part of a path below a root, "." for the root itself."""
+    return path[len(str(root)) :].lstrip("/") or base.ROOT_ID
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 _HEAD_BYTES = 1 << 16
@@ -197,9 +255,9 @@ MAX_TRACES = 10_000
 def find_traces(root: Path) -> list[Path]:
     """List the trace files at or below a directory, by path, without those in runs."""
     traces: list[Path] = []
-    for directory, is_run in walk_directories(root, []):
-        if not is_run:
-            traces += list_traces(directory)
+    for directory in walk_directories(root, []):
+        if directory.created_ns is None:
+            traces += list_traces(directory.path)
         if len(traces) >= MAX_TRACES:
             break
     return sorted(traces)
@@ -209,9 +267,9 @@ def find_event_files(root: Path) -> list[Path]:
     """List the event files at or below a directory, by path, and the JSON files of SageMaker
     Debugger that describe them, without those in runs. Hidden files are left out."""
     files: list[Path] = []
-    for directory, is_run in walk_directories(root, []):
-        if not is_run:
-            files += filter(_is_event_file, _list_directory(directory))
+    for directory in walk_directories(root, []):
+        if directory.created_ns is None:
+            files += filter(_is_event_file, _list_directory(Path(directory.path)))
     return sorted(files)
 
 
@@ -232,7 +290,7 @@ def _list_directory(directory: Path) -> list[Path]:
         return []
 
 
-def list_traces(directory: Path) -> Iterator[Path]:
+def list_traces(directory: str | Path) -> Iterator[Path]:
     """Yield the trace files directly in a directory. Hidden files and links are left out."""
     try:
         with os.scandir(directory) as scan:

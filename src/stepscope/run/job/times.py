@@ -148,12 +148,16 @@ def list_programs(run: Run) -> list[schema.ProcessInfo]:
 
 
 def machine_count(reader: store.RunReader) -> int:
-    """Count the machines of the job or of an import; 0 if unknown.
+    """Count the machines of the job or of an import; 0 if unknown."""
+    return count_machines(reader.nodes(), reader.statuses())
+
+
+def count_machines(nodes: Mapping[str, schema.NodeInfo], statuses: Iterable[str]) -> int:
+    """Count the machines of nodes, and of names of nodes with a status.
 
     Several launchers of a job on one machine, or a second start there, have a node each.
     """
-    nodes = reader.nodes()
-    hosts = {nodes[name].host or name if name in nodes else name for name in reader.statuses()}
+    hosts = {nodes[name].host or name if name in nodes else name for name in statuses}
     return len(hosts) or len(nodes)
 
 

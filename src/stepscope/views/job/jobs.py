@@ -6,7 +6,6 @@ which is computed separately and passed in once it is available.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import msgspec
@@ -15,11 +14,11 @@ from stepscope import analysis, comparison, cost, diagnosis, rule_feed, schema, 
 from stepscope.run import (
     Run,
     count_devices_with_work,
+    count_machines,
     count_ranks,
     find_results,
     is_lost,
     job_state,
-    machine_count,
     recall,
 )
 from stepscope.views.job.overview import measure_duration
@@ -158,7 +157,15 @@ class Jobs(msgspec.Struct, frozen=True, kw_only=True):
 
     root: str
     """Served directory."""
+    revision: int
+    """Increases with every change of the list; the parameter `since` of the next request."""
+    is_partial: bool
+    """True for a list of only the runs that have changed since the requested revision."""
     jobs: list[JobRow]
+    removed: list[str]
+    """Runs that were removed since the requested revision."""
+    unread_count: Annotated[int, schema.field_label("runs not read yet")]
+    """Runs that are not read yet; they follow as a change."""
     pending_count: Annotated[int, schema.field_label("pending runs")]
     """Runs whose verdict is still being computed."""
     traces: list[TraceRow]
@@ -177,11 +184,11 @@ def make_job_row(reader: store.RunReader, run_id: str, summary: JobSummary | Non
         summary: figures from the tables, if they have been computed.
     """
     info = reader.info
-    statuses, named_nodes = list(reader.statuses().values()), reader.nodes()
-    nodes = list(named_nodes.values())
+    named_statuses, named_nodes = reader.statuses(), reader.nodes()
+    statuses, nodes = list(named_statuses.values()), list(named_nodes.values())
     state = job_state(statuses)
     duration_ns = _measure_duration(statuses) if summary is None else summary.duration_ns
-    count = machine_count(reader)
+    count = count_machines(named_nodes, named_statuses)
     labels = store.read_labels(reader.location)
     priced = cost.price_job(info, nodes, instance_count=count, duration_ns=duration_ns or 0)
     reason = priced if isinstance(priced, str) else None
@@ -264,26 +271,6 @@ def make_trace_row(trace_id: str, source: schema.SourceFile) -> TraceRow:
         rank=schema.rank_in_name(name),
         changed_ms=(source.changed_ns if written_ns is None else written_ns) / 1e6,
         size_bytes=source.size_bytes,
-    )
-
-
-def list_jobs(
-    root: str,
-    rows: Iterable[JobRow],
-    notes: Iterable[str] = (),
-    *,
-    traces: Iterable[TraceRow] = (),
-    why_not_import: str | None = None,
-) -> Jobs:
-    """Sort rows into the list of jobs, and traces into that of traces."""
-    ordered = sorted(rows, key=lambda row: (-row.created_ms, row.id))
-    return Jobs(
-        root=root,
-        jobs=ordered,
-        pending_count=sum(row.verdict is None and row.problem is None for row in ordered),
-        traces=sorted(traces, key=lambda trace: (-trace.changed_ms, trace.id)),
-        why_not_import=why_not_import,
-        notes=list(notes),
     )
 
 

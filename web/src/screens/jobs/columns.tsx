@@ -28,10 +28,15 @@ function choiceOf(name: string): Signal<Visibility> {
   return choice;
 }
 
-/** Columns that the reader chose and in which any of the runs has a value. */
-export function visibleColumns(fields: readonly Field<JobRow>[], jobs: readonly JobRow[]): Field<JobRow>[] {
+/** Columns in which any of the runs has a value, and those that are always shown. */
+export function filledColumns(fields: readonly Field<JobRow>[], jobs: readonly JobRow[]): Field<JobRow>[] {
   const hasValue = (field: Field<JobRow>): boolean => jobs.some((job) => ![null, ""].includes(field.value(job) as string | null));
-  return fields.filter((field) => FIXED.includes(field.name) || (choiceOf(field.name).value === "shown" && hasValue(field)));
+  return fields.filter((field) => FIXED.includes(field.name) || hasValue(field));
+}
+
+/** Those that the reader chose. */
+export function visibleColumns(fields: readonly Field<JobRow>[]): Field<JobRow>[] {
+  return fields.filter(({ name }) => FIXED.includes(name) || choiceOf(name).value === "shown");
 }
 
 export function ColumnChoice({ fields }: { fields: readonly Field<JobRow>[] }) {

@@ -1,15 +1,16 @@
 // @vitest-environment jsdom
 import { expect, test, vi } from "vitest";
 
-import type { JobRow, JobVerdict } from "../../api/views";
+import type { JobRow, Jobs, JobVerdict } from "../../api/views";
 
 vi.stubGlobal("matchMedia", () => ({ matches: false, addEventListener: vi.fn() }));
 const { causeText, jobFields, statusText } = await import("./fields");
-const { visibleColumns } = await import("./columns");
+const { filledColumns, visibleColumns } = await import("./columns");
 const { GROUP_OF } = await import("./filters");
 const { parseTags } = await import("./labels_dialog");
 const { sparklinePoints } = await import("../../widgets/sparkline");
 const { groupRows } = await import("../../widgets/data_table");
+const { mergeJobs } = await import("../../state/jobs");
 
 const VERDICT: JobVerdict = {
   suspect: "data_pipeline", words: "waits for data", cause: "slow_decode", share_ratio: 0.83, share_of: "step wall time", confidence_ratio: 0.9,
@@ -30,7 +31,18 @@ test("a row names the cause and its share, or where the job is stuck", () => {
 
 test("columns without a value in any run are not shown", () => {
   const fields = jobFields({ checkedIds: [], toggle: vi.fn(), edit: vi.fn() });
-  expect(visibleColumns(fields, [JOB]).map(({ name }) => name)).toEqual(["chosen", "name", "status", "cause", "tags"]);
+  expect(visibleColumns(filledColumns(fields, [JOB])).map(({ name }) => name)).toEqual(["chosen", "name", "status", "cause", "tags"]);
+});
+
+test("changes complete the list in the order of a whole one", () => {
+  const rows = (...ids: string[]): JobRow[] => ids.map((id, index) => ({ ...JOB, id, created_ms: -index }));
+  const all: Jobs = { root: "/r", revision: 4, is_partial: false, jobs: rows("a", "b", "c"), removed: [], unread_count: 0, pending_count: 0, traces: [], why_not_import: null, notes: [] };
+  const [changed, added] = [{ ...JOB, id: "b", created_ms: -1, name: "new" }, { ...JOB, id: "d", created_ms: 1 }];
+  const merged = mergeJobs(all, { ...all, is_partial: true, revision: 6, jobs: [added, changed], removed: ["a"] });
+  expect(merged.jobs.map(({ id, name }) => [id, name])).toEqual([["d", "b"], ["b", "new"], ["c", "b"]]);
+  expect(merged.revision).toBe(6);
+  expect(mergeJobs(all, { ...all, is_partial: true, jobs: [] }).jobs).toBe(all.jobs);
+  expect(mergeJobs(merged, all)).toBe(all);
 });
 
 test("runs are grouped in their order", () => {
