@@ -14,7 +14,6 @@ from collections.abc import Sequence
 import msgspec
 
 from stepscope.run.catalog import Catalog, CatalogRun, CatalogTrace, RunListing
-from stepscope.run.catalog.base import MAX_RUNS
 from stepscope.server.live import Summaries
 from stepscope.server.payloads import JobEntry
 from stepscope.server.workers import QueueName, Workers, retrieve_exception
@@ -22,6 +21,7 @@ from stepscope.server.workers import QueueName, Workers, retrieve_exception
 BATCH_RUNS = 500
 """Maximum number of rows that one task makes: a request that an interaction waits for runs between
 two tasks."""
+MAX_REMOVED = 10_000
 RESPONSE_TIMEOUT_S = 1.8
 """Time after which the list is returned without the runs that have not been read yet; they follow
 as a change."""
@@ -85,7 +85,7 @@ class JobTable:
         self._lock = asyncio.Lock()
 
     async def wait(self) -> None:
-        """Wait until what has changed until now is read, or for a moment and the first rows of many.
+        """Wait until what has changed until now is read, or for a moment and some rows of many.
 
         Raises:
             Refusal: a worker has failed.
@@ -164,7 +164,7 @@ class JobTable:
         for run_id in run_ids:
             del self._jobs[run_id]
             self._removed[run_id] = self.revision
-        if len(self._removed) > MAX_RUNS:  # clients get the whole list
+        if len(self._removed) > MAX_REMOVED:  # clients get the whole list
             self._removed.clear()
             self._first_revision = self.revision
 

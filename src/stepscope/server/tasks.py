@@ -13,13 +13,14 @@ from pathlib import Path
 
 import msgspec
 
-from stepscope import comparison, errors, exporters, fleet, queries, store, timeline, views
+from stepscope import comparison, errors, exporters, fleet, queries, timeline, views
 from stepscope._version import __version__
 from stepscope.report import render_html
 from stepscope.run import (
     Engine,
     RunLabels,
     RunNotes,
+    open_run,
     read_notes,
     run_name,
     size_of,
@@ -79,7 +80,7 @@ def job_entries(
 def _make_entry(run: CatalogRun, summary: bytes | str | None) -> payloads.JobEntry:
     stored = None
     try:
-        reader = store.open_run(run.location)
+        reader = open_run(run.location).reader
         sources = reader.info.sources
         stored = views.read_stored_job(run.location)
         figures = stored
