@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from stepscope import errors, quantities, schema, views
+from stepscope import errors, quantities
 from stepscope.run import Run, UnreachableError, open_run, release_memory, reopen_run
 from stepscope.run.catalog import is_removed
 
