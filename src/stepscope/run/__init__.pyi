@@ -61,7 +61,10 @@ from .job.opening import (
     open_run as open_run,
     reopen_run as reopen_run,
 )
-from .job.process_names import name_processes as name_processes
+from .job.process_names import (
+    name_all_processes as name_all_processes,
+    name_processes as name_processes,
+)
 from .job.profiles import (
     PROFILE_BORDERS as PROFILE_BORDERS,
     PROFILE_MODES as PROFILE_MODES,
@@ -160,7 +163,12 @@ from .model.rank_numbers import (
     parse_mesh as parse_mesh,
     read_group_mesh as read_group_mesh,
 )
-from .model.run import IDLE_GPU_RATIO as IDLE_GPU_RATIO, Rank as Rank, Run as Run
+from .model.run import (
+    FETCH_KINDS as FETCH_KINDS,
+    IDLE_GPU_RATIO as IDLE_GPU_RATIO,
+    Rank as Rank,
+    Run as Run,
+)
 from .model.tables import (
     EndedSpans as EndedSpans,
     SpanRows as SpanRows,

@@ -17,7 +17,7 @@ Imported = Callable[..., Run]
 CHECKED = (
     *("steps", "critical-path", "input-pipeline", "operators", "modules", "annotations"),
     *("gpu-time", "kernels", "memory", "roofline", "system", "tensors", "xgboost"),
-    "memory-snapshot",
+    *("memory-snapshot", "kernel-counters", "compilations"),
 )
 
 
@@ -50,6 +50,15 @@ def test_a_watched_run(new_run: Callable[..., RunBuilder]) -> None:
     assert not {"steps", "input-pipeline", "system"} & set(missing)
     assert "`stepscope run --start-step N -- CMD`" in missing["kernels"]
     assert missing["ranks"] == ONE_RANK
+
+
+def test_a_job_without_a_loader(new_run: Callable[..., RunBuilder]) -> None:
+    run = new_run()
+    run.rank().draw("forward 1 | optimizer 1", 30)
+    opened = run.open()
+    (rank,) = VIEWS["input-pipeline"](opened).ranks
+    missing = {view.name: view.reason for view in list_missing_views(opened)}
+    assert missing["input-pipeline"] == rank.missing
 
 
 def test_an_empty_run(new_run: Callable[..., RunBuilder]) -> None:

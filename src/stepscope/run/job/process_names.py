@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from stepscope import schema
@@ -17,6 +17,17 @@ def name_processes(processes: Iterable[schema.ProcessInfo], node: str) -> dict[i
     names = {pid: _name(info, infos) for pid, info in infos.items()}
     counts = Counter(names.values())
     return {pid: name if counts[name] == 1 else f"{name} ({pid})" for pid, name in names.items()}
+
+
+def name_all_processes(processes: Iterable[schema.ProcessInfo]) -> dict[str, str]:
+    """Name the processes of all nodes as `name_processes` does, by process."""
+    by_node: dict[str, list[schema.ProcessInfo]] = defaultdict(list)
+    for process in processes:
+        by_node[process.node].append(process)
+    names = {node: name_processes(infos, node) for node, infos in by_node.items()}
+    return {
+        info.process: names[node][info.pid] for node, infos in by_node.items() for info in infos
+    }
 
 
 def _name(info: schema.ProcessInfo, infos: Mapping[int, schema.ProcessInfo]) -> str:

@@ -41,6 +41,7 @@ class Trace:
     reader: store.RunReader = field(repr=False)
     trace: int
     name: str
+    """Name of the imported file; of a window of the job see `_name_windows`."""
     node: str | None
     process: str | None
     window: int | None
@@ -363,12 +364,13 @@ def load_traces(
         windows: by process and number; see `run.windows`.
     """
     rows, record = reader.table("traces"), QualityRecord(reader)
+    names = _name_windows(rows)
     collectives = CollectiveKernels(reader)
     traces = [
         Trace(
             reader=reader,
             trace=int(rows["trace"][i]),
-            name=rows["name"][i],
+            name=names[i],
             node=rows["node"][i],
             process=rows["process"][i],
             window=optional_int(rows["window"], i),
@@ -390,6 +392,27 @@ def load_traces(
         for i in range(len(rows["trace"]))
     ]
     return sorted(traces, key=lambda t: (t.rank if t.rank is not None else -1, t.start_ns, t.name))
+
+
+def _name_windows(rows: Mapping[str, Any]) -> list[str]:
+    """Name windows of the job by rank and number, as in "rank 1, window 0"; imported files keep
+    their names.
+
+    Of equal names, as after a restart, all but the earliest get the pid.
+    """
+    names = [str(name) for name in rows["name"].tolist()]
+    used: set[str] = set()
+    for i in np.argsort(rows["start_ns"], kind="stable").tolist():
+        process, window = rows["process"][i], optional_int(rows["window"], i)
+        if names[i] != f"{process}, window {window}":
+            continue
+        rank = optional_int(rows["rank"], i)
+        owner = "trainer" if rank is None else f"rank {rank}"
+        if f"{owner}, window {window}" in used:
+            owner += f" (process {process.partition('-')[0]})"
+        names[i] = f"{owner}, window {window}"
+        used.add(names[i])
+    return names
 
 
 def _build_condition(trace: Trace, table: schema.Table, *, unbounded: bool = False) -> str:

@@ -16,22 +16,26 @@ import msgspec
 
 from stepscope import analysis, rules, schema
 from stepscope.run import (
+    FETCH_KINDS,
     TF_DATA_PREFIX,
     Run,
     Trace,
+    find_processes,
     list_boosted_models,
     list_event_names,
     read_annotations,
     read_script_annotations,
 )
 from stepscope.views import system, trace_data
+from stepscope.views.devices.kernels import NO_COUNTERS
 from stepscope.views.devices.memory import NO_MEMORY
 from stepscope.views.devices.memory_snapshot import explain_no_snapshots
+from stepscope.views.operators.compilations import NO_COMPILATIONS
 from stepscope.views.operators.modules import NO_MODULES
 from stepscope.views.operators.operators import NO_ANNOTATIONS, NO_INPUT_SHAPES, NO_OPERATORS
 from stepscope.views.options import DEFAULTS, ViewOptions
 from stepscope.views.steps.critical_path import explain_no_path
-from stepscope.views.steps.input_pipeline import explain_no_pipeline
+from stepscope.views.steps.input_pipeline import NO_BATCHES, explain_no_pipeline
 from stepscope.views.steps.steps import explain_no_steps
 from stepscope.views.tensors.boosting import NO_MODELS
 from stepscope.views.tensors.tensors import explain_no_scalars
@@ -139,9 +143,30 @@ def _explain_no_roofline(run: Run) -> str | None:
     )
 
 
+def _explain_no_counters(run: Run) -> str | None:
+    if not run.traces:
+        return trace_data.explain_no_traces(run, run.traces)
+    rows = run.reader.sql(
+        "SELECT count(*) AS count FROM other_events WHERE category = ?",
+        (analysis.COUNTER_CATEGORY,),
+    )
+    if rows["count"][0]:
+        return None
+    return NO_COUNTERS.format(advice=run.traces[0].recorder.advise("counters"))
+
+
+def _explain_no_compilations(run: Run) -> str | None:
+    recorded = run.reader.row_count("compilations") or _has_spans(run, "compile")
+    return None if recorded else NO_COMPILATIONS
+
+
+def _has_spans(run: Run, *kinds: str) -> bool:
+    return run.reader.has("spans") and bool(find_processes(run.reader, kinds, run.period))
+
+
 def _explain_no_input(run: Run) -> str | None:
     if run.ranks:
-        return None
+        return None if _has_spans(run, *FETCH_KINDS) else NO_BATCHES
     fetches = any(
         analysis.is_data_loader(name) or name.startswith(TF_DATA_PREFIX)
         for name in list_event_names(run.reader)
@@ -179,7 +204,9 @@ _EXPLANATIONS: dict[str, Callable[[Run], str | None]] = {
         "memory_events",
         "memory_categories",
     ),
+    "kernel-counters": _explain_no_counters,
     "roofline": _explain_no_roofline,
+    "compilations": _explain_no_compilations,
     "system": lambda run: None if run.nodes else system.explain_no_samples(run),
     "ranks": _explain_one_rank,
     "tensors": _explain_no_tensors,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from string import ascii_lowercase
 
 import msgspec
@@ -15,6 +15,7 @@ from stepscope.run import (
     RunClock,
     Trace,
     explain_no_graph,
+    name_all_processes,
     name_processes,
     named_steps,
     reading_ahead,
@@ -107,9 +108,10 @@ def build_groups(run: Run) -> tuple[list[TrackGroup], list[str]]:
         else:
             main_processes.append(process)
     by_node: dict[str, list[TrackGroup]] = defaultdict(list)
+    names = name_all_processes(run.processes)
     for process in main_processes:
         group = _build_process_group(
-            process, spans, workers_by_pid[process.pid], groups_by_process[process.process]
+            process, spans, workers_by_pid[process.pid], groups_by_process[process.process], names
         )
         if group.tracks or group.groups:
             by_node[process.node].append(group)
@@ -129,24 +131,17 @@ def _build_process_group(
     spans: dict[str, list[Track]],
     workers: Sequence[schema.ProcessInfo],
     trace_groups: list[TrackGroup],
+    names: Mapping[str, str],
 ) -> TrackGroup:
-    worker_groups = [_build_process_group(worker, spans, (), []) for worker in workers]
+    worker_groups = [_build_process_group(worker, spans, (), [], names) for worker in workers]
     return TrackGroup(
         id=process_group_id(process),
-        name=_name_process(process),
+        name=names[process.process],
         kind="process",
         rank=process.rank,
         tracks=spans.get(process.process, []),
         groups=[*(group for group in worker_groups if group.tracks), *trace_groups],
     )
-
-
-def _name_process(process: schema.ProcessInfo) -> str:
-    if process.role != "dataloader_worker":
-        return process.title
-    numbers = [fact.worker for fact in process.facts_of(schema.DataLoaderWorkerFact)]
-    number = f" {numbers[0]}" if numbers else ""
-    return f"DataLoader worker{number} (process {process.pid})"
 
 
 def _build_trace_group(
@@ -171,9 +166,11 @@ def _build_trace_group(
             )
         else:
             host.append(_build_host_track(trace, description, track_content))
-    window = [] if trace.window is None else [f"window {trace.window}"]
     rank = [] if trace.rank is None or trace.process is not None else [f"rank {trace.rank}"]
-    name = window if window and owner is not None else [*window, *rank, trace.name]
+    if trace.window is not None and owner is not None:
+        name = [f"window {trace.window}"]
+    else:
+        name = [*rank, trace.name]
     return TrackGroup(
         id=trace_group_id(trace),
         name=shorten_name(": ".join(name)),
@@ -295,7 +292,10 @@ def list_span_tracks(run: Run) -> dict[str, list[Track]]:
         elif kind == "run_queue":
             name = "waiting for a core"
         else:
-            name = f"thread {log.rstrip(ascii_lowercase)} ({'training' if trains else kind})"
+            thread = log.rstrip(ascii_lowercase)
+            is_main = thread == process.partition("-")[0]
+            subject = "main thread" if is_main else f"thread {thread}"
+            name = f"{subject} ({'training' if trains else kind})"
         tracks[process].append(
             Track(
                 id=str(track_id("spans", process, log)),
@@ -423,8 +423,10 @@ def list_steps(run: Run) -> tuple[list[RankSteps], list[str]]:
     process_ids = {process.process for process, _ in steps_by_process}
     traces = [trace for trace in run.traces if trace.process not in process_ids]
     limit = max(1, min(MAX_LISTED, MAX_SENT // max(1, len(steps_by_process) + len(traces))))
+    names = name_all_processes(run.processes)
     listed = [
-        _list_process_steps(process, steps, clock, limit) for process, steps in steps_by_process
+        _list_process_steps(process, names[process.process], steps, clock, limit)
+        for process, steps in steps_by_process
     ]
     for trace in reading_ahead(traces[:MAX_TRACES]):
         steps = named_steps(trace)
@@ -442,12 +444,12 @@ def list_steps(run: Run) -> tuple[list[RankSteps], list[str]]:
 
 
 def _list_process_steps(
-    process: schema.ProcessInfo, steps: analysis.Steps, clock: RunClock, limit: int
+    process: schema.ProcessInfo, name: str, steps: analysis.Steps, clock: RunClock, limit: int
 ) -> RankSteps:
     numbers = range(min(limit, len(steps)))
     return RankSteps(
         group=process_group_id(process),
-        title=process.title,
+        title=name,
         numbers=list(numbers),
         after_ns=(steps.range_start[:limit] - clock.origin_ns).tolist(),
         duration_ns=steps.duration_ns[:limit].tolist(),

@@ -87,11 +87,8 @@ def test_a_job_is_nodes_ranks_and_workers(tmp_path: Path) -> None:
         ("cores", ["core busy 9", "core busy 10"]),
     ]
     assert (rank.name, rank.kind, rank.rank) == ("rank 0", "process", 0)
-    assert [g.name.split(" (")[0] for g in rank.groups] == [
-        "DataLoader worker 0",
-        "DataLoader worker 1",
-    ]
-    assert [t.name.split(" (")[1] for t in rank.tracks] == ["training)"]
+    assert [g.name for g in rank.groups] == ["worker 0 of rank 0", "worker 1 of rank 0"]
+    assert [t.name.rpartition(" (")[2] for t in rank.tracks] == ["training)"]
     assert [steps.title for steps in payload.steps] == ["rank 0", "rank 1"]
     assert payload.steps[0].group == rank.id
     assert payload.steps[0].numbers == list(range(len(payload.steps[0].after_ns)))
