@@ -18,7 +18,7 @@ from stepscope.comparison.payload import Comparison
 from stepscope.fleet.payload import Fleet
 from stepscope.queries.sql import QueryResult
 from stepscope.run import RunNotes
-from stepscope.schema import labels_of, make_schemas, structs_in
+from stepscope.schema import FieldLabel, labels_of, make_schemas, structs_in
 from stepscope.server.payloads import (
     CaptureAccepted,
     CaptureProgress,
@@ -140,9 +140,17 @@ def _label_file(views: Mapping[str, Payload], file_by_name: Mapping[str, str]) -
 def _labels(struct: Payload) -> str:
     labels = labels_of(struct)
     return "".join(
-        f"    {field.encode_name}: {msgspec.json.encode(labels[field.name]).decode()},\n"
+        f"    {field.encode_name}: {msgspec.json.encode(_shorten(labels[field.name])).decode()},\n"
         for field in msgspec.structs.fields(struct)
     )
+
+
+def _shorten(label: FieldLabel) -> FieldLabel:
+    """Remove from a description what only readers of JSON need: when the field is null or true."""
+    text = re.sub(r"[;,] null\b[^.;]*", "", label.description or "")
+    sentences = re.split(r"(?<=\.) (?=[A-Z`])", text)
+    description = " ".join(s for s in sentences if not re.match(r"(Null|True|False)\b", s))
+    return msgspec.structs.replace(label, description=description or None)
 
 
 def _shared(declarations: Mapping[str, str], home: Mapping[str, tuple[str, str]]) -> set[str]:

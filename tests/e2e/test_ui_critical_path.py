@@ -46,6 +46,10 @@ def test_shares_are_those_of_the_payload(ui: Ui) -> None:
         [row["category"], percent(row["share_ratio"], 1), duration(row["step_ns"])]
         for row in path["shares"]
     ]
+    largest = max(path["shares"], key=lambda row: row["step_ns"])
+    expect(page.get_by_test_id("path-answer")).to_contain_text(
+        f"{percent(largest['share_ratio'])} of the critical path: {duration(largest['step_ns'])}"
+    )
     expect(page.get_by_test_id("path-ranks").locator("li")).to_have_count(len(path["ranks"]))
     headings, rows = cells(page, "table-path")
     times = [row[headings.index("time per step")] for row in rows]
@@ -60,7 +64,10 @@ def test_fixes_are_simulated_alone_and_together(ui: Ui) -> None:
     settled(page)
     headings, rows = cells(page, "table-fixes")
     saving = [row for row in fixes if row["reason"] is None]
-    assert [row[headings.index("fix")] for row in rows] == [row["fix"] for row in saving]
+    assert [row[headings.index("fix")] for row in rows] == [row["title"] for row in saving]
+    expect(page.get_by_test_id("fix-answer")).to_contain_text(
+        f"a step of {duration(saving[0]['step_ns'])} instead of"
+    )
     assert [row[headings.index("predicted step")] for row in rows] == [
         duration(row["step_ns"]) for row in saving
     ]

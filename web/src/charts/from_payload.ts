@@ -53,27 +53,6 @@ export function durationHistogram(durations: Durations): Histogram {
   };
 }
 
-/** Upper bound of slices; the rest is merged. */
-const MAX_SLICES = 9;
-
-/** Build a pie of the largest shares by name, and the remainder. */
-export function pieOfShares(
-  title: string,
-  share_of: string,
-  shares: readonly (readonly [string, number | null])[],
-): Pie {
-  const byName = new Map<string, number>();
-  for (const [name, ratio] of shares) {
-    const short = singleLine(name);
-    if (ratio !== null && ratio > 0) byName.set(short, (byName.get(short) ?? 0) + ratio);
-  }
-  const largest = [...byName].sort(([, a], [, b]) => b - a).slice(0, MAX_SLICES);
-  const slices = largest.map(([name, share_ratio]) => ({ name, share_ratio }));
-  const rest = 1 - slices.reduce((sum, slice) => sum + slice.share_ratio, 0);
-  const remainder = slices.length > 0 && rest > 1e-6 ? [{ name: "others", share_ratio: rest }] : [];
-  return { kind: "pie", title, share_of, slices: [...slices, ...remainder] };
-}
-
 /** Parts of the bars from fields of the rows, named by their labels. */
 export function partsOf<Type extends TypeName>(
   type: Type,

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 
 import { palette } from "../base/palette";
 import { figureTable } from "./figure_table";
-import { durationHistogram, singleLine, pieOf, pieOfShares } from "./from_payload";
+import { durationHistogram, singleLine, pieOf } from "./from_payload";
 import { extent, gridLabel, gridOption, type Grid } from "./grid";
 import { formatOnScale, plotLabel, plotOption, formatTick, tickInterval, type Plot } from "./plot";
 import { stacksOption, type Stacks } from "./stacks";
@@ -129,16 +129,6 @@ describe("figures of payloads", () => {
       marks_ns: [{ name: "p50", value: 6e6 }],
     });
     expect([figure.unit, figure.edges, figure.marks]).toEqual(["ms", [0, 5, 10], [{ name: "p50", value: 6 }]]);
-  });
-
-  test("list the largest shares and the remainder", () => {
-    const shares = Array.from({ length: 12 }, (_, index) => [`k${index}`, 0.05] as const);
-    const pie = pieOfShares("", "time", [...shares, ["k0", 0.1], ["none", null]]);
-    expect(pie.slices[0]?.name).toBe("k0");
-    expect(pie.slices[0]?.share_ratio).toBeCloseTo(0.15);
-    expect(pie.slices).toHaveLength(10);
-    expect(pie.slices.reduce((sum, slice) => sum + slice.share_ratio, 0)).toBeCloseTo(1);
-    expect(pieOfShares("", "", []).slices).toEqual([]);
   });
 
   test("have single-line names", () => {

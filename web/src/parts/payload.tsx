@@ -39,7 +39,7 @@ const SENTENCES: Record<string, (value: Json) => boolean> = {
 const MAX_LISTED = 8;
 /** Longer lists of objects are tables. */
 const MAX_SECTIONS = 8;
-const MAX_TEXT_LENGTH = 400;
+const MAX_TEXT_LENGTH = 2000;
 /** Longer texts do not fit into a tile. */
 const MAX_TILE_LENGTH = 32;
 
@@ -57,12 +57,13 @@ interface Props {
 export function PayloadView({ value, type, id, unit, omitted = [] }: Props) {
   const names = Object.keys(value).filter((name) => !isSentence(name, value[name]) && !omitted.includes(name));
   const ownUnit = unitOfValues(value, unit);
-  const scalars = names.filter((name) => isScalar(value[name])).map((name) => {
+  // Counts of what is missing are zeros.
+  const scalars = names.filter((name) => isScalar(value[name]) && !(isText(value.missing) && value[name] === 0)).map((name) => {
     const label = type.label(name, ownUnit);
     return { ...label, name, text: textOf(value[name], label) };
   });
   const tiles = scalars.filter(({ text }) => text.length <= MAX_TILE_LENGTH);
-  const texts = scalars.filter((scalar) => !tiles.includes(scalar));
+  const texts = scalars.filter(({ text }) => text.length > MAX_TILE_LENGTH);
   const curves = names.filter((name) => isCurve(value[name]));
   return (
     <>

@@ -9,7 +9,7 @@ import { param, setParams } from "../state/url";
 import { PageHeader } from "../widgets/page_header";
 import { EmptyState, QualityNotes, ResourceView } from "../widgets/resource_view";
 import { Select } from "../widgets/select";
-import { CommunicationDefinition, useCarryOver, useCommunication, useRowLimit } from "./url_controls";
+import { useCarryOver, useCommunication, useRowLimit } from "./url_controls";
 
 interface TracePayload {
   trace: string;
@@ -22,7 +22,6 @@ interface TracePayload {
 interface TracesPayload {
   range: TimeRange | null;
   share_of?: string;
-  communication_of?: string;
   traces: TracePayload[];
   missing: string | null;
   quality: QualityNote[];
@@ -58,8 +57,9 @@ const traceParam = param("trace");
 
 /** Label of a trace: rank, first step, file and event count. */
 export function traceLabel({ trace, rank, first_step, event_count }: RecordingName): string {
-  const prefix = [rank === null ? null : `rank ${rank}`, first_step === null ? null : `from step ${first_step}`];
-  return [...prefix, trace.slice(0, 80), countOf(event_count, "event")].filter((part) => part !== null).join(" · ");
+  const prefix = rank === null || trace.startsWith(`rank ${rank}`) ? null : `rank ${rank}`;
+  const start = first_step === null ? null : `from step ${first_step}`;
+  return [prefix, trace.slice(0, 80), start, countOf(event_count, "event")].filter((part) => part !== null).join(" · ");
 }
 
 /** Request the list of traces, which all of these screens share. */
@@ -139,7 +139,6 @@ export function TraceContent<Name extends keyof TraceViews>({
           <>
             <QualityNotes quality={[...payload.quality, ...part.quality]} notes={part.notes ?? []} range={payload.range} />
             {part.missing === null ? null : <EmptyState text={part.missing} />}
-            {part.missing !== null || payload.communication_of === undefined ? null : <CommunicationDefinition text={payload.communication_of} />}
             {children(part as TraceOf<TraceViews[Name]>, payload)}
           </>
         );

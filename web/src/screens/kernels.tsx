@@ -1,7 +1,6 @@
 // Kernels of one trace by name, or by launch properties.
 import type { GraphReplays, KernelGroup, KernelLaunches, TraceKernels } from "../api/views";
 import { MISSING, count, duration, percent } from "../base/quantities";
-import { FigurePanel } from "../charts/figure_panel";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
 import { SelectionPanel } from "../parts/selection_panel";
@@ -10,7 +9,6 @@ import { omittedRows, useSelect } from "../parts/url_controls";
 import { columns, entries, tile, type Field } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
 import { Tiles } from "../widgets/tiles";
-import { kernelPies } from "./kernels/figures";
 
 type Row = KernelGroup & Partial<KernelLaunches>;
 
@@ -20,12 +18,12 @@ export default function Kernels() {
   const [by, groupSelect] = useSelect("by", "Group by", GROUPS);
   return (
     <TraceScreen view="kernels" title="Kernels" options={{ by }} tools={groupSelect} rowLimit carryOver communication>
-      {(trace, payload) => <Content trace={trace} shareOf={payload.share_of} />}
+      {(trace, payload) => <Content trace={trace} shareOf={payload.share_of} communicationOf={payload.communication_of} />}
     </TraceScreen>
   );
 }
 
-function Content({ trace, shareOf }: { trace: TraceKernels; shareOf: string }) {
+function Content({ trace, shareOf, communicationOf }: { trace: TraceKernels; shareOf: string; communicationOf: string }) {
   const rows: Row[] = trace.kernels.length > 0 ? trace.kernels : trace.launches;
   if (rows.length === 0) return null;
   return (
@@ -43,16 +41,13 @@ function Content({ trace, shareOf }: { trace: TraceKernels; shareOf: string }) {
       <LinkedTable
         title="Kernels"
         testid="table-kernels"
-        definition={`Shares are of ${shareOf}.`}
+        definition={`Shares are of ${shareOf}. Communication: ${communicationOf}`}
         rows={rows}
         fields={kernelFields(rows)}
         keyOf={(row) => rowKey(row.name, launchKey(row))}
         footnote={omittedRows(rows.length, trace.group_count)}
         renderSelected={(row) => <KernelDetails row={row} />}
       />
-      <div class="panels halves">
-        {kernelPies(rows, trace).map((pie) => <FigurePanel key={pie.title} block={pie} />)}
-      </div>
       <LinkedTable
         id="durations"
         title="Kernels by duration"

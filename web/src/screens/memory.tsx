@@ -9,7 +9,9 @@ import { TraceScreen } from "../parts/trace_screen";
 import { omittedRows, useSelect } from "../parts/url_controls";
 import { useView } from "../state/fetch";
 import { columns, tile } from "../widgets/fields";
+import { Panel } from "../widgets/panel";
 import { QualityNotes, EmptyState, ResourceView } from "../widgets/resource_view";
+import { ShareBar } from "../widgets/share_bar";
 import { Tiles } from "../widgets/tiles";
 
 export default function Memory() {
@@ -117,7 +119,7 @@ function Device({ device }: { device: DeviceMemoryView }) {
           "self_allocation_count", "allocation_count", "self_allocation_bytes", "allocation_bytes",
         )}
       />
-      <LinkedTable
+      {device.blocks.length === 0 ? null : <LinkedTable
         id="blocks"
         title="Largest blocks"
         testid="table-memory-blocks"
@@ -125,7 +127,7 @@ function Device({ device }: { device: DeviceMemoryView }) {
         rows={device.blocks}
         footnote={omittedRows(device.blocks.length, device.block_count)}
         fields={columns("MemoryBlockRow", "operator", "size_bytes", "allocated_after_ns", "released_after_ns", "lifetime_ns")}
-      />
+      />}
     </>
   );
 }
@@ -157,18 +159,15 @@ function Peak({ peak }: { peak: MemoryPeak }) {
         </p>
       )}
       {peak.purposes.length === 0 ? null : (
-        <FigurePanel
-          block={{
-            kind: "pie",
-            title: "Memory at the peak by purpose",
-            share_of: `the ${memory(peak.allocated_bytes)} ${peak.share_of}`,
-            slices: peak.purposes.flatMap(({ purpose, held_bytes, held_ratio }) => (held_ratio === null ? [] : [{ name: `${purpose} (${memory(held_bytes)})`, share_ratio: held_ratio }])),
-          }}
-        />
+        <Panel title="Memory at the peak by purpose" definition={`Shares are of the ${memory(peak.allocated_bytes)} ${peak.share_of}.`} wide>
+          <ShareBar
+            label="Memory at the peak by purpose"
+            segments={peak.purposes.map(({ purpose, held_bytes, held_ratio }) => ({ name: purpose, ratio: held_ratio ?? 0, amount: memory(held_bytes) }))}
+          />
+        </Panel>
       )}
       <LinkedTable
         id="holders"
-        wide={false}
         title="Memory at the peak by operator"
         testid="table-memory-holders"
         description={`${count(peak.block_count)} blocks of the trace, plus ${memory(peak.before_bytes)} allocated before it.`}

@@ -38,6 +38,7 @@ function Content({ trace, shareOf, maxDepth }: { trace: TraceModules; shareOf: s
           tile("TraceModules", trace, "module_count", { caption: trace.source === null ? null : `as recorded by ${trace.source}` }),
           tile("TraceModules", trace, "operator_device_ns"),
           tile("TraceModules", trace, "outside_device_ns", { caption: "of that device time" }),
+          ...(trace.no_operator_device_ns ? [tile("TraceModules", trace, "no_operator_device_ns")] : []),
         ]}
       />
       <ModuleFlameGraph key={trace.trace} trace={trace} />

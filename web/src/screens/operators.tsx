@@ -1,7 +1,6 @@
 // Operators of one trace: calls and time.
 import type { OperatorGroup, OperatorShape, OperatorStack, Recomputation, TraceOperators } from "../api/views";
 import { MISSING, duration, percent } from "../base/quantities";
-import { FigurePanel } from "../charts/figure_panel";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
 import { SelectionPanel } from "../parts/selection_panel";
@@ -11,7 +10,6 @@ import { omittedRows, useSelect } from "../parts/url_controls";
 import { columns, entries, tile, type Field } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
 import { Tiles } from "../widgets/tiles";
-import { operatorPies } from "./operators/figures";
 
 type Row = OperatorGroup & Partial<Pick<OperatorShape, "input_dims"> & Pick<OperatorStack, "stack">>;
 
@@ -62,9 +60,6 @@ function Content({ trace, shareOf }: { trace: TraceOperators; shareOf: string })
           fields={columns("ReplayedOperator", "name", "work_count", "device_ns", "device_ratio")}
         />
       )}
-      <div class="panels halves">
-        {operatorPies(rows).map((pie) => <FigurePanel key={pie.title} block={pie} />)}
-      </div>
       {trace.recomputation === null || trace.recomputation.call_count === 0 ? null : <RecomputationTable recomputation={trace.recomputation} />}
     </>
   );

@@ -31,7 +31,7 @@ function Content({ trace }: { trace: TraceRoofline }) {
     <>
       <Tiles
         tiles={[
-          tile("Utilization", utilization, "mean_mfu_ratio", { caption: utilization === null ? "the trace has no steps" : `of ${utilization.share_of}`, testid: "mfu" }),
+          tile("Utilization", utilization, "mean_mfu_ratio", { caption: utilization === null ? "the trace has no steps" : utilization.mean_mfu_ratio === null ? utilization.notes.join("; ") : `of ${utilization.share_of}`, testid: "mfu" }),
           tile("DeviceView", hardware, "device_name", { caption: hardware === null ? null : (hardware.source ?? hardware.peaks_of) }),
           tile("DeviceView", hardware, "memory_bytes_per_s"),
           tile("TraceRoofline", trace, "modelled_ratio", { caption: trace.share_of === null ? null : `of the ${trace.share_of}` }),
@@ -69,7 +69,7 @@ function Content({ trace }: { trace: TraceRoofline }) {
         rows={trace.families}
         fields={columns("FamilyTotals", "family", "device_ns", "time_ratio", "total_flop", "total_bytes", "roofline_ratio")}
       />
-      {utilization === null || utilization.steps.length === 0 ? null : <StepTable utilization={utilization} />}
+      {utilization === null || utilization.mean_mfu_ratio === null ? null : <StepTable utilization={utilization} />}
     </>
   );
 }

@@ -1,6 +1,6 @@
 // Views and their payloads as the server describes them: also those that this page was built without.
 import { capitalize, words } from "../base/text";
-import type { FieldLabel } from "../api/labels";
+import { LABELS, type FieldLabel } from "../api/labels";
 
 export type Json = string | number | boolean | null | Json[] | JsonObject;
 export interface JsonObject {
@@ -73,12 +73,15 @@ export function describeViews({ paths, components }: OpenApi): ViewDescription[]
  * titled by their names. */
 export class Structure {
   private readonly properties: Record<string, Schema>;
+  /** Labels of the fields of a built-in type, without what only readers of JSON need. */
+  private readonly labels: Record<string, FieldLabel>;
 
   constructor(
     private readonly schema: Schema,
     private readonly components: Record<string, Schema>,
   ) {
     const reference = referenceOf(schema);
+    this.labels = (LABELS as Record<string, Record<string, FieldLabel>>)[reference ?? ""] ?? {};
     this.properties = (reference === undefined ? schema : components[reference])?.properties ?? {};
   }
 
@@ -89,7 +92,8 @@ export class Structure {
 
   /** Label of a field; `unit` applies to numbers that inherit theirs, such as the statistics of a duration. */
   label(name: string, unit = "none"): FieldLabel {
-    const { title = words(name), description, "x-unit": declaredUnit = "none", "x-display": display } = this.properties[name] ?? {};
+    const { title = words(name), description: fullDescription, "x-unit": declaredUnit = "none", "x-display": display } = this.properties[name] ?? {};
+    const description = name in this.labels ? this.labels[name]?.description : fullDescription;
     return {
       title,
       unit: declaredUnit === "inherited" ? unit : declaredUnit,

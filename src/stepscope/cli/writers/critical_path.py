@@ -30,7 +30,7 @@ def write_critical_path(out: Console, payload: views.CriticalPathView) -> None:
         if one.ranks:
             ranks = ", ".join(f"rank {row.rank} {percent(row.share_ratio)}" for row in one.ranks)
             out.print(f"[bold]in[/bold] {ranks}")
-        listed = table("what runs on it", "kind", "time of", "pieces per step", "per step", "share")
+        listed = table("work on it", "kind", "time of", "count per step", "per step", "share")
         for row in one.activities:
             rank = "" if row.rank is None or not one.ranks else f" of rank {row.rank}"
             listed.add_row(

@@ -57,7 +57,7 @@ class PathActivity(msgspec.Struct, frozen=True, kw_only=True):
     """operator, call, range, Python, kernel, copy, phase, fetch or delay."""
     category: str
     rank: int | None
-    count_per_step: Annotated[float, schema.field_label("pieces per step", unit="count")]
+    count_per_step: Annotated[float, schema.field_label("count per step", unit="count")]
     step_ns: Annotated[float, schema.field_label("time per step")]
     share_ratio: float | None
 
@@ -76,8 +76,8 @@ class ReplayedSteps(msgspec.Struct, frozen=True, kw_only=True):
     """Names of the traces; without traces, of the ranks."""
     step_count: int
     step_ns: Annotated[float, schema.field_label("mean step")]
-    replay_error_ratio: Annotated[float | None, schema.field_label("error of the replay")]
-    """Difference of the replayed time of the steps to the measured one; negative if too short."""
+    replay_error_ratio: Annotated[float | None, schema.field_label("replay error")]
+    """Replayed step time compared with the measured one."""
 
 
 class CriticalPathOf(ReplayedSteps, frozen=True, kw_only=True):
@@ -112,7 +112,7 @@ class SimulatedFixRow(msgspec.Struct, frozen=True, kw_only=True):
     saving_ratio: Annotated[float | None, schema.field_label("saving of step time")]
     """Null where the replay is not accurate enough."""
     error_ratio: Annotated[float | None, schema.field_label("error of the saving")]
-    """Error of the replay: the saving is that uncertain."""
+    """Replay error: the saving is that uncertain."""
     rest_category: Annotated[str | None, schema.field_label("then mostly")]
     """Largest kind of time on the critical path that is left."""
     rest_ratio: Annotated[float | None, schema.field_label("its share")]

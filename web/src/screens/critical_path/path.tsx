@@ -2,7 +2,8 @@
 import type { ComponentChildren } from "preact";
 
 import type { CriticalPathOf, PathShare } from "../../api/views";
-import { countOf, duration } from "../../base/quantities";
+import { countOf, duration, percent } from "../../base/quantities";
+import { sentence } from "../../base/text";
 import { pathColour } from "../../base/path_kinds";
 import { LinkedTable } from "../../parts/linked_table";
 import { useTraces } from "../../parts/trace_screen";
@@ -44,8 +45,14 @@ export function Path({ tabs }: { tabs: ComponentChildren }) {
 
 function Steps({ path, shareOf, id }: { path: CriticalPathOf; shareOf: string; id: string | undefined }) {
   const isJoint = path.ranks.length > 0;
+  const [largest] = [...path.shares].sort((a, b) => b.step_ns - a.step_ns);
   return (
     <section aria-label={tracesOf(path)}>
+      {largest === undefined ? null : (
+        <h2 class="answer" data-testid="path-answer">
+          {sentence(`${largest.category} is ${percent(largest.share_ratio)} of the critical path: ${duration(largest.step_ns)} of each step of ${duration(path.step_ns)}`)}
+        </h2>
+      )}
       {replayTiles(path, isJoint ? { label: "Ranks tied by", value: countOf(path.tied_count, "collective") } : null)}
       <Panel title="Step by kind of time" definition={`Shares are of the ${shareOf}. Steps of ${tracesOf(path)}.`} wide testid="path-shares">
         <ShareBar label="Kinds of time on the critical path" segments={kindSegments(path.shares)} />
@@ -60,7 +67,8 @@ function Steps({ path, shareOf, id }: { path: CriticalPathOf; shareOf: string; i
       ) : null}
       <LinkedTable
         {...(id === undefined ? {} : { id })}
-        title="What runs on it"
+        title="Work on the critical path"
+        definition={`Shares are of the ${shareOf}.`}
         testid="table-path"
         rows={path.activities}
         fields={columns(

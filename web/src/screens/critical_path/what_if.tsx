@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 
 import type { SimulatedFixRow, WhatIfOf } from "../../api/views";
-import { percent } from "../../base/quantities";
+import { duration, percent } from "../../base/quantities";
 import { sentence } from "../../base/text";
 import { LinkedTable } from "../../parts/linked_table";
 import { useText } from "../../parts/url_options";
@@ -102,8 +102,14 @@ function Together({ name }: { name: string }) {
 
 function Recording({ recording, shareOf, id }: { recording: WhatIfOf; shareOf: string; id: string | undefined }) {
   const rows = recording.fixes.filter(({ reason }) => reason === null);
+  const [best] = rows;
   return (
     <section aria-label={tracesOf(recording)}>
+      {best === undefined || best.saving_ratio === null ? null : (
+        <h2 class="answer" data-testid="fix-answer">
+          {sentence(`${best.title}: a step of ${duration(best.step_ns)} instead of ${duration(recording.step_ns)} (−${percent(best.saving_ratio)}), if ${best.condition}`)}
+        </h2>
+      )}
       {replayTiles(recording)}
       <LinkedTable
         {...(id === undefined ? {} : { id })}
@@ -112,7 +118,7 @@ function Recording({ recording, shareOf, id }: { recording: WhatIfOf; shareOf: s
         definition={`Each fix alone. Savings are of the ${shareOf}. Steps of ${tracesOf(recording)}.`}
         rows={rows}
         fields={columns(
-          "SimulatedFixRow", ["saving_ratio", { display: "bar" }], "step_ns", "fix", "condition", ["rest_category", { draw: restText }],
+          "SimulatedFixRow", ["saving_ratio", { display: "bar" }], "step_ns", ["title", { title: "fix" }], "condition", ["rest_category", { draw: restText }], ["fix", { title: "name" }],
         )}
       />
       <Unhelpful fixes={recording.fixes} />

@@ -3,7 +3,6 @@ import type { ComponentChildren } from "preact";
 
 import type { ActivityKind, CopyKind } from "../../api/views";
 import { FigurePanel } from "../../charts/figure_panel";
-import { pieOfShares } from "../../charts/from_payload";
 import { LinkedTable } from "../../parts/linked_table";
 import { TraceScreen } from "../../parts/trace_screen";
 import { columns } from "../../widgets/fields";
@@ -29,19 +28,13 @@ export function Activity({ tabs }: { tabs: ComponentChildren }) {
 
 function ActivityKinds({ rows, shareOf }: { rows: ActivityKind[]; shareOf: string }) {
   return (
-    <div class="panels">
-      <FigurePanel
-        testid="activity-pie"
-        block={pieOfShares("Activity", shareOf, rows.map((row) => [row.kind, row.share_ratio]))}
-      />
-      <LinkedTable
-        title="Activities"
-        testid="table-activity"
-        wide={false}
-        rows={rows}
-        fields={columns("ActivityKind", "kind", "count", "total_ns", "share_ratio", "mean_ns")}
-      />
-    </div>
+    <LinkedTable
+      title="Activities"
+      testid="table-activity"
+      definition={`Shares are of ${shareOf}.`}
+      rows={rows}
+      fields={columns("ActivityKind", "kind", "count", "total_ns", "share_ratio", "mean_ns")}
+    />
   );
 }
 

@@ -13,23 +13,25 @@ import { Tiles } from "../../widgets/tiles";
 export function Time({ tabs }: { tabs: ComponentChildren }) {
   return (
     <TraceScreen view="gpu-time" title="GPU" tabs={tabs} carryOver communication>
-      {(trace, payload) => (trace.shares === null ? null : <Content trace={trace} shareOf={payload.share_of} />)}
+      {(trace, payload) => (trace.shares === null ? null : <Content trace={trace} shareOf={payload.share_of} communicationOf={payload.communication_of} />)}
     </TraceScreen>
   );
 }
 
-function Content({ trace, shareOf }: { trace: TraceGpuTime; shareOf: string }) {
+function Content({ trace, shareOf, communicationOf }: { trace: TraceGpuTime; shareOf: string; communicationOf: string }) {
   return (
     <>
       <Tiles
         tiles={[
           tile("GpuShares", trace.shares, "busy_ratio", { caption: `${duration(trace.busy_ns)} of ${duration(trace.total_ns)}`, testid: "gpu-busy" }),
           tile("GpuShares", trace.shares, "idle_ratio", { caption: duration(trace.idle_ns), testid: "gpu-idle" }),
-          tile("TraceGpuTime", trace, "comm_ns", { caption: `${duration(trace.exposed_comm_ns)} exposed` }),
-          tile("TraceGpuTime", trace, "comm_hidden_ratio", { caption: "share of communication time" }),
+          ...(trace.comm_ns === 0 ? [] : [
+            tile("TraceGpuTime", trace, "comm_ns", { caption: `${duration(trace.exposed_comm_ns)} exposed` }),
+            tile("TraceGpuTime", trace, "comm_hidden_ratio", { caption: "of communication time" }),
+          ]),
         ]}
       />
-      <Panel title="All devices" definition={`Shares are of the ${shareOf}.`} wide>
+      <Panel title="All devices" definition={`Shares are of the ${shareOf}. Communication: ${communicationOf}`} wide>
         <ShareBar label="Time of all devices" segments={timeSegments(trace)} />
       </Panel>
       <LinkedTable

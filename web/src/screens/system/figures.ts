@@ -78,6 +78,11 @@ export function metricPlots(
   return sorted.map(({ plotGroup, series }) => plotOf(payload, series, titleOf(plotGroup.title, series, titles)));
 }
 
+/** True if no series has two values: the plot tells less than a sentence. */
+export function isFlat({ series }: Plot): boolean {
+  return series.every(({ y }) => new Set(y.filter((value) => value !== null)).size < 2);
+}
+
 /** Append the metric to titles that several plots share, where a plot has one. */
 function titleOf(title: string, series: readonly MetricSeries[], titles: readonly string[]): string {
   const isAmbiguous = titles.filter((candidate) => candidate === title).length > 1;

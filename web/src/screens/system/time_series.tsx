@@ -7,7 +7,7 @@ import { TimePanel } from "../../parts/time_panel";
 import { useSelect, useTextInput } from "../../parts/url_controls";
 import { useView } from "../../state/fetch";
 import { QualityNotes, ResourceView } from "../../widgets/resource_view";
-import { parseCores, metricPlots } from "./figures";
+import { isFlat, metricPlots, parseCores } from "./figures";
 
 const KINDS = [
   ["all", "all"],
@@ -32,6 +32,7 @@ function Content({ payload, node }: { payload: SystemSeriesView; node: string })
     [payload, series, kind, cores],
   );
   if (series === undefined) return null;
+  const flat = plots.filter(isFlat);
   const omitted = `${count(payload.left_out_count)} series are omitted to limit the size of the response`;
   return (
     <section aria-label="Metrics over time">
@@ -41,8 +42,14 @@ function Content({ payload, node }: { payload: SystemSeriesView; node: string })
       </header>
       <QualityNotes quality={[]} notes={[...payload.notes, ...(payload.left_out_count === 0 ? [] : [omitted])]} />
       <div class="panels">
-        {plots.map((plot) => <TimePanel key={plot.title} block={plot} />)}
+        {plots.filter((plot) => !isFlat(plot)).map((plot) => <TimePanel key={plot.title} block={plot} />)}
       </div>
+      {flat.length === 0 ? null : (
+        <details class="section-title" data-testid="flat-metrics">
+          <summary>Unchanged over the time: {flat.map(({ title }) => title).join(", ")}</summary>
+          <div class="panels">{flat.map((plot) => <TimePanel key={plot.title} block={plot} />)}</div>
+        </details>
+      )}
     </section>
   );
 }

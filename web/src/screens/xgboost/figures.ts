@@ -39,9 +39,10 @@ export function labelFigure({ data_set, row_count, counted_count, bins }: LabelD
 
 export function importanceFigure({ measure, round, features }: FeatureImportance): Stacks {
   const shown = features.slice(0, MAX_FEATURES);
-  const omittedCount = features.length - shown.length;
+  // The last row may be the sum of those that were not recorded one by one.
+  const rest = features.slice(MAX_FEATURES).filter((feature) => !feature.name.startsWith("("));
   const name = measure.replace("_", " ");
-  const note = `After round ${round}.${omittedCount > 0 ? ` ${countOf(omittedCount, "more feature")} not shown.` : ""}`;
+  const note = `After round ${round}.${rest.length > 0 ? ` The next ${countOf(rest.length, "feature")} are in the data.` : ""}`;
   return barsOf(`Importance by ${name}`, "feature", name, "none", shown.map((feature) => singleLine(feature.name)), shown.map(({ value }) => value), note);
 }
 
