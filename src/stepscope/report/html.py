@@ -9,6 +9,8 @@ The files of SageMaker Debugger, in a directory:
 
 from __future__ import annotations
 
+import base64
+import gzip
 import re
 from collections.abc import Mapping
 from html import escape
@@ -45,14 +47,26 @@ and its signals (MIT). -->
 <div id="report"><noscript>{headline} (Enable JavaScript to see the charts and tables of this
 page.)</noscript></div>
 <script type="application/json" id="payload">{payload}</script>
-<script>{script}</script>
+<script type="application/gzip" id="script">{script}</script>
+<script>{loader}</script>
 </body>
 </html>
 """
+_LOADER = """
+const packed = atob(document.getElementById("script").textContent);
+const bytes = new Blob([Uint8Array.from(packed, (letter) => letter.charCodeAt(0))]);
+const text = new Response(bytes.stream().pipeThrough(new DecompressionStream("gzip"))).text();
+text.then((source) => {
+  const script = document.createElement("script");
+  script.textContent = source;
+  document.body.append(script);
+});
+"""
+"""Script that runs the compressed script of the page, which is half as large in base64."""
 _UNSAFE_IN_SCRIPT = str.maketrans(
     {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 )
-_END_TAG = re.compile(r"</(?=script|style)", re.IGNORECASE)
+_END_TAG = re.compile(r"</(?=style)", re.IGNORECASE)
 
 
 def _write_headline(verdict: diagnosis.Verdict) -> str:
@@ -77,7 +91,8 @@ def render_html(report: Report) -> str:
         headline=escape(_write_headline(report.verdict)),
         style=_END_TAG.sub(r"<\\/", style),
         payload=json_in_script(report),
-        script=_END_TAG.sub(r"<\\/", script),
+        script=base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode(),
+        loader=_LOADER,
     )
 
 

@@ -24,6 +24,8 @@ from stepscope.views.profiling_report.blocks import Listing, Section, Table, Tex
 from tests.support.report_runs import two_gpus
 from tests.support.shared_folder import SharedFolder
 
+MAX_PAGE_BYTES = 800_000
+"""Limit of the page, with its script."""
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)><!--\u2028&lt;$x$"
 
 
@@ -59,7 +61,8 @@ def payload_of(page: str) -> dict:
 def test_the_page_contains_its_payload_script_and_style(report: Report) -> None:
     page = html.render_html(report)
     assert payload_of(page) == json.loads(msgspec.json.encode(report))
-    assert page.count("<script") == page.count("</script>") == 2
+    assert len(page.encode()) <= MAX_PAGE_BYTES
+    assert page.count("<script") == page.count("</script>") == 3
     assert page.count("<style") == page.count("</style>") == 1
     assert "default-src 'none'" in page
     assert not re.search(r"(src|href)=[\"']?(https?:)?//", page.partition("<style>")[0])
@@ -68,7 +71,7 @@ def test_the_page_contains_its_payload_script_and_style(report: Report) -> None:
 def test_no_name_becomes_markup(report: Report) -> None:
     evil = with_names(report, EVIL)
     page = html.render_html(evil)
-    assert page.count("<script") == page.count("</script>") == 2
+    assert page.count("<script") == page.count("</script>") == 3
     assert "<img" not in page.partition("<script>")[0]
     assert payload_of(page)["command"] == EVIL
     assert "<img" not in show(evil, "job").html + show(evil, "head").html

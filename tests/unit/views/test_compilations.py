@@ -137,6 +137,8 @@ def test_recorded_compilations_are_summed_by_cause(tmp_path: Path, rank: int) ->
     assert (row.rank, row.name, row.count) == (rank, "shape", rank + 1)
     assert row.total_ns == row.count * 30 * MS
     assert (payload.missing, payload.compilations) == (None, [])
+    assert (payload.compilation_count, payload.total_ns) == (row.count, row.total_ns)
+    assert (row.process, payload.cache_hit_count) == (f"rank {rank}", None)
 
 
 def test_a_run_without_compilations_says_how_to_get_them(tmp_path: Path) -> None:

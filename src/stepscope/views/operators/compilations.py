@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
 from msgspec.structs import asdict
 
 from stepscope import analysis, schema
-from stepscope.run import Run, read_compilations, read_compiled_work, read_ended_spans
+from stepscope.run import (
+    Run,
+    name_all_processes,
+    read_compilations,
+    read_compiled_work,
+    read_ended_spans,
+)
 from stepscope.views import trace_data
 from stepscope.views.options import DEFAULTS, ViewOptions
 
@@ -72,12 +79,12 @@ class CompilationsView(schema.Payload, frozen=True, kw_only=True):
     """Payload of `compilations`."""
 
     compilation_count: int
-    recompilation_count: int
-    """Compilations after a failed guard."""
+    recompilation_count: int | None
+    """Compilations after a failed guard. Null without a log, as are the counts below."""
     graph_break_count: int | None
     """Null if a log has no record of them."""
-    cache_hit_count: int
-    cache_miss_count: int
+    cache_hit_count: int | None
+    cache_miss_count: int | None
     total_ns: Annotated[int, schema.field_label("time of compilations")]
     """Sum over all ranks."""
     frames: list[analysis.CompiledFrame]
@@ -89,7 +96,7 @@ class CompilationsView(schema.Payload, frozen=True, kw_only=True):
     """The longest first."""
     kernels: list[analysis.CompiledKernel]
     """Kernels in the traces of the run whose names compilations have."""
-    recorded: list[RecordedCompilations]
+    recorded: Annotated[list[RecordedCompilations], schema.field_label("compilations by cause")]
     missing: str | None
 
 
@@ -112,12 +119,12 @@ def show_compilations(run: Run, options: ViewOptions = DEFAULTS) -> Compilations
     recorded = _list_recorded(run, options)
     top = options.top or None
     return CompilationsView(
-        compilation_count=len(compilations),
-        recompilation_count=sum(frame.recompilation_count for frame in frames),
-        graph_break_count=analysis.sum_counts(frame.graph_break_count for frame in frames),
-        cache_hit_count=sum(frame.cache_hit_count for frame in frames),
-        cache_miss_count=sum(frame.cache_miss_count for frame in frames),
-        total_ns=sum(frame.total_ns for frame in frames),
+        compilation_count=len(compilations) or sum(row.count for row in recorded),
+        recompilation_count=_sum(frame.recompilation_count for frame in frames),
+        graph_break_count=_sum(frame.graph_break_count for frame in frames),
+        cache_hit_count=_sum(frame.cache_hit_count for frame in frames),
+        cache_miss_count=_sum(frame.cache_miss_count for frame in frames),
+        total_ns=sum(row.total_ns for row in frames or recorded),
         frames=frames[:top],
         failed_guards=analysis.list_causes(compilations, "failed_guard")[:top],
         graph_breaks=analysis.list_causes(compilations, "graph_break")[:top],
@@ -127,6 +134,12 @@ def show_compilations(run: Run, options: ViewOptions = DEFAULTS) -> Compilations
         recorded=recorded[:top],
         missing=None if compilations or recorded else NO_COMPILATIONS,
     )
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    """Sum counts of a log; None without one, or if a count is unknown."""
+    values = list(counts)
+    return analysis.sum_counts(values) if values else None
 
 
 def _show_compilation(
@@ -151,6 +164,7 @@ def _show_compilation(
 def _list_recorded(run: Run, options: ViewOptions) -> list[RecordedCompilations]:
     """List the compilations that were recorded in the job, the longest first."""
     ranks = {process.process: process.rank for process in run.processes}
+    names = name_all_processes(run.processes)
     count: Counter[tuple[str, str]] = Counter()
     total_ns: Counter[tuple[str, str]] = Counter()
     spans = read_ended_spans(run.reader, "compile", run.period, max_ns=MAX_COMPILATION_NS)
@@ -161,7 +175,7 @@ def _list_recorded(run: Run, options: ViewOptions) -> list[RecordedCompilations]
     return [
         RecordedCompilations(
             rank=ranks.get(process),
-            process=process,
+            process=names.get(process, process),
             name=name,
             count=count[process, name],
             total_ns=time_ns,
