@@ -107,7 +107,7 @@ def test_samples_of_a_node(tmp_path: Path) -> None:
     )
     # Samples just outside are included, so that a line can be drawn through the window.
     assert narrow.after_ns[0] <= 0 < narrow.after_ns[-1]
-    _, busy = series(recorded_run, "cpu busy", from_ns=0, to_ns=10 * 10**9)
+    _, busy = series(recorded_run, "CPU busy", from_ns=0, to_ns=10 * 10**9)
     assert busy.full == 1
     assert {value for value in busy.mean if value is not None} == {0.25}
     assert max(busy.after_ns) < 6 * 10**9
@@ -130,7 +130,7 @@ def test_a_longer_interval_is_no_gap(tmp_path: Path, is_recorded: bool) -> None:
         change = IntervalChange(t_ns=EPOCH_NS + 10 * 10**9, interval_ns=5 * 10**9)
         with RunWriter(path, "n0") as writer:
             writer.put_node(msgspec.structs.replace(info, interval_changes=[change]))
-    _, busy = series(Run(open_run(path)), "cpu busy", pixels=10_000)
+    _, busy = series(Run(open_run(path)), "CPU busy", pixels=10_000)
     gaps = [busy.after_ns[index] for index, mean in enumerate(busy.mean) if mean is None]
     if is_recorded:
         (gap_ns,) = gaps
@@ -143,7 +143,7 @@ def test_a_gap_is_none(tmp_path: Path) -> None:
     run = RunBuilder(tmp_path / "run")
     run.rank(0).draw("forward 500 | optimizer 500", 30)
     run.metric("cpu_busy_ratio", lambda second: math.nan if 10 < second < 20 else 0.5)
-    _, busy = series(run.open(), "cpu busy", pixels=10_000)
+    _, busy = series(run.open(), "CPU busy", pixels=10_000)
     assert busy.mean.count(None) == 1
     gap = busy.mean.index(None)
     assert 9 * 10**9 < busy.after_ns[gap] < 11 * 10**9

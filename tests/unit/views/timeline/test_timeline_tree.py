@@ -79,7 +79,7 @@ def test_a_job_is_nodes_ranks_and_workers(tmp_path: Path) -> None:
     assert [(g.name, g.kind) for g in payload.groups] == [("node n0", "node"), ("node n1", "node")]
     counters, rank = payload.groups[0].groups
     assert [(t.name, t.is_empty) for t in counters.tracks] == [
-        ("cpu busy", False), ("cpu iowait", True),
+        ("CPU busy", False), ("I/O wait", True),
     ]  # fmt: skip
     assert [(g.name, [t.name for t in g.tracks]) for g in counters.groups] == [
         ("GPU 0", ["busy"]),

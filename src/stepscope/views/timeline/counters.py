@@ -1,0 +1,123 @@
+"""Tracks of counters on the timeline: sampled metrics of a node, and counters of a trace."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import msgspec
+
+from stepscope import schema
+from stepscope.run import Run, Trace, name_processes
+from stepscope.timeline import get_timelines, track_id
+from stepscope.views.options import shorten_name
+from stepscope.views.timeline.payload import Track, TrackGroup
+
+_PROCESS_PREFIX = "process_"
+_CORE_PREFIX = "core_"
+_GPU_PREFIX = "gpu_"
+_UNITS = (
+    *("_ratio", "_bytes_per_s", "_per_s", "_bytes", "_watt", "_megahertz", "_celsius"),
+    *("_count", "_cores"),
+)
+_TITLES = {
+    "cpu_busy_ratio": "CPU busy",
+    "cpu_busy_max_ratio": "busiest core",
+    "cpu_iowait_ratio": "I/O wait",
+    "cpu_iowait_max_ratio": "I/O wait of the core with most",
+    "core_iowait_ratio": "I/O wait of core",
+    "job_cpu_cores": "cores used by the job",
+    "outside_cpu_cores": "cores used by other processes",
+    "own_cpu_cores": "cores used by stepscope",
+    "stolen_cpu_cores": "cores taken by the hypervisor",
+    "job_process_count": "processes of the job",
+}
+"""Titles of metrics whose names are no words."""
+_ESTIMATE_LABELS = {"utilization": "GPU utilisation", "sm_efficiency": "SM efficiency (estimated)"}
+
+
+def build_metric_group(run: Run, node: str) -> TrackGroup | None:
+    """Group the sampled metrics of a node: node, GPUs, cores and processes; None without any."""
+    node_tracks: list[Track] = []
+    tracks_by_group: dict[str, list[Track]] = defaultdict(list)
+    sampled = get_timelines(run).sampled_series.get(node, [])
+    maxima = get_timelines(run).load_maxima(node, [metric for metric, _ in sampled])
+    processes = name_processes(run.processes, node)
+
+    def build(metric: str, device: str, suffix: str) -> Track:
+        track = _build_metric_track(node, metric, device, suffix)
+        return msgspec.structs.replace(track, is_empty=maxima.get((metric, device), 0) == 0)
+
+    for metric, device in sampled:
+        if metric.startswith(_GPU_PREFIX):
+            tracks_by_group[f"GPU {device}"].append(build(metric, device, ""))
+        elif metric.startswith(_CORE_PREFIX):
+            tracks_by_group["cores"].append(build(metric, device, device))
+        elif metric.startswith(_PROCESS_PREFIX):
+            name = processes.get(int(device), device) if device.isdecimal() else device
+            tracks_by_group["processes"].append(build(metric, device, name))
+        else:
+            node_tracks.append(build(metric, device, device))
+    if not node_tracks and not tracks_by_group:
+        return None
+    return TrackGroup(
+        id=str(track_id("counters", node)),
+        name="counters",
+        kind="counters",
+        tracks=node_tracks,
+        groups=[
+            TrackGroup(
+                id=str(track_id("counters", node, name)), name=name, kind="counters", tracks=tracks
+            )
+            for name, tracks in sorted(tracks_by_group.items(), key=_order_groups)
+        ],
+    )
+
+
+def build_counter_groups(run: Run, trace: Trace) -> list[TrackGroup]:
+    """Group the counters, memory series and device loads of a trace."""
+    tracks = [
+        Track(
+            id=str(track_id(counter.kind, trace.trace, *counter.words)),
+            name=shorten_name(counter.name),
+            kind="counter",
+            row_count=1,
+            unit="bytes" if counter.kind == "memory" else "",
+            is_empty=counter.largest == 0,
+        )
+        for counter in get_timelines(run).counters.get(trace.trace, [])
+    ]
+    tracks += [
+        Track(
+            id=str(track_id("estimate", trace.trace, device, measure)),
+            name=f"{_ESTIMATE_LABELS[measure]} of device {device}",
+            kind="counter",
+            row_count=1,
+            unit="ratio",
+        )
+        for device, measure in get_timelines(run).estimates.get(trace.trace, [])
+    ]
+    if not tracks:
+        return []
+    id_ = str(track_id("counters", "recording", trace.trace))
+    return [TrackGroup(id=id_, name="counters", kind="counters", tracks=tracks)]
+
+
+def _build_metric_track(node: str, metric: str, device: str, suffix: str) -> Track:
+    declared = schema.METRIC_TYPES.get(metric)
+    name = metric
+    for unit in _UNITS:
+        name = name.removesuffix(unit)
+    title = _TITLES.get(metric) or name.removeprefix(_GPU_PREFIX).replace("_", " ")
+    return Track(
+        id=str(track_id("metric", node, metric, device)),
+        name=f"{title} {suffix}".strip(),
+        kind="counter",
+        row_count=1,
+        unit=declared.unit if declared else "",
+    )
+
+
+def _order_groups(group: tuple[str, list[Track]]) -> tuple[bool, int, str]:
+    name = group[0]
+    number = name.removeprefix("GPU ")
+    return (not name.startswith("GPU "), int(number) if number.isdecimal() else 0, name)
