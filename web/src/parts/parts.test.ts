@@ -70,8 +70,8 @@ test("a note states how many rows were not requested", () => {
 });
 
 describe("links to the timeline", () => {
-  const rankSteps = (title: string, numbers: number[], after_ns: number[]): RankSteps => ({
-    group: title, title, numbers, after_ns, duration_ns: numbers.map(() => 10), outliers: [], left_out_count: 0,
+  const rankSteps = (rank: string, numbers: number[], after_ns: number[]): RankSteps => ({
+    group: rank, title: rank, rank, numbers, after_ns, duration_ns: numbers.map(() => 10), outliers: [], left_out_count: 0,
   });
   const ALL = [rankSteps("rank 0", [1, 2], [100, 200]), rankSteps("rank 1", [2, 3], [250, 350])];
 

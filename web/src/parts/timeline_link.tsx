@@ -24,7 +24,7 @@ export function timelineAt(from_ns: number, to_ns: number, values: Record<string
 
 /** Return the interval of a step on the given rank, or on the first rank that has it. */
 export function intervalOfStep(ranks: readonly RankSteps[], step: number, rank: string): [number, number] | null {
-  const ofRank = ranks.filter((steps) => steps.title === rank);
+  const ofRank = ranks.filter((steps) => steps.rank === rank);
   for (const steps of [...ofRank, ...ranks]) {
     const index = steps.numbers.indexOf(step);
     const start = steps.after_ns[index];

@@ -194,7 +194,7 @@ test("bars of two mean steps have the same parts", () => {
 });
 
 test("the median step of the first rank is shown with the busiest tracks of its group", () => {
-  const rank = { group: "b", title: "rank 0", numbers: [4, 5, 6, 7], after_ns: [0, 9, 12, 20], duration_ns: [9, 3, 8, 5], outliers: [], left_out_count: 0 };
+  const rank = { group: "b", rank: "", title: "rank 0", numbers: [4, 5, 6, 7], after_ns: [0, 9, 12, 20], duration_ns: [9, 3, 8, 5], outliers: [], left_out_count: 0 };
   expect(medianStep([rank])).toEqual({ group: "b", number: 7, after_ns: 20, duration_ns: 5 });
   expect(medianStep([])).toBeNull();
   const track = (id: string, event_count: number | null, kind = "host") => ({ id, name: id, kind, row_count: 1, unit: "", event_count, is_empty: false });

@@ -82,7 +82,7 @@ function Content({ payload, filter, isLog }: ContentProps) {
           rows={tensors}
           keyOf={tensorKey}
           fields={columns(
-            "RecordedTensor", "name", "rank", "shape", "dtype", "record_count", "step", "l2", "update_ratio",
+            "RecordedTensor", "name", tensors.some((row) => row.rank !== null) && "rank", "shape", "dtype", "record_count", "step", "l2", "update_ratio",
             "mean", "standard_deviation", "min", "max", "zero_ratio", "non_finite_count",
             ["rules", { value: (row) => row.rules.join(", ") }],
           )}
@@ -93,6 +93,7 @@ function Content({ payload, filter, isLog }: ContentProps) {
 }
 
 function ScalarTable({ rows }: { rows: ScalarSeries[] }) {
+  const hasRanks = rows.some((row) => row.rank !== null);
   return (
     <LinkedTable
       title="Logged scalars"
@@ -100,7 +101,7 @@ function ScalarTable({ rows }: { rows: ScalarSeries[] }) {
       rows={rows}
       keyOf={(row) => rowKey(row.name, row.process)}
       fields={columns(
-        "ScalarSeries", "name", "rank", "process",
+        "ScalarSeries", "name", hasRanks && "rank", !hasRanks && new Set(rows.map((row) => row.process)).size > 1 && "process",
         ...innerColumns("Statistics", "none", (row: ScalarSeries) => row.statistics, "count", "mean", "min", "p50", "max").map((field) => ({ ...field, numeric: true })),
         "nan_count",
       )}

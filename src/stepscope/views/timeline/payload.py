@@ -124,6 +124,8 @@ class RankSteps(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     """Group of the tracks of these steps."""
     title: str
+    rank: str
+    """Name of the rank in `steps`."""
     numbers: Annotated[list[int], schema.field_label(display="identifier")]
     """Numbers of the steps in time order; counted from 0 if a trace does not number them."""
     after_ns: list[int]

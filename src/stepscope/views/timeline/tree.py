@@ -353,6 +353,7 @@ def _list_process_steps(
     return RankSteps(
         group=process_group_id(process),
         title=name,
+        rank=process.title,
         numbers=list(numbers),
         after_ns=(steps.range_start[:limit] - clock.origin_ns).tolist(),
         duration_ns=steps.duration_ns[:limit].tolist(),
@@ -375,6 +376,7 @@ def _list_trace_steps(
         RankSteps(
             group=trace_group_id(trace),
             title=trace.name,
+            rank=trace.label,
             numbers=numbers,
             after_ns=(start - base).tolist(),
             duration_ns=(end - start).tolist(),

@@ -89,7 +89,7 @@ def test_a_job_is_nodes_ranks_and_workers(tmp_path: Path) -> None:
     assert (rank.name, rank.kind, rank.rank) == ("rank 0", "process", 0)
     assert [g.name for g in rank.groups] == ["worker 0 of rank 0", "worker 1 of rank 0"]
     assert [t.name.rpartition(" (")[2] for t in rank.tracks] == ["training)"]
-    assert [steps.title for steps in payload.steps] == ["rank 0", "rank 1"]
+    assert [(s.title, s.rank) for s in payload.steps] == [("rank 0",) * 2, ("rank 1",) * 2]
     assert payload.steps[0].group == rank.id
     assert payload.steps[0].numbers == list(range(len(payload.steps[0].after_ns)))
     assert payload.origin_ns == str(EPOCH_NS)

@@ -46,7 +46,7 @@ function Finding({ finding, recorded }: { finding: TensorFinding; recorded: read
         </details>
       )}
       {finding.tensors.length === 0 ? null : (
-        <p class="muted" aria-label={`Tensors of ${finding.rule}`}>
+        <p class="muted steps-inline" aria-label={`Tensors of ${finding.rule}`}>
           {finding.tensors.slice(0, MAX_TENSORS).map((tensor, index) => (
             <span key={`${tensor.name} ${tensor.mode} ${String(tensor.rank)}`}>
               {index === 0 ? "" : " · "}

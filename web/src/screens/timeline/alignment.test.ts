@@ -10,7 +10,7 @@ function rank(number: number): TrackGroup {
 
 function steps(number: number, first: number): RankSteps {
   return {
-    group: `rank ${number}`, title: `rank ${number}`, numbers: [0, 1, 2],
+    group: `rank ${number}`, title: `rank ${number}`, rank: "", numbers: [0, 1, 2],
     after_ns: [first, first + 10, first + 20], duration_ns: [10, 10, 10], outliers: [], left_out_count: 0,
   };
 }
