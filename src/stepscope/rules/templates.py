@@ -176,7 +176,7 @@ class PerDeviceRule(IncrementalRule[P, DeviceStates[D]], Generic[P, D]):
         return self.finding(
             triggered=state.trigger,
             violations=sum(result.violation_count for result in results.values()),
-            datapoints=max(result.datapoint_count for result in results.values()),
+            datapoints=sum(result.datapoint_count for result in results.values()),
             details=self.details_type(gpus={name: r.details for name, r in results.items()}),
             sentences=[f"Trace {name}: {result.sentence}" for name, result in results.items()],
             ranks=state.triggered_ranks,

@@ -53,7 +53,7 @@ _VIEWS: dict[str, options.View] = {
     ),
     "step-series": options.View(
         _show("steps.step_series:show_step_series"),
-        ("rank", "pixels", *options.RANGE_OPTIONS),
+        ("carry_over", "pixels", *options.TRACE_OPTIONS, *options.RANGE_OPTIONS),
         is_of_processes=True,
         table="outliers",
     ),

@@ -5,16 +5,19 @@ import { followTheme } from "../base/theme";
 import "../base/tokens.css";
 import { followRun } from "../state/live";
 import { followNotes } from "../state/notes";
+import { setScreenTitles } from "../state/screen_titles";
 import { followUrl } from "../state/url";
 import { loadViews } from "../state/views";
 import "../widgets/definition.css";
 import "../widgets/verdict.css";
 import "../widgets/widgets.css";
+import { SCREENS, screenOf } from "./screens";
 import { Shell } from "./shell";
 import "./app.css";
 
 const root = document.getElementById("app");
 if (root !== null) {
+  setScreenTitles((view) => screenOf(view, SCREENS)?.title);
   followTheme();
   followUrl();
   followRun();

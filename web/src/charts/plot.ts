@@ -1,6 +1,6 @@
 // Line, step or scatter plot over time, steps or another quantity.
 import type { Palette } from "../base/palette";
-import { inUnit, percent } from "../base/quantities";
+import { inUnit, percent, timeUnit } from "../base/quantities";
 import { axisOption, baseOption, legendOption, lineStyleType, tooltipContent, tooltipOption } from "./common";
 import type { EChartsOption } from "./echarts";
 
@@ -94,7 +94,8 @@ export function tickInterval(scale: Scale, span: number): number | undefined {
 
 function scaledAxis(scale: Scale, values: number[], colours: Palette, endsOnTick = false): Record<string, unknown> {
   const { min, max } = extremes(values);
-  const interval = tickInterval(scale, (scale.max ?? max) - (scale.min ?? Math.min(0, min)));
+  const span = (scale.max ?? max) - (scale.min ?? Math.min(0, min));
+  const interval = tickInterval(scale, span);
   const end = endsOnTick && interval !== undefined ? Math.ceil(max / interval) * interval : undefined;
   return {
     type: scale.log === true ? "log" : "value",
@@ -106,14 +107,20 @@ function scaledAxis(scale: Scale, values: number[], colours: Palette, endsOnTick
     axisLabel: {
       color: colours.muted,
       hideOverlap: true,
-      formatter: (value: number) => formatTick(value, scale),
+      formatter: (value: number) => formatTick(value, scale, span),
     },
   };
 }
 
-/** Format a tick: ratios are whole percents. */
-export function formatTick(value: number, scale: Scale): string {
-  return scale.unit === "ratio" ? percent(value) : formatOnScale(value, scale);
+/** Shorter axes need more digits than a value alone. */
+const MIN_SPAN_RATIO = 0.1;
+
+/** Format a tick of an axis of some span: ratios are whole percents, neighbouring times differ. */
+export function formatTick(value: number, scale: Scale, span = Infinity): string {
+  if (scale.unit === "ratio") return percent(value);
+  if (scale.unit !== "ns" || span >= MIN_SPAN_RATIO * value || span <= 0) return formatOnScale(value, scale);
+  const [unit, size] = timeUnit(value);
+  return `${(value / size).toFixed(Math.ceil(Math.log10((10 * size) / span)))} ${unit}`;
 }
 
 export function plotOption(plot: Plot, colours: Palette): EChartsOption {

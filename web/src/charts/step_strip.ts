@@ -20,8 +20,8 @@ export interface StepStrip {
   edges: number[];
   counts: number[];
   height: number;
-  /** Only this part is coloured; all are if absent. */
-  highlight?: string | undefined;
+  /** Only these parts are coloured; all are if absent. */
+  highlight?: readonly string[] | undefined;
   note?: string | null;
 }
 
@@ -29,7 +29,15 @@ export interface StepStrip {
 const COLOURS: Record<string, number> = {
   data_wait: 1, h2d: 3, forward: 0, loss: 7, backward: 2, optimizer: 4, dispatch: 3, execution: 0,
   communication: 5, checkpoint: 3, compilation: 7, garbage_collection: 5, other: 6,
+  kernel: 0, memcpy: 3, memset: 3, runtime: 4, data_loader: 1, cpu_exec: 2,
 };
+
+/** Colour of a part; where only some are coloured, the time outside of all phases has no grey. */
+export function partColour(key: string, colours: Palette, highlight: readonly string[] | undefined): string {
+  if (highlight === undefined) return phaseColour(key, colours);
+  if (!highlight.includes(key)) return colours.line;
+  return key === "other" ? colours.series[0] ?? colours.text : phaseColour(key, colours);
+}
 
 export function phaseColour(key: string, { series, muted }: Palette): string {
   return series[COLOURS[key] ?? 6] ?? muted;
@@ -75,7 +83,7 @@ export function stripOption(strip: StepStrip, colours: Palette): EChartsOption {
   const isLabelled = strip.height >= MIN_LABELLED_HEIGHT;
   const margins = MARGINS[isLabelled ? "labelled" : "plain"];
   const histogramPx = strip.counts.length === 0 ? 0 : HISTOGRAM_PX;
-  const colourOf = (key: string): string => (strip.highlight === undefined ? phaseColour(key, colours) : (strip.highlight === key ? colours.series[0] : undefined) ?? colours.line);
+  const colourOf = (key: string): string => partColour(key, colours, strip.highlight);
   const name = (text: string): string => (isLabelled ? text : "");
   const [low, high] = stripExtent(strip, sums[sums.length - 1] ?? strip.median);
   const isLog = strip.value.log === true;

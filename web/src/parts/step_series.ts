@@ -1,7 +1,8 @@
 // Steps of a rank over their numbers: their figure, its description, and the ranges that one selects.
 import type { RankStepsView, StepSeries } from "../api/views";
 import { count, countOf, duration, percent } from "../base/quantities";
-import { capitalize, words } from "../base/text";
+import { phaseName } from "../base/phase_names";
+import { capitalize } from "../base/text";
 import { outlierAt, type StepStrip } from "../charts/step_strip";
 import { navigate, setParams } from "../state/url";
 import { rangeOf } from "./job_pieces";
@@ -11,8 +12,18 @@ interface StripOptions {
   height: number;
   isLog?: boolean;
   hasHistogram?: boolean;
-  /** Phase to colour; all if absent. */
-  highlight?: string | undefined;
+  /** Phases to colour; all if absent. */
+  highlight?: readonly string[] | undefined;
+}
+
+/** Smaller parts of step time are not in the legend of a low strip. */
+const MIN_NAMED_RATIO = 0.03;
+
+/** Coloured phases that are large enough to be visible. */
+export function namedPhases({ phases }: StepSeries, highlight: readonly string[] | undefined): string[] {
+  const totals = phases.map(({ mean_ns }) => mean_ns.reduce((sum, value) => sum + value, 0));
+  const total = totals.reduce((sum, value) => sum + value, 0);
+  return phases.map(({ name }) => name).filter((name, index) => (highlight?.includes(name) ?? true) && (totals[index] ?? 0) >= MIN_NAMED_RATIO * total);
 }
 
 export function stripFigure(series: StepSeries, { height, isLog = false, hasHistogram = false, highlight }: StripOptions): StepStrip {
@@ -21,7 +32,7 @@ export function stripFigure(series: StepSeries, { height, isLog = false, hasHist
     title: series.ranks.length > 1 && series.rank !== null ? `Step time, ${series.rank.name}` : "Step time",
     steps: series.steps,
     value: { name: "step time", unit: "ns", log: isLog },
-    parts: series.phases.map(({ name, mean_ns }) => ({ key: name, name: words(name), values: mean_ns })),
+    parts: series.phases.map(({ name, mean_ns }) => ({ key: name, name: phaseName(name), values: mean_ns })),
     median: series.median_ns,
     outliers: series.outliers.map(({ step, duration_ns, phase, excess_ns }) => ({
       step,
@@ -48,7 +59,7 @@ export function stripHandlers(series: StepSeries) {
 }
 
 function phaseTitle(name: string): string {
-  return name === "other" ? "other time" : words(name);
+  return name === "other" ? "other time" : phaseName(name);
 }
 
 /** Sentences on the largest phase and the slowest outlier. */

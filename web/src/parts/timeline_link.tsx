@@ -47,7 +47,7 @@ export function StepLink({ step, rank }: { step: number; rank: string }) {
     );
   };
   return (
-    <button type="button" class="quiet" onClick={open} title={isMissing ? "This step is not on the timeline" : "Show in timeline"} disabled={isMissing}>
+    <button type="button" class="line-link" onClick={open} title={isMissing ? "This step is not on the timeline" : "Show in timeline"} disabled={isMissing}>
       {step}
     </button>
   );

@@ -3,7 +3,8 @@ import { ArrowLeftRight } from "lucide";
 
 import type { BeforeAfter, ComparedRun, Comparison, ContractDifference, ContractTerms, FigureChange, NameChanges, SettingChange, StepChange, StepChanges, TargetOutcome } from "../api/views";
 import { MISSING, change, count, countOf, dollars, duration, inUnit, multiple, percent, relativeChange } from "../base/quantities";
-import { sentence, words } from "../base/text";
+import { phaseName } from "../base/phase_names";
+import { sentence } from "../base/text";
 import { FigurePanel } from "../charts/figure_panel";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
@@ -11,7 +12,9 @@ import { useGet } from "../state/fetch";
 import { useJobs } from "../state/jobs";
 import { link, baseRun, run, setParams } from "../state/url";
 import { column, columns } from "../widgets/fields";
+import { Fold } from "../widgets/fold";
 import { Icon } from "../widgets/icon";
+import { KeyValues } from "../widgets/key_values";
 import { PageHeader } from "../widgets/page_header";
 import { Panel } from "../widgets/panel";
 import { Prose } from "../widgets/prose";
@@ -87,16 +90,21 @@ function Content({ payload, runs }: { payload: Comparison; runs: readonly string
         <Steps steps={payload.steps} />
       )}
       <AlignedSteps runs={runs} />
-      {payload.contributions === null ? null : <Contributions contributions={payload.contributions} />}
-      {payload.steps === null ? null : <StepParts steps={payload.steps} />}
-      <BeforeAfterTable comparison={payload.before_after} />
       <Targets rows={payload.targets} />
-      <JobFigures rows={payload.figures} scope={payload.figures_of} />
-      {payload.kernels === null ? null : <NameChangesTable id="kernels" title="Kernels" changes={payload.kernels} />}
-      {payload.operators === null ? null : <NameChangesTable id="operators" title="Operators" changes={payload.operators} />}
-      {payload.names_missing === null ? null : <EmptyState title="Kernels and operators" text={payload.names_missing} />}
-      <ContractTable terms={payload.contract} />
-      <Settings rows={payload.settings} sameCount={payload.same_setting_count} />
+      {payload.contributions === null ? null : <Contributions contributions={payload.contributions} />}
+      <BeforeAfterTable comparison={payload.before_after} />
+      <Fold title="Parts of the step" about="intervals and noise; kernels and operators">
+        {payload.steps === null ? null : <StepParts steps={payload.steps} />}
+        {payload.kernels === null ? null : <NameChangesTable id="kernels" title="Kernels" changes={payload.kernels} />}
+        {payload.operators === null ? null : <NameChangesTable id="operators" title="Operators" changes={payload.operators} />}
+        {payload.names_missing === null ? null : <EmptyState title="Kernels and operators" text={payload.names_missing} />}
+      </Fold>
+      <Fold title="The runs" about={`commands, totals, ${countOf(payload.settings.length, "setting")} that ${payload.settings.length === 1 ? "differs" : "differ"}`}>
+        <Commands runs={[payload.base, payload.other]} />
+        <JobFigures rows={payload.figures} scope={payload.figures_of} />
+        <ContractTable terms={payload.contract} />
+        <Settings rows={payload.settings} sameCount={payload.same_setting_count} />
+      </Fold>
     </>
   );
 }
@@ -123,8 +131,15 @@ function RunSummary({ title, summary }: { title: string; summary: ComparedRun })
           ? "No comparable steps."
           : `${countOf(summary.step_count, "step")}, mean ${duration(summary.step_ns.mean)}. Verdict confidence ${percent(summary.confidence_ratio)}.`}
       </p>
-      <p class="muted"><code>{summary.command.slice(0, 400)}</code></p>
     </div>
+  );
+}
+
+function Commands({ runs }: { runs: readonly ComparedRun[] }) {
+  return (
+    <Panel title="Commands" wide>
+      <KeyValues entries={runs.map(({ name, command }) => [name.slice(0, 120), <code key={name}>{command.slice(0, 2000)}</code>])} />
+    </Panel>
   );
 }
 
@@ -162,10 +177,11 @@ function StepParts({ steps }: { steps: StepChanges }) {
         id="parts"
         title="Mean step by part"
         testid="table-compare-parts"
-        description={`The changes of the parts add up to the change of the mean. ${sentence(steps.noise)}`}
+        description="The changes of the parts add up to the change of the mean."
+        definition={steps.noise}
         rows={steps.parts}
         fields={columns(
-          "StepChange", ["name", { value: (row) => words(row.name) }], "base_ns", "other_ns", "change_ns", "change_ratio",
+          "StepChange", ["name", { value: (row) => phaseName(row.name) }], "base_ns", "other_ns", "change_ns", "change_ratio",
           column("interval", `${steps.interval_percent}% interval`, "none", interval),
           "noise_ns", ["beyond_noise", { draw: (row) => <NoiseLabel change={row} /> }],
         )}

@@ -4,6 +4,7 @@ import { count, duration, percent } from "../base/quantities";
 import { sentence } from "../base/text";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
+import { StuckJob } from "../parts/stuck_job";
 import { useView } from "../state/fetch";
 import { columns } from "../widgets/fields";
 import { PageHeader } from "../widgets/page_header";
@@ -12,21 +13,22 @@ import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view
 import { statusWords } from "../widgets/rule_status";
 import { RuleCard } from "./insights/card";
 import { QuietRule, RuleFold } from "./insights/quiet";
-import { notApplicableText, ruleTitle } from "./insights/text";
+import { missingText, ruleTitle } from "./insights/text";
 
 export default function Insights() {
   const resource = useView("insights");
   return (
     <>
       <PageHeader title="Insights" description={resource.data === null ? null : evaluationText(resource.data)} />
+      <StuckJob />
       <ResourceView resource={resource}>{(payload) => <Content payload={payload} />}</ResourceView>
     </>
   );
 }
 
-function evaluationText({ source, until_after_ns }: InsightsView): string {
+function evaluationText({ source, progress, until_after_ns }: InsightsView): string {
   const origin = source === "recorded" ? "Rules evaluated while the job ran" : "Rules evaluated now";
-  return `${origin}${until_after_ns === null ? "" : `, up to ${duration(until_after_ns)} after its start`}.`;
+  return `${origin}${until_after_ns === null || progress !== "running" ? "" : `, up to ${duration(until_after_ns)} after its start`}.`;
 }
 
 /** State how many of the findings are in the selected range. */
@@ -51,12 +53,12 @@ function Content({ payload }: { payload: InsightsView }) {
       )}
       {cards.map((rule) => <RuleCard key={rule.rule} rule={rule} />)}
       {lacking.size === 0 ? null : (
-        <RuleFold testid="not-applicable" rules={[...lacking]} title={notApplicableText(payload)}>
+        <RuleFold testid="not-applicable" rules={[...lacking]} title={`${count(lacking.size)} not applicable${payload.progress === "running" ? " so far" : ""}`} about={missingText(payload.not_applicable)}>
           <MissingInputs payload={payload} />
         </RuleFold>
       )}
       {quiet.length === 0 ? null : (
-        <RuleFold testid="passed" rules={quiet.map(({ rule }) => rule)} title={passedText(quiet)}>
+        <RuleFold testid="passed" rules={quiet.map(({ rule }) => rule)} title={passedText(quiet)} about={quiet.map(({ rule }) => ruleTitle(rule)).join(", ")}>
           <ul class="findings">{quiet.map((rule) => <QuietRule key={rule.rule} rule={rule} />)}</ul>
         </RuleFold>
       )}

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
-import type { JobAccount, Verdict } from "../api/report";
+import type { JobAccount, StuckAccount, Verdict } from "../api/report";
 import type { ChangedSetting, NodeStatus, Overview as Payload, PriceUsed, ShortFinding } from "../api/views";
 import { count, countOf, dollars, duration, percent } from "../base/quantities";
 import { dateTime, sentence } from "../base/text";
@@ -10,8 +10,10 @@ import { JobStrip } from "../parts/job_strip";
 import { LinkedTable } from "../parts/linked_table";
 import { useView } from "../state/fetch";
 import { useRunName } from "../state/jobs";
+import { screenTitle } from "../state/screen_titles";
 import { link, run } from "../state/url";
 import { columns, entries, tile } from "../widgets/fields";
+import { Fold } from "../widgets/fold";
 import { KeyValues } from "../widgets/key_values";
 import { PageHeader } from "../widgets/page_header";
 import { Panel } from "../widgets/panel";
@@ -44,46 +46,50 @@ function LazyDashboard() {
   return module === null ? <Skeleton /> : <module.default />;
 }
 
-const STRIP_HEIGHT = 130;
+const STRIP_HEIGHT = 120;
 
-/** Step time over the steps, the suspect's phase in colour; the place is kept until it is loaded. */
+/** Step time over the steps, the suspect's phases in colour; the place is kept until it is loaded. */
 function StepTimes({ verdict }: { verdict: Verdict }) {
   const { data } = useView("step-series");
   const module = useModule(loadStrip);
   if (data?.steps.length === 0) return null;
+  const rank = data !== null && data.ranks.length > 1 ? `, ${data.rank?.name ?? ""}` : "";
   return (
     <div data-testid="step-times">
-      <h3>Step time <a class="quiet" href={link("steps")}>Steps</a></h3>
-      <div style={{ height: `${STRIP_HEIGHT}px` }}>
-        {module === null || data === null ? null : <module.StepStrip series={data} height={STRIP_HEIGHT} highlight={phaseOf(verdict)} />}
+      <h3>Step time{rank} <a class="muted" href={link("steps")}>{screenTitle("steps")}</a></h3>
+      <div style={{ minHeight: `${STRIP_HEIGHT}px` }}>
+        {module === null || data === null ? null : <module.StepStrip series={data} height={STRIP_HEIGHT} highlight={phasesOf(verdict)} />}
       </div>
     </div>
   );
 }
 
-/** Phase of the suspect; none of the model, which has several, and of a late rank, whose peers wait elsewhere. */
-function phaseOf({ suspect, cause, bars }: Verdict): string | undefined {
-  if (suspect === "data_pipeline") return "data_wait";
-  if (suspect === "communication") return "communication";
+/** Phases of the suspect; none of the model, which has several, and of a late rank, whose peers wait elsewhere. */
+function phasesOf({ suspect, cause, bars }: Verdict): readonly string[] | undefined {
+  if (suspect === "data_pipeline") return ["data_wait", "data_loader"];
+  if (suspect === "communication") return ["communication"];
   if (suspect !== "framework_overhead" || cause === "straggler") return undefined;
-  return bars.some(({ phase }) => phase === cause) ? cause : "other";
+  return bars.some(({ phase }) => phase === cause) ? [cause] : ["other", "runtime", "cpu_exec"];
 }
 
 function Content({ payload }: { payload: Payload }) {
+  const isImported = payload.nodes.length === 0;
   return (
     <>
       <PageHeader
         title={useRunName(run.value ?? payload.run_id)}
         description={timeText(payload)}
       >
-        <span class="badge" data-testid="job-status">{jobStatusText(payload.nodes)}</span>
+        <span class={payload.verdict.stuck === null ? "badge" : "badge alarm"} data-testid="job-status">{jobStatusText(payload.nodes, payload.verdict.stuck)}</span>
       </PageHeader>
       <DeathView death={payload.verdict.death} />
       {payload.verdict.stuck === null ? null : <Stuck account={payload.verdict.stuck} />}
-      <QualityNotes quality={payload.quality} range={payload.range} />
-      <VerdictView verdict={payload.verdict} savings={payload.money?.fix_savings_usd ?? []} linkOf={link} strip={(bar) => <JobStrip>{bar}</JobStrip>} steps={<StepTimes verdict={payload.verdict} />} isShort>
+      <QualityNotes quality={isImported ? payload.quality : []} range={payload.range} />
+      <VerdictView verdict={payload.verdict} savings={payload.money?.fix_savings_usd ?? []} linkOf={(view) => [link(view), screenTitle(view)]} strip={(bar) => <JobStrip>{bar}</JobStrip>} steps={<StepTimes verdict={payload.verdict} />} isShort>
         <Tiles tiles={overviewTiles(payload)} />
       </VerdictView>
+      {/* Of a watched job, they are about its traces, which the verdict does not rest on. */}
+      <QualityNotes quality={isImported ? [] : payload.quality} />
       <Leads payload={payload} />
       <Details>
         <Findings findings={payload.findings} missing={payload.findings_missing} />
@@ -100,20 +106,16 @@ const DETAILS = "#details";
 
 /** What is not the answer; nothing of it is loaded before it is opened. */
 function Details({ children }: { children: ComponentChildren }) {
-  const [isOpen, setOpen] = useState(location.hash === DETAILS);
   return (
-    <details
-      class="fold"
-      data-testid="details"
-      open={isOpen}
-      onToggle={(event) => {
-        setOpen(event.currentTarget.open);
-        history.replaceState(null, "", event.currentTarget.open ? DETAILS : location.pathname + location.search);
-      }}
+    <Fold
+      title="Details"
+      about="findings of rules, about this run, machines, framework, steps"
+      testid="details"
+      isOpen={location.hash === DETAILS}
+      onToggle={(isOpen) => { history.replaceState(null, "", isOpen ? DETAILS : location.pathname + location.search); }}
     >
-      <summary>Details <span class="muted">findings of rules, about this run, machines, framework, steps</span></summary>
-      {isOpen ? children : null}
-    </details>
+      {children}
+    </Fold>
   );
 }
 
@@ -148,10 +150,10 @@ function leadsOf(payload: Payload): Lead[] {
   const [wait, fetch] = [shareOf("data_wait"), shareOf("data_loader")];
   const communication = shareOf("communication");
   const [stepTime = ""] = verdict.share_of.split(","); // without the definition that follows
-  const ranks = sentence(`${countOf(payload.rank_count, "rank")}${payload.nodes.length > 0 ? "" : ","} ${rankCaption(payload)}`);
+  const ranks = sentence(`${rankCountText(payload)}${payload.nodes.length > 0 ? "" : ","} ${rankCaption(payload)}`);
   const isExchange = payload.rank_count > 1 && communication !== null && communication >= MIN_SHARE_RATIO;
   return [
-    { title: "Input", view: "input-pipeline", ratio: wait ?? fetch, text: inputText(wait, fetch, stepTime) },
+    { title: "Input", view: "input-pipeline", ratio: wait ?? fetch, text: inputText(wait, fetch, verdict.stuck === null ? stepTime : `${stepTime}, before the job was stuck`) },
     { title: "Device", view: "gpu", ratio: gpu_busy_ratio, text: gpu_busy_ratio === null ? sentence(busyCaption(payload)) : `GPUs are busy for ${percent(gpu_busy_ratio)}${payload.nodes.length > 0 ? "," : ""} ${busyCaption(payload)}.` },
     { title: "Ranks", view: "ranks", ratio: isExchange ? communication : null, text: isExchange ? `${ranks} Communication takes ${percent(communication)} of ${stepTime}.` : ranks },
     { title: "System", view: "system", ratio: cpu_busy_ratio, text: cpu_busy_ratio === null ? "No samples of the machines." : `CPUs are busy for ${percent(cpu_busy_ratio)} of the time, mean over nodes.` },
@@ -170,8 +172,9 @@ function timeText({ created_ns, started_ns, duration_ns, nodes }: Payload): stri
 }
 
 /** Status of the job over all nodes. */
-export function jobStatusText(nodes: readonly NodeStatus[]): string {
-  if (nodes.length === 0) return "↓ imported";
+export function jobStatusText(nodes: readonly NodeStatus[], stuck: StuckAccount | null): string {
+  if (stuck !== null) return stuck.has_ended ? "Was stuck" : "Stuck";
+  if (nodes.length === 0) return "Imported";
   const suffix = nodes.some((node) => node.monitor_lost) ? ", monitor lost" : "";
   return `${[...new Set(nodes.map((node) => node.state))].join(", ")}${suffix}`;
 }
@@ -205,6 +208,12 @@ function jobTiles(job: JobAccount | null): Tile[] {
     tile("JobAccount", job, "goodput_ratio", { value: percent(job.goodput_ratio), caption: `of the job in steps whose result was kept${device}`, testid: "goodput" }),
     tile("JobAccount", job, "first_step_ns", { caption: "from the start of the job", testid: "first-step" }),
   ];
+}
+
+/** Count of the ranks; of an import also of those of the job. */
+function rankCountText({ rank_count, nodes, quality }: Payload): string {
+  const absent = nodes.length > 0 ? undefined : quality.find(({ check }) => check === "missing_rank");
+  return absent?.of_count == null ? countOf(rank_count, "rank") : `${count(rank_count)} of ${countOf(absent.of_count, "rank")}`;
 }
 
 function rankCaption({ nodes, recordings, devices }: Payload): string {

@@ -1,4 +1,5 @@
 // Ranks: who makes the others wait, when, by how much and why; and their collectives.
+import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 
 import type { DistributedView, NodesView, RanksView } from "../api/views";
@@ -9,6 +10,7 @@ import { useCarryOver, useCommunication, useSelect } from "../parts/url_controls
 import { useText } from "../parts/url_options";
 import { useView } from "../state/fetch";
 import { columns } from "../widgets/fields";
+import { Fold } from "../widgets/fold";
 import { PageHeader } from "../widgets/page_header";
 import { EmptyState, QualityNotes, ResourceView } from "../widgets/resource_view";
 import { Communication } from "./ranks/communication";
@@ -23,15 +25,14 @@ export default function Ranks() {
   const ranks = useView("ranks", {});
   const nodes = useView("nodes", {});
   const distributed = useView("distributed", { carry_over: carryOver, communication });
-  const isTraced = (distributed.data?.windows.length ?? 0) > 0;
   return (
     <>
-      <PageHeader title="Ranks">{isTraced ? <>{carryOverSelect}{communicationSelect}</> : null}</PageHeader>
+      <PageHeader title="Ranks" />
       <ResourceView resource={ranks}>
         {(payload) => (payload.map === null ? null : <LateRanks payload={payload} />)}
       </ResourceView>
       <ResourceView resource={distributed} isSecond>
-        {(payload) => <Distributed payload={payload} ranks={ranks.data} />}
+        {(payload) => <Distributed payload={payload} ranks={ranks.data} tools={payload.windows.length === 0 ? null : <>{carryOverSelect}{communicationSelect}</>} />}
       </ResourceView>
       <ResourceView resource={nodes} isSecond>{(payload) => <Nodes payload={payload} />}</ResourceView>
     </>
@@ -41,21 +42,24 @@ export default function Ranks() {
 function LateRanks({ payload }: { payload: RanksView }) {
   const map = useMemo(() => lateRows(payload), [payload]);
   const basis = `${countOf(payload.step_count, "step")}: ${payload.share_of}. Transfer ${duration(payload.mean_transfer_ns)} a step.`;
+  const table = (
+    <LinkedTable
+      id="late-ranks"
+      title="Lateness by rank"
+      testid="table-late-ranks"
+      description={basis}
+      definition={payload.persistence_of}
+      rows={payload.ranks}
+      keyOf={(row) => rowKey(row.rank)}
+      fields={rankFields(payload.ranks)}
+    />
+  );
   return (
     <>
       <h2 class="answer" data-testid="late-ranks">{payload.sentence}</h2>
       <QualityNotes quality={[]} range={payload.range} notes={payload.notes} />
       {map === null ? null : <LinkedRanks map={map} payload={payload} />}
-      <LinkedTable
-        id="late-ranks"
-        title="Lateness by rank"
-        testid="table-late-ranks"
-        description={basis}
-        definition={payload.persistence_of}
-        rows={payload.ranks}
-        keyOf={(row) => rowKey(row.rank)}
-        fields={rankFields(payload.ranks)}
-      />
+      {payload.ranks.some(({ persistence }) => persistence !== null) ? table : <Fold title="Lateness by rank" about={basis}>{table}</Fold>}
     </>
   );
 }
@@ -80,7 +84,7 @@ function latestStep(map: RankMapRows, name: string): number | null {
 }
 
 /** Collectives; and the durations of steps where lateness is not known. */
-function Distributed({ payload, ranks }: { payload: DistributedView; ranks: RanksView | null }) {
+function Distributed({ payload, ranks, tools }: { payload: DistributedView; ranks: RanksView | null; tools: ComponentChildren }) {
   const { windows, matrix } = payload;
   const [selected, windowSelect] = useSelect("window", "Window", windows.map((candidate) => candidate.name));
   const window = windows.find((candidate) => candidate.name === selected);
@@ -91,14 +95,15 @@ function Distributed({ payload, ranks }: { payload: DistributedView; ranks: Rank
     <>
       {isLatenessMissing ? (
         <>
-          <h2 class="answer" data-testid="late-ranks">{payload.sentence ?? ranks.sentence}</h2>
-          {payload.sentence === null ? null : <p class="muted">{ranks.sentence}</p>}
+          {payload.sentence === null
+            ? <EmptyState title="No ranks to compare" text={ranks.sentence} />
+            : <h2 class="answer" data-testid="late-ranks">{payload.sentence}</h2>}
         </>
       ) : null}
       {map === null || !isComparable ? null : <div class="rank-panels"><RankMap map={map} definition={`Bars: ${payload.share_of}.`} selected={null} /></div>}
       {payload.missing === null ? null : <EmptyState text={payload.missing} />}
       <QualityNotes quality={payload.quality} notes={[...(window?.notes ?? []), ...(matrix?.notes ?? [])]} />
-      {isComparable || window !== undefined ? <Communication payload={payload} window={window} windowSelect={windowSelect} /> : null}
+      {isComparable || window !== undefined ? <Communication payload={payload} window={window} tools={windowSelect === null && tools === null ? null : <>{windowSelect}{tools}</>} /> : null}
     </>
   );
 }

@@ -3,25 +3,27 @@ import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 
 import type { RankStepsView, StepSeries, StepsView, TraceStepsView } from "../api/views";
-import { count, duration, number, percent } from "../base/quantities";
-import { capitalize, words } from "../base/text";
+import type { Resource } from "../base/client";
+import { count, countOf, duration, number, percent } from "../base/quantities";
+import { phaseName } from "../base/phase_names";
+import { capitalize } from "../base/text";
 import { FigurePanel } from "../charts/figure_panel";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
 import { describePoints, describeSteps, stripFigure, stripHandlers } from "../parts/step_series";
+import { StuckJob } from "../parts/stuck_job";
 import { StepLink } from "../parts/timeline_link";
 import { TraceSelect, selectedTrace, useTraces } from "../parts/trace_screen";
 import { useCarryOver, useSelect } from "../parts/url_controls";
 import { useText } from "../parts/url_options";
-import { useView, useWholeView } from "../state/fetch";
+import { useView } from "../state/fetch";
 import { columns, innerColumns, tile } from "../widgets/fields";
-import { KeyValues } from "../widgets/key_values";
+import { Fold } from "../widgets/fold";
 import { PageHeader } from "../widgets/page_header";
 import { Panel } from "../widgets/panel";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
-import { Stuck } from "../widgets/stuck";
 import { Tiles } from "../widgets/tiles";
-import { categoryLabel, phaseFigure, traceStepsFigure } from "./steps/figures";
+import { phaseFigure } from "./steps/figures";
 
 export default function Steps() {
   return (
@@ -34,25 +36,18 @@ export default function Steps() {
 }
 
 function Screen({ trace, traceSelect }: { trace: string | null; traceSelect: ComponentChildren }) {
-  const [carryOver, carryOverSelect] = useCarryOver();
+  const [carryOver] = useCarryOver();
   // With a trace named, the view would omit the steps of the watched job.
   const resource = useView("steps", { carry_over: carryOver });
   return (
     <>
       <PageHeader title="Steps">
         {traceSelect}
-        {trace === null ? null : carryOverSelect}
       </PageHeader>
       <StuckJob />
       <ResourceView resource={resource}>{(payload) => <Content payload={payload} selectedTrace={trace} />}</ResourceView>
     </>
   );
-}
-
-/** Where the job is stuck, or was when it failed: no later step will come. */
-function StuckJob() {
-  const account = useWholeView("overview").data?.verdict.stuck ?? null;
-  return account === null ? null : <Stuck account={account} />;
 }
 
 function Content({ payload, selectedTrace }: { payload: StepsView; selectedTrace: string | null }) {
@@ -64,55 +59,95 @@ function Content({ payload, selectedTrace }: { payload: StepsView; selectedTrace
       <QualityNotes quality={payload.quality} range={payload.range} />
       {payload.stages === null ? null : <p class="muted" data-testid="mixed-stages">{payload.stages}</p>}
       {payload.ranks.length === 0 ? null : <WatchedSteps ranks={payload.ranks} shareOf={payload.share_of} />}
-      {payload.traces.filter(({ trace }) => trace === selectedTrace).map((trace) => <TraceSteps key={trace.trace} trace={trace} />)}
+      {payload.traces.filter(({ trace }) => trace === selectedTrace).map((trace) => (
+        <TraceFold key={trace.trace} trace={trace} isFolded={payload.ranks.length > 0}><TraceSteps trace={trace} /></TraceFold>
+      ))}
     </>
+  );
+}
+
+/** Steps of a trace: folded below those of the watched job. */
+function TraceFold({ trace, isFolded, children }: { trace: TraceStepsView; isFolded: boolean; children: ComponentChildren }) {
+  if (!isFolded) return <>{children}</>;
+  const mean = trace.step_count === 0 ? "" : `, mean ${duration(trace.mean_step_ns)}`;
+  return (
+    <Fold title={`Steps of the trace${trace.rank === null ? "" : ` of rank ${trace.rank}`}`} about={`${countOf(trace.step_count, "step")}${mean}`}>
+      {children}
+    </Fold>
   );
 }
 
 function WatchedSteps({ ranks, shareOf }: { ranks: RankStepsView[]; shareOf: string }) {
   const [first] = ranks;
+  if (ranks.length > 1) {
+    return (
+      <>
+        <Strip ranks={ranks} />
+        <div class="panels"><FigurePanel wide testid="step-phases" block={phaseFigure(ranks)} /></div>
+        <RankTable ranks={ranks} shareOf={shareOf} />
+      </>
+    );
+  }
+  if (first === undefined) return null;
   return (
     <>
-      {first === undefined || ranks.length > 1 ? null : <RankTiles rank={first} />}
+      <RankTiles rank={first} />
       <Strip ranks={ranks} />
-      {ranks.length > 1 ? <div class="panels"><FigurePanel wide testid="step-phases" block={phaseFigure(ranks)} /></div> : null}
+      <PhaseTable rank={first} shareOf={shareOf} />
+      <Fold title="More figures" about="percentiles, evaluation, source of the steps, outliers">
+        <RankTable ranks={ranks} shareOf={shareOf} />
+        <Outliers rank={first} />
+      </Fold>
+    </>
+  );
+}
+
+function RankTable({ ranks, shareOf }: { ranks: RankStepsView[]; shareOf: string }) {
+  return (
       <LinkedTable
         title={ranks.length > 1 ? "Steps by rank" : "Steps of the job"}
         testid="table-steps"
         definition="Watched over the full job; steps under the profiler and evaluation steps are excluded."
         rows={ranks}
         keyOf={(row) => rowKey(row.rank)}
-        renderSelected={(row) => <PhaseTable rank={row} shareOf={shareOf} />}
+        renderSelected={ranks.length === 1 ? undefined : (row) => <><PhaseTable rank={row} shareOf={shareOf} /><Outliers rank={row} /></>}
         fields={columns(
           "RankStepsView", "rank", "step_count", "measured_count", "profiled_count",
           ...innerColumns("Statistics", "ns", (row: RankStepsView) => row.step_ns, "mean", "p50", "p95", "p99", "max", "outlier_count"),
           "evaluation_ns", "source", "clock",
         )}
       />
-      {ranks.length > 1 || first === undefined ? null : <PhaseTable rank={first} shareOf={shareOf} />}
-    </>
   );
 }
 
 /** Steps over their numbers. */
 function Strip({ ranks }: { ranks: readonly RankStepsView[] }) {
   const [rank] = useText("rank");
-  const resource = useView("step-series", { rank });
+  return <SeriesPanel resource={useView("step-series", { rank })} ranks={ranks} />;
+}
+
+interface SeriesProps {
+  resource: Resource<StepSeries>;
+  ranks: readonly RankStepsView[];
+  tools?: ComponentChildren;
+}
+
+function SeriesPanel({ resource, ranks, tools }: SeriesProps) {
   return (
     <ResourceView resource={resource}>
       {(series) => (series.steps.length === 0
         ? <EmptyState text={series.missing ?? "no steps in this range"} />
-        : <StripPanel series={series} rank={ranks.find(({ rank: name }) => name === series.rank?.name)} />)}
+        : <StripPanel series={series} rank={ranks.find(({ rank: name }) => name === series.rank?.name)} tools={tools} />)}
     </ResourceView>
   );
 }
 
-const STRIP_HEIGHT = 360;
+const STRIP_HEIGHT = 330;
 /** Narrower windows have no room for a histogram. */
 const WIDE = "(min-width: 700px)";
 const SCALES = ["linear", "logarithmic"] as const;
 
-function StripPanel({ series, rank }: { series: StepSeries; rank: RankStepsView | undefined }) {
+function StripPanel({ series, rank, tools }: { series: StepSeries; rank: RankStepsView | undefined; tools: ComponentChildren }) {
   const [scale, scaleSelect] = useSelect("scale", "Scale", SCALES);
   const ranks = series.ranks.flatMap(({ rank: value, name }) => (value === null ? [] : [[String(value), name] as const]));
   const [, rankSelect] = useSelect("rank", "Rank", ranks);
@@ -130,7 +165,7 @@ function StripPanel({ series, rank }: { series: StepSeries; rank: RankStepsView 
         testid="step-strip"
         block={block}
         description={`${describeSteps(series, rank)}.`}
-        tools={<>{rankSelect}{scaleSelect}</>}
+        tools={<>{rank === undefined ? null : rankSelect}{tools}{scaleSelect}</>}
         {...stripHandlers(series)}
       />
     </div>
@@ -156,25 +191,27 @@ const MAX_OUTLIERS = 24;
 
 function PhaseTable({ rank, shareOf }: { rank: RankStepsView; shareOf: string }) {
   return (
-    <>
       <LinkedTable
         id="phases"
         title={`Phases of a step, ${rank.rank}`}
         testid="table-phases"
         definition={`Shares are of ${shareOf}.`}
         rows={rank.phases.filter((phase) => phase.mean_ns > 0)}
-        fields={columns("PhaseShare", ["name", { value: (row) => words(row.name) }], "share_ratio", "mean_ns", "p50_ns", "p95_ns")}
+        fields={columns("PhaseShare", ["name", { value: (row) => phaseName(row.name) }], "share_ratio", "mean_ns", "p50_ns", "p95_ns")}
       />
-      {rank.outlier_steps.length === 0 ? null : (
-        <Panel title="Outlier steps" description="Longest first; select a step to show it on the timeline.">
-          <p class="links">
-            {rank.outlier_steps.slice(0, MAX_OUTLIERS).map((step) => (
-              <StepLink key={step} step={step} rank={rank.rank} />
-            ))}
-          </p>
-        </Panel>
-      )}
-    </>
+  );
+}
+
+function Outliers({ rank }: { rank: RankStepsView }) {
+  if (rank.outlier_steps.length === 0) return null;
+  return (
+    <Panel title="Outlier steps" description="Longest first; select a step to show it on the timeline.">
+      <p class="links">
+        {rank.outlier_steps.slice(0, MAX_OUTLIERS).map((step) => (
+          <StepLink key={step} step={step} rank={rank.rank} />
+        ))}
+      </p>
+    </Panel>
   );
 }
 
@@ -184,28 +221,27 @@ const PARTS = [
 ] as const;
 
 function TraceSteps({ trace }: { trace: TraceStepsView }) {
+  const [carryOver, carryOverSelect] = useCarryOver();
+  const series = useView("step-series", { trace: trace.trace, carry_over: carryOver });
   return (
     <>
-      <h2 class="section-title">Steps of the trace {trace.rank === null ? "" : `of rank ${trace.rank}`}</h2>
       <QualityNotes quality={trace.quality} notes={trace.notes} />
       {trace.step_count === 0 ? null : (
         <>
           <Tiles
             tiles={[
-              tile("TraceStepsView", trace, "mean_step_ns", { caption: "until its device work has finished", testid: "recorded-step-mean" }),
+              tile("TraceStepsView", trace, "mean_step_ns", { caption: trace.share_of.replace("mean step, ", ""), testid: "recorded-step-mean" }),
               tile("TraceStepsView", trace, "step_count", { caption: trace.cut_off.length === 0 ? null : `${trace.cut_off.length} incomplete steps excluded` }),
               ...trace.categories
                 .filter((category) => (category.share_ratio ?? 0) >= 0.05)
                 .map((category) => ({
-                  label: capitalize(categoryLabel(category.category)),
+                  label: capitalize(phaseName(category.category)),
                   value: percent(category.share_ratio, 1),
-                  caption: `${duration(category.mean_ns)} per step`,
+                  caption: `of the mean step, ${duration(category.mean_ns)}`,
                 })),
             ]}
           />
-          <div class="panels">
-            <FigurePanel wide block={traceStepsFigure(trace)} testid="recorded-steps" />
-          </div>
+          <SeriesPanel resource={series} ranks={[]} tools={carryOverSelect} />
           <LinkedTable
             id="recorded"
             title="Traced steps"
@@ -218,17 +254,15 @@ function TraceSteps({ trace }: { trace: TraceStepsView }) {
             )}
           />
           {trace.host_steps.length === 0 ? null : (
+           <Fold title="Steps as marked on the host" about="device work between the marks of the host; it may belong to the previous step">
             <LinkedTable
               id="host"
               title="Steps as marked on the host"
-              definition="Device work between the marks of the host; it may belong to the previous step."
               rows={trace.host_steps}
               fields={columns("HostStep", "step", "host_ns", "computation_ns", "communication_ns", "overlap_ns", "neither_ns")}
             />
+           </Fold>
           )}
-          <Panel title="About these steps">
-            <KeyValues entries={[["Trace", trace.trace.slice(0, 300)], ["Shares are of", trace.share_of]]} />
-          </Panel>
         </>
       )}
     </>

@@ -94,7 +94,9 @@ interface QualityNotesProps {
 /** Quality notes on the numbers of a screen. */
 export function QualityNotes({ quality, notes = [], range = null }: QualityNotesProps) {
   const sentences = [...new Set([...(range === null ? [] : [`selected range: ${range.range_of}`, ...range.notes]), ...quality.map((note) => note.sentence), ...notes])];
-  if (sentences.length === 0) return null;
+  const [first, ...rest] = sentences;
+  if (first === undefined) return null;
+  if (rest.length === 0) return <p class="quality-notes"><Prose text={sentence(first)} /></p>;
   return (
     <details class="quality-notes" open={sentences.length <= 2}>
       <summary>Data quality notes ({sentences.length})</summary>

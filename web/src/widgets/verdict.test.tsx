@@ -84,7 +84,7 @@ test("evidence leads to the screen that shows it, where there are screens", () =
     { text: "On the critical path of the steps: Python 60%.", value: null, unit: "", source: "critical-path" },
     { text: "Without a view.", value: null, unit: "", source: "" },
   ];
-  render(<VerdictView verdict={{ ...VERDICT, evidence }} linkOf={(view) => `/${view}`} />, root);
+  render(<VerdictView verdict={{ ...VERDICT, evidence }} linkOf={(view) => [`/${view}`, "Critical path"]} />, root);
   const links = [...root.querySelectorAll("[data-testid=evidence] a")];
   expect(links.map((anchor) => [anchor.textContent, anchor.getAttribute("href")])).toEqual([["Critical path", "/critical-path"]]);
   render(<VerdictView verdict={{ ...VERDICT, evidence }} />, root);
@@ -202,9 +202,9 @@ test("fixes of the job and of the step state their saving as a share of the job"
   const titlesOf = (is_first: boolean): (string | null)[] => {
     const short = document.createElement("main");
     render(<VerdictView verdict={{ ...VERDICT, job: { ...JOB, is_first }, fixes: [fix] }} isShort />, short);
-    return [...short.querySelectorAll(".fix-rows summary")].map((row) => row.textContent);
+    return [...short.querySelectorAll(".fix-rows > li")].map((row) => `${row.querySelector("summary")?.textContent ?? ""} ${row.querySelector(".saving")?.textContent ?? ""}`);
   };
-  const [ofStep, ofJob] = ["Add workers saves at most 40% of the step, 8% of the job", "Keep what read_index prepares saves at most 50% of the job"];
+  const [ofStep, ofJob] = ["Add workers ≤ 8%", "Keep what read_index prepares ≤ 50%"];
   expect(titlesOf(true)).toEqual([ofJob, ofStep]);
   expect(titlesOf(false)).toEqual([ofStep, ofJob]);
 });

@@ -2,7 +2,8 @@ import type { ComponentChildren } from "preact";
 
 import type { Death, Evidence, Fix, Learning, MemoryAccount, Verdict } from "../api/report";
 import { countOf, dollars, duration, percent } from "../base/quantities";
-import { capitalize, sentence, words } from "../base/text";
+import { phaseName } from "../base/phase_names";
+import { sentence, words } from "../base/text";
 import { JobAccountView, JobFixes } from "./job_account";
 import { Prose } from "./prose";
 
@@ -12,8 +13,8 @@ interface Props {
   verdict: Verdict;
   /** Dollars per step that each fix would save; null if unknown. */
   savings?: (number | null)[];
-  /** URL of the screen of a view, where there are screens. */
-  linkOf?: (view: string) => string;
+  /** URL and title of the screen of a view, where there are screens. */
+  linkOf?: (view: string) => readonly [url: string, title: string];
   /** Time of the ranks, in place of the bar of the whole job. */
   strip?: ((bar: ComponentChildren) => ComponentChildren) | undefined;
   /** Steps over time, beside the fixes. */
@@ -38,25 +39,25 @@ function ShortVerdict({ verdict, savings, linkOf, strip, steps, children }: Prop
   const answer = (
     <div class="two-columns">
       <div>
-        {hasEvidence ? <Phases verdict={verdict} /> : null}
+        {hasEvidence ? <Phases verdict={verdict} isShort /> : null}
         {hasEvidence ? <EvidenceList evidence={verdict.evidence.slice(1, 1 + MAX_SHORT_ITEMS)} linkOf={linkOf} /> : null}
       </div>
       <div>
         {steps}
-        <FixRows rows={rows.slice(0, MAX_SHORT_ITEMS)} />
+        <FixRows rows={rows.slice(0, MAX_SHORT_ITEMS)} shareOf={savingsOf(verdict)} />
       </div>
     </div>
   );
   return (
     <section id="verdict" class={`verdict ${isStuck ? "insufficient_evidence" : verdict.suspect}`} aria-labelledby="verdict-title">
-      <Top verdict={verdict} strip={strip} isJobOnly={isStuck} />
+      <Top verdict={verdict} strip={strip} isShort isJobOnly={isStuck} />
       {isStuck ? null : answer}
       <LearningView learning={verdict.learning} />
       <details class="rest" data-testid="verdict-rest">
         <summary>{isStuck ? "Verdict on the steps before" : "All of the verdict"}</summary>
-        {isStuck ? <><p><Prose text={stepHeadline(verdict)} /></p>{hasEvidence ? <Basis verdict={verdict} /> : null}{answer}</> : null}
+        {isStuck ? <><p><Prose text={stepHeadline(verdict)} /></p>{answer}</> : null}
         {children}
-        {rows.length > MAX_SHORT_ITEMS ? <FixRows rows={rows.slice(MAX_SHORT_ITEMS)} title="More fixes" /> : null}
+        {rows.length > MAX_SHORT_ITEMS ? <FixRows rows={rows.slice(MAX_SHORT_ITEMS)} shareOf={savingsOf(verdict)} title="More fixes" /> : null}
         <Stages verdict={verdict} />
         <EvidenceList evidence={verdict.evidence.slice(1 + MAX_SHORT_ITEMS)} linkOf={linkOf} title="More evidence" />
         <OtherSuspects verdict={verdict} />
@@ -92,17 +93,18 @@ function FullVerdict({ verdict, savings, linkOf, strip, children }: Props) {
 }
 
 /** What comes first: memory that grows, the headline, the whole job, what shares are of. */
-function Top({ verdict, strip, isJobOnly = false }: Pick<Props, "verdict" | "strip"> & { isJobOnly?: boolean }) {
+function Top({ verdict, strip, isShort = false, isJobOnly = false }: Pick<Props, "verdict" | "strip" | "isShort"> & { isJobOnly?: boolean }) {
+  const hasBasis = verdict.suspect !== "insufficient_evidence" && !isJobOnly;
   return (
     <>
       <MemoryGrowth memory={verdict.memory} />
-      <p class="eyebrow">Verdict</p>
+      <p class="eyebrow">Verdict{isShort && hasBasis ? ` · confidence ${percent(verdict.confidence_ratio)}` : ""}</p>
       <Headline verdict={verdict} isJobOnly={isJobOnly} />
       {verdict.job === null ? null : (
         <JobAccountView account={verdict.job} isStated={isJobStated(verdict)} strip={strip} />
       )}
       <BulletList title="Stages" lines={stageLines(verdict)} />
-      {verdict.suspect === "insufficient_evidence" || isJobOnly ? null : <Basis verdict={verdict} />}
+      {hasBasis && !isShort ? <Basis verdict={verdict} /> : null}
     </>
   );
 }
@@ -153,8 +155,10 @@ interface FixRow {
   title: string;
   instructions: string;
   why: string;
-  /** Share that the bar has: of the job where there is one, else of the step; null if unknown. */
+  /** Share of the job where there is one, else of the step; null if unknown. */
   ratio: number | null;
+  /** True where it saves at most that. */
+  isBound: boolean;
   saving: string;
   details: ComponentChildren;
 }
@@ -166,6 +170,7 @@ function fixRows({ fixes, job }: Verdict, savings: (number | null)[]): FixRow[] 
     instructions: fix.how,
     why: fix.why,
     ratio: job === null ? fix.prediction?.saving_ratio ?? null : fix.job_saving_ratio,
+    isBound: fix.prediction?.is_bound ?? false,
     saving: stepSaving(fix),
     details: (
       <>
@@ -179,29 +184,38 @@ function fixRows({ fixes, job }: Verdict, savings: (number | null)[]): FixRow[] 
     instructions: fix.how,
     why: fix.why,
     ratio: fix.saving_ratio,
-    saving: `saves ${bound(fix)}${percent(fix.saving_ratio)} of the job`,
-    details: <p class="predicted"><span aria-hidden="true">→ </span>Saves {bound(fix)}{duration(fix.saving_ns)}.</p>,
+    isBound: fix.is_bound,
+    saving: `Saves ${bound(fix)}${duration(fix.saving_ns)}, ${percent(fix.saving_ratio)} of the job.`,
+    details: null,
   }));
   const rows = [...stepRows, ...jobRows];
   return job?.is_first === true ? rows.sort((a, b) => (b.ratio ?? 0) - (a.ratio ?? 0)) : rows;
 }
 
-/** Fixes as rows: the saving as a bar, one clause, the change and its reason on demand. */
-function FixRows({ rows, title = "What to do" }: { rows: FixRow[]; title?: string }) {
+/** What the savings of the rows are shares of. */
+function savingsOf({ fixes, job }: Verdict): string {
+  if (job !== null) return "of the job";
+  return fixes.some(includesEvaluation) ? "of step and evaluation time" : "of the step";
+}
+
+/** Fixes as rows: the saving as a bar and a number, the change and its reason on demand. */
+function FixRows({ rows, shareOf, title = "What to do" }: { rows: FixRow[]; shareOf: string; title?: string }) {
   if (rows.length === 0) return null;
   return (
     <div>
-      <h3>{title}</h3>
+      <h3>{title} <span class="muted">saving, share {shareOf}</span></h3>
       <ol class="fix-rows" data-testid="fix-rows">
         {rows.map((row) => (
           <li key={row.title}>
             <span class="bar" aria-hidden="true"><i style={{ width: `${100 * Math.min(1, row.ratio ?? 0)}%` }} /></span>
             <details>
-              <summary><b>{row.title}</b> <span class="muted">{row.saving}</span></summary>
+              <summary>{row.title}</summary>
               <p><Prose text={row.instructions} /></p>
+              <p>{row.saving}</p>
               <p class="muted">Reason: <Prose text={row.why} /></p>
               {row.details}
             </details>
+            <b class="saving" title={row.saving}>{row.isBound && row.ratio !== null ? "≤ " : ""}{percent(row.ratio)}</b>
           </li>
         ))}
       </ol>
@@ -213,11 +227,16 @@ function bound({ is_bound }: { is_bound: boolean }): string {
   return is_bound ? "at most " : "";
 }
 
-function stepSaving({ prediction, job_saving_ratio }: Fix): string {
-  if (prediction === null) return "saving unknown";
+function stepSaving(fix: Fix): string {
+  const { prediction, job_saving_ratio } = fix;
+  if (prediction === null) return "The saving is not known.";
   const job = job_saving_ratio === null ? "" : `, ${percent(job_saving_ratio)} of the job`;
-  const base = prediction.share_of.includes("evaluation") ? "step and evaluation time" : "the step";
-  return `saves ${bound(prediction)}${percent(prediction.saving_ratio)} of ${base}${job}`;
+  const base = includesEvaluation(fix) ? "step and evaluation time" : "the step";
+  return `Saves ${bound(prediction)}${percent(prediction.saving_ratio)} of ${base}${job}.`;
+}
+
+function includesEvaluation({ prediction }: Fix): boolean {
+  return prediction?.share_of.includes("evaluation") ?? false;
 }
 
 /** What ended a job that did not succeed, with the last lines that it printed. */
@@ -260,22 +279,25 @@ function stageLines(verdict: Verdict): string[] {
 }
 
 function Basis({ verdict }: { verdict: Verdict }) {
-  const base = verdict.bases_ns[verdict.share_of];
-  return (
-    <p class="muted">
-      {verdict.mean_step_ns === null
-        ? ""
-        : `${countOf(verdict.step_count, "step")} measured, mean ${duration(verdict.mean_step_ns)}. `}
-      Confidence {percent(verdict.confidence_ratio)}. Shares are of {verdict.share_of}
-      {base === undefined ? "" : ` (${duration(base)} per step)`}.
-    </p>
-  );
+  return <p class="muted">{stepsText(verdict)}Confidence {percent(verdict.confidence_ratio)}. {sharesText(verdict)}</p>;
 }
 
-/** Names of categories of traces, as on the screen of steps. */
-const CATEGORY_NAMES: Record<string, string> = { memcpy: "copy", runtime: "runtime calls", cpu_exec: "host" };
+function stepsText({ mean_step_ns, step_count }: Verdict): string {
+  return mean_step_ns === null ? "" : `${countOf(step_count, "step")} measured, mean ${duration(mean_step_ns)}. `;
+}
 
-function Phases({ verdict }: { verdict: Verdict }) {
+function sharesText({ bases_ns, share_of }: Verdict): string {
+  const base = bases_ns[share_of];
+  return `Shares are of ${share_of}${base === undefined ? "" : ` (${duration(base)} per step)`}.`;
+}
+
+/** What the share of the headline consists of, where no sentence of the verdict states it. */
+function stagesText({ share_basis, share_ratio, stages }: Verdict): string {
+  if (share_basis !== "" || stages.length < 2) return share_basis;
+  return `The ${percent(share_ratio)} are ${stages.map(({ name, share_ratio: ratio }) => `${name} ${percent(ratio)}`).join(", ")}.`;
+}
+
+function Phases({ verdict, isShort = false }: { verdict: Verdict; isShort?: boolean }) {
   const bars = verdict.bars.filter((bar) => bar.with_core_ratio + bar.without_core_ratio >= 0.005);
   if (bars.length === 0) return null;
   return (
@@ -284,7 +306,7 @@ function Phases({ verdict }: { verdict: Verdict }) {
       <ul class="phases">
         {bars.map((bar) => (
           <li key={bar.phase}>
-            <span>{CATEGORY_NAMES[bar.phase] ?? words(bar.phase)}</span>
+            <span>{phaseName(bar.phase)}</span>
             <span class="bar" aria-hidden="true">
               <i style={{ width: `${100 * bar.with_core_ratio}%` }} />
               <i class="hatched" style={{ width: `${100 * bar.without_core_ratio}%` }} />
@@ -294,7 +316,8 @@ function Phases({ verdict }: { verdict: Verdict }) {
         ))}
       </ul>
       {verdict.bars_basis === "" ? null : <p class="muted" data-testid="bars-basis">{verdict.bars_basis}</p>}
-      {verdict.share_basis === "" ? null : <p class="muted" data-testid="share-basis">{verdict.share_basis}</p>}
+      {stagesText(verdict) === "" ? null : <p class="muted" data-testid="share-basis">{stagesText(verdict)}</p>}
+      {isShort ? <p class="muted">{stepsText(verdict)}{sharesText(verdict)}</p> : null}
     </div>
   );
 }
@@ -386,12 +409,16 @@ function EvidenceList({ evidence, linkOf, title = "Evidence" }: { evidence: Evid
         {evidence.map(({ text, source }) => (
           <li key={text}>
             <Prose text={text} />
-            {linkOf === undefined || source === "" ? null : <> <a href={linkOf(source)}>{capitalize(source.replaceAll("-", " "))}</a></>}
+            {linkOf === undefined || source === "" ? null : <> <ScreenLink target={linkOf(source)} /></>}
           </li>
         ))}
       </ul>
     </div>
   );
+}
+
+function ScreenLink({ target: [url, title] }: { target: readonly [string, string] }) {
+  return <a href={url}>{title}</a>;
 }
 
 function BulletList({ title, lines }: { title: string; lines: string[] }) {

@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analysis.steps.phases import PHASES
 from stepscope.analysis.steps.steps import Steps
 from stepscope.intervals import Int
 
@@ -52,8 +51,8 @@ def group_steps(steps: Steps, max_count: int) -> StepGroups:
     first = np.arange(0, len(steps), size)
     counts = np.diff(np.append(first, len(steps)))
     phase_ns = {}
-    for phase in PHASES:
-        sums = np.add.reduceat(steps.phase_ns[phase], first)
+    for phase, times in steps.phase_ns.items():
+        sums = np.add.reduceat(times, first)
         if sums.any():
             phase_ns[phase] = sums / counts
     window = max(MIN_MEDIAN_STEPS, MEDIAN_GROUPS * size)

@@ -359,7 +359,8 @@ class RankStraggler(PerRankRule[RankStragglerParameters, _ComparedRank, _State])
             raise NotApplicable(f"the ranks have fewer than {window} steps in common")
 
     def datapoint_count(self, state: _State) -> int:
-        return state.compared_count
+        """Count the blocks of steps that were compared."""
+        return state.block_count
 
     def details(self, state: _State, ranks: Ranks[_ComparedRank]) -> RankStragglerDetails:
         ordered = sorted(state.ranks.items(), key=lambda item: -state.mean_work_ns(item[0]))

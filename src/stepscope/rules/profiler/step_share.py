@@ -82,6 +82,8 @@ class RankShareState(templates.RankState, kw_only=True):
     phase_ns: dict[str, int] = msgspec.field(default_factory=dict)
     highest_ratio: float = 0.0
     """Highest share among the windows in which the rule fired."""
+    first_violation_ns: int | None = None
+    """Start of the first step above the threshold."""
     highest_step_count: int = 0
     """Steps of that window."""
     has_samples: bool = False
@@ -130,7 +132,10 @@ class StepShare(
         part, wall = self.part_ns(steps)[rows], steps.wall_ns[rows]
         rank.step_count += len(part)
         rank.part_ns += int(part.sum())
-        rank.violation_count += int((100 * part > p.threshold * wall).sum())
+        is_above = 100 * part > p.threshold * wall
+        rank.violation_count += int(is_above.sum())
+        if rank.first_violation_ns is None and is_above.any():
+            rank.first_violation_ns = int(steps.start_ns[rows][is_above][0])
         templates.add_times(
             rank.phase_ns, {p: int(ns[rows].sum()) for p, ns in steps.phase_ns.items()}
         )
@@ -150,9 +155,10 @@ class StepShare(
                 rank.highest_ratio = float(ratio[highest])
                 rank.highest_step_count = int(step_count[fires][highest])
         state.trigger.add_scans(inputs, scans[last[fires]])
-        in_window = joined[samples.is_in_window(len(joined), ends[fires], p.window)]
-        violating = in_window[100 * in_window[:, 0] > p.threshold * in_window[:, 1]]
-        state.trigger.cover(violating[:, 2], violating[:, 3])
+        if fires.any() and rank.first_violation_ns is not None:
+            until = joined[: int(ends[fires][-1])]
+            violating = until[100 * until[:, 0] > p.threshold * until[:, 1]]
+            state.trigger.cover(rank.first_violation_ns, violating[:, 3])
 
     def require_inputs(self, state: templates.RankStates[RankShareState, T]) -> None:
         if not state.ranks:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
+import numpy as np
 
-from stepscope import analysis, schema
-from stepscope.run import Rank, Run, number_ranks
+from stepscope import analysis, intervals, schema
+from stepscope.run import Run, Trace, number_ranks
 from stepscope.views.options import DEFAULTS, Ranged, ViewOptions
-from stepscope.views.steps.steps import explain_no_steps
+from stepscope.views.steps.steps import explain_no_steps, measure_trace
+from stepscope.views.trace_data import select_traces
 
 PIXELS_PER_GROUP = 2
 
@@ -59,7 +61,8 @@ class StepSeries(Ranged, frozen=True, kw_only=True):
     start_after_ns: list[int]
     """Start of each group after the run's origin, then the end of the last step."""
     phases: list[SeriesPhase]
-    """Phases in their order within a step; they sum to the mean wall time of the steps."""
+    """Phases in their order within a step, or categories of a trace; they sum to the mean wall time
+    of the steps."""
     median_ns: list[float]
     """Moving median of the durations at each group."""
     median_step_count: Annotated[int, schema.field_label("steps per median")]
@@ -76,26 +79,73 @@ class StepSeries(Ranged, frozen=True, kw_only=True):
 
 
 def show_step_series(run: Run, options: ViewOptions = DEFAULTS) -> StepSeries:
-    """Show the steps of one rank over their numbers."""
-    numbers = number_ranks(run)
-    numbers.require(options.rank)
-    numbered = numbers.by_process
-    ranks = {
-        rank.name: SeriesRank(rank=numbered.get(rank.process.process), name=rank.name)
-        for rank in run.ranks
+    """Show the steps of one rank over their numbers: of a trace if one is named, or if no rank was
+    watched."""
+    number_ranks(run).require(options.rank)
+    if run.ranks and options.trace is None:
+        return _show_watched(run, options)
+    return _show_traced(run, options)
+
+
+def _show_watched(run: Run, options: ViewOptions) -> StepSeries:
+    numbers = number_ranks(run).by_process
+    ranks = [
+        SeriesRank(rank=numbers.get(rank.process.process), name=rank.name) for rank in run.ranks
+    ]
+    for rank, row in zip(run.ranks, ranks, strict=True):
+        if options.rank in {None, row.rank} and len(rank.steps):
+            return _show_steps(run, rank.steps, ranks, row, options)
+    return _make_empty(run, ranks)
+
+
+def _show_traced(run: Run, options: ViewOptions) -> StepSeries:
+    """Show the steps of the first of the selected traces that has steps."""
+    numbers = number_ranks(run).by_trace
+    rows = {
+        trace.trace: SeriesRank(
+            rank=numbers.get(trace.trace),
+            name=trace.name if trace.rank is None else f"rank {trace.rank}",
+        )
+        for trace in run.traces
     }
-    shown = next(
-        (r for r in run.ranks if options.rank in {None, ranks[r.name].rank} and len(r.steps)), None
+    ranks = list(dict.fromkeys(rows.values()))
+    for trace in select_traces(run, options):
+        steps = _find_steps(run, trace, options)
+        if steps is not None:
+            return _show_steps(run, steps, ranks, rows[trace.trace], options)
+    return _make_empty(run, ranks)
+
+
+def _find_steps(run: Run, trace: Trace, options: ViewOptions) -> analysis.Steps | None:
+    """Find the steps of a trace, with the time of each category; None if it names none."""
+    measured = measure_trace(run, trace, options.carry_over)
+    names, count = measured.steps.names, len(measured.steps.names)
+    if measured.marked.source == "whole" or not count:
+        return None
+    is_counted = names[0].isdecimal() and names == [str(int(names[0]) + i) for i in range(count)]
+    return analysis.Steps(
+        source="marked",
+        clock="device" if len(measured.work) else "host",
+        thread=0,
+        start=measured.steps.extent.start,
+        end=measured.steps.extent.end,
+        wall_ns=measured.steps.wall_ns,
+        phase_ns=measured.times,
+        fetches=np.zeros(count, dtype=np.int64),
+        profiled=np.zeros(count, dtype=np.bool_),
+        evaluation=intervals.EMPTY,
+        first=int(names[0]) if is_counted else 0,
     )
-    if shown is None:
-        return _make_empty(run, list(ranks.values()))
-    return _show_rank(run, shown, list(ranks.values()), ranks[shown.name], options)
 
 
-def _show_rank(
-    run: Run, rank: Rank, ranks: list[SeriesRank], shown: SeriesRank, options: ViewOptions
+def _show_steps(
+    run: Run,
+    steps: analysis.Steps,
+    ranks: list[SeriesRank],
+    shown: SeriesRank,
+    options: ViewOptions,
 ) -> StepSeries:
-    steps, origin_ns = rank.steps, run.clock.origin_ns
+    origin_ns = run.clock.origin_ns
     groups = analysis.group_steps(steps, max(1, options.pixels // PIXELS_PER_GROUP))
     durations = steps.duration_ns[steps.measured()]
     distribution = analysis.summarize(durations)

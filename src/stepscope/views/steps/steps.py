@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -98,9 +98,20 @@ class TraceStepsView(msgspec.Struct, frozen=True, kw_only=True):
     quality: list[trace_data.QualityNote]
 
 
-def show_trace_steps(run: Run, trace: Trace, options: ViewOptions) -> TraceStepsView:
-    """Show the steps of one trace."""
-    work = device_work_of(trace, options.carry_over)
+class MeasuredTrace(NamedTuple):
+    """Steps of one trace with the time of each category."""
+
+    marked: MarkedSteps
+    steps: analysis.TraceSteps
+    times: dict[str, intervals.Int]
+    work: analysis.DeviceWork
+    unknown: tuple[str, ...]
+    """Categories that were not recorded."""
+
+
+def measure_trace(run: Run, trace: Trace, carry_over: CarryOver) -> MeasuredTrace:
+    """Measure the steps of one trace."""
+    work = device_work_of(trace, carry_over)
     marked = marked_steps(run, trace)
     calls = calls_of(trace)
     steps = analysis.find_trace_steps(marked.steps, work, calls)
@@ -108,7 +119,12 @@ def show_trace_steps(run: Run, trace: Trace, options: ViewOptions) -> TraceSteps
     times = analysis.break_down_steps(
         steps.extent, analysis.merge_categories(analysis.find_device_categories(work), host)
     )
-    unknown = _find_unknown_categories(work, host)
+    return MeasuredTrace(marked, steps, times, work, _find_unknown_categories(work, host))
+
+
+def show_trace_steps(run: Run, trace: Trace, options: ViewOptions) -> TraceStepsView:
+    """Show the steps of one trace."""
+    marked, steps, times, work, unknown = measure_trace(run, trace, options.carry_over)
     return TraceStepsView(
         rank=trace.rank,
         trace=trace.name,

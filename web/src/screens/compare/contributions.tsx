@@ -1,7 +1,8 @@
 // Contributions of calls, stages and causes to the change of the mean step.
 import type { Contribution, Contributions as Payload } from "../../api/views";
 import { change, duration, number } from "../../base/quantities";
-import { sentence, words } from "../../base/text";
+import { phaseName } from "../../base/phase_names";
+import { sentence } from "../../base/text";
 import { LinkedTable } from "../../parts/linked_table";
 import { rowKey } from "../../parts/row_key";
 import { column, columns } from "../../widgets/fields";
@@ -31,7 +32,7 @@ export function Contributions({ contributions }: { contributions: Payload }) {
         "Contribution", "change_ns", "base_ns", "other_ns",
         column("busy", "busy", "none", (row) => both(row.base_busy_ns, row.other_busy_ns, duration)),
         column("calls", "calls", "none", (row) => both(row.base_calls, row.other_calls, number)),
-        column("part", "part", "none", (row) => words(row.part)),
+        column("part", "part", "none", (row) => phaseName(row.part)),
         ["path", { value: (row) => row.path.join(" > "), draw: ({ path }) => <span class="name briefer" title={path.join(" > ")}>{path.join(" > ")}</span> }],
         ["name", { isLongName: true }],
       )}

@@ -1,6 +1,6 @@
 // Mean steps of both runs by part: as bars on one axis, and as a waterfall from one to the other.
 import type { StepChanges } from "../../api/views";
-import { words } from "../../base/text";
+import { phaseName } from "../../base/phase_names";
 import type { Stacks } from "../../charts/stacks";
 
 export function stepWaterfall(steps: StepChanges): Stacks {
@@ -15,7 +15,7 @@ export function stepWaterfall(steps: StepChanges): Stacks {
     kind: "stacks",
     title: "Change of the mean step by part",
     categoryName: "part",
-    categories: ["from", ...changed.map((part) => words(part.name)), "to"],
+    categories: ["from", ...changed.map((part) => phaseName(part.name)), "to"],
     value: { name: "mean step", unit: "ns" },
     horizontal: true,
     offsets: [0, ...changed.map((_, index) => Math.min(starts[index] ?? 0, ends[index] ?? 0)), 0],
@@ -35,6 +35,6 @@ export function stepBars(steps: StepChanges): Stacks {
     categories: ["from", "to"],
     value: { name: "mean step", unit: "ns" },
     horizontal: true,
-    parts: steps.parts.filter((part) => part.base_ns !== 0 || part.other_ns !== 0).map((part) => ({ name: words(part.name), values: [part.base_ns, part.other_ns] })),
+    parts: steps.parts.filter((part) => part.base_ns !== 0 || part.other_ns !== 0).map((part) => ({ name: phaseName(part.name), values: [part.base_ns, part.other_ns] })),
   };
 }

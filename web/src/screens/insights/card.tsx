@@ -6,6 +6,7 @@ import type { Plot } from "../../charts/plot";
 import { rangeOf } from "../../parts/job_pieces";
 import { TimePanel } from "../../parts/time_panel";
 import { timelineAt } from "../../parts/timeline_link";
+import { screenTitle } from "../../state/screen_titles";
 import { link } from "../../state/url";
 import { Prose } from "../../widgets/prose";
 import { ErrorNotice } from "../../widgets/resource_view";
@@ -48,8 +49,8 @@ export function RuleCard({ rule }: { rule: RuleInsight }) {
           {rule.evidence.length === 0 ? null : (
             <p>
               See also{" "}
-              {rule.evidence.map((view, index) => (
-                <>{index === 0 ? "" : ", "}<a href={link(view)}>{words(view.replaceAll("-", " "))}</a></>
+              {screensOf(rule.evidence).map(([title, view], index) => (
+                <>{index === 0 ? "" : ", "}<a href={link(view)}>{title}</a></>
               ))}.
             </p>
           )}
@@ -59,34 +60,35 @@ export function RuleCard({ rule }: { rule: RuleInsight }) {
   );
 }
 
-/** Sentences shown by default; a rule may have one for each of hundreds of ranks. */
+/** Screens that draw some views, each once, with the first of its views. */
+function screensOf(views: readonly string[]): [string, string][] {
+  return [...new Map([...views].reverse().map((view) => [screenTitle(view), view] as const))].reverse();
+}
+
+/** More sentences are folded: a rule may have one for each of hundreds of ranks, which are alike. */
 const MAX_SENTENCES = 5;
 
 function SentenceList({ sentences }: { sentences: string[] }) {
   if (sentences.length === 0) return null;
   const list = (texts: string[]) => <ul class="plain">{texts.map((text) => <li key={text}><Prose text={text} /></li>)}</ul>;
-  const rest = sentences.slice(MAX_SENTENCES);
+  if (sentences.length <= MAX_SENTENCES) return list(sentences);
   return (
-    <>
-      {list(sentences.slice(0, MAX_SENTENCES))}
-      {rest.length === 0 ? null : (
-        <details>
-          <summary>{count(rest.length)} more</summary>
-          {list(rest)}
-        </details>
-      )}
-    </>
+    <details>
+      <summary>{count(sentences.length)} more like this</summary>
+      {list(sentences)}
+    </details>
   );
 }
 
-/** Listed nodes, ranks or devices. */
+/** More nodes, ranks or devices are counted. */
 const MAX_NAMES = 8;
 
 /** When, where and in how much of the data the condition was violated; without what the headline names. */
 function violationText(rule: RuleInsight): string {
   const headline = rule.sentences[0]?.toLowerCase() ?? "";
-  const names = [...rule.ranks, ...rule.nodes, ...rule.devices.map((device) => `GPU ${device}`)].filter((name) => !headline.includes(name.toLowerCase()));
-  const listed = names.length > MAX_NAMES ? [...names.slice(0, MAX_NAMES), `${count(names.length - MAX_NAMES)} more`] : names;
+  const devices = rule.devices.map((device) => `GPU ${device}`);
+  const listed = ([[rule.ranks, "rank"], [rule.nodes, "node"], [devices, "GPU"]] as const).flatMap(([names, noun]) =>
+    names.length > MAX_NAMES ? [countOf(names.length, noun)] : names.filter((name) => !headline.includes(name.toLowerCase())));
   return [
     triggerTimes(rule),
     ...(rule.datapoint_count === 0 ? [] : [`${count(rule.violation_count)} of ${countOf(rule.datapoint_count, "data point")} of the run`]),
@@ -96,6 +98,8 @@ function violationText(rule: RuleInsight): string {
 
 export function plotOf(chart: EvidenceChart, { first_after_ns: first, last_after_ns: last }: Pick<RuleInsight, "first_after_ns" | "last_after_ns">): Plot {
   const { unit, from_after_ns: min, to_after_ns: max } = chart;
+  // What all series share, the headline names.
+  const varying = (["device", "node"] as const).filter((key) => new Set(chart.series.map((series) => series[key])).size > 1);
   return {
     kind: "plot",
     title: capitalize(words(chart.title)),
@@ -103,7 +107,7 @@ export function plotOf(chart: EvidenceChart, { first_after_ns: first, last_after
     x: { name: "after the start of the run", unit: "ns", min, max },
     y: { name: unit === "ns" ? "duration" : "value", unit, ...(unit === "ratio" ? { max: 1 } : {}) },
     series: chart.series.map((series) => ({
-      name: [words(series.name), series.device, series.node].filter(Boolean).join(" · "),
+      name: [words(series.name), ...varying.map((key) => series[key])].filter(Boolean).join(" · "),
       x: series.after_ns,
       y: series.value,
     })),

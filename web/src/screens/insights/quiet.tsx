@@ -20,17 +20,19 @@ export function useRevealed<Element extends HTMLElement>(rules: readonly string[
 
 interface FoldProps {
   title: string;
+  /** Rules or reasons in short. */
+  about: string;
   testid: string;
   rules: readonly string[];
   children: ComponentChildren;
 }
 
 /** Folded rules; open where the URL names one of them. */
-export function RuleFold({ title, testid, rules, children }: FoldProps) {
+export function RuleFold({ title, about, testid, rules, children }: FoldProps) {
   const [element, isRevealed] = useRevealed<HTMLDetailsElement>(rules);
   return (
     <details ref={element} class="fold" data-testid={testid} open={isRevealed}>
-      <summary>{title}</summary>
+      <summary>{title} <span class="muted">{about}</span></summary>
       {children}
     </details>
   );

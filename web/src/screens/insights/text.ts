@@ -12,13 +12,12 @@ export function ruleTitle(name: string): string {
   return capitalize(parts.map((part) => (/^[A-Z][a-z]/.test(part) ? part.toLowerCase() : part)).join(" "));
 }
 
-/** State how many rules lack data, and which. */
-export function notApplicableText({ not_applicable: groups, progress }: Pick<InsightsView, "not_applicable" | "progress">): string {
-  const total = groups.reduce((sum, { rules }) => sum + rules.length, 0);
+/** State which data rules lack. */
+export function missingText(groups: InsightsView["not_applicable"]): string {
   const reasons = groups.slice(0, MAX_REASONS).map(({ reason, rules }) => `${reason} (${count(rules.length)})`);
   const rest = groups.length - reasons.length;
   const more = rest > 0 ? ` and ${countOf(rest, "other reason")}` : "";
-  return `${count(total)} not applicable${progress === "running" ? " so far" : ""}: ${reasons.join(", ")}${more}`;
+  return `${reasons.join(", ")}${more}`;
 }
 
 /** Extent of the data that violated the condition as text; unknown for a check of the whole run. */

@@ -1,11 +1,19 @@
 // Collectives by name and group: size, bandwidth and waiting time.
 import type { RankWindow } from "../../api/views";
+import { sentence } from "../../base/text";
 import { LinkedTable } from "../../parts/linked_table";
 import { rowKey } from "../../parts/row_key";
 import { useSelect } from "../../parts/url_controls";
+import { Fold } from "../../widgets/fold";
 import { columns, type Field } from "../../widgets/fields";
 
-export function Collectives({ window, bandwidthOf }: { window: RankWindow; bandwidthOf: string }) {
+interface Props {
+  window: RankWindow;
+  communicationOf: string;
+  bandwidthOf: string;
+}
+
+export function Collectives({ window, communicationOf, bandwidthOf }: Props) {
   const ranks = [...new Set(window.rank_collectives.map((row) => row.rank))];
   const [selected, rankSelect] = useSelect("of", "Of", [
     ["all", "all ranks"],
@@ -20,7 +28,7 @@ export function Collectives({ window, bandwidthOf }: { window: RankWindow; bandw
         id="collectives"
         title="Collectives"
         testid="table-collectives"
-        definition={bandwidthOf}
+        definition={`${communicationOf} ${sentence(bandwidthOf)}`}
         rows={rows}
         keyOf={(row) => rowKey(row.name, row.group, row.dtype)}
         tools={ranks.length < 2 ? null : rankSelect}
@@ -30,7 +38,8 @@ export function Collectives({ window, bandwidthOf }: { window: RankWindow; bandw
           "moved_bytes", "algorithm_bytes_per_s", "bus_bytes_per_s",
         ))}
       />
-      <LinkedTable
+      <Fold title="Collectives by size" about="bandwidth of small and large messages">
+       <LinkedTable
         id="sizes"
         title="Collectives by size"
         testid="table-collective-sizes"
@@ -41,7 +50,8 @@ export function Collectives({ window, bandwidthOf }: { window: RankWindow; bandw
           "CollectiveSize", "name", "reach", "group_size", "from_bytes", "to_bytes", "call_count", "total_ns", "share_ratio",
           "mean_ns", "transfer_ns", "waiting_ns", "moved_bytes", "algorithm_bytes_per_s", "bus_bytes_per_s",
         ))}
-      />
+       />
+      </Fold>
     </>
   );
 }

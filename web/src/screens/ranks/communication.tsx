@@ -6,7 +6,7 @@ import { sentence } from "../../base/text";
 import { FigurePanel } from "../../charts/figure_panel";
 import { LinkedTable } from "../../parts/linked_table";
 import { rowKey } from "../../parts/row_key";
-import { CommunicationDefinition, useSelect } from "../../parts/url_controls";
+import { useSelect } from "../../parts/url_controls";
 import { param } from "../../state/url";
 import { columns } from "../../widgets/fields";
 import { Collectives } from "./collectives";
@@ -18,22 +18,20 @@ const step = param("step");
 interface Props {
   payload: DistributedView;
   window: RankWindow | undefined;
-  windowSelect: ComponentChildren;
+  /** Controls of what is counted, and of which window. */
+  tools: ComponentChildren;
 }
 
-export function Communication({ payload, window, windowSelect }: Props) {
-  const definition = <CommunicationDefinition text={payload.communication_of} />;
-  const hasCollectives = window !== undefined && window.collectives.length > 0;
+export function Communication({ payload, window, tools }: Props) {
+  const definition = `Communication: ${payload.communication_of}.`;
   return (
     <>
-      {windowSelect === null ? null : <p class="tools spaced">{windowSelect}</p>}
-      {hasCollectives ? definition : null}
-      {window === undefined ? null : <Collectives window={window} bandwidthOf={payload.bandwidth_of} />}
+      {tools === null ? null : <p class="tools spaced">{tools}</p>}
+      {window === undefined ? null : <Collectives window={window} communicationOf={definition} bandwidthOf={payload.bandwidth_of} />}
       <Arrivals arrivals={payload.arrivals} />
       <details class="panels-fold" open={step.value !== null && step.value !== ""}>
         <summary>Time of ranks in the traces, and the slowest rank of each step</summary>
-        {window === undefined || hasCollectives ? null : definition}
-        {window === undefined ? null : <RankTimes window={window} payload={payload} />}
+        {window === undefined ? null : <RankTimes window={window} payload={payload} communicationOf={definition} />}
         {payload.matrix === null ? null : <Stragglers matrix={payload.matrix} />}
       </details>
     </>
@@ -43,7 +41,7 @@ export function Communication({ payload, window, windowSelect }: Props) {
 /** Shares are bars below the table, too. */
 const WITHOUT_BAR = { display: "" };
 
-function RankTimes({ window, payload }: { window: RankWindow; payload: DistributedView }) {
+function RankTimes({ window, payload, communicationOf }: { window: RankWindow; payload: DistributedView; communicationOf: string }) {
   const { ranks } = window;
   const [step, stepSelect] = useSelect("step", "Step", [["", "full trace"], ...stepNames(ranks)]);
   const rankTime = rankTimeFigure(ranks, step);
@@ -53,7 +51,7 @@ function RankTimes({ window, payload }: { window: RankWindow; payload: Distribut
       <LinkedTable
         title="Ranks in the traces"
         testid="table-ranks"
-        definition={`Shares are of ${payload.share_of}.`}
+        definition={`Shares are of ${payload.share_of}. ${communicationOf}`}
         rows={ranks}
         keyOf={(row) => rowKey(rankName(row))}
         fields={columns(

@@ -38,7 +38,7 @@ test("without lateness, rows have durations of steps and times of traces", () =>
   const matrix = { ranks: ["rank 0", "rank 1"], steps: ["3"], steps_per_column: 1, duration_ns: [[12], [null]] };
   const map = durationRows({ matrix } as unknown as DistributedView, window);
   expect(map?.rows.map(({ cells, parts }) => [cells, parts.map(({ time_ns }) => time_ns)])).toEqual([[[12], [4, 3, 1, 2]], [[null], []]]);
-  expect(map?.extent).toEqual([12, 12]);
+  expect(map?.extent).toEqual([12, 1.1 * 12]);
   expect(durationRows({ matrix: null } as unknown as DistributedView, undefined)).toBeNull();
 });
 

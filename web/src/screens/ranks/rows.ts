@@ -33,7 +33,7 @@ export interface RankMap {
   barsOf: "mean step" | "trace time";
 }
 
-/** Heat is full at the latest step, or at this share of the mean step if all ranks are earlier. */
+/** Heat is full at the latest step, or at this share of a step if all are closer to each other. */
 const FULL_HEAT_RATIO = 0.1;
 
 function parts(computation: number, overlap: number | null, rest: number, communication: number, waiting: number | null): Part[] {
@@ -75,6 +75,7 @@ export function durationRows({ matrix }: DistributedView, window: RankWindow | u
   const names = matrix?.ranks ?? [...times.keys()];
   if (names.length === 0) return null;
   const durations = matrix?.duration_ns ?? [];
+  const [shortest_ns, longest_ns] = extent(durations);
   return {
     rows: names.map((name, index) => ({
       name, cells: durations[index] ?? [], parts: timeParts(times.get(name)), waiting_ns: null, late_ns: null,
@@ -82,7 +83,7 @@ export function durationRows({ matrix }: DistributedView, window: RankWindow | u
     steps: matrix?.steps ?? [],
     stepsPerColumn: matrix?.steps_per_column ?? 1,
     heat: "step duration",
-    extent: extent(durations),
+    extent: [shortest_ns, Math.max(longest_ns, (1 + FULL_HEAT_RATIO) * shortest_ns)],
     barsOf: "trace time",
   };
 }
