@@ -42,7 +42,8 @@ from stepscope.views.job.jobs import Jobs
 from stepscope.views.profiling_report import Report
 from stepscope.views.registry import BUILT_IN_VIEWS
 
-API = Path(__file__).parent / "src" / "api"
+SOURCES = Path(__file__).parent / "src"
+API = SOURCES / "api"
 Payload = type[msgspec.Struct]
 JOB_PAYLOADS: dict[str, Payload] = {"jobs": Jobs, "compare": Comparison, "fleet": Fleet}
 """Payloads of several runs."""
@@ -122,19 +123,27 @@ def _file(*texts: str) -> str:
 
 
 def _label_file(views: Mapping[str, Payload], file_by_name: Mapping[str, str]) -> str:
-    """Generate the labels of all structs in the payloads of views."""
+    """Generate the labels of the structs in the payloads of views that the page names."""
     structs = {struct.__name__: struct for struct in structs_in(views.values())}
-    names = sorted(structs)
+    names = sorted(structs.keys() & _find_quoted_names())
     types = _interface("Types", "".join(f"  {name}: {name};\n" for name in names))
     labels = "".join(f"  {name}: {{\n{_labels(structs[name])}  }},\n" for name in names)
     return _file(
         *_imports([types], file_by_name),
         FIELD_LABEL,
-        _doc("Payloads and the structs inside them by name.", "") + types,
+        _doc("Structs of payloads whose labels the page shows, by name.", "") + types,
         _doc("Labels by the name of the struct, then of the field.", "")
         + "export const LABELS: { [T in TypeName]: Record<keyof Types[T], FieldLabel> } = "
         + f"{{\n{labels}}};",
     )
+
+
+def _find_quoted_names() -> set[str]:
+    """Find what may be names of structs in the sources: labels of others would only be sent."""
+    paths = [path for path in SOURCES.rglob("*.ts*") if path.parent != API]
+    return {
+        name for path in paths for name in re.findall(r'"([A-Z]\w+)"', path.read_text("utf-8"))
+    }
 
 
 def _labels(struct: Payload) -> str:

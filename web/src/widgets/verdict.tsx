@@ -103,7 +103,7 @@ function Top({ verdict, strip, isShort = false, isJobOnly = false }: Pick<Props,
       {verdict.job === null ? null : (
         <JobAccountView account={verdict.job} isStated={isJobStated(verdict)} strip={strip} />
       )}
-      <BulletList title="Stages" lines={stageLines(verdict)} />
+      <BulletList title="Stages" lines={stageLines(verdict, isShort ? MAX_SHORT_ITEMS : MAX_LISTED_STAGES)} />
       {hasBasis && !isShort ? <Basis verdict={verdict} /> : null}
     </>
   );
@@ -272,8 +272,8 @@ function MemoryGrowth({ memory }: { memory: MemoryAccount | null }) {
 }
 
 /** The stages of a job that trains several times; of many only the largest. */
-function stageLines(verdict: Verdict): string[] {
-  const lines = verdict.job_stages.slice(0, MAX_LISTED_STAGES).map((stage) => stage.text);
+function stageLines(verdict: Verdict, limit: number): string[] {
+  const lines = verdict.job_stages.slice(0, limit).map((stage) => stage.text);
   const rest = verdict.job_stages.length - lines.length;
   return rest > 0 ? [...lines, `${countOf(rest, "shorter stage")}.`] : lines;
 }
