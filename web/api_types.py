@@ -8,7 +8,7 @@ python web/api_types.py           writes web/src/api, as does every build of the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +93,8 @@ def payloads() -> dict[str, dict[str, Payload]]:
     }
 
 
-def files() -> dict[str, str]:
-    """Generate the text of every file."""
+def files(named: Set[str]) -> dict[str, str]:
+    """Generate the text of every file, with the labels of structs that the page may name."""
     home: dict[str, tuple[str, str]] = {}
     text_by_file = {}
     for file, file_payloads in payloads().items():
@@ -106,13 +106,13 @@ def files() -> dict[str, str]:
         imports = _imports(texts, {name: home[name][0] for name in shared})
         text_by_file[file] = _file(*imports, *texts)
     file_by_name = {name: file for name, (file, _) in home.items()}
-    return text_by_file | {"labels.ts": _label_file(payloads()["views.ts"], file_by_name)}
+    return text_by_file | {"labels.ts": _label_file(payloads()["views.ts"], file_by_name, named)}
 
 
 def write_files(directory: Path) -> None:
     """Write the files that have changed, so that times show if a build is current."""
     directory.mkdir(parents=True, exist_ok=True)
-    for file, text in files().items():
+    for file, text in files(_find_quoted_names()).items():
         path = directory / file
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
@@ -122,10 +122,12 @@ def _file(*texts: str) -> str:
     return HEADER + "".join(f"\n{text}\n" for text in texts)
 
 
-def _label_file(views: Mapping[str, Payload], file_by_name: Mapping[str, str]) -> str:
-    """Generate the labels of the structs in the payloads of views that the page names."""
+def _label_file(
+    views: Mapping[str, Payload], file_by_name: Mapping[str, str], named: Set[str]
+) -> str:
+    """Generate the labels of the named structs in the payloads of views."""
     structs = {struct.__name__: struct for struct in structs_in(views.values())}
-    names = sorted(structs.keys() & _find_quoted_names())
+    names = sorted(structs.keys() & named)
     types = _interface("Types", "".join(f"  {name}: {name};\n" for name in names))
     labels = "".join(f"  {name}: {{\n{_labels(structs[name])}  }},\n" for name in names)
     return _file(

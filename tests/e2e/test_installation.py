@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -32,6 +33,7 @@ LIBRARIES = {
 ON_THIS_MACHINE = sysconfig.get_platform().replace("-", "_").replace(".", "_")
 MAX_WHEEL_BYTES = 4_500_000
 MAX_INSTALLED_BYTES = 12_000_000
+MAX_PAGE_GZIP_BYTES = 420_000
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +157,9 @@ def test_a_wheel_is_small_and_reproducible(source_distribution: Path, tmp_path: 
         "METADATA"
     )
     web = "stepscope/assets/web/"
+    page = [name for name in names if name.startswith(f"{web}app/") and not name.endswith(".gz")]
+    sizes = [len(gzip.compress(archive.read(name), mtime=0)) for name in page]
+    assert sum(sizes) <= MAX_PAGE_GZIP_BYTES
     for name in ("app/index.html", "app/licenses.md", "report.js", "report.licenses.md"):
         assert f"{web}{name}" in names
     assert {f"{information}licenses/{name}" for name in ("LICENSE", "NOTICE")} <= set(names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,8 @@ pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import expect
 
 from stepscope.quantities import change, duration, percent
+from stepscope.schema import STUCK, CalledCollective, RankAccount, RankState, StuckNode
+from stepscope.store import RunWriter
 from stepscope.testing import RunBuilder
 from tests.support.boosted_runs import draw_boosted
 from tests.support.browsed import IN_A_BROWSER, Ui, assert_accessible, assert_drawn, cells, settled
@@ -27,6 +30,7 @@ JOBS = {
     "fixed": ("wait 50 | forward 300 | backward 480 | optimizer 170", 0.88),
 }
 """Steps of one second, and the utilization of the GPU; the fixed job waits for 5% of each."""
+SECOND_NS = 1_000_000_000
 STEPS = 520
 """More samples are taken than LowGPUUtilization skips."""
 
@@ -51,7 +55,33 @@ def served(serve: Callable[..., Ui], tmp_path_factory: pytest.TempPathFactory) -
         run = RunBuilder(root / name)
         run.rank(workers=2).draw(step, STEPS)
         run.metric("gpu_busy_ratio", gpu, device="0").write()
+    draw_stuck(root / "stuck")
     return serve(root)
+
+
+def draw_stuck(path: Path) -> None:
+    """Draw a job that ended while rank 0 waited for rank 1 in its fifth collective."""
+    run = RunBuilder(path)
+    for number in range(2):
+        run.rank(number).draw("forward 300 | communication 100 | optimizer 100", 60)
+    run.write()
+    ranks = [
+        RankAccount(
+            rank=rank,
+            process="",
+            pid=1,
+            state=RankState.ANSWERED,
+            calls=[
+                CalledCollective(group="0", number=n, kind="all_reduce", has_ended=n < 5)
+                for n in range(1, 6 - rank)
+            ],
+        )
+        for rank in range(2)
+    ]
+    times = {"since_ns": 100 * SECOND_NS, "seen_ns": 700 * SECOND_NS, "limit_ns": SECOND_NS}
+    account = StuckNode(node="n0", has_ended=True, groups={"0": [0, 1]}, ranks=ranks, **times)
+    with RunWriter(path, "n0") as writer:
+        writer.put_document(STUCK, "n0", account)
 
 
 def test_the_screen_begins_with_the_sentence(ui: Ui) -> None:
@@ -83,6 +113,30 @@ def test_the_screen_begins_with_the_sentence(ui: Ui) -> None:
     expect(nodes).to_have_count(3)
     expect(nodes.nth(1)).to_contain_text("rank 1")
     assert_drawn(page)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_stuck_job_is_red_on_every_screen_that_answers(ui: Ui, scheme: str) -> None:
+    sentence = command_json("show", "overview", run=ui.root / "stuck")["verdict"]["stuck"]
+    assert "number 5 of process group 0: rank 1 has not called it" in sentence["headline"]
+    page = ui.open("/overview?run=stuck", scheme=scheme)
+    alarm = page.evaluate(
+        "() => { const probe = document.body.appendChild(document.createElement('i'));"
+        " probe.style.color = 'var(--alarm)'; const { color } = getComputedStyle(probe);"
+        " probe.remove(); return color; }"
+    )
+    expect(page.get_by_test_id("job-status")).to_have_text("Was stuck")
+    expect(page.get_by_test_id("job-status")).to_have_css("color", alarm)
+    for name in ("overview", "steps", "insights"):
+        page.goto(f"{ui.address}/{name}?run=stuck")
+        heading = page.get_by_test_id("stuck").get_by_role("heading")
+        expect(heading).to_have_text(sentence["headline"])
+        expect(heading).to_have_css("color", alarm)
+        assert_drawn(page)
+    page.goto(ui.address)
+    row = page.get_by_test_id("table-jobs").locator("tbody tr").filter(has_text="stuck")
+    expect(row.locator(".status-text.alarm")).to_contain_text("stuck")
+    expect(row.locator(".cause.alarm")).to_have_css("color", alarm)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -213,7 +267,7 @@ def test_a_query_is_written_and_run(ui: Ui) -> None:
 def test_runs_are_labelled_grouped_and_compared(ui: Ui, scheme: str) -> None:
     page = ui.open("/", scheme=scheme)
     rows = page.get_by_test_id("table-jobs").locator("tbody tr:not(.group)")
-    expect(rows).to_have_count(5)
+    expect(rows).to_have_count(6)
     row = rows.filter(has=page.locator('a[href*="run=slow"]'))
     row.get_by_role("button", name="Edit title, tags and notes").click()
     dialog = page.get_by_role("dialog")
@@ -232,7 +286,7 @@ def test_runs_are_labelled_grouped_and_compared(ui: Ui, scheme: str) -> None:
     page.get_by_label("tags", exact=True).uncheck()
     expect(page.get_by_role("columnheader", name="tags")).to_have_count(0)
     page.reload()
-    expect(rows).to_have_count(5)
+    expect(rows).to_have_count(6)
     expect(page.get_by_role("columnheader", name="tags")).to_have_count(0)
     assert_drawn(page)
     page.get_by_label("Select slow").check()

@@ -118,6 +118,12 @@ PLACES: dict[str, tuple[Callable[[], FakeRuleInputs], dict[str, object], tuple[f
     ),
     # The steps that wait, the compiling steps after the tenth, the throttled samples.
     "DataloaderBottleneck": (slow_wait, {"window": 100}, (300, 400)),
+    # All steps above the threshold, not only the latest ones: the step rules skip the first ten.
+    "FrameworkOverhead": (
+        lambda: FakeRuleInputs().rank(forward=np.full(300, 0.5), other=np.full(300, 0.5)),
+        {"window": 50},
+        (10, 300),
+    ),
     "RecompileStorm": (recompiling, {"patience": 1, "recompiles": 10}, (110, 120)),
     "ThermalThrottling": (throttled, {"window": 100}, (100, 200)),
     # The outliers, each of which takes 4 s more than the other steps.

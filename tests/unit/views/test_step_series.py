@@ -10,10 +10,12 @@ import pytest
 
 from stepscope.errors import UsageError
 from stepscope.run import Run
+from stepscope.store import open_run
 from stepscope.testing import RunBuilder
 from stepscope.views import VIEWS, ViewOptions
 from stepscope.views.steps.step_series import show_step_series
 from stepscope.views.steps.steps import show_steps
+from tests.support.ui_runs import two_ranks
 
 MS = 1_000_000
 COUNT, SLOW = 100, (60, 61)
@@ -90,6 +92,20 @@ def test_a_range_has_its_own_groups(run: Run) -> None:
     assert (part.steps[0], part.steps[-1], part.group_step_count) == (50, COUNT, 5)
     assert part.start_after_ns[0] == start
     assert part.range is not None
+
+
+def test_steps_of_traces_are_those_that_the_traces_name(tmp_path: Path) -> None:
+    run = Run(open_run(two_ranks(tmp_path / "run", tmp_path / "files")))
+    for number, trace in enumerate(show_steps(run).traces):
+        for options in (ViewOptions(rank=number), ViewOptions(trace=trace.trace)):
+            series = show_step_series(run, options)
+            assert series.rank == series.ranks[number]
+            assert [str(step) for step in series.steps[:-1]] == [row.step for row in trace.steps]
+            totals = np.sum([phase.mean_ns for phase in series.phases], axis=0)
+            assert totals.tolist() == [row.wall_ns for row in trace.steps]
+            means = {phase.name: np.mean(phase.mean_ns) for phase in series.phases}
+            for category in trace.categories:
+                assert means.get(category.category, 0) == pytest.approx(category.mean_ns or 0)
 
 
 def test_without_steps(drawn_once: Callable[..., Run], run: Run) -> None:
