@@ -93,7 +93,7 @@ def payloads() -> dict[str, dict[str, Payload]]:
     }
 
 
-def files(named: Set[str]) -> dict[str, str]:
+def files(structs: Set[str]) -> dict[str, str]:
     """Generate the text of every file, with the labels of structs that the page may name."""
     home: dict[str, tuple[str, str]] = {}
     text_by_file = {}
@@ -106,7 +106,7 @@ def files(named: Set[str]) -> dict[str, str]:
         imports = _imports(texts, {name: home[name][0] for name in shared})
         text_by_file[file] = _file(*imports, *texts)
     file_by_name = {name: file for name, (file, _) in home.items()}
-    return text_by_file | {"labels.ts": _label_file(payloads()["views.ts"], file_by_name, named)}
+    return text_by_file | {"labels.ts": _label_file(payloads()["views.ts"], file_by_name, structs)}
 
 
 def write_files(directory: Path) -> None:
@@ -123,11 +123,11 @@ def _file(*texts: str) -> str:
 
 
 def _label_file(
-    views: Mapping[str, Payload], file_by_name: Mapping[str, str], named: Set[str]
+    views: Mapping[str, Payload], file_by_name: Mapping[str, str], labelled: Set[str]
 ) -> str:
     """Generate the labels of the named structs in the payloads of views."""
     structs = {struct.__name__: struct for struct in structs_in(views.values())}
-    names = sorted(structs.keys() & named)
+    names = sorted(structs.keys() & labelled)
     types = _interface("Types", "".join(f"  {name}: {name};\n" for name in names))
     labels = "".join(f"  {name}: {{\n{_labels(structs[name])}  }},\n" for name in names)
     return _file(
@@ -143,9 +143,7 @@ def _label_file(
 def _find_quoted_names() -> set[str]:
     """Find what may be names of structs in the sources: labels of others would only be sent."""
     paths = [path for path in SOURCES.rglob("*.ts*") if path.parent != API]
-    return {
-        name for path in paths for name in re.findall(r'"([A-Z]\w+)"', path.read_text("utf-8"))
-    }
+    return {name for path in paths for name in re.findall(r'"([A-Z]\w+)"', path.read_text("utf-8"))}
 
 
 def _labels(struct: Payload) -> str:

@@ -601,6 +601,7 @@ from .trace_steps.host_time import (
     is_wait_function as is_wait_function,
     profile_compute as profile_compute,
 )
+from .trace_steps.numbered_steps import number_trace_steps as number_trace_steps
 from .trace_steps.step_parts import (
     DATA_PARTS as DATA_PARTS,
     OVERHEAD_PARTS as OVERHEAD_PARTS,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-import numpy as np
 
-from stepscope import analysis, intervals, schema
+from stepscope import analysis, schema
 from stepscope.run import Run, Trace, number_ranks
 from stepscope.views.options import DEFAULTS, Ranged, ViewOptions
 from stepscope.views.steps.steps import explain_no_steps, measure_trace
@@ -119,22 +118,10 @@ def _show_traced(run: Run, options: ViewOptions) -> StepSeries:
 def _find_steps(run: Run, trace: Trace, options: ViewOptions) -> analysis.Steps | None:
     """Find the steps of a trace, with the time of each category; None if it names none."""
     measured = measure_trace(run, trace, options.carry_over)
-    names, count = measured.steps.names, len(measured.steps.names)
-    if measured.marked.source == "whole" or not count:
+    if measured.marked.source == "whole" or not measured.steps.names:
         return None
-    is_counted = names[0].isdecimal() and names == [str(int(names[0]) + i) for i in range(count)]
-    return analysis.Steps(
-        source="marked",
-        clock="device" if len(measured.work) else "host",
-        thread=0,
-        start=measured.steps.extent.start,
-        end=measured.steps.extent.end,
-        wall_ns=measured.steps.wall_ns,
-        phase_ns=measured.times,
-        fetches=np.zeros(count, dtype=np.int64),
-        profiled=np.zeros(count, dtype=np.bool_),
-        evaluation=intervals.EMPTY,
-        first=int(names[0]) if is_counted else 0,
+    return analysis.number_trace_steps(
+        measured.steps, measured.times, clock="device" if len(measured.work) else "host"
     )
 
 
