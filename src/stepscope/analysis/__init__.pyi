@@ -320,6 +320,7 @@ from .machines import (
     HEATMAP_METRICS as HEATMAP_METRICS,
     HEATMAP_TICKS as HEATMAP_TICKS,
     Contention as Contention,
+    CoreDelays as CoreDelays,
     Device as Device,
     Heatmap as Heatmap,
     HeatmapRow as HeatmapRow,

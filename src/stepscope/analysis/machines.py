@@ -304,9 +304,19 @@ def measure_contention(metrics: Means, training_pids: Sequence[int]) -> Contenti
     )
 
 
+class CoreDelays(msgspec.Struct, frozen=True, kw_only=True):
+    """Nanoseconds without a core in the measured steps of a process."""
+
+    phase_ns: Mapping[str, float]
+    """By phase, those included in which other threads that the training thread waits for have no
+    core: an estimate."""
+    own_ns: float
+    """Those of the training thread itself, as the kernel has counted them."""
+
+
 def measure_core_delays(
     spans: Spans, delays: Spans, steps: Steps, waiting_threads: float = 0.0
-) -> dict[str, float]:
+) -> CoreDelays:
     """Measure the nanoseconds without a core of each phase, in the measured steps.
 
     Args:
@@ -314,16 +324,16 @@ def measure_core_delays(
         delays: spans of its kind `run_queue`: the extent of each is the time between two samples,
             its value the time without a core.
         steps: steps of the process.
-        waiting_threads: mean number of its other threads that compute but have no core. Where a
-            device computes, they do not matter.
+        waiting_threads: mean number of its other threads that share the operators of the training
+            thread but have no core. Where a device computes, they do not matter.
     """
     device_busy = find_device_busy(spans.on_thread(steps.thread))
     measured = steps.measured()
-    own_delays = _measure_own_delays(spans, delays, steps, device_busy)
-    if len(device_busy.start) or not waiting_threads:
-        return own_delays
-    phase_ns = {phase: float(times[measured].sum()) for phase, times in steps.phase_ns.items()}
-    return _add_thread_delays(own_delays, phase_ns, waiting_threads)
+    own_delays = all_delays = _measure_own_delays(spans, delays, steps, device_busy)
+    if waiting_threads and not len(device_busy.start):
+        phase_ns = {phase: float(times[measured].sum()) for phase, times in steps.phase_ns.items()}
+        all_delays = _add_thread_delays(own_delays, phase_ns, waiting_threads)
+    return CoreDelays(phase_ns=all_delays, own_ns=sum(own_delays.values()))
 
 
 def _measure_own_delays(

@@ -19,9 +19,9 @@ from stepscope.diagnosis.causes.attribution import (
 )
 from stepscope.diagnosis.causes.cause import CauseInputs
 from stepscope.diagnosis.causes.causes import find_cause, find_contributing_causes
+from stepscope.diagnosis.causes.core_shortage import describe_outside_load
 from stepscope.diagnosis.causes.data_causes import find_starved_rank
 from stepscope.diagnosis.causes.job_facts import JobFacts, is_boosting
-from stepscope.diagnosis.causes.overhead_causes import describe_outside_load
 from stepscope.diagnosis.death import find_death
 from stepscope.diagnosis.fixes.advice import list_even_changes, list_fixes, list_refusals
 from stepscope.diagnosis.fixes.what_if import WhatIf
@@ -83,8 +83,6 @@ from stepscope.run import (
 )
 
 MIN_NOTED_THROTTLING = 0.05
-MIN_NOTED_RECORDING = 0.02
-"""Recording of tensors between the rounds, as a share of them and the recording together."""
 MIN_NOTED_WAITING = 0.01
 """Waiting of ranks for the slowest, as a share of the step."""
 MIN_NOTED_DELAY = 0.05
@@ -438,7 +436,7 @@ def _list_notes(run: Run, attribution: Attribution, split: PhaseSplit, shares: S
             "not cause. It counts for no suspect, and shares are of the rest of the step."
             + ("" if is_throttled else f" {describe_outside_load(run)}")
         )
-    notes += _explain_recording(run)
+    notes += records.explain_recording(run)
     if is_boosting(run, shares):
         notes.append(BOOSTING_NOTE)
     elif shares.uses_jax:
@@ -449,19 +447,6 @@ def _list_notes(run: Run, attribution: Attribution, split: PhaseSplit, shares: S
             "separated from model compute."
         )
     return notes
-
-
-def _explain_recording(run: Run) -> list[str]:
-    """Explain that figures of the model took time which is in no step."""
-    recording_ns = sum(rank.steps.recording.total_ns for rank in run.ranks)
-    wall_ns = sum(int(rank.steps.wall_ns.sum()) for rank in run.ranks)
-    share = recording_ns / max(1, recording_ns + wall_ns)
-    if share < MIN_NOTED_RECORDING:
-        return []
-    return [
-        f"The recording of --tensors took {duration(recording_ns)}, {percent(share)} of the time "
-        "of steps and recording; it is in no step. Try a larger --tensors-every."
-    ]
 
 
 def _list_loss_notes(run: Run) -> list[str]:

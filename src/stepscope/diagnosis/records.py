@@ -17,8 +17,8 @@ import numpy as np
 from stepscope import analysis, quantities, schema
 from stepscope.diagnosis.causes.job_facts import JobFacts
 from stepscope.diagnosis.shares.shares import Shares
-from stepscope.quantities import count, count_of, duration, number
-from stepscope.run import EXCLUDING, Doubt, Run, has_ended
+from stepscope.quantities import count, count_of, duration, number, percent
+from stepscope.run import EXCLUDING, Doubt, Run, has_ended, read_memory_censuses
 
 _FULL_SPOOL = "the spool was full; raise --spool-limit"
 _CAUSES = {
@@ -135,6 +135,37 @@ def _explain_limit(run: Run) -> str:
         f"the monitor did not run for {duration(pause_ns)}, in which the spool reached its limit "
         f"of {quantities.memory(limit)}"
     )
+
+
+MIN_NOTED_RECORDING = 0.02
+"""Recording of tensors between the rounds, as a share of them and the recording together."""
+
+
+def explain_recording(run: Run) -> list[str]:
+    """Explain that work of stepscope in the job took time which is in no step."""
+    recording_ns = sum(rank.steps.recording.total_ns for rank in run.ranks)
+    wall_ns = sum(int(rank.steps.wall_ns.sum()) for rank in run.ranks)
+    share = recording_ns / max(1, recording_ns + wall_ns)
+    if share < MIN_NOTED_RECORDING:
+        return []
+    has_tensors = run.reader.row_count("tensor_statistics") > 0
+    recorded = {
+        "tensors": has_tensors,
+        "the detailed windows": bool(run.traces),
+        "the censuses of memory": bool(read_memory_censuses(run)),
+    }
+    names = " and ".join(name for name, is_recorded in recorded.items() if is_recorded)
+    advice = ""
+    if has_tensors:
+        advice = " Try a larger --tensors-every."
+    elif run.traces:
+        advice = (
+            " `stepscope run --window off` records none; a longer job has a smaller share of it."
+        )
+    return [
+        f"The recording of {names or 'figures'} took {duration(recording_ns)}, {percent(share)} of "
+        f"the time of steps and recording; it is in no step.{advice}"
+    ]
 
 
 def explain_guessed_rounds(run: Run, facts: JobFacts) -> list[str]:

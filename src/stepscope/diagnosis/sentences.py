@@ -15,9 +15,6 @@ from stepscope.diagnosis.causes.cause import CauseFinding
 from stepscope.diagnosis.shares.shares import Shares
 from stepscope.diagnosis.verdict import SUSPECT_NAMES
 
-BUSY_RATIO = 0.85
-"""Share of computation from which the rest saves little, whatever it is."""
-
 
 def write_headline(attribution: Attribution, finding: CauseFinding, model_share: float) -> str:
     """Write the first sentences of a verdict: the model first, where it has more of the time than
@@ -55,12 +52,10 @@ def describe_load(
 def _write_bottleneck(attribution: Attribution, finding: CauseFinding) -> str:
     share = quantities.percent(attribution.share)
     if attribution.suspect == "healthy":
-        rest = (
-            "nothing else would save much"
-            if attribution.share >= BUSY_RATIO
-            else "no other cause is large enough"
+        return (
+            f"No bottleneck found: {share} of step time is model compute; no other cause is large "
+            "enough."
         )
-        return f"No bottleneck found: {share} of step time is model compute; {rest}."
     if attribution.cause == "small_batch":
         return (
             f"Bottleneck: {SUSPECT_NAMES[attribution.suspect]}; {share} of step time does not grow "

@@ -31,8 +31,12 @@ FRAMEWORKS = {
     "XGBoost": rb"/libxgboost\.so",
 }
 """Libraries that a process maps once it has loaded a framework."""
-HELPERS = ("torch._inductor.compile_worker", "torch/_inductor/compile_worker")
-"""Processes of frameworks that load them and never train, by a part of the command line."""
+HELPERS = (
+    *("torch._inductor.compile_worker", "torch/_inductor/compile_worker"),
+    'from ctypes import cdll\ncdll.LoadLibrary("',
+)
+"""Processes of frameworks that load them and never train, by a part of the command line: workers
+that compile for inductor, and its trials of vector instructions (`torch._inductor.cpu_vec_isa`)."""
 SPAWNED = "multiprocessing."
 """Part of the command line of a process that `multiprocessing` has spawned."""
 USER_CHANGES = frozenset(["doas", "runuser", "setpriv", "su", "sudo"])

@@ -154,6 +154,7 @@ from .job.times import (
 from .model.clock import Period as Period, RunClock as RunClock
 from .model.engine import Engine as Engine
 from .model.metrics import NodeMetrics as NodeMetrics, read_series as read_series
+from .model.operator_threads import executes_with_jax as executes_with_jax
 from .model.rank_numbers import (
     DIMENSIONS as DIMENSIONS,
     RankMesh as RankMesh,

@@ -76,6 +76,7 @@ from .facts import (
     FlightRecorderFact as FlightRecorderFact,
     FunctionFact as FunctionFact,
     ImportedFact as ImportedFact,
+    KerasSettingsFact as KerasSettingsFact,
     LoaderSettings as LoaderSettings,
     ObjectFact as ObjectFact,
     OptimizerFact as OptimizerFact,

@@ -344,6 +344,13 @@ class VersionsFact(Fact, frozen=True, kw_only=True, tag="versions"):
     `keras_backend` is the name of a framework."""
 
 
+class KerasSettingsFact(Fact, frozen=True, kw_only=True, tag="keras_settings"):
+    """Settings of a model of Keras that change how fast it trains, when its training begins."""
+
+    run_eagerly: bool
+    """True if the operators of a step are called one by one, not in a compiled function."""
+
+
 class ReplicasFact(Fact, frozen=True, kw_only=True, tag="replicas"):
     """Replicas of `tf.distribute`. They exchange data inside compiled functions, unrecorded."""
 
@@ -408,6 +415,7 @@ FACT_TYPES: dict[str, type[Fact]] = {
         BoostedModelFact,
         PlannedStepsFact,
         VersionsFact,
+        KerasSettingsFact,
         NanOriginFact,
         NanSearchFact,
         MemoryCensusFact,

@@ -18,6 +18,7 @@ from stepscope.diagnosis.shares.shares import (
 from stepscope.diagnosis.verdict import CORE_SHARE, STEP_SHARE
 from stepscope.run import Run
 from stepscope.testing import RunBuilder
+from tests.support.cause_runs import SETTINGS
 
 WAIT, BUSY = 10, 90
 WITHOUT_CORE = 0.36
@@ -160,7 +161,7 @@ def test_delays_belong_to_phases_that_want_a_core(
 ) -> None:
     run = new_run()
     draw(run, step, 40, workers=1)
-    delays = run.open().ranks[0].core_delays
+    delays = run.open().ranks[0].core_delays.phase_ns
     phases = ("data_wait", "forward", "backward", "optimizer")
     measured = [delays[phase] / MEASURED / MS for phase in phases]
     assert measured == pytest.approx(expected)
@@ -308,7 +309,7 @@ def test_threads_beside_the_training_thread_delay_its_compute(
     run = new_run(cores=2)
     draw(run, "wait=0 20 | forward 50 | backward 25 | optimizer 5", 20, workers=1)
     run.metric("process_waiting_threads", threads, device=str(run.processes[0].info.pid))
-    delays = run.open().ranks[0].core_delays
+    delays = run.open().ranks[0].core_delays.phase_ns
     compute = {"forward": 50, "backward": 25, "optimizer": 5}
     own_ms = {phase: ms / 80 * 20 for phase, ms in compute.items()}
     added_ms = min(60.0, (1 - math.exp(-threads)) * 0.8 * 100)
@@ -316,6 +317,47 @@ def test_threads_beside_the_training_thread_delay_its_compute(
         expected = own_ms[phase] + added_ms * ms / 80
         assert delays[phase] / MEASURED / MS == pytest.approx(expected, rel=1e-3)
     assert delays["data_wait"] == pytest.approx(0)
+
+
+@pytest.mark.parametrize(
+    ("versions", "intra_op_threads", "is_estimated"),
+    [
+        ({"torch": "2.13.0"}, 2, True),
+        ({"torch": "2.13.0"}, 1, False),
+        ({"jax": "0.10.2", "keras": "3.15.1", "keras_backend": "jax"}, None, False),
+        ({"torch": "2.13.0", "jax": "0.10.2", "keras_backend": "jax"}, 2, False),
+        ({"tensorflow": "2.20.0"}, None, True),
+    ],
+)
+def test_threads_count_that_the_training_thread_waits_for(
+    new_run: RunMaker, versions: dict[str, str], intra_op_threads: int | None, is_estimated: bool
+) -> None:
+    """Of steps of 100 ms, 40 are without a core, and one other thread has none."""
+    run = new_run(cores=2)
+    rank = run.rank(workers=None, versions=versions)
+    rank.draw("forward 50 | backward 45 | optimizer 5", STEPS)
+    rank.thread().draw(f"run_queue={40 * MS} 100", STEPS)
+    rank.fact("stack_sampler", period_ns=100 * MS, counts_delays=True)
+    if intra_op_threads is not None:
+        rank.fact("settings", **{**SETTINGS, "intra_op_threads": intra_op_threads})
+    run.metric("job_cpu_cores", 0.5).metric("outside_cpu_cores", 1.5)
+    run.metric("process_waiting_threads", 1, device=str(rank.info.pid))
+    verdict = diagnose(run.open())
+    texts = [evidence.text for evidence in verdict.evidence]
+    measured = "The training thread was runnable without a core for 40% of the time."
+    estimated = 0.4 + (1 - math.exp(-1)) * 0.6
+    if is_estimated:
+        assert verdict.cause == "cpu_contention"
+        assert verdict.share_ratio == pytest.approx(estimated, abs=0.02)
+        assert measured in texts
+        assert any(text.startswith("An estimated 78% of step time") for text in texts)
+    else:
+        assert verdict.cause == "none"
+        (contention,) = verdict.also
+        assert (contention.cause, contention.share_ratio) == (
+            "cpu_contention",
+            pytest.approx(0.4, abs=0.01),
+        )
 
 
 def test_workers_that_take_the_cores_of_other_threads_cost_what_they_delay(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stepscope.diagnosis import diagnose
-from stepscope.diagnosis.shares.debug_switches import VARIABLES, list_debug_switches
+from stepscope.diagnosis.shares.debug_switches import RUN_EAGERLY, VARIABLES, list_debug_switches
 from stepscope.job_environment import DEBUG_VARIABLES
 from stepscope.testing import RunBuilder
 from tests.support.cause_runs import SETTINGS, draw_anomaly_detection
@@ -51,6 +51,18 @@ def test_a_switch_has_a_sentence(
 ) -> None:
     for note, text in zip(list_switches(new_run(), changes), expected, strict=True):
         assert text in note
+
+
+@pytest.mark.parametrize("flags", [[True], [False, True], [True, False], []])
+def test_eager_steps_of_keras_have_a_sentence(
+    new_run: Callable[..., RunBuilder], flags: list[bool]
+) -> None:
+    run = new_run()
+    rank = run.rank().draw(SWITCH_STEP, 60)
+    for run_eagerly in flags:
+        rank.fact("keras_settings", run_eagerly=run_eagerly)
+    switches = list_debug_switches(run.open())
+    assert switches == [RUN_EAGERLY] * (flags[-1:] == [True])
 
 
 def test_harmless_values_are_not_noted(new_run: Callable[..., RunBuilder]) -> None:

@@ -79,6 +79,13 @@ def test_growth_that_no_container_explains_is_that_of_the_only_one_with_graphs(
     assert recommend(holder) == (
         "Keep loss.item() or tensor.detach() in history, not the tensor with its graph."
     )
+    large = {**LOSSES, "name": "outputs", "bytes": 100 * 8 * MIB}
+    (outputs,) = read_memory_holders(run_with_facts([census([large], 1240 * MIB)]))
+    assert (outputs.item_bytes_per_step, outputs.bytes_per_step) == (8 * MIB, 12.4 * MIB)
+    assert recommend(outputs) == (
+        "The tensors themselves are 8 MiB a step, which detach() does not free: keep numbers, such "
+        "as loss.item(), in outputs, or clear it after use."
+    )
     (account,) = read_memory_censuses(run)
     assert account.native_ratio == 0
     first, line, _ = describe_census(account)

@@ -21,6 +21,7 @@ from stepscope.diagnosis.causes.cause import (
     CauseInputs,
     limit_contributing,
 )
+from stepscope.diagnosis.causes.core_shortage import find_core_shortage_cause
 from stepscope.diagnosis.causes.data_causes import STAGE_CAUSES, find_data_pipeline_cause
 from stepscope.diagnosis.causes.padding import find_padding_cause
 from stepscope.diagnosis.causes.rank_causes import find_communication_cause, find_slow_rank_cause
@@ -48,7 +49,7 @@ def find_cause(inputs: CauseInputs, attribution: Attribution) -> CauseFinding:
     if attribution.cause == "padding":
         return find_padding_cause(inputs)
     if attribution.cause in CORE_SHORTAGES:
-        return overhead_causes.find_core_shortage_cause(inputs, attribution.cause, share)
+        return find_core_shortage_cause(inputs, attribution.cause, share)
     rank_wait = inputs.shares.rank_wait.get(suspect, 0.0)
     if attribution.cause == "slow_rank" or _is_one_rank_slow(inputs, rank_wait, share):
         return _find_slow_rank_cause(inputs, suspect)

@@ -109,8 +109,9 @@ def _add_worker_contention(inputs: CauseInputs) -> analysis.DataWait:
 
 def _describe_worker_contention(shares: Shares) -> Evidence:
     return Evidence(
-        text=f"The training thread was runnable without a core for "
-        f"{percent(shares.worker_contention)} of step time, because the workers had the cores.",
+        text=f"For an estimated {percent(shares.worker_contention)} of step time the training "
+        "thread, or a thread that shares its operators, was runnable without a core because the "
+        "workers had the cores.",
         value=shares.worker_contention,
         unit="ratio",
         source="system",

@@ -14,7 +14,7 @@ from stepscope.diagnosis.causes.cause import CauseInputs
 from stepscope.diagnosis.causes.data_causes import name_dataset_function
 from stepscope.diagnosis.causes.padding import Padding, measure_padding
 from stepscope.diagnosis.shares.shares import Shares
-from stepscope.run import Rank, Run, embedding_ratio, largest_model
+from stepscope.run import Rank, Run, embedding_ratio, executes_with_jax, largest_model
 
 _ATTENTION = re.compile(r"attention|attn(?![a-z])", re.IGNORECASE)
 _FUSED_ATTENTION = re.compile(r"scaled_dot_product|flash_attn|flash_attention")
@@ -73,7 +73,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     is_inference: bool
     """True if nothing trains."""
     uses_jax: bool
-    """True if functions compiled by JAX train."""
+    """True if functions compiled by JAX train, or JAX executes the operators of the steps."""
     uses_tensorflow: bool
     """True if TensorFlow traces functions, or no other framework was imported."""
     has_fused_attention: bool
@@ -116,7 +116,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
             has_optimizer_calls=profile is not None and is_dispatch_in_optimizer(inputs.shares),
             has_loop=profile is not None and has_loop(first, profile),
             is_inference=first.steps.is_inference,
-            uses_jax=inputs.shares.uses_jax,
+            uses_jax=inputs.shares.uses_jax or executes_with_jax(first.process),
             uses_tensorflow=stalls.traces_functions(run.ranks) or _trains_with_tensorflow(first),
             has_fused_attention=any(map(_FUSED_ATTENTION.search, names)),
         )

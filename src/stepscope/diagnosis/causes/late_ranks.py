@@ -175,7 +175,7 @@ def _measure_condition(rank: Rank) -> _Condition:
     count = int(rank.steps.measured().sum()) if delays is not None else 0
     local_rank, metrics = rank.process.local_rank, rank.run.metrics.get(rank.process.node)
     return _Condition(
-        core_delay_ns={phase: delay_ns / count for phase, delay_ns in delays.items()}
+        core_delay_ns={phase: delay_ns / count for phase, delay_ns in delays.phase_ns.items()}
         if delays is not None and count
         else None,
         clock_megahertz=metrics.mean("gpu_sm_clock_megahertz", str(local_rank))

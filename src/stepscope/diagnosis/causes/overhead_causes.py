@@ -28,8 +28,6 @@ STEADY_RATIO = 0.85
 """… and in this share of the pairs of sections of the run the later section took longer …"""
 MIN_LEAKED_BYTES = 4_000_000
 """… while the memory of the process has grown by this; an allocator's own caches are smaller."""
-MIN_STOLEN_CORES = 0.05
-"""Cores taken by a hypervisor are mentioned from this number on."""
 MAIN_LINE_RATIO = 0.5
 """A line with more than this share of the calls of operators is the reason for them."""
 _PART_NAMES = {
@@ -162,7 +160,7 @@ def _list_stages(inputs: CauseInputs) -> list[Stage]:
         _PART_NAMES["job_profiler"]: _name_profiler_lines(inputs),
         _PART_NAMES["framework_calls"]: stalls.name_first(stalls.list_framework_lines(inputs)),
     }
-    kind = "Python" if batch_size.is_python_bound(inputs.run.compute_profile) else "dispatch"
+    kind = "Python" if _is_python_bound(inputs) else "dispatch"
     for phase, share in inputs.shares.compute_overhead.items():
         name = f"{kind} inside the {_PHASE_NAMES.get(phase, phase)}"
         parts[name] = share
@@ -194,8 +192,8 @@ def list_overhead_causes(inputs: CauseInputs) -> list[tuple[str, float, str]]:
     ]
     profile, inside_compute = inputs.run.compute_profile, parts["inside_compute"]
     framework_calls = parts["framework_calls"]
-    is_python = batch_size.is_python_bound(profile) and bool(_list_compute_lines(inputs))
-    if profile is not None and not batch_size.is_python_bound(profile):
+    is_python = _is_python_bound(inputs) and bool(_list_compute_lines(inputs))
+    if profile is not None and not _is_python_bound(inputs):
         cause = _name_dispatch_cause(inputs, profile)
         causes.append((cause, shares.operator_calls, "dispatching operators"))
     else:
@@ -218,55 +216,6 @@ def list_overhead_causes(inputs: CauseInputs) -> list[tuple[str, float, str]]:
         for cause, share, name in sorted(causes, key=lambda entry: -entry[1])
         if share >= MIN_CONTRIBUTING_RATIO
     ]
-
-
-def find_core_shortage_cause(inputs: CauseInputs, cause: str, share: float) -> CauseFinding:
-    """Describe a core shortage that costs the training thread a share of its time."""
-    contention = inputs.run.contention
-    assert contention is not None  # noqa: S101 - without contention there is no core shortage
-    cores = inputs.run.cores_available or 0
-    if cause == "cpu_limit":
-        reason = Evidence(
-            text=f"The CPU quota of the job ({quantities.number(cores)} cores) was exhausted for "
-            f"{percent(contention.throttled_ratio)} of the time.",
-            value=contention.throttled_ratio,
-            unit="ratio",
-            source="system",
-        )
-    else:
-        reason = Evidence(
-            text=describe_outside_load(inputs.run),
-            value=contention.outside_cores,
-            unit="count",
-            source="system",
-        )
-    effect = Evidence(
-        text=f"The training thread was runnable without a core for {percent(share)} of the time.",
-        value=share,
-        unit="ratio",
-        source="system",
-    )
-    stage = Stage(
-        name="runnable without a core",
-        detail="main thread of the training process",
-        share_ratio=share,
-    )
-    return CauseFinding(cause=cause, stages=[stage], evidence=[reason, effect])
-
-
-def describe_outside_load(run: Run) -> str:
-    """Describe the cores that processes outside the job kept busy."""
-    contention = run.contention
-    assert contention is not None  # noqa: S101 - called only where contention was measured
-    text = (
-        f"Processes outside the job kept {quantities.number(contention.outside_cores, 2)} of "
-        f"{quantities.number(run.cores_available or 0)} cores busy during training"
-    )
-    if contention.stolen_cores >= MIN_STOLEN_CORES:
-        text += (
-            f", {quantities.number(contention.stolen_cores, 2)} of them in other virtual machines"
-        )
-    return f"{text}."
 
 
 def find_evaluation_cause(inputs: CauseInputs) -> CauseFinding:
@@ -381,7 +330,7 @@ def _name_cause(inputs: CauseInputs, host_cause: analysis.HostCause) -> str:
 
 
 def _name_dispatch_cause(inputs: CauseInputs, profile: analysis.ComputeProfile) -> str:
-    if batch_size.is_python_bound(profile):
+    if _is_python_bound(inputs):
         return "python_overhead" if _list_compute_lines(inputs) else UNKNOWN
     shares = inputs.shares
     if _has_main_line(inputs):
@@ -392,6 +341,16 @@ def _name_dispatch_cause(inputs: CauseInputs, profile: analysis.ComputeProfile) 
     if shares.is_dispatch_between_phases:
         return "dispatch_overhead"
     return "tiny_operators" if profile.small_ratio >= 0.5 else "dispatch_overhead"
+
+
+def _is_python_bound(inputs: CauseInputs) -> bool:
+    """Return whether Python code delays the operators, and not their calls: stack samples of the
+    compute phases show it, or there are none."""
+    if not batch_size.is_python_bound(inputs.run.compute_profile):
+        return False
+    counts = [rank.host_work.phase_samples for rank in inputs.run.ranks if rank.host_work]
+    has_samples = any(count.get(phase) for count in counts for phase in analysis.COMPUTE_PHASES)
+    return not has_samples or bool(_list_compute_lines(inputs))
 
 
 def _has_main_line(inputs: CauseInputs) -> bool:

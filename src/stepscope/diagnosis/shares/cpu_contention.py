@@ -36,6 +36,9 @@ class CoreWaits(msgspec.Struct, frozen=True, kw_only=True):
     """Share of batch handover, caused by workers."""
     handover_others: float = 0.0
     """Share of batch handover, caused by processes other than workers."""
+    training_thread: float = 0.0
+    """Share of the step in which the training thread itself had no core, as the kernel counted it,
+    for any reason."""
     is_recorded: bool = False
     """True if the delays of the threads were recorded; otherwise all shares are estimated from the
     mean over the run."""
@@ -163,7 +166,7 @@ def _measure_waiting_workers(rank: Rank) -> float:
 
 
 def _measure_recorded_waits(
-    ranks: Sequence[Rank], delays: Sequence[Mapping[str, float]]
+    ranks: Sequence[Rank], delays: Sequence[analysis.CoreDelays]
 ) -> CoreWaits:
     """Measure the waits from recorded delays, divided between the competitors."""
     run = ranks[0].run
@@ -174,7 +177,7 @@ def _measure_recorded_waits(
         wall_ns[phase] = sum(
             float(rank.steps.phase_ns[phase][rank.steps.measured()].sum()) for rank in ranks
         )
-        recorded_ns = min(sum(delay.get(phase, 0.0) for delay in delays), wall_ns[phase])
+        recorded_ns = min(sum(delay.phase_ns.get(phase, 0.0) for delay in delays), wall_ns[phase])
         delay_ns[phase] = recorded_ns
     outside_ratio = min(
         competition.outside, _bound_outside_ratio(ranks, sum(wall_ns.values()), delay_ns)
@@ -208,6 +211,7 @@ def _measure_recorded_waits(
         outside_data_wait=min(1.0, worker_ns / max(1.0, rest_ns)),
         handover=competition.workers * receiving,
         handover_others=competition.outside * receiving,
+        training_thread=sum(delay.own_ns for delay in delays) / max(1.0, sum(wall_ns.values())),
         is_recorded=True,
         outside=outside if is_sizeable else {},
     )
@@ -242,7 +246,8 @@ def _measure_late_creation(rank: Rank, outside: float) -> float:
     fetch_ratio = 1 - making.without_core_ratio * outside
     is_measured = rank.steps.measured()
     busy_ns = float(rank.steps.wall_ns[is_measured].sum()) - waiting.total_ns
-    delay_ns = sum(ns for phase, ns in (rank.core_delays or {}).items() if phase != "data_wait")
+    delays = {} if rank.core_delays is None else rank.core_delays.phase_ns
+    delay_ns = sum(ns for phase, ns in delays.items() if phase != "data_wait")
     fetch_ns = making.mean_ns * float(rank.steps.fetches[is_measured].sum()) / workers
     excess_ns = fetch_ns - busy_ns
     if excess_ns <= 0:  # single batches were late

@@ -77,6 +77,13 @@ class DebugSwitch(NamedTuple):
     """True if its cost is known apart from the work that it makes slower."""
 
 
+RUN_EAGERLY = DebugSwitch(
+    "framework_overhead",
+    "run_eagerly=True is set in Model.compile: Python calls the operators of each step one by one, "
+    "where a compiled function would call them at once. Remove it outside of debugging.",
+)
+
+
 def list_debug_switches(run: Run) -> list[DebugSwitch]:
     """List the debug switches that were on in a training process for at least half of its measured
     steps."""
@@ -93,6 +100,8 @@ def list_debug_switches(run: Run) -> list[DebugSwitch]:
         for fact, count in zip(settings, counts, strict=True):
             for switch in _list_switches(fact, is_priced=is_priced):
                 steps_with[switch] += count
+        for eager in rank.facts(schema.KerasSettingsFact)[-1:]:
+            switches |= {RUN_EAGERLY: None} if eager.run_eagerly else {}
         half = sum(counts) / 2
         switches |= {switch: None for switch, count in steps_with.items() if count >= half > 0}
     return list(switches)

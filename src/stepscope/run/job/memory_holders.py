@@ -41,6 +41,8 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     """Items that it gets in a step, or in a batch of the worker."""
     bytes_per_step: Annotated[float, schema.field_label("growth per step", unit="bytes")]
     """Bytes that it grows by in a step, or in a batch of the worker."""
+    item_bytes_per_step: Annotated[float, schema.field_label("new items per step", unit="bytes")]
+    """Bytes of its new items themselves, without the graphs that computed them."""
     share_ratio: float | None
     """Share of the growth of the memory of its process; null if that did not grow."""
     has_graph: bool
@@ -129,6 +131,7 @@ def _make_census(process: schema.ProcessInfo, fact: schema.MemoryCensusFact) -> 
             unit=fact.unit,
             items_per_step=holder.items / step_count,
             bytes_per_step=size / step_count,
+            item_bytes_per_step=holder.bytes / step_count,
             share_ratio=min(1.0, size / growth) if growth and not holder.device else None,
             has_graph=holder.has_graph,
             is_estimate=size != holder.bytes,
@@ -219,12 +222,22 @@ def attribute_growth(holders: Sequence[schema.MemoryHolderRecord], growth_bytes:
     return sizes
 
 
+MIN_ITEM_RATIO = 0.1
+"""Tensors that are a smaller share of the growth than this are not told beside their graphs."""
+
+
 def recommend(holder: Holder) -> str:
     """Return the fix that follows from a holder; '' if its kind says nothing of the cause."""
     name = holder.name
     is_tensor = holder.item_type.rpartition(".")[2] in {"Tensor", "Parameter"}
+    target = name or "the container"
+    if holder.has_graph and holder.item_bytes_per_step > MIN_ITEM_RATIO * holder.bytes_per_step:
+        size = f"{memory(holder.item_bytes_per_step)} a {holder.unit}"
+        return (
+            f"The tensors themselves are {size}, which detach() does not free: keep numbers, such "
+            f"as loss.item(), in {target}, or clear it after use."
+        )
     if holder.has_graph:
-        target = name or "the container"
         return f"Keep loss.item() or tensor.detach() in {target}, not the tensor with its graph."
     if holder.is_copy:
         return (

@@ -15,6 +15,7 @@ from stepscope.analysis import PHASE_OF_KIND, STEP_SOURCES
 from stepscope.run.model.clock import ALWAYS, Period, RunClock, WatchedSteps, clock_of, windows_of
 from stepscope.run.model.engine import Engine, StepTable, find_step_tables, split_by_node
 from stepscope.run.model.metrics import NodeMetrics
+from stepscope.run.model.operator_threads import waits_for_threads
 from stepscope.run.model.tables import (
     NO_SPANS,
     SizedCache,
@@ -81,12 +82,13 @@ class Rank:
         return analysis.measure_batch_creation(self.run.fetchers_of(self.process), self.steps)
 
     @cached_property
-    def core_delays(self) -> dict[str, float] | None:
-        """Nanoseconds without a core by phase, in the measured steps; None where not recorded."""
+    def core_delays(self) -> analysis.CoreDelays | None:
+        """Time without a core in the measured steps; None where not recorded."""
         delays = self.run.core_delays(self.process)
         if delays is None:
             return None
-        return analysis.measure_core_delays(self.spans, delays, self.steps, self.waiting_threads)
+        threads = self.waiting_threads if waits_for_threads(self.process) else 0.0
+        return analysis.measure_core_delays(self.spans, delays, self.steps, threads)
 
     @cached_property
     def waiting_threads(self) -> float:

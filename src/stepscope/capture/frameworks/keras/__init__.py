@@ -30,5 +30,7 @@ def _install() -> None:
     training.install()
     training.install_steps(backend)
     training.install_datasets(backend)
+    if backend != "torch":  # which compiles nothing by default
+        training.install_settings()
     if backend == "tensorflow":
         training.install_passes()

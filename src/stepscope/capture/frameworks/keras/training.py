@@ -269,6 +269,32 @@ def _timed_apply(
     return make_wrapper
 
 
+_settings_probe = Probe("settings of Keras")
+_settings: dict[str, bool] = {}
+"""Those that were recorded last."""
+
+
+@_settings_probe.protect
+def install_settings() -> None:
+    """Patch `Model.make_train_function`, which compiles the steps unless they run eagerly."""
+    patch(sys.modules["keras"].Model, "make_train_function", _states_settings)
+
+
+def _states_settings(original: Callable[..., Any]) -> Callable[..., Any]:
+    @_settings_probe.protect
+    def record_settings(model: Any) -> None:
+        settings = {"run_eagerly": bool(model.run_eagerly)}
+        if settings != _settings:
+            _settings.update(settings)
+            _settings_probe.fact("keras_settings", **settings)
+
+    def make_train_function(self: Any, *args: Any, **kwargs: Any) -> Any:
+        record_settings(self)
+        return original(self, *args, **kwargs)
+
+    return make_train_function
+
+
 @_step_probe.protect
 def _patch_trainer() -> None:
     patch(sys.modules["keras"].Model, "make_train_function", _times_train_function)
