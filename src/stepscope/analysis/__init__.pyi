@@ -258,6 +258,7 @@ from .input_pipeline.batches import (
 from .input_pipeline.code_stages import (
     NO_DATASET_CODE as NO_DATASET_CODE,
     STAGE_LABELS as STAGE_LABELS,
+    parse_stack as parse_stack,
 )
 from .input_pipeline.data_preparation import PIPELINES as PIPELINES
 from .input_pipeline.host_work import (

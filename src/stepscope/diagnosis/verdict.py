@@ -161,6 +161,8 @@ CORE_SHARE = "step wall time without waiting for cores"
 """Denominator where much of the step was time without a core that the job does not cause."""
 CORE_TIME = "step time without waiting for cores"
 """That time of one step."""
+NO_RECOMPILATION = "nothing was compiled in the measured steps"
+"""Condition of a prediction that holds for the first steps as well, as far as they recompile."""
 LOOP_SHARE = "step and evaluation wall time"
 """Denominator where evaluation is the bottleneck, because evaluation is in no step."""
 MIN_LISTED_RATIO = 0.005

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from stepscope.analysis.input_pipeline.batches import (
     BatchCreation,
@@ -241,6 +242,29 @@ def test_samples_delayed_by_the_lock_are_weighed() -> None:
     creation = measure_batch_creation([one], always(500))
     assert creation is not None
     assert stages(creation) == pytest.approx({"decode": 0.5, "augment": 0.5})
+
+
+def test_a_function_that_has_not_begun_gets_no_time() -> None:
+    """The samples of a function that holds the lock show the next call, at the line of its `def`;
+    a body on that line has begun."""
+    drawing = Drawing().draw("fetch 100 ( samples ( do:decode 40 | do:mask 40 | do:pad 20 ) )", 4)
+    sampled = samples(drawing)
+
+    def measure(text: str) -> dict[str, float]:
+        sources = {("/job/train.py", 0, 0): text}
+        one = Fetcher(
+            process="w",
+            worker=True,
+            spans=drawing.table(),
+            samples=replace(sampled, sources=sources),
+        )
+        creation = measure_batch_creation([one], always(500))
+        assert creation is not None
+        return stages(creation)
+
+    expected = measure("return row + [0] * (n - len(row))")
+    assert measure("def pad_row(row): return row + [0]") == expected
+    assert measure("def pad_row(row):") == pytest.approx({"decode": 1.0})
 
 
 def late(handing_over: int, making: int, busy: float | None, irregular: int = 0) -> DataWait:

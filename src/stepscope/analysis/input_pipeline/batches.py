@@ -18,6 +18,7 @@ spend in each stage: collating as measured, the rest by stack samples.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -30,6 +31,8 @@ from stepscope.analysis.input_pipeline import code_stages
 from stepscope.analysis.steps.spans import FLAG_NO_RESULT, Spans
 from stepscope.analysis.steps.steps import Steps, find_step_at
 
+_DEFINITION = re.compile(r"@|(async )?def .*:$", re.DOTALL)
+"""First line of a function, without a body."""
 MAX_WEIGHT_PERIODS = 50
 """A sample represents at most this many periods: after a longer pause, the sampler had stopped."""
 MIN_SAMPLES = 20
@@ -83,6 +86,18 @@ class StackSamples(msgspec.Struct, frozen=True, kw_only=True):
         weight_ns = self.weight_ns.copy()
         np.subtract.at(weight_ns, np.searchsorted(self.t_ns, delays.end), delays.value)
         return replace(self, weight_ns=np.maximum(weight_ns, 1))
+
+    def is_at_entry(self, stack: int, line: int) -> bool:
+        """Return whether a stack ends with a function of user code that has not begun. A sampler
+        gets the interpreter lock at a call, so the sample stands for a C function before it.
+
+        Args:
+            stack: a stack.
+            line: its line of user code.
+        """
+        frame = code_stages.parse_stack(self.stacks[stack])[-1:]
+        text = self.sources.get((frame[0].file, line, 0), "") if frame else ""
+        return bool(_DEFINITION.match(text)) and not frame[0].library
 
     def running_text(self, stack: int, line: int) -> str:
         """Text of what the innermost frame of user code runs: the call without the calls of its
@@ -364,6 +379,8 @@ def _measure_stages(
     sample_count = 0
     rows = zip(unique.tolist(), spent.tolist(), counts.tolist(), strict=True)
     for (is_collating, is_detailed, code, line), time_ns, count in rows:
+        if samples.is_at_entry(code, line):
+            continue
         frames = code_stages.parse_stack(samples.stacks[code])
         text = samples.running_text(code, line)
         in_collate = bool(is_collating) if is_detailed else code_stages.is_outside_dataset(frames)

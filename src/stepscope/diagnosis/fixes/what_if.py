@@ -29,6 +29,7 @@ from stepscope.diagnosis.verdict import (
     CORE_SHARE,
     LOOP_SHARE,
     MIN_SAVING_RATIO,
+    NO_RECOMPILATION,
     STEP_SHARE,
     Prediction,
 )
@@ -165,9 +166,10 @@ class WhatIf:
             return None
         step_ns = self._pipeline.predict_step_ns(workers=workers, threads=threads)
         condition = "each worker stays as fast as now"
-        if threads is not None and threads < self._pipeline.threads:
-            condition += " and half of the CPU time of the removed threads was spinning"
-        return self._scale_pipeline(step_ns, condition)
+        has_fewer_threads = threads is not None and threads < self._pipeline.threads
+        if has_fewer_threads:
+            condition += " and half of the CPU time of the removed threads, or less, was spinning"
+        return self._scale_pipeline(step_ns, condition, is_bound=has_fewer_threads)
 
     def find_fewer_workers(self) -> tuple[int, Prediction] | None:
         """Find the number of workers, at most that of the rank's cores, with the shortest step, and
@@ -445,7 +447,7 @@ _REMOVALS: Mapping[str, str] = {
     "tiny_operators": "there were no gaps between operators",
     "dispatch_overhead": "there were no gaps between operators",
     "checkpoint": "saving never blocked the training thread",
-    "recompilation": "all compilation happened before the measured steps",
+    "recompilation": NO_RECOMPILATION,
     "cpu_contention": "the training thread always had a core",
     "cpu_limit": "the training thread always had a core",
     "straggler": "all ranks had the same work",
