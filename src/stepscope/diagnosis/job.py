@@ -28,7 +28,7 @@ from stepscope.diagnosis.job_measures import (
     measure_compilation,
     measure_saves,
 )
-from stepscope.diagnosis.verdict import LOOP_SHARE, Fix, Verdict
+from stepscope.diagnosis.verdict import LOOP_SHARE, NO_RECOMPILATION, Fix, Verdict
 from stepscope.quantities import count_of, duration, percent
 from stepscope.run import JobTime, Run, job_state, read_job_time
 
@@ -108,10 +108,12 @@ def begin_with_job(run: Run, verdict: Verdict, planned_step_count: int | None) -
     main = next((stage for stage in verdict.job_stages if stage.is_main), None)
     total_ns = sum(stage.duration_ns for stage in verdict.job_stages)
     share = 1.0 if main is None else main.duration_ns / total_ns
+    time = read_job_time(run)
+    recompiled_ns = measure_compilation(run.whole_run, time, again=True)
     return msgspec.structs.replace(
         verdict,
         job=_omit_repeated_fixes(job, causes) if verdict.fixes else job,
-        fixes=[_save_in_job(read_job_time(run), job, fix, share) for fix in verdict.fixes],
+        fixes=[_save_in_job(time, job, fix, share, recompiled_ns) for fix in verdict.fixes],
         headline=f"{job.headline} {verdict.headline}" if is_first else verdict.headline,
     )
 
@@ -122,17 +124,20 @@ def _omit_repeated_fixes(job: JobAccount, causes: Set[str]) -> JobAccount:
     return msgspec.structs.replace(job, fixes=fixes)
 
 
-def _save_in_job(time: JobTime, account: JobAccount, fix: Fix, stage_ratio: float) -> Fix:
+def _save_in_job(
+    time: JobTime, account: JobAccount, fix: Fix, stage_ratio: float, recompiled_ns: float = 0
+) -> Fix:
     """Add the share of the job that a fix of the step saves; of one that is mostly unknown, none.
 
     Checkpoints, and evaluation where the fix counts it, are part of its denominator as far as they
-    are between the first step and the last.
+    are between the first step and the last. What stops recompilation stops it in the first steps.
 
     Args:
         time: time of the job.
         account: its account.
         fix: the fix.
         stage_ratio: share of the time of steps that the judged stage has.
+        recompiled_ns: recompilation in the first steps.
     """
     prediction = fix.prediction
     steps = next((part for part in account.parts if part.key == "steps"), None)
@@ -142,7 +147,8 @@ def _save_in_job(time: JobTime, account: JobAccount, fix: Fix, stage_ratio: floa
     loop_ns = steps.time_ns + sum(measure_between_steps(time, key) for key in keys)
     whole_ns = account.planned_ns or account.duration_ns
     part_ns = loop_ns * _planned(steps) / steps.time_ns
-    ratio = prediction.saving_ratio * stage_ratio * part_ns / whole_ns
+    first_ns = recompiled_ns * (prediction.condition == NO_RECOMPILATION)
+    ratio = (prediction.saving_ratio * part_ns + first_ns) * stage_ratio / whole_ns
     return msgspec.structs.replace(fix, job_saving_ratio=ratio)
 
 

@@ -11,15 +11,22 @@ SAVE_GAP_NS = 1_000_000_000
 """Saves that follow each other within this time are of one checkpoint."""
 
 
-def measure_compilation(run: Run, time: JobTime) -> float:
-    """Measure the compilation in the first steps, the mean over ranks."""
+def measure_compilation(run: Run, time: JobTime, *, again: bool = False) -> float:
+    """Measure the compilation in the first steps, the mean over ranks.
+
+    Args:
+        run: the run.
+        time: time of the job.
+        again: count only what was compiled before, for other shapes.
+    """
     total_ns = 0
     divided = {rank.rank: rank for rank in time.ranks}
     for rank in run.ranks:
         entry = divided.get(rank.process.rank)
         if entry is not None:
             warm = entry.division.select("warm_up")
-            compiled = intervals.union(rank.spans.of("compile").intervals)
+            spans = rank.spans.of("compile")
+            compiled = intervals.union((spans.take(spans.value > 0) if again else spans).intervals)
             total_ns += int(intervals.overlap(warm, compiled).sum())
     return total_ns / max(1, time.rank_count)
 

@@ -11,10 +11,12 @@ from msgspec.structs import replace
 
 from stepscope import analysis
 from stepscope.analysis import ClassFunction
+from stepscope.diagnosis import diagnose
 from stepscope.diagnosis.job import _Account, _omit_repeated_fixes, _save_in_job
 from stepscope.diagnosis.job_account import JobAccount, JobFix
-from stepscope.diagnosis.verdict import LOOP_SHARE, STEP_SHARE, Fix, Prediction
-from stepscope.run import JobTime, RankJobTime, RestartTime, Run
+from stepscope.diagnosis.job_measures import measure_compilation
+from stepscope.diagnosis.verdict import LOOP_SHARE, NO_RECOMPILATION, STEP_SHARE, Fix, Prediction
+from stepscope.run import JobTime, RankJobTime, RestartTime, Run, read_job_time
 from stepscope.testing import RunBuilder
 
 S = 1_000_000_000
@@ -165,6 +167,29 @@ def test_a_fix_of_the_step_saves_its_share_of_what_is_between_steps(
         time, account(run, time), Fix(title="", instructions="", why="", prediction=half), 1
     )
     assert fix.job_saving_ratio == pytest.approx(0.5 * denominator_s / 50)
+    compiled = replace(fix, prediction=replace(half, condition=NO_RECOMPILATION))
+    for changed, seconds in ((fix, 0), (compiled, 4)):
+        saved = _save_in_job(time, account(run, time), changed, 1, recompiled_ns=4 * S)
+        assert saved.job_saving_ratio == pytest.approx((0.5 * denominator_s + seconds) / 50)
+
+
+def test_recompilation_in_the_first_steps_is_saved_as_well(tmp_path: Path) -> None:
+    """The first step compiles for 900 ms, the second one recompiles for 740 ms, later ones for 40:
+    the first two take 1,640 ms longer than others."""
+    run = RunBuilder(tmp_path)
+    rank = run.rank().draw("forward 920 ( compile=0 900 ) | optimizer 80")
+    rank.draw("forward 760 ( compile=1 740 ) | optimizer 80")
+    rank.draw("forward 60 ( compile=1 40 ) | optimizer 40", 58)
+    opened = run.open()
+    time = read_job_time(opened)
+    again_ns = measure_compilation(opened, time, again=True)
+    assert again_ns == 740e6
+    assert measure_compilation(opened, time) == 900e6 + again_ns
+    (fix, *_) = diagnose(opened).fixes
+    assert fix.prediction is not None
+    assert fix.prediction.saving_ratio == pytest.approx(0.4)
+    saved_ns = 0.4 * 60 * 100e6 + again_ns
+    assert fix.job_saving_ratio == pytest.approx(saved_ns / time.duration_ns)
 
 
 def test_a_trial_of_a_long_job_is_judged_at_its_length(run: Run) -> None:

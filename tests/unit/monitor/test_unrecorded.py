@@ -34,7 +34,7 @@ class FakeProc:
     def add(
         self,
         pid: int,
-        command: str = "python train.py",
+        command: str | list[str] = "python train.py",
         *,
         program: str = "/usr/bin/python3.12",
         environment: dict[str, str] | bytes = HOOKED,
@@ -46,10 +46,11 @@ class FakeProc:
         """Add a process, or replace its image."""
         directory = self.path / str(pid)
         directory.mkdir(parents=True, exist_ok=True)
+        words = command.split() if isinstance(command, str) else command
         for name, target in (("exe", program), ("root", str(root))):
             (directory / name).unlink(missing_ok=True)
             (directory / name).symlink_to(target)
-        (directory / "cmdline").write_text("".join(f"{word}\0" for word in command.split()))
+        (directory / "cmdline").write_text("".join(f"{word}\0" for word in words))
         if isinstance(environment, dict):
             lines = [f"{name}={value}\0" for name, value in environment.items()]
             environment = "".join(lines).encode()
@@ -74,6 +75,8 @@ def test_a_process_with_the_hook_has_no_reason(proc: FakeProc) -> None:
     proc.add(3, program="/bin/bash", command="sh job.sh", environment={}, maps="")
     proc.add(4, environment={}, maps="")  # Python that has loaded no framework
     proc.add(5, "python -m torch._inductor.compile_worker", environment={})
+    trial = 'import sys\nfrom ctypes import cdll\ncdll.LoadLibrary("/tmp/torchinductor/x.so")\n'
+    proc.add(8, ["python", "-c", trial], environment={})
     proc.add(6, environment=b"\0" * 20)  # overwritten with a title
     proc.add(7, command="", environment={}, maps="")  # has exited
     assert proc.look() == []

@@ -68,7 +68,27 @@ def describe_compilations(run: Run) -> list[Evidence]:
     if uses_jax:
         function, function_ns = max(ns_by_function.items(), key=lambda item: item[1])
         text += f" {function} takes {percent(function_ns / ns_by_function.total())} of that time."
+    elif location := _find_compiled_call(run.ranks):
+        text += f" Most of them are at {location}."
     return [Evidence(text=text, value=summary.count, unit="count", source="steps")]
+
+
+def _find_compiled_call(ranks: Iterable[Rank]) -> str:
+    """Find the line of the script during which most time was compiled, as file and line; '' if that
+    is not most of the sampled time, or not sampled."""
+    lines: Counter[str] = Counter()
+    for rank in ranks:
+        samples = rank.run.stack_samples(rank.process)
+        inside = np.flatnonzero(intervals.contains(_compilations(rank), samples.t_ns))
+        for row in inside.tolist():
+            frames = analysis.parse_stack(samples.stacks[samples.stack[row]])
+            user = [frame for frame in frames if not frame.library]
+            # What inductor generates is no code of the user.
+            if user and "torchinductor" not in user[-1].file:
+                file = user[-1].file.rpartition("/")[2]
+                lines[f"{file}:{samples.user_line[row]}"] += int(samples.weight_ns[row])
+    location, time_ns = max(lines.items(), key=lambda item: item[1], default=("", 0))
+    return location if 2 * time_ns > lines.total() else ""
 
 
 def traces_functions(ranks: Iterable[Rank]) -> bool:
