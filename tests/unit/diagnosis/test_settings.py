@@ -53,18 +53,6 @@ def test_a_switch_has_a_sentence(
         assert text in note
 
 
-@pytest.mark.parametrize("flags", [[True], [False, True], [True, False], []])
-def test_eager_steps_of_keras_have_a_sentence(
-    new_run: Callable[..., RunBuilder], flags: list[bool]
-) -> None:
-    run = new_run()
-    rank = run.rank().draw(SWITCH_STEP, 60)
-    for run_eagerly in flags:
-        rank.fact("keras_settings", run_eagerly=run_eagerly)
-    switches = list_debug_switches(run.open())
-    assert switches == [RUN_EAGERLY] * (flags[-1:] == [True])
-
-
 def test_harmless_values_are_not_noted(new_run: Callable[..., RunBuilder]) -> None:
     variables = {"CUDA_LAUNCH_BLOCKING": "0", "NCCL_DEBUG": "WARN", "PYTHONMALLOC": "pymalloc"}
     assert list_switches(new_run(), {"variables": variables}) == []
@@ -209,3 +197,16 @@ def test_convolutions_on_a_gpu_without_a_search(new_run: RunMaker, device: str) 
 def test_deterministic_algorithms(new_run: RunMaker) -> None:
     notes = list_notes(new_run(cores=8), deterministic_algorithms=True)
     assert any("Deterministic algorithms are on" in note for note in notes)
+
+
+@pytest.mark.parametrize("flags", [[True], [False, True], [True, False], []])
+def test_eager_steps_of_keras_are_a_switch(
+    new_run: Callable[..., RunBuilder], flags: list[bool]
+) -> None:
+    run = new_run()
+    rank = run.rank().draw(SMALL_STEP, 30).draw(f"window ( {SMALL_WINDOW} )").draw(SMALL_STEP, 30)
+    for run_eagerly in flags:
+        rank.fact("keras_settings", run_eagerly=run_eagerly)
+    is_on, opened = flags[-1:] == [True], run.open()
+    assert list_debug_switches(opened) == [RUN_EAGERLY] * is_on
+    assert diagnose(opened).cause == ("debug_switch" if is_on else "tiny_operators")
