@@ -151,7 +151,6 @@ class Follower:
         else:
             self._read_error = None
             self._evaluated_heartbeat_ns = self._heartbeat_ns
-        self._reader.release_memory()
         return has_new_data
 
 

@@ -73,7 +73,6 @@ class GrowthWatch:
             for finding in self._evaluation.findings("running"):
                 if finding.fired:
                     self._ask(finding, is_early=True)
-            self._feed.reader.release_memory()
 
     def note(self, finding: schema.Finding) -> None:
         """Ask for censuses if a finding is about growth that matters, unless the start of the job
