@@ -51,6 +51,9 @@ def test_loss_not_decreasing() -> None:
     accuracy = FakeRuleInputs().scalar("accuracy", STEPS)
     with pytest.raises(NotRecorded):
         LossNotDecreasing().check(accuracy)
+    for name in ("test_loss_step", "val/loss"):  # of batches, while the model does not change
+        with pytest.raises(NotRecorded):
+            LossNotDecreasing().check(FakeRuleInputs().scalar(name, loss))
     assert check_rule(LossNotDecreasing(tensor_regex="^acc"), accuracy).fired
     with pytest.raises(NotApplicable, match="only 39 values of a loss so far"):
         LossNotDecreasing().check(FakeRuleInputs().scalar("loss", STEPS[:39]))

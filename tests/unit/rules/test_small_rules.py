@@ -13,6 +13,7 @@ from stepscope.diagnosis import diagnose
 from stepscope.rule_feed import check_rules, choose_rules
 from stepscope.rules import Evaluation
 from stepscope.rules.profiler.rank_straggler import RankStraggler
+from stepscope.rules.profiler.step_time_regression import StepTimeRegression
 from stepscope.rules.tensor.values import NO_COMMON_STEPS, SimilarAcrossRuns
 from stepscope.schema import Finding, RuleStatus
 from stepscope.testing import RunBuilder
@@ -63,6 +64,23 @@ def compare(inputs: FakeRuleInputs, partner: FakeRuleInputs) -> Finding:
     evaluation.feed(inputs)
     (finding,) = evaluation.findings()
     return finding
+
+
+@pytest.mark.parametrize(
+    ("step_s", "fires"),
+    [
+        ([0.007] * 180 + [0.021] * 40 + [0.007] * 180, False),  # 0.84 s
+        ([0.007] * 180 + [0.021] * 100 + [0.007] * 180, True),  # 2.1 s
+        # The first steps of each epoch only start work, which a later one has to wait for.
+        ([0.0002] * 40 + [0.08] * 80 + [0.0002] * 40 + [0.08] * 80, False),
+        ([0.005] * 40 + [0.08] * 80, True),
+    ],
+)
+def test_a_change_of_the_step_time_lasts(step_s: list[float], fires: bool) -> None:
+    evaluation = Evaluation([StepTimeRegression()])
+    evaluation.feed(FakeRuleInputs().rank(forward=step_s))
+    (finding,) = evaluation.findings("ended")
+    assert (finding.status is RuleStatus.ISSUES_FOUND) == fires
 
 
 def test_equal_runs_are_similar() -> None:

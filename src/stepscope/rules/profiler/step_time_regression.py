@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from stepscope import intervals, quantities
 from stepscope.rules.base import NotApplicable
 from stepscope.rules.inputs import RuleInputs, StepTimes, TracedSteps
-from stepscope.rules.parameters import Count, Positive, change_beside
+from stepscope.rules.parameters import Count, NotNegative, Positive, change_beside
 from stepscope.rules.templates import PerRankRule, Ranks, RankState, RankStates
 
 BLOCK = 5
@@ -36,6 +36,8 @@ class StepTimeRegressionParameters:
     """Minimum slowdown in percent."""
     recent: Count = 5
     """Observations of five steps each that must all be slower."""
+    lasting_s: NotNegative = 2.0
+    """Time (s) that the slower steps take at least, so that a short disturbance is none."""
     patience: Count = 10
     """First steps of each rank, in which everything starts up, that are left out."""
 
@@ -75,7 +77,8 @@ class _ObservedRank(RankState, kw_only=True):
     pending: intervals.Int = msgspec.field(default_factory=lambda: _empty((0, 4)))
     """Rows of (number, wall, end, start) of an incomplete block."""
     medians: NDArray[np.float64] = msgspec.field(default_factory=lambda: _empty(dtype=np.float64))
-    """Observations since the last change: the `recent` latest and up to `MAX_BEFORE` before."""
+    """Observations since the last change: the latest, which may become one, and up to `MAX_BEFORE`
+    before."""
     first_steps: intervals.Int = msgspec.field(default_factory=lambda: _empty((0, 3)))
     """Number, end and start of the first step of each observation."""
     changes: list[StepTimeChange] = msgspec.field(default_factory=list)
@@ -88,12 +91,14 @@ class StepTimeRegression(PerRankRule[StepTimeRegressionParameters, _ObservedRank
     """Checks whether steps become slower and stay slower.
 
     ## What it checks
-    For each rank, the medians of blocks of five steps. If the last `recent` of them are all above
-    the median of those before by more than `threshold` percent, and by more than six of their
-    (robust) standard deviations, steps have become slower; the new step time then becomes the
-    normal one. Each change is a violation and counts in the scan in which it was certain.
-    Datapoints are steps. Steps under a profiler are left out. Of imported traces, the marked steps
-    count.
+    For each rank, the medians of blocks of five steps. If the last `recent` of them, and of those
+    before as many as take `lasting_s`, are all above the median of those before by more than
+    `threshold` percent, and by more than six of their (robust) standard deviations, steps have
+    become slower; the new step time then becomes the normal one. Steps that only start work, as
+    the first of a job with asynchronous dispatch do, are no normal ones: as many as came before the
+    change have to take as long as one slower step. Each change is a violation and counts in the
+    scan in which it was certain. Datapoints are steps. Steps under a profiler are left out. Of
+    imported traces, the marked steps count.
 
     ## Why it matters
     A job that loses a fifth of its speed after three hours, because of a noisy neighbor, a full
@@ -144,16 +149,16 @@ class StepTimeRegression(PerRankRule[StepTimeRegressionParameters, _ObservedRank
         Returns:
             Index among the new observations, and the start of the first slower step, of each.
         """
-        p = self.parameters
         changes = []
         first = 0  # first observation that defines the normal step time
+        starts = self._first_recent(rank.medians)
         for latest in self._candidates(rank.medians, previous):
-            start = latest + 1 - p.recent
-            before = rank.medians[max(first, start - MAX_BEFORE) : start]
-            if start - first < MIN_BEFORE:
+            start = starts[latest]
+            before = rank.medians[max(first, start - MAX_BEFORE) : max(first, start)]
+            if len(before) < MIN_BEFORE:
                 continue
             recent = rank.medians[start : latest + 1]
-            normal = _normal_if_slower(before, float(recent.min()), p.threshold)
+            normal = _normal_if_slower(before, recent, self.parameters.threshold)
             if normal is not None:
                 step, t_ns, start_ns = rank.first_steps[start].tolist()
                 change = _change(step, t_ns, normal, float(np.median(recent)))
@@ -162,9 +167,19 @@ class StepTimeRegression(PerRankRule[StepTimeRegressionParameters, _ObservedRank
                 rank.changes = [*rank.changes, change][-MAX_LISTED:]
                 changes.append((latest - previous, start_ns))
                 first = start
-        first = max(first, len(rank.medians) - p.recent - MAX_BEFORE)
+        if len(starts):
+            first = max(first, starts[-1] - MAX_BEFORE)
         rank.medians, rank.first_steps = rank.medians[first:], rank.first_steps[first:]
         return changes
+
+    def _first_recent(self, medians: NDArray[np.float64]) -> list[int]:
+        """Return, for each observation as the latest, the first one that has to be slower, too;
+        negative while there are too few."""
+        ends_ns = np.concatenate([[0.0], np.cumsum(medians * BLOCK)])
+        lasting = np.searchsorted(ends_ns, ends_ns[1:] - self.parameters.lasting_s * 1e9, "right")
+        fewest = np.arange(1, len(medians) + 1) - self.parameters.recent
+        starts: list[int] = np.minimum(lasting - 1, fewest).tolist()
+        return starts
 
     def _candidates(self, medians: NDArray[np.float64], previous: int) -> list[int]:
         """Return the new observations at which a change may be certain.
@@ -215,11 +230,13 @@ class StepTimeRegression(PerRankRule[StepTimeRegressionParameters, _ObservedRank
 
 
 def _normal_if_slower(
-    before: NDArray[np.float64], fastest: float, threshold: float
+    before: NDArray[np.float64], recent: NDArray[np.float64], threshold: float
 ) -> float | None:
     """Return the median of the observations before if the fastest recent one is well above it."""
-    normal = _median(before)
+    normal, fastest = _median(before), float(recent.min())
     if not fastest > normal * (1 + threshold / 100):
+        return None
+    if normal * BLOCK * len(before) < fastest:
         return None
     deviation = float(np.median(np.abs(before - normal)))
     return normal if fastest > normal + MIN_DEVIATIONS * deviation else None

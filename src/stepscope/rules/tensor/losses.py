@@ -240,7 +240,7 @@ class ComparedLossResult(LossResult, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossNotDecreasingParameters(LossParameters):
-    """Length and size of the expected decrease."""
+    """Length and size of the expected decrease; by default that of training losses."""
 
     num_steps: Count = 10
     """Recorded values per comparison."""
@@ -250,6 +250,11 @@ class LossNotDecreasingParameters(LossParameters):
     """Comparisons in a row without a decrease."""
     increase_threshold_percent: NotNegative = 5.0
     """An increase above this (%) is called one."""
+
+    def selects(self, name: str) -> bool:
+        """Return True for a loss of training: the model does not change during a validation."""
+        is_chosen = self.tensor_regex is not None or not is_validation(name)
+        return is_chosen and LossParameters.selects(self, name)
 
 
 class _Mean(NamedTuple):
@@ -288,10 +293,11 @@ class LossNotDecreasing(PerLossRule[LossNotDecreasingParameters, ComparedLoss]):
     """Checks whether a loss goes on decreasing.
 
     ## What it checks
-    For each loss, the mean of each `num_steps` recorded values and the lowest of those before. The
-    rule fires if `patience` means in a row are not lower by `diff_percent`, and either no lower
-    than the first as many, or higher than the lowest as many by `increase_threshold_percent` and
-    three standard errors of a mean. A loss that has decreased and stays where it is has converged:
+    For each loss without a word for validation in its name, as in `val_loss` and `test_loss_step`,
+    the mean of each `num_steps` recorded values and the lowest of those before. The rule fires if
+    `patience` means in a row are not lower by `diff_percent`, and either no lower than the first as
+    many, or higher than the lowest as many by `increase_threshold_percent` and three standard
+    errors of a mean. A loss that has decreased and stays where it is has converged:
     its means vary by chance. One that later falls below its first means, by three standard errors,
     decreased slowly, and does not fire. Datapoints are recorded values, violations means with which
     the condition holds. It needs `num_steps` values for each mean.
