@@ -82,21 +82,22 @@ def _make_verdict(run: Run, planned_step_count: int | None = None) -> diagnosis.
     return msgspec.structs.replace(verdict, learning=judge_learning(findings))
 
 
-_REFUSABLE = frozenset(["Dataloader", "DataloaderBottleneck", "FrameworkOverhead"])
+REFUSABLE = frozenset(["Dataloader", "DataloaderBottleneck", "FrameworkOverhead"])
 """Rules whose advice the verdict examines."""
 
 
 def refuse_advice(findings: Iterable[schema.Finding], run: Run) -> list[schema.Finding]:
-    """Add the reasons for which the verdict of the whole run refuses the advice of findings."""
+    """Put the reasons for which the verdict of the whole run refuses the advice of findings before
+    that advice, which is in their recommendations alone."""
     findings = list(findings)
-    if not any(finding.fired and finding.rule in _REFUSABLE for finding in findings):
+    if not any(finding.fired and finding.rule in REFUSABLE for finding in findings):
         return findings
     refused = make_verdict(run.whole_run).refused
     return [
         msgspec.structs.replace(
             finding,
-            recommendation=f"{finding.recommendation} Refused by the verdict, because "
-            f"{refused[finding.rule]}.",
+            recommendation=f"Refused by the verdict, because {refused[finding.rule]}. The rule "
+            f"advises: {finding.recommendation}",
         )
         if finding.fired and finding.rule in refused and _advises_more(finding)
         else finding

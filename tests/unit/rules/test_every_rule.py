@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from stepscope.analysis import Device, Series
 from stepscope.rule_feed.feed import RuleFeed
+from stepscope.rule_feed.learning import REFUSABLE
 from stepscope.rules import Evaluation, Rule, page, summary
 from stepscope.rules.parameters import describe_parameters, format_parameters
 from stepscope.rules.profiler import RULES as PROFILER_RULES
@@ -22,6 +24,8 @@ from stepscope.store import RunReader
 from stepscope.views import VIEWS
 from tests.support import rule_runs
 from tests.support.fake_rule_inputs import FakeRuleInputs
+
+ADVICE = re.compile(r"(?i)\b(try|increase|load batches in|move)\b")
 
 RULES = (*PROFILER_RULES, NanOrigin)
 """Rules with a drawn run; for those on statistics and losses see test_tensor_rules."""
@@ -81,6 +85,8 @@ def test_fires_on_its_faulty_run_within_its_data(name: str, tmp_path: Path) -> N
     assert min(finding.rule_triggered, finding.violations, finding.datapoints) > 0
     assert finding.sentences
     assert finding.recommendation
+    if name in REFUSABLE:  # what the verdict may refuse stands in the recommendation alone
+        assert not ADVICE.search(" ".join(finding.sentences)), finding.sentences
     first, last = data_extent(reader)
     assert first <= finding.first_ns <= finding.last_ns <= last
 

@@ -249,12 +249,18 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
             violations=len(wrong),
             datapoints=sum(len(node.loading) for node in state.nodes.values()),
             details=details,
-            sentences=_sentences(details, state.nodes, refusals),
+            sentences=_sentences(details, refusals),
             nodes=wrong,
         )
-        if wrong and all(refusals.values()):
-            return msgspec.structs.replace(finding, recommendation=KEEP_WORKERS)
-        return finding
+        if not wrong:
+            return finding
+        tried = [
+            f"num_workers={node.suggested_workers}" + (f" on node {name}" if len(usage) > 1 else "")
+            for name, node in wrong.items()
+            if refusals[name] is None
+        ]
+        advice = f"Try {', '.join(tried)}." if tried else KEEP_WORKERS
+        return msgspec.structs.replace(finding, recommendation=advice)
 
     def _decide_on_traces(
         self, traces: TraceResults[TraceFetches], trigger: Trigger
@@ -271,9 +277,7 @@ class Dataloader(IncrementalRule[DataloaderParameters, _State]):
         )
 
 
-def _sentences(
-    details: DataloaderDetails, nodes: Mapping[str, _NodeState], refusals: Mapping[str, str | None]
-) -> Iterable[str]:
+def _sentences(details: DataloaderDetails, refusals: Mapping[str, str | None]) -> Iterable[str]:
     for name, usage in details.nodes.items():
         p25, p50, p95 = (
             quantities.duration(seconds * SECOND_NS)
@@ -293,13 +297,9 @@ def _sentences(
             f"Node {name}: {processes}{available}. Batch creation takes {p50} at the median (p25 "
             f"{p25}, p95 {p95})."
         )
-        if name in refusals:
-            refusal = refusals[name]
-            sentence += (
-                f" Try num_workers={nodes[name].suggested_workers}."
-                if refusal is None
-                else f" More workers: refused, because {refusal}."
-            )
+        refusal = refusals.get(name)
+        if refusal is not None:
+            sentence += f" More workers: refused, because {refusal}."
         yield sentence
     if any(_is_pinned(loader) is False for loader in details.loaders.values()):
         yield "Batches are not in pinned memory. With GPUs, pin_memory=True speeds up copies."

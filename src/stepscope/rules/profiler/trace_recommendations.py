@@ -172,6 +172,8 @@ class TraceRecommendations(IncrementalRule[TraceRecommendationsParameters, _Stat
             )
             if not trace.recorder.is_torch:
                 advice = "make them in parallel, and ahead (num_parallel_calls and prefetch)"
+            if trace.is_watched:  # of this job, more is known than whether it has workers
+                advice = "`stepscope diagnose RUN` predicts whether workers help"
             yield (f"fetching batches takes {share_beside(share, 'step time', limit)}: {advice}.")
 
     def _advise_on_distribution(self, trace: RuleTrace) -> Iterator[str]:
