@@ -64,6 +64,26 @@ _FRAMEWORKS = frozenset(
     ["torch", "jax", "jaxlib", "tensorflow", "keras", "xgboost", "lightning", "transformers"]
 )
 """Packages that the training itself needs."""
+_KEEP_RESULT = (
+    "write its result to a file once and read that in later runs, arrays with "
+    "numpy.load(path, mmap_mode='r'); the first time, prepare parts of it in several processes "
+    "(concurrent.futures.ProcessPoolExecutor)"
+)
+_SHORTENED = {
+    "preparing": (
+        "preparation",
+        "before the first step",
+        f"replace loops over elements by operations on arrays, or {_KEEP_RESULT}",
+    ),
+    "between_steps": ("work", "between the steps", "do it less often, or beside the training"),
+    "between_epochs": ("work", "between the epochs", "do it less often, or beside the training"),
+    "finishing": (
+        "work",
+        "after the last step",
+        "leave out what is not needed, or do it in another job",
+    ),
+}
+"""Classes with a fix for their longest function: its work, its time, and what to do."""
 _COMPILED_RATIO = 0.5
 MIN_EVALUATIONS = 2
 
@@ -262,6 +282,7 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
             *self._fix_compilation(),
             *self._fix_epochs(),
             *self._fix_evaluation(),
+            *self._shorten("between_steps"),
             *self._fix_checkpoints(),
             *self._fix_restarts(),
             *self._fix_end(),
@@ -294,16 +315,33 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
         functions = self.parts[key].functions if key in self.parts else []
         return functions[0] if functions else None
 
+    def _shorten(self, key: str) -> list[JobFix]:
+        """Advise on the function that has most of a class; none where it is not the script's."""
+        functions, function = self.time.functions.get(key, []), self._find_function(key)
+        is_user = max(functions, key=lambda entry: entry.total_ns).is_user if functions else False
+        if function is None or not is_user or not self.step_count:
+            return []
+        work, when, instructions = _SHORTENED[key]
+        location, part = _locate(function), self.parts[key]
+        return [
+            self._make_fix(
+                f"Shorten the {work} {when}, {location}",
+                instructions,
+                f"{location} takes {duration(function.time_ns)} {when}.",
+                function.time_ns * _planned(part) / part.time_ns,
+            )
+        ]
+
     def _fix_preparation(self) -> list[JobFix]:
         function = self._find_function("preparing")
-        if function is None or not self.step_count or function.name.startswith("<"):
+        if function is None or not self.step_count:
             return []
+        if function.name.startswith("<"):
+            return self._shorten("preparing")
         return [
             self._make_fix(
                 f"Keep what {function.name} prepares",
-                "write its result to a file once and read that in later runs, arrays with "
-                "numpy.load(path, mmap_mode='r'); the first time, prepare parts of it in several "
-                "processes (concurrent.futures.ProcessPoolExecutor)",
+                _KEEP_RESULT,
                 f"{_locate(function)} takes {duration(function.time_ns)} before the first step.",
                 function.time_ns,
             )
@@ -356,7 +394,7 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
         restarted = [ld for ld in loaders if ld.num_workers and not ld.persistent_workers]
         part = self.parts.get("between_epochs")
         if part is None or not restarted:
-            return []
+            return self._shorten("between_epochs")
         return [
             self._make_fix(
                 "Keep the workers between epochs",
@@ -435,7 +473,7 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
     def _fix_end(self) -> list[JobFix]:
         function = self._find_function("finishing")
         if function is None or self.time.device_busy_ratio is None:
-            return []
+            return self._shorten("finishing")
         return [
             self._make_fix(
                 f"Do the work of {function.name} without the devices",
@@ -457,6 +495,8 @@ def _describe(function: analysis.ClassFunction, rank_count: int) -> PartFunction
 
 
 def _locate(function: PartFunction) -> str:
+    if function.name.startswith("<") and function.location:
+        return function.location
     return f"{function.name} ({function.location})" if function.location else function.name
 
 

@@ -23,6 +23,8 @@ from stepscope.diagnosis import (
     ContributingCause,
     Evidence,
     Fix,
+    JobAccount,
+    JobFix,
     Prediction,
     RuledOut,
     Stage,
@@ -126,6 +128,37 @@ def test_a_verdict_with_everything_fits_one_screen() -> None:
         assert part in text
     assert "Do 3" not in text
     assert [f"{n} is" in text for n in range(6)] == [False, True, True, True, False, False]
+
+
+def test_fixes_of_a_job_that_comes_first_are_among_those_of_its_steps() -> None:
+    """By what they save of the job; the numbers stay those of `--fix`."""
+    fixes = [
+        Fix(title=f"Do {share}", instructions="", why="", job_saving_ratio=share)
+        for share in (0.3, 0.1)
+    ]
+    job_fix = JobFix(
+        title="", instructions="", why="", saving_ns=1e9, saving_ratio=0.0, is_bound=True
+    )
+    job_fixes = [
+        msgspec.structs.replace(job_fix, title=f"Shorten {share}", saving_ratio=share)
+        for share in (0.4, 0.2)
+    ]
+    job = JobAccount(
+        headline="", is_first=True, duration_ns=10, planned_ns=None, planned_step_count=None,
+        step_count=1, goodput_ratio=None, device_goodput_ratio=None, first_step_ns=None,
+        is_final=True, parts=[], fixes=job_fixes, notes=[],
+    )  # fmt: skip
+    lines = write_short(fixes=fixes, job=job)
+    start = lines.index("What to do") + 1
+    assert [line.strip() for line in lines[start : start + 4]] == [
+        "-  Shorten 0.4: saves at most 40% of the job",
+        "1. Do 0.3",
+        "-  Shorten 0.2: saves at most 20% of the job",
+        "2. Do 0.1",
+    ]
+    assert "Shorten" not in "\n".join(
+        write_short(fixes=fixes, job=msgspec.structs.replace(job, is_first=False))
+    )
 
 
 def test_the_bar_is_in_the_base_of_the_headline() -> None:

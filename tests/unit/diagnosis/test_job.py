@@ -148,6 +148,25 @@ def test_a_job_that_is_less_than_half_steps(run: Run) -> None:
     }
 
 
+def test_functions_of_classes_without_a_fix_of_their_own_have_one(run: Run) -> None:
+    """Code of the script alone: the work of a library between the steps has no fix."""
+    classes = {"preparing": 8.0, "steps": 9.0, "between_epochs": 3.0, "finishing": 4.0}
+    functions = {
+        "preparing": [function("<module>", 7.0, line=49)],
+        "between_steps": [replace(function("stop", 2.0), is_user=False)],
+        "between_epochs": [function("draw", 3.0, line=5)],
+        "finishing": [function("test", 4.0, line=9)],
+    }
+    time = job_time(classes | {"between_steps": 2.0}, functions)
+    job = account(run, replace(time, device_busy_ratio=None))
+    assert "8 s pass before the first: train.py:49 7 s." in job.headline
+    assert {fix.title: fix.saving_ratio for fix in job.fixes} == {
+        "Shorten the preparation before the first step, train.py:49": pytest.approx(7 / 26),
+        "Shorten the work after the last step, test (train.py:9)": pytest.approx(4 / 26),
+        "Shorten the work between the epochs, draw (train.py:5)": pytest.approx(3 / 26),
+    }
+
+
 @pytest.mark.parametrize(("share_of", "denominator_s"), [(STEP_SHARE, 21), (LOOP_SHARE, 27)])
 def test_a_fix_of_the_step_saves_its_share_of_what_is_between_steps(
     run: Run, share_of: str, denominator_s: int

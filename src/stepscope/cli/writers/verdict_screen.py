@@ -77,6 +77,7 @@ def write_screen(
     out.print(Text(verdict.headline, style="bold"))
     if verdict.suspect == "insufficient_evidence":
         _write_job(out, verdict)
+        _write_fixes(out, verdict)
         _write_learning(out, verdict)
         _write_rest(out, verdict, location)
         return
@@ -158,11 +159,17 @@ def _write_bar(out: Console, verdict: diagnosis.Verdict) -> None:
 
 
 def _write_fixes(out: Console, verdict: diagnosis.Verdict) -> None:
-    if not verdict.fixes:
+    """Write the fixes of the step with their numbers; where the job comes first, its own fixes
+    among them by what they save of the job."""
+    job = verdict.job
+    job_fixes = job.fixes[:MAX_ITEMS] if job is not None and job.is_first else []
+    if not verdict.fixes and not job_fixes:
         return
     out.print()
     out.print("[bold]What to do[/bold]")
     for number, fix in enumerate(verdict.fixes[:MAX_ITEMS], 1):
+        while job_fixes and job_fixes[0].saving_ratio >= (fix.job_saving_ratio or 0.0):
+            _write_job_fix(out, job_fixes.pop(0))
         text = Text(fix.title, style="bold")
         if fix.prediction is not None:
             at_most = "at most " if fix.prediction.is_bound else ""
@@ -172,6 +179,14 @@ def _write_fixes(out: Console, verdict: diagnosis.Verdict) -> None:
         if fix.tried is not None:
             text.append(f"; tried: {fix.tried.text}", style="not bold")
         write_item(out, text, mark=f"{number}.")
+    for job_fix in job_fixes:
+        _write_job_fix(out, job_fix)
+
+
+def _write_job_fix(out: Console, fix: diagnosis.JobFix) -> None:
+    at_most = "at most " if fix.is_bound else ""
+    saving = f": saves {at_most}{quantities.percent(fix.saving_ratio)} of the job"
+    write_item(out, Text(fix.title, style="bold").append(saving, style="not bold"), mark="- ")
 
 
 def _write_job(out: Console, verdict: diagnosis.Verdict) -> None:
@@ -184,11 +199,6 @@ def _write_job(out: Console, verdict: diagnosis.Verdict) -> None:
     out.print()
     title = f"Job, {quantities.duration(job.duration_ns)}{so_far}"
     out.print(Text.assemble((title, "bold"), f": {shares}." if shares else "."))
-    for fix in job.fixes[:MAX_ITEMS] if job.is_first else ():
-        at_most = "at most " if fix.is_bound else ""
-        saving = quantities.percent(fix.saving_ratio)
-        text = Text(fix.title, style="bold")
-        write_item(out, text.append(f": saves {at_most}{saving} of the job", style="not bold"))
 
 
 def _write_rest(out: Console, verdict: diagnosis.Verdict, location: str) -> None:
