@@ -238,7 +238,7 @@ def explain_hatching(bars: Sequence[verdict.PhaseBar], share_of: str) -> str:
     if waiting < verdict.MIN_LISTED_RATIO:
         return ""
     suffix = ", part of no share" if share_of == verdict.CORE_SHARE else ""
-    return f"Hatched: without a core, {quantities.percent(waiting)} of step wall time{suffix}."
+    return f"Hatched: waiting for a core, {quantities.percent(waiting)} of step wall time{suffix}."
 
 
 _QUOTES = re.compile(r"\w\(.*\)|[\"`]")

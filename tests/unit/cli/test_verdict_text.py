@@ -91,7 +91,7 @@ def test_the_bars_show_the_denominator_with_the_time_without_a_core_hatched() ->
     assert (between.count("█"), between.count("▒")) == (round(0.15 * 24), 2)
     assert forward.endswith(" 75%")
     assert between.endswith(" 25%")
-    assert "Hatched: without a core, 40% of step wall time, part of no share." in text
+    assert "Hatched: waiting for a core, 40% of step wall time, part of no share." in text
 
 
 LONG = "a sentence about the job that is so long that it takes a second line of a terminal, no more"
@@ -165,15 +165,18 @@ def test_the_bar_is_in_the_base_of_the_headline() -> None:
     """Of a step of 100 ms, 40 are without a core: of the other 60, 45 are the forward pass."""
     bars = list_bars({"forward": 0.75, "other": 0.25}, {"forward": 0.3, "other": 0.1}, CORE_SHARE)
     lines = write_short(104, share_of=CORE_SHARE, bases_ns={CORE_SHARE: 60e6}, bars=bars)
-    bar, legend = [line for line in lines if "█" in line]
+    start = next(number for number, line in enumerate(lines) if "█" in line)
+    bar, legend, waiting = lines[start : start + 3]
     assert [bar.count(cell) for cell in "█▓·"] == [45, 15, 40]
-    assert legend == "  █ forward 75%   ▓ other 25%   · 40% of step wall time without a core"
+    assert legend == "  █ forward 75%   ▓ other 25%"
+    of_wall = "waiting for a core: 40% of step wall time"
+    assert waiting == f"  · {of_wall}, which the shares leave out"
     wall = list_bars({"forward": 0.75, "other": 0.25}, {"forward": 0.3, "other": 0.1})
     lines = write_short(104, bars=wall)
     start = next(number for number, line in enumerate(lines) if "█" in line)
-    bar, _, without = lines[start : start + 3]
+    bar, _, waiting = lines[start : start + 3]
     assert [bar.count(cell) for cell in "█▓·"] == [75, 25, 0]
-    assert without == "  40% of step wall time without a core"
+    assert waiting == f"  {of_wall}, part of these phases"
 
 
 def test_source_lines_are_not_markup() -> None:

@@ -270,7 +270,7 @@ def test_a_share_times_its_base_is_the_time_whatever_the_contention(
         assert bars[phase].with_core_ratio == pytest.approx(ms * with_core / 100, abs=2e-3)
     waiting = sum(bar.without_core_ratio for bar in verdict.bars)
     assert waiting == pytest.approx(delay_ms / 100, abs=1e-3)
-    assert verdict.bars_basis.startswith("Hatched: without a core, ") == (delay_ms > 0)
+    assert verdict.bars_basis.startswith("Hatched: waiting for a core, ") == (delay_ms > 0)
 
 
 def test_batches_that_are_late_because_workers_had_no_core(new_run: RunMaker) -> None:

@@ -117,7 +117,7 @@ def _write_basis(out: Console, verdict: diagnosis.Verdict) -> None:
 
 
 def _write_bar(out: Console, verdict: diagnosis.Verdict) -> None:
-    """Write one bar of the phases and a line that names them."""
+    """Write one bar of the phases, a line that names them, and one on waiting for cores."""
     phases = [
         entry
         for entry in verdict.bars
@@ -136,9 +136,9 @@ def _write_bar(out: Console, verdict: diagnosis.Verdict) -> None:
         )
         for entry in phases
     ]
-    without = f"{quantities.percent(without_ratio)} of step wall time without a core"
-    if is_apart and without_ratio >= MIN_PHASE_RATIO:
-        pieces.append(("", without_ratio, without))
+    has_waiting = without_ratio >= MIN_PHASE_RATIO
+    if is_apart and has_waiting:
+        pieces.append(("", without_ratio, ""))
     width = out.width - 4
     drawn, legend = Text("  "), Text("  ")
     sum_ratio, end = 0.0, 0
@@ -149,13 +149,17 @@ def _write_bar(out: Console, verdict: diagnosis.Verdict) -> None:
         if not phase:
             cell, colour = _WITHOUT_CELL, "dim"
         drawn.append(cell * (end - start), style=colour)
-        legend.append(cell, style=colour).append(f" {name}   ")
+        if name:
+            legend.append(cell, style=colour).append(f" {name}   ")
     out.print()
     out.print(drawn)
     legend.rstrip()
     out.print(legend)
-    if not is_apart and without_ratio >= MIN_PHASE_RATIO:
-        out.print(Text(f"  {without}", style="dim"))
+    if has_waiting:
+        mark = f"{_WITHOUT_CELL} " if is_apart else ""
+        relation = "which the shares leave out" if is_apart else "part of these phases"
+        waiting = f"waiting for a core: {quantities.percent(without_ratio)} of step wall time"
+        out.print(Text(f"  {mark}{waiting}, {relation}", style="dim"))
 
 
 def _write_fixes(out: Console, verdict: diagnosis.Verdict) -> None:
