@@ -47,6 +47,7 @@ def test_a_batch_is_small_where_twice_as_much_saves_a_fifth(new_run: RunMaker) -
     assert [stage.name for stage in verdict.stages] == ["optimizer", "calling operators"]
     prediction = verdict.fixes[0].prediction
     assert prediction.saving_ratio == pytest.approx(30 / 140)
+    assert "twice the batch" in verdict.fixes[0].title
 
 
 @pytest.mark.parametrize(

@@ -99,4 +99,6 @@ def test_a_small_batch_has_no_learning_rate_to_adapt(new_run: RunMaker) -> None:
     process.fact("model_inputs", model=1, inputs=inputs)
     verdict = diagnose(run.open())
     assert verdict.cause == "small_batch"
-    assert verdict.fixes[0].instructions == "it costs little while operators are this small"
+    assert verdict.fixes[0].instructions == (
+        "a larger batch costs little while operators are this small"
+    )

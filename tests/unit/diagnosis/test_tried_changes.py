@@ -138,8 +138,8 @@ ADAM = OptimizerFact(name="AdamW", parameter_count=9, tensor_count=2, devices=["
     ("title", "facts", "changes"),
     [
         (fact_fixes.COMPILE, {}, {"compile": "default"}),
-        (fact_fixes.LARGER_BATCH, {"loader": LOADER}, {"batch_size": "16"}),
-        (fact_fixes.SMALL_BATCH, {}, {}),
+        (fact_fixes.TWICE_THE_BATCH, {"loader": LOADER}, {"batch_size": "16"}),
+        (fact_fixes.TWICE_THE_BATCH, {}, {}),
         (fact_fixes.CACHE, {"loader": LOADER}, {"cached_samples": "memory"}),
         (fact_fixes.CACHE, {"loader": INLINE_LOADER}, {}),
         (fact_fixes.KEEP_WORKERS, {"loader": LOADER}, {"persistent_workers": "True"}),

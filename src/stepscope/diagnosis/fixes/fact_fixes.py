@@ -239,7 +239,7 @@ def list_sync_fixes(facts: JobFacts) -> list[FixText]:
 
 def list_small_batch_fixes(facts: JobFacts) -> list[FixText]:
     """List the fixes for small batches."""
-    instructions = "it costs little while operators are this small"
+    instructions = "a larger batch costs little while operators are this small"
     if not facts.is_inference:
         instructions += (
             "; with micro-batches, use fewer and larger ones in a step; adapt the learning rate to "
@@ -247,7 +247,7 @@ def list_small_batch_fixes(facts: JobFacts) -> list[FixText]:
         )
     return [
         *_list_environment_fixes(facts),
-        (SMALL_BATCH, instructions),
+        (TWICE_THE_BATCH, instructions),
         *_list_compiler_fixes(facts),
     ]
 
@@ -263,7 +263,7 @@ def list_tiny_operator_fixes(facts: JobFacts) -> list[FixText]:
         *_list_optimizer_call_fixes(facts),
         *([loop_fix] if facts.has_loop and not facts.has_optimizer_calls else []),
         *_list_compiler_fixes(facts),
-        (LARGER_BATCH, "a larger batch costs little while operators are this small"),
+        (TWICE_THE_BATCH, "a larger batch costs little while operators are this small"),
     ]
 
 
@@ -281,7 +281,7 @@ def list_dispatch_fixes(facts: JobFacts) -> list[FixText]:
     return [
         *_list_optimizer_call_fixes(facts),
         *_list_compiler_fixes(facts),
-        (LARGER_BATCH, "a larger batch raises the share of real work"),
+        (TWICE_THE_BATCH, "a larger batch raises the share of real work"),
     ]
 
 
@@ -418,5 +418,5 @@ LOCAL_DATA = "Bring the data closer"
 OPTIMIZER_KERNELS = "Use a fused or foreach optimizer"
 OVERLAP = "Overlap the waiting"
 PIN = "Pin and overlap the copies"
-SMALL_BATCH = f"{LARGER_BATCH}: a larger batch"
 TOKENISE_ONCE = "Tokenise once"
+TWICE_THE_BATCH = f"{LARGER_BATCH} with twice the batch"

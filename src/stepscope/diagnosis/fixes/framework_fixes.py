@@ -209,8 +209,7 @@ def _turn_off_debugging(facts: JobFacts) -> dict[str, str]:
 
 _CHANGES: Mapping[str, Callable[[JobFacts], dict[str, str]]] = {
     fact_fixes.COMPILE: _compile,
-    fact_fixes.LARGER_BATCH: _enlarge_batch,
-    fact_fixes.SMALL_BATCH: _enlarge_batch,
+    fact_fixes.TWICE_THE_BATCH: _enlarge_batch,
     fact_fixes.CACHE: _cache_samples,
     fact_fixes.LOCAL_DATA: _cache_samples,
     fact_fixes.TOKENISE_ONCE: _cache_samples,
