@@ -42,6 +42,11 @@ REAL_DIRECTORIES = ("/dev", "/proc", "/sys", "/run")
 """Devices and sockets: overlays would break them."""
 DEVICE_DIRECTORIES = ("/dev", "/proc", "/sys")
 """Directories without files of the job."""
+KERNEL_TYPES = frozenset([
+    "binfmt_misc", "bpf", "cgroup", "cgroup2", "debugfs", "devpts", "devtmpfs", "fusectl",
+    "mqueue", "nsfs", "proc", "pstore", "securityfs", "sysfs", "tracefs",
+])  # fmt: skip
+"""Types of file systems whose files are the kernel's, as in `/proc` of another root."""
 MAX_ENTRIES = 20_000
 """Entries of a real directory that are checked; a larger one counts as writable."""
 
@@ -154,7 +159,8 @@ class _Cover:
 
     def add(self, path: str) -> None:
         """Overlay a directory and the file systems below it."""
-        if _is_below(path, *REAL_DIRECTORIES) or not os.path.isdir(path):
+        is_real = _is_below(path, *REAL_DIRECTORIES) or self._is_of_kernel(path)
+        if is_real or not os.path.isdir(path):
             self._share(path)
             return
         below = [point for point in self._mount_points if point != path and _is_below(point, path)]
@@ -174,8 +180,12 @@ class _Cover:
     def _share(self, path: str, covered: Sequence[str] = ()) -> None:
         """Leave a path real, except for subdirectories that are covered afterwards."""
         self._bind(path)
-        if not _is_below(path, *DEVICE_DIRECTORIES):
+        if not self._is_of_kernel(path):
             self.shared_paths += _find_writable(path, frozenset(covered))
+
+    def _is_of_kernel(self, path: str) -> bool:
+        is_mounted = self._mount_points.get(path) in KERNEL_TYPES
+        return is_mounted or _is_below(path, *DEVICE_DIRECTORIES)
 
     def _overlay(self, path: str) -> None:
         self._layer_count += 1
@@ -263,14 +273,14 @@ def _cover_file_systems() -> list[str]:
     return cover.shared_paths
 
 
-def _list_mount_points() -> list[str]:
-    """List the mount points of this machine, outer ones first."""
-    lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    paths = {
-        re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), line.split()[4])
-        for line in lines
-    }
-    return sorted(paths)
+def _list_mount_points() -> dict[str, str]:
+    """List the mount points of this machine with their types of file systems, outer ones first."""
+    types = {}
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        mount, _, file_system = line.partition(" - ")
+        path = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), mount.split()[4])
+        types[path] = file_system.split()[0]  # of several at one path, the last one is visible
+    return dict(sorted(types.items()))
 
 
 def _mount(source: str, target: str, fs_type: str | None, flags: int, options: str | None) -> None:

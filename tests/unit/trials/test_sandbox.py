@@ -173,7 +173,7 @@ def test_sigkill_of_an_isolated_supervisor_leaves_nothing(tmp_path: Path) -> Non
 
 
 def cover(
-    monkeypatch: pytest.MonkeyPatch, layers: Path, path: Path, *, mount_points: list[Path]
+    monkeypatch: pytest.MonkeyPatch, layers: Path, path: Path, *, mounts: dict[Path, str]
 ) -> list[str]:
     """Cover a directory where no overlay is possible; return the real, writable paths.
 
@@ -187,7 +187,7 @@ def cover(
     with monkeypatch.context() as patch:
         patch.setattr(sandbox, "SHARED_MEMORY", str(layers))
         patch.setattr(sandbox, "_mount", mount)
-        patch.setattr(sandbox, "_list_mount_points", lambda: [str(p) for p in mount_points])
+        patch.setattr(sandbox, "_list_mount_points", lambda: {str(p): t for p, t in mounts.items()})
         patch.setattr(os, "access", lambda path, mode: bool(Path(path).stat().st_mode & mode))
         root = sandbox._Cover()
         root.add(str(path))
@@ -205,7 +205,7 @@ def test_writable_paths_that_stay_real_are_listed(
     (home / "other" / "open").touch()
     (home / "other" / "open").chmod(0o666)
     (home / "other" / "closed").touch(0o644)
-    shared = cover(monkeypatch, tmp_path / "layers", home, mount_points=[home])
+    shared = cover(monkeypatch, tmp_path / "layers", home, mounts={home: "fuse"})
     assert shared == ["other/open", "user"]
 
 
@@ -219,8 +219,24 @@ def test_covered_subdirectories_of_a_real_directory_are_not_listed(
     (home / "user" / "file").touch()
     (home / "user" / "file").chmod(0o666)
     home.chmod(0o755)
-    mounts = [home, home / "user" / "file"]
-    assert cover(monkeypatch, tmp_path / "layers", home, mount_points=mounts) == ["user"]
+    mounts = {home: "fuse", home / "user" / "file": "ext4"}
+    assert cover(monkeypatch, tmp_path / "layers", home, mounts=mounts) == ["user"]
+
+
+def test_file_systems_of_the_kernel_hold_no_files_of_the_job(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As in another root below a home, with a file system in its `/proc`."""
+    home = tmp_path / "home"
+    (home / "root" / "proc" / "sys").mkdir(parents=True)
+    for path in (home / "root", home):
+        path.chmod(0o755)
+    (home / "root" / "proc").chmod(0o777)
+    proc = home / "root" / "proc"
+    mounts = {home: "fuse", proc: "proc", proc / "sys": "binfmt_misc"}
+    assert cover(monkeypatch, tmp_path / "layers", home, mounts=mounts) == []
+    assert cover(monkeypatch, tmp_path / "layers", home, mounts={home: "fuse"}) == ["root/proc"]
+    assert sandbox._list_mount_points()["/proc"] == "proc"
 
 
 def test_mounts_that_are_never_covered_are_listed(
@@ -233,5 +249,5 @@ def test_mounts_that_are_never_covered_are_listed(
     file.touch()
     file.chmod(0o666)
     monkeypatch.setattr(sandbox, "REAL_DIRECTORIES", (str(run),))
-    assert cover(monkeypatch, tmp_path / "layers", run, mount_points=[run]) == ["user/1000"]
-    assert cover(monkeypatch, tmp_path / "layers", file, mount_points=[file]) == ["."]
+    assert cover(monkeypatch, tmp_path / "layers", run, mounts={run: "tmpfs"}) == ["user/1000"]
+    assert cover(monkeypatch, tmp_path / "layers", file, mounts={file: "ext4"}) == ["."]
