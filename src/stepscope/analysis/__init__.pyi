@@ -276,6 +276,7 @@ from .input_pipeline.stacks import (
     build_stack_tree as build_stack_tree,
     estimate_wait_share as estimate_wait_share,
     find_phase_at as find_phase_at,
+    is_hook as is_hook,
     measure_profiler_lines as measure_profiler_lines,
     measure_sampled_batches as measure_sampled_batches,
     measure_script_lines as measure_script_lines,

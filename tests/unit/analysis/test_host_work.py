@@ -203,9 +203,11 @@ def test_loop_of_a_framework_has_no_line_in_the_script() -> None:
     """The line that starts the loop runs all the time."""
     fit = "main > fit@lightning/trainer.py > advance@lightning/loops.py"
     work = host_work(
-        "do:own 6 | do:hook 4 | forward 10 ( do:model 10 ) | backward 10 | optimizer 5",
+        "do:own 5 | do:bar 3 | do:hook 2 | forward 10 ( do:model 10 ) | backward 10 | optimizer 5",
         {
             "own": f"{fit} > update@lightning/progress.py # trainer.fit(model, logger=False)",
+            "bar": f"{fit} > call_hooks@lightning/call.py > Bar.on_batch_end@lightning/bar.py > "
+            "get_cache@lightning/results.py",
             "hook": f"{fit} > Timer.on_batch_end # total += 1",
             "model": f"{fit} > Module.__call__@torch/nn/modules/module.py",
             "": fit,
@@ -214,8 +216,9 @@ def test_loop_of_a_framework_has_no_line_in_the_script() -> None:
     assert work.causes == pytest.approx({"python": 1})
     lines = [(line.file, line.text, line.ratio) for line in work.lines if line.phase == "other"]
     assert lines == [
-        ("lightning update", "", pytest.approx(0.6)),
-        ("/job/train.py", "total += 1", pytest.approx(0.4)),
+        ("lightning update", "", pytest.approx(0.5)),
+        ("lightning Bar.on_batch_end", "", pytest.approx(0.3)),
+        ("/job/train.py", "total += 1", pytest.approx(0.2)),
     ]
 
 

@@ -143,6 +143,29 @@ def test_stepping_an_environment_is_no_data_preparation(
     assert ("Step several environments at once" in titles) == is_library
 
 
+@pytest.mark.parametrize(
+    ("work", "title"),
+    [
+        ("ProgressBar.on_batch_end@lightning/bar.py", "Do less in ProgressBar.on_batch_end"),
+        ("Results.get_cache@lightning/results.py", None),
+    ],
+)
+def test_only_hooks_of_a_trainer_can_do_less(tmp_path: Path, work: str, title: str | None) -> None:
+    """Other code of its library is not the user's to move."""
+    fit = "main > fit@lightning/trainer.py > advance@lightning/loops.py"
+    code = {
+        "own": f"{fit} > {work} # trainer.fit(model)",
+        "model": f"{fit} > Module.__call__@torch/nn/modules/module.py",
+        "loop": fit,
+    }
+    run = RunBuilder(tmp_path / "run", code=code)
+    passes = "forward 20 ( do:model 20 ) | backward 15 ( do:loop 15 ) | optimizer 5 ( do:loop 5 )"
+    run.rank().draw(f"do:own 60 | {passes}", 60)
+    verdict = diagnose(run.open())
+    assert (verdict.suspect, verdict.cause) == ("framework_overhead", "python_overhead")
+    assert [fix.title for fix in verdict.fixes][:1] == ([] if title is None else [title])
+
+
 # --- causes that were not found -------------------------------------------------------------------
 
 

@@ -172,6 +172,7 @@ _SAVING_NAMES = re.compile(
 """Functions that write the state of a training."""
 _TORCH_PROFILER = re.compile(r"torch/(autograd/profiler\w*\.py|profiler/)")
 """Files of PyTorch's profiler."""
+_HOOKS = re.compile(r"\.(?:on|after|before)_\w+$")
 _MARK = "record_function"
 """Class of PyTorch's marks, which its optimizers make without a profiler, too."""
 
@@ -310,9 +311,21 @@ def is_in_framework(loop: Sequence[code_stages.Frame], inner: Sequence[code_stag
 
 
 def find_library_function(frames: Sequence[code_stages.Frame]) -> tuple[str, int] | None:
-    """Find the innermost function of a library other than torch, as a location without a line."""
+    """Find the innermost hook of a library other than torch, or else its innermost function, as a
+    location without a line: a trainer's hooks are what its user can set."""
     functions = [frame for frame in frames if frame.library not in _RUNTIME]
-    return (f"{functions[-1].library} {functions[-1].function}", 0) if functions else None
+    hooks = [frame for frame in functions if is_hook(frame.function)]
+    frame = next(reversed(hooks or functions), None)
+    return None if frame is None else (f"{frame.library} {frame.function}", 0)
+
+
+def is_hook(function: str) -> bool:
+    """Return True for the name of a method that a trainer calls at an event.
+
+    >>> is_hook("lightning RichProgressBar.on_train_batch_end"), is_hook("Results.get_cache")
+    (True, False)
+    """
+    return _HOOKS.search(function) is not None
 
 
 def find_phase_at(times: intervals.Int, spans: Spans, steps: Steps) -> NDArray[np.int64]:

@@ -51,7 +51,8 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     data_line: stalls.StepLine | None
     """The line of the training thread that prepares data for the longest time."""
     python_line: stalls.StepLine | None
-    """The line that runs other Python for the longest time."""
+    """The line that runs other Python for the longest time, or the hook of a trainer; None where
+    other code of a library does."""
     framework_line: stalls.StepLine | None
     """The line between the phases that calls torch for the longest time, where such calls take
     more time than those of operators in the compute phases."""
@@ -106,7 +107,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
             settings=settings[-1] if settings else None,
             dataset_function=name_dataset_function(starved_rank.making),
             data_line=data_lines[0] if data_lines else None,
-            python_line=python_lines[0] if python_lines else None,
+            python_line=next((line for line in python_lines[:1] if line.is_changeable), None),
             framework_line=framework_lines[0] if framework_lines else None,
             input_wait=next(iter(wait_causes.list_input_waits(inputs)), None),
             overhead_wait=next(iter(wait_causes.list_overhead_waits(inputs)), None),

@@ -224,6 +224,11 @@ class StepLine(msgspec.Struct, frozen=True, kw_only=True):
         file = self.line.file.rpartition("/")[2]
         return f"{file}:{self.line.line}" if self.line.line else file
 
+    @property
+    def is_changeable(self) -> bool:
+        """True for a line of the script, and for a hook of its trainer."""
+        return self.line.line > 0 or analysis.is_hook(self.line.file)
+
     def describe(self) -> Evidence:
         """Describe the line by its share of the step."""
         source = f" ({self.line.source})" if self.line.source else ""

@@ -349,6 +349,13 @@ def list_python_fixes(facts: JobFacts) -> list[FixText]:
     line = facts.python_line
     if line is None:
         return []
+    if not line.line.line:
+        hook = line.location.partition(" ")[2]
+        instructions = (
+            f"{line.location} runs in every step: leave its callback out, let it do its work every "
+            "N steps (the refresh rate of a progress bar), and log fewer values"
+        )
+        return [*_list_environment_fixes(facts), (f"Do less in {hook}", instructions)]
     instructions = (
         f"{line.location} runs in every step: do its work with tensor operations, once for several "
         "steps, or beside the training"
