@@ -72,7 +72,7 @@ def _write_bottleneck(attribution: Attribution, finding: CauseFinding) -> str:
         return f"{suspect}{cause} {finding.site}"
     if finding.cause == verdict.UNKNOWN:
         return f"{suspect} Cause: not found. {finding.missing}"
-    return f"{suspect} Cause: {verdict.name_cause(finding.cause)}."
+    return f"{suspect} Cause: {finding.words or verdict.name_cause(finding.cause)}."
 
 
 PROBABLE_RATIO = 0.5

@@ -72,6 +72,8 @@ def test_the_recommender_waits_for_its_data_pipeline(new_run: RunMaker) -> None:
     assert compute_stability(verdict) >= 0.9
     assert list_reasons(verdict)["model"] == "compute takes 40% of step time."
     assert "data wait 60%, forward 12%, backward 20%, optimizer 8%" in verdict.evidence[0].text
+    assert verdict.headline.endswith("Cause: slow transforms, Mask 47% of batch creation.")
+    assert verdict.evidence[1].text == "Transforming samples takes 47% of batch creation: Mask 47%."
     # It gets fixes for both causes.
     fixes = {fix.title: fix.why for fix in verdict.fixes}
     both = ["Move augmentation to the GPU", "Decode once and cache the result"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from stepscope.analysis import LineWait
@@ -15,7 +16,13 @@ from stepscope.diagnosis import Fix, Verdict, diagnose
 from stepscope.diagnosis.causes.job_facts import JobFacts
 from stepscope.diagnosis.causes.wait_causes import StepWait, list_wait_fixes
 from stepscope.diagnosis.fixes.advice import CAUSE_FIXES
-from stepscope.diagnosis.fixes.fact_fixes import CALL_LESS, FACT_FIXES, OPTIMIZER_KERNELS
+from stepscope.diagnosis.fixes.fact_fixes import (
+    CALL_LESS,
+    FACT_FIXES,
+    OPTIMIZER_KERNELS,
+    TRANSFORM_ONCE,
+    list_augmentation_fixes,
+)
 from stepscope.diagnosis.traces import trace_fixes
 from stepscope.diagnosis.verdict import CAUSES
 from stepscope.schema import PYTORCH
@@ -267,8 +274,21 @@ def speaks_of_gpu(texts: Iterable[Sequence[str]]) -> list[str]:
 def make_facts(*, has_gpus: bool) -> JobFacts:
     """Make the facts of a job of which nothing else is known."""
     unknown: dict[str, Any] = dict.fromkeys(JobFacts.__struct_fields__)
-    flags = {"has_loop": True, "has_fused_attention": False}
+    flags = {"has_loop": True, "has_fused_attention": False, "transforms": []}
     return JobFacts(**(unknown | flags | {"has_gpus": has_gpus}))
+
+
+@pytest.mark.parametrize(
+    ("transforms", "title"),
+    [
+        (["ToTensor", "Normalize"], TRANSFORM_ONCE),
+        (["ToTensor", "RandomCrop"], "Augment whole batches instead of samples"),
+    ],
+)
+def test_transforms_without_randomness_are_done_once(transforms: list[str], title: str) -> None:
+    facts = msgspec.structs.replace(make_facts(has_gpus=False), transforms=transforms)
+    ((first, instructions),) = list_augmentation_fixes(facts)
+    assert (first, ", ".join(transforms) in instructions) == (title, True)
 
 
 @pytest.mark.seed("DIAG-05")

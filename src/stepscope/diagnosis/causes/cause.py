@@ -62,6 +62,8 @@ class CauseFinding(msgspec.Struct, kw_only=True):
     cause: str
     missing: str = ""
     """The recording that would show an `UNKNOWN` cause, a full sentence."""
+    words: str = ""
+    """Words for the cause, where they say more than its name."""
     site: str = ""
     """The part of the program that has most of the time, a full sentence; empty if unknown."""
     evidence_kind: EvidenceKind = "timed"

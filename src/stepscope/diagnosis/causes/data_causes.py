@@ -158,6 +158,12 @@ def name_dataset_function(making: analysis.BatchCreation | None) -> str | None:
     return next((label for label in labels if label != analysis.NO_DATASET_CODE), None)
 
 
+def list_transforms(making: analysis.BatchCreation | None) -> dict[str, float]:
+    """List the transforms of samples by name with their shares of batch creation, largest first."""
+    stages = making.stages if making is not None else []
+    return next((stage.labels for stage in stages if stage.stage == "augment"), {})
+
+
 def _measure_remaining(pipeline: Pipeline | None, cause: str) -> float:
     """Measure the share of the cost of batch creation that remains with the fix of a cause: more
     workers may hide all of it behind the rest of the step, fewer do not wait for cores."""
@@ -284,12 +290,28 @@ def _find_making_cause(
     first, second = ([stage.ratio for stage in making.stages] + [0.0])[:2]
     finding.certainty = analysis.estimate_lead_probability(first, second, making.sample_count)
     finding.evidence_kind = "sampled"
-    stage = making.stages[0].stage
+    largest = making.stages[0]
+    stage = largest.stage
     if stage == "other" and pipeline.is_waiting:
         return "slow_reads"
     if stage == "other" and name_dataset_function(making) is None:
         return UNKNOWN
+    finding.evidence.insert(0, _describe_largest_stage(largest))
+    for name, ratio in list(list_transforms(making).items())[:1] if stage == "augment" else ():
+        finding.words = f"slow transforms, {name} {percent(ratio)} of batch creation"
     return STAGE_CAUSES[stage]
+
+
+def _describe_largest_stage(stage: analysis.StageShare) -> Evidence:
+    """Describe a stage of batch creation by its share, and those of its parts."""
+    name = "transforming samples" if stage.stage == "augment" else _name_stage(stage)
+    labels = list(stage.labels.items())
+    parts = ", ".join(
+        f"{label} {percent(ratio)}" for label, ratio in labels[:3] if ratio >= 0.01 * stage.ratio
+    )
+    detail = f": {parts}" if parts and _describe_labels(stage) else ""
+    text = f"{name[:1].upper()}{name[1:]} takes {percent(stage.ratio)} of batch creation{detail}."
+    return Evidence(text=text, value=stage.ratio, unit="ratio", source="input-pipeline")
 
 
 def _describe_crowd(pipeline: Pipeline) -> Evidence:

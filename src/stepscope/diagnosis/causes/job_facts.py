@@ -11,7 +11,7 @@ from stepscope import schema
 from stepscope.diagnosis.causes import stalls, wait_causes
 from stepscope.diagnosis.causes.batch_size import has_loop, is_dispatch_in_optimizer
 from stepscope.diagnosis.causes.cause import CauseInputs
-from stepscope.diagnosis.causes.data_causes import name_dataset_function
+from stepscope.diagnosis.causes.data_causes import list_transforms, name_dataset_function
 from stepscope.diagnosis.causes.padding import Padding, measure_padding
 from stepscope.diagnosis.shares.shares import Shares
 from stepscope.run import Rank, Run, embedding_ratio, executes_with_jax, largest_model
@@ -48,6 +48,8 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     settings: schema.SettingsFact | None
     dataset_function: str | None
     """Function of the dataset's own code that takes the most time."""
+    transforms: list[str]
+    """Names of the transforms of samples, those with the most time first."""
     data_line: stalls.StepLine | None
     """The line of the training thread that prepares data for the longest time."""
     python_line: stalls.StepLine | None
@@ -106,6 +108,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
             embedding_ratio=embedding_ratio(first),
             settings=settings[-1] if settings else None,
             dataset_function=name_dataset_function(starved_rank.making),
+            transforms=list(list_transforms(starved_rank.making)),
             data_line=data_lines[0] if data_lines else None,
             python_line=next((line for line in python_lines[:1] if line.is_changeable), None),
             framework_line=framework_lines[0] if framework_lines else None,

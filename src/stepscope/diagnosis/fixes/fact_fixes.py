@@ -15,6 +15,13 @@ PREPARE_ONCE = "Prepare less in every step"
 SPARSE_UPDATES = "Update only what changed"
 MOSTLY_TABLES_RATIO = 0.5
 """Sparse updates are the first advice where lookup tables are at least this share of the model."""
+MAX_TRANSFORMS = 3
+"""Transforms that the text of a fix names."""
+_FIXED_TRANSFORMS = frozenset([
+    "CenterCrop", "ConvertImageDtype", "Grayscale", "Normalize", "PIL convert", "PIL resize",
+    "PILToTensor", "Pad", "Resize", "ToDtype", "ToImage", "ToPureTensor", "ToTensor",
+])  # fmt: skip
+"""Transforms of torchvision and PIL without randomness."""
 BUSY_HARDWARE = "the hardware is busy with the model and nothing else slows it down"
 FixText = tuple[str, str]
 """Title and instructions."""
@@ -162,10 +169,21 @@ def _name_compiler(facts: JobFacts) -> str:
 
 def list_augmentation_fixes(facts: JobFacts) -> list[FixText]:
     """List the fixes for slow augmentation."""
+    names = ", ".join(facts.transforms[:MAX_TRANSFORMS])
+    if names and _FIXED_TRANSFORMS.issuperset(facts.transforms):
+        return [
+            (
+                TRANSFORM_ONCE,
+                f"the result of {names} is the same in every epoch unless a random transform comes "
+                "first: store the transformed samples as one tensor or a memory-mapped array "
+                "(numpy.memmap), or transform whole batches in collate_fn",
+            )
+        ]
     fixes = [
         (
             "Augment whole batches instead of samples",
-            "vectorise the transforms over the batch (NumPy or torch), in collate_fn or after it",
+            f"vectorise the transforms{f' ({names})' if names else ''} over the batch (NumPy or "
+            "torch), in collate_fn or after it",
         )
     ]
     if not facts.is_cpu_job:
@@ -426,4 +444,5 @@ OPTIMIZER_KERNELS = "Use a fused or foreach optimizer"
 OVERLAP = "Overlap the waiting"
 PIN = "Pin and overlap the copies"
 TOKENISE_ONCE = "Tokenise once"
+TRANSFORM_ONCE = "Transform the samples once"
 TWICE_THE_BATCH = f"{LARGER_BATCH} with twice the batch"

@@ -213,6 +213,7 @@ _CHANGES: Mapping[str, Callable[[JobFacts], dict[str, str]]] = {
     fact_fixes.CACHE: _cache_samples,
     fact_fixes.LOCAL_DATA: _cache_samples,
     fact_fixes.TOKENISE_ONCE: _cache_samples,
+    fact_fixes.TRANSFORM_ONCE: _cache_samples,
     fact_fixes.KEEP_WORKERS: _keep_workers,
     fact_fixes.OVERLAP: _double_workers,
     fact_fixes.PIN: _pin_memory,
