@@ -33,7 +33,8 @@ def test_causes(judge_cause: CauseJudge, cause: str) -> None:
     assert (verdict.suspect, verdict.cause) == (CAUSE_RUNS[cause][0], cause)
     assert bool(verdict.fixes) == (cause != "unknown")
     assert all(fix.title and fix.instructions and fix.why for fix in verdict.fixes)
-    name = "not found" if cause == "unknown" else cause.replace("_", " ")
+    words = {"unknown": "not found", "slow_augmentation": "slow transforms, mask"}
+    name = words.get(cause, cause.replace("_", " "))
     assert name in verdict.headline.lower()
     check_stages(verdict)
 
