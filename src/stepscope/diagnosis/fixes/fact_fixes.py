@@ -18,8 +18,9 @@ MOSTLY_TABLES_RATIO = 0.5
 MAX_TRANSFORMS = 3
 """Transforms that the text of a fix names."""
 _FIXED_TRANSFORMS = frozenset([
-    "CenterCrop", "ConvertImageDtype", "Grayscale", "Normalize", "PIL convert", "PIL resize",
-    "PILToTensor", "Pad", "Resize", "ToDtype", "ToImage", "ToPureTensor", "ToTensor",
+    "CenterCrop", "Compose", "ConvertImageDtype", "Grayscale", "Normalize", "PIL convert",
+    "PIL resize", "PILToTensor", "Pad", "Resize", "ToDtype", "ToImage", "ToPureTensor",
+    "ToTensor", "_Image_fromarray",
 ])  # fmt: skip
 """Transforms of torchvision and PIL without randomness."""
 BUSY_HARDWARE = "the hardware is busy with the model and nothing else slows it down"
