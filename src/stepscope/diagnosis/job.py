@@ -21,7 +21,14 @@ from collections.abc import Sequence, Set
 import msgspec
 
 from stepscope import analysis, schema
-from stepscope.diagnosis.job_account import JobAccount, JobFix, JobPart, PartFunction
+from stepscope.diagnosis.job_account import (
+    KEEP_RESULT,
+    SHORTENED,
+    JobAccount,
+    JobFix,
+    JobPart,
+    PartFunction,
+)
 from stepscope.diagnosis.job_measures import (
     measure_before_steps,
     measure_between_steps,
@@ -64,26 +71,6 @@ _FRAMEWORKS = frozenset(
     ["torch", "jax", "jaxlib", "tensorflow", "keras", "xgboost", "lightning", "transformers"]
 )
 """Packages that the training itself needs."""
-_KEEP_RESULT = (
-    "write its result to a file once and read that in later runs, arrays with "
-    "numpy.load(path, mmap_mode='r'); the first time, prepare parts of it in several processes "
-    "(concurrent.futures.ProcessPoolExecutor)"
-)
-_SHORTENED = {
-    "preparing": (
-        "preparation",
-        "before the first step",
-        f"replace loops over elements by operations on arrays, or {_KEEP_RESULT}",
-    ),
-    "between_steps": ("work", "between the steps", "do it less often, or beside the training"),
-    "between_epochs": ("work", "between the epochs", "do it less often, or beside the training"),
-    "finishing": (
-        "work",
-        "after the last step",
-        "leave out what is not needed, or do it in another job",
-    ),
-}
-"""Classes with a fix for their longest function: its work, its time, and what to do."""
 _COMPILED_RATIO = 0.5
 MIN_EVALUATIONS = 2
 
@@ -321,7 +308,7 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
         is_user = max(functions, key=lambda entry: entry.total_ns).is_user if functions else False
         if function is None or not is_user or not self.step_count:
             return []
-        work, when, instructions = _SHORTENED[key]
+        work, when, instructions = SHORTENED[key]
         location, part = _locate(function), self.parts[key]
         return [
             self._make_fix(
@@ -341,7 +328,7 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
         return [
             self._make_fix(
                 f"Keep what {function.name} prepares",
-                _KEEP_RESULT,
+                KEEP_RESULT,
                 f"{_locate(function)} takes {duration(function.time_ns)} before the first step.",
                 function.time_ns,
             )

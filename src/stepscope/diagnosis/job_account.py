@@ -8,6 +8,27 @@ import msgspec
 
 from stepscope import schema
 
+KEEP_RESULT = (
+    "write its result to a file once and read that in later runs, arrays with "
+    "numpy.load(path, mmap_mode='r'); the first time, prepare parts of it in several processes "
+    "(concurrent.futures.ProcessPoolExecutor)"
+)
+SHORTENED = {
+    "preparing": (
+        "preparation",
+        "before the first step",
+        f"replace loops over elements by operations on arrays, or {KEEP_RESULT}",
+    ),
+    "between_steps": ("work", "between the steps", "do it less often, or beside the training"),
+    "between_epochs": ("work", "between the epochs", "do it less often, or beside the training"),
+    "finishing": (
+        "work",
+        "after the last step",
+        "leave out what is not needed, or do it in another job",
+    ),
+}
+"""Classes with a fix for their longest function: its work, its time, and what to do."""
+
 
 class PartFunction(msgspec.Struct, frozen=True, kw_only=True):
     """Function, or imported package, with time of a class."""
