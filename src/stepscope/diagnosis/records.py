@@ -160,7 +160,7 @@ def explain_recording(run: Run) -> list[str]:
         advice = " Try a larger --tensors-every."
     elif run.traces:
         advice = (
-            " `stepscope run --window off` records none; a longer job has a smaller share of it."
+            " With --window off none are recorded; a longer job has a smaller share of it."
         )
     return [
         f"The recording of {names or 'figures'} took {duration(recording_ns)}, {percent(share)} of "

@@ -35,7 +35,7 @@ MAIN_TABLE = "jobs"
     help="Only runs created since then: a date such as 2026-11-30 (UTC), or an age such as 7d.",
 )
 @click.option("--until", metavar="TIME", help="Only runs created before then.")
-@click.option("--tag", metavar="TAG", help="Only runs with this tag (`stepscope tag`).")
+@click.option("--tag", metavar="TAG", help="Only runs with this tag of `stepscope tag RUN`.")
 @click.option(
     "--scheduler",
     metavar="ADDRESS",

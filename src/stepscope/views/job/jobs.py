@@ -157,7 +157,7 @@ class Jobs(msgspec.Struct, frozen=True, kw_only=True):
 
     root: str
     """Served directory."""
-    revision: int
+    revision: Annotated[int, schema.field_label(display="identifier")]
     """Increases with every change of the list; the parameter `since` of the next request."""
     is_partial: bool
     """True for a list of only the runs that have changed since the requested revision."""
