@@ -173,19 +173,19 @@ function Steps({ steps }: { steps: StepChanges }) {
 
 function StepParts({ steps }: { steps: StepChanges }) {
   return (
-      <LinkedTable
-        id="parts"
-        title="Mean step by part"
-        testid="table-compare-parts"
-        description="The changes of the parts add up to the change of the mean."
-        definition={steps.noise}
-        rows={steps.parts}
-        fields={columns(
-          "StepChange", ["name", { value: (row) => phaseName(row.name) }], "base_ns", "other_ns", "change_ns", "change_ratio",
-          column("interval", `${steps.interval_percent}% interval`, "none", interval),
-          "noise_ns", ["beyond_noise", { draw: (row) => <NoiseLabel change={row} /> }],
-        )}
-      />
+    <LinkedTable
+      id="parts"
+      title="Mean step by part"
+      testid="table-compare-parts"
+      description="The changes of the parts add up to the change of the mean."
+      definition={steps.noise}
+      rows={steps.parts}
+      fields={columns(
+        "StepChange", ["name", { value: (row) => phaseName(row.name) }], "base_ns", "other_ns", "change_ns", "change_ratio",
+        column("interval", `${steps.interval_percent}% interval`, "none", interval),
+        "noise_ns", ["beyond_noise", { draw: (row) => <NoiseLabel change={row} /> }],
+      )}
+    />
   );
 }
 

@@ -41,9 +41,7 @@ function Screen({ trace, traceSelect }: { trace: string | null; traceSelect: Com
   const resource = useView("steps", { carry_over: carryOver });
   return (
     <>
-      <PageHeader title="Steps">
-        {traceSelect}
-      </PageHeader>
+      <PageHeader title="Steps">{traceSelect}</PageHeader>
       <StuckJob />
       <ResourceView resource={resource}>{(payload) => <Content payload={payload} selectedTrace={trace} />}</ResourceView>
     </>
@@ -104,19 +102,19 @@ function WatchedSteps({ ranks, shareOf }: { ranks: RankStepsView[]; shareOf: str
 
 function RankTable({ ranks, shareOf }: { ranks: RankStepsView[]; shareOf: string }) {
   return (
-      <LinkedTable
-        title={ranks.length > 1 ? "Steps by rank" : "Steps of the job"}
-        testid="table-steps"
-        definition="Watched over the full job; steps under the profiler and evaluation steps are excluded."
-        rows={ranks}
-        keyOf={(row) => rowKey(row.rank)}
-        renderSelected={ranks.length === 1 ? undefined : (row) => <><PhaseTable rank={row} shareOf={shareOf} /><Outliers rank={row} /></>}
-        fields={columns(
-          "RankStepsView", "rank", "step_count", "measured_count", "profiled_count",
-          ...innerColumns("Statistics", "ns", (row: RankStepsView) => row.step_ns, "mean", "p50", "p95", "p99", "max", "outlier_count"),
-          "evaluation_ns", "source", "clock",
-        )}
-      />
+    <LinkedTable
+      title={ranks.length > 1 ? "Steps by rank" : "Steps of the job"}
+      testid="table-steps"
+      definition="Watched over the full job; steps under the profiler and evaluation steps are excluded."
+      rows={ranks}
+      keyOf={(row) => rowKey(row.rank)}
+      renderSelected={ranks.length === 1 ? undefined : (row) => <><PhaseTable rank={row} shareOf={shareOf} /><Outliers rank={row} /></>}
+      fields={columns(
+        "RankStepsView", "rank", "step_count", "measured_count", "profiled_count",
+        ...innerColumns("Statistics", "ns", (row: RankStepsView) => row.step_ns, "mean", "p50", "p95", "p99", "max", "outlier_count"),
+        "evaluation_ns", "source", "clock",
+      )}
+    />
   );
 }
 
@@ -191,14 +189,14 @@ const MAX_OUTLIERS = 24;
 
 function PhaseTable({ rank, shareOf }: { rank: RankStepsView; shareOf: string }) {
   return (
-      <LinkedTable
-        id="phases"
-        title={`Phases of a step, ${rank.rank}`}
-        testid="table-phases"
-        definition={`Shares are of ${shareOf}.`}
-        rows={rank.phases.filter((phase) => phase.mean_ns > 0)}
-        fields={columns("PhaseShare", ["name", { value: (row) => phaseName(row.name) }], "share_ratio", "mean_ns", "p50_ns", "p95_ns")}
-      />
+    <LinkedTable
+      id="phases"
+      title={`Phases of a step, ${rank.rank}`}
+      testid="table-phases"
+      definition={`Shares are of ${shareOf}.`}
+      rows={rank.phases.filter((phase) => phase.mean_ns > 0)}
+      fields={columns("PhaseShare", ["name", { value: (row) => phaseName(row.name) }], "share_ratio", "mean_ns", "p50_ns", "p95_ns")}
+    />
   );
 }
 
@@ -254,14 +252,14 @@ function TraceSteps({ trace }: { trace: TraceStepsView }) {
             )}
           />
           {trace.host_steps.length === 0 ? null : (
-           <Fold title="Steps as marked on the host" about="device work between the marks of the host; it may belong to the previous step">
-            <LinkedTable
-              id="host"
-              title="Steps as marked on the host"
-              rows={trace.host_steps}
-              fields={columns("HostStep", "step", "host_ns", "computation_ns", "communication_ns", "overlap_ns", "neither_ns")}
-            />
-           </Fold>
+            <Fold title="Steps as marked on the host" about="device work between the marks of the host; it may belong to the previous step">
+              <LinkedTable
+                id="host"
+                title="Steps as marked on the host"
+                rows={trace.host_steps}
+                fields={columns("HostStep", "step", "host_ns", "computation_ns", "communication_ns", "overlap_ns", "neither_ns")}
+              />
+            </Fold>
           )}
         </>
       )}

@@ -39,18 +39,18 @@ export function Collectives({ window, communicationOf, bandwidthOf }: Props) {
         ))}
       />
       <Fold title="Collectives by size" about="bandwidth of small and large messages">
-       <LinkedTable
-        id="sizes"
-        title="Collectives by size"
-        testid="table-collective-sizes"
-        definition={bandwidthOf}
-        rows={window.collective_sizes}
-        keyOf={(row) => rowKey(row.name, row.reach, String(row.group_size), String(row.from_bytes))}
-        fields={withValues(window.collective_sizes, columns<"CollectiveSize">(
-          "CollectiveSize", "name", "reach", "group_size", "from_bytes", "to_bytes", "call_count", "total_ns", "share_ratio",
-          "mean_ns", "transfer_ns", "waiting_ns", "moved_bytes", "algorithm_bytes_per_s", "bus_bytes_per_s",
-        ))}
-       />
+        <LinkedTable
+          id="sizes"
+          title="Collectives by size"
+          testid="table-collective-sizes"
+          definition={bandwidthOf}
+          rows={window.collective_sizes}
+          keyOf={(row) => rowKey(row.name, row.reach, String(row.group_size), String(row.from_bytes))}
+          fields={withValues(window.collective_sizes, columns<"CollectiveSize">(
+            "CollectiveSize", "name", "reach", "group_size", "from_bytes", "to_bytes", "call_count", "total_ns", "share_ratio",
+            "mean_ns", "transfer_ns", "waiting_ns", "moved_bytes", "algorithm_bytes_per_s", "bus_bytes_per_s",
+          ))}
+        />
       </Fold>
     </>
   );
