@@ -1,6 +1,9 @@
 // Sorting of tables by a column.
 import type { ComponentChildren } from "preact";
 
+/** `localeCompare` with options makes one of these per call. */
+const COLLATOR = new Intl.Collator("en", { numeric: true });
+
 /** Sort rows by a value; missing values last in either direction, stable for equal values. */
 export function sortBy<Row>(
   rows: readonly Row[],
@@ -8,12 +11,13 @@ export function sortBy<Row>(
   descending: boolean,
 ): Row[] {
   const sign = descending ? -1 : 1;
-  return [...rows].sort((rowA, rowB) => {
-    const [a, b] = [value(rowA), value(rowB)];
+  const keyed = rows.map((row) => ({ row, key: value(row) }));
+  keyed.sort(({ key: a }, { key: b }) => {
     if (a === null || b === null) return Number(a === null) - Number(b === null);
     if (typeof a === "number" && typeof b === "number") return sign * (a - b);
-    return sign * String(a).localeCompare(String(b), "en", { numeric: true });
+    return sign * COLLATOR.compare(String(a), String(b));
   });
+  return keyed.map(({ row }) => row);
 }
 
 interface Props {
