@@ -487,6 +487,8 @@ def test_tables_charts_and_the_report_can_be_taken_away(ui: Ui) -> None:
     lines = Path(download.value.path()).read_text().splitlines()
     assert lines[0].startswith("name,total_ns,")
     assert lines[1].split(",")[0] == SLOWEST
+    page = ui.open(screen("steps", TRACES), accept_downloads=True)
+    settled(page)
     with page.expect_download() as download:
         page.get_by_role("button", name="PNG").first.click()
     assert Path(download.value.path()).read_bytes().startswith(b"\x89PNG")

@@ -268,6 +268,7 @@ def test_runs_without_a_summary_are_summarised_or_named(tmp_path: Path) -> None:
     assert "Figures of 1 run are of another version of stepscope." in former.notes
 
 
+@pytest.mark.slow("starts two Dask workers and their scheduler")
 def test_a_bucket_and_dask_workers_give_the_same_figures(
     tmp_path: Path, bucket: TestBucket
 ) -> None:

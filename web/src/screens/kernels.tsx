@@ -32,7 +32,7 @@ function Content({ trace, shareOf, communicationOf }: { trace: TraceKernels; sha
         tiles={[
           tile("TraceKernels", trace, "call_count", { testid: "kernel-launches" }),
           tile("TraceKernels", trace, "total_ns", { caption: "sum of durations, including overlaps", testid: "kernel-time" }),
-          tile("TraceKernels", trace, "tensor_core_ratio", { caption: "of kernel time, by kernel name" }),
+          tile("TraceKernels", trace, "tensor_core_ratio", { caption: "of kernel time, by kernel name", testid: "tensor-core-share" }),
           tile("TraceKernels", trace, "unknown_tensor_core_ratio", { caption: "of kernel time: names do not show it" }),
           tile("TraceKernels", trace, "communication_ratio", { caption: "of kernel time", testid: "kernel-communication" }),
           tile("TraceKernels", trace, "short_count", { caption: `of ${count(trace.call_count)}, ${duration(trace.short_ns)} in total` }),
