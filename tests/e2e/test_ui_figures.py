@@ -20,7 +20,7 @@ import stepscope
 from stepscope.access import OpenRun
 from stepscope.quantities import count, duration, memory, percent
 from stepscope.testing import RunBuilder
-from tests.support.browsed import IN_A_BROWSER, Ui, assert_drawn, settled
+from tests.support.browsed import IN_A_BROWSER, Ui, assert_drawn, cells, settled
 from tests.support.kineto_files import kernel, launch, op, trace
 from tests.support.report_runs import many_gpus
 from tests.support.tensor_rows import add_tensors
@@ -134,17 +134,6 @@ def samples_of(run: OpenRun, metric: str, node: str) -> np.ndarray:
     return np.array([[row["value"] for row in rows if row["device"] == name] for name in devices])
 
 
-def table(page: Page, testid: str) -> tuple[list[str], list[list[str]]]:
-    element = page.locator(f'[data-testid="{testid}"] table').first
-    headings = [
-        text.rstrip(" ▼▲").lower() for text in element.locator("thead th").all_inner_texts()
-    ]
-    rows = element.locator("tbody tr:not([aria-hidden])").evaluate_all(
-        "all => all.map(row => [...row.cells].map(cell => cell.innerText))"
-    )
-    return headings, rows
-
-
 @pytest.mark.seed("SMP-11", "SMP-13", "SMP-14")
 def test_dashboard_of_machines(ui: Ui) -> None:
     """Shares and means are those of the samples; a GPU is active where one of a node is."""
@@ -220,7 +209,7 @@ def test_histogram_of_any_annotation(ui: Ui) -> None:
 def test_nodes_of_the_job(ui: Ui) -> None:
     payload = show(ui, JOB, "overview")
     page = open_screen(ui, "overview", JOB)
-    headings, rows = table(page, "table-nodes")
+    headings, rows = cells(page, "table-nodes")
     assert [row[headings.index("node")] for row in rows] == ["node-0", "node-1"]
     for row, node in zip(rows, payload["nodes"], strict=True):
         text = " ".join(row)
@@ -230,7 +219,7 @@ def test_nodes_of_the_job(ui: Ui) -> None:
     expect(page.get_by_test_id("gpu-busy")).to_contain_text(percent(payload["gpu_busy_ratio"], 1))
     system = open_screen(ui, "system", JOB)
     (first, _) = show(ui, JOB, "system")["nodes"]
-    headings, rows = table(system, "table-metrics")
+    headings, rows = cells(system, "table-metrics")
     for row, metric in zip(rows, first["metrics"], strict=False):  # rows in view
         assert row[:2] == [metric["metric"], metric["device"]]
         if metric["unit"] == "ratio":
@@ -404,7 +393,7 @@ def test_memory_of_a_device_and_of_a_range(ui: Ui) -> None:
         curve = series_of(download(page, "Memory of GPU 0 over time"))["allocated"]
         assert curve == gpu["allocated_curve_bytes"]
         assert len(curve) == (2 if options else STEPS)
-        headings, rows = table(page, "table-memory-blocks")
+        headings, rows = cells(page, "table-memory-blocks")
         sizes = [row[headings.index("size")] for row in rows]
         assert sizes == [memory(block["size_bytes"]) for block in gpu["blocks"]]
         expect(page.get_by_test_id("memory-peak")).to_contain_text(memory(gpu["peak_bytes"]))
