@@ -21,7 +21,9 @@ export default function JobsScreen() {
   useEffect(() => followJobs(), []);
   return (
     <>
-      <PageHeader title="Jobs" description={resource.data === null ? null : countText(resource.data)} />
+      <PageHeader title="Jobs" description={resource.data === null ? null : countText(resource.data)}>
+        <SelectedRunActions jobs={resource.data?.jobs ?? []} />
+      </PageHeader>
       <ImportStates />
       <ResourceView resource={resource}>{(payload) => <Content payload={payload} />}</ResourceView>
     </>
@@ -73,7 +75,6 @@ function Content({ payload }: { payload: Jobs }) {
         searchable
         tools={
           <>
-            <SelectedRunActions ids={checkedIds.length === 0 ? [] : jobs.map((job) => job.id).filter((id) => checkedIds.includes(id))} />
             {groupSelect}
             {statusSelect}
             {periodSelect}
@@ -90,8 +91,10 @@ function Content({ payload }: { payload: Jobs }) {
   );
 }
 
-/** Actions on the selected runs. */
-function SelectedRunActions({ ids }: { ids: string[] }) {
+/** Actions on the selected runs: above the table, which does not move when they appear. */
+function SelectedRunActions({ jobs }: { jobs: readonly JobRow[] }) {
+  const [checkedIds] = useTexts("chosen");
+  const ids = checkedIds.length === 0 ? [] : jobs.map((job) => job.id).filter((id) => checkedIds.includes(id));
   const [first, second] = ids;
   if (first === undefined) return null;
   const open = [...new Set([...openRuns.value, ...ids])];

@@ -45,7 +45,7 @@ interface Props<Row> {
 const ROW_PX = 33;
 const MAX_HEIGHT_PX = 560;
 /** Height of the window without the header and the tools. */
-const HIGH = "max(20rem, calc(100vh - 15rem))";
+const HIGH = "max(20rem, calc(100vh - 18rem))";
 const MAX_PRINTED_ROWS = 200;
 
 export function DataTable<Row extends object>(props: Props<Row>) {
@@ -174,7 +174,7 @@ function Rows<Row extends object>(props: RowsProps<Row>) {
                     {onRow !== undefined && columnIndex === nameColumn ? (
                       <RowButton text={cellText(row, column)} isLong={column.isLongName === true} depth={order === null ? (column.indent?.(row) ?? 0) : 0} />
                     ) : (
-                      column.draw?.(row) ?? <Cell row={row} column={column} />
+                      <Cell row={row} column={column} />
                     )}
                   </td>
                 ))}
@@ -183,6 +183,7 @@ function Rows<Row extends object>(props: RowsProps<Row>) {
           })}
           {after > 0 ? <tr aria-hidden="true" style={{ height: `${after}px` }} /> : null}
         </tbody>
+        {items.length === lines.length ? null : <LongestTexts lines={lines} fields={fields} />}
       </table>
     </div>
   );
@@ -200,10 +201,41 @@ function arrange<Row>(fields: Field<Row>[], isNarrow: boolean): Field<Row>[] {
   return [...(isNarrow && names.length > 0 ? values.slice(0, MAX_NARROW_FIELDS) : values), ...names];
 }
 
+/** Hidden row with the longest text of each column, whose width scrolling does not change then. */
+function LongestTexts<Row extends object>({ lines, fields }: { lines: readonly (Row | Group)[]; fields: Field<Row>[] }) {
+  const longest = useMemo(() => {
+    const rows = lines.filter((line): line is Row => !(line instanceof Group));
+    return fields.map((column) => longestText(rows, column));
+  }, [lines, fields.map(({ name }) => name).join()]);
+  return (
+    <tfoot aria-hidden="true">
+      <tr>
+        {fields.map((column, index) => {
+          const row = longest[index];
+          return <td key={column.name}>{row === undefined ? null : <Cell row={row} column={column} />}</td>;
+        })}
+      </tr>
+    </tfoot>
+  );
+}
+
+/** Return the row with the longest text of a column; undefined for numbers and long names. */
+function longestText<Row>(rows: readonly Row[], { value, numeric, isLongName }: Field<Row>): Row | undefined {
+  if (numeric || isLongName === true) return undefined;
+  let [longest, length]: [Row | undefined, number] = [undefined, 0];
+  for (const row of rows) {
+    const text = value(row);
+    if (typeof text === "string" && text.length > length) [longest, length] = [row, text.length];
+  }
+  return longest;
+}
+
 /** Upper bound of characters in a cell: a row is one line high. */
 const MAX_TEXT_LENGTH = 400;
 
 function Cell<Row extends object>({ row, column }: { row: Row; column: Field<Row> }) {
+  const drawing = column.draw?.(row);
+  if (drawing !== undefined && drawing !== null) return <>{drawing}</>;
   const value = column.value(row);
   return typeof value === "string" ? (
     <span class="name" title={value.slice(0, 4 * MAX_TEXT_LENGTH)}>{column.isLongName === true ? <NameText text={value} isLong /> : value.slice(0, MAX_TEXT_LENGTH)}</span>

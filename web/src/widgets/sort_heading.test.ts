@@ -14,6 +14,10 @@ describe("ordering", () => {
     expect(names(1, true)).toEqual(["a", "b10", "c", "b9"]);
   });
 
+  test("puts empty text last in either direction", () => {
+    for (const descending of [false, true]) expect(sortBy(["", "a"], (text) => text, descending)).toEqual(["a", ""]);
+  });
+
   test("compares numbers within text by value", () => {
     expect(names(0, false)).toEqual(["a", "b9", "b10", "c"]);
   });

@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 /** `localeCompare` with options makes one of these per call. */
 const COLLATOR = new Intl.Collator("en", { numeric: true });
 
-/** Sort rows by a value; missing values last in either direction, stable for equal values. */
+/** Sort rows by a value; missing values and empty text last in either direction, stable for equal values. */
 export function sortBy<Row>(
   rows: readonly Row[],
   value: (row: Row) => string | number | boolean | null,
@@ -13,11 +13,15 @@ export function sortBy<Row>(
   const sign = descending ? -1 : 1;
   const keyed = rows.map((row) => ({ row, key: value(row) }));
   keyed.sort(({ key: a }, { key: b }) => {
-    if (a === null || b === null) return Number(a === null) - Number(b === null);
+    if (isMissing(a) || isMissing(b)) return Number(isMissing(a)) - Number(isMissing(b));
     if (typeof a === "number" && typeof b === "number") return sign * (a - b);
     return sign * COLLATOR.compare(String(a), String(b));
   });
   return keyed.map(({ row }) => row);
+}
+
+function isMissing(value: string | number | boolean | null): boolean {
+  return value === null || value === "";
 }
 
 interface Props {
