@@ -60,7 +60,8 @@ def test_an_import_reads_the_same_from_a_bucket(
     text = answered("import", str(traces), "-o", there)
     assert text.splitlines()[-1].endswith(f"stepscope show {there} gpu-time")
     files = {str(p.relative_to(here)) for p in Path(here).rglob("*") if p.is_file()}
-    assert set(storage.keys()) == {f"team/run/{item}" for item in files}
+    of_large_runs = {"results/verdict.json"}  # it is computed in less time than requests take
+    assert set(storage.keys()) == {f"team/run/{item}" for item in files - of_large_runs}
     for view in ("gpu-time", "operators"):
         assert answered("show", there, view, "--json") == answered("show", here, view, "--json")
     assert json.loads(answered("diagnose", there, "--json")) == json.loads(
