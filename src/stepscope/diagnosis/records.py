@@ -159,9 +159,7 @@ def explain_recording(run: Run) -> list[str]:
     if has_tensors:
         advice = " Try a larger --tensors-every."
     elif run.traces:
-        advice = (
-            " With --window off none are recorded; a longer job has a smaller share of it."
-        )
+        advice = " With --window off none are recorded; a longer job has a smaller share of it."
     return [
         f"The recording of {names or 'figures'} took {duration(recording_ns)}, {percent(share)} of "
         f"the time of steps and recording; it is in no step.{advice}"

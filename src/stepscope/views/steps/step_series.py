@@ -10,7 +10,7 @@ from stepscope import analysis, schema
 from stepscope.run import Run, Trace, number_ranks
 from stepscope.views.options import DEFAULTS, Ranged, ViewOptions
 from stepscope.views.steps.steps import explain_no_steps, measure_trace
-from stepscope.views.trace_data import select_traces
+from stepscope.views.trace_data import QualityNote, note_run_quality, select_traces
 
 PIXELS_PER_GROUP = 2
 
@@ -74,6 +74,8 @@ class StepSeries(Ranged, frozen=True, kw_only=True):
     """Edges of the bins of the measured durations without outliers, one more than there are
     counts."""
     counts: Annotated[list[int], schema.field_label("steps per bin", unit="count")]
+    quality: list[QualityNote]
+    """Of traces; empty for a rank that was watched."""
     missing: str | None
 
 
@@ -93,8 +95,8 @@ def _show_watched(run: Run, options: ViewOptions) -> StepSeries:
     ]
     for rank, row in zip(run.ranks, ranks, strict=True):
         if options.rank in {None, row.rank} and len(rank.steps):
-            return _show_steps(run, rank.steps, ranks, row, options)
-    return _make_empty(run, ranks)
+            return _show_steps(run, rank.steps, ranks, row, options, quality=[])
+    return _make_empty(run, ranks, [])
 
 
 def _show_traced(run: Run, options: ViewOptions) -> StepSeries:
@@ -108,11 +110,13 @@ def _show_traced(run: Run, options: ViewOptions) -> StepSeries:
         for trace in run.traces
     }
     ranks = list(dict.fromkeys(rows.values()))
-    for trace in select_traces(run, options):
+    traces = select_traces(run, options)
+    quality = note_run_quality(run, traces)
+    for trace in traces:
         steps = _find_steps(run, trace, options)
         if steps is not None:
-            return _show_steps(run, steps, ranks, rows[trace.trace], options)
-    return _make_empty(run, ranks)
+            return _show_steps(run, steps, ranks, rows[trace.trace], options, quality=quality)
+    return _make_empty(run, ranks, quality)
 
 
 def _find_steps(run: Run, trace: Trace, options: ViewOptions) -> analysis.Steps | None:
@@ -131,6 +135,8 @@ def _show_steps(
     ranks: list[SeriesRank],
     shown: SeriesRank,
     options: ViewOptions,
+    *,
+    quality: list[QualityNote],
 ) -> StepSeries:
     origin_ns = run.clock.origin_ns
     groups = analysis.group_steps(steps, max(1, options.pixels // PIXELS_PER_GROUP))
@@ -173,11 +179,12 @@ def _show_steps(
         ],
         edges_ns=[] if histogram is None else histogram.edges.tolist(),
         counts=[] if histogram is None else histogram.counts.tolist(),
+        quality=quality,
         missing=None,
     )
 
 
-def _make_empty(run: Run, ranks: list[SeriesRank]) -> StepSeries:
+def _make_empty(run: Run, ranks: list[SeriesRank], quality: list[QualityNote]) -> StepSeries:
     return StepSeries(
         ranks=ranks,
         rank=None,
@@ -193,5 +200,6 @@ def _make_empty(run: Run, ranks: list[SeriesRank]) -> StepSeries:
         outliers=[],
         edges_ns=[],
         counts=[],
+        quality=quality,
         missing=explain_no_steps(run),
     )
