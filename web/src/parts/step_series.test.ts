@@ -9,7 +9,7 @@ const { palette } = await import("../base/palette");
 const { logTicks, stripOption } = await import("../charts/step_strip");
 
 const SERIES: StepSeries = {
-  damage: [], recording_end: null, doubts: [], rounding: null, range: null, missing: null,
+  damage: [], recording_end: null, doubts: [], quality: [], rounding: null, range: null, missing: null,
   ranks: [{ rank: 0, name: "rank 0" }, { rank: 1, name: "rank 1" }],
   rank: { rank: 1, name: "rank 1" },
   step_count: 50, group_step_count: 10, steps: [100, 110, 120, 150], start_after_ns: [0, 10, 25, 90],
