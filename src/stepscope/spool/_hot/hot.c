@@ -177,6 +177,15 @@ static int find_meta(Probe *probe, Logs *logs, long kind, PyObject *name, uint64
     return 1;
 }
 
+/* Take the next record of a log; NULL where Python has to do it. */
+static inline uint64_t *take_record(Counter *counter) {
+    if (counter == NULL || counter->next >= counter->roll)
+        return NULL;
+    uint64_t *record = counter->words + counter->next;
+    counter->next += RECORD_WORDS;
+    return record;
+}
+
 /* Start a record; 0 where Python has to do it. */
 int start_record(Probe *probe, long kind, PyObject *name, uint64_t value, Span *span) {
     Logs *logs = find_logs();
@@ -184,10 +193,9 @@ int start_record(Probe *probe, long kind, PyObject *name, uint64_t value, Span *
     if (logs == NULL || !probe->alive || !find_meta(probe, logs, kind, name, &meta))
         return 0;
     Counter *counter = (probe->is_coarse ? logs->coarse : logs->fine)->counter;
-    if (counter == NULL || counter->next >= counter->roll)
+    uint64_t *record = take_record(counter);
+    if (record == NULL)
         return 0;
-    uint64_t *record = counter->words + counter->next;
-    counter->next += RECORD_WORDS;
     record[2] = meta | (logs->depth & DEPTH_MASK);
     record[3] = value;
     __atomic_store_n(&record[0], (uint64_t)now(), __ATOMIC_RELEASE);
@@ -205,11 +213,9 @@ static int write_record(Probe *probe, long kind, PyObject *name, uint64_t start,
     uint64_t meta;
     if (logs == NULL || !find_meta(probe, logs, kind, name, &meta))
         return 0;
-    Counter *counter = (probe->is_coarse ? logs->coarse : logs->fine)->counter;
-    if (counter == NULL || counter->next >= counter->roll)
+    uint64_t *record = take_record((probe->is_coarse ? logs->coarse : logs->fine)->counter);
+    if (record == NULL)
         return 0;
-    uint64_t *record = counter->words + counter->next;
-    counter->next += RECORD_WORDS;
     record[1] = end;
     record[2] = meta | flags << 16 | (logs->depth & DEPTH_MASK);
     record[3] = value;
