@@ -30,7 +30,8 @@ def test_the_memory_is_the_sum_over_all_mappings() -> None:
 
 def test_code_that_has_run_is_released_and_runs_again() -> None:
     def run() -> object:
-        return duckdb.execute("SELECT sum(i) FROM range(9) AS rows(i)").fetchone()
+        with duckdb.connect() as connection:
+            return connection.execute("SELECT sum(i) FROM range(9) AS rows(i)").fetchone()
 
     def code_bytes() -> int:
         parts = re.findall(
