@@ -59,16 +59,20 @@ def read_own_memory_bytes() -> int | None:
     return next((1024 * int(size) for size in sizes), None)
 
 
+def trim_heap() -> None:
+    """Return free memory to the system: the allocator keeps what is between arrays in use."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc alone
+    if trim is not None:
+        trim(0)
+
+
 def release_memory() -> None:
     """Return what this process does not need while it waits: memory that the C library has freed,
     but kept, and the code of DuckDB and NumPy, which the system maps again, page by page, when it
     runs."""
-    system = ctypes.CDLL(None)
-    trim = getattr(system, "malloc_trim", None)  # of glibc
-    if trim is not None:
-        trim(0)
+    trim_heap()
     for start, size in _find_code():
-        system.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _MADV_DONTNEED)
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _MADV_DONTNEED)
 
 
 @functools.lru_cache(maxsize=1)

@@ -25,7 +25,6 @@ from .engine import (
     identifier as identifier,
     join_columns as join_columns,
     literal as literal,
-    trim_heap as trim_heap,
 )
 from .labels import (
     RunLabels as RunLabels,

@@ -14,7 +14,6 @@ Conversion of older schema versions while a run is read. A recorded run is never
 from __future__ import annotations
 
 import atexit
-import ctypes
 import functools
 import os
 import re
@@ -79,13 +78,6 @@ def _spill_directory(process: int) -> Path:
     directory = Path(tempfile.gettempdir()) / f"stepscope-spill-{process}"
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return directory
-
-
-def trim_heap() -> None:
-    """Return free memory to the system: the allocator keeps what is between arrays in use."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc alone
-    if trim is not None:
-        trim(0)
 
 
 def literal(text: str) -> str:

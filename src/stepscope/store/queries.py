@@ -15,9 +15,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from stepscope import schema
+from stepscope import budget, schema
 from stepscope.store import layout
-from stepscope.store.engine import Upgrade, connect, identifier, scan, select, trim_heap
+from stepscope.store.engine import Upgrade, connect, identifier, scan, select
 from stepscope.store.layout import Segment
 from stepscope.store.objectstore import ObjectStore
 
@@ -177,7 +177,7 @@ class TableQueries:
         """Close the connection, which keeps the memory of a large result; queries open another."""
         with self._lock:
             self._reset_connection()
-        trim_heap()
+        budget.trim_heap()
 
     def list_segments(self, table: str, node: str | None = None) -> list[Segment]:
         """List the readable segments of a table in the order of their rows, of all nodes or of one.

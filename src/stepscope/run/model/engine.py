@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from stepscope import analysis, schema, store
+from stepscope import analysis, budget, schema, store
 from stepscope.run.model.tables import LARGE_READ
 
 
@@ -133,7 +133,7 @@ def find_step_tables(
             tables[process.process] = StepTable(analysis.pack_steps(steps), waiting)
             del steps
             if len(spans) > LARGE_READ:
-                store.trim_heap()
+                budget.trim_heap()
     return tables
 
 

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope import analysis, intervals, quantities, schema, store
+from stepscope import analysis, budget, intervals, quantities, schema, store
 from stepscope.run.model.clock import WindowKey
 from stepscope.run.model.trace_records import (
     MAX_LOST_RATIO,
@@ -273,7 +273,7 @@ def release_columns() -> None:
 def release_memory() -> None:
     """Drop cached columns, and return free memory to the system."""
     release_columns()
-    store.trim_heap()
+    budget.trim_heap()
 
 
 def _protect(values: Any) -> Any:
