@@ -19,14 +19,12 @@ GROWTH_RULE = "HostMemoryGrowth"
 MIN_GROWTH_BYTES = 32 << 20
 MAX_COUNT = 8
 """Processes of a job that are asked, those of each node by their share of its growth."""
-EARLY_SCAN_S = 5
-"""Scan interval of the first minutes: many jobs that are tried out end before the first scan of the
-rules does."""
 SETTLED_S = 600
 """Time after which memory that still grows is asked for again: caches that fill have filled."""
 LOOK_S = 2
 LOOK_COUNT = 60
-"""Looks for a complete one of these scans, and the time between them."""
+"""Looks at the start of a job, each at one more scan, and the time between them: many jobs that are
+tried out end before the first scan of the rules does."""
 
 
 class GrowthWatch:
@@ -52,7 +50,7 @@ class GrowthWatch:
         self._run = config.run
         self._budget = budget
         self._is_over = not config.takes_census
-        scan_ns = EARLY_SCAN_S * 1_000_000_000
+        scan_ns = LOOK_S * 1_000_000_000
         self._looks_left = LOOK_COUNT if config.scan_ns > scan_ns else 0
         self._due_s = clock() + LOOK_S
         self._settled_s = clock()
