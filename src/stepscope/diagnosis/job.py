@@ -51,7 +51,7 @@ MIN_FIX_RATIO = 0.03
 """Fixes that save a smaller share of the job are not listed."""
 ONCE = frozenset(["launch", "importing", "rendezvous", "preparing", "warm_up", "finishing"])
 """Classes whose time does not depend on the number of steps."""
-FAILURES = frozenset(["stuck", "down", "repeated", "not_seen"])
+UNPLANNED = frozenset(["recording", "stuck", "down", "repeated", "not_seen"])
 """Classes that say nothing of a longer job."""
 _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("{} pass before the first", ("launch", "importing", "rendezvous", "preparing")),
@@ -60,6 +60,7 @@ _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Checkpoints take {}", ("checkpoints",)),
     ("{} pass between epochs", ("between_epochs",)),
     ("Other work between the steps takes {}", ("between_steps",)),
+    ("stepscope itself takes {} to record", ("recording",)),
     ("{} pass after the last step", ("finishing",)),
     ("Nothing moves for {}", ("stuck",)),
     ("The job is down for {} between its starts", ("down",)),
@@ -184,7 +185,7 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
             if not time_ns:
                 continue
             once_ns = time_ns if key in ONCE else measure_before_steps(time, key)
-            planned_ns = 0.0 if key in FAILURES else once_ns + (time_ns - once_ns) * growth
+            planned_ns = 0.0 if key in UNPLANNED else once_ns + (time_ns - once_ns) * growth
             # A package counts with what it imports: without it, that would not be imported.
             functions = sorted(time.functions.get(key, []), key=lambda entry: -entry.total_ns)
             parts[key] = JobPart(
@@ -390,6 +391,7 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
                 "first batch.",
                 _planned(part),
                 changes=[schema.Change(name="persistent_workers", value="True")],
+                step_cause="worker_startup",
             )
         ]
 

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from msgspec.structs import replace
 
 from stepscope.analysis import Spans, find_steps
 from stepscope.analysis.input_pipeline.batches import StackSamples
+from stepscope.analysis.input_pipeline.code_stages import parse_stack
 from stepscope.analysis.job.activities import CallTree
 from stepscope.analysis.job.job_time import (
     JOB_CLASSES,
@@ -223,6 +225,23 @@ def test_work_that_steps_do_not_have_is_between_them_and_work_that_they_have_is_
     expected = {"preparing": 0.18, "steps": 12.63, "between_steps": 2.85}
     assert seconds(result) == pytest.approx(expected, abs=0.1)
     assert main_functions(result)["between_steps"] == "on_epoch_end"
+
+
+def test_pauses_of_the_recording_are_a_class_without_functions() -> None:
+    job = DrawnJob().do("main", ms=100).do("main > fit", STEP, 30)
+    result = job.do("main > fit", "mode:RECORDING 800").do("main > fit", STEP, 30).divide()
+    assert result.division.totals["recording"] == 800 * MS
+    assert result.division.totals["between_steps"] == 0
+    assert "recording" not in result.functions
+
+
+def test_a_call_is_quoted_with_those_of_its_arguments() -> None:
+    process = DrawnJob().do("main<call 1>", ms=500).do("main", STEP, 30).process()
+    (file,) = {frame.file for frame in parse_stack(process.samples.stacks[0])}
+    text = "save(sample.view(64), str(epoch))"
+    samples = replace(process.samples, sources={(file, 1, 1): text})
+    result = divide_rank((0, 1_400 * MS), [replace(process, samples=samples)])
+    assert result.functions["preparing"][0].text == text
 
 
 def test_batches_that_a_script_skips_are_no_first_step() -> None:

@@ -1,4 +1,4 @@
-// Colours of the classes of a job's time, for bars and strips. Eight colours serve fifteen classes:
+// Colours of the classes of a job's time, for bars and strips. Eight colours serve sixteen classes:
 // stripes tell two classes of a colour apart. Classes that follow each other differ in hue.
 import type { Palette } from "./palette";
 
@@ -14,6 +14,7 @@ const COLOURS: Record<string, readonly [number, "plain" | "striped"]> = {
   checkpoints: [3, "plain"],
   between_epochs: [4, "plain"],
   between_steps: [1, "striped"],
+  recording: [4, "striped"],
   finishing: [0, "striped"],
   stuck: [5, "plain"],
   down: [5, "striped"],

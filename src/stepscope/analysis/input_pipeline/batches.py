@@ -108,15 +108,24 @@ class StackSamples(msgspec.Struct, frozen=True, kw_only=True):
             stack: a stack.
             line: its line of user code.
         """
-        text, frames = self.stacks[stack], code_stages.parse_stack(self.stacks[stack])
-        files = [frame.file for frame in frames if not frame.library]
-        if not files:
-            return ""
-        number = code_stages.parse_call(text)
-        source = self.sources.get((files[-1], line, number), "")
-        if number:
+        source = self.source_text(stack, line)
+        if code_stages.parse_call(self.stacks[stack]):
             return leave_out_ended_calls(source)
-        return code_stages.select_running_call(source, frames)
+        return code_stages.select_running_call(source, code_stages.parse_stack(self.stacks[stack]))
+
+    def source_text(self, stack: int, line: int) -> str:
+        """Source of the call that the innermost frame of user code runs, or else of its line; ''
+        if unknown.
+
+        Args:
+            stack: a stack.
+            line: its line of user code.
+        """
+        text = self.stacks[stack]
+        files = [frame.file for frame in code_stages.parse_stack(text) if not frame.library]
+        return (
+            self.sources.get((files[-1], line, code_stages.parse_call(text)), "") if files else ""
+        )
 
 
 def weigh_samples(t_ns: intervals.Int, period_ns: int) -> intervals.Int:

@@ -75,7 +75,7 @@ def measure_functions(
         leaf = tree.leaf[stack_code]
         if leaf < 0:
             continue
-        table, text = tables[number], samples.running_text(stack_code, user_line)
+        table, text = tables[number], samples.source_text(stack_code, user_line)
         if number == importing:
             packages = _list_packages(tree, leaf, text)
             for package in dict.fromkeys(packages):

@@ -11,6 +11,7 @@
     checkpoints     saving and loading, with the user's function around it
     between_epochs  end of a pass over the data, new workers, first batch of the next pass
     between_steps   other work between steps: callbacks, logging, export
+    recording       pauses of the job in which stepscope records: windows, tensors, censuses
     finishing       after the last step
     stuck           no progress until the end, or until the job went on
     down            between two incarnations: the death is noticed, processes are started
@@ -57,6 +58,7 @@ JOB_CLASS_TITLES = {
     "checkpoints": "checkpoints",
     "between_epochs": "between epochs",
     "between_steps": "between steps",
+    "recording": "recording by stepscope",
     "finishing": "after the last step",
     "stuck": "stuck",
     "down": "down",
@@ -239,6 +241,7 @@ def divide_rank(
         for activities, start_ns, end_ns in sampled
     ]
     functions = {JOB_CLASSES[code]: rows for code, rows in add_functions(tables).items()}
+    functions.pop("recording", None)  # the job's code waits there, it does not run
     return RankDivision(division=division, functions=functions)
 
 
@@ -285,6 +288,7 @@ def divide_process(process: JobProcess) -> tuple[SampledActivities, list[Layer]]
     last_ns = end_ns if steps is None else int(steps.end[-1])
     around = find_surroundings(activities, saves, evaluation, work, last_ns=last_ns)
     layers += [
+        Layer("recording", EMPTY if steps is None else steps.recording),
         Layer("checkpoints", saves.intervals),
         Layer("evaluation", evaluation),
         Layer("rendezvous", meetings.intervals),
@@ -296,7 +300,7 @@ def divide_process(process: JobProcess) -> tuple[SampledActivities, list[Layer]]
         unusual = Intervals(*activities.find_unusual(gaps))
         layers += [
             Layer("between_epochs", _find_restarts(spans, steps, evaluation)),
-            Layer("between_steps", unite(unusual, steps.recording)),
+            Layer("between_steps", unusual),
         ]
         excluded = unite(EMPTY, *(layer.intervals for layer in layers))
         layers += _divide_steps(process, steps, excluded)

@@ -27,6 +27,7 @@ SYMBOLS = {
     "checkpoints": "c",
     "between_epochs": "e",
     "between_steps": "b",
+    "recording": "s",
     "finishing": "f",
     "stuck": "!",
     "down": "x",

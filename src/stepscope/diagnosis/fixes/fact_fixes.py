@@ -23,6 +23,8 @@ _FIXED_TRANSFORMS = frozenset([
     "ToTensor", "_Image_fromarray",
 ])  # fmt: skip
 """Transforms of torchvision and PIL without randomness."""
+_RESIZING_TRANSFORMS = frozenset(["PIL resize", "RandomResizedCrop", "Resize"])
+"""Transforms that make another size of an image."""
 BUSY_HARDWARE = "the hardware is busy with the model and nothing else slows it down"
 FixText = tuple[str, str]
 """Title and instructions."""
@@ -180,9 +182,18 @@ def list_augmentation_fixes(facts: JobFacts) -> list[FixText]:
                 "(numpy.memmap), or transform whole batches in collate_fn",
             )
         ]
-    fixes = [
+    fixes: list[FixText] = []
+    if not _RESIZING_TRANSFORMS.isdisjoint(facts.transforms):
+        fixes.append(
+            (
+                STORE_SMALLER,
+                "where files have many more pixels than the model gets, resize them once, before "
+                "the training: decoding, converting and resizing take time for every pixel",
+            )
+        )
+    fixes += [
         (
-            "Augment whole batches instead of samples",
+            AUGMENT_BATCHES,
             f"vectorise the transforms{f' ({names})' if names else ''} over the batch (NumPy or "
             "torch), in collate_fn or after it",
         )
@@ -446,4 +457,6 @@ OVERLAP = "Overlap the waiting"
 PIN = "Pin and overlap the copies"
 TOKENISE_ONCE = "Tokenise once"
 TRANSFORM_ONCE = "Transform the samples once"
+AUGMENT_BATCHES = "Augment whole batches instead of samples"
+STORE_SMALLER = "Store smaller images"
 TWICE_THE_BATCH = f"{LARGER_BATCH} with twice the batch"
