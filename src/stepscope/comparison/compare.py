@@ -313,7 +313,10 @@ def _describe_shift(figure: step_changes.StepChange, noise: str = "") -> str:
         return f"{'faster' if figure.estimate_ns < 0 else 'slower'}{noise}: {shift}"
     ratio = figure.base_ns / changed_ns
     factor, direction = (ratio, "faster") if ratio > 1 else (1 / ratio, "slower")
-    return f"{quantities.multiple(factor)} {direction}{noise}: {shift}"
+    times = quantities.multiple(factor)
+    if times == quantities.multiple(1):
+        return f"nearly unchanged{noise}: {shift}"
+    return f"{times} {direction}{noise}: {shift}"
 
 
 def _describe_part(part: step_changes.StepChange, mean: step_changes.StepChange) -> str:

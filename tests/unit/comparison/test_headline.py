@@ -59,6 +59,9 @@ def test_a_change_within_noise_is_stated_with_its_interval() -> None:
         "No change of the step beyond noise: mean 1.38x slower: 40 → 55 ms; with 6 steps the 95% "
         "interval of the mean is -27.4 ms to +57.4 ms."
     )
+    longer = [ms + 0.02 for ms in UNEVEN]
+    nearly_same = describe({"compute": UNEVEN}, {"compute": longer})
+    assert "noise: mean nearly unchanged: 55 → 55 ms;" in nearly_same
 
 
 def test_more_loader_workers_shorten_the_step(real: Callable[[str], Run]) -> None:
