@@ -18,7 +18,7 @@ from stepscope.monitor.control import ProcessEnd
 from stepscope.run import explain_recovery
 from stepscope.schema import JobState, JobStatus
 from stepscope.store import open_run
-from tests.support.command import run_command
+from tests.support.command import run_command, run_process
 from tests.support.job_control import JOB_PYTHON, Job
 from tests.support.tiers import extend_all_but
 from tests.support.waiting import wait_until
@@ -148,6 +148,31 @@ def test_a_job_whose_end_was_not_seen_says_so_and_how_to_recover(
     assert job.status.state is state
     assert str(job.status.reason).endswith(reason)
     assert explain_recovery(open_run(job.run)) is None
+
+
+UPGRADED = """
+import sys
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "stepscope.watch.process":
+            raise ImportError("cannot import name 'rules' from 'stepscope'")
+sys.meta_path.insert(0, Finder())
+"""
+"""A module that cannot be imported, as after an upgrade of the package while the job runs."""
+
+
+@pytest.mark.parametrize("exit_code", [0, 5])
+def test_a_failure_of_the_launcher_after_the_job_keeps_its_exit_status(
+    tmp_path: Path, exit_code: int
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(UPGRADED)
+    code = f"raise SystemExit({exit_code})"
+    command = ("run", "--out", "RUN", "--", JOB_PYTHON, "-c", code)
+    done = run_process(tmp_path, *command, PYTHONPATH=str(tmp_path))
+    assert done.returncode == exit_code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "The verdict is not available: cannot import name 'rules'" in done.stderr
+    assert f"diagnose {tmp_path / 'RUN'}" in done.stderr
 
 
 def test_a_pidfd_keeps_the_wait_status_of_a_reaped_process() -> None:

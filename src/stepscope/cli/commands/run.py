@@ -20,7 +20,14 @@ from stepscope._version import __version__
 from stepscope.capture.bootstrap import environment
 from stepscope.cli.job.forking import Process, can_fork, fork_process
 from stepscope.cli.job.interpreter import insert_shims
-from stepscope.cli.job.job_run import JobRun, check_command, conclude, find_identity, import_verdict
+from stepscope.cli.job.job_run import (
+    JobRun,
+    check_command,
+    conclude,
+    explain_no_verdict,
+    find_identity,
+    import_verdict,
+)
 from stepscope.cli.job.launcher import (
     STOP_GRACE_S,
     Companion,
@@ -28,7 +35,6 @@ from stepscope.cli.job.launcher import (
     Stopping,
     await_monitor,
     exit_like,
-    stop_is_pending,
 )
 from stepscope.cli.job.places import git_revision, make_run, make_spool, new_run_id, prepare_spool
 from stepscope.cli.job.rule_options import RulePlan, rule_options
@@ -46,6 +52,7 @@ from stepscope.monitor import (
     Handshake,
     JobExit,
     MonitorConfig,
+    StopSignal,
     WindowSettings,
     import_monitor,
     open_error_output,
@@ -64,7 +71,7 @@ from stepscope.spool import (
 from stepscope.watch import STOP_REQUEST_FILE
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    pass
 
 
 class RunOptions(ScheduleOptions, frozen=True, kw_only=True):
@@ -389,6 +396,22 @@ class _Session:
             raise
         finally:
             status.clear()
+        try:
+            return self._finish(command, job_exit, launcher.stop, monitor, watching)
+        except Exception as error:  # noqa: BLE001 - the job's exit status comes first
+            # Such as modules of another version, after an upgrade while the job ran.
+            explain_no_verdict(error, self._run.name)
+            return job_exit
+
+    def _finish(
+        self,
+        command: Sequence[str],
+        job_exit: JobExit,
+        stop: StopSignal | None,
+        monitor: Companion,
+        watching: Watching | None,
+    ) -> JobExit:
+        """Wait for the last records, and report."""
         if watching is not None:  # while the monitor stores the last records
             watching.companion.prepare()
         if monitor.is_running:
@@ -405,8 +428,8 @@ class _Session:
                     job_exit = watching.conclude(job_exit, complete=complete)
             elif watching is not None:
                 watching.end()
-            if launcher.stop is not None and launcher.stop.is_requested:
-                say(launcher.stop.reason)
+            if stop is not None and stop.is_requested:
+                say(stop.reason)
         finally:
             if complete or (
                 # The monitor was left running, and ended while this process seemed to wait.
@@ -422,14 +445,17 @@ class _Session:
     ) -> None:
         """Print the verdict of the run at a location, and try a fix."""
         is_tried = self._options.try_fix and bool(complete) and job_exit.exit_code == 0
+        if is_tried:
+            from stepscope.cli.commands.try_changes import try_first_fix
+
         if is_tried and self._options.as_json:  # the verdict has the outcome
-            _try_first_fix(self._run.location, command, None)
+            try_first_fix(self._run.location, command, None)
         if complete is not None:
             conclude(location, as_json=self._options.as_json, shown=self._run.name)
         if is_tried and not self._options.as_json:
             from stepscope.cli.text import console
 
-            _try_first_fix(self._run.location, command, console(stderr=True))
+            try_first_fix(self._run.location, command, console(stderr=True))
 
     def _start_monitor(self, job_pid: int) -> Process | None:
         rotation_s = self._options.file_rotation
@@ -468,19 +494,3 @@ class _Session:
 def _run_alone(command: Sequence[str]) -> JobExit:
     """Run the job without recording it: a failure of stepscope must not stop it."""
     return Launcher().run(command, os.environ)
-
-
-def _try_first_fix(location: Path, command: Sequence[str], out: Console | None) -> None:
-    """Measure the first fix that can be tried; say why where there is none.
-
-    Args:
-        out: console for the outcome; None to write nothing.
-    """
-    from stepscope.cli.commands.try_changes import TryOptions, try_changes
-
-    try:
-        try_changes(str(location), TryOptions(), out, command=command, should_stop=stop_is_pending)
-    except KeyboardInterrupt:
-        say("The trial was interrupted.")
-    except Exception as error:  # noqa: BLE001 - the job's exit status comes first
-        say(f"No fix was tried: {error}")

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from stepscope import diagnosis, errors, quantities, schema, store, trials
+from stepscope.cli.job.launcher import stop_is_pending
 from stepscope.cli.options.common import json_option, run_argument
 from stepscope.cli.output import print_json, say
 from stepscope.cli.text import console
@@ -222,3 +223,17 @@ def _describe_ratio(ratio: float) -> str:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
+
+
+def try_first_fix(location: Path, command: Sequence[str], out: Console | None) -> None:
+    """Measure the first fix that can be tried; say why where there is none.
+
+    Args:
+        out: console for the outcome; None to write nothing.
+    """
+    try:
+        try_changes(str(location), TryOptions(), out, command=command, should_stop=stop_is_pending)
+    except KeyboardInterrupt:
+        say("The trial was interrupted.")
+    except Exception as error:  # noqa: BLE001 - the job's exit status comes first
+        say(f"No fix was tried: {error}")

@@ -383,6 +383,11 @@ def conclude(location: str | Path, *, as_json: bool, shown: str | Path | None = 
             views.summarize_job(run, size_of(location))
             comparison.get_summary(run)
     except Exception as error:  # noqa: BLE001 - the job's exit status comes first
-        again = suggest("diagnose", locate(shown))
-        reason = errors.explain_os_error(error).removesuffix(".")
-        say(f"The verdict is not available: {reason}. Try: {again}")
+        explain_no_verdict(error, shown)
+
+
+def explain_no_verdict(error: Exception, shown: str | Path) -> None:
+    """Print why there is no verdict at the end of a job, and how to get it."""
+    again = suggest("diagnose", locate(shown))
+    reason = errors.explain_os_error(error).removesuffix(".")
+    say(f"The verdict is not available: {reason}. Try: {again}")
