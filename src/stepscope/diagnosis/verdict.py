@@ -111,6 +111,7 @@ CAUSES: dict[Suspect, tuple[str, ...]] = {
         "debug_switch",
         "job_profiler",
         "python_overhead",
+        "sleeping",
         "waiting_for_a_service",
         "waiting_for_a_program",
         "waiting_for_a_coroutine",

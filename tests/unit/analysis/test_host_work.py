@@ -14,7 +14,7 @@ from stepscope.analysis.input_pipeline.host_work import (
     attribute_host_work,
 )
 from stepscope.analysis.input_pipeline.stacks import measure_profiler_lines
-from stepscope.analysis.input_pipeline.waits import classify_wait
+from stepscope.analysis.input_pipeline.waits import classify_wait, is_sleeping
 from stepscope.analysis.steps.steps import find_steps
 from stepscope.intervals import contains, union
 from stepscope.testing import Drawing, stack_text
@@ -72,13 +72,18 @@ REQUEST = "urlopen@python:urllib/request.py > SocketIO.readinto@python:socket.py
         (f"main > report_metrics > {REQUEST}", "logging"),
         ("main > step_wait@gymnasium/vector/async_vector_env.py > "
          "Connection.recv@python:multiprocessing/connection.py", "python"),
+        ("Callback.on_step_end > Tracker.log > Tracker.throttle", "logging"),
+        ("Callback.on_step_end > throttle", "sleeping"),
+        ("Env.step > throttle", "python"),
     ],
 )  # fmt: skip
 def test_waits_by_what_fills_them(stack: str, expected: str) -> None:
     """Threads and processes fill queues with batches; functions named after batches ask services
     for them."""
     frames = parse_stack(stack_text(stack))
-    assert _classify_cause(frames, "", waits=False, wait=classify_wait(frames)) == expected
+    sleeps = is_sleeping(frames, "time.sleep(left)" if "throttle" in stack else "")
+    wait = classify_wait(frames)
+    assert _classify_cause(frames, "", waits=False, wait=wait, sleeps=sleeps) == expected
 
 
 def test_shares_are_of_the_time_outside_phases() -> None:

@@ -59,6 +59,7 @@ WITHOUT = {
     # pass: with 5 ms of the optimizer, twice the samples take only the rest more.
     "small_batch": 40 - (20 + 15 * 20 / 21 + 5) / 2,
     "python_overhead": 45,
+    "sleeping": 45,
     "checkpoint": 45,
     "recompilation": 40,
     "evaluation": 41 + 0.1 * 30,

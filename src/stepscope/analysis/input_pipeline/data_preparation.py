@@ -37,6 +37,8 @@ _SIMULATES = re.compile(
     r"|observ(e|ation)s?|agent|act|action|play|game|world)(_|$)"
 )
 """Methods and classes that simulate an environment, by convention."""
+_CALLBACK_NAMES = re.compile(r"^$|^on_|^_?(before|after)_|_(start|end|begin|hook|callback)$")
+"""Functions named after when they run, such as `on_train_batch_end`, not after what they do."""
 
 _READING_LINES: tuple[tuple[re.Pattern[str], str], ...] = (
     (
@@ -140,6 +142,11 @@ def find_environment_library(frames: Sequence[code_stages.Frame]) -> str:
     return next((f.library for f in frames if f.library in ENVIRONMENT_LIBRARIES), "")
 
 
+def is_callback(frame: code_stages.Frame) -> bool:
+    """Return True if the name of a function says when it runs, and not what it does."""
+    return _CALLBACK_NAMES.search(frame.bare_function) is not None
+
+
 def is_simulation(frames: Sequence[code_stages.Frame]) -> bool:
     """Return True if an environment is being simulated: by a library, or by a method of the script
     that is named after it."""
@@ -148,7 +155,10 @@ def is_simulation(frames: Sequence[code_stages.Frame]) -> bool:
     return any(
         not frame.library
         and frame.owner != frame.bare_function
-        and any(_SIMULATES.search(name.lower()) for name in (frame.bare_function, frame.owner))
+        and any(
+            _SIMULATES.search(name.lower())
+            for name in (frame.owner, "" if is_callback(frame) else frame.bare_function)
+        )
         for frame in frames
     )
 

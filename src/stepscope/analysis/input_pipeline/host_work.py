@@ -15,7 +15,7 @@ from stepscope import intervals
 from stepscope.analysis.input_pipeline import data_preparation, stacks
 from stepscope.analysis.input_pipeline.batches import StackSamples
 from stepscope.analysis.input_pipeline.code_stages import Frame, parse_call, parse_stack
-from stepscope.analysis.input_pipeline.waits import Wait, classify_wait
+from stepscope.analysis.input_pipeline.waits import Wait, classify_wait, is_sleeping
 from stepscope.analysis.steps.phases import COMPUTE_PHASES, PHASES, find_device_busy
 from stepscope.analysis.steps.spans import Spans
 from stepscope.analysis.steps.steps import Steps
@@ -26,6 +26,7 @@ HostCause = Literal[
     "data_preparation",
     "input_wait",
     "wait",
+    "sleeping",
     "checkpoint",
     "optimizer",
     "model",
@@ -39,6 +40,7 @@ HOST_CAUSE_LABELS: dict[HostCause, str] = {
     "data_preparation": "preparing batches",
     "input_wait": "waiting for batches",
     "wait": "waiting",
+    "sleeping": "sleeping",
     "checkpoint": "writing checkpoints",
     "optimizer": "optimizer of a library",
     "model": "model of a library",
@@ -97,8 +99,6 @@ MIN_CALL_RATIO = 0.8
 """Share of the time of a line from which a call in it stands for the line."""
 MAX_LINES = 5
 """Lines of a phase that are named."""
-_CALLBACK_NAMES = re.compile(r"^$|^on_|^_?(before|after)_|_(start|end|begin|hook|callback)$")
-"""Functions named after when they run, such as `on_train_batch_end`, not after what they do."""
 READING_RATIO = 0.15
 """Minimum share of a function's time in reads of tensor values for reading to be its purpose."""
 
@@ -223,14 +223,15 @@ class _StackReader(msgspec.Struct, frozen=True, kw_only=True):
         )
         cause: HostCause
         if phase == "other":
-            wait = classify_wait(frames, text if parse_call(self.samples.stacks[stack]) else "")
+            running = text if parse_call(self.samples.stacks[stack]) else ""
             cause = _classify_cause(
                 inner,
                 text,
                 waits=self.waits,
                 preparation=preparation,
                 training=self.training,
-                wait=wait,
+                wait=classify_wait(frames, running),
+                sleeps=is_sleeping(frames, running),
             )
             cause = "checkpoint" if self.savers.intersection(inner) else cause
             if any(f.library not in {"", "torch"} and _OPTIMIZERS.search(f.file) for f in inner):
@@ -407,6 +408,7 @@ def _classify_cause(
     preparation: data_preparation.Preparation | None = None,
     training: frozenset[Frame] = frozenset(),
     wait: Wait | None = None,
+    sleeps: bool = False,
 ) -> HostCause:
     """Classify one stack; the innermost evidence counts, so logging in a sync line is logging.
 
@@ -418,6 +420,7 @@ def _classify_cause(
         preparation: evidence that the stack prepares data.
         training: functions that call the model: their names say nothing of what they do now.
         wait: what the thread waits for.
+        sleeps: the thread sleeps.
     """
     for frame in reversed(frames):
         if frame.library in _LOGGING_LIBRARIES or (
@@ -454,7 +457,7 @@ def _classify_cause(
     is_data = preparation is not None or (
         _DATA.search(text) and not data_preparation.runs_tensors(frames)
     )
-    return cause or ("data_preparation" if is_data else "python")
+    return cause or ("data_preparation" if is_data else "sleeping" if sleeps else "python")
 
 
 def _classify_waiting(frames: Sequence[Frame], wait: Wait) -> HostCause:
@@ -474,7 +477,7 @@ def _classify_by_names(frames: Sequence[Frame]) -> HostCause | None:
     reading its answer.
     """
     for frame in frames:
-        if not frame.library and not _CALLBACK_NAMES.search(frame.bare_function):
+        if not frame.library and not data_preparation.is_callback(frame):
             if any(_LOGGING_NAMES.search(n.lower()) for n in (frame.bare_function, frame.owner)):
                 return "logging"
             if _DATA.search(frame.bare_function) or _DATA_NAMES.search(frame.bare_function):

@@ -105,7 +105,7 @@ _C_CALLS: dict[str, WaitKind] = {
 }
 """C functions that block, by their names."""
 _QUEUE_ARGUMENTS = frozenset({"block", "timeout"})
-_SLEEPS = re.compile(r"^(time\.)?sleep\(")
+_SLEEPS = re.compile(r"^([\w.]+\.)?sleep\(")
 _PROCESS_START = "/multiprocessing/process.py"
 _STARTS = ("/threading.py", _PROCESS_START)
 _NO_SOURCE = "<"
@@ -165,6 +165,17 @@ def classify_wait(frames: Sequence[Frame], call: str = "") -> Wait | None:
     if kind is None:
         return None
     return Wait(kind, pipeline.name if pipeline is not None else "")
+
+
+def is_sleeping(frames: Sequence[Frame], call: str) -> bool:
+    """Return True if a thread sleeps.
+
+    Args:
+        frames: its stack, outermost first.
+        call: the call that the innermost line of user code runs; '' where it is not known.
+    """
+    # A Python function of that name would be a frame of its own.
+    return not _select_below(frames) and _SLEEPS.search(call) is not None
 
 
 def _is_awaited(frames: Sequence[Frame]) -> bool:
@@ -467,7 +478,7 @@ def _find_function(works: Sequence[_Work], *, in_processes: bool) -> FillingFunc
         wait = classify_wait(work.frames, work.text)
         if wait is not None:
             waits[wait.kind] += work.sample_count
-        elif _SLEEPS.search(work.text):
+        elif is_sleeping(work.frames, work.text):
             sleeping_count += work.sample_count
     total = _count_samples(works)
     return FillingFunction(

@@ -221,6 +221,13 @@ CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
             "pictures and histograms even less often",
         )
     ],
+    "sleeping": [
+        (
+            "Do not sleep in the loop",
+            "let a thread of its own poll, throttle or try again, take its results from a queue "
+            "when they are there, and wait only for what the next step needs",
+        )
+    ],
     "garbage_collection": [
         (
             "Keep the garbage collector out of the step",

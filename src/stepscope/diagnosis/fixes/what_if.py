@@ -307,7 +307,7 @@ class WhatIf:
                 return shares.exchange
             case _ if cause in wait_causes.WAIT_CAUSES:
                 return self._waits.get(cause, 0.0)
-            case "host_sync" | "logging":
+            case "host_sync" | "logging" | "sleeping":
                 return phases["other"] * compute_host_cause_share(run.ranks, cause)
             case _:
                 return self._compute_python_share()
@@ -443,6 +443,7 @@ _REMOVALS: Mapping[str, str] = {
     "host_sync": "the loop read no value from a tensor",
     "logging": "the loop logged nothing",
     "garbage_collection": "the garbage collector never ran in the loop",
+    "sleeping": "the loop never slept",
     "python_overhead": "the script's own Python code took no time",
     "tiny_operators": "there were no gaps between operators",
     "dispatch_overhead": "there were no gaps between operators",

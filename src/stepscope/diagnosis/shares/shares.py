@@ -35,7 +35,9 @@ from stepscope.diagnosis.verdict import CORE_SHARE, STEP_SHARE, Suspect
 
 PASSES = ("forward", "loss", "backward")
 """Phases that anomaly detection makes longer."""
-HOST_CAUSES: tuple[analysis.HostCause, ...] = ("host_sync", "logging", "wait", "python")
+HOST_CAUSES: tuple[analysis.HostCause, ...] = (
+    *("host_sync", "logging", "wait", "sleeping", "python"),
+)
 """Causes in the time between phases that are overhead; the others belong to the data pipeline and
 to checkpoints."""
 MAX_ROWS = 100_000
