@@ -27,6 +27,9 @@ from stepscope.cli.writers.verdict import (
     write_stuck,
 )
 
+MIN_JOB_SAVING = 0.1
+"""Fixes outside of the steps that save a smaller share of the job are not on the screen, unless the
+job comes first."""
 MAX_ITEMS = 3
 """Evidence and fixes that are shown."""
 _CELLS = "█▓▒░▚▖"
@@ -163,10 +166,12 @@ def _write_bar(out: Console, verdict: diagnosis.Verdict) -> None:
 
 
 def _write_fixes(out: Console, verdict: diagnosis.Verdict) -> None:
-    """Write the fixes of the step with their numbers; where the job comes first, its own fixes
-    among them by what they save of the job."""
+    """Write the fixes of the step with their numbers, and those of the job among them by what they
+    save of it: all where the job comes first, otherwise the large ones."""
     job = verdict.job
-    job_fixes = job.fixes[:MAX_ITEMS] if job is not None and job.is_first else []
+    job_fixes = [] if job is None else job.fixes[:MAX_ITEMS]
+    if job is not None and not job.is_first:
+        job_fixes = [fix for fix in job_fixes if fix.saving_ratio >= MIN_JOB_SAVING]
     if not verdict.fixes and not job_fixes:
         return
     out.print()
