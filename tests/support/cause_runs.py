@@ -13,6 +13,11 @@ from stepscope.testing import RunBuilder
 
 GET = "fetch > Rows.__getitem__"
 LOOP = "main > train"
+HOOKED_CALL = " > ".join(
+    f"Module._call_impl{function}@torch/nn/modules/module.py"
+    for function in ("", ".<locals>.inner")
+)
+"""Call of a module with hooks."""
 CODE = {
     "read": f"{GET} > fetch_row > get@requests/api.py",
     "decode": f"{GET} > read_table@pyarrow/parquet/core.py",
@@ -24,6 +29,7 @@ CODE = {
     "log": f"{LOOP} # print(step, total)",
     "python": f"{LOOP} > schedule # rate = base / step",
     "sleep": f"{LOOP} > throttle<call 1> # time.sleep(max(0, remaining))",
+    "hook": f"{LOOP} > {HOOKED_CALL} > record # output.std()",
     "batch": f"{LOOP} > get_batch # x = data[i : i + n]",
     "nodes": f"{LOOP} > LoaderIterator.next@torchdata/nodes/loader.py > Queue.get@python:queue.py",
     "queue": f"{LOOP} > Queue.get@python:queue.py > Condition.wait@python:threading.py",
@@ -261,6 +267,10 @@ CAUSE_RUNS: dict[str, tuple[str, Callable[[RunBuilder], None]]] = {
     "debug_switch": ("framework_overhead", draw_anomaly_detection),
     "job_profiler": ("framework_overhead", draw_steps(f"{COMPUTE} | do:profile 40 | do:log 5")),
     "python_overhead": ("framework_overhead", draw_steps(f"{COMPUTE} | do:python 40 | do:log 5")),
+    "module_hooks": (
+        "framework_overhead",
+        draw_steps("wait 5 | forward 60 ( do:hook 40 ) | backward 15 | optimizer 5"),
+    ),
     "sleeping": ("framework_overhead", draw_steps(f"{COMPUTE} | do:sleep 40 | do:log 5")),
     "waiting_for_a_service": ("framework_overhead", draw_steps(f"{COMPUTE} | do:service 40")),
     "waiting_for_a_program": ("framework_overhead", draw_steps(f"{COMPUTE} | do:program 40")),

@@ -13,11 +13,12 @@ from stepscope.analysis.input_pipeline.host_work import (
     _classify_cause,
     attribute_host_work,
 )
-from stepscope.analysis.input_pipeline.stacks import measure_profiler_lines
+from stepscope.analysis.input_pipeline.stacks import is_in_hook, measure_profiler_lines
 from stepscope.analysis.input_pipeline.waits import classify_wait, is_sleeping
 from stepscope.analysis.steps.steps import find_steps
 from stepscope.intervals import contains, union
 from stepscope.testing import Drawing, stack_text
+from tests.support.cause_runs import HOOKED_CALL
 
 MS = 1_000_000
 LOOP = "main > load_and_train_transformer"
@@ -84,6 +85,28 @@ def test_waits_by_what_fills_them(stack: str, expected: str) -> None:
     sleeps = is_sleeping(frames, "time.sleep(left)" if "throttle" in stack else "")
     wait = classify_wait(frames)
     assert _classify_cause(frames, "", waits=False, wait=wait, sleeps=sleeps) == expected
+
+
+ENGINE = "Tensor.backward@torch/_tensor.py > _engine_run_backward@torch/autograd/graph.py"
+STEP_OF_OPTIMIZER = "SGD.step@torch/optim/sgd.py"
+
+
+@pytest.mark.parametrize(
+    ("stack", "expected"),
+    [
+        (f"train > {HOOKED_CALL} > record_activation", True),
+        (f"train > {HOOKED_CALL} > forward_hook > std@torch/_tensor.py", True),
+        (f"train > {HOOKED_CALL} > Net.forward", False),
+        (f"train > {HOOKED_CALL} > patched_forward > scale", False),
+        (f"train > {HOOKED_CALL} > Linear.forward@torch/nn/modules/linear.py", False),
+        ("train > Module._call_impl@torch/nn/modules/module.py > Net.forward > scale", False),
+        (f"train > {ENGINE} > clip", True),
+        (f"train > {ENGINE} > apply@torch/autograd/function.py > Scale.backward", False),
+        (f"train > {ENGINE} > update > {STEP_OF_OPTIMIZER}", False),
+    ],
+)
+def test_hooks_of_the_script_are_no_part_of_the_model(stack: str, expected: bool) -> None:
+    assert is_in_hook(parse_stack(stack_text(stack))) == expected
 
 
 def test_shares_are_of_the_time_outside_phases() -> None:

@@ -1,5 +1,5 @@
-"""Work of the training thread outside the phases of a step, and data preparation inside them, from
-stack samples."""
+"""Work of the training thread outside the phases of a step, and data preparation and hooks inside
+them, from stack samples."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ HostCause = Literal[
     "optimizer",
     "model",
     "framework",
+    "module_hooks",
     "python",
 ]
 
@@ -45,6 +46,7 @@ HOST_CAUSE_LABELS: dict[HostCause, str] = {
     "optimizer": "optimizer of a library",
     "model": "model of a library",
     "framework": "calls of the framework",
+    "module_hooks": "hooks of the model",
     "python": "other Python",
 }
 
@@ -128,6 +130,8 @@ class HostWork(msgspec.Struct, frozen=True, kw_only=True):
     """Samples outside phases."""
     causes: dict[HostCause, float]
     """Shares of the time outside phases, largest first."""
+    hooks: dict[str, float]
+    """Share of each compute phase in hooks of the script."""
     preparation: dict[str, float]
     """Share of each compute phase in which data are prepared."""
     phase_samples: dict[str, int]
@@ -178,7 +182,8 @@ def attribute_host_work(spans: Spans, samples: StackSamples, steps: Steps) -> Ho
     return HostWork(
         sample_count=int((outside & is_free).sum()),
         causes=work.sum_causes(),
-        preparation=work.sum_preparation(),
+        hooks=work.sum_in_phases("module_hooks"),
+        preparation=work.sum_in_phases("data_preparation"),
         phase_samples={name: n for name, n in zip(PHASES, counts, strict=True) if n},
         lines=work.list_lines(samples),
     )
@@ -242,7 +247,8 @@ class _StackReader(msgspec.Struct, frozen=True, kw_only=True):
                 cause = "framework"
         else:
             prepares = preparation is not None and preparation.reads
-            cause = "data_preparation" if prepares else "python"
+            is_hook = stacks.is_in_hook(frames)
+            cause = "module_hooks" if is_hook else "data_preparation" if prepares else "python"
         source = ""
         if cause == "data_preparation" and preparation is not None:
             source = preparation.source
@@ -272,7 +278,8 @@ class _WorkSums:
         self._total_ns = total_ns
         """Sampled time by phase."""
         self._functions: dict[str, dict[HostCause, int]] = {}
-        self._preparation: dict[str, int] = {}
+        self._inside: dict[tuple[HostCause, str], int] = {}
+        """Causes inside the compute phases that are no part of the model."""
         self._lines: dict[tuple[str, tuple[str, int]], dict[tuple[HostCause, str], int]] = {}
         self._calls: dict[tuple[str, tuple[str, int]], dict[int, int]] = {}
         self._function_of_line: dict[tuple[str, int], str] = {}
@@ -282,8 +289,9 @@ class _WorkSums:
         if phase == "other":
             times = self._functions.setdefault(work.function, {})
             times[work.cause] = times.get(work.cause, 0) + time_ns
-        elif work.cause == "data_preparation":
-            self._preparation[phase] = self._preparation.get(phase, 0) + time_ns
+        elif work.cause != "python":
+            inside = (work.cause, phase)
+            self._inside[inside] = self._inside.get(inside, 0) + time_ns
         if work.location is not None:
             causes = self._lines.setdefault((phase, work.location), {})
             key = (work.cause, work.source)
@@ -296,12 +304,12 @@ class _WorkSums:
         """Sum the causes of the time outside phases as shares of it, largest first."""
         return _sum_causes(self._functions, max(1, self._total_ns.get("other", 0)))
 
-    def sum_preparation(self) -> dict[str, float]:
-        """Sum the data preparation in each compute phase as a share of the phase."""
+    def sum_in_phases(self, cause: HostCause) -> dict[str, float]:
+        """Sum a cause in each compute phase as a share of the phase."""
         return {
             phase: time_ns / self._total_ns[phase]
-            for phase, time_ns in self._preparation.items()
-            if time_ns
+            for (inside, phase), time_ns in self._inside.items()
+            if inside == cause and time_ns
         }
 
     def list_lines(self, samples: StackSamples) -> list[HostLine]:

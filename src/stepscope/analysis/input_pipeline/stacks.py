@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections import Counter
@@ -172,6 +173,10 @@ _SAVING_NAMES = re.compile(
 """Functions that write the state of a training."""
 _TORCH_PROFILER = re.compile(r"torch/(autograd/profiler\w*\.py|profiler/)")
 """Files of PyTorch's profiler."""
+_MODULE_CALL = "Module._call_impl.<locals>.inner"
+"""Function of torch that calls a module with hooks."""
+_ENGINE_CALL = "_engine_run_backward"
+"""Function of torch that runs a backward pass."""
 _HOOKS = re.compile(r"\.(?:on|after|before)_\w+$")
 _MARK = "record_function"
 """Class of PyTorch's marks, which its optimizers make without a profiler, too."""
@@ -326,6 +331,25 @@ def is_hook(function: str) -> bool:
     (True, False)
     """
     return _HOOKS.search(function) is not None
+
+
+def is_in_hook(frames: Sequence[code_stages.Frame]) -> bool:
+    """Return True if torch calls a function of the script as a hook of a module in a forward pass,
+    or of a tensor in a backward pass.
+
+    The function that calls the hooks of a module calls `forward`, too, also one that was put in its
+    place. A backward pass calls functions with a `backward` of their own by another way; a hook
+    that runs an optimizer is its step.
+    """
+    for caller, frame in itertools.pairwise(frames):
+        if caller.library != "torch" or frame.library:
+            continue
+        name = frame.bare_function
+        if caller.function == _MODULE_CALL:
+            return "forward" not in name or "hook" in name
+        if caller.bare_function == _ENGINE_CALL:
+            return not any(inner.library == "torch" and "/optim/" in inner.file for inner in frames)
+    return False
 
 
 def find_phase_at(times: intervals.Int, spans: Spans, steps: Steps) -> NDArray[np.int64]:

@@ -168,13 +168,8 @@ def classify_wait(frames: Sequence[Frame], call: str = "") -> Wait | None:
 
 
 def is_sleeping(frames: Sequence[Frame], call: str) -> bool:
-    """Return True if a thread sleeps.
-
-    Args:
-        frames: its stack, outermost first.
-        call: the call that the innermost line of user code runs; '' where it is not known.
-    """
-    # A Python function of that name would be a frame of its own.
+    """Return True if a thread sleeps; arguments as above. A Python function of that name would be a
+    frame of its own."""
     return not _select_below(frames) and _SLEEPS.search(call) is not None
 
 

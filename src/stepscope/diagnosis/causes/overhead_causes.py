@@ -39,6 +39,7 @@ _PART_NAMES = {
     "framework_calls": "calls of the framework between the phases",
     "debug_switch": "anomaly detection of autograd",
     "job_profiler": "the job's own profiler",
+    "module_hooks": "hooks of the model",
 }
 _PHASE_NAMES = {
     "forward": "forward pass",
@@ -70,6 +71,9 @@ def find_overhead_cause(inputs: CauseInputs) -> CauseFinding:
             finding = _find_anomaly_cause(inputs)
         case "job_profiler":
             finding = _find_profiler_cause(inputs)
+        case "module_hooks":
+            evidence = [line.describe() for line in _list_hook_lines(inputs)[:3]]
+            finding = CauseFinding(cause="module_hooks", evidence=evidence, evidence_kind="sampled")
         case "inside_compute":
             finding = _find_compute_overhead_cause(inputs)
         case _:
@@ -158,6 +162,7 @@ def _list_stages(inputs: CauseInputs) -> list[Stage]:
             stalls.list_lines(inputs, *HOST_CAUSES, phases=("other",))
         ),
         _PART_NAMES["job_profiler"]: _name_profiler_lines(inputs),
+        _PART_NAMES["module_hooks"]: stalls.name_first(_list_hook_lines(inputs)),
         _PART_NAMES["framework_calls"]: stalls.name_first(stalls.list_framework_lines(inputs)),
     }
     kind = "Python" if _is_python_bound(inputs) else "dispatch"
@@ -190,6 +195,9 @@ def list_overhead_causes(inputs: CauseInputs) -> list[tuple[str, float, str]]:
             f"{_PART_NAMES['job_profiler']} ({_name_profiler_lines(inputs)})",
         ),
     ]
+    hook = stalls.name_first(_list_hook_lines(inputs))
+    name = f"{_PART_NAMES['module_hooks']}{f' ({hook})' if hook else ''}"
+    causes.append(("module_hooks", parts["module_hooks"], name))
     profile, inside_compute = inputs.run.compute_profile, parts["inside_compute"]
     framework_calls = parts["framework_calls"]
     is_python = _is_python_bound(inputs) and bool(_list_compute_lines(inputs))
@@ -377,6 +385,10 @@ def _find_compute_overhead_cause(inputs: CauseInputs) -> CauseFinding:
         case "unknown":
             missing = explain_missing_lines(inputs.run.ranks[0])
     return CauseFinding(cause=cause, missing=missing, evidence=evidence, evidence_kind="profiled")
+
+
+def _list_hook_lines(inputs: CauseInputs) -> list[stalls.StepLine]:
+    return stalls.list_lines(inputs, "module_hooks", phases=analysis.COMPUTE_PHASES)
 
 
 def _list_compute_lines(inputs: CauseInputs) -> list[stalls.StepLine]:

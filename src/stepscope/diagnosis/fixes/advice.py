@@ -267,6 +267,13 @@ CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
             "(events(), key_averages(), the exported trace) after the training",
         )
     ],
+    "module_hooks": [
+        (
+            "Run the hooks in few steps",
+            "register them for the steps whose values are read, and remove them with "
+            "handle.remove(): one that is registered in every step runs once more in each",
+        )
+    ],
     "debug_switch": [
         (
             fact_fixes.DEBUG,

@@ -284,7 +284,13 @@ class WhatIf:
                 return self._rank_wait
             case "recompilation":
                 return shares.overhead_parts["compilation"]
-            case "garbage_collection" | "checkpoint" | "debug_switch" | "job_profiler":
+            case (
+                "garbage_collection"
+                | "checkpoint"
+                | "debug_switch"
+                | "job_profiler"
+                | "module_hooks"
+            ):
                 return shares.overhead_parts[cause]
             case "memory_leak":
                 leak = find_memory_leak(run)
@@ -444,6 +450,7 @@ _REMOVALS: Mapping[str, str] = {
     "logging": "the loop logged nothing",
     "garbage_collection": "the garbage collector never ran in the loop",
     "sleeping": "the loop never slept",
+    "module_hooks": "the hooks took no time",
     "python_overhead": "the script's own Python code took no time",
     "tiny_operators": "there were no gaps between operators",
     "dispatch_overhead": "there were no gaps between operators",
