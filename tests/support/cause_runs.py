@@ -267,7 +267,7 @@ CAUSE_RUNS: dict[str, tuple[str, Callable[[RunBuilder], None]]] = {
     "debug_switch": ("framework_overhead", draw_anomaly_detection),
     "job_profiler": ("framework_overhead", draw_steps(f"{COMPUTE} | do:profile 40 | do:log 5")),
     "python_overhead": ("framework_overhead", draw_steps(f"{COMPUTE} | do:python 40 | do:log 5")),
-    "module_hooks": (
+    "model_callbacks": (
         "framework_overhead",
         draw_steps("wait 5 | forward 60 ( do:hook 40 ) | backward 15 | optimizer 5"),
     ),

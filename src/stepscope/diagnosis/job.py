@@ -16,11 +16,12 @@ checkpoint x mean time between failures), of which J. T. Daly's estimate of 2006
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from stepscope import analysis, schema
+from stepscope.diagnosis.fixes.what_if import find_classes_beside
 from stepscope.diagnosis.job_account import (
     KEEP_RESULT,
     SHORTENED,
@@ -33,9 +34,10 @@ from stepscope.diagnosis.job_measures import (
     measure_before_steps,
     measure_between_steps,
     measure_compilation,
+    measure_fetches,
     measure_saves,
 )
-from stepscope.diagnosis.verdict import LOOP_SHARE, NO_RECOMPILATION, Fix, Verdict
+from stepscope.diagnosis.verdict import LOOP_SHARE, Fix, Verdict
 from stepscope.quantities import count_of, duration, percent
 from stepscope.run import JobTime, Run, job_state, read_job_time
 
@@ -117,47 +119,46 @@ def begin_with_job(run: Run, verdict: Verdict, planned_step_count: int | None) -
     total_ns = sum(stage.duration_ns for stage in verdict.job_stages)
     share = 1.0 if main is None else main.duration_ns / total_ns
     time = read_job_time(run)
-    recompiled_ns = measure_compilation(run.whole_run, time, again=True)
+    beside_ns = {
+        "warm_up": measure_compilation(run.whole_run, time, again=True),
+        "evaluation": measure_fetches(run.whole_run, time, "evaluation"),
+    }
     return msgspec.structs.replace(
         verdict,
-        job=_omit_repeated_fixes(job, causes) if verdict.fixes else job,
-        fixes=[_save_in_job(time, job, fix, share, recompiled_ns) for fix in verdict.fixes],
+        job=job.omit_fixes(causes) if verdict.fixes else job,
+        fixes=[_save_in_job(time, job, fix, share, beside_ns) for fix in verdict.fixes],
         headline=f"{job.headline} {verdict.headline}" if is_first else verdict.headline,
     )
 
 
-def _omit_repeated_fixes(job: JobAccount, causes: Set[str]) -> JobAccount:
-    """Omit what the fixes of the verdict's causes say with the steps as their base."""
-    fixes = [fix for fix in job.fixes if fix.step_cause not in causes]
-    return msgspec.structs.replace(job, fixes=fixes)
-
-
 def _save_in_job(
-    time: JobTime, account: JobAccount, fix: Fix, stage_ratio: float, recompiled_ns: float = 0
+    time: JobTime, account: JobAccount, fix: Fix, stage_ratio: float, beside_ns: Mapping[str, float]
 ) -> Fix:
     """Add the share of the job that a fix of the step saves; of one that is mostly unknown, none.
 
     Checkpoints, and evaluation where the fix counts it, are part of its denominator as far as they
-    are between the first step and the last. What stops recompilation stops it in the first steps.
+    are between the first step and the last. An upper bound includes what its cause may have outside
+    of the steps.
 
     Args:
-        time: time of the job.
-        account: its account.
-        fix: the fix.
         stage_ratio: share of the time of steps that the judged stage has.
-        recompiled_ns: recompilation in the first steps.
+        beside_ns: time of recompilation in the first steps (`warm_up`), and of waits for batches in
+            evaluation.
     """
     prediction = fix.prediction
-    steps = next((part for part in account.parts if part.key == "steps"), None)
+    parts = {part.key: part for part in account.parts}
+    steps = parts.get("steps")
     if prediction is None or account.goodput_ratio is None or steps is None:
         return fix
     keys = ("checkpoints", "evaluation") if prediction.share_of == LOOP_SHARE else ("checkpoints",)
     loop_ns = steps.time_ns + sum(measure_between_steps(time, key) for key in keys)
     whole_ns = account.planned_ns or account.duration_ns
-    part_ns = loop_ns * _planned(steps) / steps.time_ns
-    first_ns = recompiled_ns * (prediction.condition == NO_RECOMPILATION)
-    ratio = (prediction.saving_ratio * part_ns + first_ns) * stage_ratio / whole_ns
-    return msgspec.structs.replace(fix, job_saving_ratio=ratio)
+    saved_ns = prediction.saving_ratio * loop_ns * _planned(steps) / steps.time_ns
+    for key in find_classes_beside(prediction):
+        if key in parts:
+            part = parts[key]
+            saved_ns += beside_ns.get(key, part.time_ns) * _planned(part) / part.time_ns
+    return msgspec.structs.replace(fix, job_saving_ratio=saved_ns * stage_ratio / whole_ns)
 
 
 def _planned(part: JobPart) -> float:
@@ -309,6 +310,8 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
         is_user = max(functions, key=lambda entry: entry.total_ns).is_user if functions else False
         if function is None or not is_user or not self.step_count:
             return []
+        if key == "between_epochs" and functions[0].text.startswith(("for ", "async for ")):
+            return []  # the loop over the data waits there for the first batch
         work, when, instructions = SHORTENED[key]
         location, part = _locate(function), self.parts[key]
         return [
@@ -359,12 +362,13 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
     def _fix_compilation(self) -> list[JobFix]:
         compiled_ns = measure_compilation(self.run, self.time)
         part = self.parts.get("warm_up")
-        if part is None or compiled_ns < _COMPILED_RATIO * part.time_ns:
+        versions = set().union(*(rank.process.versions for rank in self.run.ranks))
+        keeps_code = not versions.isdisjoint(["jax", "torch"])  # TensorFlow keeps none
+        if part is None or compiled_ns < _COMPILED_RATIO * part.time_ns or not keeps_code:
             return []
-        uses_jax = any("jax" in rank.process.versions for rank in self.run.ranks)
         instructions = (
             'jax.config.update("jax_compilation_cache_dir", "/path/that/stays")'
-            if uses_jax
+            if "jax" in versions
             else "set TORCHINDUCTOR_CACHE_DIR to a directory that outlives the job and that all of "
             "its machines can read"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Annotated
 
 import msgspec
@@ -17,7 +18,7 @@ SHORTENED = {
     "preparing": (
         "preparation",
         "before the first step",
-        f"replace loops over elements by operations on arrays, or {KEEP_RESULT}",
+        f"{KEEP_RESULT}; loops over elements are faster as operations on arrays",
     ),
     "between_steps": ("work", "between the steps", "do it less often, or beside the training"),
     "between_epochs": ("work", "between the epochs", "do it less often, or beside the training"),
@@ -94,3 +95,8 @@ class JobAccount(msgspec.Struct, frozen=True, kw_only=True):
     fixes: list[JobFix]
     notes: list[str]
     """Reasons for time that was not seen."""
+
+    def omit_fixes(self, causes: Set[str]) -> JobAccount:
+        """Omit what the fixes of causes say with the steps as their base."""
+        fixes = [fix for fix in self.fixes if fix.step_cause not in causes]
+        return msgspec.structs.replace(self, fixes=fixes)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from stepscope import intervals
+from stepscope.analysis import Spans
 from stepscope.run import JobTime, Run
 
 SAVE_GAP_NS = 1_000_000_000
@@ -19,15 +22,28 @@ def measure_compilation(run: Run, time: JobTime, *, again: bool = False) -> floa
         time: time of the job.
         again: count only what was compiled before, for other shapes.
     """
+
+    def select(spans: Spans) -> Spans:
+        compilations = spans.of("compile")
+        return compilations.take(compilations.value > 0) if again else compilations
+
+    return _measure_spans(run, time, "warm_up", select)
+
+
+def measure_fetches(run: Run, time: JobTime, key: str) -> float:
+    """Measure the waits for batches, and the starts of loaders, in the time of a class, the mean
+    over ranks."""
+    return _measure_spans(run, time, key, lambda spans: spans.of("data_wait", "loader_start"))
+
+
+def _measure_spans(run: Run, time: JobTime, key: str, select: Callable[[Spans], Spans]) -> float:
     total_ns = 0
     divided = {rank.rank: rank for rank in time.ranks}
     for rank in run.ranks:
         entry = divided.get(rank.process.rank)
         if entry is not None:
-            warm = entry.division.select("warm_up")
-            spans = rank.spans.of("compile")
-            compiled = intervals.union((spans.take(spans.value > 0) if again else spans).intervals)
-            total_ns += int(intervals.overlap(warm, compiled).sum())
+            spans = intervals.union(select(rank.spans).intervals)
+            total_ns += int(intervals.overlap(entry.division.select(key), spans).sum())
     return total_ns / max(1, time.rank_count)
 
 

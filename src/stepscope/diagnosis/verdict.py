@@ -108,7 +108,7 @@ CAUSES: dict[Suspect, tuple[str, ...]] = {
         "host_sync",
         "logging",
         "garbage_collection",
-        *("debug_switch", "job_profiler", "module_hooks", "python_overhead", "sleeping"),
+        *("debug_switch", "job_profiler", "model_callbacks", "python_overhead", "sleeping"),
         *("waiting_for_a_service", "waiting_for_a_program", "waiting_for_a_coroutine"),
         "checkpoint",
         "recompilation",

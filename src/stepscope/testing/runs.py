@@ -21,7 +21,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepscope.analysis.input_pipeline.code_stages import parse_call
 from stepscope.importers import RecordedCall, make_call_columns
 from stepscope.importers.kineto import Identity, import_trace
 from stepscope.run import Run
@@ -255,7 +254,8 @@ class RunBuilder:
             user_frames = [frame for frame in stack_text(stack).split(";") if frame.endswith("|")]
             if source and user_frames:
                 file = user_frames[-1].split("|")[1]
-                number = parse_call(user_frames[-1])
+                _, _, call = user_frames[-1].split("|")[0].partition("<call ")
+                number = int(call.rstrip(">") or 0)
                 process.fact("source", file=file, line=line, text=source, call=number)
 
     def _stack_columns(self, info: ProcessInfo, thread: int, drawing: Drawing) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from stepscope import analysis
 from stepscope.analysis import ClassFunction
 from stepscope.diagnosis import diagnose
-from stepscope.diagnosis.job import _Account, _omit_repeated_fixes, _save_in_job
+from stepscope.diagnosis.job import _Account, _save_in_job
 from stepscope.diagnosis.job_account import JobAccount, JobFix
 from stepscope.diagnosis.job_measures import measure_compilation
 from stepscope.diagnosis.verdict import LOOP_SHARE, NO_RECOMPILATION, STEP_SHARE, Fix, Prediction
@@ -141,7 +141,7 @@ def test_a_job_that_is_less_than_half_steps(run: Run) -> None:
     assert len(job.fixes) == len(savings)
     assert fix_of(job, "Evaluate").saving_ratio == pytest.approx(6 / 49)
     # A verdict with these causes has fixes for them itself.
-    rest = _omit_repeated_fixes(job, {"evaluation", "checkpoint"}).fixes
+    rest = job.omit_fixes({"evaluation", "checkpoint"}).fixes
     assert {fix.title for fix in job.fixes} - {fix.title for fix in rest} == {
         fix_of(job, "Evaluate half").title,
         fix_of(job, "Save beside").title,
@@ -172,8 +172,14 @@ def test_a_fix_of_the_step_saves_its_share_of_what_is_between_steps(
     run: Run, share_of: str, denominator_s: int
 ) -> None:
     """Saves and evaluations before the first step, and after the last one, are not part of it."""
-    pieces = [("checkpoints", 3), ("evaluation", 2), ("steps", 9), ("checkpoints", 4)]
-    pieces += [("evaluation", 6), ("steps", 8), ("checkpoints", 5), ("evaluation", 13)]
+    pieces = [("checkpoints", 3), ("evaluation", 2), ("warm_up", 5), ("steps", 9)]
+    pieces += [
+        ("checkpoints", 4),
+        ("evaluation", 6),
+        ("steps", 8),
+        ("checkpoints", 5),
+        ("evaluation", 13),
+    ]
     classes = {key: sum(time for name, time in pieces if name == key) for key, _ in pieces}
     time = job_time(classes, {})
     edges = np.cumsum([0, *(time * S for _, time in pieces)])
@@ -183,13 +189,15 @@ def test_a_fix_of_the_step_saves_its_share_of_what_is_between_steps(
         step_ns=5, measured_ns=10, saving_ratio=0.5, share_of=share_of, condition="", text=""
     )
     fix = _save_in_job(
-        time, account(run, time), Fix(title="", instructions="", why="", prediction=half), 1
+        time, account(run, time), Fix(title="", instructions="", why="", prediction=half), 1, {}
     )
-    assert fix.job_saving_ratio == pytest.approx(0.5 * denominator_s / 50)
-    compiled = replace(fix, prediction=replace(half, condition=NO_RECOMPILATION))
-    for changed, seconds in ((fix, 0), (compiled, 4)):
-        saved = _save_in_job(time, account(run, time), changed, 1, recompiled_ns=4 * S)
-        assert saved.job_saving_ratio == pytest.approx((0.5 * denominator_s + seconds) / 50)
+    assert fix.job_saving_ratio == pytest.approx(0.5 * denominator_s / 55)
+    # Upper bounds have more outside of the steps.
+    beside_ns = {"warm_up": 4 * S, "evaluation": 7 * S}
+    for condition, seconds in (("", 0), (NO_RECOMPILATION, 4), ("decoding took no time", 7)):
+        bound = replace(fix, prediction=replace(half, condition=condition, is_bound=True))
+        saved = _save_in_job(time, account(run, time), bound, 1, beside_ns)
+        assert saved.job_saving_ratio == pytest.approx((0.5 * denominator_s + seconds) / 55)
 
 
 def test_recompilation_in_the_first_steps_is_saved_as_well(tmp_path: Path) -> None:

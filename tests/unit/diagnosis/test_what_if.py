@@ -60,7 +60,7 @@ WITHOUT = {
     "small_batch": 40 - (20 + 15 * 20 / 21 + 5) / 2,
     "python_overhead": 45,
     "sleeping": 45,
-    "module_hooks": 45,
+    "model_callbacks": 45,
     "checkpoint": 45,
     "recompilation": 40,
     "evaluation": 41 + 0.1 * 30,

@@ -1,5 +1,5 @@
-"""Work of the training thread outside the phases of a step, and data preparation and hooks inside
-them, from stack samples."""
+"""Work of the training thread outside the phases of a step, and data preparation and callbacks
+inside them, from stack samples."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HostCause = Literal[
     "optimizer",
     "model",
     "framework",
-    "module_hooks",
+    "model_callbacks",
     "python",
 ]
 
@@ -46,7 +46,7 @@ HOST_CAUSE_LABELS: dict[HostCause, str] = {
     "optimizer": "optimizer of a library",
     "model": "model of a library",
     "framework": "calls of the framework",
-    "module_hooks": "hooks of the model",
+    "model_callbacks": "functions that the model calls",
     "python": "other Python",
 }
 
@@ -130,8 +130,9 @@ class HostWork(msgspec.Struct, frozen=True, kw_only=True):
     """Samples outside phases."""
     causes: dict[HostCause, float]
     """Shares of the time outside phases, largest first."""
-    hooks: dict[str, float]
-    """Share of each compute phase in hooks of the script."""
+    callbacks: dict[str, float]
+    """Share of each compute phase in functions of the script that the model calls: hooks and
+    objectives."""
     preparation: dict[str, float]
     """Share of each compute phase in which data are prepared."""
     phase_samples: dict[str, int]
@@ -182,7 +183,7 @@ def attribute_host_work(spans: Spans, samples: StackSamples, steps: Steps) -> Ho
     return HostWork(
         sample_count=int((outside & is_free).sum()),
         causes=work.sum_causes(),
-        hooks=work.sum_in_phases("module_hooks"),
+        callbacks=work.sum_in_phases("model_callbacks"),
         preparation=work.sum_in_phases("data_preparation"),
         phase_samples={name: n for name, n in zip(PHASES, counts, strict=True) if n},
         lines=work.list_lines(samples),
@@ -247,8 +248,9 @@ class _StackReader(msgspec.Struct, frozen=True, kw_only=True):
                 cause = "framework"
         else:
             prepares = preparation is not None and preparation.reads
-            is_hook = stacks.is_in_hook(frames)
-            cause = "module_hooks" if is_hook else "data_preparation" if prepares else "python"
+            cause = "data_preparation" if prepares else "python"
+            if stacks.is_in_callback(frames):
+                cause = "model_callbacks"
         source = ""
         if cause == "data_preparation" and preparation is not None:
             source = preparation.source

@@ -333,16 +333,20 @@ def is_hook(function: str) -> bool:
     return _HOOKS.search(function) is not None
 
 
-def is_in_hook(frames: Sequence[code_stages.Frame]) -> bool:
+def is_in_callback(frames: Sequence[code_stages.Frame]) -> bool:
     """Return True if torch calls a function of the script as a hook of a module in a forward pass,
-    or of a tensor in a backward pass.
+    or of a tensor in a backward pass, or XGBoost calls one as the objective of a round.
 
     The function that calls the hooks of a module calls `forward`, too, also one that was put in its
     place. A backward pass calls functions with a `backward` of their own by another way; a hook
     that runs an optimizer is its step.
     """
     for caller, frame in itertools.pairwise(frames):
-        if caller.library != "torch" or frame.library:
+        if frame.library:
+            continue
+        if caller.library == "xgboost":
+            return any(outer.function.startswith("Booster.") for outer in frames)
+        if caller.library != "torch":
             continue
         name = frame.bare_function
         if caller.function == _MODULE_CALL:

@@ -32,7 +32,7 @@ MIN_JOB_SAVING = 0.1
 job comes first."""
 MAX_ITEMS = 3
 """Evidence and fixes that are shown."""
-_CELLS = "█▓▒░▚▖"
+_CELLS = "█▓▒░▚▖▞▝▙"
 _WITHOUT_CELL = "·"
 _COLOURS = {
     "data_wait": "bright_red", "h2d": "yellow", "forward": "bright_blue", "loss": "cyan",

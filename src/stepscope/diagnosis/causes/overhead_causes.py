@@ -39,7 +39,7 @@ _PART_NAMES = {
     "framework_calls": "calls of the framework between the phases",
     "debug_switch": "anomaly detection of autograd",
     "job_profiler": "the job's own profiler",
-    "module_hooks": "hooks of the model",
+    "model_callbacks": "functions that the model calls",
 }
 _PHASE_NAMES = {
     "forward": "forward pass",
@@ -71,9 +71,11 @@ def find_overhead_cause(inputs: CauseInputs) -> CauseFinding:
             finding = _find_anomaly_cause(inputs)
         case "job_profiler":
             finding = _find_profiler_cause(inputs)
-        case "module_hooks":
-            evidence = [line.describe() for line in _list_hook_lines(inputs)[:3]]
-            finding = CauseFinding(cause="module_hooks", evidence=evidence, evidence_kind="sampled")
+        case "model_callbacks":
+            evidence = [line.describe() for line in _list_callback_lines(inputs)[:3]]
+            finding = CauseFinding(
+                cause="model_callbacks", evidence=evidence, evidence_kind="sampled"
+            )
         case "inside_compute":
             finding = _find_compute_overhead_cause(inputs)
         case _:
@@ -162,7 +164,7 @@ def _list_stages(inputs: CauseInputs) -> list[Stage]:
             stalls.list_lines(inputs, *HOST_CAUSES, phases=("other",))
         ),
         _PART_NAMES["job_profiler"]: _name_profiler_lines(inputs),
-        _PART_NAMES["module_hooks"]: stalls.name_first(_list_hook_lines(inputs)),
+        _PART_NAMES["model_callbacks"]: stalls.name_first(_list_callback_lines(inputs)),
         _PART_NAMES["framework_calls"]: stalls.name_first(stalls.list_framework_lines(inputs)),
     }
     kind = "Python" if _is_python_bound(inputs) else "dispatch"
@@ -195,9 +197,9 @@ def list_overhead_causes(inputs: CauseInputs) -> list[tuple[str, float, str]]:
             f"{_PART_NAMES['job_profiler']} ({_name_profiler_lines(inputs)})",
         ),
     ]
-    hook = stalls.name_first(_list_hook_lines(inputs))
-    name = f"{_PART_NAMES['module_hooks']}{f' ({hook})' if hook else ''}"
-    causes.append(("module_hooks", parts["module_hooks"], name))
+    callback = stalls.name_first(_list_callback_lines(inputs))
+    name = f"{_PART_NAMES['model_callbacks']}{f' ({callback})' if callback else ''}"
+    causes.append(("model_callbacks", parts["model_callbacks"], name))
     profile, inside_compute = inputs.run.compute_profile, parts["inside_compute"]
     framework_calls = parts["framework_calls"]
     is_python = _is_python_bound(inputs) and bool(_list_compute_lines(inputs))
@@ -387,8 +389,8 @@ def _find_compute_overhead_cause(inputs: CauseInputs) -> CauseFinding:
     return CauseFinding(cause=cause, missing=missing, evidence=evidence, evidence_kind="profiled")
 
 
-def _list_hook_lines(inputs: CauseInputs) -> list[stalls.StepLine]:
-    return stalls.list_lines(inputs, "module_hooks", phases=analysis.COMPUTE_PHASES)
+def _list_callback_lines(inputs: CauseInputs) -> list[stalls.StepLine]:
+    return stalls.list_lines(inputs, "model_callbacks", phases=analysis.COMPUTE_PHASES)
 
 
 def _list_compute_lines(inputs: CauseInputs) -> list[stalls.StepLine]:

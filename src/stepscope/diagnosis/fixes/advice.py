@@ -267,11 +267,12 @@ CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
             "(events(), key_averages(), the exported trace) after the training",
         )
     ],
-    "module_hooks": [
+    "model_callbacks": [
         (
-            "Run the hooks in few steps",
-            "register them for the steps whose values are read, and remove them with "
-            "handle.remove(): one that is registered in every step runs once more in each",
+            "Do less in what the model calls",
+            "register a hook for the steps whose values are read, and remove it with "
+            "handle.remove(): one that is registered in every step runs once more in each; in an "
+            "objective, replace loops over rows by operations on arrays",
         )
     ],
     "debug_switch": [
@@ -423,16 +424,6 @@ def _list_loader_fixes(
                 why=f"prefetch_factor is {loader.prefetch_factor}.",
                 prediction=steady,
                 changes=[schema.Change(name="prefetch_factor", value="4")],
-            )
-        )
-    if workers and not loader.persistent_workers and finding.cause == "worker_startup":
-        fixes.append(
-            Fix(
-                title="Persistent workers",
-                instructions="DataLoader(persistent_workers=True)",
-                why="persistent_workers is False: every epoch starts its workers again.",
-                prediction=what_if.predict_without("worker_startup"),
-                changes=[schema.Change(name="persistent_workers", value="True")],
             )
         )
     return fixes

@@ -62,7 +62,7 @@ def list_evaluation_fixes(facts: JobFacts) -> list[FixText]:
             )
         ]
     return [
-        ("Evaluate less often", "once an epoch, or every N steps with a larger N"),
+        ("Evaluate less often", "every few epochs, or every N steps with a larger N"),
         (
             "Evaluate less at a time",
             "a fixed part of the data is enough to see the trend; larger batches under "

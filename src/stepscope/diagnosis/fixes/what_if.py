@@ -26,6 +26,7 @@ from stepscope.diagnosis.causes.rank_causes import count_exchanges
 from stepscope.diagnosis.shares.pipeline_model import Pipeline, WorkerEstimate, describe_workers
 from stepscope.diagnosis.shares.shares import compute_host_cause_share
 from stepscope.diagnosis.verdict import (
+    CAUSES,
     CORE_SHARE,
     LOOP_SHARE,
     MIN_SAVING_RATIO,
@@ -289,7 +290,7 @@ class WhatIf:
                 | "checkpoint"
                 | "debug_switch"
                 | "job_profiler"
-                | "module_hooks"
+                | "model_callbacks"
             ):
                 return shares.overhead_parts[cause]
             case "memory_leak":
@@ -417,6 +418,9 @@ _SHARES_OF_STEP = frozenset(["cpu_contention", "cpu_limit", "memory_leak"])
 """Causes whose time is measured in the step, waiting for cores included."""
 _STAGE_OF = {cause: stage for stage, cause in STAGE_CAUSES.items()}
 
+_BETWEEN_PHASES = frozenset(["host_sync", "logging", "python_overhead", "sleeping"])
+"""Causes of time between the phases, which is in no step where steps do not follow each other."""
+
 _CHANGES: Mapping[str, str] = {
     "inline_data_preparation": "{setting} were used, and each worker prepared batches as fast as "
     "the training thread",
@@ -450,7 +454,7 @@ _REMOVALS: Mapping[str, str] = {
     "logging": "the loop logged nothing",
     "garbage_collection": "the garbage collector never ran in the loop",
     "sleeping": "the loop never slept",
-    "module_hooks": "the hooks took no time",
+    "model_callbacks": "the functions that it calls took no time",
     "python_overhead": "the script's own Python code took no time",
     "tiny_operators": "there were no gaps between operators",
     "dispatch_overhead": "there were no gaps between operators",
@@ -465,3 +469,16 @@ _REMOVALS: Mapping[str, str] = {
     "collectives": "the collectives took no time",
 }
 """Conditions under which a part of the step takes no time: upper bounds of the saving."""
+
+
+def find_classes_beside(prediction: Prediction) -> list[str]:
+    """Find the classes of the job's time, outside of the steps, that an upper bound has to include:
+    batches are waited for between epochs and in evaluation, too."""
+    for cause, condition in _REMOVALS.items():
+        if prediction.is_bound and prediction.condition.startswith(condition):
+            if cause in CAUSES["data_pipeline"]:
+                return ["between_epochs", "evaluation"]
+            if cause in _BETWEEN_PHASES:
+                return ["between_steps"]
+            return ["warm_up"] if condition == NO_RECOMPILATION else []
+    return []

@@ -56,8 +56,9 @@ class PhaseSplit(msgspec.Struct, frozen=True, kw_only=True):
     inline_data: Mapping[str, float]
     """Share of the time between phases (`other`), and of each compute phase, in which the training
     thread prepares data itself, or waits for batches."""
-    hooks: Mapping[str, float]
-    """Share of each compute phase in hooks of the script, without the gradient exchange."""
+    callbacks: Mapping[str, float]
+    """Share of each compute phase in functions of the script that the model calls, without the
+    gradient exchange."""
     inline_saving: float
     """Share of the time between phases spent in functions that write checkpoints."""
     library_work: Mapping[str, float]
@@ -94,7 +95,7 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
     overhead_parts: dict[str, float]
     """checkpoint, compilation, garbage_collection, compiled_calls, between_phases, framework_calls:
     calls of the framework between the phases, job_profiler: use of a profiler by the job,
-    inside_compute, debug_switch: anomaly detection in the passes, module_hooks, and slow_rank:
+    inside_compute, debug_switch: anomaly detection in the passes, model_callbacks, and slow_rank:
     waiting for the overhead of the slowest rank."""
     largest_overhead: float
     """The largest cause of overhead except for calling operators."""
@@ -163,7 +164,7 @@ def measure_phase_split(ranks: Sequence[run.Rank]) -> PhaseSplit:
         compute_overhead=_compute_overhead_ratios(ranks, rank_waits),
         exposed_exchange=_compute_exchange_ratio(ranks, rank_waits),
         inline_data=_compute_inline_data(ranks),
-        hooks=_average_phases(ranks, "hooks"),
+        callbacks=_average_phases(ranks, "callbacks"),
         inline_saving=compute_host_cause_share(ranks, "checkpoint"),
         library_work={
             "forward": compute_host_cause_share(ranks, "model"),
@@ -214,7 +215,7 @@ def _compute_inline_data(ranks: Sequence[run.Rank]) -> dict[str, float]:
 
 
 def _average_phases(
-    ranks: Sequence[run.Rank], field: Literal["preparation", "hooks"]
+    ranks: Sequence[run.Rank], field: Literal["preparation", "callbacks"]
 ) -> dict[str, float]:
     """Average the shares of the compute phases over all sampled ranks."""
     works = [work for rank in ranks if (work := rank.host_work) is not None]
@@ -276,8 +277,8 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
     compute["backward"] -= exchange
     anomaly = {name: compute[name] * split.anomaly_detection for name in PASSES}
     compute |= {name: compute[name] - share for name, share in anomaly.items()}
-    hooks = {name: share * split.hooks.get(name, 0.0) for name, share in compute.items()}
-    compute = {name: share - hooks[name] for name, share in compute.items()}
+    callbacks = {name: share * split.callbacks.get(name, 0.0) for name, share in compute.items()}
+    compute = {name: share - callbacks[name] for name, share in compute.items()}
     inline, compute_overhead = _split_compute(compute, phase["other"], split)
     library_work = {name: phase["other"] * ratio for name, ratio in split.library_work.items()}
     compute_work = {
@@ -303,7 +304,7 @@ def compute_shares(phase_ns: NDArray[np.int64], split: PhaseSplit) -> Shares:
         "framework_calls": calling,
         "inside_compute": sum(compute_overhead.values()),
         "debug_switch": sum(anomaly.values()),
-        "module_hooks": sum(hooks.values()),
+        "model_callbacks": sum(callbacks.values()),
         "slow_rank": rank_wait.get("framework_overhead", 0.0),
     }
     return Shares(

@@ -169,7 +169,7 @@ _STAGES: dict[schema.CensusStage, str] = {
     "graphs": "the graphs of tensors",
     "pages": "copies of shared pages",
     "sizes": "the sizes of new items",
-    "referrers": "the names of containers that no variable of the job reaches",
+    "referrers": "what holds containers that no variable of the job leads to",
     "lines": "the lines that add to a container",
 }
 MIN_COPIED_BYTES = 64 << 20
@@ -195,7 +195,7 @@ def _describe_limits(fact: schema.MemoryCensusFact) -> str:
         )
     parts = [text for stage, text in _STAGES.items() if stage in fact.left_out]
     if parts:
-        sentences.append(f"It had no time for {', '.join(parts)}.")
+        sentences.append(f"Its pause was too short to find {', '.join(parts)}.")
     if fact.scanned_count and fact.shared_bytes >= MIN_COPIED_BYTES:
         sentences.append(
             f"It may have copied up to {memory(fact.shared_bytes)} of pages that forked processes "
