@@ -8,17 +8,19 @@ from pathlib import Path
 
 from stepscope.capture.frameworks.internals import Internal
 
-# Imported before that of stepscope, in which the adapters look the attributes up.
+# Imported before that of stepscope, in which adapters look the attributes up. The job may run in an
+# environment without stepscope.
 _WITHOUT = """
 import os, sys
 
+here = sys.path.index(os.path.dirname(__file__))
+sys.path[here] = os.path.dirname(os.environ["STEPSCOPE_PACKAGE"])
 from stepscope.capture.frameworks import internals
 
 missing = os.environ["MISSING"].split()
 read = internals.read
 internals.read = lambda path: None if path in missing else read(path)
-sys.path.remove(os.path.dirname(__file__))
-del sys.modules["sitecustomize"]
+del sys.path[here], sys.modules["sitecustomize"]
 import sitecustomize
 """
 
