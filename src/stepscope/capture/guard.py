@@ -208,6 +208,19 @@ class Probe(ProbeBase):
             pass
 
 
+def install_parts(framework: str, *parts: Callable[[], object]) -> None:
+    """Call each function that installs a part of an adapter. One that fails is noted by the name of
+    its module, and stops no other.
+
+    Args:
+        framework: name of the framework.
+        parts: the functions.
+    """
+    for part in parts:
+        name = part.__module__.rpartition(".")[2].replace("_", " ")
+        Probe(f"{name} of {framework}").protect(part)()
+
+
 def describe(value: object) -> str:
     """Return the repr of an object of the job, or the name of its class if its repr raises."""
     try:

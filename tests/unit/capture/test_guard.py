@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stepscope.capture import guard, session
-from stepscope.capture.guard import Probe
+from stepscope.capture.guard import Probe, install_parts
 from stepscope.spool import Flag, Kind
 
 
@@ -73,6 +73,14 @@ def test_other_probes_continue(recording: Any) -> None:
     use(broken)
     assert working.alive
     assert len(recording.drain().records) == 3
+
+
+def test_parts_after_one_that_fails_are_installed(recording: Any) -> None:
+    installed = []
+    install_parts("Torch", lambda: print(1 / 0), lambda: installed.append(1))
+    assert installed == [1]
+    (note,) = recording.drain().notes
+    assert "stopped recording test guard of Torch after an error: ZeroDivisionError" in note
 
 
 def test_an_error_whose_repr_fails(recording: Any) -> None:

@@ -23,7 +23,7 @@ from stepscope.capture.frameworks.jax import calls, device_times
 from stepscope.capture.frameworks.progress import progress, record_versions, watch_steps
 from stepscope.capture.frameworks.tables import JAX
 from stepscope.capture.frameworks.xplane import XPlaneProfiler, guard_start
-from stepscope.capture.guard import Probe
+from stepscope.capture.guard import Probe, install_parts
 from stepscope.capture.patching import patch_in_place
 from stepscope.job_environment import read_ranks
 
@@ -33,10 +33,10 @@ _window_probe = Probe("windows of JAX", coarse=True)
 
 def install() -> None:
     """Patch the imported jax."""
-    for install_part in (
+    install_parts(
+        "JAX",
         calls.install, device_times.install_waits, calls.install_compilations, _install_windows,
-    ):  # fmt: skip
-        _probe.protect(install_part)()
+    )  # fmt: skip
     watch_steps()
     record_versions(lambda: {"jax": jax.__version__})
     progress.on_some_boundaries(_probe.protect(_record_rank))

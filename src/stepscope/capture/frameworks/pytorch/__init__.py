@@ -39,7 +39,7 @@ from stepscope.capture.frameworks.pytorch import (
     window,
 )
 from stepscope.capture.frameworks.pytorch.patching import hide_from_compiler
-from stepscope.capture.guard import Probe
+from stepscope.capture.guard import Probe, install_parts
 from stepscope.capture.import_hooks import after_import
 
 _probe = Probe("PyTorch")
@@ -47,19 +47,18 @@ _probe = Probe("PyTorch")
 
 def install() -> None:
     """Patch the imported torch."""
-    parts = (
+    install_parts(
+        "PyTorch",
         modules.install, modules.install_autograd, optimizers.install, loading.install,
         device_clock.install_copies, checkpoints.install, device_clock.install, settings.install,
         tensors.install, nan_search.install, memory_history.install, window.install,
     )  # fmt: skip
-    for install_part in parts:
-        _probe.protect(install_part)()
     after_import("torch.distributed", collectives.install)
     after_import("torch._dynamo.callback", settings.install_compiling)
     record_versions(_find_versions)
     progress.on_some_boundaries(_probe.protect(_record_rank))
     watch_steps()
-    _probe.protect(hide_from_compiler)()
+    install_parts("PyTorch", hide_from_compiler)
 
 
 def _find_versions() -> dict[str, str]:

@@ -19,20 +19,19 @@ from stepscope.capture.frameworks.progress import record_versions, watch_steps
 from stepscope.capture.frameworks.tables import TENSORFLOW
 from stepscope.capture.frameworks.tensorflow import functions, iterators
 from stepscope.capture.frameworks.xplane import XPlaneProfiler, guard_start
-from stepscope.capture.guard import Probe
+from stepscope.capture.guard import Probe, install_parts
 from stepscope.capture.patching import patch_in_place
 
-_probe = Probe("TensorFlow")
 _window_probe = Probe("windows of TensorFlow", coarse=True)
 
 
 def install() -> None:
     """Patch the imported tensorflow."""
-    for install_part in (
+    install_parts(
+        "TensorFlow",
         functions.install, functions.install_gradients, iterators.install,
         iterators.install_strategies, _install_windows,
-    ):  # fmt: skip
-        _probe.protect(install_part)()
+    )  # fmt: skip
     watch_steps()
     record_versions(lambda: {"tensorflow": sys.modules["tensorflow"].__version__})
 

@@ -12,12 +12,9 @@ script. Boosters, models and data are not changed.
 from __future__ import annotations
 
 from stepscope.capture.frameworks.xgboost import rounds, tensors
-from stepscope.capture.guard import Probe
-
-_probe = Probe("XGBoost")
+from stepscope.capture.guard import install_parts
 
 
 def install() -> None:
     """Patch the imported xgboost."""
-    for adapter in (rounds, tensors):
-        _probe.protect(adapter.install)()
+    install_parts("XGBoost", rounds.install, tensors.install)
