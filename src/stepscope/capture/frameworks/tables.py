@@ -39,6 +39,25 @@ JAX = Internals(
     },
 )
 
+_GRAIN = "grain._src.python.dataset"
+
+GRAIN = Internals(
+    "Grain",
+    "grain",
+    {
+        "output": Internal(
+            (f"{_GRAIN}.dataset._OutputIterDataset.__iter__",),
+            "records waits for batches",
+            "Waits for batches of Grain are not recorded",
+        ),
+        "is_in_worker": Internal(
+            (f"{_GRAIN}.transformations.process_prefetch.is_in_worker_process",),
+            "leaves pipelines in worker processes alone",
+            "",  # without it there are none yet
+        ),
+    },
+)
+
 _TF = "tensorflow.python"
 _FUNCTIONS = f"{_TF}.eager.polymorphic_function"
 _ITERATOR = f"{_TF}.data.ops.iterator_ops.OwnedIterator"
@@ -60,6 +79,11 @@ TENSORFLOW = Internals(
             ),
             "records the tracing of functions",
             "Tracing of functions is not recorded",
+        ),
+        "iterator": Internal(
+            (f"{_ITERATOR}.__init__",),
+            "records waits for the threads of a pipeline that ends",
+            "The end of iterators is not recorded",
         ),
         "next": Internal((f"{_ITERATOR}._next_internal",), "records waits for batches", _BATCHES),
         "optional": Internal(

@@ -260,15 +260,17 @@ def _records_unlogged(original: Callable[..., Any]) -> Callable[..., Any]:
     atexit.register(_scalar_probe.protect(scalars.finish))
 
     @_scalar_probe.protect
-    def record(metrics: Any) -> None:
+    def record(connector: Any, metrics: Any) -> None:
+        if connector.trainer.loggers:
+            return
         for name, value in metrics.items() if session.live else ():
             if getattr(value, "numel", lambda: 0)() == 1 and not value.is_complex():
                 scalars.add(str(name), value)
         record_numbers(metrics)
 
     def log_metrics(self: Any, metrics: Any, *args: Any, **kwargs: Any) -> Any:
-        if metrics and not self.trainer.loggers:
-            record(metrics)
+        if metrics:
+            record(self, metrics)
         return original(self, metrics, *args, **kwargs)
 
     return log_metrics

@@ -7,17 +7,13 @@ iterators inside it, in prefetch threads and in worker processes are not recorde
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from stepscope.capture import session
 from stepscope.capture.frameworks.progress import start_iterator, take_batch
+from stepscope.capture.frameworks.tables import GRAIN
 from stepscope.capture.guard import Probe
-from stepscope.capture.patching import patch
-
-DATASET_MODULE = "grain._src.python.dataset.dataset"
-_WORKER_MODULE = "grain._src.python.dataset.transformations.process_prefetch"
 
 _probe = Probe("waiting for batches of Grain", coarse=True)
 _timed_classes: dict[type, type] = {}
@@ -26,7 +22,7 @@ _timed_classes: dict[type, type] = {}
 @_probe.protect
 def install() -> None:
     """Patch the last stage of pipelines."""
-    patch(sys.modules[DATASET_MODULE]._OutputIterDataset, "__iter__", _timed_iter)
+    GRAIN.patch("output", _timed_iter)
 
 
 def _timed_iter(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,8 +37,8 @@ def _timed_iter(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_in_worker() -> bool:
-    workers = sys.modules.get(_WORKER_MODULE)
-    return workers is not None and bool(workers.is_in_worker_process())
+    is_in_worker = GRAIN.find("is_in_worker")  # of a module that is loaded later
+    return is_in_worker is not None and bool(is_in_worker())
 
 
 @_probe.protect

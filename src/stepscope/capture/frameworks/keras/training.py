@@ -175,7 +175,8 @@ def _patch_iterator() -> None:
 
 def _times_waits(original: Callable[..., Any]) -> Callable[..., Any]:
     def _get_iterator(self: Any) -> Any:
-        return timed_iterator(iter(original(self)), type(self.data_adapter).__name__)
+        adapter = getattr(self, "data_adapter", self)
+        return timed_iterator(iter(original(self)), type(adapter).__name__)
 
     return _get_iterator
 

@@ -69,20 +69,25 @@ class _GraphClock:
         self._start = tf.timestamp()
 
     def measure(self, take: Callable[[], Any], tensors_of: Callable[[Any], Any]) -> Any:
-        """Take a batch in the graph, and measure the wait for it."""
+        """Take a batch in the graph, and measure the wait for it.
+
+        Args:
+            take: returns the batch; what it raises is passed on.
+            tensors_of: returns the tensors of a batch; if it fails, waits are no longer measured.
+        """
         _start_clock()
         start, self._start = self._start, None
         if start is None:
             return take()
         with sys.modules["tensorflow"].control_dependencies([start]):
             batch = take()
-        _end_clock(start, tensors_of(batch))
+        _end_clock(start, batch, tensors_of)
         return batch
 
-    def end(self, start: Any, tensors: Any) -> None:
+    def end(self, start: Any, batch: Any, tensors_of: Callable[[Any], Any]) -> None:
         """Add the time since the start to the sum once the tensors of the batch are there."""
         tf = sys.modules["tensorflow"]
-        with tf.control_dependencies(tensors):
+        with tf.control_dependencies(tensors_of(batch)):
             wait_s = tf.timestamp() - start
         self._sum_s.assign_add(wait_s)
         functions.add_contents(Contents.WAIT)
@@ -118,7 +123,7 @@ def install() -> None:
     TENSORFLOW.patch("next", _timed_next)
     TENSORFLOW.patch("optional", _timed_optional)
     TENSORFLOW.patch("create_iterator", _timed_start)
-    owner = TENSORFLOW.owner("next")
+    owner = TENSORFLOW.owner("iterator")
     if owner is not None and not hasattr(owner[0], "__del__"):
         owner[0].__del__ = _end_probe.protect(_destroy)
     functions.wait_listener = _clock_probe.protect(_clock.record)
