@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope import analysis, quantities
+from stepscope import analysis, intervals, quantities
 from stepscope.diagnosis.causes import batch_size, stalls, wait_causes
 from stepscope.diagnosis.causes.cause import (
     EVEN_ODDS,
@@ -231,8 +231,14 @@ def list_overhead_causes(inputs: CauseInputs) -> list[tuple[str, float, str]]:
 def find_evaluation_cause(inputs: CauseInputs) -> CauseFinding:
     """Describe the evaluation and its share of the time."""
     ranks = inputs.run.ranks
-    evaluation_count = sum(len(rank.steps.evaluation.start) for rank in ranks)
-    total_ns = sum(rank.steps.evaluation.total_ns for rank in ranks)
+    # Another stage of the training has evaluations of its own.
+    evaluations = [
+        intervals.select_near(steps.evaluation, int(steps.start[0]), int(steps.end[-1]))
+        for steps in (rank.steps for rank in ranks)
+        if len(steps)
+    ]
+    evaluation_count = sum(len(evaluation.start) for evaluation in evaluations)
+    total_ns = sum(evaluation.total_ns for evaluation in evaluations)
     step_count = sum(len(rank.steps) for rank in ranks)
     share = inputs.split.evaluation
     divisor = max(1, evaluation_count)
