@@ -106,10 +106,7 @@ def diagnose(
         planned_step_count: as for `account_for_job`.
     """
     verdict, damage = make_with_damage(
-        run,
-        lambda source: msgspec.structs.replace(
-            _diagnose(source, thresholds), memory=account_for_memory(source.whole_run)
-        ),
+        run, lambda source: _diagnose_with_memory(source, thresholds)
     )
     death, _ = make_with_damage(run.whole_run, find_death)
     if damage:
@@ -120,6 +117,12 @@ def diagnose(
         verdict, headline=headline, death=death, stuck=find_stuck(run.whole_run)
     )
     return begin_with_job(run, verdict, planned_step_count)
+
+
+def _diagnose_with_memory(run: Run, thresholds: AttributionThresholds) -> Verdict:
+    verdict = _diagnose(run, thresholds)
+    memory = account_for_memory(run.whole_run, verdict.cause)
+    return msgspec.structs.replace(verdict, memory=memory)
 
 
 def _diagnose(run: Run, thresholds: AttributionThresholds) -> Verdict:

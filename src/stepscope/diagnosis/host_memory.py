@@ -32,8 +32,17 @@ class MemoryAccount(msgspec.Struct, frozen=True, kw_only=True):
     """Processes that the kernel ended because memory was full; null where it does not tell."""
 
 
-def account_for_memory(run: Run) -> MemoryAccount | None:
-    """Account for the host memory of a job; None without samples."""
+COMPILED_CODE = (
+    "Compiled code stays in memory, and every recompilation adds to it: see the cause below."
+)
+
+
+def account_for_memory(run: Run, cause: str = "") -> MemoryAccount | None:
+    """Account for the host memory of a job; None without samples.
+
+    Args:
+        cause: cause of the verdict.
+    """
     nodes = read_host_memory(run)
     if not nodes:
         return None
@@ -44,6 +53,7 @@ def account_for_memory(run: Run) -> MemoryAccount | None:
     headline, *lines = describe_node_memory(first)
     if growth.is_growing:
         lines += _list_holders(run)
+        lines += [COMPILED_CODE] if cause == "recompilation" else []
     lines += [
         f"Node {node.node}: {line}"
         for node in nodes[1:]

@@ -12,7 +12,11 @@ import pytest
 from stepscope.diagnosis import diagnose
 from stepscope.diagnosis.causes.cause import CauseInputs
 from stepscope.diagnosis.causes.rank_causes import find_slow_rank_cause
-from stepscope.diagnosis.shares.rank_waiting import divide_waiting, measure_rank_waits
+from stepscope.diagnosis.shares.rank_waiting import (
+    compute_input_ratio,
+    divide_waiting,
+    measure_rank_waits,
+)
 from stepscope.diagnosis.shares.shares import (
     build_phase_matrix,
     compute_shares,
@@ -71,6 +75,17 @@ def test_ranks_that_are_late_in_turn(new_run: RunMaker) -> None:
     assert waits.ratio == pytest.approx(40 / 60)
     assert waits.by_suspect == {"model": 1}
     assert waits.slowest_ratio == pytest.approx(0.5, abs=0.02)
+
+
+def test_the_size_of_inputs_is_that_of_all_steps(new_run: RunMaker) -> None:
+    """The first batches, whose shapes are facts, are longer than later ones."""
+    run, inputs = new_run(), [{"name": "x", "shape": [900], "dtype": "int64"}]
+    for rank, size in enumerate((100, 250)):
+        process = run.rank(rank).fact("model_inputs", model=1, inputs=inputs)
+        process.draw("forward=900 20 | optimizer 5").draw(f"forward={size} 20 | optimizer 5", 39)
+    ranks = run.open().ranks
+    expected = (900 + 39 * 250) / (900 + 39 * 100)
+    assert compute_input_ratio(ranks[1], ranks[:1]) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("slow", [(2,), (0, 2), (0, 1)])

@@ -130,7 +130,7 @@ def test_what_a_census_left_out_is_said(run_with_facts: Any) -> None:
         return last.strip()
 
     assert note("objects", "lines", scanned_count=200_000) == (
-        "The census stopped after 200,000 of 300,000 objects. Its pause was too short to find the "
+        "The census stopped after 200,000 of 300,000 objects. The census had no time to find the "
         "lines that add to a container."
     )
     assert note("shared", shared_bytes=4096 * MIB) == (

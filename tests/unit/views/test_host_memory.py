@@ -11,6 +11,7 @@ from rich.console import Console
 from stepscope import access, diagnosis, quantities
 from stepscope.cli.writers.live import live_text
 from stepscope.cli.writers.verdict import write_verdict
+from stepscope.diagnosis.host_memory import COMPILED_CODE, account_for_memory
 from stepscope.run import Run
 from stepscope.schema import JobState, RuleRecord
 from stepscope.testing import RunBuilder
@@ -79,6 +80,9 @@ def test_the_verdict_and_watch_say_it_first(tmp_path: Path) -> None:
     verdict = diagnosis.diagnose(run)
     assert verdict.memory is not None
     assert verdict.memory.is_growing
+    recompiled = account_for_memory(run, "recompilation")
+    assert recompiled is not None
+    assert set(recompiled.lines) - set(verdict.memory.lines) == {COMPILED_CODE}
     out = Console(file=io.StringIO(), width=300)
     write_verdict(out, verdict)
     text = out.file.getvalue()  # type: ignore[attr-defined]

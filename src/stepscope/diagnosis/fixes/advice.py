@@ -317,8 +317,8 @@ CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
     "uneven_ranks": [
         (
             "Give the ranks even data",
-            "shuffle before sharding, or bucket by length so that all ranks get batches of about "
-            "the same size in the same step",
+            "bucket by length so that all ranks get batches of about the same size in the same "
+            "step; where batches are padded, shuffling alone puts a long sample into each of them",
         )
     ],
     "gradient_accumulation": [

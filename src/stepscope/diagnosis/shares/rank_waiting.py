@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope import run, schema
+from stepscope import analysis, intervals, run, schema
 from stepscope.diagnosis.verdict import Suspect
 
 Float = NDArray[np.float64]
@@ -148,8 +148,15 @@ def compute_input_ratio(slow_rank: run.Rank, peers: Sequence[run.Rank]) -> float
 
 
 def _measure_input_size(rank: run.Rank) -> float:
-    """Measure the mean number of elements in the inputs of a rank's models, over the distinct
-    inputs of their first calls; 0 where inputs were not recorded."""
+    """Measure the mean number of elements in the inputs of a rank's models, over the forward passes
+    of its steps, or else over the distinct inputs of their first calls; 0 where inputs were not
+    recorded."""
+    passes = rank.spans.of("forward")
+    extents = intervals.Intervals(rank.steps.start, rank.steps.end)
+    in_steps = intervals.contains(extents, passes.start)
+    passes = passes.take(passes.has_flag(analysis.FLAG_SIZED) & in_steps)
+    if len(passes):
+        return float((passes.value & ((1 << analysis.SIZE_BITS) - 1)).mean())
     sizes = [
         sum(math.prod(tensor.shape) for tensor in fact.inputs)
         for fact in rank.facts(schema.ModelInputsFact)

@@ -199,8 +199,9 @@ class TraceRecommendations(IncrementalRule[TraceRecommendationsParameters, _Stat
         if share is not None and 100 * share > limit:
             yield (
                 f"communication takes {share_beside(share, 'step time', limit)}, waiting for "
-                "slower ranks included: compress gradients, accumulate them over several batches, "
-                "or increase the batch size."
+                "slower ranks included, which `stepscope diagnose RUN` tells apart: where it is "
+                "the exchange, compress gradients, accumulate them over several batches, or "
+                "increase the batch size."
             )
 
     def _advise_on_utilization(self, steps: TracedSteps, figures: TraceAdvice) -> Iterator[str]:

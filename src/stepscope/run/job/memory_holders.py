@@ -195,7 +195,7 @@ def _describe_limits(fact: schema.MemoryCensusFact) -> str:
         )
     parts = [text for stage, text in _STAGES.items() if stage in fact.left_out]
     if parts:
-        sentences.append(f"Its pause was too short to find {', '.join(parts)}.")
+        sentences.append(f"The census had no time to find {', '.join(parts)}.")
     if fact.scanned_count and fact.shared_bytes >= MIN_COPIED_BYTES:
         sentences.append(
             f"It may have copied up to {memory(fact.shared_bytes)} of pages that forked processes "
