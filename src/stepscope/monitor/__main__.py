@@ -30,12 +30,14 @@ def main() -> None:
 
 
 def import_monitor() -> None:
-    """Import what a monitor needs."""
-    import duckdb  # noqa: F401
+    """Import what a monitor needs, and open its database."""
+    import numpy.ma  # noqa: F401 - by which DuckDB returns nulls
 
     import stepscope.monitor.loop  # noqa: F401
     from stepscope.schema import TABLES  # noqa: F401
     from stepscope.store import RunWriter, open_run  # noqa: F401
+
+    store.prepare_database()
 
 
 def run_monitor(config: MonitorConfig) -> None:

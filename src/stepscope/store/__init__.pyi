@@ -25,6 +25,7 @@ from .engine import (
     identifier as identifier,
     join_columns as join_columns,
     literal as literal,
+    prepare_database as prepare_database,
 )
 from .labels import (
     RunLabels as RunLabels,

@@ -24,8 +24,6 @@ def main() -> None:
 
 def import_watch() -> None:
     """Import what the watch process needs."""
-    import numpy.ma  # noqa: F401 - by which DuckDB returns nulls
-
     import stepscope.watch.process  # noqa: F401
     from stepscope.rule_feed import check_rules  # noqa: F401
 

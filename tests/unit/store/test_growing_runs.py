@@ -201,3 +201,37 @@ def test_the_exit_of_a_process_removes_what_it_spilled(tmp_path: Path) -> None:
     done = subprocess.run(command, check=True, capture_output=True, env=environment)
     assert int(done.stdout) > 0
     assert list(tmp_path.iterdir()) == []
+
+
+FORKED = """
+import os, pathlib, sys
+from stepscope.store import prepare_database
+from stepscope.store.engine import connect
+
+def count_private():
+    lines = pathlib.Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_Dirty:"))
+
+prepare_database()
+path = sys.argv[1]
+for number in range(2):
+    if not os.fork():
+        private_kb = count_private()
+        file = f"'{path}/{number}.parquet'"
+        connections = connect(threads=1), connect(threads=1)
+        connections[0].execute(f"COPY (SELECT {number} AS n FROM range(9)) TO {file}")
+        threads = len(os.listdir("/proc/self/task"))
+        sums = [c.execute(f"SELECT sum(n) FROM {file}").fetchall() for c in connections]
+        print(sums == [[(9 * number,)]] * 2, threads, count_private() - private_kb, flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_forked_processes_use_one_database(tmp_path: Path) -> None:
+    """The second connection of each opens a database of its own, which takes 6 MB."""
+    command = [sys.executable, "-c", FORKED, str(tmp_path)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    results = [line.split() for line in done.stdout.splitlines()]
+    assert [(is_right, threads) for is_right, threads, _ in results] == [("True", "1")] * 2
+    assert max(int(private_kb) for *_, private_kb in results) < 11_000
