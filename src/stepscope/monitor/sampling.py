@@ -29,8 +29,8 @@ from stepscope.monitor.samplers import (
     Sample,
     SamplerError,
     SamplerFailures,
+    SamplerThread,
     build_samplers,
-    read_samplers,
 )
 from stepscope.monitor.samplers.processes import TreeSampler
 from stepscope.quantities import duration, percent
@@ -294,6 +294,7 @@ class Sampling:
         self._state_path = Path(config.spool, STATE_FILE)
         self._stored_state = b""
         samplers, self.missing = build_samplers(job, proc=proc)
+        self._thread = SamplerThread()
         self._samplers = [GuardedSampler(sampler) for sampler in samplers]
         self._tree_sampler = GuardedSampler(TreeSampler(job))
         self._failures = SamplerFailures()
@@ -351,7 +352,7 @@ class Sampling:
 
     def _read(self, samplers: list[GuardedSampler], now_ns: int, elapsed_ns: int) -> list[Sample]:
         samples: list[Sample] = []
-        for group, result in read_samplers(samplers, now_ns):
+        for group, result in self._thread.read(samplers, now_ns):
             if isinstance(result, SamplerError):
                 self._failures.add(group, str(result), elapsed_ns)
             else:

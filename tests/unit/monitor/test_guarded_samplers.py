@@ -15,10 +15,10 @@ from stepscope.monitor.samplers import (
     Sampler,
     SamplerError,
     SamplerFailures,
+    SamplerThread,
     base,
     build_samplers,
     machine,
-    read_samplers,
 )
 from stepscope.monitor.samplers.gpu import AmdSampler, NvmlSampler
 from tests.support.waiting import wait_until
@@ -54,9 +54,9 @@ FAILURES: dict[str, Callable[[int], object]] = {
 }
 
 
-def read(guard: GuardedSampler, now_ns: int) -> list[Sample]:
+def read(guard: GuardedSampler, now_ns: int, thread: SamplerThread) -> list[Sample]:
     """Read one sampler; raises its error."""
-    ((_, result),) = read_samplers([guard], now_ns)
+    ((_, result),) = thread.read([guard], now_ns)
     if isinstance(result, SamplerError):
         raise result
     return result
@@ -66,23 +66,24 @@ def read(guard: GuardedSampler, now_ns: int) -> list[Sample]:
 def test_a_failure_of_any_sampler_leaves_the_others(
     samplers: list[Sampler], monkeypatch: pytest.MonkeyPatch, failure: str
 ) -> None:
-    guards = [GuardedSampler(sampler) for sampler in samplers]
+    guards, thread = [GuardedSampler(sampler) for sampler in samplers], SamplerThread()
     for broken, guard in zip(samplers, guards, strict=True):
         with monkeypatch.context() as patch:
             patch.setattr(broken, "sample", FAILURES[failure], raising=True)
             for healthy in guards:
                 if healthy is guard:
                     with pytest.raises(SamplerError, match=r"."):
-                        read(healthy, S)
+                        read(healthy, S, thread)
                 else:
-                    read(healthy, S)
-        read(guard, 2 * S)
+                    read(healthy, S, thread)
+        read(guard, 2 * S, thread)
 
 
 def test_a_sampler_that_hangs_is_left_alone_until_it_responds(
     samplers: list[Sampler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(base, "RESPONSE_TIMEOUT_S", 0.01)
+    thread = SamplerThread()
     for sampler in samplers:
         guard, calls, release = GuardedSampler(sampler), [], threading.Semaphore(0)
 
@@ -96,13 +97,13 @@ def test_a_sampler_that_hangs_is_left_alone_until_it_responds(
         monkeypatch.setattr(sampler, "sample", hang)
         for tick in (1, 2, 3):
             with pytest.raises(SamplerError, match="no response"):
-                read(guard, tick)
+                read(guard, tick, thread)
         assert wait_until(lambda calls=calls: calls) == [1]  # the thread may start late
         monkeypatch.setattr(base, "RESPONSE_TIMEOUT_S", 30)
         release.release(2)
         while True:
             try:
-                samples = read(guard, 4)
+                samples = read(guard, 4, thread)
                 break
             except SamplerError:  # the thread has not put the late response yet
                 continue
@@ -123,13 +124,13 @@ class Meeting:
 
 
 def test_samplers_that_hang_share_one_timeout() -> None:
-    """They are all asked before the first response is awaited."""
-    barrier = threading.Barrier(8)
+    """One that does not respond holds up the others for a moment only."""
+    barrier, thread = threading.Barrier(8), SamplerThread()
     guards = [GuardedSampler(Meeting(str(n), barrier)) for n in range(8)]
-    results = dict(read_samplers(guards, S))
+    results = dict(thread.read(guards, S))
     assert all(isinstance(results[str(n)], list) for n in range(8))
     barrier.abort()
-    assert all(isinstance(result, SamplerError) for _, result in read_samplers(guards, 2 * S))
+    assert all(isinstance(result, SamplerError) for _, result in thread.read(guards, 2 * S))
 
 
 def test_gpus_of_two_makers_are_two_sources() -> None:

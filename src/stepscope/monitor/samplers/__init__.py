@@ -29,9 +29,9 @@ from stepscope.monitor.samplers.base import (
     Sampler,
     SamplerError,
     SamplerFailures,
+    SamplerThread,
     Unavailable,
     read_bytes,
-    read_samplers,
 )
 from stepscope.monitor.samplers.cgroup import most_used_memory_limit
 from stepscope.monitor.samplers.processes import JobTree
@@ -44,11 +44,11 @@ __all__ = [
     "Sampler",
     "SamplerError",
     "SamplerFailures",
+    "SamplerThread",
     "Unavailable",
     "build_samplers",
     "most_used_memory_limit",
     "read_bytes",
-    "read_samplers",
 ]
 
 

@@ -98,6 +98,8 @@ class Rates:
 
 RESPONSE_TIMEOUT_S = 1.0
 """Time that all samplers together may hold up the sampling tick, once per hang."""
+REPLACEMENT_TIMEOUT_S = 0.1
+"""Time for which the samplers after one that does not respond wait for it."""
 
 
 class SamplerError(Exception):
@@ -105,82 +107,105 @@ class SamplerError(Exception):
 
 
 class GuardedSampler:
-    """Sampler in a thread of its own, which is left alone while it does not respond.
-
-    A driver can hang in a system call that no signal ends, so the thread is a daemon: it does not
-    hold up the end of the monitor.
-    """
+    """Sampler that is left alone while it does not respond."""
 
     def __init__(self, sampler: Sampler) -> None:
         self.group = sampler.group
         self._sampler = sampler
-        self._ticks: SimpleQueue[int] = SimpleQueue()
         self._results: SimpleQueue[list[Sample] | SamplerError] = SimpleQueue()
-        self._thread: threading.Thread | None = None
         self._is_late = False
 
-    def request(self, now_ns: int) -> None:
-        """Start to sample, unless an earlier tick has not been responded to."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._respond, daemon=True, name=self.group)
-            self._thread.start()
+    def is_ready(self) -> bool:
+        """Return True unless an earlier tick has not been responded to."""
         if self._is_late:
             try:
                 self._results.get_nowait()  # of an earlier tick, so its time would be wrong
             except Empty:
-                return
+                return False
             self._is_late = False
-        self._ticks.put(now_ns)
+        return True
 
-    def collect(self, deadline_s: float) -> list[Sample]:
-        """Return the samples that were requested.
-
-        Args:
-            deadline_s: monotonic time until which the sampler may respond.
-
-        Raises:
-            SamplerError: the sampler fails, or does not respond in time.
-        """
-        if self._is_late:
-            raise SamplerError("no response")
+    def respond(self, now_ns: int) -> None:
+        """Sample the source, in a thread that may hang."""
         try:
-            result = self._results.get(timeout=max(0.0, deadline_s - time.monotonic()))
-        except Empty:
-            self._is_late = True
-            raise SamplerError("no response") from None
-        if isinstance(result, SamplerError):
-            raise result
-        return result
+            samples = list(self._sampler.sample(now_ns))
+            for sample in samples:
+                _check(sample)
+        except Exception as error:  # noqa: BLE001 - one source must not end the others
+            self._results.put(SamplerError(str(error) or type(error).__name__))
+        else:
+            self._results.put(samples)
 
-    def _respond(self) -> None:
-        while True:
-            now_ns = self._ticks.get()
+    @property
+    def has_responded(self) -> bool:
+        """True if there is a response that was not collected."""
+        return not self._results.empty()
+
+    def collect(self) -> list[Sample] | SamplerError:
+        """Return the response, or an error without one."""
+        if not self._is_late:
             try:
-                samples = list(self._sampler.sample(now_ns))
-                for sample in samples:
-                    _check(sample)
-            except Exception as error:  # noqa: BLE001 - one source must not end the others
-                self._results.put(SamplerError(str(error) or type(error).__name__))
-            else:
-                self._results.put(samples)
+                return self._results.get_nowait()
+            except Empty:
+                self._is_late = True
+        return SamplerError("no response")
 
 
-def read_samplers(
-    samplers: Collection[GuardedSampler], now_ns: int
-) -> Iterator[tuple[str, list[Sample] | SamplerError]]:
-    """Read all samplers at once, so that those that hang share one timeout.
+class SamplerThread:
+    """Thread that reads samplers one after the other; others read the rest while it waits for one.
 
-    Yields:
-        The group of each sampler, with its samples or its error.
+    A driver can hang in a system call that no signal ends, so the thread is a daemon: it does not
+    hold up the end of the monitor. A thread for each sampler would need ten times as many switches
+    between threads, and memory for each.
     """
-    deadline_s = time.monotonic() + RESPONSE_TIMEOUT_S
-    for sampler in samplers:
-        sampler.request(now_ns)
-    for sampler in samplers:
-        try:
-            yield sampler.group, sampler.collect(deadline_s)
-        except SamplerError as error:
-            yield sampler.group, error
+
+    def __init__(self) -> None:
+        self._ticks: SimpleQueue[tuple[GuardedSampler, int]] = SimpleQueue()
+        self._is_over = threading.Event()
+        """Set when no sampler is left to read: one wait is cheaper than one for each."""
+        self._current: threading.Thread | None = None
+
+    def read(
+        self, samplers: Collection[GuardedSampler], now_ns: int
+    ) -> Iterator[tuple[str, list[Sample] | SamplerError]]:
+        """Read samplers, of which those that hang share one timeout.
+
+        Yields:
+            The group of each sampler, with its samples or its error.
+        """
+        deadline_s = time.monotonic() + RESPONSE_TIMEOUT_S
+        ready = [sampler for sampler in samplers if sampler.is_ready()]
+        for sampler in ready:
+            self._ticks.put((sampler, now_ns))
+        if self._current is None:
+            self._start()
+        while not all(sampler.has_responded for sampler in ready):
+            remaining_s = deadline_s - time.monotonic()
+            if remaining_s <= 0:
+                self._current = None  # it hangs
+                break
+            has_ended = self._is_over.wait(min(remaining_s, REPLACEMENT_TIMEOUT_S))
+            self._is_over.clear()
+            if not has_ended:
+                for _ in range(self._ticks.qsize()):
+                    self._start()
+        for sampler in samplers:
+            yield sampler.group, sampler.collect()
+
+    def _start(self) -> None:
+        """Start a thread for the samplers that are not read yet; the present one ends after its
+        next response."""
+        self._current = threading.Thread(target=self._run, daemon=True, name="samplers")
+        self._current.start()
+
+    def _run(self) -> None:
+        is_current = True
+        while is_current:
+            sampler, now_ns = self._ticks.get()
+            sampler.respond(now_ns)
+            is_current = self._current is threading.current_thread()
+            if self._ticks.empty():
+                self._is_over.set()
 
 
 def _check(sample: Sample) -> None:
