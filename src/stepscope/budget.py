@@ -11,6 +11,7 @@ import functools
 import gc
 import pathlib
 import re
+import sys
 from collections.abc import Callable
 
 import msgspec
@@ -24,6 +25,8 @@ MONITOR_MEMORY_SHARE = 0.5
 GROWTH_FACTOR = 1.1
 """Growth since freed memory was last returned to the system, from which it is tried again."""
 _MADV_DONTNEED = 4
+_PURGE_COMMANDS = b"thread.tcache.flush", b"arena.4096.purge"
+"""Of mallctl(3) of jemalloc: return what this thread and all arenas keep."""
 _CODE = re.compile(
     rb"^(\w+)-(\w+) r-[x-]p .*/(?:_duckdb\.|numpy).*\n(?:\w+: .*\n)*?Anonymous: +0 kB$",
     re.MULTILINE,
@@ -60,7 +63,14 @@ def read_own_memory_bytes() -> int | None:
 
 
 def trim_heap() -> None:
-    """Return free memory to the system: the allocator keeps what is between arrays in use."""
+    """Return free memory to the system: the allocators of the C library and of DuckDB keep what is
+    between arrays in use."""
+    duckdb = sys.modules.get("_duckdb")
+    if duckdb is not None:
+        control = getattr(ctypes.CDLL(duckdb.__file__), "duckdb_je_mallctl", None)  # of jemalloc
+        if control is not None:
+            for command in _PURGE_COMMANDS:
+                control(command, None, None, None, ctypes.c_size_t(0))
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc alone
     if trim is not None:
         trim(0)
