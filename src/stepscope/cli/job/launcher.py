@@ -16,13 +16,12 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
-import psutil
 
 from stepscope import budget, errors
 from stepscope.cli.job.forking import POLL_S, Process
@@ -30,6 +29,9 @@ from stepscope.cli.output import locate, say, suggest
 from stepscope.monitor import Handshake, JobExit, StopSignal, last_line
 from stepscope.spool import is_suspended
 from stepscope.watch import read_stop_request
+
+if TYPE_CHECKING:
+    import psutil
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 PASSED_SIGNALS = (*STOP_SIGNALS, signal.SIGUSR1, signal.SIGUSR2)
@@ -176,8 +178,8 @@ class Launcher:
         if not companion.is_running:
             with self._handling_signals(pid), suppress(Exception):  # its start meets the same error
                 companion.prepare()
+            budget.release_memory()  # once for all processes that are forked
             companion.keep(pid)
-            budget.release_memory()
 
     @contextmanager
     def _handling_signals(self, pid: int) -> Iterator[None]:
@@ -230,20 +232,25 @@ class Launcher:
         if self._kill_at is None:
             request = self._read_request(self._stopping)
             if request is not None:
+                from stepscope.cli.job.descendants import list_job_processes
+
                 self._note_stop(request)
                 self._kill_at = time.monotonic() + self._stopping.grace_s
-                self._descendants = [p for p in _list_descendants(pid) if _is_of_job(p, pid)]
+                self._descendants = list_job_processes(pid)
                 os.kill(pid, signal.SIGTERM)
         elif time.monotonic() > self._kill_at:
-            _kill_tree(pid)
+            from stepscope.cli.job.descendants import kill_tree
+
+            kill_tree(pid)
 
     def _end_descendants(self) -> None:
         """Kill what a job that was asked to stop leaves behind after the grace period, such as a
         worker that hangs: it does not notice that its parent has ended."""
         if self._kill_at is not None and self._descendants:
+            from stepscope.cli.job.descendants import kill_remaining
+
             timeout_s = max(0.0, self._kill_at - time.monotonic())
-            _, remaining = psutil.wait_procs(self._descendants, timeout_s)
-            _kill(remaining)
+            kill_remaining(self._descendants, timeout_s)
 
     def _read_request(self, stopping: Stopping) -> StopSignal | None:
         """Read an accepted request of this node, or that another node has accepted."""
@@ -276,43 +283,6 @@ def _spawn(command: Sequence[str], environment: Mapping[str, str], mask: set[int
         )
     except OSError as error:
         raise errors.UsageError(f"Cannot start {command[0]!r}: {error.strerror}.") from None
-
-
-def _list_descendants(pid: int) -> list[psutil.Process]:
-    try:
-        children: list[psutil.Process] = psutil.Process(pid).children(recursive=True)
-    except psutil.Error:
-        return []
-    return children
-
-
-def _is_of_job(process: psutil.Process, pid: int) -> bool:
-    """Return False for a daemon, which has a session of its own: a server that a job has started
-    may be there for others, too. Launchers start ranks in such sessions, and tell them their
-    rank."""
-    try:
-        if os.getsid(process.pid) == os.getsid(pid):
-            return True
-        return not {"RANK", "LOCAL_RANK"}.isdisjoint(process.environ())
-    except (OSError, psutil.Error):  # it has ended
-        return False
-
-
-def _kill_tree(pid: int) -> None:
-    """Kill a process and its descendants: ranks must not outlive their launcher."""
-    try:
-        root = psutil.Process(pid)
-    except psutil.Error:
-        return
-    _kill([root, *_list_descendants(pid)])
-
-
-def _kill(processes: Iterable[psutil.Process]) -> None:
-    for process in processes:
-        try:
-            process.kill()
-        except psutil.Error:
-            pass
 
 
 def stop_is_pending() -> bool:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import psutil
 
 from stepscope import errors, job_environment, schema
 from stepscope.capture.kineto_daemon import TRACE_DIRECTORY_VARIABLE
@@ -83,6 +82,8 @@ def check_target(pid: int) -> ProcessFacts:
         raise errors.UsageError(
             f"No process {pid} is running here. List Python processes with: pgrep -af python"
         )
+    import psutil  # a monitor never needs it
+
     if pid in {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}:
         raise errors.UsageError(
             f"Process {pid} started this command itself; pass the PID of the job, for example of "

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import IO
 
 import msgspec
-import psutil
 
 STORED = 0
 UNREADABLE = 2
@@ -167,6 +166,8 @@ class WindowImports:
 
     def _lower_priority(self, pid: int) -> None:
         """Set the lowest CPU priority, the idle I/O class, and cores that the job cannot use."""
+        import psutil
+
         spare_cores = os.sched_getaffinity(0) - set(self._job_cores())
         try:
             child = psutil.Process(pid)
