@@ -60,7 +60,8 @@ class Follower:
         self._scan_ns = scan_ns
         self._is_abandoned = is_abandoned
         self._budget = budget or ReadingBudget(math.inf, interval_s=0)
-        self._heartbeat_ns = 0
+        self.heartbeat_ns = 0
+        """The latest heartbeat of a monitor."""
         self._heartbeats = store.Heartbeats()
         self._ended = False
         self._read_error: str | None = None
@@ -78,7 +79,7 @@ class Follower:
         Data that cannot be read are retried; a note in the records says so.
         """
         while self._is_running():
-            if self._heartbeat_ns != self._evaluated_heartbeat_ns and self._budget.allows:
+            if self.heartbeat_ns != self._evaluated_heartbeat_ns and self._budget.allows:
                 with self._budget.spending():
                     has_new_data = self._evaluate(final=False)
                 if has_new_data:
@@ -117,9 +118,9 @@ class Follower:
             return True
         statuses = status_by_node.values()
         created_ns = self._reader.info.created_ns
-        self._heartbeat_ns = max((status.heartbeat_ns for status in statuses), default=created_ns)
+        self.heartbeat_ns = max((status.heartbeat_ns for status in statuses), default=created_ns)
         timeout_ns = SILENCE_TIMEOUT_NS if statuses else START_TIMEOUT_NS
-        is_silent = time.time_ns() - self._heartbeat_ns > timeout_ns
+        is_silent = time.time_ns() - self.heartbeat_ns > timeout_ns
         if is_silent and self._is_abandoned():
             self._ended = all(status.state.is_final for status in statuses)
             return False
@@ -150,7 +151,7 @@ class Follower:
             self._read_error = _read_error(error)
         else:
             self._read_error = None
-            self._evaluated_heartbeat_ns = self._heartbeat_ns
+            self._evaluated_heartbeat_ns = self.heartbeat_ns
         return has_new_data
 
 

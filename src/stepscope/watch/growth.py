@@ -53,18 +53,26 @@ class GrowthWatch:
         scan_ns = LOOK_S * 1_000_000_000
         self._looks_left = LOOK_COUNT if config.scan_ns > scan_ns else 0
         self._due_s = clock() + LOOK_S
+        self._heartbeat_ns: int | None = None
         self._settled_s = clock()
         """Time from which growth is asked for again after a census at the start."""
         self._feed = rule_feed.RuleFeed(reader, scan_ns=scan_ns)
         self._evaluation = Evaluation([rule for rule in rules if rule.name == GROWTH_RULE])
 
-    def look(self) -> None:
-        """Look at the memory at the start of the job, if it is time."""
+    def look(self, heartbeat_ns: int) -> None:
+        """Look at the memory at the start of the job, if it is time.
+
+        Args:
+            heartbeat_ns: the latest heartbeat of a monitor, without which there is nothing new.
+        """
         is_due = self._looks_left and self._clock() >= self._due_s
         if self._is_over or not is_due or not self._budget.allows:
             return
         self._looks_left -= 1
         self._due_s = self._clock() + LOOK_S
+        if heartbeat_ns == self._heartbeat_ns:
+            return
+        self._heartbeat_ns = heartbeat_ns
         with self._budget.spending(), suppress(OSError, duckdb.Error, errors.StepscopeError):
             for inputs in self._feed.ranges(final=False):
                 self._evaluation.feed(inputs)

@@ -154,7 +154,7 @@ class Watch:
         """As `_pause`, and follow changes of the rules."""
         self._change_rules()
         self._announce_stuck()
-        self._growth.look()
+        self._growth.look(self._follower.heartbeat_ns)
         return self._pause(seconds)
 
     def _announce_stuck(self) -> None:

@@ -403,11 +403,10 @@ def test_processes_that_grow_are_asked_once_what_holds_their_memory(
         watching = growth.GrowthWatch(
             config, open_run(run), [HostMemoryGrowth()], budget, lambda: now_s[0]
         )
-        watching.look()  # not due yet
-        now_s[0] += growth.LOOK_S
-        watching.look()
-        now_s[0] += growth.LOOK_S
-        watching.look()
+        watching.look(1)  # not due yet
+        for heartbeat_ns in (1, 2):
+            now_s[0] += growth.LOOK_S
+            watching.look(heartbeat_ns)
     requests = WindowRequests(str(run)).read_new()
     assert [(r.name, r.is_census, r.pids) for r in requests] == count * [
         ("memory-growth-at-start", True, {"n0": [1000]})
