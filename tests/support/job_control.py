@@ -85,7 +85,8 @@ class Job:
             if not words:  # the process has ended
                 continue
             roles = {b"stepscope.monitor": "monitor", b"stepscope.watch": "watch"}
-            pids[next((roles[word] for word in words if word in roles), "job")] = pid
+            # The job is the first: one that was just forked has the launcher's words for a moment.
+            pids.setdefault(next((roles[word] for word in words if word in roles), "job"), pid)
         return pids
 
     def wait_child(self, role: str) -> int:
