@@ -84,10 +84,10 @@ def _decode_by_python(text: bytes | bytearray | memoryview, *, complete: bool) -
     return chunk
 
 
-def _decode_odd(texts: Sequence[bytes | bytearray | memoryview]) -> Chunk | None:
+def _decode_odd(text: bytes) -> Chunk | None:
     """Decode events that the compiled scanner does not understand; None if one is malformed."""
     try:
-        return chunk_of(_decode_events(b"[" + b",".join(texts) + b"]"))
+        return chunk_of(_decode_events(b"[" + text + b"]"))
     except schema.MALFORMED_JSON:
         return None
 
@@ -217,24 +217,24 @@ def _fill(chunk: Chunk, events: Sequence[Any], groups: _Groups) -> set[Kind]:
     return builder.irregular
 
 
-_BLOCK_RULE_KINDS = frozenset(
-    kind for kind in schema.EVENT_KINDS if any(a.older_key or a.only_with for a in kind.arguments)
-)
-"""Kinds with columns that depend on all events of a block."""
+_BLOCK_RULE_KEYS: dict[Kind, set[bytes]] = {
+    kind: {f'"{key}"'.encode() for a in kind.arguments for key in (a.older_key, a.only_with) if key}
+    for kind in schema.EVENT_KINDS
+}
+"""Keys that change how a block's other events of a kind are read."""
 _scanners = threading.local()
 """`.scanner` is that of the running thread, from its first block on; None where there is none."""
 
 
 def scan_block(
-    text: bytes | bytearray | memoryview,
-    decode_odd: Callable[[Sequence[bytes | bytearray | memoryview]], Chunk | None],
+    text: bytes | bytearray | memoryview, decode_odd: Callable[[bytes], Chunk | None]
 ) -> Chunk | None:
     """Scan a block.
 
     Args:
         text: events separated by commas.
-        decode_odd: decodes the texts of events that the scanner does not understand; None when
-            one of them is malformed.
+        decode_odd: decodes the events that the scanner does not understand; None when one of them
+            is malformed.
 
     Returns:
         None when the whole block is left to Python.
@@ -244,10 +244,19 @@ def scan_block(
         return None
     if not block.odd_extents:
         return _complete(block, Chunk())
-    odd = decode_odd([text[start:end] for start, end in block.odd_extents])
-    if odd is None or (odd.columns.keys() & _BLOCK_RULE_KINDS) or block.has_block_rules:
+    odd_text = b",".join([text[start:end] for start, end in block.odd_extents])
+    odd = decode_odd(odd_text)
+    if odd is None or _have_block_rules(block, odd, odd_text):
         return None
     return _complete(block, odd)
+
+
+def _have_block_rules(block: ScannedBlock, odd: Chunk, odd_text: bytes) -> bool:
+    """Return True if events of one part of a block may change how those of the other are read."""
+    if not block.block_rule_kinds.isdisjoint(odd.columns):
+        return True
+    keys = set[bytes]().union(*(_BLOCK_RULE_KEYS.get(kind, ()) for kind in odd.columns))
+    return any(key in odd_text for key in keys) or (bool(keys) and b"\\u" in odd_text)
 
 
 def is_scannable(text: bytes | bytearray | memoryview) -> bool:

@@ -14,6 +14,7 @@ from stepscope.cli import root
 from stepscope.importers import trace_decoder
 from stepscope.importers.kineto import decode
 from stepscope.importers.kineto._scan import LIBRARY, SCANNER_VARIABLE, load_scanner, scanner_state
+from stepscope.importers.kineto.blocks import Block
 from tests.support.compiler import needs_compiler
 from tests.support.decoded_blocks import decode_by_both
 from tests.support.imported_runs import REAL_TRACES
@@ -185,6 +186,19 @@ def test_unusual_events_are_left_to_python(event: Event) -> None:
     assert left_to_python(text) == [2]
     scanned, decoded = decode_by_both(text)
     assert scanned == decoded
+
+
+def test_collectives_leave_the_block_to_the_scanner(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_collective = {"Collective name": "allreduce", "In msg nelems": 4}
+    text = block(
+        op("a", 0, 1, of_collective),
+        kernel(20, 1, 3, of_collective),
+        launch(30, 1, 3),
+        op("b", 9, 1),
+    )
+    assert left_to_python(text) == [0, 1]
+    monkeypatch.setattr(decode, "_decode_by_python", None)
+    assert decode.decode_block(Block(text=text)).event_count == 4
 
 
 @pytest.mark.parametrize(

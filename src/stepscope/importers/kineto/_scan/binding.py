@@ -92,9 +92,9 @@ class ScannedBlock(msgspec.Struct):
     """Indices of the events that are left to Python."""
     odd_extents: list[tuple[int, int]]
     """Their text in the block."""
-    has_block_rules: bool = False
-    """Some columns depend on all events of the block: older keys, or keys that are only read beside
-    others (`Argument.older_key`, `only_with`)."""
+    block_rule_kinds: set[Kind] = msgspec.field(default_factory=set)
+    """Kinds with columns that depend on all events of the block: older keys, or keys that are only
+    read beside others (`Argument.older_key`, `only_with`)."""
 
 
 class _Field(msgspec.Struct):
@@ -208,13 +208,14 @@ class Scanner:
             values = _argument_column(item, rows)
             if values is not None:
                 (older if item.is_older else columns)[item.argument.column] = values
-        block.has_block_rules |= bool(older)
+        if older:
+            block.block_rule_kinds.add(kind)
         columns = {**older, **columns}  # the older key is only read without any value of the other
         arguments = [a for a in kind.arguments if a.column == "args"]
         if arguments:
             usual, complete = rows[:, 5], rows[:, 6]
             if (usual != complete).any():
-                block.has_block_rules = True
+                block.block_rule_kinds.add(kind)
                 indicators = {a.only_with for a in arguments if a.only_with}
                 if _has_indicator(block.strings, complete, indicators):
                     usual = complete
