@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from stepscope import intervals, quantities, schema
 from stepscope.importers.kineto import arguments
-from stepscope.importers.kineto.columns import Columns
 from stepscope.importers.kineto.gather import Gathered, impossible, name_tracks
 from stepscope.importers.kineto.joins import Counts, Positions
 
@@ -83,9 +82,8 @@ ones."""
 def find_unit(gathered: Gathered, counts: Counts) -> None:
     """Find out whether almost all launches, or operators without these, last too long or too short
     for times in microseconds."""
-    parts = [gathered.columns(kind, "name", "duration") for kind in arguments.CALL_KINDS]
-    name, duration = (np.concatenate([p[key] for p in parts]) for key in ("name", "duration"))
-    duration = duration[_match(gathered, name, _LAUNCH)]
+    of_calls = gathered.columns(arguments.CALL_KINDS, "name", "duration")
+    duration = of_calls["duration"][_match(gathered, of_calls["name"], _LAUNCH)]
     calls = "calls that launch work"
     if len(duration) < MIN_LAUNCHES:
         duration = gathered.columns(arguments.OPERATOR, "duration")["duration"]
@@ -174,10 +172,11 @@ def cut_unended(gathered: Gathered, counts: Counts) -> None:
     bounds = gathered.bounds
     host = (arguments.OPERATOR, *arguments.CALL_KINDS, arguments.ANNOTATION)
     kinds = (*host, *arguments.WORK_KINDS)
+    last = max(int(_read_ends(gathered, kind).max(initial=bounds.first)) for kind in kinds)
+    if last <= bounds.last + DEVICE_PATIENCE.minimum_ns:
+        return
     parts = [_read_ends(gathered, kind) for kind in kinds]
     ends, lengths = np.concatenate(parts), [len(part) for part in parts]
-    if ends.max(initial=bounds.first) <= bounds.last + DEVICE_PATIENCE.minimum_ns:
-        return
     certain = (arguments.PYTHON_FUNCTION, arguments.OtherKind.OTHER)
     certain_ends = np.concatenate([_read_ends(gathered, kind) for kind in certain])
     limit = last_credible_end(
@@ -234,12 +233,13 @@ def find_setbacks(gathered: Gathered, counts: Counts) -> None:
     for kind, number in numbers.items():
         columns = gathered.select(kind, ("track", "start", "duration", number), number)
         is_valid = ~impossible(columns, gathered.bounds) & (columns[number] > 0)
-        track, start, order = (columns[name][is_valid] for name in ("track", "start", number))
-        amounts = measure_setbacks(track, order, start, start)
-        totals = np.bincount(track)[track]
-        late = np.bincount(track, amounts > 0)[track]
-        is_clock = (totals >= MIN_NUMBERED) & (late <= MAX_SETBACK_SHARE * totals)
-        _count_setbacks(counts, track, np.where(is_clock, amounts, 0), "")
+        track, start, order = (columns.pop(name)[is_valid] for name in ("track", "start", number))
+        # One after the other: of all together, this would take the most memory of a large import.
+        for one in np.flatnonzero(np.bincount(track) >= MIN_NUMBERED).tolist():
+            rows = np.flatnonzero(track == one)
+            amounts = measure_setbacks(track[rows], order[rows], start[rows], start[rows])
+            if np.count_nonzero(amounts) <= MAX_SETBACK_SHARE * len(rows):
+                _count_setbacks(counts, track[rows], amounts, "")
 
 
 def _find_step_setbacks(gathered: Gathered, counts: Counts, kind: arguments.Kind) -> None:
@@ -292,12 +292,11 @@ def measure_setbacks(track: NDArray[Any], number: Int, start: Int, reached: Int)
 def count_overlaps(gathered: Gathered, counts: Counts) -> None:
     """Count device work that starts before an earlier event of its stream has ended."""
     names = ("start", "duration", "track", "launch")
-    columns = [gathered.columns(kind, *names) for kind in arguments.WORK_KINDS]
-    joined = {name: np.concatenate([c[name] for c in columns]) for name in names}
-    possible = ~impossible(joined, gathered.bounds)
-    track = joined["track"][possible]
-    start = Positions(gathered.bounds).of(joined["start"][possible], track)
-    end = start + joined["duration"][possible]
+    work = gathered.columns(arguments.WORK_KINDS, *names)
+    possible = ~impossible(work, gathered.bounds)
+    track = work["track"][possible]
+    start = Positions(gathered.bounds).of(work["start"][possible], track)
+    end = start + work["duration"][possible]
     order = intervals.nesting_order(start, end)
     start, end, streams = start[order], end[order], track[order]
     if len(start) < 2:
@@ -311,11 +310,10 @@ def count_overlaps(gathered: Gathered, counts: Counts) -> None:
 def cut_overflows(gathered: Gathered, counts: Counts) -> None:
     """Let device work end where the next work of its stream starts, if it cannot last longer."""
     names = ("start", "duration", "track", "graph_node", "launch")
-    parts = [gathered.columns(kind, *names) for kind in arguments.WORK_KINDS]
-    joined = {name: np.concatenate([part[name] for part in parts]) for name in names}
-    possible = np.flatnonzero(~impossible(joined, gathered.bounds))
+    work = gathered.columns(arguments.WORK_KINDS, *names)
+    possible = np.flatnonzero(~impossible(work, gathered.bounds))
     track, start, duration, node = (
-        joined[name][possible] for name in ("track", "start", "duration", "graph_node")
+        work[name][possible] for name in ("track", "start", "duration", "graph_node")
     )
     may_nest = (node >= 0) | _find_nesting_tracks(gathered)[track]
     crowds = np.where(may_nest, 0, measure_crowds(track, start, duration))
@@ -327,11 +325,10 @@ def cut_overflows(gathered: Gathered, counts: Counts) -> None:
     if not counts.overflows:
         return
     counts.worst_overflow_ns = int((duration - allowed)[too_long].max())
-    joined["duration"][possible] = np.where(too_long, allowed, duration)
-    ends = np.cumsum([len(part["start"]) for part in parts])
-    for kind, values in zip(
-        arguments.WORK_KINDS, np.split(joined["duration"], ends[:-1]), strict=True
-    ):
+    durations = work["duration"].copy()
+    durations[possible] = np.where(too_long, allowed, duration)
+    ends = np.cumsum([gathered.count(kind) for kind in arguments.WORK_KINDS])
+    for kind, values in zip(arguments.WORK_KINDS, np.split(durations, ends[:-1]), strict=True):
         gathered.extend(kind, "duration", values)
 
 
@@ -394,25 +391,29 @@ def find_late_work(gathered: Gathered, counts: Counts) -> None:
     joined."""
     if counts.crowded:  # durations are wrong
         return
-    names = ("id", "name", "track", "start", "duration")
-    parts = [gathered.columns(kind, *names) for kind in arguments.CALL_KINDS]
-    calls = {name: np.concatenate([part[name] for part in parts]) for name in names}
-    waits = np.flatnonzero(_match(gathered, calls["name"], _DEVICE_WAIT))
-    work_names = ("device", "when", "start", "duration", "launch")
-    parts = [gathered.columns(kind, *work_names) for kind in arguments.WORK_KINDS]
-    work = {name: np.concatenate([part[name] for part in parts]) for name in work_names}
-    if not len(work["launch"]):
-        return
-    rows = np.flatnonzero((work["launch"] >= 0) & ~impossible(work, gathered.bounds))
-    device, when = work["device"][rows], work["when"][rows]
-    ends = work["start"][rows] + work["duration"][rows]
-    start, end = calls["start"][waits], calls["start"][waits] + calls["duration"][waits]
-    lateness = measure_lateness(device, when, ends, start, end)
-    lateness = np.concatenate([lateness, _measure_late_copies(gathered, calls)])
+    lateness = np.concatenate([_measure_late_waits(gathered), _measure_late_copies(gathered)])
     late = lateness > schema.MAX_EARLY_NS
     if late.any() and late.mean() >= MIN_LATE_SHARE:
         counts.waits, counts.late_waits = len(lateness), int(late.sum())
         counts.median_late_ns = int(np.median(lateness[late]))
+
+
+def _measure_late_waits(gathered: Gathered) -> Int:
+    """Return the time by which work goes on after each wait for a device."""
+    names = ("device", "when", "start", "duration", "launch")
+    work = gathered.columns(arguments.WORK_KINDS, *names)
+    rows = np.flatnonzero((work["launch"] >= 0) & ~impossible(work, gathered.bounds))
+    device, when = work["device"][rows], work["when"][rows]
+    ends = work["start"][rows] + work["duration"][rows]
+    waits = np.flatnonzero(_match(gathered, _read_calls(gathered, "name"), _DEVICE_WAIT))
+    start = _read_calls(gathered, "start")[waits]
+    end = start + _read_calls(gathered, "duration")[waits]
+    return measure_lateness(device, when, ends, start, end)
+
+
+def _read_calls(gathered: Gathered, name: str) -> NDArray[Any]:
+    """Return a column of all calls; of a large file, several at once take much memory."""
+    return gathered.columns(arguments.CALL_KINDS, name)[name]
 
 
 def _match(gathered: Gathered, names: NDArray[Any], pattern: re.Pattern[str]) -> NDArray[np.bool_]:
@@ -426,7 +427,7 @@ def _match(gathered: Gathered, names: NDArray[Any], pattern: re.Pattern[str]) ->
     return is_match
 
 
-def _measure_late_copies(gathered: Gathered, calls: Columns) -> Int:
+def _measure_late_copies(gathered: Gathered) -> Int:
     """Return the time by which each copy to the host goes on after the wait for it: its call if it
     is to pageable memory, or the next call of the thread if that waits for a stream."""
     copies = gathered.columns(arguments.MEMCPY, "name", "launch", "start", "duration")
@@ -434,18 +435,21 @@ def _measure_late_copies(gathered: Gathered, calls: Columns) -> Int:
     if not is_out.any():
         return np.zeros(0, dtype=np.int64)
     copies = {name: values[is_out] for name, values in copies.items()}
-    order = np.argsort(calls["id"], kind="stable")
-    call = order[np.searchsorted(calls["id"][order], copies["launch"])]
-    by_thread = np.append(np.lexsort((calls["start"], calls["track"])), -1)
-    position = np.empty(len(order), dtype=np.int64)
-    position[by_thread[:-1]] = np.arange(len(order))
-    following = by_thread[position[call] + 1]
-    waits = _match(gathered, calls["name"], _STREAM_WAIT)
-    is_wait = (following >= 0) & waits[following]
-    is_wait &= calls["track"][following] == calls["track"][call]
+    ids = _read_calls(gathered, "id")
+    order = np.argsort(ids, kind="stable")
+    call = order[np.searchsorted(ids[order], copies["launch"])]
+    track, start = _read_calls(gathered, "track"), _read_calls(gathered, "start")
+    by_thread = np.lexsort((start, track))
+    position = np.empty_like(order)
+    position[by_thread] = np.arange(len(order))
+    following = np.append(by_thread, -1)[position[call] + 1]
+    names = _read_calls(gathered, "name")[following]
+    is_wait = (following >= 0) & _match(gathered, names, _STREAM_WAIT)
+    is_wait &= track[following] == track[call]
     wait = np.where(is_wait, following, call)
     is_waited = is_wait | _match(gathered, copies["name"], _PAGEABLE_OUT)
-    late = copies["start"] + copies["duration"] - calls["start"][wait] - calls["duration"][wait]
+    late = copies["start"] + copies["duration"] - start[wait]
+    late -= _read_calls(gathered, "duration")[wait]
     return np.asarray(late[is_waited], dtype=np.int64)
 
 

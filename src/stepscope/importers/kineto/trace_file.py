@@ -174,6 +174,10 @@ def _store(
     times.cut_unended(gathered, counts)
     joins.join_launches(gathered, counts, captures.ids)
     joins.name_captured(gathered, captures, counts)
+    # What looks at all events at once comes before there are rows in memory.
+    times.find_setbacks(gathered, counts)
+    times.find_late_work(gathered, counts)
+    times.count_overlaps(gathered, counts)
     linker = Linker(gathered, counts)
     summariser = Summariser(bounds, reading.header.base_ns, event_count=gathered.event_count)
     cuts = gathered.cuts(min(max_rows, max(gathered.event_count // SLICES, MIN_SLICE_ROWS)))
@@ -187,10 +191,6 @@ def _store(
         if summary:
             storing.append([("timeline", maker.complete("timeline", summary))])
         progress(done / (len(cuts) - 1))
-    # The rows of the last slice are being stored meanwhile.
-    times.find_setbacks(gathered, counts)
-    times.find_late_work(gathered, counts)
-    times.count_overlaps(gathered, counts)
     storing.append([("quality", maker.complete("quality", quality_rows(reading, counts)))])
     row = description.trace_row(start_ns=bounds.first, end_ns=end)
     storing.append([("traces", maker.complete("traces", row))])
