@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from io import BufferedRandom
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -39,7 +40,7 @@ MAX_TEXT_CHARACTERS = 64 << 10
 """Length of a text beyond which only its start is kept. Longer ones tell a reader no more, and some
 of them would fill the memory of the tables' writer."""
 _SAMPLE_COUNT = 64
-_GROWTH = 4
+_GROWTH = 16
 """Room for rows, relative to those present: memory that is never written to costs nothing."""
 
 
@@ -77,8 +78,13 @@ class _Pending(msgspec.Struct):
     size: int = 0
     """Of the rows, in bytes."""
 
-    def append(self, columns: Columns) -> None:
-        """Append rows; they and those before may lack columns of each other."""
+    def append(self, columns: Columns, codes: Mapping[str, Codes]) -> None:
+        """Append rows; they and those before may lack columns of each other.
+
+        Args:
+            columns: the rows.
+            codes: code in the file by code of the rows, by column; the last one is for code -1.
+        """
         first, self.rows = self.rows, self.rows + len(columns["id"])
         for name in dict.fromkeys([*self.columns, *columns]):
             values = columns[name] if name in columns else absent(name, self.rows - first)
@@ -87,7 +93,10 @@ class _Pending(msgspec.Struct):
                 larger = np.empty((_GROWTH * self.rows, *values.shape[1:]), dtype=values.dtype)
                 larger[:first] = room[:first]
                 room = self.columns[name] = larger
-            room[first : self.rows] = values
+            if name in codes:
+                np.take(codes[name], values, out=room[first : self.rows], mode="wrap")
+            else:
+                room[first : self.rows] = values
             self.size += values.nbytes
 
     def finish(self) -> Columns:
@@ -154,14 +163,11 @@ class Gathered(msgspec.Struct):
         # Some recorders write one thread as a number and as a string, by kind of event.
         plain_tracks = [(_as_number(pid), _as_number(tid)) for pid, tid in chunk.tracks]
         tracks = self._remap(plain_tracks, self.tracks, self._track_numbers)
+        codes = {**dict.fromkeys(STRING_COLUMNS, strings), "track": tracks}
         for kind, columns in chunk.columns.items():
-            for name, values in columns.items():
-                if name in STRING_COLUMNS:
-                    columns[name] = strings[values]
-            columns["track"] = tracks[columns["track"]]
             order = columns.pop("order")
             columns["id"] = order + self.event_count if ids is None else ids[order]
-            self.keep(kind, columns)
+            self.keep(kind, columns, codes)
         self.metadata += [
             (name, _as_number(pid), _as_number(tid), value)
             for name, pid, tid, value in chunk.metadata
@@ -185,8 +191,11 @@ class Gathered(msgspec.Struct):
             return msgspec.json.encode({"shortened": start}).decode()
         return msgspec.json.encode(start).decode() if text.startswith("[") else start
 
-    def keep(self, kind: Kind, columns: Columns) -> None:
-        """Add columns of a kind that have the strings and tracks of the file."""
+    def keep(
+        self, kind: Kind, columns: Columns, codes: Mapping[str, Codes] = MappingProxyType({})
+    ) -> None:
+        """Add columns of a kind, without `codes` such that have the strings and tracks of the file;
+        see `_Pending.append`."""
         start = columns["start"]
         rows = len(start)
         if not rows:
@@ -196,7 +205,7 @@ class Gathered(msgspec.Struct):
             self._samples.append((valid[:: max(1, rows // _SAMPLE_COUNT)], rows))
         pending = self._pending.setdefault(kind, _Pending())
         self._pending_bytes -= pending.size
-        pending.append(columns)
+        pending.append(columns, codes)
         self._pending_bytes += pending.size
         if pending.size >= PART_BYTES and self._is_over(self._pending_bytes):
             self._parts_of(kind)
@@ -244,9 +253,10 @@ class Gathered(msgspec.Struct):
             code for code, name in enumerate(self.strings) if any(text in name for text in texts)
         ]
 
-    def columns(self, kind: Kind, *names: str) -> Columns:
-        """Return columns of all events of a kind, in the order of the file."""
-        parts = self._parts_of(kind)
+    def columns(self, kinds: Kind | tuple[Kind, ...], *names: str) -> Columns:
+        """Return columns of all events of a kind, in the order of the file, or of one kind after
+        the other."""
+        parts = self._parts_of_all(kinds)
         return {
             name: _concatenate([self._column(part, name) for part in parts], name) for name in names
         }
@@ -257,10 +267,10 @@ class Gathered(msgspec.Struct):
         self._parts.pop(kind, None)
         return columns
 
-    def select(self, kind: Kind, names: Sequence[str], present: str) -> Columns:
-        """Return columns of those events of a kind whose column `present` is not absent."""
+    def select(self, kinds: Kind | tuple[Kind, ...], names: Sequence[str], present: str) -> Columns:
+        """Return columns of those events of kinds whose column `present` is not absent."""
         parts: list[Columns] = []
-        for part in self._parts_of(kind):
+        for part in self._parts_of_all(kinds):
             if present in part.columns:
                 rows = np.flatnonzero(self._column(part, present) != -1)
                 if len(rows):
@@ -347,6 +357,10 @@ class Gathered(msgspec.Struct):
 
     def _kinds(self) -> list[Kind]:
         return list({**self._parts, **self._pending})
+
+    def _parts_of_all(self, kinds: Kind | tuple[Kind, ...]) -> list[_Part]:
+        kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+        return [part for kind in kinds for part in self._parts_of(kind)]
 
     def _parts_of(self, kind: Kind) -> list[_Part]:
         """Return the parts of a kind, after those columns that were pending became one."""
