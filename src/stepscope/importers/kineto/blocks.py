@@ -12,6 +12,7 @@ import errno
 import os
 import pathlib
 import re
+import threading
 import zlib
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
@@ -78,6 +79,8 @@ _SCANNED_BYTES = 2 << 20
 _CANDIDATE_BYTES = 64
 """Bytes that can be searched in the time that a look at one position takes, however short it is."""
 _ARRAY_END = re.compile(rb"(?:\}|\[)\s*+(?:,\s*+)?\](?=\s*+(?:,\s*+\"|\}|$))")
+_buffers = threading.local()
+"""`.text` is the block that this thread has read: of new memory, the system clears every page."""
 
 WRONG_CHECKSUM = "the checksum of its compressed data is wrong, so any of its values may be"
 
@@ -125,24 +128,21 @@ class Block(msgspec.Struct, frozen=True):
     """Memory that holds the text."""
 
     def read(self) -> bytes | bytearray | memoryview:
-        """Return the text.
+        """Return the text, of a position in a file until this thread reads the next block.
 
         Raises:
             OSError: the file cannot be read.
         """
-        if self.shared is not None:
-            return self.shared
         if not self.path:
-            return self.text
-        text = np.empty(self.length, dtype=np.uint8).data  # a bytearray would be cleared
-        with pathlib.Path(self.path).open("rb", buffering=0) as file:
+            return self.text if self.shared is None else self.shared
+        buffer: memoryview = getattr(_buffers, "text", memoryview(b""))
+        if len(buffer) < self.length:
+            buffer = _buffers.text = np.empty(self.length + _READ_BYTES, dtype=np.uint8).data
+        text = buffer[: self.length]
+        with pathlib.Path(self.path).open("rb") as file:
             file.seek(self.offset)
-            view = text
-            while view:
-                count = file.readinto(view)
-                if not count:
-                    raise OSError(errno.EIO, "it was truncated while it was read", self.path)
-                view = view[count:]
+            if file.readinto(text) < self.length:
+                raise OSError(errno.EIO, "it was truncated while it was read", self.path)
         return text
 
 

@@ -33,6 +33,11 @@ _CODES = frozenset({"track", "name", "args", "args_all", "phase", "category"})
 _LAUNCH_FLOW, _FLOW = -2, len(schema.EVENT_KINDS)
 """Numbers of kinds of arrows; events of a kind have their index in `EVENT_KINDS`."""
 _NAN_BITS = struct.unpack("<q", struct.pack("<d", float("nan")))[0]
+_PYBUF_READ = 0x100
+_view_memory = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)(
+    ("PyMemoryView_FromMemory", ctypes.pythonapi)
+)
+"""https://docs.python.org/3/c-api/memoryview.html"""
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _SCANNED, _REFUSED, _NO_MEMORY = range(3)
 MIN_SCANNED_SHARE = 0.5
@@ -265,8 +270,8 @@ def _integers(address: int | None, count: int) -> NDArray[np.int64]:
     """Return integers at an address, not copied."""
     if not count:
         return np.empty(0, dtype=np.int64)
-    memory = memoryview((ctypes.c_int64 * count).from_address(address or 0)).cast("B")
-    return np.frombuffer(memory, dtype=np.int64)
+    # An array of ctypes would be a new type for each count, which takes eight times as long.
+    return np.frombuffer(_view_memory(address, 8 * count, _PYBUF_READ), dtype=np.int64)
 
 
 def _column(rows: NDArray[np.int64], index: int, name: str) -> NDArray[Any]:
