@@ -158,7 +158,9 @@ class Gathered(msgspec.Struct):
             chunk: the chunk.
             ids: ids of its events, if these were counted before.
         """
-        texts = [self._shorten(text) for text in chunk.strings]
+        texts = chunk.strings
+        if max(map(len, texts), default=0) > MAX_TEXT_CHARACTERS:
+            texts = [self._shorten(text) for text in texts]
         strings = self._remap(texts, self.strings, self._string_codes)
         # Some recorders write one thread as a number and as a string, by kind of event.
         plain_tracks = [(_as_number(pid), _as_number(tid)) for pid, tid in chunk.tracks]
@@ -345,15 +347,13 @@ class Gathered(msgspec.Struct):
     # --- inside ------------------------------------------------------------------------------
 
     @staticmethod
-    def _remap(keys: Iterable[Any], values: list[Any], indices: dict[Any, int]) -> Codes:
+    def _remap(keys: Sequence[Any], values: list[Any], indices: dict[Any, int]) -> Codes:
         """Return the index in `values` of each key; new keys are appended."""
-        codes = []
-        for key in keys:
-            index = indices.setdefault(key, len(values))
-            if index == len(values):
+        for key in [key for key in keys if key not in indices]:  # few: blocks are alike
+            if indices.setdefault(key, len(values)) == len(values):
                 values.append(key)
-            codes.append(index)
-        return np.array([*codes, -1], dtype=np.int32)  # the last one serves code -1
+        # The last one serves code -1.
+        return np.array([*map(indices.__getitem__, keys), -1], dtype=np.int32)
 
     def _kinds(self) -> list[Kind]:
         return list({**self._parts, **self._pending})
