@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-MAX_SUMMARISED_EVENTS = 1_000_000
-"""The verdict of a longer trace is computed when it is asked for: no import waits for it."""
+MAX_SUMMARISED_EVENTS = 200_000
+"""The verdict of a longer trace takes as long as its import: it is computed when it is needed."""
 _SILENCE_S = 60
 """Timeout for a server that sends nothing."""
 

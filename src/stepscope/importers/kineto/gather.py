@@ -40,7 +40,7 @@ MAX_TEXT_CHARACTERS = 64 << 10
 """Length of a text beyond which only its start is kept. Longer ones tell a reader no more, and some
 of them would fill the memory of the tables' writer."""
 _SAMPLE_COUNT = 64
-_GROWTH = 16
+_GROWTH = 4
 """Room for rows, relative to those present: memory that is never written to costs nothing."""
 
 
