@@ -176,7 +176,7 @@ def compare_before_after(before: Side, after: Side, epochs: float | None = None)
 
 def _compute_full_ns(side: Side, epochs: float | None) -> int | None:
     if epochs is None:
-        return side.job_ns
+        return side.job_ns or None
     return None if side.epoch_ns is None else round(epochs * side.epoch_ns)
 
 

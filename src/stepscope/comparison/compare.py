@@ -84,6 +84,7 @@ def compare_runs(
     traceless = [run.name for run in representatives if not run.works]
     kernels, operators = (None, None) if traceless else _compare_all_names(*representatives)
     steps = contributions = None
+    missing = programs.explain_missing_steps(all_runs)
     if difference is not None and source is not None:
         steps = _list_step_changes(difference, source, has_repeats=len(all_runs) > 2)
         contributions = find_contributions(
@@ -110,11 +111,11 @@ def compare_runs(
             quality_issues=issues,
         )
     return Comparison(
-        headline=write_headline(difference, terms),
+        headline=write_headline(difference or missing, terms),
         base_run=descriptions[0],
         other_run=descriptions[1],
         steps=steps,
-        steps_missing=None if difference is not None else programs.explain_missing_steps(all_runs),
+        steps_missing=None if difference is not None else missing,
         contributions=contributions,
         contract=terms,
         gate=gate,
@@ -234,15 +235,17 @@ def describe_last_run(run: Run, last: Run) -> str | None:
 
 
 def write_headline(
-    difference: step_changes.StepDifference | None, contract: Sequence[ContractTerms]
+    difference: step_changes.StepDifference | str, contract: Sequence[ContractTerms]
 ) -> str:
     """Write the headline of a comparison.
 
     Args:
-        difference: difference of the steps; None where they cannot be compared.
+        difference: difference of the steps, or the reason why they cannot be compared.
         contract: the work of both runs. Different software is often what is compared, so only the
             other groups are named.
     """
+    if isinstance(difference, str):
+        return f"The steps of the two runs cannot be compared: {difference}."
     names = _list_different_work(contract)
     work = DIFFERENT_WORK.format(", ".join(names)) if names else ""
     return work + _describe_change(difference)
@@ -264,9 +267,7 @@ def _name_difference(terms: ContractTerms) -> list[str]:
     return [item.name for item in terms.differences if item.standing == "different"]
 
 
-def _describe_change(difference: step_changes.StepDifference | None) -> str:
-    if difference is None:
-        return "The steps of the two runs cannot be compared."
+def _describe_change(difference: step_changes.StepDifference) -> str:
     mean, p50 = difference.mean, difference.p50
     if mean.noise_ns is None or mean.low_ns is None or mean.high_ns is None:
         return (

@@ -22,10 +22,7 @@ from stepscope.run import (
     run_name,
 )
 
-DIFFERENT_SOURCES = (
-    "one run has steps of a monitored job and the other only profiler traces: their steps cannot "
-    "be compared"
-)
+DIFFERENT_SOURCES = "one run has steps of a monitored job, the other only profiler traces"
 NO_STEPS = "no steps: {} has neither steps of a monitored job nor traces with steps"
 
 

@@ -319,7 +319,8 @@ def compare_summaries(
     """Compare two runs by their summaries; see `compare_runs`."""
     summaries = base_summary, other_summary
     terms = compare_terms(*map(_read_terms, summaries))
-    difference, missing = _compare_steps(base_summary, other_summary)
+    compared = _compare_steps(base_summary, other_summary)
+    difference, missing = (None, compared) if isinstance(compared, str) else (compared, None)
     figures = compare_measured(_read_figures(base_summary), _read_figures(other_summary))
     steps = None
     if difference is not None:
@@ -345,7 +346,7 @@ def compare_summaries(
             quality_issues=[],
         )
     return Comparison(
-        headline=write_headline(difference, terms),
+        headline=write_headline(compared, terms),
         base_run=_describe(base_summary),
         other_run=_describe(other_summary),
         steps=steps,
@@ -368,20 +369,16 @@ def compare_summaries(
     )
 
 
-def _compare_steps(
-    base_summary: RunSummary, other_summary: RunSummary
-) -> tuple[StepDifference | None, str | None]:
+def _compare_steps(base_summary: RunSummary, other_summary: RunSummary) -> StepDifference | str:
     """Compare the steps; or return the reason why they cannot be compared."""
     for summary in (base_summary, other_summary):
         needed = ("step/mean_ns", "step/p50_ns", "step/p95_ns", "step/count")
         if "step/source" not in summary.texts or not summary.metrics.keys() >= set(needed):
-            return None, NO_STEPS.format(summary.texts.get("run_id"))
+            return NO_STEPS.format(summary.texts.get("run_id"))
     if base_summary.texts["step/source"] != other_summary.texts["step/source"]:
-        return None, DIFFERENT_SOURCES
+        return DIFFERENT_SOURCES
     count = min(base_summary.metrics["step/count"], other_summary.metrics["step/count"])
-    return compare_step_figures(
-        _read_steps(base_summary), _read_steps(other_summary), round(count)
-    ), None
+    return compare_step_figures(_read_steps(base_summary), _read_steps(other_summary), round(count))
 
 
 def _read_steps(summary: RunSummary) -> dict[str, StepFigure]:

@@ -84,11 +84,7 @@ function Content({ payload, runs }: { payload: Comparison; runs: readonly string
         </div>
       </section>
       {payload.notes.length === 0 ? null : <EmptyState title="Results may be inaccurate" text={payload.notes.join(" ")} />}
-      {payload.steps === null ? (
-        <EmptyState title="Steps not comparable" text={payload.steps_missing ?? "one of the runs has no steps"} />
-      ) : (
-        <Steps steps={payload.steps} />
-      )}
+      {payload.steps === null ? null : <Steps steps={payload.steps} />}
       <AlignedSteps runs={runs} />
       <Targets rows={payload.targets} />
       {payload.contributions === null ? null : <Contributions contributions={payload.contributions} />}
@@ -126,11 +122,9 @@ function RunSummary({ title, summary }: { title: string; summary: ComparedRun })
     <div>
       <h3>{title}: {summary.name.slice(0, 120)}</h3>
       <p><Prose text={summary.headline} /></p>
-      <p class="muted">
-        {summary.step_ns === null
-          ? "No comparable steps."
-          : `${countOf(summary.step_count, "step")}, mean ${duration(summary.step_ns.mean)}. Verdict confidence ${percent(summary.confidence_ratio)}.`}
-      </p>
+      {summary.step_ns === null ? null : (
+        <p class="muted">{countOf(summary.step_count, "step")}, mean {duration(summary.step_ns.mean)}. Verdict confidence {percent(summary.confidence_ratio)}.</p>
+      )}
     </div>
   );
 }

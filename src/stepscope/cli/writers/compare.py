@@ -29,8 +29,6 @@ def write_comparison(out: Console, payload: comparison.Comparison) -> None:
     write_sentences(out, payload.notes)
     if payload.steps is not None:
         _write_steps(out, payload.steps)
-    elif payload.steps_missing is not None:
-        out.print(escape(payload.steps_missing))
     if payload.contributions is not None:
         _write_contributions(out, payload.contributions)
     _write_figures(out, payload.figures, payload.figures_of)

@@ -97,8 +97,6 @@ def markdown_of(payload: comparison.Comparison) -> str:
     lines += _contract(payload.contract)
     if payload.steps is not None:
         lines += _steps(payload.steps)
-    elif payload.steps_missing is not None:
-        lines += [markdown_text(payload.steps_missing, 400), ""]
     if payload.contributions is not None:
         lines += _contributions(payload.contributions)
     if payload.targets:
