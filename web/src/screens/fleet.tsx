@@ -1,6 +1,7 @@
 // Hours and money of all runs: by class of time, bottleneck, fix and group, and the runs that waste most.
 import type { Amount, Fleet, FleetCause, FleetClass, FleetFix, FleetGroup, FleetJob } from "../api/views";
-import { countOf, dollars, inUnit, number, percent } from "../base/quantities";
+import { count, countOf, dollars, inUnit, number, percent } from "../base/quantities";
+import { capitalize } from "../base/text";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
 import { useSelect } from "../parts/url_controls";
@@ -10,10 +11,11 @@ import { link } from "../state/url";
 import { column, columns, type Field } from "../widgets/fields";
 import { PageHeader } from "../widgets/page_header";
 import { RankedBars } from "../widgets/ranked_bars";
+import { Fold } from "../widgets/fold";
+import { KeyValues, type Entry } from "../widgets/key_values";
 import { Panel } from "../widgets/panel";
 import { EmptyState, QualityNotes, ResourceView } from "../widgets/resource_view";
 import { Select } from "../widgets/select";
-import { Tiles, type Tile } from "../widgets/tiles";
 
 const GROUPINGS = ["project", "user", "tag", "revision", "week"] as const;
 const PERIODS = [["", "all"], ["7d", "last 7 days"], ["4w", "last 4 weeks"], ["12w", "last 12 weeks"]] as const;
@@ -49,58 +51,67 @@ function Content({ payload }: { payload: Fleet }) {
   }
   return (
     <>
-      <p data-testid="fleet-headline"><strong>{payload.headline}</strong></p>
-      <Tiles tiles={totals(payload)} />
-      <div class="panels thirds">
-        <Ranking
-          title="Predicted savings"
-          definition="At most one fix per run, the one with the largest prediction. Upper bounds are in the table below only"
-          hours={mainHours(payload)}
-          total={payload.total}
-          rows={payload.fixes.map(({ title, saved, run_count }) => ({ name: title, amount: saved, run_count }))}
-        />
-        <Ranking
-          title="Bottlenecks"
-          definition="All hours of the runs with this bottleneck"
-          hours={mainHours(payload)}
-          total={payload.total}
-          rows={payload.causes.map(({ title, amount, run_count }) => ({ name: title, amount, run_count }))}
-        />
-        <Ranking
-          title={`Wasted by ${payload.by}`}
-          definition="Time in which jobs were stuck, down or repeated steps, and what their fixes are predicted to save"
-          hours={mainHours(payload)}
-          total={payload.total}
-          rows={payload.groups.map(({ name, wasted, run_count }) => ({ name, amount: wasted, run_count }))}
-        />
+      <h2 class="answer" data-testid="fleet-headline">{payload.headline}</h2>
+      <div class="panels fleet">
+        <Jobs payload={payload} />
+        <div class="panels thirds">
+          <Ranking
+            title="Bottlenecks"
+            definition="All hours of the runs with this bottleneck"
+            payload={payload}
+            rows={payload.causes.map(({ title, amount, run_count }) => ({ name: title, amount, run_count }))}
+          />
+          <Ranking
+            title="Predicted savings"
+            definition="At most one fix per run, the one with the largest prediction. Upper bounds are in the table below only"
+            payload={payload}
+            rows={payload.fixes.map(({ title, saved, run_count }) => ({ name: title, amount: saved, run_count }))}
+          />
+          <Ranking
+            title={`Wasted by ${payload.by}`}
+            definition="Time in which jobs were stuck, down or repeated steps, and what their fixes are predicted to save"
+            payload={payload}
+            rows={payload.groups.map(({ name, wasted, run_count }) => ({ name, amount: wasted, run_count }))}
+          />
+          <Panel title="Totals"><KeyValues entries={totals(payload)} /></Panel>
+        </div>
       </div>
-      <Jobs payload={payload} />
       <QualityNotes quality={[]} notes={payload.notes} />
-      <details class="panels-fold" data-testid="fleet-tables">
-        <summary>Tables by {payload.by}, class of time, bottleneck and fix</summary>
+      <Fold title="Tables" about={`by ${payload.by}, class of time, bottleneck and fix`} testid="fleet-tables">
         <Tables payload={payload} />
         <Skipped payload={payload} />
-      </details>
+      </Fold>
     </>
   );
 }
 
 function Jobs({ payload }: { payload: Fleet }) {
   if (payload.jobs.length === 0) return null;
+  const wasted = amountColumns("wasted", payload.jobs, (row) => row.wasted);
   return (
     <LinkedTable
       id="jobs"
       title="Runs that waste most"
       testid="table-fleet-jobs"
-      definition="Wasted: time in which the job was stuck, down or repeated steps, and what its fix is predicted to save"
+      definition="Wasted: time in which the job was stuck, down or repeated steps, and what its fix is predicted to save. The bar is its share of the run"
       rows={payload.jobs}
       fields={columns<"FleetJob", FleetJob>(
         "FleetJob",
-        ["name", { title: "run", draw: ({ id, name }) => <a class="name" href={link("overview", { run: id, from: null, to: null })} title={id.slice(0, 4 * MAX_NAME)}>{name.slice(0, MAX_NAME)}</a> }],
-        ...amountColumns("wasted", payload.jobs, (row) => row.wasted), "wasted_ratio", "fix",
-        "user", "project", ["sentence", { isLongName: true, draw: ({ sentence }) => <span class="name" title={sentence}>{sentence}</span> }],
+        ["name", { title: "run", draw: (job) => <RunCell job={job} /> }],
+        ...wasted, "wasted_ratio",
+        ["sentence", { title: "what is wrong, what to do", wraps: true, draw: ({ sentence, fix }) => <>{sentence}{fix === null ? null : <b> Fix: {fix}.</b>}</> }],
+        ["fix", { isHidden: true }], ["user", { isHidden: true }], ["project", { isHidden: true }],
       )}
     />
+  );
+}
+
+function RunCell({ job: { id, name, user, project } }: { job: FleetJob }) {
+  return (
+    <>
+      <a class="name briefer" href={link("overview", { run: id, from: null, to: null })} title={id.slice(0, 4 * MAX_NAME)}>{name.slice(0, MAX_NAME)}</a>
+      <span class="name briefer muted" title={project.slice(0, 4 * MAX_NAME)}>{[user, project.split("/").at(-1)].filter(Boolean).join(", ").slice(0, MAX_NAME)}</span>
+    </>
   );
 }
 
@@ -159,25 +170,20 @@ function mainHours({ total, lost, saved, bound }: Fleet): Hours {
   return total.gpu_hours > 0 && (isWasted("gpu_hours") || !isWasted("core_hours")) ? "gpu_hours" : "core_hours";
 }
 
-/** Tiles of hours, and of money where a price is known. */
-function totals(payload: Fleet): Tile[] {
+/** Hours, and money where a price is known. */
+function totals(payload: Fleet): Entry[] {
   const { total, lost, saved, bound, run_count, priced_count } = payload;
   const key = mainHours(payload);
-  const unit = UNITS[key];
-  const rest = key === "gpu_hours" ? "core_hours" : "gpu_hours";
-  const hours = (amount: Amount): number => amount[key];
-  const part = (label: string, amount: Amount, caption: string): Tile => ({
-    label,
-    value: percent(hours(total) === 0 ? null : hours(amount) / hours(total)),
-    caption: `${number(hours(amount))} of ${number(hours(total))} ${unit}${amount.usd === null ? "" : `, ${dollars(amount.usd)}`}; ${caption}`,
-  });
-  const added = total[rest] > 0 ? `; ${number(total[rest])} ${UNITS[rest]} in addition` : "";
+  const part = (amount: Amount, text: string): string =>
+    `${percent(total[key] === 0 ? null : amount[key] / total[key])}, ${inUnit(amount[key], "hours")}${amount.usd === null ? "" : `, ${dollars(amount.usd)}`}; ${text}`;
+  const hours = (["gpu_hours", "core_hours"] as const).filter((unit) => unit === key || total[unit] > 0);
   return [
-    { label: unit, value: number(hours(total)), caption: `of ${countOf(run_count, "run")}${added}`, testid: "fleet-hours" },
-    ...(total.usd === null ? [] : [{ label: "Cost", value: dollars(total.usd), caption: `of ${countOf(priced_count, "run")} with a price`, testid: "fleet-cost" }]),
-    part("Lost", lost, "stuck, down or repeated"),
-    part("Predicted saving", saved, "one fix per run"),
-    part("At most", bound, "upper bounds, of other runs"),
+    ...hours.map((unit) => [capitalize(UNITS[unit]), number(total[unit])] as const),
+    ...(total.usd === null ? [] : [["Cost", `${dollars(total.usd)} of ${countOf(priced_count, "run")} with a price`] as const]),
+    ["Runs", count(run_count)],
+    ["Lost", part(lost, "stuck, down or repeated")],
+    ["Predicted saving", part(saved, "one fix per run")],
+    ["At most", part(bound, "upper bounds, of other runs")],
   ];
 }
 
@@ -194,13 +200,13 @@ const MAX_BARS = 4;
 interface RankingProps {
   title: string;
   definition: string;
-  hours: Hours;
-  total: Amount;
+  payload: Fleet;
   rows: { name: string; amount: Amount; run_count: number }[];
 }
 
 /** Largest rows as bars. */
-function Ranking({ title, definition, hours: key, total, rows }: RankingProps) {
+function Ranking({ title, definition, payload, rows }: RankingProps) {
+  const key = mainHours(payload);
   const hours = (amount: Amount): number => amount[key];
   const shown = rows.filter(({ amount }) => hours(amount) > 0).sort((a, b) => hours(b.amount) - hours(a.amount)).slice(0, MAX_BARS);
   if (shown.length === 0) return null;
@@ -213,7 +219,7 @@ function Ranking({ title, definition, hours: key, total, rows }: RankingProps) {
           name,
           ratio: hours(amount) / largest,
           value: inUnit(hours(amount), "hours"),
-          detail: `${percent(hours(amount) / hours(total))}, ${countOf(run_count, "run")}`,
+          detail: `${percent(hours(amount) / hours(payload.total))}, ${countOf(run_count, "run")}`,
         }))}
       />
     </Panel>

@@ -117,10 +117,11 @@ interface RowsProps<Row> extends Props<Row> {
 
 function Rows<Row extends object>(props: RowsProps<Row>) {
   const { title: caption, lines, order, onOrder, onRow, selected, isHigh } = props;
-  const fields = arrange(props.fields, props.isNarrow === true);
+  const fields = arrange(props.fields.filter(({ isHidden }) => isHidden !== true), props.isNarrow === true);
+  const isWhole = fields.some(({ wraps }) => wraps === true);
   const nameColumn = Math.max(0, fields.findIndex((column) => column.isLongName === true));
   const container = useRef<HTMLDivElement>(null);
-  const { items, total } = useVirtualRows(container, lines.length);
+  const { items, total } = useVirtualRows(container, lines.length, isWhole);
   const before = items[0]?.start ?? 0;
   const after = total - (items[items.length - 1]?.end ?? 0);
   return (
@@ -130,7 +131,7 @@ function Rows<Row extends object>(props: RowsProps<Row>) {
       role="region"
       aria-label={`Rows of ${caption}`}
       tabIndex={0}
-      style={{ maxHeight: isHigh === true ? HIGH : `${MAX_HEIGHT_PX}px` }}
+      style={isWhole ? undefined : { maxHeight: isHigh === true ? HIGH : `${MAX_HEIGHT_PX}px` }}
     >
       <table aria-rowcount={lines.length + 1}>
         <caption class="hidden">{caption}</caption>
@@ -170,7 +171,7 @@ function Rows<Row extends object>(props: RowsProps<Row>) {
                 onClick={onRow === undefined ? undefined : () => { onRow(row); }}
               >
                 {fields.map((column, columnIndex) => (
-                  <td key={column.name} class={column.isLongName === true ? "long-name" : column.numeric ? "number" : ""}>
+                  <td key={column.name} class={column.isLongName === true ? "long-name" : column.wraps === true ? "wraps" : column.numeric ? "number" : ""}>
                     {onRow !== undefined && columnIndex === nameColumn ? (
                       <RowButton text={cellText(row, column)} isLong={column.isLongName === true} depth={order === null ? (column.indent?.(row) ?? 0) : 0} />
                     ) : (
@@ -263,7 +264,7 @@ function RowButton({ text, isLong, depth }: { text: string; isLong: boolean; dep
   );
 }
 
-function useVirtualRows(container: { current: HTMLDivElement | null }, count: number) {
+function useVirtualRows(container: { current: HTMLDivElement | null }, count: number, isWhole: boolean) {
   const [, redraw] = useReducer((redrawCount: number) => redrawCount + 1, 0);
   const [rows] = useState(
     () =>
@@ -284,7 +285,7 @@ function useVirtualRows(container: { current: HTMLDivElement | null }, count: nu
   useLayoutEffect(() => {
     rows._willUpdate();
   });
-  return printing.value // a printed page does not scroll
+  return isWhole || printing.value // a printed page does not scroll
     ? { items: Array.from({ length: Math.min(count, MAX_PRINTED_ROWS) }, (_, index) => ({ index, start: 0, end: 0 })), total: 0 }
     : { items: rows.getVirtualItems(), total: rows.getTotalSize() };
 }

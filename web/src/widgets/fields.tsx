@@ -21,6 +21,10 @@ export interface Field<Row> extends FieldLabel {
   /** Name of the row that can be long: it is the last column, shortened, in the space that the
    * numbers leave. */
   isLongName?: boolean;
+  /** Text of several lines: for tables of few rows, which are drawn whole. */
+  wraps?: boolean;
+  /** In the CSV alone: another column shows it. */
+  isHidden?: boolean;
   /** Indentation of a row while the table is unsorted: a tree. */
   indent?: (row: Row) => number;
 }
