@@ -46,6 +46,8 @@ _TOPICS: dict[str, tuple[Topic, ...]] = {
 """Topics that each check affects. A check that is not listed, such as `truncated`, affects all of
 them; the clock base, copies and refused files matter only between traces."""
 
+_UNCOUNTED = frozenset(["truncated", "unit", "clock_base"])
+"""Checks of the trace as a whole, whose count tells nothing."""
 _NO_CLOCK_BASE = (
     "Traces without a clock base: their times are read as microseconds since 1970 and may not be "
     "comparable with those of other traces:"
@@ -55,11 +57,11 @@ _NO_CLOCK_BASE = (
 class QualityNote(msgspec.Struct, frozen=True, kw_only=True):
     """Entry of the quality record that affects the figures of a view."""
 
-    check: str
+    sentence: Annotated[str, schema.field_label("issue")]
     count: int
     of_count: Annotated[int | None, schema.field_label("of")]
-    worst_ns: int | None
-    sentence: str
+    worst_ns: Annotated[int | None, schema.field_label("largest")]
+    check: str
 
 
 def note_trace_quality(trace: Trace, *topics: Topic) -> list[QualityNote]:
@@ -93,16 +95,18 @@ def note_run_quality(run: Run, traces: Sequence[Trace]) -> list[QualityNote]:
 
 def _make_note(issue: QualityIssue, meaning: str) -> QualityNote:
     of_count = f" of {format_count(issue.of_count)}" if issue.of_count is not None else ""
-    head = f"{issue.check.replace('_', ' ')}: {format_count(issue.count)}{of_count}."
+    if meaning and issue.check not in _UNCOUNTED:
+        meaning = f"{format_count(issue.count)}{of_count}: {meaning[0].lower()}{meaning[1:]}"
     worst = (
         f"Largest: {quantities.duration(issue.worst_ns)}." if issue.worst_ns is not None else None
     )
+    detail = issue.detail and f"{issue.detail[0].upper()}{issue.detail[1:].removesuffix('.')}."
     return QualityNote(
         check=issue.check,
         count=issue.count,
         of_count=issue.of_count,
         worst_ns=issue.worst_ns,
-        sentence=" ".join(part for part in (head, meaning, worst, issue.detail) if part),
+        sentence=" ".join(part for part in (meaning, worst, detail) if part),
     )
 
 
@@ -117,6 +121,7 @@ class TraceQuality(msgspec.Struct, frozen=True, kw_only=True):
 class QualityView(schema.Payload, frozen=True, kw_only=True):
     """Payload of `quality`."""
 
+    headline: str | None
     traces: list[TraceQuality]
     quality: list[QualityNote]
     """Issues across traces."""
@@ -127,6 +132,7 @@ def show_quality(run: Run, options: ViewOptions) -> QualityView:
     """Show every check that found an issue in a trace."""
     traces = select_traces(run, options)
     return QualityView(
+        headline=_write_headline(traces) if traces else None,
         traces=[
             TraceQuality(
                 trace=trace.name,
@@ -141,6 +147,23 @@ def show_quality(run: Run, options: ViewOptions) -> QualityView:
         quality=note_run_quality(run, traces),
         missing=explain_no_traces(run, traces),
     )
+
+
+def _write_headline(traces: Sequence[Trace]) -> str:
+    """Write how many checks found an issue that affects figures, and in how many traces."""
+    affecting = [
+        [
+            check
+            for check, issue in trace.quality_issues.items()
+            if issue.count and _TOPICS.get(check) != ()
+        ]
+        for trace in traces
+    ]
+    checks = {check for names in affecting for check in names}
+    if not checks:
+        return "No check found an issue that affects figures."
+    share = "" if len(traces) == 1 else f", in {sum(map(bool, affecting))} of {len(traces)} traces"
+    return f"{quantities.count_of(len(checks), 'check')} found issues that affect figures{share}."
 
 
 NO_TRACE = (

@@ -25,6 +25,7 @@ import { LinkedTable } from "./linked_table";
 const IDENTITY = ["rank", "trace", "process", "node", "device", "device_name", "stream", "name"];
 /** Fields that are sentences about the others, if they have the usual shape. */
 const SENTENCES: Record<string, (value: Json) => boolean> = {
+  headline: isText,
   missing: isText,
   share_of: isText,
   notes: (value) => Array.isArray(value) && value.every(isText),
@@ -40,6 +41,8 @@ const MAX_LISTED = 8;
 /** Longer lists of objects are tables. */
 const MAX_SECTIONS = 8;
 const MAX_TEXT_LENGTH = 2000;
+/** Longer tables have rows of one line. */
+const MAX_WRAPPED = 60;
 /** Longer texts do not fit into a tile. */
 const MAX_TILE_LENGTH = 32;
 
@@ -97,9 +100,10 @@ export function PayloadView({ value, type, id, unit, omitted = [] }: Props) {
 /** Sentences about the fields of an object: missing data first. */
 function Sentences({ value }: { value: JsonObject }) {
   const sentenceOf = (name: string): Json => (isSentence(name, value[name]) ? (value[name] ?? null) : null);
-  const [missing, shareOf] = [sentenceOf("missing"), sentenceOf("share_of")];
+  const [headline, missing, shareOf] = [sentenceOf("headline"), sentenceOf("missing"), sentenceOf("share_of")];
   return (
     <>
+      {isText(headline) ? <h2 class="answer">{headline}</h2> : null}
       {isText(missing) ? <EmptyState text={missing} /> : null}
       <QualityNotes
         notes={(sentenceOf("notes") ?? []) as string[]}
@@ -194,6 +198,7 @@ export function columnsOf(rows: readonly JsonObject[], type: Structure, unit: st
     const label = type.label(name, rows.some((row) => typeof row.unit === "string") ? "inherited" : unit);
     const hasNumbers = rows.some((row) => typeof row[name] === "number");
     return labelled<JsonObject>(name, label, {
+      wraps: name === "sentence" && rows.length <= MAX_WRAPPED,
       numeric: (hasNumbers || label.unit !== "none") && label.display !== "identifier",
       value: (row) => cellOf(row[name], label),
     });
