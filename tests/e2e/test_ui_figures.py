@@ -219,9 +219,10 @@ def test_nodes_of_the_job(ui: Ui) -> None:
     expect(page.get_by_test_id("gpu-busy")).to_contain_text(percent(payload["gpu_busy_ratio"], 1))
     system = open_screen(ui, "system", JOB)
     (first, _) = show(ui, JOB, "system")["nodes"]
+    system.get_by_test_id("metric-statistics").locator("summary").click()
     headings, rows = cells(system, "table-metrics")
     for row, metric in zip(rows, first["metrics"], strict=False):  # rows in view
-        assert row[:2] == [metric["metric"], metric["device"]]
+        assert row[:2] == [metric["title"], metric["device"]]
         if metric["unit"] == "ratio":
             assert row[2] == percent(metric["statistics"]["mean"], 1)
     assert len(rows) > 20
@@ -239,25 +240,27 @@ def test_metrics_of_a_node_over_time(ui: Ui) -> None:
     ]
     (node,) = show(ui, JOB, "system-series", name="node-1")["nodes"]
     means = {(series["metric"], series["device"]): series["mean"] for series in node["series"]}
+    for fold in ("core-metrics", "flat-metrics"):
+        page.get_by_test_id(fold).locator("> summary").click()
     for title, metric, devices in (
         ("GPU busy", "gpu_busy_ratio", ["0", "1"]),
         ("GPU memory in use", "gpu_memory_used_bytes", ["0", "1"]),
-        ("Cores busy", "core_busy_ratio", [str(core) for core in range(16)]),
-        ("I/O wait by core", "core_iowait_ratio", [str(core) for core in range(16)]),
+        ("Core busy", "core_busy_ratio", [str(core) for core in range(16)]),
+        ("I/O wait of core", "core_iowait_ratio", [str(core) for core in range(16)]),
     ):
         shown = series_of(download(page, title))
         assert set(shown) == set(devices)
         for device, values in shown.items():
             assert values == pytest.approx(means[metric, device])
     for title, metric, device in (
-        ("Memory", "memory_used_bytes", ""),
+        ("Memory of the machine", "memory_used_bytes", ""),
         ("Network", "network_received_bytes_per_s", "eth0"),
     ):
         (values,) = series_of(download(page, title)).values()
         assert values == pytest.approx(means[metric, device])
     page.get_by_test_id("cores").fill("0-2,7")
     page.get_by_test_id("cores").press("Enter")
-    assert set(series_of(download(page, "Cores busy"))) == {"0", "1", "2", "7"}
+    assert set(series_of(download(page, "Core busy"))) == {"0", "1", "2", "7"}
 
 
 @pytest.mark.seed("DBI-03")

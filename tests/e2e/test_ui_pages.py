@@ -344,6 +344,7 @@ def test_every_chart_is_printed_and_in_light(ui: Ui) -> None:
 @in_detail
 def test_a_page_looked_at_as_it_is_printed(ui: Ui) -> None:
     page = ui.open(screen("system", JOB), scheme="dark")
+    page.get_by_test_id("metric-statistics").locator("summary").click()
     settled(page)
     page.emulate_media(media="print")
     page.wait_for_function("() => document.documentElement.dataset.theme === 'light'")

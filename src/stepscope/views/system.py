@@ -24,6 +24,8 @@ class MetricView(msgspec.Struct, frozen=True, kw_only=True):
     """One metric of one device over the whole run."""
 
     metric: str
+    title: Annotated[str, schema.field_label("name")]
+    """Name of the metric in words."""
     device: str
     """Core or GPU number, disk, interface or process; empty for the whole node."""
     unit: str
@@ -87,6 +89,7 @@ def _show_node(run: Run, name: str) -> NodeView:
     rows = [
         MetricView(
             metric=metric,
+            title=schema.METRIC_TYPES[metric].title,
             device=_name_device(metric, device, processes),
             unit=schema.METRIC_TYPES[metric].unit,
             doc=schema.METRIC_TYPES[metric].doc,
@@ -240,6 +243,8 @@ class MetricSeries(msgspec.Struct, frozen=True, kw_only=True):
     """One metric of one device by bin of time; null where nothing was sampled."""
 
     metric: str
+    title: Annotated[str, schema.field_label("name")]
+    """Name of the metric in words."""
     device: str
     """Core or GPU number, disk, interface or process; empty for the whole node."""
     unit: str
@@ -321,6 +326,7 @@ def _show_series(series: BinSeries, processes: Mapping[int, str]) -> MetricSerie
     metric_type = schema.METRIC_TYPES[series.metric]
     return MetricSeries(
         metric=series.metric,
+        title=metric_type.title,
         device=_name_device(series.metric, series.device, processes),
         unit=metric_type.unit,
         doc=metric_type.doc,

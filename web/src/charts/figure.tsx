@@ -53,7 +53,7 @@ const KINDS: { [Kind in Figure["kind"]]: FigureKind<Extract<Figure, { kind: Kind
     option: heatmapOption,
   },
   lines: { label: linesLabel, height: () => 300, notes: ownNote, option: linesOption },
-  plot: { label: plotLabel, height: ({ height = 320 }) => height, notes: ownNote, option: plotOption },
+  plot: { label: plotLabel, height: ({ isSmall, height = isSmall === true ? 180 : 320 }) => height, notes: ownNote, option: plotOption },
   stacks: { label: stacksLabel, height: stacksHeight, notes: ownNote, option: stacksOption },
   step_strip: { label: stripLabel, height: ({ height }) => height, notes: ownNote, option: stripOption },
   grid: { label: gridLabel, height: ({ rows }) => gridHeight(rows.length), notes: ownNote, option: gridOption },

@@ -41,6 +41,8 @@ export interface Plot {
   /** Shaded ranges of the horizontal axis. */
   spans?: { name: string; from: number; to: number }[];
   height?: number;
+  /** One of several that share their axis of time: low, without the names of the axes. */
+  isSmall?: boolean;
   /** Samples that can be rarer than the positions: those without a value are no gaps. */
   isSampled?: boolean;
   note?: string | null;
@@ -135,17 +137,17 @@ export function plotOption(plot: Plot, colours: Palette): EChartsOption {
       axisPointer: { type: "line", lineStyle: { color: colours.muted } },
       formatter: (items: unknown) => tooltipOf(plot, Array.isArray(items) ? items : [items]),
     },
-    ...(hasManySeries ? { legend: legendOption(colours, plot.series.map((series) => series.name)) } : {}),
-    grid: { left: 76, right: 26, top: 18, bottom: hasManySeries ? 82 : 50 },
+    ...(hasManySeries ? { legend: { ...legendOption(colours, plot.series.map((series) => series.name)), ...(plot.isSmall === true ? { itemWidth: 12, itemGap: 8 } : {}) } } : {}),
+    grid: plot.isSmall === true ? { left: 62, right: 20, top: 10, bottom: hasManySeries ? 52 : 24 } : { left: 76, right: 26, top: 18, bottom: hasManySeries ? 82 : 50 },
     xAxis: {
       ...scaledAxis(plot.x, plot.series.flatMap((series) => series.x), colours),
-      nameGap: 30,
+      ...(plot.isSmall === true ? { name: "" } : { nameGap: 30 }),
       ...(plot.x.log === true ? {} : { splitLine: { show: false } }),
     },
     yAxis: {
       ...(plot.y.log === true ? {} : { min: 0 }),
       ...scaledAxis(plot.y, values, colours, true),
-      nameGap: 58,
+      ...(plot.isSmall === true ? { name: "", splitNumber: 3 } : { nameGap: 58 }),
     },
     series: [...plot.series.map((series, index) => ({
       type: series.draw === "points" ? ("scatter" as const) : ("line" as const),

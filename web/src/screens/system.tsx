@@ -5,7 +5,6 @@ import { useView } from "../state/fetch";
 import { PageHeader } from "../widgets/page_header";
 import { ResourceView, EmptyState } from "../widgets/resource_view";
 import { HeatMap } from "./system/heat_map";
-import { HostMemory } from "./system/host_memory";
 import { Machine, Metrics } from "./system/metrics";
 import { MetricsOverTime } from "./system/time_series";
 
@@ -27,7 +26,6 @@ function Content({ payload }: { payload: SystemHeatView }) {
         <>
           <ResourceView resource={system}>{(machines) => <Machine payload={machines} node={node} />}</ResourceView>
           <HeatMap key={`heat ${node}`} node={node} initial={payload} />
-          <HostMemory key={`host memory ${node}`} node={node} />
           <MetricsOverTime key={`over ${node}`} node={node} />
           {system.data === null ? null : <Metrics key={`metrics ${node}`} payload={system.data} node={node} />}
         </>

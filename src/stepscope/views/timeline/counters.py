@@ -15,23 +15,6 @@ from stepscope.views.timeline.payload import Track, TrackGroup
 _PROCESS_PREFIX = "process_"
 _CORE_PREFIX = "core_"
 _GPU_PREFIX = "gpu_"
-_UNITS = (
-    *("_ratio", "_bytes_per_s", "_per_s", "_bytes", "_watt", "_megahertz", "_celsius"),
-    *("_count", "_cores"),
-)
-_TITLES = {
-    "cpu_busy_ratio": "CPU busy",
-    "cpu_busy_max_ratio": "busiest core",
-    "cpu_iowait_ratio": "I/O wait",
-    "cpu_iowait_max_ratio": "I/O wait of the core with most",
-    "core_iowait_ratio": "I/O wait of core",
-    "job_cpu_cores": "cores used by the job",
-    "outside_cpu_cores": "cores used by other processes",
-    "own_cpu_cores": "cores used by stepscope",
-    "stolen_cpu_cores": "cores taken by the hypervisor",
-    "job_process_count": "processes of the job",
-}
-"""Titles of metrics whose names are no words."""
 _ESTIMATE_LABELS = {"utilization": "GPU utilisation", "sm_efficiency": "SM efficiency (estimated)"}
 
 
@@ -104,10 +87,7 @@ def build_counter_groups(run: Run, trace: Trace) -> list[TrackGroup]:
 
 def _build_metric_track(node: str, metric: str, device: str, suffix: str) -> Track:
     declared = schema.METRIC_TYPES.get(metric)
-    name = metric
-    for unit in _UNITS:
-        name = name.removesuffix(unit)
-    title = _TITLES.get(metric) or name.removeprefix(_GPU_PREFIX).replace("_", " ")
+    title = declared.title.removeprefix("GPU ") if declared else metric.replace("_", " ")
     return Track(
         id=str(track_id("metric", node, metric, device)),
         name=f"{title} {suffix}".strip(),

@@ -2,33 +2,19 @@
 import type { HostMemoryView, NodeMemoryUse } from "../../api/views";
 import type { Plot, Series } from "../../charts/plot";
 import { LinkedTable } from "../../parts/linked_table";
-import { TimePanel } from "../../parts/time_panel";
-import { useView } from "../../state/fetch";
 import { columns } from "../../widgets/fields";
-import { ResourceView } from "../../widgets/resource_view";
 
-export function HostMemory({ node }: { node: string }) {
-  return <ResourceView resource={useView("host-memory")}>{(payload) => <Content payload={payload} node={node} />}</ResourceView>;
-}
+export const JOB_MEMORY = "Memory of the job";
 
-function Content({ payload, node }: { payload: HostMemoryView; node: string }) {
-  const memory = payload.nodes.find((candidate) => candidate.node === node);
-  if (memory === undefined) return null;
+export function ProcessMemory({ use }: { use: NodeMemoryUse }) {
   return (
-    <section aria-label="Host memory">
-      <header class="head section-title"><h2>Host memory</h2></header>
-      {memory.lines.map((line) => <p key={line}>{line}</p>)}
-      <div class="panels">
-        <TimePanel wide block={memoryPlot(payload, memory)} />
-        <LinkedTable
-          id="processes"
-          title="Processes"
-          testid="table-process-memory"
-          rows={memory.processes}
-          fields={columns("ProcessUse", "name", "anonymous_bytes", "peak_bytes", "private_bytes", "shared_bytes", "file_bytes", "growth_share_ratio")}
-        />
-      </div>
-    </section>
+    <LinkedTable
+      id="processes"
+      title="Processes"
+      testid="table-process-memory"
+      rows={use.processes}
+      fields={columns("ProcessUse", "name", "anonymous_bytes", "peak_bytes", "private_bytes", "shared_bytes", "file_bytes", "growth_share_ratio")}
+    />
   );
 }
 
@@ -54,7 +40,8 @@ export function memoryPlot(payload: HostMemoryView, memory: NodeMemoryUse): Plot
   }
   return {
     kind: "plot",
-    title: "Memory of the job",
+    title: JOB_MEMORY,
+    isSmall: true,
     x: { name: "time", unit: "ns" },
     y: { name: "memory", unit: "bytes", min: 0 },
     series,
