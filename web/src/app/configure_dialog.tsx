@@ -42,7 +42,7 @@ export function ConfigureDialog({ id, onCancel, onDone }: Props) {
   };
   return (
     <ConfirmDialog title="Configure monitoring" confirmLabel={applying ? "Applying …" : "Apply"} onCancel={onCancel} onConfirm={apply}>
-      <p class="muted">Changes the recording of the running job, within seconds. The run keeps what changed, and when.</p>
+      <p class="muted">Changes take effect within seconds. Each is stored with the run, with its time.</p>
       {form === null || data === null ? loadError === null ? <Skeleton /> : null : <Fields payload={data} form={form} change={change} />}
       {error === "" && loadError === null ? null : <p class="error-notice" role="alert">{sentence(error || (loadError?.message ?? ""))}</p>}
     </ConfirmDialog>

@@ -36,7 +36,7 @@ function RunShareMenu({ id }: { id: string }) {
           <CopyLine label="Copy link" text={window.location.href} />
           {command === null ? null : <CopyLine label="Copy command" text={command} />}
           <a class="action" href={`/api/perfetto?${new URLSearchParams({ run: id })}`} download onClick={close}>Open in Perfetto (file)</a>
-          <p class="muted">Opens in ui.perfetto.dev, which reads the file in the browser. Tables and charts have CSV and PNG next to their titles.</p>
+          <p class="muted">Downloads a file for ui.perfetto.dev, which reads it in the browser. Tables and charts have CSV and PNG next to their titles.</p>
           <SavedViews onSelect={close} />
         </div>
       )}

@@ -147,7 +147,7 @@ export function plotOption(plot: Plot, colours: Palette): EChartsOption {
     yAxis: {
       ...(plot.y.log === true ? {} : { min: 0 }),
       ...scaledAxis(plot.y, values, colours, true),
-      ...(plot.isSmall === true ? { name: "", splitNumber: 3 } : { nameGap: 58 }),
+      ...(plot.isSmall === true ? { name: "", splitNumber: 2 } : { nameGap: 58 }),
     },
     series: [...plot.series.map((series, index) => ({
       type: series.draw === "points" ? ("scatter" as const) : ("line" as const),

@@ -198,7 +198,10 @@ const PHONE = "(max-width: 600px)";
 /** Put long names last, on a phone first; leave out the last of the other columns where there is no room for them. */
 function arrange<Row>(fields: Field<Row>[], isNarrow: boolean): Field<Row>[] {
   const [names, values] = [fields.filter((field) => field.isLongName === true), fields.filter((field) => field.isLongName !== true)];
-  if (window.matchMedia(PHONE).matches) return [...names, ...values];
+  if (window.matchMedia(PHONE).matches) {
+    const [first, texts] = [values.slice(0, 1), values.slice(1).filter(({ wraps }) => wraps === true)];
+    return [...names, ...new Set([...first, ...texts, ...values])];
+  }
   return [...(isNarrow && names.length > 0 ? values.slice(0, MAX_NARROW_FIELDS) : values), ...names];
 }
 

@@ -38,7 +38,7 @@ function Content({ payload, memory, node }: Props) {
   return (
     <section aria-label="Metrics over time">
       <header class="head section-title">
-        <h2>Over time <small class="muted">mean of each {duration(payload.piece_ns)}</small></h2>
+        <h2>Over time <small class="muted">means over {duration(payload.piece_ns)}</small></h2>
       </header>
       <QualityNotes quality={[]} notes={[...payload.notes, ...(payload.left_out_count === 0 ? [] : [omitted])]} />
       {use?.lines.map((line) => <p key={line}>{line}</p>)}
@@ -72,5 +72,5 @@ function Plots({ plots }: { plots: readonly MetricPlot[] }) {
 }
 
 function titlesOf(plots: readonly MetricPlot[]): string {
-  return uncapitalize(plots.map(({ title }) => title).join(", "));
+  return plots.map(({ title }) => (/^[A-Z][a-z]/.test(title) ? uncapitalize(title) : title)).join(", ");
 }
