@@ -264,7 +264,7 @@ class FakeRuleInputs:
         )
         self.steps.append(
             RankStepTimes(
-                rank="process 100" if rank is None else f"rank {rank}",
+                rank="trainer" if rank is None else f"rank {rank}",
                 node=node,
                 process=process,
                 first=0,

@@ -29,6 +29,7 @@ from stepscope.run import (
     Rank,
     Run,
     frame_of,
+    process_names,
     read_python_profiles,
 )
 
@@ -119,7 +120,7 @@ class PythonProfile(Frame):
         trees: dict[tuple[str | None, str], list[analysis.StackNode]] = {}
         for process, rank, mask in _select_processes(self._run, self._query):
             key = (None if self._query.merged else process.process, _OWN_PROFILER)
-            title = f"{rank.name}, {process.title}" if self._query.workers else rank.name
+            title = process_names(self._run)[process.process] if self._query.workers else rank.name
             tree = analysis.build_stack_tree(self._run.stack_samples(process), mask)
             tree.function = title
             trees.setdefault(key, []).append(tree)
@@ -227,7 +228,7 @@ def _sum_imported(
         weight = max(1, functions[0].profile_own_ns)
         rows = [
             {
-                "rank": process.title,
+                "rank": process_names(run)[process.process],
                 "process": process.process,
                 "function": function.function,
                 "file": function.file,

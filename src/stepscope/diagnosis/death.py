@@ -30,7 +30,7 @@ from stepscope.diagnosis.death_causes import (
 )
 from stepscope.diagnosis.stuck_account import find_user_frame
 from stepscope.quantities import count_of, duration, memory
-from stepscope.run import Run, job_state, read_rank_ends
+from stepscope.run import Run, job_state, process_names, read_rank_ends
 
 SHELL_SIGNAL_STATUS = 128
 """Shells exit with this plus the number of the signal that ended their command."""
@@ -398,7 +398,8 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
         for failure in failures:
             process = self._find_process(failure.pid)
             if process is not None and not failure.is_relayed and failure.exception:
-                title = process.title[:1].upper() + process.title[1:]
+                name = process_names(self.run)[process.process]
+                title = name[:1].upper() + name[1:]
                 message = f": {failure.message[:MAX_QUOTED]}" if failure.message else ""
                 lines.append(f"{title} failed afterwards with {failure.exception}{message}")
         return lines[:MAX_LISTED]

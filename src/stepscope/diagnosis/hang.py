@@ -149,7 +149,7 @@ def describe_processes(
     """
     if not processes:
         return None
-    trainers = [p for p in processes if p.role == "main"][:1] or [processes[0]]
+    trainers = [p for p in processes if p.role == "program"][:1] or [processes[0]]
     blamed = _find_blamed(trainers[0], processes)
     cores = sum(process.cpu_ratio or 0.0 for process in processes)
     has_moved = bool(moved) or cores > MAX_IDLE_CORES
@@ -239,6 +239,8 @@ def name_process(process: schema.ProcessAccount) -> str:
         return f"DataLoader worker{number}"
     if process.rank is not None:
         return f"rank {process.rank}"
+    if process.role == "main":
+        return schema.TRAINER
     if process.role == "child" and process.command:
         return f"process {process.pid} ({process.command})"
     return f"process {process.pid}"

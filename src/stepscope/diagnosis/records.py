@@ -18,7 +18,7 @@ from stepscope import analysis, quantities, schema
 from stepscope.diagnosis.causes.job_facts import JobFacts
 from stepscope.diagnosis.shares.shares import Shares
 from stepscope.quantities import count, count_of, duration, number, percent
-from stepscope.run import EXCLUDING, Doubt, Run, has_ended, read_memory_censuses
+from stepscope.run import EXCLUDING, Doubt, Run, has_ended, process_names, read_memory_censuses
 
 _FULL_SPOOL = "the spool was full; raise --spool-limit"
 _CAUSES = {
@@ -71,7 +71,7 @@ def explain_loss(run: Run) -> str | None:
     for process in run.processes:
         if process.refusal is not None:
             cause = _explain_cause(run, process.refusal)
-            return f"{process.title} could not be recorded because {cause}"
+            return f"{process_names(run)[process.process]} could not be recorded because {cause}"
     for status in run.reader.statuses().values():
         for refusal in status.refusals:
             cause = _explain_cause(run, refusal)
@@ -93,13 +93,13 @@ def list_losses(run: Run) -> list[str]:
         losses += [f"{reason[0].upper()}{reason[1:]}." for reason in status.unrecorded]
     for process in run.processes:
         losses += [
-            f"Process {process.pid}: {count(dropped)} records dropped because "
+            f"{_name(run, process)}: {count(dropped)} records dropped because "
             f"{_explain_cause(run, cause)}."
             for cause, dropped in _count_by_cause(process).items()
         ]
         if process.refusal is not None:
             losses.append(
-                f"Process {process.pid} was not recorded because "
+                f"{_name(run, process)} was not recorded because "
                 f"{_explain_cause(run, process.refusal)}."
             )
     for status in run.reader.statuses().values():
@@ -108,6 +108,11 @@ def list_losses(run: Run) -> list[str]:
             for refusal in status.refusals
         ]
     return losses
+
+
+def _name(run: Run, process: schema.ProcessInfo) -> str:
+    name = process_names(run)[process.process]
+    return name[:1].upper() + name[1:]
 
 
 def _count_by_cause(process: schema.ProcessInfo) -> dict[str, int]:

@@ -105,7 +105,7 @@ def _describe(
     fields = spool.read_process_fields(pid)
     files = [file for stack in stacks for file, _, _ in stack.frames]
     is_python = bool(files)
-    role = "main" if is_python else "child"
+    role = "program" if is_python else "child"
     if any(file.endswith(WORKER_FILE) for file in files):
         role = "dataloader_worker"
     is_suspended = spool.is_suspended(pid)

@@ -92,6 +92,9 @@ def _build_verdict(verdict: diagnosis.Verdict) -> profiling_report.Section:
     lists = {
         "Evidence": [evidence.text for evidence in verdict.evidence[1:]],
         "Contributing causes": [f"{_name(also.cause)}: {also.text}" for also in verdict.also],
+        "What would shorten the job": [
+            _describe_job_fix(fix) for fix in (verdict.job.fixes if verdict.job is not None else [])
+        ],
         "What to do": [_describe_fix(fix) for fix in verdict.fixes],
         "Expected after the fix": [target.text for target in verdict.targets],
         "Checked" if verdict.suspect == "healthy" else "Other suspects": [
@@ -115,6 +118,12 @@ def _build_verdict(verdict: diagnosis.Verdict) -> profiling_report.Section:
 def _describe_fix(fix: diagnosis.Fix) -> str:
     prediction = f" Predicted {fix.prediction.text}." if fix.prediction is not None else ""
     return f"{fix.title}: {fix.instructions}.{prediction} Reason: {fix.why}"
+
+
+def _describe_job_fix(fix: diagnosis.JobFix) -> str:
+    saving = f"{quantities.duration(fix.saving_ns)}, {quantities.percent(fix.saving_ratio)}"
+    bound = "at most " if fix.is_bound else ""
+    return f"{fix.title}: {fix.instructions}. Saves {bound}{saving} of the job. Reason: {fix.why}"
 
 
 def _name(identifier: str) -> str:

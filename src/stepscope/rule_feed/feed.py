@@ -353,24 +353,25 @@ class RangeInputs:
     def compiler_time(self) -> dict[str, analysis.Series]:
         """Stack samples in torch's compiler by rank, each with the time it represents."""
         times = find_stack_samples(self.run.reader, COMPILER_FRAMES, self.run.period)
+        names = schema.name_processes(self._training_processes)
         series: dict[str, list[analysis.Series]] = {}
         for process in self._training_processes:
             if process.process in times:  # a restarted rank has two processes
                 t_ns = times[process.process]
                 weight = np.full(len(t_ns), float(sampling_period_ns(process) or 1))
-                series.setdefault(process.title, []).append(analysis.Series(t_ns, weight))
+                series.setdefault(names[process.process], []).append(analysis.Series(t_ns, weight))
         return {rank: analysis.merge_series(parts) for rank, parts in series.items()}
 
     @cached_property
     def compilations(self) -> dict[str, dict[str, analysis.Series]]:
         """Compilations that ended in the range, by rank and name."""
-        titles = {process.process: process.title for process in self._training_processes}
+        names = schema.name_processes(self._training_processes)
         parts: dict[str, dict[str, list[analysis.Series]]] = {}
         for spans in read_ended_spans(
             self.run.reader, "compile", self.run.period, max_ns=MAX_DURATION_NS
         ):
-            if spans.process in titles:  # a restarted rank has two processes
-                by_name = parts.setdefault(titles[spans.process], {})
+            if spans.process in names:  # a restarted rank has two processes
+                by_name = parts.setdefault(names[spans.process], {})
                 series = analysis.Series(spans.start_ns, spans.duration_ns.astype(np.float64))
                 by_name.setdefault(spans.name, []).append(series)
         return {

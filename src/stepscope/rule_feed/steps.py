@@ -119,13 +119,16 @@ class StepFinder:
         self.unsettled.discard(self._read_until)
         self._read_until = max(self._read_until, rows.end_ns)
         steps_by_rank = []
+        titles = schema.name_processes(rows.processes.values())
         for name, read in rows.spans.items():
             position = self._positions.setdefault(name, _Position())
             spans = spans_of(read)
             steps = self._find(position, spans, rows.end_ns, final=rows.final)
             position.stepping = steps is not None
             if steps is not None:
-                times = _rank_steps(rows.processes[name], steps, position.count - len(steps))
+                times = _rank_steps(
+                    rows.processes[name], titles[name], steps, position.count - len(steps)
+                )
                 steps_by_rank.append(times)
                 self.unsettled.add(times, spans, steps)
         return sorted(steps_by_rank, key=lambda times: (times.process.rank or 0, times.process.pid))
@@ -237,10 +240,10 @@ def _start_at(steps: analysis.Steps, boundary_ns: int) -> None:
 
 
 def _rank_steps(
-    process: schema.ProcessInfo, steps: analysis.Steps, first: int
+    process: schema.ProcessInfo, rank: str, steps: analysis.Steps, first: int
 ) -> rules.RankStepTimes:
     return rules.RankStepTimes(
-        rank=process.title,
+        rank=rank,
         node=process.node,
         process=process,
         first=first,

@@ -24,7 +24,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Consecutive steps of one rank; arrays have one element per step."""
 
     rank: str
-    """`rank 3`; `process 4711` outside a distributed job; the name of a trace of unknown rank."""
+    """`rank 3`; `trainer` outside a distributed job; the name of a trace of unknown rank."""
     node: str
     """Empty for the steps of a trace."""
     first: int

@@ -61,10 +61,6 @@ from .job.opening import (
     open_run as open_run,
     reopen_run as reopen_run,
 )
-from .job.process_names import (
-    name_all_processes as name_all_processes,
-    name_processes as name_processes,
-)
 from .job.profiles import (
     PROFILE_BORDERS as PROFILE_BORDERS,
     PROFILE_MODES as PROFILE_MODES,
@@ -155,6 +151,7 @@ from .model.clock import Period as Period, RunClock as RunClock
 from .model.engine import Engine as Engine
 from .model.metrics import NodeMetrics as NodeMetrics, read_series as read_series
 from .model.operator_threads import executes_with_jax as executes_with_jax
+from .model.process_names import names_by_pid as names_by_pid, process_names as process_names
 from .model.rank_numbers import (
     DIMENSIONS as DIMENSIONS,
     RankMesh as RankMesh,

@@ -147,6 +147,7 @@ from .names import (
     parse_trace_name as parse_trace_name,
     rank_in_name as rank_in_name,
 )
+from .process_names import TRAINER as TRAINER, name_processes as name_processes
 from .recorders import (
     EVALUATION_STEPS as EVALUATION_STEPS,
     NSIGHT_SYSTEMS as NSIGHT_SYSTEMS,

@@ -263,10 +263,3 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     def may_hide_training(self) -> bool:
         """True if the recording of optimizer steps or backward passes failed."""
         return any(note.startswith(TRAINING_PROBES) for note in self.notes)
-
-    @property
-    def title(self) -> str:
-        """`rank 3`, or `process 4711` outside a distributed job; after a restart with the number of
-        the incarnation."""
-        name = f"process {self.pid}" if self.rank is None else f"rank {self.rank}"
-        return name if self.incarnation == 1 else f"{name} (incarnation {self.incarnation})"

@@ -15,7 +15,7 @@ from stepscope.run import (
     aggregate_samples,
     build_sampled_heatmap,
     choose_bins,
-    name_processes,
+    names_by_pid,
 )
 from stepscope.views.options import DEFAULTS, Ranged, ViewOptions, list_names
 
@@ -79,7 +79,7 @@ def show_system(run: Run, _options: ViewOptions = DEFAULTS) -> SystemView:
 def _show_node(run: Run, name: str) -> NodeView:
     info = run.nodes[name]
     metrics = run.metrics[name]
-    processes = name_processes(run.processes, name)
+    processes = names_by_pid(run, name)
     summaries = {
         (metric, device): summary
         for metric in metrics.names
@@ -289,7 +289,7 @@ def show_system_series(run: Run, options: ViewOptions = DEFAULTS) -> SystemSerie
             if _is_sent(metric, is_node_selected=options.name is not None)
         ]
         series = sorted(aggregate_samples(run.reader, bins, metrics, nodes=names), key=_rank_series)
-    processes = {node: name_processes(run.processes, node) for node in names}
+    processes = {node: names_by_pid(run, node) for node in names}
     by_node: dict[str, list[MetricSeries]] = {}
     for metric_series in series[:MAX_SERIES]:
         shown = _show_series(metric_series, processes[metric_series.node])

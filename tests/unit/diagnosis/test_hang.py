@@ -63,7 +63,7 @@ def test_the_line_at_which_the_training_waits_is_named() -> None:
         "wait_for_batch (train.py:10)."
     )
     assert stuck.lines == [
-        "Process 1 waits for an event in wait_for_batch (/job/train.py:10); state S, "
+        "Trainer, process 1, waits for an event in wait_for_batch (/job/train.py:10); state S, "
         "futex_do_wait; 1% of one core."
     ]
     (described,) = stuck.processes
@@ -88,7 +88,9 @@ def test_the_worker_that_the_training_waits_for_is_named() -> None:
         "Samples.__getitem__ (train.py:17), and the training thread waits for it."
     )
     assert [process.pid for process in stuck.processes] == [3, 1, 2]
-    assert stuck.lines[1].startswith("Process 1 waits for a batch of its DataLoader workers in ")
+    assert stuck.lines[1].startswith(
+        "Trainer, process 1, waits for a batch of its DataLoader workers in "
+    )
     assert stuck.lines[2] == "DataLoader worker 0, process 2, waits for work; state S."
     # Another node has its own process 1.
     nodes = {
@@ -149,13 +151,14 @@ def test_a_suspended_process_is_said_to_be_suspended() -> None:
 
 
 def test_processes_of_a_moment_are_not_judged() -> None:
-    quiet = describe_processes([process(1, EVENT, cpu_ratio=0.0)], 2 * S)
+    quiet = describe_processes([process(1, EVENT, cpu_ratio=0.0, role="program")], 2 * S)
     assert quiet is not None
     assert quiet.headline == (
         "Nothing moved for 2 s: process 1 waits for an event in wait_for_batch (train.py:10)."
     )
+    works = thread((JOB, 3, "work"), state="R")
     moving = describe_processes(
-        [process(1, thread((JOB, 3, "work"), state="R"), cpu_ratio=0.9)], 2 * S, {1}, ["a reason"]
+        [process(1, works, cpu_ratio=0.9, role="program")], 2 * S, {1}, ["a reason"]
     )
     assert moving is not None
     assert moving.headline == (

@@ -29,7 +29,8 @@ def start_of(incarnation: int, *, forward_s: tuple[float, float]) -> FakeRuleInp
         inputs.rank(rank, forward=[seconds] * STEPS, from_s=1000.0 * incarnation)
     for index, steps in enumerate(inputs.steps):
         process = replace(steps.process, incarnation=incarnation)
-        inputs.steps[index] = replace(steps, process=process, rank=process.title)
+        name = f"rank {process.rank} (incarnation {incarnation})"
+        inputs.steps[index] = replace(steps, process=process, rank=name)
     return inputs
 
 

@@ -63,7 +63,7 @@ def test_a_watched_run_without_traces(tmp_path: Path) -> None:
     """Two workers make a batch in 30 ms, of which the training thread computes in 10."""
     run = draw_loader(RunBuilder(tmp_path / "run"), Loader(60, 10, 2)).open()
     (path,) = VIEWS["critical-path"](run).paths
-    assert (path.traces, path.step_count, path.replay_error_ratio) == (["process 1000"], 54, 0)
+    assert (path.traces, path.step_count, path.replay_error_ratio) == (["trainer"], 54, 0)
     assert path.shares[0].category == "fetching batches"
     assert path.notes == []
     kinds = {row.name: row.kind for row in path.activities}

@@ -132,7 +132,7 @@ def test_an_old_run_tells_what_it_knows(tmp_path: Path) -> None:
     payload = show_job_time(builder.open())
     assert class_ms(payload) == {"steps": 1_200, "finishing": 90, "not_seen": 400}
     assert payload.not_seen == [
-        "no stack samples were recorded before the first step of process 1000, so that imports and "
+        "no stack samples were recorded before the first step of the trainer, so that imports and "
         "preparation are unknown"
     ]
     (upload,) = next(one for one in payload.classes if one.key == "finishing").functions

@@ -128,7 +128,7 @@ def test_steps(run: Run) -> None:
 
 def test_marked_steps(drawn_once: Callable[..., Run]) -> None:
     (rank,) = show_steps(drawn_once(only_marks)).ranks
-    assert (rank.rank, rank.source, rank.step_count) == ("process 1000", "marked", 29)
+    assert (rank.rank, rank.source, rank.step_count) == ("trainer", "marked", 29)
     assert rank.outlier_steps == []
     assert {phase.name: phase.share_ratio for phase in rank.phases}["other"] == 1
 

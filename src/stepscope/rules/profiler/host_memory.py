@@ -108,8 +108,9 @@ class HostMemoryGrowth(IncrementalRule[HostMemoryGrowthParameters, HostMemorySta
     run_state = HostMemoryState
 
     def update(self, state: HostMemoryState, inputs: RuleInputs) -> HostMemoryState:
+        names = schema.name_processes(inputs.processes)
         for process in inputs.processes:
-            state.names.setdefault(process.node, {})[process.pid] = process.title
+            state.names.setdefault(process.node, {})[process.pid] = names[process.process]
         by_node = _group_by_node(inputs)
         for node, metrics in by_node.items():
             info = inputs.nodes.get(node)

@@ -74,6 +74,7 @@ class NanOrigin(Rule[NoParameters]):
         if not origins:
             return self._report_searches(searches, step_count)
         process, origin = origins[0]
+        name = schema.name_processes(inputs.processes)[process.process]
         late = [fact for fact in searches.get(process.process, []) if fact.loss is not None]
         finding = self.finding(
             triggered=_find_step(inputs, process, origin.step),
@@ -81,11 +82,11 @@ class NanOrigin(Rule[NoParameters]):
             datapoints=step_count,
             details=NanOriginDetails(process=process.process, origin=origin, searches=searches),
             sentences=[
-                describe_origin(origin, process if len(searches) > 1 else None),
+                describe_origin(origin, name if len(searches) > 1 else ""),
                 *map(_describe_late_search, late[-1:]),
             ],
             nodes=[process.node],
-            ranks=[process.title],
+            ranks=[name],
         )
         is_older = bool(late) and origin.phase == "parameters"
         advice = SEARCH_AGAIN if is_older else explain(origin).advice
@@ -162,18 +163,18 @@ def _describe_late_search(search: schema.NanSearchFact) -> str:
     return f"The search began after step {search.loss_step}, whose loss was {loss}."
 
 
-def describe_origin(origin: schema.NanOriginFact, process: schema.ProcessInfo | None = None) -> str:
+def describe_origin(origin: schema.NanOriginFact, process: str = "") -> str:
     """Describe an origin in two or three sentences.
 
     Args:
         origin: the origin.
-        process: process to name, if several were searched.
+        process: name of the process, if several were searched.
     """
     kind = _name_kind(origin.result)
     elements = _describe_share(origin.result)
     line = _describe_line(origin.file, origin.line)
     at = f" in {line}" if line else ""
-    step = f"Step {origin.step}" if process is None else f"Step {origin.step} of {process.title}"
+    step = f"Step {origin.step} of {process}" if process else f"Step {origin.step}"
     reason = explain(origin).reason
     match origin.phase:
         case "input":

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from stepscope import analysis, schema
-from stepscope.run.job.process_names import name_processes
+from stepscope.run.model.process_names import names_by_pid
 from stepscope.run.model.run import Run
 
 MAX_BINS = 2048
@@ -121,7 +121,7 @@ def _read_node(
     growth = memory.measure()
     infos = {process.pid: process for process in run.processes if process.node == info.node}
     numbers = extremes.get("process_anonymous_bytes", {})
-    by_pid = name_processes(run.processes, info.node)
+    by_pid = names_by_pid(run, info.node)
     names = {int(number): by_pid.get(int(number), f"process {number}") for number in numbers}
     processes = [
         ProcessMemory(

@@ -19,6 +19,7 @@ from stepscope import analysis, intervals, schema
 from stepscope.run.job.checkpoints import LoadedState, read_loaded_states
 from stepscope.run.job.lanes import JobProcesses, Lane
 from stepscope.run.job.times import find_recording_end, has_ended, job_borders
+from stepscope.run.model.process_names import process_names
 from stepscope.run.model.run import IDLE_GPU_RATIO, STEP_KINDS, Run
 from stepscope.run.model.tables import (
     LARGE_READ,
@@ -282,7 +283,7 @@ class _Divider:
         ]
         result = analysis.divide_rank(extent, processes, unseen)
         main = next((p for p in lane if p.role == "main"), lane[0])
-        name = f"process {main.pid}" if main.rank is None else f"rank {main.rank}"
+        name = process_names(run)[main.process] if main.rank is None else f"rank {main.rank}"
         totals = result.division.totals
         return RankJobTime(
             rank=main.rank,
@@ -291,7 +292,9 @@ class _Divider:
             division=result.division,
             totals=totals,
             functions=result.functions,
-            reasons=self._explain(lane, processes, name, recording_end_ns)
+            reasons=self._explain(
+                lane, processes, name if main.rank is not None else f"the {name}", recording_end_ns
+            )
             if totals["not_seen"]
             else [],
         )

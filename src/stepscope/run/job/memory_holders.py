@@ -9,6 +9,7 @@ import msgspec
 
 from stepscope import schema
 from stepscope.quantities import count, memory
+from stepscope.run.model.process_names import process_names
 from stepscope.run.model.run import Run
 
 
@@ -99,7 +100,7 @@ def read_memory_censuses(run: Run) -> list[MemoryCensus]:
     for process in run.processes:
         facts = process.facts_of(schema.MemoryCensusFact)
         if facts:
-            censuses.append(_make_census(process, facts[-1]))
+            censuses.append(_make_census(process, process_names(run)[process.process], facts[-1]))
     return censuses
 
 
@@ -109,7 +110,9 @@ def read_memory_holders(run: Run) -> list[Holder]:
     return sorted(holders, key=lambda holder: -holder.bytes_per_step)
 
 
-def _make_census(process: schema.ProcessInfo, fact: schema.MemoryCensusFact) -> MemoryCensus:
+def _make_census(
+    process: schema.ProcessInfo, title: str, fact: schema.MemoryCensusFact
+) -> MemoryCensus:
     growth = max(0, fact.private_growth_bytes or fact.anonymous_growth_bytes)
     sizes = attribute_growth(fact.holders, growth)
     explained = sum(
@@ -143,7 +146,7 @@ def _make_census(process: schema.ProcessInfo, fact: schema.MemoryCensusFact) -> 
     holders.sort(key=lambda holder: -holder.bytes_per_step)
     return MemoryCensus(
         process=process.process,
-        title=process.title,
+        title=title,
         node=process.node,
         request=fact.request,
         unit=fact.unit,

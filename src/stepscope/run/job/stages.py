@@ -47,7 +47,12 @@ def select_stage(run: Run, stage: analysis.Stage) -> Run:
     processes are those of the models and optimizers that it uses."""
     part = run.whole_run.between(stage.start_ns, stage.end_ns)
     part.all_ranks = [
-        Rank(part, _select_facts(rank, stage), StepTable(analysis.pack_steps(steps.as_stage())))
+        Rank(
+            part,
+            _select_facts(rank, stage),
+            StepTable(analysis.pack_steps(steps.as_stage())),
+            rank.name,
+        )
         for rank in part.whole_run.all_ranks
         if len(steps := rank.steps.starting_within(*part.period))
     ]

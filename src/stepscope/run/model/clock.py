@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from stepscope import intervals, schema, store
+from stepscope import analysis, intervals, schema, store
 
 MAX_CLOCK_DIFFERENCE_NS = 7 * 24 * 3600 * 10**9
 """A clock without a base that differs from the others by less than this is taken as correct."""
@@ -29,8 +29,14 @@ _TIMES = {
     "memory_history": ("t_ns",),
 }
 """Columns of times by table; those of traces follow from their own rows."""
-_LATEST = "SELECT trace, max(start_ns + duration_ns) AS latest FROM timeline GROUP BY trace"
-"""The end of a trace covers known kinds of events only; the timeline covers the others as well."""
+_IS_MARK = " OR ".join(f"starts_with(longest_name, '{mark}')" for mark in analysis.PROFILER_MARKS)
+_LATEST = (
+    "SELECT trace, max(start_ns + duration_ns) AS latest FROM timeline WHERE (id IS NOT NULL OR "  # noqa: S608
+    "(trace, level) IN (SELECT (trace, min(level)) FROM timeline WHERE id IS NULL GROUP BY trace)) "
+    f"AND NOT ({_IS_MARK}) GROUP BY trace"
+)
+"""The end of a trace covers known kinds of events only; the timeline covers the others as well. The
+profiler's own marks, of which the last is set after the work, do not extend a run."""
 
 
 class RunClock(msgspec.Struct, frozen=True, kw_only=True):

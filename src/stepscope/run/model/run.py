@@ -47,6 +47,8 @@ class Rank:
     run: Run
     process: schema.ProcessInfo
     table: StepTable
+    name: str
+    """`rank 3`, or `trainer` outside a distributed job."""
 
     @property
     def steps(self) -> analysis.Steps:
@@ -57,11 +59,6 @@ class Rank:
     def spans(self) -> analysis.Spans:
         """Phases, steps and other spans of the training thread."""
         return self.run.step_spans(self.process)
-
-    @property
-    def name(self) -> str:
-        """`rank 3`, or `process 4711` outside a distributed job."""
-        return self.process.title
 
     @cached_property
     def waiting(self) -> analysis.DataWait:
@@ -280,7 +277,9 @@ class Run:
             tables=("spans",),
         )
         ranks = {process: table for part in tables for process, table in part.items()}
-        return [Rank(self, p, ranks[p.process]) for p in processes if p.process in ranks]
+        names = schema.name_processes(processes)
+        stepping = [p for p in processes if p.process in ranks]
+        return [Rank(self, p, ranks[p.process], names[p.process]) for p in stepping]
 
     def unpack_steps(self, rank: Rank) -> analysis.Steps:
         """Return the steps of a rank of this run."""
@@ -410,8 +409,7 @@ class Run:
         if during is None:
             return None
         gpus = [during.mean("gpu_busy_ratio", gpu) for gpu in during.devices_of("gpu_busy_ratio")]
-        used = [ratio for ratio in gpus if ratio is not None and ratio >= IDLE_GPU_RATIO]
-        if used:
+        if used := [ratio for ratio in gpus if ratio is not None and ratio >= IDLE_GPU_RATIO]:
             return float(np.mean(used))
         return during.mean("process_cpu_cores", str(self.ranks[0].process.pid))
 

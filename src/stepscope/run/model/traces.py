@@ -407,7 +407,7 @@ def _name_windows(rows: Mapping[str, Any]) -> list[str]:
         if names[i] != f"{process}, window {window}":
             continue
         rank = optional_int(rows["rank"], i)
-        owner = "trainer" if rank is None else f"rank {rank}"
+        owner = schema.TRAINER if rank is None else f"rank {rank}"
         if f"{owner}, window {window}" in used:
             owner += f" (process {process.partition('-')[0]})"
         names[i] = f"{owner}, window {window}"

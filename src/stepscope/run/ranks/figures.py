@@ -20,21 +20,21 @@ class RankPart(NamedTuple):
     """Ranks of a run or of a range of it, without the run."""
 
     period: Period
-    ranks: list[tuple[schema.ProcessInfo, StepTable]]
+    ranks: list[tuple[schema.ProcessInfo, StepTable, str]]
 
     def attach(self, run: Run) -> list[Rank]:
         """Return the ranks of a run: its own, if it has them, else of a run of these alone."""
         if run.period != self.period:
             run = run.between(*self.period)
         if not run.has_ranks:
-            run.all_ranks = [Rank(run, process, table) for process, table in self.ranks]
-        processes = {process.process for process, _ in self.ranks}
+            run.all_ranks = [Rank(run, *rank) for rank in self.ranks]
+        processes = {process.process for process, _, _ in self.ranks}
         return [rank for rank in run.all_ranks if rank.process.process in processes]
 
 
 def detach_ranks(run: Run, ranks: Sequence[Rank]) -> RankPart:
     """Return ranks without their run, so that another process can attach them."""
-    return RankPart(run.period, [(rank.process, rank.table) for rank in ranks])
+    return RankPart(run.period, [(rank.process, rank.table, rank.name) for rank in ranks])
 
 
 def map_ranks(

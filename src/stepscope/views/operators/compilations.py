@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from stepscope import analysis, schema
 from stepscope.run import (
     Run,
-    name_all_processes,
+    process_names,
     read_compilations,
     read_compiled_work,
     read_ended_spans,
@@ -164,7 +164,7 @@ def _show_compilation(
 def _list_recorded(run: Run, options: ViewOptions) -> list[RecordedCompilations]:
     """List the compilations that were recorded in the job, the longest first."""
     ranks = {process.process: process.rank for process in run.processes}
-    names = name_all_processes(run.processes)
+    names = process_names(run)
     count: Counter[tuple[str, str]] = Counter()
     total_ns: Counter[tuple[str, str]] = Counter()
     spans = read_ended_spans(run.reader, "compile", run.period, max_ns=MAX_COMPILATION_NS)

@@ -7,7 +7,7 @@ from collections import defaultdict
 import msgspec
 
 from stepscope import schema
-from stepscope.run import Run, Trace, name_processes
+from stepscope.run import Run, Trace, names_by_pid
 from stepscope.timeline import get_timelines, track_id
 from stepscope.views.options import shorten_name
 from stepscope.views.timeline.payload import Track, TrackGroup
@@ -24,7 +24,7 @@ def build_metric_group(run: Run, node: str) -> TrackGroup | None:
     tracks_by_group: dict[str, list[Track]] = defaultdict(list)
     sampled = get_timelines(run).sampled_series.get(node, [])
     maxima = get_timelines(run).load_maxima(node, [metric for metric, _ in sampled])
-    processes = name_processes(run.processes, node)
+    processes = names_by_pid(run, node)
 
     def build(metric: str, device: str, suffix: str) -> Track:
         track = _build_metric_track(node, metric, device, suffix)

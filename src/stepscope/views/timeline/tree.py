@@ -15,8 +15,8 @@ from stepscope.run import (
     RunClock,
     Trace,
     explain_no_graph,
-    name_all_processes,
     named_steps,
+    process_names,
     reading_ahead,
 )
 from stepscope.timeline import (
@@ -108,7 +108,7 @@ def build_groups(run: Run) -> tuple[list[TrackGroup], list[str]]:
         else:
             main_processes.append(process)
     by_node: dict[str, list[TrackGroup]] = defaultdict(list)
-    names = name_all_processes(run.processes)
+    names = process_names(run)
     for process in main_processes:
         group = _build_process_group(
             process, spans, workers_by_pid[process.pid], groups_by_process[process.process], names
@@ -326,7 +326,7 @@ def list_steps(run: Run) -> tuple[list[RankSteps], list[str]]:
     process_ids = {process.process for process, _ in steps_by_process}
     traces = [trace for trace in run.traces if trace.process not in process_ids]
     limit = max(1, min(MAX_LISTED, MAX_SENT // max(1, len(steps_by_process) + len(traces))))
-    names = name_all_processes(run.processes)
+    names = process_names(run)
     listed = [
         _list_process_steps(process, names[process.process], steps, clock, limit)
         for process, steps in steps_by_process
@@ -353,7 +353,7 @@ def _list_process_steps(
     return RankSteps(
         group=process_group_id(process),
         title=name,
-        rank=process.title,
+        rank=name,
         numbers=list(numbers),
         after_ns=(steps.range_start[:limit] - clock.origin_ns).tolist(),
         duration_ns=steps.duration_ns[:limit].tolist(),
