@@ -304,6 +304,7 @@ from .traces.memory_snapshots import (
 )
 from .traces.step_activity import (
     DividedTrace as DividedTrace,
+    begins_with_start_up as begins_with_start_up,
     divide_trace as divide_trace,
     divide_traces as divide_traces,
     is_compiled as is_compiled,

@@ -6,7 +6,7 @@ import type { QualityNote, RecordingName, TimeRange, Views } from "../api/views"
 import { countOf } from "../base/quantities";
 import { useView, useWholeView } from "../state/fetch";
 import { param, setParams } from "../state/url";
-import { PageHeader } from "../widgets/page_header";
+import { Answer, PageHeader } from "../widgets/page_header";
 import { EmptyState, QualityNotes, ResourceView } from "../widgets/resource_view";
 import { Select } from "../widgets/select";
 import { useCarryOver, useCommunication, useRowLimit } from "./url_controls";
@@ -16,6 +16,8 @@ interface TracePayload {
   rank: number | null;
   missing: string | null;
   notes?: string[];
+  /** What the trace shows, and what to do. */
+  sentence?: string;
   quality: QualityNote[];
 }
 
@@ -137,6 +139,7 @@ export function TraceContent<Name extends keyof TraceViews>({
         if (part === undefined) return <EmptyState text={payload.missing ?? "no data was recorded"} />;
         return (
           <>
+            <Answer text={part.sentence} />
             <QualityNotes quality={[...payload.quality, ...part.quality]} notes={part.notes ?? []} range={payload.range} />
             {part.missing === null ? null : <EmptyState text={part.missing} />}
             {children(part as TraceOf<TraceViews[Name]>, payload)}

@@ -7,7 +7,7 @@ import { useSelect } from "../parts/url_controls";
 import { useView } from "../state/fetch";
 import { columns, innerColumns, labelOf, tile } from "../widgets/fields";
 import { KeyValues } from "../widgets/key_values";
-import { PageHeader } from "../widgets/page_header";
+import { Answer, PageHeader } from "../widgets/page_header";
 import { Panel } from "../widgets/panel";
 import { RankedBars } from "../widgets/ranked_bars";
 import { ResourceView, QualityNotes, EmptyState } from "../widgets/resource_view";
@@ -25,6 +25,7 @@ function Content({ payload }: { payload: InputPipelineView }) {
   return (
     <>
       <PageHeader title="Input pipeline" definition={`Shares are of ${payload.share_of}.`}>{rankSelect}</PageHeader>
+      <Answer text={payload.sentence} />
       <QualityNotes quality={[]} range={payload.range} />
       {rank === undefined ? null : <Rank rank={rank} />}
       {payload.traces.length === 0 ? null : <TraceTable traces={payload.traces} />}
@@ -50,7 +51,7 @@ function Rank({ rank }: { rank: RankPipeline }) {
       />
       <div class="panels">
         {!waiting.share_ratio ? null : (
-          <Panel title="Step time by wait" wide description={`Waiting for data takes ${percent(waiting.share_ratio, 1)} of step time.`}>
+          <Panel title="Step time by wait" wide>
             <ShareBar label="Step time by wait" segments={waitSegments(waiting, waiting.share_ratio)} />
           </Panel>
         )}
@@ -75,7 +76,7 @@ function Stages({ making }: { making: MakingView }) {
   const transforms = Object.entries(making.transforms).sort(([, a], [, b]) => b - a);
   return (
     <>
-      <LinkedTable
+      {making.stages.length === 0 ? null : <LinkedTable
         title="Batch creation by stage"
         testid="table-stages"
         description={`Based on ${countOf(making.stack_sample_count, "stack sample")} of the workers${making.cpu_ratio === null ? "" : `; ${percent(making.cpu_ratio, 1)} of the time on CPU`}.`}
@@ -84,7 +85,7 @@ function Stages({ making }: { making: MakingView }) {
           "StageView", "name", "of_making_ratio", "of_step_ratio",
           ["labels", { numeric: false, value: (row) => Object.entries(row.labels).map(([name, ratio]) => `${name} ${percent(ratio, 1)}`).join(", ") }],
         )}
-      />
+      />}
       {transforms.length === 0 ? null : (
         <Panel title="Transforms" definition="Shares of batch creation time, measured around each transform.">
           <RankedBars
@@ -100,7 +101,7 @@ function Stages({ making }: { making: MakingView }) {
 function LoaderSettings({ loader, cores }: { loader: Record<string, unknown>; cores: number | null }) {
   const settings = Object.entries(loader).filter(([name]) => name !== "fact");
   return (
-    <Panel title="DataLoader" description={cores === null ? null : `${count(cores)} cores available to the job.`}>
+    <Panel title="DataLoader" wide description={cores === null ? null : `${count(cores)} cores available to the job.`}>
       <KeyValues entries={settings.map(([name, value]) => [words(name), formatSetting(value)] as const)} />
     </Panel>
   );

@@ -228,7 +228,7 @@ function TraceSteps({ trace }: { trace: TraceStepsView }) {
         <>
           <Tiles
             tiles={[
-              tile("TraceStepsView", trace, "mean_step_ns", { caption: `of ${countOf(trace.step_count, "step")}${trace.share_of.replace("mean step", "")}`, testid: "recorded-step-mean" }),
+              tile("TraceStepsView", trace, "mean_step_ns", { caption: `of ${countOf(trace.measured_count, "step")}${trace.share_of.replace("mean step", "")}`, testid: "recorded-step-mean" }),
               tile("TraceStepsView", trace, "step_count", { caption: trace.cut_off.length === 0 ? null : `${trace.cut_off.length} incomplete steps excluded` }),
               ...trace.categories
                 .filter((category) => (category.share_ratio ?? 0) >= 0.05)

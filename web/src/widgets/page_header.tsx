@@ -24,3 +24,8 @@ export function PageHeader({ title, description, definition, children }: Props) 
     </header>
   );
 }
+
+/** The answer of a screen in a sentence, above its pictures. */
+export function Answer({ text }: { text: string | null | undefined }) {
+  return text ? <h2 class="answer" data-testid="answer">{text}</h2> : null;
+}

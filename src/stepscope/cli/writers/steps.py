@@ -71,6 +71,8 @@ def _write_rank_steps(out: Console, rank: views.RankStepsView) -> None:
 
 def write_input_pipeline(out: Console, payload: views.InputPipelineView) -> None:
     """Write how batches are made and what the training thread waits for."""
+    if payload.sentence:
+        out.print(escape(payload.sentence))
     if payload.missing:
         out.print(payload.missing)
     for rank in payload.ranks:

@@ -191,6 +191,12 @@ def _find_copies(
     return analysis.match_rows(copies["name"], lambda name: test(analysis.parse_copy_route(name)))
 
 
+def begins_with_start_up(wall_ns: intervals.Int) -> bool:
+    """Return True if the first step takes far longer than the others: what starts up in it does so
+    once."""
+    return len(wall_ns) >= MIN_STEPS and bool(wall_ns[0] > START_FACTOR * np.median(wall_ns[1:]))
+
+
 @dataclass(frozen=True, kw_only=True)
 class DividedTrace:
     """Steps of one trace, divided into parts; arrays have one entry per step.
@@ -232,12 +238,9 @@ class DividedTrace:
         return _divide(extent, self.trace, self.activity, on_host=self.on_host)
 
     def without_start(self) -> DividedTrace:
-        """Leave out a first step that takes far longer than the others: what starts up in it does
-        so once."""
-        wall_ns = self.steps.wall_ns
-        if len(wall_ns) < MIN_STEPS or wall_ns[0] <= START_FACTOR * np.median(wall_ns[1:]):
-            return self
-        return self.take(np.arange(1, len(wall_ns)))
+        """Leave out a first step that is start-up."""
+        first = int(begins_with_start_up(self.steps.wall_ns))
+        return self.take(np.arange(first, len(self.steps.wall_ns)))
 
     def without_lost_fetches(self) -> DividedTrace:
         """Leave out the steps in which the time of a fetch of a batch was lost, which would count

@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from stepscope import analysis, schema
+from stepscope.quantities import duration, percent
 from stepscope.run import CarryOver, Run, Trace, calls_of, device_work_of, streams_of
 from stepscope.views import trace_data
 from stepscope.views.options import COMMUNICATION_OF, DEFAULTS, Ranged, ViewOptions
@@ -45,6 +46,8 @@ class TraceGpuTime(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int | None
     trace: str
+    sentence: str
+    """Largest share of the time and what to do about it; empty without device work."""
     total_ns: int | None
     """Time from the first start to the last end of any kernel, copy or set."""
     busy_ns: int | None
@@ -111,6 +114,7 @@ def _show_gpu_time_of(trace: Trace, options: ViewOptions) -> TraceGpuTime:
     return TraceGpuTime(
         rank=trace.rank,
         trace=trace.name,
+        sentence="" if total is None else _write_sentence(total),
         **times,
         shares=_compute_shares(total) if total is not None else None,
         comm_hidden_ratio=hidden_ns / total.comm_ns
@@ -123,6 +127,29 @@ def _show_gpu_time_of(trace: Trace, options: ViewOptions) -> TraceGpuTime:
         missing=None if total is not None else trace_data.explain_no_device_work(trace),
         quality=trace_data.note_trace_quality(trace, "device"),
     )
+
+
+_ADVICE = {
+    "compute": "Computation takes {share}. The kernels decide: see Kernels and Roofline.",
+    "exposed_comm": "Communication that nothing hides takes {share}. Exchange less, or overlap it "
+    "with computation: see Ranks.",
+    "exposed_memcpy": "Copies that nothing hides take {share}. Copy from pinned memory with "
+    "non_blocking=True: see Activity.",
+    "idle": "The devices are idle for {share}. Launch more work at once, and earlier: see Idle "
+    "time.",
+}
+"""Sentences on the largest share of device time."""
+
+
+def _write_sentence(time: analysis.GpuTime) -> str:
+    """Write what takes most of the time of devices, and what to do about it."""
+    parts = {name: int(getattr(time, f"{name}_ns")) for name in _ADVICE}
+    largest = max(parts, key=lambda name: parts[name])
+    if not time.total_ns:
+        return ""
+    total, part = duration(time.total_ns), duration(parts[largest])
+    share = f"{percent(parts[largest] / time.total_ns)} of the time, {part} of {total}"
+    return _ADVICE[largest].format(share=share)
 
 
 def _compute_shares(time: analysis.GpuTime) -> GpuShares | None:

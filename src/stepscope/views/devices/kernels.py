@@ -26,6 +26,7 @@ from stepscope.views.options import (
     KERNEL_GROUPS,
     Ranged,
     ViewOptions,
+    shorten_name,
 )
 
 
@@ -34,6 +35,8 @@ class TraceKernels(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int | None
     trace: str
+    sentence: str
+    """Kernel that takes longest; empty without kernels."""
     group_count: int
     call_count: Annotated[int, schema.field_label("launches")]
     total_ns: Annotated[int, schema.field_label("total kernel time")]
@@ -106,6 +109,7 @@ def _show_kernels_of(run: Run, trace: Trace, options: ViewOptions) -> TraceKerne
     return TraceKernels(
         rank=trace.rank,
         trace=trace.name,
+        sentence=_write_sentence(table),
         group_count=table.group_count,
         call_count=table.call_count,
         total_ns=table.total_ns,
@@ -125,6 +129,18 @@ def _show_kernels_of(run: Run, trace: Trace, options: ViewOptions) -> TraceKerne
         durations=durations,
         missing=None if table.call_count else trace_data.explain_no_device_work(trace),
         quality=trace_data.note_trace_quality(trace, "device"),
+    )
+
+
+def _write_sentence(table: analysis.KernelTable) -> str:
+    if not table.rows:
+        return ""
+    first = max(table.rows, key=lambda row: row.total_ns)
+    share = quantities.percent(first.total_ns / max(1, table.total_ns))
+    calls = quantities.count_of(first.calls, "call")
+    return (
+        f"{shorten_name(first.name)} takes {share} of kernel time, "
+        f"{quantities.duration(first.total_ns)} in {calls}."
     )
 
 

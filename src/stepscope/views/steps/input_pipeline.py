@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
 
 from stepscope import analysis, schema
+from stepscope.quantities import duration, number, percent
 from stepscope.run import Rank, Run, divide_traces, measure_fetches, measure_tf_data
 from stepscope.views.options import DEFAULTS, Ranged, ViewOptions
 from stepscope.views.steps.steps import explain_no_steps
@@ -101,6 +103,8 @@ class TfDataStageView(msgspec.Struct, frozen=True, kw_only=True):
 class InputPipelineView(Ranged, frozen=True, kw_only=True):
     """Payload of `input-pipeline`."""
 
+    sentence: str
+    """How long the training waits for data, why, and what to do; empty where that is unknown."""
     share_of: str
     ranks: list[RankPipeline]
     traces: list[TracePipeline]
@@ -127,6 +131,7 @@ def show_input_pipeline(run: Run, _options: ViewOptions = DEFAULTS) -> InputPipe
     ]
     has_devices = run.reader.row_count("kernels") > 0
     return InputPipelineView(
+        sentence=_write_sentence(ranks, traces, tf_data),
         share_of="wall time of the rank's measured steps without evaluation"
         if ranks
         else "step time in the trace"
@@ -144,6 +149,52 @@ def explain_no_pipeline(run: Run) -> str:
         return explain_no_steps(run)
     reason = NO_FETCHES_IN_FILES if run.is_imported else NO_FETCHES
     return reason.format(run.traces[0].recorder.fetches)
+
+
+MAX_TIMELY_RATIO = 0.05
+"""Smaller shares of the step are no reason to change the input pipeline."""
+_REASONS = {
+    "starting_ratio": "starting workers takes most of it. Keep them with persistent_workers=True.",
+    "handing_over_ratio": "handing batches over takes most of it. Return fewer and larger tensors "
+    "from workers.",
+    "making_ratio": "creating batches takes most of it. Make the longest stage faster, or add "
+    "workers where cores are free.",
+}
+"""Reasons for the largest part of the wait of a rank."""
+
+
+def _write_sentence(
+    ranks: Sequence[RankPipeline],
+    traces: Sequence[TracePipeline],
+    tf_data: Sequence[TfDataStageView],
+) -> str:
+    """Write how long the training waits for data, on the rank that waits longest."""
+    if ranks:
+        rank = max(ranks, key=lambda rank: rank.waiting.share_ratio or 0.0)
+        share = rank.waiting.share_ratio or 0.0
+        owner = "" if len(ranks) == 1 else f" of {rank.rank}"
+        reason = max(_REASONS, key=lambda name: float(getattr(rank.waiting, name) or 0.0))
+        advice = _REASONS[reason]
+    elif traces:
+        trace = max(traces, key=lambda trace: trace.exposed_ratio or 0.0)
+        share = trace.exposed_ratio or 0.0
+        owner = "" if len(traces) == 1 else f" of {trace.rank}"
+        fetching = f"fetching takes {duration(trace.fetch_step_ns)} per step, in "
+        fetching += "workers" if trace.has_workers else "the training process"
+        change = (
+            "Add workers." if trace.has_workers else "Create batches in workers: num_workers=N."
+        )
+        advice = f"{fetching}. {change}"
+    elif tf_data:
+        stage = max(tf_data, key=lambda stage: stage.total_ns)
+        return (
+            f"The longest stage of tf.data is {stage.name}: {duration(stage.total_ns)} in "
+            f"{number(stage.call_count)} calls."
+        )
+    else:
+        return ""
+    wait = f"Waiting for data takes {percent(share)} of step time{owner}"
+    return f"{wait}: {advice}" if share >= MAX_TIMELY_RATIO else f"{wait}: batches arrive in time."
 
 
 def _show_traces(run: Run) -> list[TracePipeline]:

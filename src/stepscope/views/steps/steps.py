@@ -7,13 +7,14 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from stepscope import analysis, diagnosis, intervals, schema
+from stepscope import analysis, diagnosis, intervals, quantities, schema
 from stepscope.run import (
     CarryOver,
     MarkedSteps,
     Rank,
     Run,
     Trace,
+    begins_with_start_up,
     calls_of,
     device_work_of,
     host_categories,
@@ -88,6 +89,8 @@ class TraceStepsView(msgspec.Struct, frozen=True, kw_only=True):
     step_count: int
     cut_off: list[str]
     """Last steps, of which the trace has less device work than of the steps before."""
+    measured_count: int
+    """Steps of the mean and the shares: all, or all but a first one that is start-up."""
     share_of: str
     mean_step_ns: float
     categories: list[CategoryShare]
@@ -125,16 +128,19 @@ def measure_trace(run: Run, trace: Trace, carry_over: CarryOver) -> MeasuredTrac
 def show_trace_steps(run: Run, trace: Trace, options: ViewOptions) -> TraceStepsView:
     """Show the steps of one trace."""
     marked, steps, times, work, unknown = measure_trace(run, trace, options.carry_over)
+    first = int(begins_with_start_up(steps.wall_ns))
+    wall_ns = steps.wall_ns[first:]
     return TraceStepsView(
         rank=trace.rank,
         trace=trace.name,
         carry_over=options.carry_over,
         step_count=len(steps.names),
         cut_off=steps.cut_off,
+        measured_count=len(wall_ns),
         share_of="mean step, until its device work is done" if len(work) else "mean step",
-        mean_step_ns=float(steps.wall_ns.mean()),
+        mean_step_ns=float(wall_ns.mean()),
         categories=[
-            _show_category(name, times[name], steps, name in unknown)
+            _show_category(name, times[name][first:], int(wall_ns.sum()), name in unknown)
             for name in analysis.CATEGORIES
         ],
         steps=_show_steps(steps, times, unknown),
@@ -146,10 +152,7 @@ def show_trace_steps(run: Run, trace: Trace, options: ViewOptions) -> TraceSteps
     )
 
 
-def _show_category(
-    name: str, times: intervals.Int, steps: analysis.TraceSteps, unknown: bool
-) -> CategoryShare:
-    wall_ns = int(steps.wall_ns.sum())
+def _show_category(name: str, times: intervals.Int, wall_ns: int, unknown: bool) -> CategoryShare:
     return CategoryShare(
         category=name,
         mean_ns=None if unknown else float(times.mean()),
@@ -211,6 +214,9 @@ def _write_notes(
     )
     if marked.range_name:
         notes.append(DERIVED_STEPS.format(name=marked.range_name))
+    if begins_with_start_up(steps.wall_ns):
+        start_up = quantities.duration(int(steps.wall_ns[0]))
+        notes.append(f"the first step took {start_up}: means and shares leave it out as start-up")
     if DEVICE_CATEGORIES[0] in unknown:
         notes.append(trace_data.explain_no_device_work(trace))
     if HOST_CATEGORIES[0] in unknown:
