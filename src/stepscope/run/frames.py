@@ -147,7 +147,7 @@ def frame_of_query(reader: RunReader, query: str, parameters: Sequence[object] =
     """
 
     def load() -> FrameColumns:
-        import duckdb
+        import _duckdb as duckdb
 
         if not query.strip():
             raise errors.UsageError("The query is empty.")

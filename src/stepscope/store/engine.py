@@ -1,7 +1,8 @@
 """DuckDB: connections, columns as rows, results as declared columns, older schema versions.
 
-Loading DuckDB takes 0.1 s, a third of the start time of a command. It is therefore imported where
-it is used, so that callers can do other work first.
+Loading DuckDB takes long. It is therefore imported where it is used, so that callers can do other
+work first, and without the Python interface of its package, which takes three times as long to load
+as the extension module, `_duckdb`, that has all that is needed here.
 
 Columns in memory, and their conversion to rows of a SQL query. Strings are dictionary-encoded:
 recorders intern them anyway, and neither Python nor DuckDB then handles one string per row. Missing
@@ -82,7 +83,7 @@ def prepare_database() -> None:
     The functions of a database take 6 MB and 20 ms. It has no threads, which a fork would lose:
     where DuckDB starts some, nothing is prepared.
     """
-    import duckdb
+    import _duckdb as duckdb
 
     if not _PREPARED:
         with suppress(duckdb.Error):  # DuckDB 1 has a thread that cannot be switched off
@@ -97,7 +98,7 @@ def _take_prepared() -> duckdb.DuckDBPyConnection | None:
 
 
 def _open_database(settings: Mapping[str, str | int]) -> duckdb.DuckDBPyConnection:
-    import duckdb
+    import _duckdb as duckdb
 
     config: dict[str, str | bool | int | float | list[str]] = {
         **settings,

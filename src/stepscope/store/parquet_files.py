@@ -49,7 +49,7 @@ def read_parquet_columns(path: Path, columns: Mapping[str, str]) -> dict[str, np
 
 
 def _query(path: Path, columns: str, tail: str = "") -> dict[str, Any]:
-    import duckdb
+    import _duckdb as duckdb
 
     connection = connect(threads=cores.available_cores())
     try:

@@ -151,7 +151,7 @@ class TableQueries:
 
         It repeats the query if a segment is damaged, or was merged into another one meanwhile.
         """
-        import duckdb
+        import _duckdb as duckdb
 
         if self._process != os.getpid():
             self._abandon_inherited_connection()
@@ -394,7 +394,7 @@ class TableQueries:
         self, segments: Iterable[Segment], check: Callable[[schema.Table, str], str]
     ) -> bool:
         """Mark the segments that fail a check; return True if there is one."""
-        import duckdb
+        import _duckdb as duckdb
 
         before = len(self._broken)
         for segment in segments:
@@ -450,7 +450,7 @@ def _is_query_error(error: duckdb.Error) -> bool:
 
     A BinderException is also raised by a file with wrong columns.
     """
-    import duckdb
+    import _duckdb as duckdb
 
     return isinstance(
         error, duckdb.ParserException | duckdb.CatalogException | duckdb.BinderException

@@ -209,7 +209,7 @@ class RunWriter:
 
     def _round(self, segment: Segment) -> None:
         """Replace a segment by a coarser one."""
-        import duckdb
+        import _duckdb as duckdb
 
         target = segment._replace(coarseness=segment.coarseness + 1)
         source = engine.scan([self._store.local_path(segment.key)])
@@ -286,7 +286,7 @@ class RunWriter:
         return 1 + max(numbers, default=-1)
 
     def _merge(self, merge: Merge) -> bool:
-        import duckdb
+        import _duckdb as duckdb
 
         rows = engine.scan(self._store.local_paths([source.key for source in merge.sources]))
         cluster_by = schema.TABLES[merge.target.table].cluster_by
@@ -362,7 +362,7 @@ class RunWriter:
         Columns are checked before DuckDB gets them, so the cause is the disk or the memory rather
         than the caller.
         """
-        import duckdb
+        import _duckdb as duckdb
 
         try:
             yield
