@@ -11,5 +11,5 @@ for _view in views.VIEWS.values():
 for _package in (analysis, cost, diagnosis, rule_feed):
     for _name in _package.__all__:
         getattr(_package, _name)
-for _module in ("duckdb", "numpy.ma", "numpy.random"):  # imported on first use elsewhere
+for _module in ("_duckdb", "numpy.ma", "numpy.random"):  # imported on first use elsewhere
     importlib.import_module(_module)

@@ -26,8 +26,8 @@ from stepscope.run.catalog import is_removed
 Task = Callable[..., object]
 """Function of the open runs and of keyword arguments that returns a payload."""
 TRIM_BYTES = 20_000_000
-"""Memory growth after which caches are dropped and free memory returns to the system: that takes
-milliseconds."""
+"""Memory growth after which caches and connections are dropped and free memory returns to the
+system: that takes milliseconds."""
 ALARM_DELAY_S = 5
 """Time after the limit of a task at which a worker ends if the server has not killed it."""
 
@@ -66,7 +66,7 @@ def work(connection: Connection, tasks: str, limit_s: float, limit_bytes: int) -
             reply, body = _run_task(tasks_by_name[task], runs, arguments, limit_bytes)
             signal.setitimer(signal.ITIMER_REAL, 0)
             if (used_bytes := _memory_bytes()) > trimmed_bytes + TRIM_BYTES:
-                release_memory()
+                runs.release_memory()
                 used_bytes = trimmed_bytes = _memory_bytes()
             growth = max(0, used_bytes - initial_bytes)
             connection.send_bytes(
@@ -156,3 +156,9 @@ class OpenRuns:
         while len(self._cache) > MAX_OPEN_RUNS:
             self._cache.popitem(last=False)
         return cached.run
+
+    def release_memory(self) -> None:
+        """Release what speeds up the next task alone: columns, connections, free memory."""
+        for cached in self._cache.values():
+            cached.run.reader.release_memory()
+        release_memory()

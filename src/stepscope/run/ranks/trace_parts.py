@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -174,16 +174,14 @@ def _read_requests(trace: Trace) -> dict[int, _Request]:
         condition=_OPERATORS,
     )
     names, dims, types = (operators[key] for key in ("name", "input_dims", "input_types"))
+    measure, read_tensors = cache(analysis.measure_tensors), cache(_read_tensors)  # steps repeat
     requests: dict[int, _Request] = {}
     rows = np.argsort(operators["start_ns"], kind="stable").tolist()
     for row in rows:
         parent = int(operators["parent"][row])
         request = requests.get(parent) or _Request()
         requests[int(operators["id"][row])] = request
-        request.add(
-            names.values[names.codes[row]] or "",
-            analysis.measure_tensors(_text(dims, row), _text(types, row)),
-        )
+        request.add(_text(names, row) or "", measure(_text(dims, row), _text(types, row)))
     marks = trace.columns(
         "annotations", ("name", "track", "args", *analysis.TIME_COLUMNS), condition=_ANNOTATIONS
     )
@@ -199,22 +197,19 @@ def _read_requests(trace: Trace) -> dict[int, _Request]:
         for mark, index in zip(of_track.tolist(), around.tolist(), strict=True):
             if index >= 0:
                 request = requests[int(operators["id"][inside[order[index]]])]
-                name, tensors = _read_mark(marks, mark)
-                request.add(name, tensors)
+                tensors = read_tensors(_text(marks["args"], mark))
+                request.add(_text(marks["name"], mark) or "", tensors)
     return requests
 
 
-def _read_mark(marks: analysis.Columns, row: int) -> tuple[str, list[tuple[int, str | None]]]:
-    """Read the name and the tensors of an annotation of a library of collectives."""
-    names = marks["name"]
+def _read_tensors(arguments: str | None) -> list[tuple[int, str | None]]:
+    """Read the tensors of an annotation of a library of collectives from its arguments."""
     try:
-        arguments = json.loads(_text(marks["args"], row) or "{}")
-        dims, types = (arguments.get(key) for key in ("Input Dims", "Input type"))
+        values = json.loads(arguments or "{}")
+        dims, types = (values.get(key) for key in ("Input Dims", "Input type"))
     except (ValueError, AttributeError, RecursionError):  # of a damaged trace
         dims = types = None
-    return names.values[names.codes[row]] or "", analysis.measure_tensors(
-        dims and json.dumps(dims), types and json.dumps(types)
-    )
+    return analysis.measure_tensors(dims and json.dumps(dims), types and json.dumps(types))
 
 
 def _text(column: store.DictColumn, row: int) -> str | None:
