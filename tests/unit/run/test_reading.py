@@ -157,9 +157,11 @@ def test_the_views_of_a_run_that_is_opened_are_stored(
     for name in names:
         assert encode(VIEWS[name](open_run_model(path))) == encode(stored[name]), name
     monkeypatch.setenv("STEPSCOPE_STORED_RESULTS", "0")
-    assert prepare(OpenRuns(), location=str(path), revision=1, number=0)
+    opened = OpenRuns()
+    assert prepare(opened, location=str(path), revision=1, number=0)
     for name in PREPARED_VIEWS:
-        assert encode(VIEWS[name](open_run_model(path))) == encode(stored[name]), name
+        assert encode(VIEWS[name](opened.open(str(path), 1))) == encode(stored[name]), name
+        opened.release_memory()
 
 
 def encode(payload: msgspec.Struct) -> bytes:
