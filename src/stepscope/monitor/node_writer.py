@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Self
 
-import duckdb
+import _duckdb as duckdb
 import msgspec
 import numpy as np
 from numpy.typing import NDArray

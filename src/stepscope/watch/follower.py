@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-import duckdb
+import _duckdb as duckdb
 
 from stepscope import errors, rule_feed, schema, store
 from stepscope.quantities import duration

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-import duckdb
+import _duckdb as duckdb
 
 from stepscope import errors, rule_feed, schema, store
 from stepscope.rules import Evaluation, Rule

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from typing import Annotated
 
-import duckdb
+import _duckdb as duckdb
 import msgspec
 
 from stepscope import analysis, diagnosis, errors, schema, store

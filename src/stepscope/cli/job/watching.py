@@ -228,7 +228,7 @@ class StatusLine:
 
     def _text(self) -> str:
         with one_thread_in_numpy():
-            import duckdb
+            import _duckdb as duckdb
 
             from stepscope.cli.writers.live import pace_text
             from stepscope.run import Run

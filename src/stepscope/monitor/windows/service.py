@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import duckdb
+import _duckdb as duckdb
 
 from stepscope import errors, schema, spool, store
 from stepscope.monitor.config import WindowSettings
