@@ -16,7 +16,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from stepscope import analysis, intervals, store
+from stepscope import analysis, intervals
 from stepscope.run.model.clock import Period
 from stepscope.run.model.run import Run
 from stepscope.run.model.trace_records import CollectiveKernels
@@ -173,18 +173,18 @@ def _read_requests(trace: Trace) -> dict[int, _Request]:
         ("id", "parent", "track", "name", "input_dims", "input_types", *analysis.TIME_COLUMNS),
         condition=_OPERATORS,
     )
-    names, dims, types = (operators[key] for key in ("name", "input_dims", "input_types"))
+    numbers, parents = operators["id"].tolist(), operators["parent"].tolist()
+    names, dims, types = (operators[key].decode() for key in ("name", "input_dims", "input_types"))
     measure, read_tensors = cache(analysis.measure_tensors), cache(_read_tensors)  # steps repeat
     requests: dict[int, _Request] = {}
-    rows = np.argsort(operators["start_ns"], kind="stable").tolist()
-    for row in rows:
-        parent = int(operators["parent"][row])
-        request = requests.get(parent) or _Request()
-        requests[int(operators["id"][row])] = request
-        request.add(_text(names, row) or "", measure(_text(dims, row), _text(types, row)))
+    for row in np.argsort(operators["start_ns"], kind="stable").tolist():
+        request = requests.get(parents[row]) or _Request()
+        requests[numbers[row]] = request
+        request.add(names[row] or "", measure(dims[row], types[row]))
     marks = trace.columns(
         "annotations", ("name", "track", "args", *analysis.TIME_COLUMNS), condition=_ANNOTATIONS
     )
+    mark_names, arguments = marks["name"].decode(), marks["args"].decode()
     for track in np.unique(marks["track"]):
         inside = np.flatnonzero(operators["track"] == track)
         extent = analysis.make_intervals(operators, operators["track"] == track)
@@ -196,9 +196,8 @@ def _read_requests(trace: Trace) -> dict[int, _Request]:
         )
         for mark, index in zip(of_track.tolist(), around.tolist(), strict=True):
             if index >= 0:
-                request = requests[int(operators["id"][inside[order[index]]])]
-                tensors = read_tensors(_text(marks["args"], mark))
-                request.add(_text(marks["name"], mark) or "", tensors)
+                request = requests[numbers[inside[order[index]]]]
+                request.add(mark_names[mark] or "", read_tensors(arguments[mark]))
     return requests
 
 
@@ -210,11 +209,6 @@ def _read_tensors(arguments: str | None) -> list[tuple[int, str | None]]:
     except (ValueError, AttributeError, RecursionError):  # of a damaged trace
         dims = types = None
     return analysis.measure_tensors(dims and json.dumps(dims), types and json.dumps(types))
-
-
-def _text(column: store.DictColumn, row: int) -> str | None:
-    code = column.codes[row]
-    return None if code < 0 else column.values[code]
 
 
 def _read_host(trace: Trace) -> TraceCalls:
