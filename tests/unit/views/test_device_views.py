@@ -106,8 +106,8 @@ def test_gpu_time(imported: Imported) -> None:
     assert payload.shares.compute_ratio == pytest.approx(40 / 147)
     assert payload.comm_hidden_ratio == pytest.approx(1 / 3)
     assert payload.sentence == (
-        "The devices are idle for 39% of the time, 57 µs of 147 µs. Launch more work at once, and "
-        "earlier: see Idle time."
+        "The devices are idle for 39% of the time, 57 µs of 147 µs: Idle time shows what they "
+        "wait for."
     )
     (device,) = payload.devices
     assert {key: getattr(device, key) for key in KEYS} == figures

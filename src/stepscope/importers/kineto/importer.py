@@ -167,7 +167,7 @@ class _Job(msgspec.Struct, frozen=True, kw_only=True):
 
 def _import_in_parallel(job: _Job, progress: content.ProgressCallback) -> list[Outcome]:
     # Once, and not in each of the processes; DuckDB imports the second one with the first result.
-    import duckdb  # noqa: F401
+    import _duckdb  # noqa: F401
     import numpy.ma  # noqa: F401
 
     waiting = sorted(range(len(job.files)), key=lambda n: _natural_key(job.files[n]), reverse=True)

@@ -47,7 +47,7 @@ class TraceGpuTime(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None
     trace: str
     sentence: str
-    """Largest share of the time and what to do about it; empty without device work."""
+    """Largest share of the time, and the view that explains it; empty without device work."""
     total_ns: int | None
     """Time from the first start to the last end of any kernel, copy or set."""
     busy_ns: int | None
@@ -129,27 +129,24 @@ def _show_gpu_time_of(trace: Trace, options: ViewOptions) -> TraceGpuTime:
     )
 
 
-_ADVICE = {
-    "compute": "Computation takes {share}. The kernels decide: see Kernels and Roofline.",
-    "exposed_comm": "Communication that nothing hides takes {share}. Exchange less, or overlap it "
-    "with computation: see Ranks.",
-    "exposed_memcpy": "Copies that nothing hides take {share}. Copy from pinned memory with "
-    "non_blocking=True: see Activity.",
-    "idle": "The devices are idle for {share}. Launch more work at once, and earlier: see Idle "
-    "time.",
+_SENTENCES = {
+    "compute": "Computation takes {share}: Kernels and Roofline show what it consists of.",
+    "exposed_comm": "Communication that nothing hides takes {share}: Ranks shows who waits.",
+    "exposed_memcpy": "Copies that nothing hides take {share}: Activity lists them.",
+    "idle": "The devices are idle for {share}: Idle time shows what they wait for.",
 }
-"""Sentences on the largest share of device time."""
+"""Sentences on the largest share of device time. Advice is the verdict's: it knows the rest."""
 
 
 def _write_sentence(time: analysis.GpuTime) -> str:
-    """Write what takes most of the time of devices, and what to do about it."""
-    parts = {name: int(getattr(time, f"{name}_ns")) for name in _ADVICE}
+    """Write what takes most of the time of devices."""
+    parts = {name: int(getattr(time, f"{name}_ns")) for name in _SENTENCES}
     largest = max(parts, key=lambda name: parts[name])
     if not time.total_ns:
         return ""
     total, part = duration(time.total_ns), duration(parts[largest])
     share = f"{percent(parts[largest] / time.total_ns)} of the time, {part} of {total}"
-    return _ADVICE[largest].format(share=share)
+    return _SENTENCES[largest].format(share=share)
 
 
 def _compute_shares(time: analysis.GpuTime) -> GpuShares | None:

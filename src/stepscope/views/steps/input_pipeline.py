@@ -104,7 +104,7 @@ class InputPipelineView(Ranged, frozen=True, kw_only=True):
     """Payload of `input-pipeline`."""
 
     sentence: str
-    """How long the training waits for data, why, and what to do; empty where that is unknown."""
+    """How long the training waits for data, and why; empty where that is unknown."""
     share_of: str
     ranks: list[RankPipeline]
     traces: list[TracePipeline]
@@ -154,13 +154,11 @@ def explain_no_pipeline(run: Run) -> str:
 MAX_TIMELY_RATIO = 0.05
 """Smaller shares of the step are no reason to change the input pipeline."""
 _REASONS = {
-    "starting_ratio": "starting workers takes most of it. Keep them with persistent_workers=True.",
-    "handing_over_ratio": "handing batches over takes most of it. Return fewer and larger tensors "
-    "from workers.",
-    "making_ratio": "creating batches takes most of it. Make the longest stage faster, or add "
-    "workers where cores are free.",
+    "starting_ratio": "starting workers takes most of it.",
+    "handing_over_ratio": "handing batches over takes most of it.",
+    "making_ratio": "creating batches takes most of it.",
 }
-"""Reasons for the largest part of the wait of a rank."""
+"""Reasons for the largest part of the wait of a rank. Advice is the verdict's: it knows more."""
 
 
 def _write_sentence(
@@ -174,17 +172,13 @@ def _write_sentence(
         share = rank.waiting.share_ratio or 0.0
         owner = "" if len(ranks) == 1 else f" of {rank.rank}"
         reason = max(_REASONS, key=lambda name: float(getattr(rank.waiting, name) or 0.0))
-        advice = _REASONS[reason]
+        reason = _REASONS[reason]
     elif traces:
         trace = max(traces, key=lambda trace: trace.exposed_ratio or 0.0)
         share = trace.exposed_ratio or 0.0
         owner = "" if len(traces) == 1 else f" of {trace.rank}"
-        fetching = f"fetching takes {duration(trace.fetch_step_ns)} per step, in "
-        fetching += "workers" if trace.has_workers else "the training process"
-        change = (
-            "Add workers." if trace.has_workers else "Create batches in workers: num_workers=N."
-        )
-        advice = f"{fetching}. {change}"
+        process = "workers" if trace.has_workers else "the training process"
+        reason = f"fetching takes {duration(trace.fetch_step_ns)} per step, in {process}."
     elif tf_data:
         stage = max(tf_data, key=lambda stage: stage.total_ns)
         return (
@@ -194,7 +188,7 @@ def _write_sentence(
     else:
         return ""
     wait = f"Waiting for data takes {percent(share)} of step time{owner}"
-    return f"{wait}: {advice}" if share >= MAX_TIMELY_RATIO else f"{wait}: batches arrive in time."
+    return f"{wait}: {reason}" if share >= MAX_TIMELY_RATIO else f"{wait}: batches arrive in time."
 
 
 def _show_traces(run: Run) -> list[TracePipeline]:
