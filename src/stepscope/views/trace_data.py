@@ -100,7 +100,9 @@ def _make_note(issue: QualityIssue, meaning: str) -> QualityNote:
     worst = (
         f"Largest: {quantities.duration(issue.worst_ns)}." if issue.worst_ns is not None else None
     )
-    detail = issue.detail and f"{issue.detail[0].upper()}{issue.detail[1:].removesuffix('.')}."
+    detail = issue.detail and f"{issue.detail.removesuffix('.')}."
+    if detail and not meaning.endswith(":"):  # what follows is no sentence of its own
+        detail = f"{detail[:1].upper()}{detail[1:]}"
     return QualityNote(
         check=issue.check,
         count=issue.count,

@@ -167,7 +167,7 @@ def test_overlap_on_one_stream_is_said_beside_the_numbers(imported: Imported) ->
     (payload,) = show_gpu_time(run).traces
     assert (payload.same_stream_overlap_count, payload.busy_ns) == (2, 18 * US)
     assert "same_stream_overlap" in {note.check for note in payload.quality}
-    assert "same stream overlap: 2 of 3." in print_text(show_gpu_time(run))
+    assert "2 of 3: device work that starts before earlier" in print_text(show_gpu_time(run))
 
 
 @pytest.mark.seed("PTP-03")

@@ -37,7 +37,7 @@ export function LabelsDialog({ job, onClose }: Props) {
     <Dialog class="confirm" label={`Title, tags and notes of ${job.name}`} onClose={onClose}>
       <form class="labels" onSubmit={save}>
         <h2>{job.name}</h2>
-        <p class="muted path">Stored with the run <code>{job.id}</code>. The command <code>stepscope tag</code> edits them as well.</p>
+        <p class="muted path">Stored with the run <code>{job.id}</code>. The command <code>stepscope tag {job.id}</code> edits them as well.</p>
         <label>Title <input type="text" value={title} maxLength={200} placeholder={job.id} onInput={(event) => { setTitle(event.currentTarget.value); }} /></label>
         <label>Tags, separated by commas <input type="text" value={tags} onInput={(event) => { setTags(event.currentTarget.value); }} /></label>
         <label>Notes <textarea rows={5} value={notes} maxLength={20_000} onInput={(event) => { setNotes(event.currentTarget.value); }} /></label>

@@ -31,9 +31,9 @@ function Content({ payload, memory, node }: Props) {
   const use = memory?.nodes.find((candidate) => candidate.node === node);
   if (series === undefined) return null;
   const changing = plots.filter((plot) => !isFlat(plot));
-  const of = (section: MetricPlot["section"]): MetricPlot[] => changing.filter((plot) => plot.section === section);
-  const [processes, ofCores] = [of("process"), of("core")];
-  const rest = [...of("rest"), ...plots.filter(isFlat)].filter(({ title }) => use === undefined || title !== JOB_MEMORY);
+  const select = (section: MetricPlot["section"]): MetricPlot[] => changing.filter((plot) => plot.section === section);
+  const [processes, ofCores] = [select("process"), select("core")];
+  const rest = [...select("rest"), ...plots.filter(isFlat)].filter(({ title }) => use === undefined || title !== JOB_MEMORY);
   const omitted = `${count(payload.left_out_count)} series are omitted to limit the size of the response`;
   return (
     <section aria-label="Metrics over time">
@@ -44,7 +44,7 @@ function Content({ payload, memory, node }: Props) {
       {use?.lines.map((line) => <p key={line}>{line}</p>)}
       <div class="panels multiples">
         {use === undefined || memory === null ? null : <TimePanel block={memoryPlot(memory, use)} />}
-        <Plots plots={of("main")} />
+        <Plots plots={select("main")} />
       </div>
       {processes.length === 0 && use === undefined ? null : (
         <Fold title="Processes" about={titlesOf(processes)} testid="process-metrics">
