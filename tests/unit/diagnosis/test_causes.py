@@ -20,7 +20,7 @@ from stepscope.diagnosis.fixes.fact_fixes import FACT_FIXES
 from stepscope.diagnosis.verdict import CAUSES
 from stepscope.testing import RunBuilder
 from stepscope.testing.drawing import MS
-from tests.support.cause_runs import CAUSE_RUNS, COMPUTE
+from tests.support.cause_runs import CAUSE_RUNS, CODE, COMPUTE
 from tests.support.verdict_stages import check_stages
 
 RunMaker = Callable[..., RunBuilder]
@@ -256,6 +256,16 @@ def test_extra_work_of_one_rank_is_a_straggler_beside_work_of_all_ranks(new_run:
     verdict = diagnose(run.open())
     assert (verdict.suspect, verdict.cause) == ("framework_overhead", "straggler")
     assert verdict.share_ratio == pytest.approx((16 + 5 + 11) / 58, abs=0.01)
+
+
+def test_hooks_that_pile_up_make_steps_grow(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path / "run", code=CODE)
+    process = run.rank()
+    for step in range(60):
+        process.draw(f"forward {20 + 2 * step} ( do:hook {2 * step} ) | backward 15 | optimizer 5")
+    verdict = diagnose(run.open())
+    assert (verdict.suspect, verdict.cause) == ("framework_overhead", "model_callbacks")
+    assert any(entry.text.startswith("Steps grow from ") for entry in verdict.evidence)
 
 
 def test_a_large_optimizer_is_a_contributing_cause(new_run: RunMaker) -> None:

@@ -64,11 +64,11 @@ function StepTimes({ verdict }: { verdict: Verdict }) {
   );
 }
 
-/** Phases of the suspect; none of the model, which has several, and of a late rank, whose peers wait elsewhere. */
+/** Phases of the suspect; none of the model and its callbacks, which have several, and of a late rank, whose peers wait elsewhere. */
 function phasesOf({ suspect, cause, bars }: Verdict): readonly string[] | undefined {
   if (suspect === "data_pipeline") return ["data_wait", "data_loader"];
   if (suspect === "communication") return ["communication"];
-  if (suspect !== "framework_overhead" || cause === "straggler") return undefined;
+  if (suspect !== "framework_overhead" || cause === "straggler" || cause === "model_callbacks") return undefined;
   return bars.some(({ phase }) => phase === cause) ? [cause] : ["other", "runtime", "cpu_exec"];
 }
 
@@ -176,7 +176,8 @@ export function jobStatusText(nodes: readonly NodeStatus[], stuck: StuckAccount 
   if (stuck !== null) return stuck.has_ended ? "Was stuck" : "Stuck";
   if (nodes.length === 0) return "Imported";
   const suffix = nodes.some((node) => node.monitor_lost) ? ", monitor lost" : "";
-  return `${[...new Set(nodes.map((node) => node.state))].join(", ")}${suffix}`;
+  const states = new Set(nodes.map(({ state }) => state.replace("InProgress", "In progress")));
+  return `${[...states].join(", ")}${suffix}`;
 }
 
 function overviewTiles(payload: Payload): Tile[] {

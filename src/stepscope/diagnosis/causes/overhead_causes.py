@@ -73,6 +73,7 @@ def find_overhead_cause(inputs: CauseInputs) -> CauseFinding:
             finding = _find_profiler_cause(inputs)
         case "model_callbacks":
             evidence = [line.describe() for line in _list_callback_lines(inputs)[:3]]
+            evidence += _describe_growth(inputs)
             finding = CauseFinding(
                 cause="model_callbacks", evidence=evidence, evidence_kind="sampled"
             )
@@ -393,6 +394,23 @@ def _find_compute_overhead_cause(inputs: CauseInputs) -> CauseFinding:
         case "unknown":
             missing = explain_missing_lines(inputs.run.ranks[0])
     return CauseFinding(cause=cause, missing=missing, evidence=evidence, evidence_kind="profiled")
+
+
+def _describe_growth(inputs: CauseInputs) -> list[Evidence]:
+    """Describe steps that take longer and longer: hooks that are registered again in every step."""
+    steps = max((rank.steps for rank in inputs.run.ranks), key=len)
+    growth = analysis.measure_growth(steps.wall_ns[steps.measured()])
+    if growth is None or growth.steady_ratio < STEADY_RATIO or growth.last < 2 * growth.first:
+        return []
+    return [
+        Evidence(
+            text=f"Steps grow from {duration(growth.first)} to {duration(growth.last)}: more is "
+            "called in each, as where a hook is registered again in every step.",
+            value=growth.last - growth.first,
+            unit="ns",
+            source="steps",
+        )
+    ]
 
 
 def _list_callback_lines(inputs: CauseInputs) -> list[stalls.StepLine]:

@@ -235,7 +235,7 @@ class StepLine(msgspec.Struct, frozen=True, kw_only=True):
         text = f": {self.line.text}" if self.line.text else "."
         location = self.location
         if self.line.line and self.line.function:
-            location = f"{self.line.function} ({location})"
+            location = f"{self.line.function.replace('.<locals>', '')} ({location})"
         return Evidence(
             text=f"{location} takes {percent(self.share)} of step time{source}{text}",
             value=self.share,
