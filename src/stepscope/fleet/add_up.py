@@ -185,10 +185,10 @@ def _write_headline(
     """State the hours, and the shares of them that were lost or that fixes would save."""
     runs = count_of(run_count, "run")
     sentences = [
-        f"{percent(w / t)} of {quantities.number(t)} {unit} are wasted: {percent(x / t)} lost "
+        f"{percent(w / t)} of {_write_hours(t)} {unit} are wasted: {percent(x / t)} lost "
         f"(stuck, down or repeated), {percent(s / t)} that fixes would save."
         if w
-        else f"No waste was found in {quantities.number(t)} {unit}."
+        else f"No waste was found in {_write_hours(t)} {unit}."
         for unit, t, x, s, w in (
             ("GPU-hours", total.gpu_hours, lost.gpu_hours, saved.gpu_hours, wasted.gpu_hours),
             ("core-hours", total.core_hours, lost.core_hours, saved.core_hours, wasted.core_hours),
@@ -196,6 +196,16 @@ def _write_headline(
         if t
     ]
     return " ".join([f"{runs}.", *(sentences or ["No hours are known."])])
+
+
+def _write_hours(hours: float) -> str:
+    """Write hours for a sentence.
+
+    >>> _write_hours(0.00002), _write_hours(2.5)
+    ('less than 0.001', '2.5')
+    """
+    is_tiny = hours < quantities.MIN_HOURS
+    return f"less than {quantities.MIN_HOURS:g}" if is_tiny else quantities.number(hours)
 
 
 def _list_notes(reading: FleetReading, total: Amount, by: Grouping) -> list[str]:
