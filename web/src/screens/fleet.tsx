@@ -1,6 +1,6 @@
 // Hours and money of all runs: by class of time, bottleneck, fix and group, and the runs that waste most.
 import type { Amount, Fleet, FleetCause, FleetClass, FleetFix, FleetGroup, FleetJob } from "../api/views";
-import { count, countOf, dollars, inUnit, number, percent } from "../base/quantities";
+import { count, countOf, dollars, inUnit, percent } from "../base/quantities";
 import { capitalize } from "../base/text";
 import { LinkedTable } from "../parts/linked_table";
 import { rowKey } from "../parts/row_key";
@@ -178,7 +178,7 @@ function totals(payload: Fleet): Entry[] {
     `${percent(total[key] === 0 ? null : amount[key] / total[key])}, ${inUnit(amount[key], "hours")}${amount.usd === null ? "" : `, ${dollars(amount.usd)}`}; ${text}`;
   const hours = (["gpu_hours", "core_hours"] as const).filter((unit) => unit === key || total[unit] > 0);
   return [
-    ...hours.map((unit) => [capitalize(UNITS[unit]), number(total[unit])] as const),
+    ...hours.map((unit) => [capitalize(UNITS[unit]), inUnit(total[unit], "hours")] as const),
     ...(total.usd === null ? [] : [["Cost", `${dollars(total.usd)} of ${countOf(priced_count, "run")} with a price`] as const]),
     ["Runs", count(run_count)],
     ["Lost", part(lost, "stuck, down or repeated")],

@@ -93,7 +93,7 @@ def test_rule_on_imported_workers(
         exact_s = float(np.quantile(durations_us, share)) / SECOND_US
         assert details[f"loading_{name}_s"] == pytest.approx(exact_s, rel=0.02)
     assert sum(details["loading_histogram"]["counts"]) == len(durations_us)
-    assert finding.details["loaders"]["process 77"]["num_workers"] == workers
+    assert finding.details["loaders"]["trainer"]["num_workers"] == workers
     assert "Batches are not in pinned memory." in " ".join(finding.sentences)
 
 
