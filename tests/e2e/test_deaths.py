@@ -72,8 +72,8 @@ def test_the_end_of_a_job_is_said_first_with_its_place_and_step(tmp_path: Path, 
 @pytest.mark.extended("the verdict of a job without steps is in tests/unit/diagnosis")
 def test_a_job_that_exits_before_its_first_step(tmp_path: Path) -> None:
     headline = run_dying(tmp_path, "early").verdict["death"]["headline"]
-    # On a busy machine its stack was sampled.
-    assert re.match(r"The job exited with status 1 before any training step[.;]", headline)
+    # On a busy machine its stack was sampled. Nothing shows yet that it was to train.
+    assert re.match(r"The job exited with status 1[.;]", headline)
 
 
 @pytest.mark.parametrize("end", extend_all_but({"raise"}, ["raise", "9"], "another end"))

@@ -286,7 +286,7 @@ def test_a_drag_on_a_chart_selects_the_range_of_all(ui: Ui) -> None:
     query = page.evaluate("Object.fromEntries(new URL(location).searchParams)")
     begin, end = int(query["from"]), int(query["to"])
     assert 0.3 * 900e9 < begin < 0.5 * 900e9 < end < 0.7 * 900e9
-    for title in ("GPU busy", "Cores busy", "Memory"):
+    for title in ("GPU busy", "GPU memory in use", "Memory of the machine"):
         positions = [float(row[1]) for row in download(page, title)]
         assert begin <= min(positions)
         assert max(positions) < end

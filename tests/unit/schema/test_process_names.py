@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from stepscope.run.model.process_names import _Names
 from stepscope.schema import ProcessInfo, name_processes
 
 
@@ -29,3 +30,8 @@ def test_a_name_stays_while_the_job_starts_more_processes() -> None:
     for count in range(len(processes) + 1):
         listed = [one.process for one in processes[:count]]
         assert name_processes(processes[:count]) == dict(zip(listed, names, strict=False))
+
+
+def test_a_process_that_has_started_since_has_its_pid() -> None:
+    names = _Names(name_processes([process(9, "main")]))
+    assert (names["9-0"], names["410-17-0"]) == ("trainer", "process 410")
