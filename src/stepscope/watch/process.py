@@ -115,9 +115,10 @@ class Watch:
         is_written = any(self._write() for _ in range(WRITE_TRIES))
         if self._report is not None:
             self._report.finish(list_report_options(self._selection))
-        if is_written:
-            return
-        print(self._write_error, file=sys.stderr)  # noqa: T201 - the log, which the launcher reads
+            if self._report.problem is not None:
+                _log(self._report.problem.partition(": ")[2])
+        if not is_written:
+            _log(self._write_error)
 
     def _handle(self, record: schema.RuleRecord) -> None:
         """Record the findings, then deliver them."""
@@ -260,6 +261,11 @@ REPORT_TIMEOUT_S = 50.0
 EXPORT_TIMEOUT_S = 25.0
 """Time that the last exports get, and before them those that still run. The launcher waits for
 twice this and a report."""
+
+
+def _log(text: str | None) -> None:
+    """Write a line to the log, of which the launcher reads the last one."""
+    print(text, file=sys.stderr)  # noqa: T201
 
 
 class RepeatedCommand:

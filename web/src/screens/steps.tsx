@@ -132,7 +132,7 @@ interface SeriesProps {
 
 function SeriesPanel({ resource, ranks, tools }: SeriesProps) {
   return (
-    <ResourceView resource={resource}>
+    <ResourceView resource={resource} isSecond>
       {(series) => (series.steps.length === 0
         ? <EmptyState text={series.missing ?? "no steps in this range"} />
         : <StripPanel series={series} rank={ranks.find(({ rank: name }) => name === series.rank?.name)} tools={tools} />)}

@@ -21,7 +21,7 @@ export function ResourceView<T>({ resource, children, isSecond = false }: Props<
         {resource.error === null ? null : <ErrorNotice text={resource.error.message} />}
         <Notice sentences={sentencesOf(resource.data, "damage")} id="damage" />
         {isSecond ? null : <Notice sentences={sentencesOf(resource.data, "doubts")} id="doubts" />}
-        <LimitationNotice id="recording-end" text={sentenceOf(resource.data, "recording_end")} />
+        <LimitationNotice id="recording-end" text={isSecond ? null : sentenceOf(resource.data, "recording_end")} />
         <LimitationNotice id="rounding" text={sentenceOf(resource.data, "rounding")} />
         {children(resource.data)}
       </div>

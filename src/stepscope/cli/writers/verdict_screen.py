@@ -79,6 +79,8 @@ def write_screen(
     out.print()
     out.print(Text(verdict.headline, style="bold"))
     if verdict.suspect == "insufficient_evidence":
+        for note in verdict.notes[:MAX_ITEMS]:  # they say what was not recorded
+            write_item(out, Text(note))
         _write_job(out, verdict)
         _write_fixes(out, verdict)
         _write_learning(out, verdict)
