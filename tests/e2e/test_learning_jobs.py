@@ -99,4 +99,5 @@ def test_a_rule_stops_the_job_that_explodes(tmp_path: Path) -> None:
     assert job.code == -signal.SIGTERM
     finding = recorded_findings(job.run)["ExplodingTensor"]
     assert finding.fired
-    assert job.verdict["learning"]["rule"] == "ExplodingTensor"
+    # The loss is recorded in every step, and may be the first to show it.
+    assert job.verdict["learning"]["rule"] in {"ExplodingTensor", "NonFiniteLoss"}

@@ -35,6 +35,7 @@ child.wait()
 """
 AS_OTHER_USER = f"""
 import os, sys
+import psutil  # this user may not read the environment
 from stepscope.errors import UsageError
 from stepscope.monitor import examine_target
 os.setresuid({OTHER_UID}, {OTHER_UID}, {OTHER_UID})
