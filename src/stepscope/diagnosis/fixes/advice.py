@@ -33,7 +33,7 @@ def list_fixes(
         for fix in _list_cause_fixes(cause.cause, cause.text, what_if, facts)[:1]
     ]
     if finding.cause in _PIPELINE_CAUSES:
-        loader_fixes = _list_loader_fixes(finding, facts.loader, what_if, facts.cores)
+        loader_fixes = _list_loader_fixes(facts.loader, what_if, facts.cores)
         if finding.cause == "too_few_workers":
             main_fixes = loader_fixes + main_fixes
         elif finding.cause == "too_many_workers":
@@ -401,10 +401,7 @@ def _list_fewer_workers_fix(
 
 
 def _list_loader_fixes(
-    finding: CauseFinding,
-    loader: schema.DataLoaderFact | None,
-    what_if: WhatIf,
-    cores: float | None,
+    loader: schema.DataLoaderFact | None, what_if: WhatIf, cores: float | None
 ) -> list[Fix]:
     """List changes of the DataLoader's settings that would help."""
     if loader is None:
