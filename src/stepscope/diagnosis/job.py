@@ -306,11 +306,12 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
 
     def _shorten(self, key: str) -> list[JobFix]:
         """Advise on the function that has most of a class; none where it is not the script's."""
-        functions, function = self.time.functions.get(key, []), self._find_function(key)
-        is_user = max(functions, key=lambda entry: entry.total_ns).is_user if functions else False
-        if function is None or not is_user or not self.step_count:
+        function = self._find_function(key)
+        entries = self.time.functions.get(key, [])
+        longest = max(entries, key=lambda entry: entry.total_ns, default=None)
+        if function is None or longest is None or not longest.is_user or not self.step_count:
             return []
-        if key == "between_epochs" and functions[0].text.startswith(("for ", "async for ")):
+        if key == "between_epochs" and longest.text.startswith(("for ", "async for ")):
             return []  # the loop over the data waits there for the first batch
         work, when, instructions = SHORTENED[key]
         location, part = _locate(function), self.parts[key]

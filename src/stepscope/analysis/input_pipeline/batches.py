@@ -123,9 +123,9 @@ class StackSamples(msgspec.Struct, frozen=True, kw_only=True):
         """
         text = self.stacks[stack]
         files = [frame.file for frame in code_stages.parse_stack(text) if not frame.library]
-        return (
-            self.sources.get((files[-1], line, code_stages.parse_call(text)), "") if files else ""
-        )
+        if not files:
+            return ""
+        return self.sources.get((files[-1], line, code_stages.parse_call(text)), "")
 
 
 def weigh_samples(t_ns: intervals.Int, period_ns: int) -> intervals.Int:
