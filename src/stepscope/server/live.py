@@ -26,10 +26,10 @@ from stepscope.server.workers import Refusal, Workers
 
 MIN_INTERVAL_S = 1.0
 """Minimum time between two change events."""
-MAX_INTERVAL_S = 30.0
-INTERVAL_PER_COST = 3.0
-"""Minimum interval as a multiple of the time that a payload takes to compute: otherwise a page
-could never draw a run that grows faster than it is read."""
+MAX_INTERVAL_S = 300.0
+INTERVAL_PER_COST = 10.0
+"""Minimum interval as a multiple of the time that a payload takes to compute: an open page costs a
+job on the same machine about a tenth of a core, however long the run is."""
 INTERVAL_PER_POLL = 10.0
 """Minimum interval as a multiple of the time that reading the revision takes."""
 COST_DECAY = 0.9
