@@ -14,7 +14,7 @@ from benchmarks.what_if.results import PairResult
 from benchmarks.what_if.training import TimedRound
 from stepscope.analysis import find_fix
 from stepscope.diagnosis.traces import trace_fixes, trace_shares
-from stepscope.diagnosis.traces.trace_causes import TraceInputs
+from stepscope.diagnosis.traces.trace_inputs import TraceInputs
 from stepscope.diagnosis.verdict import Suspect
 from stepscope.run import MAX_REPLAY_ERROR_RATIO, Run, RunGraph, build_run_graphs, divide_traces
 from stepscope.views.steps.critical_path import parse_fixes

@@ -607,6 +607,8 @@ from .trace_steps.host_time import (
 from .trace_steps.numbered_steps import number_trace_steps as number_trace_steps
 from .trace_steps.step_parts import (
     DATA_PARTS as DATA_PARTS,
+    LONG_CALL_NS as LONG_CALL_NS,
+    MAX_COPY_NS_PER_BYTE as MAX_COPY_NS_PER_BYTE,
     OVERHEAD_PARTS as OVERHEAD_PARTS,
     PART_NAMES as PART_NAMES,
     STEP_PARTS as STEP_PARTS,
@@ -614,6 +616,7 @@ from .trace_steps.step_parts import (
     allocates_memory as allocates_memory,
     divide_host_steps as divide_host_steps,
     divide_steps as divide_steps,
+    find_blocked as find_blocked,
     find_idle_before_queued as find_idle_before_queued,
     is_compilation as is_compilation,
 )

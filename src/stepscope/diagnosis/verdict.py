@@ -113,6 +113,7 @@ CAUSES: dict[Suspect, tuple[str, ...]] = {
         "checkpoint",
         "recompilation",
         "memory_allocation",
+        "long_calls",
         "device_to_host_copies",
         "evaluation",
         "memory_leak",

@@ -129,10 +129,11 @@ def test_of_several_scenarios_with_a_cause_the_quick_one_is_selected() -> None:
 
 CAUSES_IN_NO_SCENARIO = {
     *("unknown", "slow_worker", "last_stage", "slow_stage", "uneven_inputs"),
-    *("job_profiler", "model_callbacks", "sleeping", "too_many_workers", *WAIT_CAUSES),
+    *("job_profiler", "long_calls", "model_callbacks", "sleeping", "too_many_workers"),
+    *WAIT_CAUSES,
 }
 """`unknown` is no cause; others are of jobs in stages, which no scenario trains, or are planted in
-drawn runs only (tests/support/cause_runs.py)."""
+drawn runs and traces only (tests/support/cause_runs.py, test_trace_verdicts.py)."""
 
 
 def test_every_suspect_and_cause_has_a_scenario() -> None:

@@ -40,7 +40,7 @@ def test_causes(judge_cause: CauseJudge, cause: str) -> None:
 
 
 CAUSES_IN_TRACES = frozenset(
-    ["device_to_host_copies", "full_precision", "low_occupancy", "memory_allocation"]
+    ["device_to_host_copies", "full_precision", "long_calls", "low_occupancy", "memory_allocation"]
 )
 """Causes that only traces show; test_trace_verdicts draws them."""
 CAUSES_OF_STAGES = frozenset(["slow_worker", "last_stage", "slow_stage", "uneven_inputs"])

@@ -262,6 +262,7 @@ DEVICE_CAUSES = {
     "device_to_host_copies",
     "full_precision",
     "host_to_device_copies",
+    "long_calls",
     "low_occupancy",
     "memory_allocation",
 }

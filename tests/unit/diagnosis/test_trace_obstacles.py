@@ -190,3 +190,64 @@ def test_a_host_of_xla_without_operators(tmp_path: Path) -> None:
     assert "no operators to tell why (the file *.xplane.pb of the recording holds" in (
         verdict.headline
     )
+
+
+def launch_with_gaps(job: TraceJob, gap: float) -> None:
+    """Launch all kernels at once; the device leaves a gap after each, two thirds of its time."""
+    for _ in range(100):
+        job.launch(GEMM, 1.5 * gap)
+        job.free[7] += gap
+    job.wait()
+
+
+def wait_beside_others(job: TraceJob, _: float) -> None:
+    """Wait for what another process does on the device."""
+    compute(job, 10_000, 10)
+    job.allocate(10_000, "cudaDeviceSynchronize")
+
+
+def copy_after_others(job: TraceJob, _: float) -> None:
+    """Copy a few bytes in a call that first waits for what another process does on the device."""
+    compute(job, 10_000, 10)
+    job.wait()
+    job.now += 10_000
+    job.copy(5, route="HtoD (Host -> Device)")
+    call, copy = job.events[-2:]
+    call["ts"], call["dur"] = call["ts"] - 10_000, call["dur"] + 10_000
+    copy["args"]["bytes"] = 704
+
+
+def test_short_gaps_before_queued_work_are_the_device_s(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, draw_steps(launch_with_gaps, 40))
+    assert verdict.suspect == "healthy"
+    assert verdict.share_ratio == pytest.approx(0.6, abs=0.02)
+    assert "although its next work is queued" in " ".join(verdict.notes)
+
+
+@pytest.mark.parametrize(
+    ("draw", "share", "call"),
+    [
+        (launch_with_gaps, "40%", ""),
+        (wait_beside_others, "50%", "(cudaDeviceSynchronize 10 ms per step)"),
+        (copy_after_others, "50%", "(cudaMemcpyAsync 10 ms per step)"),
+    ],
+)
+def test_waits_for_what_is_not_in_the_trace_have_no_verdict(
+    tmp_path: Path, draw: Draw, share: str, call: str
+) -> None:
+    """Neither the copy, nor the host, nor the model takes that time."""
+    verdict = judge(tmp_path, draw_steps(draw, 400))
+    assert verdict.suspect == "insufficient_evidence"
+    assert f"for {share} of step time the device, or the host in a call, waits" in verdict.headline
+    assert call in verdict.headline
+
+
+def test_a_trace_of_first_uses_has_no_verdict(tmp_path: Path) -> None:
+    job = TraceJob()
+    with job.step():
+        job.allocate(30_000, "cudaStreamCreateWithFlags")
+        compute(job, 10_000, 10)
+        job.wait()
+    verdict = judge(tmp_path, job)
+    assert "at their first use have 75% of the only step" in verdict.headline
+    assert "(cudaStreamCreateWithFlags 30 ms): it is start-up" in verdict.headline

@@ -8,6 +8,7 @@ Each instant of a step belongs to one part, the first in this order that is acti
     copy_to_device   copies from host memory
     copy_to_host     copies to host memory for which the host waits
     copy_out         copies to host memory for which it does not wait
+    blocked          what is waited for is not in the trace (`find_blocked`)
     copy_to_device   the runtime calls that start copies from host memory, and those in which the
                      host waits for them (`host_time`)
     queued           idle time of the device that ends with work whose launch had ended before the
@@ -16,6 +17,7 @@ Each instant of a step belongs to one part, the first in this order that is acti
     compilation      torch.compile compiles
     allocation       runtime calls that allocate or release memory
     waiting          a process that does not train has no work (`host_time`)
+    long_call        another runtime call that takes at least `LONG_CALL_NS`
     python           the host calls no operator and no runtime for at least `LONG_PYTHON_NS`
     synchronization  idle time of the device that began while the host waited for it, until the
                      device has more than `SHORT_WORK_NS` of work again: the host had nothing
@@ -25,7 +27,7 @@ Each instant of a step belongs to one part, the first in this order that is acti
     dispatch         the host runs operators or runtime calls
     python           none of these
 
-From `queued` on the device has no work. Without a device, fetches and compiles come first, then
+From `blocked` on the device has no work. Without a device, fetches and compiles come first, then
 operators that take long themselves (`operators.WORK_NS`): `compute` is that time of theirs, and
 what they call is `dispatch`.
 """
@@ -47,11 +49,13 @@ STEP_PARTS = (
     "copy_to_device",
     "copy_to_host",
     "copy_out",
+    "blocked",
     "queued",
     "data_loader",
     "compilation",
     "allocation",
     "waiting",
+    "long_call",
     "synchronization",
     "dispatch",
     "python",
@@ -62,7 +66,7 @@ DATA_PARTS = ("copy_to_device", "data_loader")
 OVERHEAD_PARTS = tuple(
     part
     for part in STEP_PARTS
-    if part not in {"compute", "communication", "queued", "waiting", *DATA_PARTS}
+    if part not in {"compute", "communication", "blocked", "queued", "waiting", *DATA_PARTS}
 )
 """Parts in which the device waits for the host to give it work."""
 PART_NAMES = {
@@ -71,11 +75,13 @@ PART_NAMES = {
     "copy_to_device": "copies to the device",
     "copy_to_host": "copies to the host",
     "copy_out": "copies to the host without a wait",
+    "blocked": "waits for what is not in the trace",
     "queued": "idle between queued work",
     "data_loader": "fetching batches",
     "compilation": "compiling",
     "allocation": "allocating device memory",
     "waiting": "no work for the host",
+    "long_call": "long runtime calls",
     "synchronization": "idle after a wait of the host for the device",
     "dispatch": "calling operators",
     "python": "Python between operators",
@@ -83,6 +89,14 @@ PART_NAMES = {
 """Names of the parts in sentences."""
 LONG_PYTHON_NS = 5_000_000
 """Python that runs for so long between two calls is work of its own, also after a wait."""
+LONG_CALL_NS = 5_000_000
+"""A runtime call that takes so long does more than launch work: a first use of the device, pinning
+of memory, or a wait."""
+LONG_GAP_NS = 100_000
+"""Gaps between queued work are a few microseconds long; in longer ones the device waits."""
+MAX_COPY_NS_PER_BYTE = 4
+"""Time of copying a byte of memory that is not pinned: a quarter of a gigabyte per second, a tenth
+of what hosts reach."""
 SHORT_WORK_NS = 20_000
 """Work of a device that hides no more than a call or two of the host."""
 _ALLOCATION = re.compile(r"(cuda|hip)(Malloc|Free)|cuMem(Alloc|Free)(?!Host)")
@@ -102,6 +116,8 @@ class StepActivity(msgspec.Struct, frozen=True, kw_only=True):
     hooks: intervals.Intervals = intervals.EMPTY
     """Hooks on gradients, where the host itself executes collectives: they are communication, also
     where operators compute in them."""
+    blocked: intervals.Intervals = intervals.EMPTY
+    """Idle time of the device in which it, or the host, waits for what is not in the trace."""
     queued: intervals.Intervals = intervals.EMPTY
     """Idle time before work that had been launched when it began."""
     copy_to_device: intervals.Intervals = intervals.EMPTY
@@ -116,6 +132,8 @@ class StepActivity(msgspec.Struct, frozen=True, kw_only=True):
     allocation: intervals.Intervals = intervals.EMPTY
     waiting: intervals.Intervals = intervals.EMPTY
     """Times in which the host has no work, of a trace that does not train."""
+    long_calls: intervals.Intervals = intervals.EMPTY
+    """Runtime calls of `LONG_CALL_NS` that neither copy, allocate nor wait for the device."""
     copy_waits: intervals.Intervals = intervals.EMPTY
     """Runtime calls in which the host waits for copies to the device."""
     waits: intervals.Intervals = intervals.EMPTY
@@ -164,12 +182,14 @@ def divide_steps(extent: intervals.Intervals, activity: StepActivity) -> dict[st
         "copy_to_device": activity.copy_to_device,
         "copy_to_host": activity.copy_to_host,
         "copy_out": activity.copy_out,
+        "blocked": activity.blocked,
         "copy_call": intervals.unite(activity.copy_calls, activity.copy_waits),
         "queued": activity.queued,
         "data_loader": activity.data_loader,
         "compilation": activity.compilation,
         "allocation": activity.allocation,
         "waiting": activity.waiting,
+        "long_call": activity.long_calls,
         "long_python": _find_long_python(extent, activity),
         **idle,
         "dispatch": activity.host,
@@ -241,6 +261,39 @@ def find_idle_before_queued(
     reach = np.maximum.accumulate(end[order])
     rows = np.flatnonzero((start[1:] > reach[:-1]) & (launched[1:] <= reach[:-1]))
     return intervals.Intervals(reach[rows], start[rows + 1])
+
+
+def find_blocked(
+    device: intervals.Intervals,
+    queued: intervals.Intervals,
+    *,
+    waits: intervals.Intervals,
+    copy_calls: intervals.Intervals,
+    copy_bytes: intervals.Int,
+) -> intervals.Intervals:
+    """Find the idle time of a device in which what is waited for is not in the trace: other
+    processes and devices, work from before the recording, records that were lost.
+
+    That is idle time before queued work of more than `LONG_GAP_NS`, idle time of at least
+    `LONG_CALL_NS` while the host waits for the device, and what a call that copies takes longer
+    than its bytes need, from that time on.
+
+    Args:
+        device: work of the device.
+        queued: its idle time that ends with work whose launch had ended before.
+        waits: runtime calls in which the host waits for the device.
+        copy_calls: runtime calls that start copies to the device.
+        copy_bytes: their bytes.
+    """
+    is_long = queued.end - queued.start > LONG_GAP_NS
+    long_gaps = intervals.Intervals(queued.start[is_long], queued.end[is_long])
+    waited = intervals.subtract(intervals.union(waits), intervals.union(device))
+    is_long = waited.end - waited.start >= LONG_CALL_NS
+    long_waits = intervals.Intervals(waited.start[is_long], waited.end[is_long])
+    excess_end = copy_calls.end - MAX_COPY_NS_PER_BYTE * copy_bytes
+    is_long = excess_end - copy_calls.start >= LONG_CALL_NS
+    excess = intervals.Intervals(copy_calls.start[is_long], excess_end[is_long])
+    return intervals.unite(long_gaps, long_waits, excess)
 
 
 def divide_host_steps(

@@ -243,6 +243,12 @@ CAUSE_FIXES: dict[str, list[tuple[str, str]]] = {
             "batch where the device's memory is full",
         )
     ],
+    "long_calls": [
+        (
+            "Make the long calls once, before the loop",
+            "pinned buffers, CUDA graphs, streams and modules can be kept from step to step",
+        )
+    ],
     "device_to_host_copies": [
         (
             "Copy to the host beside the computation",

@@ -392,6 +392,30 @@ def count_allocations(divided: run.DividedTrace) -> float:
     )
 
 
+def list_long_calls(
+    divided: run.DividedTrace, part: intervals.Intervals
+) -> list[tuple[str, float]]:
+    """List the names of runtime calls of `LONG_CALL_NS` and the nanoseconds per step that they are
+    in a part of the activity without work of the device, longest first, at most
+    `MAX_NAMED_FUNCTIONS`."""
+    calls = divided.trace.columns(
+        "runtime_calls",
+        ("name", *analysis.TIME_COLUMNS),
+        condition=f"duration_ns >= {analysis.LONG_CALL_NS}",
+    )
+    between = intervals.find_gaps(intervals.union(divided.steps.extent), divided.trace.extent)
+    hidden = intervals.unite(divided.work.intervals, between)
+    inside = intervals.subtract(intervals.union(part), hidden)
+    times = analysis.make_intervals(calls)
+    totals: Counter[str] = Counter()
+    for code, time_ns in zip(
+        calls["name"].codes.tolist(), intervals.overlap(times, inside).tolist(), strict=True
+    ):
+        totals[calls["name"].values[code]] += time_ns
+    count = len(divided.steps.names)
+    return [(name, ns / count) for name, ns in totals.most_common(MAX_NAMED_FUNCTIONS) if ns]
+
+
 def count_compilations(divided: run.DividedTrace) -> float:
     """Count the separate times per step in which a compiler ran."""
     return _count_per_step(divided, intervals.union(divided.activity.compilation).start)

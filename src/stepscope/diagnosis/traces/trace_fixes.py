@@ -9,8 +9,9 @@ from stepscope.diagnosis.causes.cause import CONTRIBUTING_RATIO, CauseFinding
 from stepscope.diagnosis.fixes import fact_fixes
 from stepscope.diagnosis.fixes.advice import CAUSE_FIXES
 from stepscope.diagnosis.fixes.framework_fixes import RECORDER_FIXES
-from stepscope.diagnosis.traces.trace_causes import TraceInputs, is_overhead_in_optimizer
+from stepscope.diagnosis.traces.trace_causes import is_overhead_in_optimizer
 from stepscope.diagnosis.traces.trace_details import waits_in_python
+from stepscope.diagnosis.traces.trace_inputs import TraceInputs
 from stepscope.diagnosis.verdict import UNKNOWN, ContributingCause, Fix, Prediction, Suspect
 from stepscope.quantities import percent
 from stepscope.run import accelerator_of, is_compiled
@@ -60,6 +61,7 @@ _CONDITIONS = {
     "host_sync": "the device never ran out of work after a wait of the host",
     "recompilation": "nothing was compiled",
     "memory_allocation": "no device memory was allocated or released",
+    "long_calls": "no runtime call took so long",
     "device_to_host_copies": "copies to the host ran while the device computes",
 }
 """Assumption of the prediction for each cause."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from stepscope import intervals, schema
 from stepscope.diagnosis import verdict
+from stepscope.diagnosis.traces.trace_details import list_long_calls
 from stepscope.diagnosis.traces.trace_shares import TraceShares
 from stepscope.quantities import count_of, duration, percent
 from stepscope.run import (
@@ -27,6 +28,12 @@ from stepscope.run import (
 
 MAX_UNEXPLAINED_RATIO = 0.25
 """A trace of the device alone has a verdict only if the device is busy for the rest of the time."""
+MIN_START_RATIO = 0.5
+"""Share of a trace of one step in long calls of the runtime from which it is start-up."""
+BLOCKED = (
+    "the device, or the host in a call, waits for something that is not in the trace: another "
+    "process or device, or work from before the recording"
+)
 MIN_TOGETHER_RATIO = 0.7
 """GPUs of one process work in turn if each works for less than this share of the time in which any
 of them does."""
@@ -154,9 +161,13 @@ def split_by_time(run: Run, recorded: Sequence[DividedTrace]) -> list[list[Divid
 def find_obstacle(traces: Sequence[DividedTrace], shares: TraceShares) -> str | None:
     """Find the reason why there can be no verdict; None where there can be one."""
     unexplained = shares.parts["dispatch"] + shares.parts["python"]
-    idle = _find_idle_devices(traces)
-    if idle is not None:
-        return idle
+    obstacle = _find_start_up(traces, shares) or _find_idle_devices(traces)
+    if obstacle is not None:
+        return obstacle
+    blocked = shares.parts["blocked"]
+    largest = max(share for suspect, share in shares.suspects.items() if suspect != "model")
+    if blocked > max(MAX_UNEXPLAINED_RATIO, largest):
+        return f"for {percent(blocked)} of step time {BLOCKED}{_name_blocked_calls(traces)}"
     if unexplained <= MAX_UNEXPLAINED_RATIO:
         return None
     if not any(one.has_host or one.busy_ns.sum() for one in traces):
@@ -171,6 +182,28 @@ def find_obstacle(traces: Sequence[DividedTrace], shares: TraceShares) -> str | 
     if not any(one.busy_ns.sum() or one.part_ns["compute"].sum() for one in traces):
         return "the trace contains neither device work nor operators that compute"
     return None
+
+
+def _name_blocked_calls(traces: Sequence[DividedTrace]) -> str:
+    first = max(traces, key=lambda one: int(one.part_ns["blocked"].sum()))
+    calls = list_long_calls(first, first.activity.blocked)
+    text = ", ".join(f"{name} {duration(time_ns)} per step" for name, time_ns in calls)
+    return f" ({text})" if text else ""
+
+
+def _find_start_up(traces: Sequence[DividedTrace], shares: TraceShares) -> str | None:
+    """Find traces of one step that is start-up: runtime calls take most of it which are long at
+    their first use."""
+    share = shares.parts["long_call"]
+    if share < MIN_START_RATIO or any(len(one.steps.names) > 1 for one in traces):
+        return None
+    first = max(traces, key=lambda one: int(one.part_ns["long_call"].sum()))
+    calls = list_long_calls(first, first.activity.long_calls)
+    text = ", ".join(f"{name} {duration(time_ns)}" for name, time_ns in calls)
+    return (
+        f"runtime calls that take long at their first use have {percent(share)} of the only step "
+        f"({text}): it is start-up; record later steps"
+    )
 
 
 def _advise_operators(recorder: schema.Recorder) -> str:

@@ -8,6 +8,7 @@ belong to
     overhead         all other time in which the device does not compute
     model            computation, and idle time of the device between queued work
     none, `healthy`  time in which the process has no work
+    no suspect       waits for what is not in the traces
 
 Where ranks were recorded together, the shortest exposed communication of a step is the transfer;
 the rest of the communication of the other ranks is waiting for the slowest of them. It counts for
@@ -54,6 +55,7 @@ SUSPECT_OF_PART: Mapping[str, Suspect] = {
     **dict.fromkeys(analysis.DATA_PARTS, "data_pipeline"),
     **dict.fromkeys(analysis.OVERHEAD_PARTS, "framework_overhead"),
 }
+"""Without `blocked`: what is waited for is not known."""
 
 
 class TraceWaits(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,9 +204,8 @@ def _split_waiting(
     """Split the waiting by the suspects in which the slowest rank exceeds the others, as shares of
     all communication."""
     by_suspect: dict[Suspect, float] = {}
-    for part, time_ns in excess_ns.items():
-        suspect = SUSPECT_OF_PART[part]
-        by_suspect[suspect] = by_suspect.get(suspect, 0.0) + time_ns
+    for part, suspect in SUSPECT_OF_PART.items():
+        by_suspect[suspect] = by_suspect.get(suspect, 0.0) + excess_ns.get(part, 0.0)
     positive = {suspect: time_ns for suspect, time_ns in by_suspect.items() if time_ns > 0}
     total_ns = sum(positive.values())
     return {
@@ -236,8 +237,8 @@ def compute_trace_shares(part_ns: NDArray[np.int64], waits: TraceWaits) -> Trace
     totals = part_ns.sum(axis=0).astype(float)
     parts = dict(zip(analysis.STEP_PARTS, (totals / totals.sum()).tolist(), strict=True))
     suspects: dict[Suspect, float] = dict.fromkeys((*SUSPECTS, "healthy"), 0.0)
-    for part, share in parts.items():
-        suspects[SUSPECT_OF_PART[part]] += share
+    for part, suspect in SUSPECT_OF_PART.items():
+        suspects[suspect] += parts[part]
     rank_wait = {suspect: parts["communication"] * ratio for suspect, ratio in waits.ratios.items()}
     suspects["communication"] -= sum(rank_wait.values())
     for suspect, share in rank_wait.items():
@@ -375,7 +376,7 @@ def _write_few_steps(
 
 def find_slow_rank(waits: TraceWaits, shares: TraceShares, suspect: Suspect) -> CauseFinding:
     """Find the rank that the others wait for, or that they do so in turn, with its evidence."""
-    parts = [part for part in waits.excess_ns if SUSPECT_OF_PART[part] == suspect]
+    parts = [part for part in waits.excess_ns if SUSPECT_OF_PART.get(part) == suspect]
     part = max(parts, key=lambda name: waits.excess_ns[name])
     excess_ns = waits.excess_ns[part]
     subject = waits.slowest if waits.is_one_rank else "the last rank of a step"

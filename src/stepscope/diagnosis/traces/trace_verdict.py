@@ -14,9 +14,11 @@ from stepscope.diagnosis.causes.cause import CONTRIBUTING_RATIO, CauseFinding
 from stepscope.diagnosis.measured import estimate_accuracy
 from stepscope.diagnosis.sentences import list_bars, write_headline
 from stepscope.diagnosis.traces import trace_shares
-from stepscope.diagnosis.traces.trace_causes import TraceInputs, find_trace_cause, mean_step_ns
+from stepscope.diagnosis.traces.trace_causes import find_trace_cause
 from stepscope.diagnosis.traces.trace_fixes import list_trace_fixes, note_joint_saving
+from stepscope.diagnosis.traces.trace_inputs import TraceInputs, mean_step_ns
 from stepscope.diagnosis.traces.trace_obstacles import (
+    BLOCKED,
     MAX_NAMED,
     MAX_UNEXPLAINED_RATIO,
     abstain_from_devices,
@@ -400,13 +402,13 @@ def _rule_out(  # noqa: PLR0917
 
 
 def _note_queued(shares: trace_shares.TraceShares) -> list[str]:
-    queued = shares.parts["queued"]
-    if queued < CONTRIBUTING_RATIO:
-        return []
-    return [
+    queued, blocked = shares.parts["queued"], shares.parts["blocked"]
+    sentences = {
         f"For {percent(queued)} of step time the device has no work although its next work is "
-        "queued: gaps between short kernels, or waits for another stream."
-    ]
+        "queued: gaps between short kernels.": queued,
+        f"For {percent(blocked)} of step time {BLOCKED}; no suspect has this time.": blocked,
+    }
+    return [text for text, share in sentences.items() if share >= CONTRIBUTING_RATIO]
 
 
 def _list_notes(

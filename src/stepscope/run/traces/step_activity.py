@@ -31,6 +31,7 @@ START_FACTOR = 3.0
 """A first step longer than the median of the others by this factor is start-up …"""
 MIN_STEPS = 3
 """… where the trace has this many steps."""
+_NAMED_TIMES = ("name", *analysis.TIME_COLUMNS)
 _BLOCKING_COPY = re.compile(r"(cuda|hip)Memcpy(WithStream|2D|ToSymbol|FromSymbol|Peer)?$")
 """Copies that return when they are done."""
 _RANGE = re.compile(r"Optimizer\.(step|zero_grad)#|##|\[pl\]|DistributedDataParallel\.forward")
@@ -79,11 +80,9 @@ def step_activity_of(
     calls = trace.columns(
         "runtime_calls", ("id", "name", "track", "operator", *analysis.TIME_COLUMNS)
     )
-    copies = trace.columns("copies", ("name", "launch", *analysis.TIME_COLUMNS))
+    copies = trace.columns("copies", ("name", "launch", "bytes", *analysis.TIME_COLUMNS))
     operators = trace.columns("operators", ("name", "track", *analysis.TIME_COLUMNS))
-    functions = trace.columns(
-        "python_functions", ("name", *analysis.TIME_COLUMNS), condition="name LIKE '%torch/_%'"
-    )
+    functions = trace.columns("python_functions", _NAMED_TIMES, condition="name LIKE '%torch/_%'")
     to_device = _find_copies(copies, lambda route: route.reads_host)
     to_host = _find_copies(copies, lambda route: route.writes_host)
     starts_to_device = np.isin(calls["id"], copies["launch"][to_device])
@@ -93,6 +92,11 @@ def step_activity_of(
     for_input = _mark_rows(len(calls["id"]), copy_waits.call[to_device], copy_waits.wait[to_device])
     waits = analysis.match_rows(calls["name"], _waits) & ~for_input
     waits |= _mark_rows(len(calls["id"]), copy_waits.call[to_host])
+    allocates = analysis.match_rows(calls["name"], analysis.allocates_memory)
+    is_long = calls["duration_ns"] >= analysis.LONG_CALL_NS
+    is_long &= ~(waits | for_input | starts_to_device | allocates)
+    launched = _find_launch_ends(work, launches)
+    queued = analysis.find_idle_before_queued(work.start, work.end, launched)
     device = analysis.find_device_categories(work)
     within_device = analysis.make_intervals(copies, ~(to_device | to_host))
     ranges = [operators, marks]
@@ -116,17 +120,23 @@ def step_activity_of(
         copy_calls=analysis.make_intervals(calls, starts_to_device),
         copy_to_host=analysis.make_intervals(copies, to_host & ~is_copied_out),
         copy_out=analysis.make_intervals(copies, is_copied_out),
-        queued=analysis.find_idle_before_queued(
-            work.start, work.end, _find_launch_ends(work, launches)
+        blocked=analysis.find_blocked(
+            work.intervals,
+            queued,
+            waits=analysis.make_intervals(calls, waits | for_input),
+            copy_calls=analysis.make_intervals(calls, starts_to_device),
+            copy_bytes=_read_copied_bytes(calls, copies, starts_to_device),
         ),
+        queued=queued,
         data_loader=data_loader,
         compilation=compilation,
-        allocation=select_named(calls, analysis.allocates_memory),
+        allocation=analysis.make_intervals(calls, allocates),
         waiting=intervals.EMPTY
         if len(data_loader.start)
         else read_request_waits(
             trace, ranges, calls, intervals.unite(host, compilation, *exchanges)
         ),
+        long_calls=analysis.make_intervals(calls, is_long),
         copy_waits=analysis.make_intervals(calls, for_input),
         waits=analysis.make_intervals(calls, waits),
         host=host,
@@ -162,6 +172,18 @@ def _read_copy_waits(
     return analysis.find_copy_waits(
         host_calls, start_call, copies["start_ns"] + copies["duration_ns"]
     )
+
+
+def _read_copied_bytes(
+    calls: analysis.Columns, copies: analysis.Columns, starts: NDArray[np.bool_]
+) -> intervals.Int:
+    """Read the bytes that some calls copy, in the order of the calls; where the trace does not
+    state them, as many as take all of the call."""
+    order = np.argsort(copies["launch"], kind="stable")
+    row = order[np.searchsorted(copies["launch"][order], calls["id"][starts])]
+    unlimited = np.iinfo(np.int64).max // analysis.MAX_COPY_NS_PER_BYTE
+    size: intervals.Int = np.ma.filled(copies["bytes"], unlimited)[row]
+    return size
 
 
 def _needs_no_wait(copies: analysis.Columns) -> NDArray[np.bool_]:
