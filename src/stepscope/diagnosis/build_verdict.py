@@ -314,7 +314,7 @@ def _explain_missing_steps(run: Run) -> str:
         )
     if failure is not None:
         return f"no training step was recorded before {failure}"
-    if not processes and run.is_imported:
+    if not processes and (run.is_imported or run.reader.info.sources):
         return "the imported files contain no event of a training process"
     if not statuses or (not processes and not has_ended(statuses)):
         return "not yet: no process of the job has recorded anything so far"

@@ -437,9 +437,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 def name_cause(cause: str) -> str:
     """Turn the identifier of a cause into words.
 
-    >>> name_cause("cpu_contention"), name_cause("slow_decode")
-    ('CPU contention', 'slow decode')
+    >>> name_cause("cpu_contention"), name_cause("slow_decode"), name_cause("unknown")
+    ('CPU contention', 'slow decode', 'cause not found')
     """
+    if cause == UNKNOWN:
+        return "cause not found"
     return " ".join(_PROPER_WORDS.get(word, word) for word in cause.split("_"))
 
 

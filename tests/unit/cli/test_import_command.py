@@ -149,7 +149,7 @@ def test_what_was_lost_is_said(tmp_path: Path, run_import: Command) -> None:
     answer = run_import("half.json", "-o", "run")
     assert answer.code == 0
     assert "half.json was only partly imported: the file is truncated" in answer.err
-    assert f"Next: stepscope show {tmp_path / 'run'} " in answer.out
+    assert f"Next: stepscope diagnose {tmp_path / 'run'}" in answer.out
 
 
 @pytest.mark.parametrize("cores", [1, 2])

@@ -58,7 +58,7 @@ def test_an_import_reads_the_same_from_a_bucket(
     here, there = str(tmp_path / "run"), storage.url("team/run/")
     answered("import", str(traces), "-o", here)
     text = answered("import", str(traces), "-o", there)
-    assert text.splitlines()[-1].endswith(f"stepscope show {there} gpu-time")
+    assert text.splitlines()[-1].endswith(f"stepscope diagnose {there}")
     files = {str(p.relative_to(here)) for p in Path(here).rglob("*") if p.is_file()}
     of_large_runs = {"results/verdict.json"}  # it is computed in less time than requests take
     assert set(storage.keys()) == {f"team/run/{item}" for item in files - of_large_runs}

@@ -271,8 +271,8 @@ def test_no_verdict_on_devices_that_are_not_understood(tmp_path: Path) -> None:
     [
         ({"deviceProperties": [DEVICE]}, DEVICE["name"]),
         ({"distributedInfo": {"backend": "nccl"}}, "backend nccl"),
-        ({"traceEvents": {"name": "nccl:all_reduce"}}, "nccl:all_reduce"),
-        ({"traceEvents": {"name": "aten::cudnn_convolution"}}, "aten::cudnn_convolution"),
+        ({"traceEvents": {"name": "nccl:all_reduce"}}, "operator nccl:all_reduce"),
+        ({"traceEvents": {"name": "aten::cudnn_convolution"}}, "operator aten::cudnn_convolution"),
         ({"traceEvents": {"cat": "cuda_runtime", "name": "cudaFree"}}, "cudaFree"),
         ({"distributedInfo": {"backend": "gloo"}}, None),
         ({}, None),

@@ -192,6 +192,9 @@ def test_report_of_the_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ]
     root.main(["show", run, "memory"], standalone_mode=False)
     assert "gradient" in capsys.readouterr().out
+    root.main(["diagnose", run], standalone_mode=False)
+    sentence = "No verdict: the imported files contain no event of a training process."
+    assert sentence in " ".join(capsys.readouterr().out.split())
 
 
 class TestMemoryTimeline(ImporterContract):

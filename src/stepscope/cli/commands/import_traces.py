@@ -91,8 +91,8 @@ def command(
             results = import_all(
                 files, directory, outcome, step_range=step_range, as_lines=as_lines
             )
-            doubts, view = _examine(directory, results)
-    _report(results, doubts, run, view, as_json=as_json)
+            doubts, has_work = _examine(directory, results)
+    _report(results, doubts, run, has_work=has_work, as_json=as_json)
     events = sum(one.event_count for one in results if isinstance(one, importers.Imported))
     if events <= MAX_SUMMARISED_EVENTS:
         with suppress(Exception):  # `stepscope fleet` summarises it again
@@ -220,24 +220,24 @@ def _fetch(url: str, target: Path) -> None:
         raise errors.UsageError(f"Cannot download {mask_text(url)}: {reason}.") from error
 
 
-def _examine(directory: Path, results: Sequence[importers.Result]) -> tuple[list[str], str | None]:
-    """Return what may make the imported traces say something else, and the view to see first."""
+def _examine(directory: Path, results: Sequence[importers.Result]) -> tuple[list[str], bool]:
+    """Return what may make the imported traces say something else, and whether a verdict can be
+    made of them."""
     if not any(isinstance(result, importers.Imported) for result in results):
-        return [], None
+        return [], False
     from stepscope import run
 
     reader = store.open_run(directory)
     doubts = [doubt.sentence for doubt in run.list_run_doubts(run.Run(reader))]
-    views = (("kernels", "gpu-time"), ("operators", "operators"))
-    return doubts, next((view for table, view in views if reader.has(table)), "timeline")
+    return doubts, any(map(reader.has, ("kernels", "operators")))
 
 
 def _report(
     results: Sequence[importers.Result],
     doubts: Sequence[str],
     run: str,
-    trace_view: str | None,
     *,
+    has_work: bool,
     as_json: bool,
 ) -> None:
     read = [result for result in results if isinstance(result, importers.Imported)]
@@ -269,7 +269,8 @@ def _report(
         click.echo(f"! {doubt}")
     if doubts:
         click.echo(f"All doubts: {suggest('show', locate(run), 'quality')}")
-    view = trace_view or next((item.view for item, _ in present), None)
+    view = "timeline" if read else next((item.view for item, _ in present), None)
+    view = None if has_work else view
     words = ("diagnose", locate(run)) if view is None else ("show", locate(run), view)
     click.echo(f"Next: {suggest(*words)}")
 

@@ -185,8 +185,11 @@ def _write_fixes(out: Console, verdict: diagnosis.Verdict) -> None:
         if fix.prediction is not None:
             at_most = "at most " if fix.prediction.is_bound else ""
             saving = quantities.percent(fix.prediction.saving_ratio)
-            text.append(f": saves {at_most}{saving} of the step", style="not bold")
-            text.append(describe_share_in_job(fix), style="not bold")
+            if saving == quantities.percent(0.0):
+                text.append(": saves nothing by itself", style="not bold")
+            else:
+                text.append(f": saves {at_most}{saving} of the step", style="not bold")
+                text.append(describe_share_in_job(fix), style="not bold")
         if fix.tried is not None:
             text.append(f"; tried: {fix.tried.text}", style="not bold")
         write_item(out, text, mark=f"{number}.")

@@ -8,6 +8,7 @@ from stepscope import analysis, quantities, schema
 from stepscope.diagnosis.shares.pipeline_model import Pipeline
 from stepscope.diagnosis.shares.shares import PhaseSplit, Shares
 from stepscope.diagnosis.verdict import CORE_SHARE, LOOP_SHARE, Evidence, EvidenceKind, Stage
+from stepscope.quantities import number
 from stepscope.run import Rank, Run
 
 CONTRIBUTING_RATIO = 0.05
@@ -139,3 +140,12 @@ def describe_utilization(run: Run) -> list[Evidence]:
             source="system",
         )
     ]
+
+
+def times(value: float) -> str:
+    """Format how often something happens.
+
+    >>> times(1), times(16.42)
+    ('once', '16.4 times')
+    """
+    return "once" if value == 1 else f"{number(value)} times"

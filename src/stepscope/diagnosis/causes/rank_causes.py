@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from stepscope import analysis, quantities, run, schema
-from stepscope.diagnosis.causes.cause import CauseFinding, CauseInputs
+from stepscope.diagnosis.causes.cause import CauseFinding, CauseInputs, times
 from stepscope.diagnosis.causes.data_causes import name_dataset_function
 from stepscope.diagnosis.shares.rank_waiting import (
     MIN_LEAD_RATIO,
@@ -15,7 +15,7 @@ from stepscope.diagnosis.shares.rank_waiting import (
     compute_input_ratio,
 )
 from stepscope.diagnosis.verdict import Evidence, Stage, Suspect
-from stepscope.quantities import duration, multiple, number
+from stepscope.quantities import duration, multiple
 
 MIN_INPUT_RATIO = 1.2
 """Inputs larger than those of the other ranks by this factor explain a slow rank."""
@@ -55,7 +55,7 @@ def find_communication_cause(inputs: CauseInputs) -> CauseFinding:
         evidence.insert(
             0,
             Evidence(
-                text=f"Gradients are exchanged {number(exchange_count)} times per step; only the "
+                text=f"Gradients are exchanged {times(exchange_count)} per step; only the "
                 "last exchange is needed.",
                 value=exchange_count,
                 unit="count",

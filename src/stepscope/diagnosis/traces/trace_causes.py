@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from stepscope import analysis, run
 from stepscope.analysis import MAX_CALL_NS
 from stepscope.diagnosis.causes.attribution import Attribution
-from stepscope.diagnosis.causes.cause import CONTRIBUTING_RATIO, CauseFinding
+from stepscope.diagnosis.causes.cause import CONTRIBUTING_RATIO, CauseFinding, times
 from stepscope.diagnosis.causes.causes import SLOW_RANK_RATIO
 from stepscope.diagnosis.traces import trace_details
 from stepscope.diagnosis.traces.trace_inputs import TraceInputs, mean_step_ns
@@ -199,15 +199,19 @@ def describe_overhead(inputs: TraceInputs, cause: str) -> list[Evidence]:
         case "host_sync":
             return _describe_reads(inputs) if inputs.on_host else _describe_waits(inputs)
         case "recompilation":
+            compilations = trace_details.count_compilations(inputs.choose("compilation"))
             return _describe_calls(
-                trace_details.count_compilations(inputs.choose("compilation")),
-                "The compiler runs {} times per step and takes {}"
+                compilations,
+                times(compilations),
+                "The compiler runs {} per step and takes {}"
                 + ("." if inputs.on_host else " while the device is idle."),
                 inputs.mean_ns("compilation"),
             )
         case "memory_allocation":
+            calls = trace_details.count_allocations(inputs.choose("allocation"))
             return _describe_calls(
-                trace_details.count_allocations(inputs.choose("allocation")),
+                calls,
+                number(calls),
                 "{} calls per step allocate or release device memory, and the device is idle for "
                 "{} meanwhile.",
                 inputs.mean_ns("allocation"),
@@ -221,10 +225,8 @@ def describe_overhead(inputs: TraceInputs, cause: str) -> list[Evidence]:
     return _describe_launches(inputs, cause)
 
 
-def _describe_calls(calls: float, text: str, time_ns: float) -> list[Evidence]:
-    return [
-        make_evidence(text.format(number(calls), duration(time_ns)), calls, "count", "launches")
-    ]
+def _describe_calls(calls: float, words: str, text: str, time_ns: float) -> list[Evidence]:
+    return [make_evidence(text.format(words, duration(time_ns)), calls, "count", "launches")]
 
 
 def _describe_waits(inputs: TraceInputs) -> list[Evidence]:
@@ -232,7 +234,7 @@ def _describe_waits(inputs: TraceInputs) -> list[Evidence]:
     idle_ns = inputs.mean_ns("synchronization", "copy_to_host")
     evidence = [
         make_evidence(
-            f"The host waits for the device {number(waits.count_per_step)} times per step; "
+            f"The host waits for the device {times(waits.count_per_step)} per step; "
             f"afterwards the device is idle for {duration(idle_ns)} per step.",
             idle_ns,
             "ns",
@@ -278,7 +280,7 @@ def _describe_reads(inputs: TraceInputs) -> list[Evidence]:
 def _describe_script_python(inputs: TraceInputs) -> list[Evidence]:
     python_ns = inputs.overhead_parts["python_overhead"] * mean_step_ns(inputs.traces)
     text = (
-        f"Between operators, {number(inputs.script_python.count_per_step)} times per step, Python "
+        f"Between operators, {times(inputs.script_python.count_per_step)} per step, Python "
         f"runs for more than {duration(MAX_CALL_NS)}: {duration(python_ns)} per step."
     )
     evidence = [make_evidence(text, python_ns, "ns", "launches")]
