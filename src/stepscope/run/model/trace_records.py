@@ -133,13 +133,15 @@ NAMING_LOSSES = EXCLUDING | {"unpaired"}
 DEVICE_TABLES = ("kernels", "copies")
 """Tables of device work."""
 UNRECORDED_DEVICES = "the work of the devices ({}) was not recorded"
+OPERATOR_SIGN = "operator "
+"""Beginning of a sign that is the name of an operator."""
 _DEVICE_SIGNS = {
     "devices": ("name", "TRUE"),
     "traces": ("'backend ' || backend", f"regexp_full_match(backend, '{schema.DEVICE_BACKENDS}')"),
     "runtime_calls": ("name", "TRUE"),
     "memory_events": ("'memory of a device'", "device_type > 0"),
     "annotations": ("name", f"regexp_matches(name, '{schema.DEVICE_NAMES}')"),
-    "operators": ("name", f"regexp_matches(name, '{schema.DEVICE_NAMES}')"),
+    "operators": (f"'{OPERATOR_SIGN}' || name", f"regexp_matches(name, '{schema.DEVICE_NAMES}')"),
 }
 """Signs of a device by table, with the condition of rows that only a process with one writes."""
 _WORK_CATEGORIES = ", ".join(

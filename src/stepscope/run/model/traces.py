@@ -145,10 +145,7 @@ class Trace:
                 "have no possible time"
             )
         sign = self.unrecorded_devices
-        if sign is None:
-            return None
-        is_operator = ":" in sign and " " not in sign
-        return UNRECORDED_DEVICES.format(f"operator {sign}" if is_operator else sign)
+        return None if sign is None else UNRECORDED_DEVICES.format(sign)
 
     @property
     def unrecorded_devices(self) -> str | None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from stepscope import analysis, intervals, schema
 from stepscope.run.model.run import Run
+from stepscope.run.model.trace_records import OPERATOR_SIGN
 from stepscope.run.model.traces import Trace, reading_ahead
 
 _STEPS = "name LIKE 'ProfilerStep#%'"
@@ -424,8 +425,8 @@ def accelerator_of(trace: Trace) -> schema.Accelerator:
     if names:
         unknown = schema.accelerator_named(schema.PRIVATE_BACKEND)
         return schema.accelerator_called(names) or unknown
-    sign = trace.unrecorded_devices
-    return schema.ACCELERATORS[0] if sign is None else schema.accelerator_signed(sign)
+    sign = (trace.unrecorded_devices or "").removeprefix(OPERATOR_SIGN)
+    return schema.accelerator_signed(sign) if sign else schema.ACCELERATORS[0]
 
 
 def calls_of(trace: Trace) -> analysis.RuntimeCalls:
