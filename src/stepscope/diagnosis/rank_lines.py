@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from stepscope import analysis
-from stepscope.diagnosis.traces.trace_details import measure_functions
+from stepscope.diagnosis.traces.trace_python import measure_functions
 from stepscope.run import Run, divide_traces
 
 MAX_LINES = 5

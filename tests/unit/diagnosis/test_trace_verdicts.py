@@ -308,6 +308,25 @@ def test_python_of_the_script_is_told_from_calls(tmp_path: Path) -> None:
     assert calls.share_ratio == pytest.approx(500 * 15 / (job.now / STEPS), rel=0.25)
 
 
+def test_the_function_between_operators_is_named(tmp_path: Path) -> None:
+    """The innermost with most of that time, and not one that it calls, or of another thread."""
+    job = TraceJob()
+    for _ in range(STEPS):
+        with job.step(), job.function("train.py(3): train_step"):
+            compute(job)
+            job.wait()
+            with job.function("data.py(7): augment"):
+                for _ in range(3):
+                    with job.function("data.py(9): flip"):
+                        job.python(2_000)
+                job.python(9_000)
+    waiting = {"ph": "X", "cat": "python_function", "name": "queue.py(5): get", "tid": 5}
+    job.events.append({**job.events[0], **waiting, "dur": job.now})
+    verdict = judge(tmp_path, job)
+    assert verdict.cause == "python_overhead"
+    assert "15 ms of 35 ms per step lie in the function “data.py(7): augment”" in verdict.headline
+
+
 def test_the_optimizer_is_named_where_it_has_the_overhead(tmp_path: Path) -> None:
     verdict = judge(tmp_path, draw_steps(update_one_by_one, 1.0))
     assert verdict.fixes[0].title == "Use a fused or foreach optimizer"

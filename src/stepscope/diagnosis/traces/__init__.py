@@ -2,6 +2,7 @@
 
 trace_shares    share of step time of each suspect, waiting of ranks for the slowest
 trace_details   what the traces show of data loading, launches, waits, precision and occupancy
+trace_python    Python of the script between operators
 trace_inputs    what several causes are told apart by
 trace_causes    cause within a suspect
 trace_fixes     fixes, and the step without a cause

@@ -9,7 +9,7 @@ from stepscope.analysis import MAX_CALL_NS
 from stepscope.diagnosis.causes.attribution import Attribution
 from stepscope.diagnosis.causes.cause import CONTRIBUTING_RATIO, CauseFinding, times
 from stepscope.diagnosis.causes.causes import SLOW_RANK_RATIO
-from stepscope.diagnosis.traces import trace_details
+from stepscope.diagnosis.traces import trace_details, trace_python
 from stepscope.diagnosis.traces.trace_inputs import TraceInputs, mean_step_ns
 from stepscope.diagnosis.traces.trace_shares import SUSPECT_OF_PART, find_slow_rank, make_evidence
 from stepscope.diagnosis.verdict import UNKNOWN, Evidence, Stage, Suspect
@@ -156,7 +156,7 @@ def _find_overhead_cause(inputs: TraceInputs) -> CauseFinding:
     parts = inputs.overhead_parts
     cause = max(parts, key=lambda name: parts[name])
     finding = CauseFinding(cause=cause, evidence=describe_overhead(inputs, cause))
-    if cause == "python_overhead" and not inputs.traces[0].trace.has_stacks:
+    if cause == "python_overhead":
         _find_site(inputs, finding)
     finding.contributing = [
         (name, share, describe_overhead(inputs, name)[0].text)
@@ -167,16 +167,16 @@ def _find_overhead_cause(inputs: TraceInputs) -> CauseFinding:
 
 
 def _find_site(inputs: TraceInputs, finding: CauseFinding) -> None:
-    """Name the range of the script or the function that has the time between operators, which a
-    trace without stacks does not explain otherwise: a range tells where it is, and not why."""
+    """Name the function that has the time between operators, or in a trace without stacks the range
+    of the script: a range tells where it is, and not why."""
     divided = inputs.choose("python")
+    has_stacks = divided.trace.has_stacks
+    find = trace_python.find_functions if has_stacks else trace_python.find_sites
     step_count, step_ns = len(divided.steps.names), float(divided.steps.wall_ns.mean())
     sites = [
-        site
-        for site in trace_details.find_sites(divided)
-        if site.time_ns >= CONTRIBUTING_RATIO * step_ns * step_count
+        site for site in find(divided) if site.time_ns >= CONTRIBUTING_RATIO * step_ns * step_count
     ]
-    if not sites or not sites[0].is_function:
+    if not has_stacks and (not sites or not sites[0].is_function):
         finding.cause = UNKNOWN
         finding.missing = (
             "Python functions of the training thread would show it; the trace contains none "
@@ -285,7 +285,7 @@ def _describe_script_python(inputs: TraceInputs) -> list[Evidence]:
     )
     evidence = [make_evidence(text, python_ns, "ns", "launches")]
     if not inputs.recorder.is_torch:
-        evidence += trace_details.describe_functions(inputs.choose("python"), CONTRIBUTING_RATIO)
+        evidence += trace_python.describe_functions(inputs.choose("python"), CONTRIBUTING_RATIO)
     return evidence
 
 

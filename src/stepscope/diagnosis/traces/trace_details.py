@@ -16,8 +16,6 @@ from stepscope.diagnosis.verdict import Evidence
 
 MAX_NAMED_FUNCTIONS = 3
 _NUMBER = re.compile(r"\d+")
-_TRACED_FUNCTIONS = r"duration_ns > 0 AND regexp_full_match(name, '.+ \(.+:\d+\)')"
-"""Functions with file and line, as tracers of Python write them."""
 _HANDOVER_STAGES = frozenset(["Root", "Prefetch", "Model"])
 """Stages of tf.data that hand elements on, and wait for the others."""
 SHORT_KERNEL_NS = 10_000
@@ -25,7 +23,7 @@ SHORT_KERNEL_NS = 10_000
 _MATRIX_KERNEL = re.compile(
     r"gemm|gemv|conv|wgrad|dgrad|winograd|cijk_|cutlass|cudnn::(cnn|detail)", re.IGNORECASE
 )
-_OPTIMIZER = "Optimizer.step#"
+OPTIMIZER = "Optimizer.step#"
 _CLOSURE = re.compile(
     r"autograd::engine::evaluate_function|DistributedDataParallel\.forward|Optimizer\.zero_grad#"
     r"|enumerate\(Data"
@@ -70,14 +68,6 @@ class Reads(msgspec.Struct, frozen=True, kw_only=True):
     """Time from read to read, without sizeable operators."""
 
 
-class ScriptPython(msgspec.Struct, frozen=True, kw_only=True):
-    """Python of the script itself: gaps between operators, too long for calling the next."""
-
-    count_per_step: float
-    python_ratio: float
-    """Share of the steps' part `python` that is in these gaps."""
-
-
 class MatrixKernels(msgspec.Struct, frozen=True, kw_only=True):
     """Kernels of matrix products and convolutions."""
 
@@ -118,7 +108,7 @@ def measure_optimizer_ratio(divided: run.DividedTrace, *parts: str) -> float:
 def read_optimizer_steps(divided: run.DividedTrace) -> intervals.Intervals:
     """Read the optimizer steps. One that calls a closure starts where the last fetch, forward or
     backward pass inside it ends."""
-    steps = _read_named(divided, lambda name: name.startswith(_OPTIMIZER))
+    steps = _read_named(divided, lambda name: name.startswith(OPTIMIZER))
     inner = _read_named(divided, lambda name: _CLOSURE.match(name) is not None)
     if not len(steps.start) or not len(inner.start):
         return steps
@@ -134,128 +124,10 @@ def measure_reads(divided: run.DividedTrace) -> Reads:
     It is the time from the end of a read to that of the next, with the operators that prepare the
     value, if these are at most `MAX_OPERATORS_BETWEEN_READS`. Reads of an optimizer do not count.
     """
-    series = _find_read_series(divided)
+    series = find_read_series(divided)
     parts = divided.divide(intervals.union(series))
     time_ns = int(parts["dispatch"].sum() + parts["python"].sum())
     return Reads(count=len(series.start), time_ns=time_ns)
-
-
-def measure_script_python(divided: run.DividedTrace) -> ScriptPython:
-    """Measure the gaps between operators, fetches and compiles that are longer than `MAX_CALL_NS`
-    and not between two reads."""
-    inside_ns = divided.divide(_find_gaps(divided))["python"]
-    total_ns = int(divided.part_ns["python"].sum())
-    return ScriptPython(
-        count_per_step=int((inside_ns > 0).sum()) / len(divided.steps.names),
-        python_ratio=min(1.0, int(inside_ns.sum()) / total_ns) if total_ns else 0.0,
-    )
-
-
-def _find_gaps(divided: run.DividedTrace) -> intervals.Intervals:
-    activity, steps = divided.activity, intervals.union(divided.steps.extent)
-    calls = intervals.unite(activity.host, activity.data_loader, activity.compilation)
-    gaps = intervals.Intervals(
-        np.append(steps.start[:1], calls.end), np.append(calls.start, steps.end[-1:])
-    )
-    rows = (gaps.end - gaps.start > analysis.MAX_CALL_NS) & intervals.contains(steps, gaps.start)
-    if divided.on_host:
-        rows &= ~intervals.contains(intervals.union(_find_read_series(divided)), gaps.start)
-    return intervals.Intervals(gaps.start[rows], gaps.end[rows])
-
-
-class Site(NamedTuple):
-    """Range or function in which the script spends time between operators."""
-
-    name: str
-    is_function: bool
-    """True for a Python function of another tracer."""
-    time_ns: int
-    """Time in all steps, without that of sites inside it."""
-
-
-def find_sites(divided: run.DividedTrace) -> list[Site]:
-    """Find the ranges of the script, or else the Python functions that another tracer recorded, in
-    which the gaps between operators lie; the longest first. Those around a whole step, which an
-    optimizer step in them shows, are left out; numbers in the names of ranges become `*`."""
-    activity = divided.activity
-    busy = [activity.device, activity.communication]
-    gaps = intervals.subtract(_find_gaps(divided), intervals.unite(intervals.EMPTY, *busy))
-    columns = ("name", "track", *analysis.TIME_COLUMNS)
-    marks = run.read_marks(divided.trace)
-    functions = divided.trace.columns("other_events", columns, condition=_TRACED_FUNCTIONS)
-    updates = run.select_named(marks, lambda name: name.startswith(_OPTIMIZER)).start
-    totals: Counter[tuple[str, bool]] = Counter()
-    for table, is_function in ((marks, False), (functions, True)):
-        extent = analysis.make_intervals(table)
-        counts = np.searchsorted(updates, extent.end) - np.searchsorted(updates, extent.start)
-        around = {table["name"].values[code] for code in table["name"].codes[counts > 0].tolist()}
-        for name, time_ns in _sum_own_time(table, gaps, _is_site):
-            if name not in around:
-                totals[name if is_function else _NUMBER.sub("*", name), is_function] += time_ns
-    return [Site(*key, time_ns) for key, time_ns in totals.most_common() if time_ns]
-
-
-def _is_site(name: str) -> bool:
-    is_communication = analysis.is_collective_operator(name) or analysis.is_host_communication(name)
-    return not (run.is_range(name) or is_communication or analysis.is_time_mark(name))
-
-
-def measure_functions(divided: run.DividedTrace) -> list[tuple[str, int]]:
-    """Measure the time of Python functions inside the steps, without that of functions which they
-    call; the longest first."""
-    functions = divided.trace.columns("python_functions", ("name", "track", *analysis.TIME_COLUMNS))
-    return _sum_own_time(functions, intervals.union(divided.steps.extent), lambda _: True)
-
-
-def _sum_own_time(
-    ranges: analysis.Columns, within: intervals.Intervals, test: Callable[[str], bool]
-) -> list[tuple[str, int]]:
-    """Sum the time of ranges by name, without that of ranges inside them; the longest first.
-
-    Args:
-        ranges: with `name`, `track` and times.
-        within: sorted, disjoint intervals that count.
-        test: whether ranges of a name count.
-    """
-    totals, selected = Counter[str](), analysis.match_rows(ranges["name"], test)
-    for track in np.unique(ranges["track"]):
-        rows = (ranges["track"] == track) & selected
-        extent = analysis.make_intervals(ranges, rows)
-        order = intervals.nesting_order(extent.start, extent.end)
-        extent = intervals.Intervals(extent.start[order], extent.end[order])
-        within_ns, parent = intervals.overlap(extent, within), intervals.parents(*extent)
-        is_inner, own_ns = parent >= 0, within_ns.copy()
-        np.subtract.at(own_ns, parent[is_inner], within_ns[is_inner])
-        codes = ranges["name"].codes[rows][order]
-        for code, time_ns in zip(codes.tolist(), own_ns.tolist(), strict=True):
-            totals[str(ranges["name"].values[code])] += time_ns
-    return totals.most_common()
-
-
-def describe_functions(divided: run.DividedTrace, min_ratio: float) -> list[Evidence]:
-    """Name the Python functions that take longest themselves.
-
-    Args:
-        divided: a trace.
-        min_ratio: share of the steps that a function takes at least.
-    """
-    steps_ns, step_count = int(divided.steps.wall_ns.sum()), len(divided.steps.names)
-    longest = [row for row in measure_functions(divided) if row[1] >= min_ratio * steps_ns]
-    if not longest:
-        return []
-    names = ", ".join(
-        f"{name} {quantities.duration(time_ns / step_count)}"
-        for name, time_ns in longest[:MAX_NAMED_FUNCTIONS]
-    )
-    text = f"Python functions that take longest themselves, per step: {names}."
-    value = longest[0][1] / step_count
-    return [Evidence(text=text, value=value, unit="ns", source="timeline")]
-
-
-def waits_in_python(divided: run.DividedTrace) -> bool:
-    """Return True if the Python function that takes longest itself waits or sleeps."""
-    totals = measure_functions(divided)
-    return bool(totals) and analysis.is_wait_function(totals[0][0])
 
 
 def describe_longest_stage(trace: run.Trace) -> list[Evidence]:
@@ -272,7 +144,7 @@ def describe_longest_stage(trace: run.Trace) -> list[Evidence]:
     return []
 
 
-def _find_read_series(divided: run.DividedTrace) -> intervals.Intervals:
+def find_read_series(divided: run.DividedTrace) -> intervals.Intervals:
     operators = _read_outermost(divided)
     rows = np.flatnonzero(operators.is_read)
     follows = np.diff(rows) <= MAX_OPERATORS_BETWEEN_READS + 1

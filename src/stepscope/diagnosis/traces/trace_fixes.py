@@ -10,8 +10,8 @@ from stepscope.diagnosis.fixes import fact_fixes
 from stepscope.diagnosis.fixes.advice import CAUSE_FIXES
 from stepscope.diagnosis.fixes.framework_fixes import RECORDER_FIXES
 from stepscope.diagnosis.traces.trace_causes import is_overhead_in_optimizer
-from stepscope.diagnosis.traces.trace_details import waits_in_python
 from stepscope.diagnosis.traces.trace_inputs import TraceInputs
+from stepscope.diagnosis.traces.trace_python import waits_in_python
 from stepscope.diagnosis.verdict import UNKNOWN, ContributingCause, Fix, Prediction, Suspect
 from stepscope.quantities import percent
 from stepscope.run import accelerator_of, is_compiled

@@ -11,7 +11,7 @@ import numpy as np
 from stepscope import analysis, run, schema
 from stepscope.analysis import MAX_CALL_NS
 from stepscope.diagnosis.causes.cause import CauseFinding
-from stepscope.diagnosis.traces import trace_details
+from stepscope.diagnosis.traces import trace_details, trace_python
 from stepscope.diagnosis.traces.trace_shares import TraceShares, TraceWaits, make_evidence
 from stepscope.quantities import percent
 
@@ -99,9 +99,9 @@ class TraceInputs:
         return self.reads.time_ns / (self.step_count * mean_step_ns(self.traces))
 
     @cached_property
-    def script_python(self) -> trace_details.ScriptPython:
+    def script_python(self) -> trace_python.ScriptPython:
         """Python of the script itself, in the trace with most time between operators."""
-        return trace_details.measure_script_python(self.choose("python"))
+        return trace_python.measure_script_python(self.choose("python"))
 
     @cached_property
     def issuer(self) -> str | None:

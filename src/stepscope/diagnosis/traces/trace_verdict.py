@@ -212,8 +212,9 @@ def _diagnose_together(
 
 
 def _describe_critical_path(inputs: TraceInputs) -> list[verdict.Evidence]:
-    """List the shares of the critical path by kind; nothing without one."""
-    if inputs.causal is None:
+    """List the shares of the critical path by kind; nothing without one, or where the recorder
+    names no operators, so that all of the host is Python on it."""
+    if not inputs.recorder.is_torch or inputs.causal is None:
         return []
     sums = [(name, ns) for name, ns in inputs.causal.sum_categories() if ns]
     total_ns = sum(ns for _, ns in sums)
