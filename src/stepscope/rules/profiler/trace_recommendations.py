@@ -248,7 +248,8 @@ def _name(gpu: TracedGpu) -> str:
 
 def _explain_idle(steps: TracedSteps) -> str:
     """Give the advice on a GPU with little work, by what the step waits for most."""
-    parts = (*analysis.DATA_PARTS, "communication", "waiting", *analysis.OVERHEAD_PARTS)
+    no_work = ("communication", "waiting", "blocked")
+    parts = (*analysis.DATA_PARTS, *no_work, *analysis.OVERHEAD_PARTS)
     waits = {part: steps.share([part]) for part in parts}
     largest = max(waits, key=lambda part: waits[part])
     share = waits[largest]
@@ -261,6 +262,8 @@ def _explain_idle(steps: TracedSteps) -> str:
             f"; the host runs no operator for {percent(share)} of step time: a device that waits "
             "for requests needs more of them."
         )
+    if largest == "blocked":
+        return f"; for {percent(share)} of step time it waits for what is not in the trace."
     cause = f"; {analysis.PART_NAMES[largest]} takes {percent(share)} of step time"
     if largest in analysis.OVERHEAD_PARTS:
         return f"{cause}: make the host faster first (FrameworkOverhead), then try a larger batch."
