@@ -9,8 +9,9 @@
    all other events are returned for the Python decoder, which is the definition of every result. If
    the text is no JSON, or an event is nested deeply, the whole block is refused.
 
-   Recorders write the keys of one kind of events in one order and form. So the text of each key, up to
-   its value, is compared with that of the key that followed the one before it the last time.
+   Recorders write the keys of one kind of events in one order and form. So the text between two values
+   is compared with what followed the same key before: a comma, the next key and its colon, or the end
+   of the object.
 
        texts.h        interned strings
        values.h       any JSON value: its extent and type; `Value.is_odd` marks what is left to Python
@@ -24,9 +25,11 @@ enum { GUESSES = 4, MAX_KEYS = 256, MAX_KINDS = 32, MAX_ARGUMENTS = 48, MAX_LABE
 enum { INTEGER, NUMBER, STRING, JSON, SIZES, UNUSED };                /* types of arguments */
 enum { NULLABLE = 1, ZERO_IS_ABSENT = 2, IN_ARGS = 4, CONDITIONAL = 8 }; /* their flags */
 enum { ORDER, TRACK, NAME, START, DURATION, ARGS, ARGS_ALL, FIRST_ARGUMENT }; /* fields of a row */
+enum { MAX_FIELDS = FIRST_ARGUMENT + 3 * MAX_ARGUMENTS };
 enum { FLOW_PHASE = DURATION, FLOW_CATEGORY, FLOW_ID };
 enum { SCANNED = 0, REFUSED = 1, NO_MEMORY = 2 };
 enum { KIND_LAUNCH_FLOW = -2, KIND_NONE = -1 };
+enum { FIRST = -1, UNKNOWN = MAX_KEYS, CLOSED }; /* in place of a key: before the first, after the last */
 #define ABSENT (-1)
 
 /* --- what Python describes; the same structures are in binding.py */
@@ -66,10 +69,17 @@ typedef struct {
 } Event;
 
 typedef struct {
-    /* Keys that followed this one, or came first, the latest before the others; -1 for none. */
-    int16_t following[MAX_KEYS + 1][GUESSES];
-    Span texts[MAX_KEYS]; /* from the quote to the value, as a key was written last */
-} Habits;
+    Value parts[2]; /* PID and TID */
+    int64_t code;   /* -1 before the first event */
+} Track;
+
+typedef struct {
+    int32_t key;
+    Span text; /* from the end of a value, or after the opening brace; no start for none */
+} Guess;
+
+/* What came first (0), or followed a key (its index + 1), the latest before the others. */
+typedef Guess Habits[UNKNOWN + 2][GUESSES];
 
 typedef struct {
     Label keys[MAX_KEYS]; /* of arguments; `kind` is unused */
@@ -80,13 +90,14 @@ typedef struct {
     int32_t category_count, instant_count;
     Kind kinds[MAX_KINDS];
     int8_t argument_of[MAX_KINDS][MAX_KEYS]; /* argument of a key, -1 for none */
+    int64_t missing[MAX_KINDS][MAX_FIELDS];  /* fields of a row without arguments */
     int32_t kind_count, flow_kind;
 
     Vector rows[MAX_KINDS]; /* int64_t */
     Vector odd; /* int64_t: index, start and end of each event that is left to Python */
     Texts strings, tracks;
     int64_t event_count, flow_starts, flow_ends;
-    int64_t last_track;
+    Track last_track;
     const uint8_t *end; /* of the text */
     bool no_memory;
 } Scanner;
@@ -99,7 +110,7 @@ static int32_t key_of(const Scanner *scanner, Span text) {
         int32_t key = scanner->key_slots[at] - 1;
         if (equals(text, scanner->keys[key].text, scanner->keys[key].length)) return key;
     }
-    return -1;
+    return UNKNOWN;
 }
 
 /* Return the member of an event that a key names; OTHER_MEMBER for keys that mean nothing here. */
@@ -111,30 +122,40 @@ static int32_t member_of(const Scanner *scanner, Span key) {
     return OTHER_MEMBER;
 }
 
-static void forget_habits(Habits *habits) {
-    memset(habits->following, -1, sizeof habits->following);
-    memset(habits->texts, 0, sizeof habits->texts);
-}
-
-/* Put a key before the first `count` of the guesses, of which the next one is forgotten. */
-static int32_t put_first(int16_t *guesses, int count, int16_t key) {
+/* Put a guess before the first `count` of the others, of which the next one is forgotten. */
+static void put_first(Guess *guesses, int count, Guess guess) {
     for (; count > 0; count--) guesses[count] = guesses[count - 1];
-    return guesses[0] = key;
+    guesses[0] = guess;
 }
 
-/* Scan a key and its colon, up to the value; NULL: not JSON.
+/* Scan what is between two values of an object, or before the first: comma, key and colon; or its end.
 
-   `key` is the one before it, -1 for none, and becomes what `find` says about its text. */
-static const uint8_t *scan_key(const Scanner *scanner, Habits *habits, const uint8_t *at,
-                               int32_t (*find)(const Scanner *, Span), int32_t *key, bool *is_odd) {
+   `key` is the one before, and becomes what `find` says about the text of the next one, or CLOSED.
+   Returns the start of the value, after the end of a closed object; NULL: not JSON. */
+ALWAYS_INLINE const uint8_t *scan_key(const Scanner *scanner, Habits habits, const uint8_t *at,
+                                      int32_t (*find)(const Scanner *, Span), int32_t *key,
+                                      bool *is_odd) {
     const uint8_t *end = scanner->end, *first = at;
-    int16_t *following = habits->following[*key + 1];
-    for (int guess = 0; guess < GUESSES && following[guess] >= 0; guess++) {
-        Span text = habits->texts[following[guess]];
-        if (end - at > length_of(text) && same_bytes(text.start, at, length_of(text))) {
-            *key = guess ? put_first(following, guess, following[guess]) : following[0];
-            return skip_blanks(at + length_of(text), end);
-        }
+    Guess *following = habits[*key + 1];
+    for (int number = 0; number < GUESSES && following[number].text.start; number++) {
+        Guess guess = following[number];
+        if (end - at < length_of(guess.text) || !same_bytes(guess.text.start, at, length_of(guess.text)))
+            continue;
+        if (number) put_first(following, number, guess);
+        *key = guess.key;
+        at += length_of(guess.text);
+        return *key == CLOSED ? at : skip_blanks(at, end);
+    }
+    at = skip_blanks(at, end);
+    if (at == end) return NULL;
+    if (*at == '}') {
+        *key = CLOSED;
+        put_first(following, GUESSES - 1, (Guess){CLOSED, {first, at + 1}});
+        return at + 1;
+    }
+    if (*key != FIRST) {
+        if (*at != ',') return NULL;
+        at = skip_blanks(at + 1, end);
     }
     if (at == end || *at != '"') return NULL;
     bool is_odd_key = false;
@@ -145,10 +166,8 @@ static const uint8_t *scan_key(const Scanner *scanner, Habits *habits, const uin
     at = skip_blanks(at + 1, end);
     *is_odd |= is_odd_key;
     *key = find(scanner, text);
-    if (*key >= 0 && !is_odd_key) {
-        put_first(following, GUESSES - 1, (int16_t)*key);
-        habits->texts[*key] = (Span){first, at};
-    }
+    if (*key != UNKNOWN && !is_odd_key)
+        put_first(following, GUESSES - 1, (Guess){*key, {first, at}});
     return at;
 }
 
@@ -181,24 +200,16 @@ static int32_t kind_of(const Scanner *scanner, const Event *event) {
 /* --- events */
 
 static const uint8_t *scan_args(Scanner *scanner, const uint8_t *at, Event *event) {
-    const uint8_t *end = scanner->end;
-    int32_t key = -1;
-    at = skip_blanks(at + 1, end);
-    if (at < end && *at == '}') return at + 1;
+    int32_t key = FIRST;
     for (;;) {
-        at = scan_key(scanner, &scanner->argument_habits, at, key_of, &key, &event->is_odd);
-        if (!at) return NULL;
+        at = scan_key(scanner, scanner->argument_habits, at, key_of, &key, &event->is_odd);
+        if (!at || key == CLOSED) return at;
         Value *value = &event->arguments[event->argument_count];
         value->is_odd = false;
-        at = scan_value(at, end, 2, value);
+        at = scan_value(at, scanner->end, 2, value);
         if (!at) return NULL;
-        event->is_odd |= value->is_odd || key < 0 || event->argument_count == MAX_ARGUMENTS;
+        event->is_odd |= value->is_odd || key == UNKNOWN || event->argument_count == MAX_ARGUMENTS;
         if (!event->is_odd) event->keys[event->argument_count++] = key;
-        at = skip_blanks(at, end);
-        if (at == end) return NULL;
-        if (*at == '}') return at + 1;
-        if (*at != ',') return NULL;
-        at = skip_blanks(at + 1, end);
     }
 }
 
@@ -212,15 +223,13 @@ static const uint8_t *scan_event(Scanner *scanner, const uint8_t *at, Event *eve
     }
     event->has_args = event->is_odd = false;
     event->argument_count = 0;
-    int32_t key = -1;
-    at = skip_blanks(at, end);
-    if (at < end && *at == '}') return at + 1;
+    int32_t key = FIRST;
     for (;;) {
-        at = scan_key(scanner, &scanner->member_habits, at, member_of, &key, &event->is_odd);
-        if (!at) return NULL;
+        at = scan_key(scanner, scanner->member_habits, at, member_of, &key, &event->is_odd);
+        if (!at || key == CLOSED) return at;
         if (key == ARGUMENTS && at < end && *at == '{' && !event->has_args) {
             event->has_args = true;
-            at = scan_args(scanner, at, event);
+            at = scan_args(scanner, at + 1, event);
         } else {
             Value *value = key < MEMBER_COUNT ? &event->members[key] : &event->arguments[MAX_ARGUMENTS];
             /* A key that occurs twice, null, and arguments that are no object are for Python. */
@@ -230,11 +239,6 @@ static const uint8_t *scan_event(Scanner *scanner, const uint8_t *at, Event *eve
             event->is_odd |= is_odd || value->is_odd || (key < MEMBER_COUNT && value->type == NOTHING);
         }
         if (!at) return NULL;
-        at = skip_blanks(at, end);
-        if (at == end) return NULL;
-        if (*at == '}') return at + 1;
-        if (*at != ',') return NULL;
-        at = skip_blanks(at + 1, end);
     }
 }
 
@@ -355,12 +359,8 @@ static bool take_arguments(Scanner *scanner, int32_t number, const Event *event,
     const Value *values[MAX_ARGUMENTS]; /* of those in `present` */
     uint64_t present = 0;
     bool has_args = false, has_conditional = false;
-    for (int32_t i = 0; i < kind->argument_count; i++) {
-        const Argument *argument = &kind->arguments[i];
-        if (argument->field < 0) continue;
-        int fields = argument->type == SIZES ? 3 : 1;
-        for (int field = 0; field < fields; field++) row[argument->field + field] = argument->missing;
-    }
+    for (int32_t field = FIRST_ARGUMENT; field < kind->field_count; field++)
+        row[field] = scanner->missing[number][field];
     for (int32_t i = 0; i < event->argument_count; i++) {
         int index = scanner->argument_of[number][event->keys[i]];
         if (index < 0 || present >> index & 1) return false; /* of another kind, or a second time */
@@ -375,29 +375,30 @@ static bool take_arguments(Scanner *scanner, int32_t number, const Event *event,
     return true;
 }
 
+static bool same_value(const Value *one, const Value *other) {
+    return one->type == other->type && length_of(one->text) == length_of(other->text) &&
+           same_bytes(one->text.start, other->text.start, length_of(one->text));
+}
+
 /* Return the code of a process and a thread: numbers, or strings that begin with a quote. */
 static int64_t track_of(Scanner *scanner, const Event *event) {
+    const Value *parts = &event->members[PID]; /* and TID */
+    Track *last = &scanner->last_track;        /* events of one thread follow each other */
+    if (last->code >= 0 && same_value(&parts[0], &last->parts[0]) &&
+        same_value(&parts[1], &last->parts[1]))
+        return last->code;
     uint8_t label[2 * MAX_LABEL + 8], *out = label;
-    const Value *parts[] = {&event->members[PID], &event->members[TID]};
     for (int part = 0; part < 2; part++) {
-        if (length_of(parts[part]->text) > MAX_LABEL) return -1;
-        if (parts[part]->type != WHOLE) *out++ = '"'; /* a missing one is an empty string */
-        memcpy(out, parts[part]->text.start, (size_t)length_of(parts[part]->text));
-        out += length_of(parts[part]->text);
+        if (length_of(parts[part].text) > MAX_LABEL) return -1;
+        if (parts[part].type != WHOLE) *out++ = '"'; /* a missing one is an empty string */
+        memcpy(out, parts[part].text.start, (size_t)length_of(parts[part].text));
+        out += length_of(parts[part].text);
         if (!part) *out++ = '\0';
     }
-    Texts *tracks = &scanner->tracks;
-    int64_t last = scanner->last_track;
-    if (last >= 0) { /* events of one thread follow each other */
-        const int64_t *ends = tracks->ends.data;
-        int64_t start = last ? ends[last - 1] : 0;
-        const uint8_t *bytes = tracks->bytes.data;
-        if (equals((Span){label, out}, bytes + start, ends[last] - start)) return last;
-    }
-    last = intern(tracks, (Span){label, out});
-    scanner->no_memory |= last < 0;
-    scanner->last_track = last;
-    return last;
+    int64_t code = intern(&scanner->tracks, (Span){label, out});
+    scanner->no_memory |= code < 0;
+    *last = (Track){{parts[0], parts[1]}, code};
+    return code;
 }
 
 /* Return true if the members of an event have the usual types. */
@@ -513,8 +514,13 @@ void *stepscope_scan_create(const Kind *kinds, int32_t kind_count, int32_t flow_
     scanner->instant_count = instant_count;
     memset(scanner->argument_of, -1, sizeof scanner->argument_of);
     for (int32_t kind = 0; kind < kind_count; kind++)
-        for (int32_t i = 0; i < kinds[kind].argument_count; i++)
-            scanner->argument_of[kind][kinds[kind].arguments[i].key] = (int8_t)i;
+        for (int32_t i = 0; i < kinds[kind].argument_count; i++) {
+            const Argument *argument = &kinds[kind].arguments[i];
+            scanner->argument_of[kind][argument->key] = (int8_t)i;
+            int fields = argument->field < 0 ? 0 : argument->type == SIZES ? 3 : 1;
+            for (int field = 0; field < fields; field++)
+                scanner->missing[kind][argument->field + field] = argument->missing;
+        }
     for (int32_t key = 0; key < key_count; key++) {
         uint64_t at = hash_of((const uint8_t *)keys[key].text, keys[key].length) % (4 * MAX_KEYS);
         while (scanner->key_slots[at]) at = (at + 1) % (4 * MAX_KEYS);
@@ -549,11 +555,12 @@ typedef struct {
 int stepscope_scan(Scanner *scanner, const uint8_t *text, int64_t length, Result *result) {
     scanner->event_count = scanner->flow_starts = scanner->flow_ends = 0;
     scanner->odd.count = 0;
-    scanner->last_track = -1;
+    scanner->last_track.code = -1;
     scanner->no_memory = false;
     for (int32_t kind = 0; kind < scanner->kind_count; kind++) scanner->rows[kind].count = 0;
     forget_texts(&scanner->strings), forget_texts(&scanner->tracks);
-    forget_habits(&scanner->member_habits), forget_habits(&scanner->argument_habits);
+    memset(scanner->member_habits, 0, sizeof scanner->member_habits);
+    memset(scanner->argument_habits, 0, sizeof scanner->argument_habits);
     int status = scan_events(scanner, text, length);
     *result = (Result){
         .event_count = scanner->event_count,

@@ -9,6 +9,7 @@ enum { MAX_DEPTH = 32 };
 enum { TEXT, WHOLE, DECIMAL, OTHER_NUMBER, ARRAY, OBJECT, NOTHING, TRUTH }; /* types of values */
 #define MAX_MICROSECONDS (((int64_t)1 << 62) / 1000)
 #define INVALID_TIME INT64_MIN
+#define IS_LITTLE_ENDIAN (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
 
 typedef struct {
     int32_t type;
@@ -35,13 +36,22 @@ static uint64_t marks_of(uint64_t word) {
     return (marks | ((word - ones * 0x20) & ~word) | word) & high;
 }
 
+/* Return how many bytes of a word come before the first mark, if the machine tells quickly. */
+static int bytes_before(uint64_t marks) {
+    return IS_LITTLE_ENDIAN ? __builtin_ctzll(marks) / 8 : 0;
+}
+
 /* Scan a string from after its opening quote to its closing one; NULL without one. */
-static const uint8_t *scan_string(const uint8_t *at, const uint8_t *end, bool *is_odd) {
+ALWAYS_INLINE const uint8_t *scan_string(const uint8_t *at, const uint8_t *end, bool *is_odd) {
     for (;;) {
         uint64_t word;
         while (end - at >= 8) {
             memcpy(&word, at, 8);
-            if (marks_of(word)) break;
+            uint64_t marks = marks_of(word);
+            if (marks) {
+                at += bytes_before(marks);
+                break;
+            }
             at += 8;
         }
         /* At most eight more bytes one by one, unless the string is odd. */
@@ -58,6 +68,31 @@ static const uint8_t *scan_string(const uint8_t *at, const uint8_t *end, bool *i
     }
 }
 
+/* Scan digits, and append them to a number, which may overflow. */
+static const uint8_t *scan_digits(const uint8_t *at, const uint8_t *end, uint64_t *number) {
+    static const uint32_t powers[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
+    uint64_t word;
+    while (IS_LITTLE_ENDIAN && end - at >= 8) {
+        memcpy(&word, at, 8);
+        word ^= 0x3030303030303030u;
+        /* Carries between bytes can only mark too many, after a byte that is marked rightly. */
+        uint64_t marks = ((word + 0x7676767676767676u) | word) & 0x8080808080808080u;
+        int count = marks ? bytes_before(marks) : 8;
+        if (!count) return at;
+        /* Digits to the upper bytes, zeros before them; then pairs, fours and eights are joined:
+           https://lemire.me/blog/2022/01/21/swar-explained-parsing-eight-digits/ */
+        word <<= 64 - 8 * count;
+        word = word * 10 + (word >> 8);
+        word = ((word & 0x000000FF000000FFu) * 0x000F424000000064u +
+                (word >> 16 & 0x000000FF000000FFu) * 0x0000271000000001u) >> 32;
+        *number = *number * powers[count] + word;
+        at += count;
+        if (count < 8) return at;
+    }
+    for (; at < end && is_digit(*at); at++) *number = 10 * *number + (uint64_t)(*at - '0');
+    return at;
+}
+
 /* Scan a number as JSON defines it; NULL if it is none. */
 static const uint8_t *scan_number(const uint8_t *at, const uint8_t *end, Value *value) {
     const uint8_t *first = at;
@@ -65,13 +100,12 @@ static const uint8_t *scan_number(const uint8_t *at, const uint8_t *end, Value *
     if (negative) at++;
     const uint8_t *digits = at;
     uint64_t whole = 0;
-    for (; at < end && is_digit(*at); at++)
-        if (at - digits < 18) whole = 10 * whole + (uint64_t)(*at - '0');
+    at = scan_digits(at, end, &whole);
     int64_t count = at - digits;
     if (!count || (count > 1 && *digits == '0')) return NULL;
     /* -0 is written as 0 by Python, and more than 18 digits may not fit. */
     value->type = count <= 18 && !(negative && !whole) ? WHOLE : OTHER_NUMBER;
-    value->whole = negative ? -(int64_t)whole : (int64_t)whole;
+    value->whole = (int64_t)(negative ? -whole : whole);
     if (at < end && *at == '.') {
         const uint8_t *fraction = ++at;
         while (at < end && is_digit(*at)) at++;
@@ -91,17 +125,26 @@ static const uint8_t *scan_number(const uint8_t *at, const uint8_t *end, Value *
     return at;
 }
 
+static const uint8_t *scan_nested(const uint8_t *at, const uint8_t *end, int depth, Value *value);
+
 /* Scan any value; NULL if it is not JSON, or nested too deeply. */
-static const uint8_t *scan_value(const uint8_t *at, const uint8_t *end, int depth, Value *value) {
+static inline const uint8_t *scan_value(const uint8_t *at, const uint8_t *end, int depth,
+                                        Value *value) {
     if (at == end) return NULL;
+    if (*at == '-' || is_digit(*at)) return scan_number(at, end, value);
+    if (*at != '"') return scan_nested(at, end, depth, value);
+    const uint8_t *first = at + 1;
+    at = scan_string(first, end, &value->is_odd);
+    if (!at) return NULL;
+    value->type = TEXT;
+    value->text = (Span){first, at};
+    return at + 1;
+}
+
+/* Scan an array, an object or a word. */
+static const uint8_t *scan_nested(const uint8_t *at, const uint8_t *end, int depth, Value *value) {
     const uint8_t *first = at;
     switch (*at) {
-    case '"':
-        at = scan_string(at + 1, end, &value->is_odd);
-        if (!at) return NULL;
-        value->type = TEXT;
-        value->text = (Span){first + 1, at};
-        return at + 1;
     case '{':
     case '[': {
         if (depth == MAX_DEPTH) return NULL;
@@ -142,8 +185,7 @@ static const uint8_t *scan_value(const uint8_t *at, const uint8_t *end, int dept
         break;
     }
     default:
-        if (*at != '-' && !is_digit(*at)) return NULL;
-        return scan_number(at, end, value);
+        return NULL;
     }
     value->text = (Span){first, at + 1};
     return at + 1;
