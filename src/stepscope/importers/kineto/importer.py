@@ -130,12 +130,12 @@ class _Job(msgspec.Struct, frozen=True, kw_only=True):
     execution_traces: Sequence[execution_trace.ExecutionTrace]
 
     @contextmanager
-    def open_storing(self, *, lanes: int = 1) -> Iterator[Storing]:
-        """Open the storage of this process."""
-        limits = (GROUP_ROWS, HELD_ROWS) if len(self.files) > 1 else (0, 0)
+    def open_storing(self, *, lanes: int) -> Iterator[Storing]:
+        """Open the storage of this process; see `Storing`."""
+        group_rows = GROUP_ROWS if len(self.files) > 1 else 0
         with (
             store.RunWriter(self.run, self.node) as writer,
-            Storing(writer, *limits, lanes=lanes, defers_sync=True) as storing,
+            Storing(writer, group_rows, HELD_ROWS, lanes=lanes, defers_sync=True) as storing,
         ):
             yield storing
 
@@ -228,7 +228,7 @@ def _work(pipe: Connection, job: _Job) -> None:
 
     try:
         try:
-            with job.open_storing() as storing:
+            with job.open_storing(lanes=0) as storing:
                 while (index := pipe.recv()) is not None:
                     pipe.send((index, job.import_one(index, storing, report)))
             pipe.send((-1, None))

@@ -3,10 +3,10 @@
 The columns of a table are those of its declaration in `schema`. Each comes from the event itself
 (place, name, times), from an argument, from a link or from a constant of the kind.
 
-Storage of the rows of traces, in background threads. A segment costs as much time as ten thousand
-rows, however few it has. So the traces of a group share segments: when too many rows are in memory,
-the table with the most is stored, and the others when the group is complete, in the order of the
-traces, the rows of `traces` last.
+Storage of the rows of traces, usually in background threads. A segment costs as much time as ten
+thousand rows, however few it has. So the traces of a group share segments: when too many rows are
+in memory, the table with the most is stored, and the others when the group is complete, in the
+order of the traces, the rows of `traces` last.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any, Self
@@ -204,18 +204,18 @@ GROUP_ROWS = 600_000
 """Rows of the traces of a group."""
 HELD_ROWS = 40_000
 """Rows in memory beyond which the largest table is stored."""
-_SECOND_LANE = frozenset({"operators", "timeline", "quality"})
-"""Tables that are written in parallel to all others."""
 
 
 class Storing:
-    """Appends rows in background threads, in lanes that take about the same time.
+    """Appends rows, in lanes that take about the same time.
 
     Args:
         writer: writer of the run.
-        group_rows: rows of the traces of a group; 0 to store rows immediately.
-        held_rows: rows in memory beyond which the largest table is stored.
-        lanes: number of tables that are written at once, 1 or 2.
+        group_rows: rows of the traces of a group; 0 for one trace in each.
+        held_rows: rows in memory beyond which the largest table is stored; 0 to store rows
+            immediately.
+        lanes: number of background threads, each of which writes one table at once: 1 or 2, or 0
+            to write in the thread that appends, where no core is free.
         defers_sync: make segments durable together. A power loss before may leave some that are cut
             short, and compaction may merge some: not for the run of a job that goes on.
     """
@@ -234,8 +234,13 @@ class Storing:
         writers = [writer, *(opened(writer.clone()) for _ in range(1, lanes))]
         for lane_writer in writers if defers_sync else ():
             opened(lane_writer.deferring_sync())
-        self._lanes = [(writer, opened(ThreadPoolExecutor(1))) for writer in writers]
-        self._pending: list[Future[Any]] = []
+        threads = [opened(ThreadPoolExecutor(1)) if lanes else None for _ in writers]
+        self._lanes = list(zip(writers, threads, strict=True))
+        self._loads = [0] * len(self._lanes)
+        """Number of values that went to each lane."""
+        self._lane_of: dict[str, int] = {"traces": 0}
+        """Lane of each table, which stores all its rows, in their order."""
+        self._pending: list[Future[None]] = []
         self._group_rows, self._held_rows = group_rows, held_rows
         self._row_count = 0
         """Rows of the group, stored or not."""
@@ -259,7 +264,8 @@ class Storing:
 
     def prepare(self) -> None:
         """Make the first append as fast as the others."""
-        self._pending += [thread.submit(writer.prepare) for writer, thread in self._lanes]
+        for writer, thread in self._lanes:
+            self._submit(thread, writer.prepare)
 
     def append(self, tables: Iterable[tuple[str, Rows]]) -> None:
         """Add the rows of some tables, those of `traces` last of each trace.
@@ -294,13 +300,24 @@ class Storing:
 
     def _start(self, table: str) -> None:
         """Start to store the rows of a table that are held."""
-        writer, thread = self._lanes[-1 if table in _SECOND_LANE else 0]
         parts = self._held.pop(table)
+        lane = self._lane_of.setdefault(table, self._loads.index(min(self._loads)))
+        self._loads[lane] += sum(len(rows) * len(rows["trace"]) for rows in parts)
+        writer, thread = self._lanes[lane]
         del self._counts[table]
         if table == "traces":
-            self._pending.append(thread.submit(self._store_last, parts, list(self._pending)))
+            self._submit(thread, self._store_last, parts, list(self._pending))
         else:
-            self._pending.append(thread.submit(_store, writer, table, parts))
+            self._submit(thread, _store, writer, table, parts)
+
+    def _submit(
+        self, thread: ThreadPoolExecutor | None, work: Callable[..., None], *arguments: Any
+    ) -> None:
+        """Call a function in the thread of a lane, or here where it has none."""
+        if thread is None:
+            work(*arguments)
+        else:
+            self._pending.append(thread.submit(work, *arguments))
 
     def _store_last(self, parts: list[Rows], before: Sequence[Future[Any]]) -> None:
         """Store rows of `traces`, which mean that everything else is stored, unless it is not."""

@@ -47,9 +47,10 @@ def rows(*traces: int) -> Rows:
     return {"trace": np.array(traces, dtype=np.int64)}
 
 
-def test_traces_share_a_segment() -> None:
+@pytest.mark.parametrize("lanes", [0, 1])
+def test_traces_share_a_segment(lanes: int) -> None:
     writer = Writer()
-    with Storing(writer, 4, 100) as storing:
+    with Storing(writer, 4, 100, lanes=lanes) as storing:
         for trace in (1, 2, 3):
             storing.append([("tracks", rows(trace)), ("traces", rows(trace))])
     assert writer.appends == [
@@ -108,7 +109,7 @@ def test_a_table_that_appears_later_is_stored_before_the_traces() -> None:
     assert [table for table, _ in writer.appends] == ["tracks", "kernels", "traces"]
 
 
-@pytest.mark.parametrize(("broken", "lanes"), [("kernels", 1), ("operators", 2)])
+@pytest.mark.parametrize(("broken", "lanes"), [("kernels", 0), ("kernels", 1), ("operators", 2)])
 def test_no_trace_is_complete_after_an_error(broken: str, lanes: int) -> None:
     writer = Writer(broken)
     storing = Storing(writer, 100, 100, lanes=lanes)
