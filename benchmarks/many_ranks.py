@@ -221,12 +221,14 @@ def show(run: Path, view: str, *options: str) -> Cost:
     return measure(OURS.command("show", run, view, "--json", *options), samples_memory=True)
 
 
-def show_traces(traces: Path, cache: Path, build: Build = OURS) -> Cost:
+def show_traces(
+    traces: Path, cache: Path, build: Build = OURS, *, samples_memory: bool = True
+) -> Cost:
     """Measure `stepscope show` of traces that were not imported before."""
     shutil.rmtree(cache, ignore_errors=True)
     environment = {**build.environment, "XDG_CACHE_HOME": str(cache)}
     command = build.command("show", traces, "distributed", "--json")
-    return measure(command, environment=environment, samples_memory=True)
+    return measure(command, environment=environment, samples_memory=samples_memory)
 
 
 def write_traces(traces: Path, ranks: int, copies: int) -> Path:

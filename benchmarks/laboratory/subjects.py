@@ -347,7 +347,8 @@ def ranks_of(read: Reading) -> OfSize:
 
     def measure_size(bench: Bench, build: Build, ranks: int) -> float:
         cache = bench.work(build) / "cache"
-        return read(many_ranks.show_traces(bench.traces(ranks), cache, build))
+        traces, samples_memory = bench.traces(ranks), read is megabytes
+        return read(many_ranks.show_traces(traces, cache, build, samples_memory=samples_memory))
 
     return measure_size
 
