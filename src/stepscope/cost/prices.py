@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import tomllib
 from collections.abc import Sequence
 from datetime import date
 from decimal import ROUND_HALF_UP, Decimal
@@ -131,6 +130,8 @@ def read_prices(path: Path, *, is_custom: bool) -> list[Offer]:
     Raises:
         UsageError: the file cannot be read, or is not a price file.
     """
+    import tomllib  # most commands need the names of this module alone
+
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

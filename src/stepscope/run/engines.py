@@ -7,7 +7,6 @@ runs have few parts.
 
 from __future__ import annotations
 
-import logging
 import signal
 import time
 import warnings
@@ -191,6 +190,7 @@ class DaskEngine(ExecutorEngine):
     """
 
     def __init__(self, address: str) -> None:
+        import logging
         from concurrent.futures import CancelledError
 
         distributed = require("distributed", extra="dask")
