@@ -138,3 +138,22 @@ def test_a_process_describes_itself(spool: Any) -> None:
     assert "world_size" not in described
     assert described["command"][-2:] == ["--lr", "1"]
     assert described["started_monotonic_ns"] > 0
+
+
+def test_the_steps_that_a_script_marks_are_sampled_without_a_framework(spool: Any) -> None:
+    spool.run(
+        """
+        import stepscope
+
+        def add():
+            return sum(range(3_000_000))
+
+        for _ in stepscope.steps(range(10)):
+            add()
+        """
+    )
+    recorded = spool.drain()
+    first, *_, last = recorded.of("step")
+    during = [r.name for r in recorded.of("stacks") if first.end < r.start < last.end]
+    assert any("add" in name for name in during)
+    assert recorded.facts("stack_sampler")

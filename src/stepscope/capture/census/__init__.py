@@ -55,6 +55,8 @@ class _Follower:
             dataset: data set of a worker that has made a batch.
         """
         if self._generation != session.generation:
+            if not session.live:
+                return  # a child that was forked meanwhile must not begin to record
             self._start_generation()
         words = self._words
         if words is None:

@@ -149,6 +149,8 @@ class Progress(StepsBase):
 
     def notify_mark(self) -> None:
         """Register the end of a step marked by the script."""
+        if not self._has_marks:
+            watch_steps()  # no adapter may do so
         self._has_marks = True
         self.watches_updates = False
         if self._only_predicts:

@@ -68,6 +68,13 @@ def install_after_imports() -> None:
         # One probe for each: that an adapter fails must not stop others.
         probe = Probe(f"what the adapter of {module} records")
         after_import(module, probe.protect(_Installation(adapter)))
+    after_import("stepscope.capture.marks", _follow_marks)
+
+
+def _follow_marks() -> None:
+    """Follow the steps that the script marks, whatever the framework; `progress` may be importing
+    the marks itself."""
+    import stepscope.capture.frameworks.progress  # noqa: F401
 
 
 def find_other_adapters() -> dict[str, str]:
