@@ -37,6 +37,7 @@ CODE = {
     "service": f"{LOOP} > reward > urlopen@python:urllib/request.py > readinto@python:socket.py",
     "program": f"{LOOP} > score > run@python:subprocess.py > select@python:selectors.py",
     "coroutine": f"{LOOP} > select@python:selectors.py > answer > sleep@python:asyncio/tasks.py",
+    "lock": f"{GET} # with self.lock:",
     "profile": f"{LOOP} > profile.events@torch/autograd/profiler.py",
     "model": f"{LOOP} > Module.__call__@torch/nn/modules/module.py",
 }
@@ -248,6 +249,7 @@ CAUSE_RUNS: dict[str, tuple[str, Callable[[RunBuilder], None]]] = {
     "slow_input_pipeline": ("data_pipeline", draw_steps(f"do:nodes 60 | {COMPUTE}")),
     "waiting_for_a_thread": ("data_pipeline", draw_steps(f"do:queue 60 | {COMPUTE}")),
     "waiting_for_a_process": ("data_pipeline", draw_steps(f"do:pool 60 | {COMPUTE}")),
+    "waiting_for_a_lock": ("data_pipeline", draw_inline_batches("samples ( do:lock 60 )")),
     "host_to_device_copies": ("data_pipeline", draw_steps(f"wait 1 | h2d 30 | {COMPUTE}")),
     "small_batch": ("framework_overhead", draw_small_batch),
     "tiny_operators": (

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from stepscope.analysis.input_pipeline.code_stages import Stage, classify_stack, parse_stack
+from stepscope.analysis.input_pipeline.code_stages import (
+    Stage,
+    StagedStack,
+    classify_stack,
+    parse_stack,
+)
 from stepscope.analysis.input_pipeline.data_preparation import find_preparation
+from stepscope.analysis.input_pipeline.locks import classify_lock
 from stepscope.testing import stack_text
 
 GET = "main > _worker_loop@torch/utils/data/_utils/worker.py > fetch > Rows.__getitem__"
@@ -355,3 +361,19 @@ def test_numpy_counts_where_the_loop_makes_tensors() -> None:
 )
 def test_simulations_prepare_no_data(stack: str) -> None:
     assert prepare(stack, "state = np.array([x, y])", loop="torch tensor") is None
+
+
+@pytest.mark.parametrize(
+    ("stack", "line", "label"),
+    [
+        ("read_row > SemLock.__enter__@python:multiprocessing/synchronize.py", "", "read_row"),
+        ("FileLock.acquire@filelock/_api.py > sleep", "", None),
+        ("FileLock.acquire@filelock/_api.py", "", "Rows.__getitem__"),
+        ("read_row", "fcntl.flock(file, fcntl.LOCK_EX)", "read_row"),
+        ("read_row", "with open(path) as file:", None),
+    ],
+)
+def test_a_dataset_that_waits_for_a_lock(stack: str, line: str, label: str | None) -> None:
+    staged = classify_lock(parse_stack(stack_text(f"{GET} > {stack}")), line)
+    assert staged == (StagedStack("lock", label) if label is not None else None)
+    assert classify_lock(parse_stack(stack_text(f"main > {stack}")), line) is None

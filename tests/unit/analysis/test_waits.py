@@ -32,6 +32,8 @@ NODES = "_apply_udf@torchdata/nodes/_apply_udf.py"
             "process",
         ),
         ("Connection.recv@python:multiprocessing/connection.py", "process"),
+        ("SemLock.__enter__@python:multiprocessing/synchronize.py", "lock"),
+        ("FileLock.acquire@filelock/_api.py > sleep@python:time.py", "lock"),
         ("run@python:subprocess.py > PollSelector.select@python:selectors.py", "program"),
         ("urlopen@python:urllib/request.py > SocketIO.readinto@python:socket.py", "service"),
         ("Session.get@requests/sessions.py > readinto@python:socket.py", "service"),
@@ -54,7 +56,10 @@ def test_the_frames_below_a_line_tell_what_it_waits_for(stack: str, kind: str | 
     [
         ("batches.get()", "thread"),
         ("batches.get(timeout=5)", "thread"),
-        ("lock.acquire()", "thread"),
+        ("turn.acquire()", "thread"),
+        ("lock.acquire()", "lock"),
+        ("fcntl.flock(file, fcntl.LOCK_EX)", "lock"),
+        ("blocks.acquire()", "thread"),
         ("connection.recv(65536)", "service"),
         ("settings.get('name')", None),
         ("print(queue.get)", None),
@@ -65,6 +70,22 @@ def test_the_frames_below_a_line_tell_what_it_waits_for(stack: str, kind: str | 
 def test_the_running_c_function_tells_it_where_no_frame_does(call: str, kind: str | None) -> None:
     wait = classify_wait(parse_stack(stack_text("main")), call)
     assert (wait.kind if wait is not None else None) == kind
+
+
+@pytest.mark.parametrize(
+    ("line", "is_wait"),
+    [
+        ("with self.lock:", True),
+        ("with _index_lock, open(path) as file:", True),
+        ("with FileLock(path):", True),
+        ("with torch.no_grad():", False),
+        ("with self.clock.running():", False),
+        ("blocked = self.lock.locked()", False),
+    ],
+)
+def test_a_line_that_takes_a_lock_waits_for_it(line: str, is_wait: bool) -> None:
+    wait = classify_wait(parse_stack(stack_text("main")), "", line)
+    assert (wait is not None and wait.kind == "lock") == is_wait
 
 
 @pytest.mark.parametrize(

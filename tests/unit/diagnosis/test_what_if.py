@@ -48,6 +48,7 @@ WITHOUT = {
     "waiting_for_a_service": 40,
     "waiting_for_a_program": 40,
     "waiting_for_a_coroutine": 40,
+    "waiting_for_a_lock": 40,
     "host_to_device_copies": 41,
     "host_sync": 45,
     "logging": 45,

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from stepscope import intervals
-from stepscope.analysis.input_pipeline import code_stages
+from stepscope.analysis.input_pipeline import code_stages, locks
 from stepscope.analysis.steps.spans import FLAG_NO_RESULT, Spans
 from stepscope.analysis.steps.steps import Steps, find_step_at
 
@@ -187,6 +187,11 @@ class BatchCreation(msgspec.Struct, frozen=True, kw_only=True):
     without_core_ratio: float | None = None
     """Share of the fetch in which the thread was runnable without a core; None where not
     recorded."""
+
+    @property
+    def is_locked(self) -> bool:
+        """True if much of batch creation waits for a lock."""
+        return any(s.stage == "lock" and s.ratio >= locks.MIN_RATIO for s in self.stages)
 
 
 class DataWait(msgspec.Struct, frozen=True, kw_only=True):
@@ -393,7 +398,9 @@ def _measure_stages(
         frames = code_stages.parse_stack(samples.stacks[code])
         text = samples.running_text(code, line)
         in_collate = bool(is_collating) if is_detailed else code_stages.is_outside_dataset(frames)
-        staged = code_stages.classify_stack(frames, collating=in_collate, line=text)
+        staged = locks.classify_lock(frames, text) or code_stages.classify_stack(
+            frames, collating=in_collate, line=text
+        )
         if staged is not None:
             key = (staged.stage, staged.label, in_collate)
             times[key] = times.get(key, 0) + time_ns

@@ -17,9 +17,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-Stage = Literal["read", "decode", "augment", "tokenise", "collate", "other"]
+Stage = Literal["lock", "read", "decode", "augment", "tokenise", "collate", "other"]
 
 STAGE_LABELS: dict[Stage, str] = {
+    "lock": "waiting for a lock",
     "read": "reading",
     "decode": "decoding",
     "augment": "augmentation",
@@ -249,7 +250,7 @@ def classify_stack(
         collating: the collate function runs. Its stage is `collate`, unless a library shows
             another stage or a callee is named after tokens: many pipelines tokenise there.
     """
-    inside = _select_inside_fetch(frames)
+    inside = select_inside_fetch(frames)
     if inside is None:
         return None
     if not inside:
@@ -273,11 +274,12 @@ def classify_stack(
 
 def is_outside_dataset(frames: Sequence[Frame]) -> bool:
     """Return True for a stack inside a fetch that runs no method of the dataset: it collates."""
-    inside = _select_inside_fetch(frames)
+    inside = select_inside_fetch(frames)
     return bool(inside and inside[0].bare_function not in SAMPLE_FUNCTIONS)
 
 
-def _select_inside_fetch(frames: Sequence[Frame]) -> Sequence[Frame] | None:
+def select_inside_fetch(frames: Sequence[Frame]) -> Sequence[Frame] | None:
+    """Select the frames below the fetch of a batch; None for a stack outside of it."""
     for index, frame in enumerate(frames):
         if frame.file.endswith(_FETCH_FILE):
             inside = frames[index + 1 :]

@@ -236,7 +236,7 @@ class _StackReader(msgspec.Struct, frozen=True, kw_only=True):
                 waits=self.waits,
                 preparation=preparation,
                 training=self.training,
-                wait=classify_wait(frames, running),
+                wait=classify_wait(frames, running, text),
                 sleeps=is_sleeping(frames, running),
             )
             cause = "checkpoint" if self.savers.intersection(inner) else cause

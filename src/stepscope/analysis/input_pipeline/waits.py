@@ -28,6 +28,7 @@ from stepscope.analysis.input_pipeline.code_stages import (
     parse_stack,
 )
 from stepscope.analysis.input_pipeline.data_preparation import find_pipeline
+from stepscope.analysis.input_pipeline.locks import is_waiting_for_lock, select_below_user
 from stepscope.analysis.input_pipeline.stacks import (
     find_library_function,
     find_phase_at,
@@ -39,7 +40,7 @@ from stepscope.analysis.steps.phases import PHASES
 from stepscope.analysis.steps.spans import Spans
 from stepscope.analysis.steps.steps import Steps
 
-WaitKind = Literal["service", "thread", "process", "program", "coroutine"]
+WaitKind = Literal["service", "thread", "process", "program", "coroutine", "lock"]
 WAIT_PHASES = ("other", "data_wait")
 """Phases with waits. A wait in a compute phase, such as that of a backward pass for its thread, is
 part of the computation."""
@@ -145,16 +146,19 @@ def parse_filler(text: str) -> Filler | None:
     return Filler(int(line), int(count), parse_stack(stack))
 
 
-def classify_wait(frames: Sequence[Frame], call: str = "") -> Wait | None:
+def classify_wait(frames: Sequence[Frame], call: str = "", line: str = "") -> Wait | None:
     """Classify what a thread waits for; None if it does not wait, as far as is known.
 
     Args:
         frames: its stack, outermost first.
         call: the call that the innermost line of user code runs; '' where it is not known.
+        line: the line, where the call is not known.
     """
-    below = _select_below(frames)
+    below = select_below_user(frames)
     if any(frame.library == "torch" for frame in below):
         return None
+    if is_waiting_for_lock(frames, call or line):
+        return Wait("lock")
     kind = _classify_frames(below) if below else _classify_call(call)
     pipeline = find_pipeline(below)
     if kind is None and pipeline is not None:
@@ -170,19 +174,13 @@ def classify_wait(frames: Sequence[Frame], call: str = "") -> Wait | None:
 def is_sleeping(frames: Sequence[Frame], call: str) -> bool:
     """Return True if a thread sleeps; arguments as above. A Python function of that name would be a
     frame of its own."""
-    return not _select_below(frames) and _SLEEPS.search(call) is not None
+    return not select_below_user(frames) and _SLEEPS.search(call) is not None
 
 
 def _is_awaited(frames: Sequence[Frame]) -> bool:
     """Return True if an event loop waits, and the stack goes on with what it waits for."""
     loops = [index for index, frame in enumerate(frames) if frame.module == "selectors"]
     return bool(loops) and any(not frame.library for frame in frames[loops[-1] :])
-
-
-def _select_below(frames: Sequence[Frame]) -> Sequence[Frame]:
-    """Select the frames below the innermost function of user code."""
-    users = [index for index, frame in enumerate(frames) if not frame.library]
-    return frames[users[-1] + 1 :] if users else frames
 
 
 def _classify_frames(frames: Sequence[Frame]) -> WaitKind | None:
@@ -359,7 +357,7 @@ def _add_stack(  # noqa: PLR0917
         return
     file, number = users[-1].file, parse_call(recorded)
     text = samples.sources.get((file, stack.line, number), "")
-    wait = classify_wait(frames, text if number else "")
+    wait = classify_wait(frames, text if number else "", text)
     pipeline = find_pipeline(frames) if wait is None else None
     inner = select_below(loop, frames)
     location = find_library_function(inner) if is_in_framework(loop, inner) else None
@@ -379,7 +377,7 @@ def _add_stack(  # noqa: PLR0917
     entry.kinds[wait.kind if wait is not None else "thread"] += stack.sample_count
     filler = parse_filler(recorded)
     if wait is None:
-        if find_pipeline(_select_below(frames)) is None:  # it runs a function of the job
+        if find_pipeline(select_below_user(frames)) is None:  # it runs a function of the job
             entry.fillers.append(
                 _Work(frames, stack.line, text if number else "", 1, stack.sample_count)
             )

@@ -31,6 +31,7 @@ MAX_DATA_RATIO = 0.15
 MIN_WORKER_GAIN = 0.25
 """… and shorten the step by at least this much."""
 STAGE_CAUSES = {
+    "lock": "waiting_for_a_lock",
     "read": "slow_reads",
     "decode": "slow_decode",
     "augment": "slow_augmentation",
@@ -153,15 +154,19 @@ def _list_stages(
 def name_dataset_function(making: analysis.BatchCreation | None) -> str | None:
     """Name the function of the dataset's own code that takes the most time; None where the stack
     samples name none."""
-    stages = making.stages if making is not None else []
-    labels = next((stage.labels for stage in stages if stage.stage == "other"), {})
+    labels = list_labels(making, "other")
     return next((label for label in labels if label != analysis.NO_DATASET_CODE), None)
 
 
 def list_transforms(making: analysis.BatchCreation | None) -> dict[str, float]:
     """List the transforms of samples by name with their shares of batch creation, largest first."""
+    return list_labels(making, "augment")
+
+
+def list_labels(making: analysis.BatchCreation | None, name: str) -> dict[str, float]:
+    """List the parts of a stage by name with their shares of batch creation, largest first."""
     stages = making.stages if making is not None else []
-    return next((stage.labels for stage in stages if stage.stage == "augment"), {})
+    return next((stage.labels for stage in stages if stage.stage == name), {})
 
 
 def _measure_remaining(pipeline: Pipeline | None, cause: str) -> float:

@@ -11,7 +11,11 @@ from stepscope import schema
 from stepscope.diagnosis.causes import stalls, wait_causes
 from stepscope.diagnosis.causes.batch_size import has_loop, is_dispatch_in_optimizer
 from stepscope.diagnosis.causes.cause import CauseInputs
-from stepscope.diagnosis.causes.data_causes import list_transforms, name_dataset_function
+from stepscope.diagnosis.causes.data_causes import (
+    list_labels,
+    list_transforms,
+    name_dataset_function,
+)
 from stepscope.diagnosis.causes.padding import Padding, measure_padding
 from stepscope.diagnosis.shares.shares import Shares
 from stepscope.run import Rank, Run, embedding_ratio, executes_with_jax, largest_model
@@ -46,6 +50,8 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     embedding_ratio: float | None
     """Share of the model's parameters in lookup tables with dense gradients."""
     settings: schema.SettingsFact | None
+    locked_function: str | None
+    """The function of batch creation that waits longest for a lock; None without one."""
     dataset_function: str | None
     """Function of the dataset's own code that takes the most time."""
     transforms: list[str]
@@ -108,6 +114,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
             embedding_ratio=embedding_ratio(first),
             settings=settings[-1] if settings else None,
             dataset_function=name_dataset_function(starved_rank.making),
+            locked_function=next(iter(list_labels(starved_rank.making, "lock")), None),
             transforms=list(list_transforms(starved_rank.making)),
             data_line=data_lines[0] if data_lines else None,
             python_line=next((line for line in python_lines[:1] if line.is_changeable), None),

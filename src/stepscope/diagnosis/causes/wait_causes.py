@@ -1,4 +1,5 @@
-"""Waits for threads, processes, programs, services, coroutines, input pipelines; their fixes."""
+"""Waits for threads, processes, programs, services, coroutines, locks and input pipelines, and
+their fixes."""
 
 from __future__ import annotations
 
@@ -26,6 +27,7 @@ _NOUNS: Mapping[analysis.WaitKind, str] = {
     "program": "a program that it starts",
     "service": "the answer of a service",
     "coroutine": "a coroutine",
+    "lock": "a lock that another thread or process holds",
 }
 FixText = tuple[str, str]
 
@@ -213,6 +215,8 @@ def list_wait_fixes(
     """
     if wait is None:
         return []
+    if wait.wait.kind == "lock":
+        return list_lock_fixes(wait.location)
     if wait.wait.pipeline:
         return _list_pipeline_fixes(wait, cores)
     match wait.wait.kind:
@@ -252,6 +256,18 @@ def list_wait_fixes(
                 )
             ]
     return _list_filler_fixes(wait, cores, uses_torch=uses_torch)
+
+
+def list_lock_fixes(location: str) -> list[FixText]:
+    """List the fixes for a lock that a line or function waits for."""
+    return [
+        (
+            "Hold the lock for less time",
+            f"{location} waits for a lock that another process or thread holds: read and compute "
+            "outside of it, give each process a file or connection of its own instead, or use one "
+            "lock for each file. More workers wait for the same lock",
+        )
+    ]
 
 
 def _count_more(wait: StepWait, cores: float | None) -> int:

@@ -131,7 +131,7 @@ def _list_cause_fixes(cause: str, reason: str, what_if: WhatIf, facts: JobFacts)
         )
         for title, instructions in texts
         if (title != fact_fixes.PREPARE_BESIDE or not what_if.is_inline_even)
-        and (title != fact_fixes.OVERLAP or not what_if.is_handover_longer)
+        and (title != fact_fixes.OVERLAP or not what_if.has_no_use_for_workers)
     ]
 
 

@@ -423,8 +423,16 @@ def _make_wait_fixes(cause: str) -> Callable[[JobFacts], list[FixText]]:
     )
 
 
+def list_lock_fixes(facts: JobFacts) -> list[FixText]:
+    """List the fixes for a lock, which the dataset or another line waits for."""
+    if facts.locked_function is not None:
+        return wait_causes.list_lock_fixes(facts.locked_function)
+    return _make_wait_fixes("waiting_for_a_lock")(facts)
+
+
 FACT_FIXES: Mapping[str, Callable[[JobFacts], list[FixText]]] = {
     **{cause: _make_wait_fixes(cause) for cause in wait_causes.WAIT_CAUSES},
+    "waiting_for_a_lock": list_lock_fixes,
     "batch_handover": list_handover_fixes,
     "compute": list_compute_fixes,
     "cpu_contention": list_contention_fixes,

@@ -69,7 +69,8 @@ class WhatIf:
         if cause == "batch_handover" and (saved_ratio := self._replay.predict_no_handover()):
             step_ns = self._step_ns * (1 - saved_ratio)
             return Prediction.from_step(step_ns, self._step_ns, condition, is_bound=True)
-        if cause in _STAGE_OF or cause in {"worker_startup", "batch_handover"}:
+        is_stage = cause in _STAGE_OF and cause not in self._waits
+        if is_stage or cause in {"worker_startup", "batch_handover"}:
             condition += self._describe_returned_cpu_time(cause)
             return self._scale_pipeline(
                 self._predict_pipeline_without(cause), condition, is_bound=True
@@ -127,9 +128,11 @@ class WhatIf:
         return is_known and inline.find_better_workers() is None
 
     @property
-    def is_handover_longer(self) -> bool:
-        """True if a batch is created faster than a worker hands one over."""
-        return self._pipeline is not None and self._pipeline.is_handover_longer
+    def has_no_use_for_workers(self) -> bool:
+        """True if a batch is created faster than a worker hands one over, or workers would wait for
+        the same lock."""
+        pipeline = self._pipeline
+        return pipeline is not None and (pipeline.is_handover_longer or pipeline.is_locked)
 
     def refuse_workers(self, *, is_inline: bool) -> str:
         """Find the reason against more workers: they are about even with the present ones, or
@@ -137,6 +140,8 @@ class WhatIf:
         pipeline = self._inline if is_inline else self._pipeline
         if pipeline is None or pipeline.find_better_workers() is not None:
             return ""
+        if pipeline.is_locked:
+            return "they would wait for the same lock"
         if pipeline.is_handover_longer:
             return (
                 "a batch is created in "
@@ -440,6 +445,7 @@ _REMOVALS: Mapping[str, str] = {
     "waiting_for_a_service": "each answer of the service was there in time",
     "waiting_for_a_program": "each program had ended in time",
     "waiting_for_a_coroutine": "each coroutine had ended in time",
+    "waiting_for_a_lock": "the lock was always free",
     "padding": "the model computed for no needless position",
     "slow_reads": "reading took no time",
     "slow_decode": "decoding took no time",

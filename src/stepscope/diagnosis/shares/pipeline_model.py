@@ -107,6 +107,8 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
     """Cores of the rank's node per rank; None where they are not known."""
     delayed_ratio: float = 0.0
     """Share of batch creation in which the worker has no core."""
+    is_locked: bool = False
+    """True if much of batch creation waits for a lock, which more workers would share."""
 
     @classmethod
     def measure(cls, run: Run, rank: Rank) -> Pipeline | None:
@@ -155,6 +157,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
             start_count=late.start_count / int(is_measured.sum()),
             core_count=None if run.cores_available is None else run.cores_available / rank_count,
             delayed_ratio=run.workers_without_core(rank) if workers else 0.0,
+            is_locked=making.is_locked,
         )
 
     @classmethod
@@ -245,12 +248,13 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
 
     def find_best_workers(self, min_workers: int = 1) -> WorkerEstimate | None:
         """Find the smallest number of workers with the shortest step, up to the number of cores, or
-        twice that where workers mostly wait; None where the cores are not known, or are too few.
+        twice that where workers mostly wait; None where the cores are not known, too few, or a lock
+        is shared.
 
         Fewer intra-op threads are considered where the step would not get longer even if all their
         CPU time was work, and are better where they save more than the uncertainty.
         """
-        if self.cores is None or self.is_handover_longer:
+        if self.cores is None or self.is_handover_longer or self.is_locked:
             return None
         core_count, present_ns = max(1, round(self.cores)), self.predict_step_ns()
         estimates = []
