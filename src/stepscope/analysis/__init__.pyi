@@ -300,6 +300,7 @@ from .job.job_time import (
     Division as Division,
     JobProcess as JobProcess,
     divide_rank as divide_rank,
+    title_job_class as title_job_class,
 )
 from .kernel_classes import (
     PROFILER_MARKS as PROFILER_MARKS,

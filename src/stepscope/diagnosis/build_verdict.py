@@ -80,6 +80,7 @@ from stepscope.run import (
     list_run_doubts,
     make_with_damage,
     measure_ranks,
+    read_job_time,
 )
 
 MIN_NOTED_THROTTLING = 0.05
@@ -318,6 +319,11 @@ def _explain_missing_steps(run: Run) -> str:
         return "the imported files contain no event of a training process"
     if not statuses or (not processes and not has_ended(statuses)):
         return "not yet: no process of the job has recorded anything so far"
+    if not processes and "preparing" in read_job_time(run).functions:
+        return (
+            "no training step was recorded: nothing trained with PyTorch, TensorFlow, Keras, JAX "
+            "or XGBoost; mark the steps of another library's loop with stepscope.step()"
+        )
     if not processes:
         return (
             "no process of the job recorded anything; no Python process that imports PyTorch, "

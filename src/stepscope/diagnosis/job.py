@@ -70,9 +70,10 @@ _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Nothing is known of {}", ("not_seen",)),
 )
 """Sentences of the headline, with the classes that each sums."""
-_FRAMEWORKS = frozenset(
-    ["torch", "jax", "jaxlib", "tensorflow", "keras", "xgboost", "lightning", "transformers"]
-)
+_FRAMEWORKS = frozenset([
+    "catboost", "equinox", "flax", "jax", "jaxlib", "keras", "lightgbm", "lightning", "sklearn",
+    "spacy", "tensorflow", "torch", "transformers", "xgboost",
+])  # fmt: skip
 """Packages that the training itself needs."""
 _COMPILED_RATIO = 0.5
 MIN_EVALUATIONS = 2
@@ -191,7 +192,7 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
             functions = sorted(time.functions.get(key, []), key=lambda entry: -entry.total_ns)
             parts[key] = JobPart(
                 key=key,
-                title=analysis.JOB_CLASS_TITLES[key],
+                title=analysis.title_job_class(key, has_steps=step_count > 0),
                 time_ns=time_ns,
                 share_ratio=time_ns / time.duration_ns,
                 planned_ns=planned_ns if planned_step_count else None,
@@ -345,7 +346,7 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
             for package in self.time.functions.get("importing", [])
             if package.line and package.function not in _FRAMEWORKS and not package.is_user
         ]
-        if not packages:
+        if not packages or not self.step_count:
             return []
         # Its own time: what it imports may be needed anyway, as a framework is.
         package = max(packages, key=lambda package: package.time_ns)

@@ -243,7 +243,7 @@ def test_python_between_forward_and_backward_is_overhead(new_run: RunMaker) -> N
     assert verdict.evidence[1].text == (
         "schedule (train.py:9) takes 49% of step time: rate = base / step"
     )
-    assert verdict.fixes[0].instructions.startswith("train.py:9 runs in every step")
+    assert verdict.fixes[0].instructions.startswith("train.py:9 runs Python")
     prediction = verdict.fixes[0].prediction
     assert prediction.step_ns == pytest.approx(21 * MS)
 

@@ -19,17 +19,19 @@ from stepscope.diagnosis.fixes.advice import CAUSE_FIXES
 from stepscope.diagnosis.fixes.fact_fixes import (
     AUGMENT_BATCHES,
     CALL_LESS,
+    COMPILE_PREPARATION,
     FACT_FIXES,
     OPTIMIZER_KERNELS,
     STORE_SMALLER,
     TRANSFORM_ONCE,
     list_augmentation_fixes,
+    list_inline_data_fixes,
 )
 from stepscope.diagnosis.traces import trace_fixes
 from stepscope.diagnosis.verdict import CAUSES
 from stepscope.schema import PYTORCH
 from stepscope.testing import RunBuilder
-from tests.support.cause_runs import CAUSE_RUNS, COMPUTE
+from tests.support.cause_runs import CAUSE_RUNS, COMPUTE, SMALL
 
 RunMaker = Callable[..., RunBuilder]
 
@@ -125,7 +127,7 @@ def test_tokeniser_between_the_passes_is_data_preparation(tmp_path: Path) -> Non
     assert verdict.evidence[1].text == (
         "encode (train.py:2) takes 36% of step time (text): pieces = re.findall(pattern, text)"
     )
-    assert "move the work of train.py:2 into a Dataset" in verdict.fixes[0].instructions
+    assert "move the work of encode (train.py:2) into a Dataset" in verdict.fixes[0].instructions
     assert not [stage for stage in verdict.stages if "loss" in stage.name]
 
 
@@ -234,6 +236,35 @@ def test_calls_of_torch_between_the_phases_are_called_less_often(tmp_path: Path)
     assert first.title == CALL_LESS
     assert "train.py" in first.instructions
     assert first.prediction.saving_ratio == pytest.approx(0.4, abs=0.01)
+
+
+def test_a_copy_of_the_model_has_a_fix_beside_a_small_batch(tmp_path: Path) -> None:
+    """Of 48 ms, the copy takes 8, and operators are called for 30 or more."""
+    stack = "main > Average.update > deepcopy@python:copy.py > Tensor.__deepcopy__@torch/_tensor.py"
+    run = RunBuilder(tmp_path / "run", code={"copy": f"{stack} # new = copy.deepcopy(model)"})
+    step, window = f"{COMPUTE} | do:copy 8", f"forward 20 ( {SMALL} ) | optimizer ( op:step 1 )"
+    rank = run.rank().draw(step, 30).draw(f"window ( {window} )").draw(step, 30)
+    rank.fact("model", model=1, parameter_count=1000, dtypes=["float32"])
+    rank.fact("model_inputs", model=1, inputs=[{"name": "x", "shape": [2], "dtype": "float32"}])
+    verdict = diagnose(run.open())
+    assert (verdict.suspect, verdict.cause) == ("framework_overhead", "small_batch")
+    copy = next(cause for cause in verdict.also if cause.cause == "dispatch_overhead")
+    assert copy.text.startswith("Calls of the framework between the phases (train.py:1) take 1")
+    assert copy.share_ratio == pytest.approx(8 / 48, abs=0.01)
+    fix = next(fix for fix in verdict.fixes if fix.title == CALL_LESS)
+    assert "train.py:1 runs between the phases: update a copy in place" in fix.instructions
+    assert fix.prediction.saving_ratio == pytest.approx(8 / 48, abs=0.01)
+
+
+def test_preparation_in_operations_of_jax_is_compiled() -> None:
+    line = SimpleNamespace(phase="other", text="x = jnp.clip(x, 0, 1)")
+    data_line = SimpleNamespace(name="augment (train.py:9)", line=line)
+    facts: Any = SimpleNamespace(data_line=data_line, uses_jax=True, uses_torch=False, loader=None)
+    title, instructions = list_inline_data_fixes(facts)[0]
+    assert title == COMPILE_PREPARATION
+    assert instructions.startswith("the work of augment (train.py:9) calls one operation of JAX")
+    line.text = "x = np.clip(x, 0, 1)"
+    assert COMPILE_PREPARATION not in dict(list_inline_data_fixes(facts))
 
 
 def test_tracing_of_tensorflow_is_not_told_as_torch_compile(new_run: RunMaker) -> None:

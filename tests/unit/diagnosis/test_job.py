@@ -267,6 +267,14 @@ def test_a_package_that_the_script_imports_itself(run: Run) -> None:
     assert [fix.title for fix in job.fixes] == ["Import pandas where it is used"]
 
 
+def test_a_job_without_steps_has_no_preparation_and_no_fix_of_its_imports(tmp_path: Path) -> None:
+    functions = {"importing": [function("pandas", 1, file="")], "preparing": [function("fit", 8)]}
+    time = job_time({"importing": 1, "preparing": 8, "finishing": 1}, functions)
+    job = account(RunBuilder(tmp_path / "run").open(), time)
+    assert [part.title for part in job.parts] == ["imports", "work of the script", "end"]
+    assert job.fixes == []
+
+
 def test_what_happens_once_before_the_steps_does_not_grow_with_them(run: Run) -> None:
     """A load of weights for 4 s, a save for 1 s per 100 steps."""
     time = job_time({"checkpoints": 5, "steps": 20}, {})

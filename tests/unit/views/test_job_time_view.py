@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from rich.console import Console
 
+from stepscope.cli.writers.verdict_screen import write_screen
+from stepscope.diagnosis import diagnose
 from stepscope.run import Run, read_job_time
 from stepscope.schema import JobState
 from stepscope.testing import RunBuilder
@@ -124,6 +128,24 @@ def test_programs_before_and_after_the_training_belong_to_its_rank(tmp_path: Pat
     assert class_ms(payload) == pytest.approx(expected, abs=1)  # a sampling period
     functions = {one.key: [f.function for f in one.functions] for one in payload.classes}
     assert (functions["preparing"], functions["finishing"]) == (["load_state"], ["upload"])
+
+
+def test_a_job_of_another_library_is_work_of_its_script(tmp_path: Path) -> None:
+    builder = RunBuilder(tmp_path / "run", code=CODE)
+    process = builder.rank(launched_ns=EPOCH_NS, ready_ns=EPOCH_NS)
+    process.info = replace(process.info, role="program")
+    process.draw("do:load 3000")
+    run = builder.open()
+    titles = {one.key: one.title for one in show_job_time(run).classes}
+    assert titles["preparing"] == "work of the script"
+    verdict = diagnose(run)
+    assert verdict.headline == (
+        "No verdict: no training step was recorded: nothing trained with PyTorch, TensorFlow, "
+        "Keras, JAX or XGBoost; mark the steps of another library's loop with stepscope.step()."
+    )
+    out = io.StringIO()
+    write_screen(Console(file=out, width=100), verdict, "/runs/a")
+    assert "% (load_state train.py" in out.getvalue()
 
 
 def test_an_old_run_tells_what_it_knows(tmp_path: Path) -> None:

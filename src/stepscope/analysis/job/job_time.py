@@ -66,6 +66,7 @@ JOB_CLASS_TITLES = {
     "not_seen": "not seen",
 }
 """Title by class, in the order in which classes are shown."""
+_WITHOUT_STEPS = {"preparing": "work of the script", "finishing": "end"}
 JOB_CLASSES = tuple(JOB_CLASS_TITLES)
 STEP_CLASSES = ("warm_up", "steps", "repeated")
 """Classes of the time in steps."""
@@ -88,6 +89,11 @@ STUCK_FACTOR = 10
 MIN_STUCK_NS = 10_000_000_000
 """Without an account of the monitor, a process that did not complete was stuck if it ran one line
 of user code for so long, and longer than `STUCK_FACTOR` of its longest steps."""
+
+
+def title_job_class(key: str, *, has_steps: bool) -> str:
+    """Return the title of a class; in a job without steps, none is relative to them."""
+    return JOB_CLASS_TITLES[key] if has_steps else _WITHOUT_STEPS.get(key, JOB_CLASS_TITLES[key])
 
 
 class Layer(NamedTuple):

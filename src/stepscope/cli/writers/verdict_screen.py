@@ -208,11 +208,22 @@ def _write_job(out: Console, verdict: diagnosis.Verdict) -> None:
     if job is None:
         return
     parts = [part for part in job.parts if part.share_ratio >= MIN_PHASE_RATIO]
-    shares = ", ".join(f"{part.title} {quantities.percent(part.share_ratio)}" for part in parts)
+    shares = ", ".join(
+        f"{part.title} {quantities.percent(part.share_ratio)}"
+        + (_name_function(part) if not job.step_count else "")
+        for part in parts
+    )
     so_far = "" if job.is_final else " so far"
     out.print()
     title = f"Job, {quantities.duration(job.duration_ns)}{so_far}"
     out.print(Text.assemble((title, "bold"), f": {shares}." if shares else "."))
+
+
+def _name_function(part: diagnosis.JobPart) -> str:
+    """Name the longest function, which is all that is known of a job without steps."""
+    if part.key != "preparing" or not part.functions or not part.functions[0].location:
+        return ""
+    return f" ({part.functions[0].name} {part.functions[0].location})"
 
 
 def _write_rest(out: Console, verdict: diagnosis.Verdict, location: str) -> None:

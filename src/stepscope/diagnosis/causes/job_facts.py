@@ -16,6 +16,7 @@ from stepscope.diagnosis.causes.data_causes import (
     list_transforms,
     name_dataset_function,
 )
+from stepscope.diagnosis.causes.overhead_causes import find_framework_line
 from stepscope.diagnosis.causes.padding import Padding, measure_padding
 from stepscope.diagnosis.shares.shares import Shares
 from stepscope.run import Rank, Run, embedding_ratio, executes_with_jax, largest_model
@@ -95,8 +96,6 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
         first = run.ranks[0]
         data_lines = stalls.list_lines(inputs, "data_preparation")
         python_lines = stalls.list_lines(inputs, "python")
-        is_between = inputs.shares.is_dispatch_between_phases
-        framework_lines = stalls.list_framework_lines(inputs) if is_between else []
         profile, settings = run.compute_profile, first.facts(schema.SettingsFact)
         names = profile.operator_names if profile is not None else frozenset()
         return cls(
@@ -118,7 +117,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
             transforms=list(list_transforms(starved_rank.making)),
             data_line=data_lines[0] if data_lines else None,
             python_line=next((line for line in python_lines[:1] if line.is_changeable), None),
-            framework_line=framework_lines[0] if framework_lines else None,
+            framework_line=find_framework_line(inputs),
             input_wait=next(iter(wait_causes.list_input_waits(inputs)), None),
             overhead_wait=next(iter(wait_causes.list_overhead_waits(inputs)), None),
             environment_line=next((line for line in python_lines if line.line.source), None),

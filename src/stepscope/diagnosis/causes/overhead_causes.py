@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
-import numpy as np
-from numpy.typing import NDArray
-
 from stepscope import analysis, intervals, quantities
-from stepscope.diagnosis.causes import batch_size, stalls, wait_causes
+from stepscope.diagnosis.causes import batch_size, memory_leak, stalls, wait_causes
 from stepscope.diagnosis.causes.cause import (
     EVEN_ODDS,
     MIN_CONTRIBUTING_RATIO,
@@ -19,17 +15,13 @@ from stepscope.diagnosis.causes.cause import (
 from stepscope.diagnosis.shares.debug_switches import list_debug_switches
 from stepscope.diagnosis.shares.shares import HOST_CAUSES, compute_host_cause_share
 from stepscope.diagnosis.verdict import UNKNOWN, Evidence, Stage, Suspect
-from stepscope.quantities import count_of, duration, memory, percent
-from stepscope.run import Rank, Run
+from stepscope.quantities import count_of, duration, percent
 
-LEAK_RATIO = 0.5
-"""Work that has grown since the first steps is a leak when it makes up this much of the share …"""
-STEADY_RATIO = 0.85
-"""… and in this share of the pairs of sections of the run the later section took longer …"""
-MIN_LEAKED_BYTES = 4_000_000
-"""… while the memory of the process has grown by this; an allocator's own caches are smaller."""
 MAIN_LINE_RATIO = 0.5
 """A line with more than this share of the calls of operators is the reason for them."""
+MIN_FRAMEWORK_LINE_RATIO = 0.1
+"""A line that calls the framework between the phases has a fix of its own from this share of the
+step on; clearing and clipping gradients take less."""
 _PART_NAMES = {
     "checkpoint": "writing checkpoints",
     "compilation": "compiling",
@@ -207,6 +199,10 @@ def list_overhead_causes(inputs: CauseInputs) -> list[tuple[str, float, str]]:
     if profile is not None and not _is_python_bound(inputs):
         cause = _name_dispatch_cause(inputs, profile)
         causes.append((cause, shares.operator_calls, "dispatching operators"))
+        line = find_framework_line(inputs)
+        if line is not None and cause != "dispatch_overhead":
+            name = f"{_PART_NAMES['framework_calls']} ({line.location})"
+            causes.append(("dispatch_overhead", line.share, name))
     else:
         causes.append(("dispatch_overhead", framework_calls, _PART_NAMES["framework_calls"]))
     for host_cause in HOST_CAUSES:
@@ -223,10 +219,15 @@ def list_overhead_causes(inputs: CauseInputs) -> list[tuple[str, float, str]]:
             )
         )
     return [
-        (cause, share, f"{name[:1].upper()}{name[1:]} takes {percent(share)} of step time.")
+        (cause, share, _describe_part(name, share))
         for cause, share, name in sorted(causes, key=lambda entry: -entry[1])
         if share >= MIN_CONTRIBUTING_RATIO
     ]
+
+
+def _describe_part(name: str, share: float) -> str:
+    verb = "take" if name.startswith(("calls ", "functions ")) else "takes"
+    return f"{name[:1].upper()}{name[1:]} {verb} {percent(share)} of step time."
 
 
 def find_evaluation_cause(inputs: CauseInputs) -> CauseFinding:
@@ -285,58 +286,6 @@ def describe_operators(profile: analysis.ComputeProfile) -> list[Evidence]:
     ]
 
 
-class MemoryLeak(msgspec.Struct, frozen=True, kw_only=True):
-    """Time between the phases that grows steadily, more than the work of the steps does, together
-    with the memory of the process."""
-
-    time: analysis.Growth
-    """Nanoseconds per step."""
-    is_at_equal_work: bool
-    """True where the time is scaled to the mean work of a step."""
-    memory: analysis.Growth
-    """Bytes."""
-    step_count: int
-
-    @property
-    def excess_ns(self) -> float:
-        """Mean step time beyond that at the start of the run."""
-        return max(0.0, self.time.excess)
-
-
-def find_memory_leak(run: Run) -> MemoryLeak | None:
-    """Find the memory leak of the rank with the largest excess; None where nothing grows."""
-    leaks = [leak for rank in run.ranks if (leak := _find_rank_leak(rank)) is not None]
-    return max(leaks, key=lambda leak: leak.excess_ns, default=None)
-
-
-def _find_rank_leak(rank: Rank) -> MemoryLeak | None:
-    is_measured = rank.steps.measured()
-    work = [amount[is_measured] for amount in analysis.measure_work(rank.spans, rank.steps)]
-    time, is_at_equal_work = analysis.measure_growth_at_equal_work(
-        rank.steps.phase_ns["other"][is_measured], work
-    )
-    if time is None or time.steady_ratio < STEADY_RATIO:
-        return None
-    memory_growth = analysis.measure_growth(_load_process_memory(rank, is_measured))
-    if memory_growth is None or memory_growth.last - memory_growth.first < MIN_LEAKED_BYTES:
-        return None
-    return MemoryLeak(
-        time=time,
-        is_at_equal_work=is_at_equal_work,
-        memory=memory_growth,
-        step_count=int(is_measured.sum()),
-    )
-
-
-def _load_process_memory(rank: Rank, is_measured: NDArray[np.bool_]) -> NDArray[np.float64]:
-    metrics = rank.run.metrics.get(rank.process.node)
-    rows = np.flatnonzero(is_measured)
-    if metrics is None or not len(rows):
-        return np.empty(0)
-    during = metrics.between(int(rank.steps.start[rows[0]]), int(rank.steps.end[rows[-1]]))
-    return during.series("process_memory_bytes", str(rank.process.pid))
-
-
 def _name_cause(inputs: CauseInputs, host_cause: analysis.HostCause) -> str:
     if host_cause == "wait":
         waits = wait_causes.list_overhead_waits(inputs)
@@ -370,6 +319,19 @@ def _is_python_bound(inputs: CauseInputs) -> bool:
     return not has_samples or bool(_list_compute_lines(inputs))
 
 
+def find_framework_line(inputs: CauseInputs) -> stalls.StepLine | None:
+    """Find the line whose calls of the framework between the phases have a fix of their own: the
+    longest one where most operators are called there, and any long one, such as that of a copy of
+    the model, beside those that the batch is too small for."""
+    lines = stalls.list_framework_lines(inputs)
+    profile = inputs.run.compute_profile
+    if not lines or inputs.shares.is_dispatch_between_phases or profile is None:
+        return lines[0] if lines and inputs.shares.is_dispatch_between_phases else None
+    is_long = lines[0].share >= MIN_FRAMEWORK_LINE_RATIO
+    has_fix = _name_dispatch_cause(inputs, profile) in {"small_batch", "tiny_operators"}
+    return lines[0] if is_long and has_fix else None
+
+
 def _has_main_line(inputs: CauseInputs) -> bool:
     """Return whether one line between the phases, such as that of a copy of the model, has most of
     the time of calling operators: it is the reason, and not the batch."""
@@ -400,7 +362,11 @@ def _describe_growth(inputs: CauseInputs) -> list[Evidence]:
     """Describe steps that take longer and longer: hooks that are registered again in every step."""
     steps = max((rank.steps for rank in inputs.run.ranks), key=len)
     growth = analysis.measure_growth(steps.wall_ns[steps.measured()])
-    if growth is None or growth.steady_ratio < STEADY_RATIO or growth.last < 2 * growth.first:
+    if (
+        growth is None
+        or growth.steady_ratio < memory_leak.STEADY_RATIO
+        or growth.last < 2 * growth.first
+    ):
         return []
     return [
         Evidence(
@@ -429,9 +395,11 @@ def _find_host_cause(inputs: CauseInputs) -> CauseFinding:
     lines = stalls.list_lines(inputs, *HOST_CAUSES, "framework", phases=("other",))
     evidence = [line.describe() for line in lines[:3]]
     share = inputs.shares.overhead_parts["between_phases"]
-    leak = find_memory_leak(run)
-    if leak is not None and leak.excess_ns >= LEAK_RATIO * share * inputs.base_ns:
-        return CauseFinding(cause="memory_leak", evidence=[*_describe_leak(leak), *evidence])
+    leak = memory_leak.find_memory_leak(run)
+    if leak is not None and leak.excess_ns >= memory_leak.LEAK_RATIO * share * inputs.base_ns:
+        return CauseFinding(
+            cause="memory_leak", evidence=[*memory_leak.describe_leak(leak), *evidence]
+        )
     if not lines:
         return CauseFinding(
             cause=UNKNOWN,
@@ -462,23 +430,3 @@ def _find_host_cause(inputs: CauseInputs) -> CauseFinding:
 def _put_first(lines: list[stalls.StepLine], cause: analysis.HostCause) -> list[stalls.StepLine]:
     """Put the lines with a cause before the others."""
     return sorted(lines, key=lambda line: line.line.cause != cause)
-
-
-def _describe_leak(leak: MemoryLeak) -> list[Evidence]:
-    growth_bytes = leak.memory.last - leak.memory.first
-    return [
-        Evidence(
-            text=f"The time between the phases grows from {duration(leak.time.first)} to "
-            f"{duration(leak.time.last)} per step{' of equal work' * leak.is_at_equal_work}.",
-            value=leak.time.last - leak.time.first,
-            unit="ns",
-            source="steps",
-        ),
-        Evidence(
-            text=f"The memory of the process grows by {memory(growth_bytes)} over the same "
-            f"{count_of(leak.step_count, 'step')}.",
-            value=growth_bytes,
-            unit="bytes",
-            source="system",
-        ),
-    ]

@@ -225,6 +225,13 @@ class StepLine(msgspec.Struct, frozen=True, kw_only=True):
         return f"{file}:{self.line.line}" if self.line.line else file
 
     @property
+    def name(self) -> str:
+        """Function of the script with file and line in parentheses, else the location."""
+        if self.line.line and self.line.function:
+            return f"{self.line.function.replace('.<locals>', '')} ({self.location})"
+        return self.location
+
+    @property
     def is_changeable(self) -> bool:
         """True for a line of the script, and for a hook of its trainer."""
         return self.line.line > 0 or analysis.is_hook(self.line.file)
@@ -233,11 +240,8 @@ class StepLine(msgspec.Struct, frozen=True, kw_only=True):
         """Describe the line by its share of the step."""
         source = f" ({self.line.source})" if self.line.source else ""
         text = f": {self.line.text}" if self.line.text else "."
-        location = self.location
-        if self.line.line and self.line.function:
-            location = f"{self.line.function.replace('.<locals>', '')} ({location})"
         return Evidence(
-            text=f"{location} takes {percent(self.share)} of step time{source}{text}",
+            text=f"{self.name} takes {percent(self.share)} of step time{source}{text}",
             value=self.share,
             unit="ratio",
             source="steps",

@@ -115,6 +115,7 @@ def _list_cause_fixes(cause: str, reason: str, what_if: WhatIf, facts: JobFacts)
         fact_fixes.CALL_LESS: what_if.predict_without_framework_calls(),
         fact_fixes.TWICE_THE_BATCH: what_if.predict_without("small_batch"),
         fact_fixes.OVERLAP: what_if.predict_with_twice_the_workers(),
+        fact_fixes.COMPILE_PREPARATION: what_if.predict_without_preparation(),
         fact_fixes.PREPARE_ONCE: what_if.predict_without_preparation(),
     }
     if cause != "optimizer":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Literal
 
@@ -11,6 +12,7 @@ from stepscope.diagnosis.causes import wait_causes
 from stepscope.diagnosis.causes.job_facts import JobFacts
 
 PREPARE_BESIDE = "Prepare batches beside the training thread"
+COMPILE_PREPARATION = "Compile the preparation of batches"
 PREPARE_ONCE = "Prepare less in every step"
 SPARSE_UPDATES = "Update only what changed"
 MOSTLY_TABLES_RATIO = 0.5
@@ -301,13 +303,14 @@ def list_dispatch_fixes(facts: JobFacts) -> list[FixText]:
     """List the fixes for gaps between operators."""
     line = facts.framework_line
     if line is not None:
-        return [
-            (
-                CALL_LESS,
-                f"{line.location} runs between the phases: call it once for many samples or steps, "
-                "without checks of its arguments (validate_args=False for a distribution)",
-            )
-        ]
+        change = (
+            "update a copy in place (torch.optim.swa_utils.AveragedModel, torch._foreach_copy_) "
+            "instead of making a new one, or once for several steps"
+            if "copy(" in line.line.text
+            else "call it once for many samples or steps, without checks of its arguments "
+            "(validate_args=False for a distribution)"
+        )
+        return [(CALL_LESS, f"{line.location} runs between the phases: {change}")]
     return [
         *_list_optimizer_call_fixes(facts),
         *_list_compiler_fixes(facts),
@@ -349,10 +352,13 @@ _BESIDE_OTHER_FRAMEWORKS = (
 )
 
 
+_JAX_CALL = re.compile(r"\bj(ax|np)\.")
+
+
 def list_inline_data_fixes(facts: JobFacts) -> list[FixText]:
     """List the fixes for data preparation by the training thread."""
     line = facts.data_line
-    work = "the preparation" if line is None else f"the work of {line.location}"
+    work = "the preparation" if line is None else f"the work of {line.name}"
     target = (
         _BESIDE_OTHER_FRAMEWORKS
         if not facts.uses_torch
@@ -364,7 +370,10 @@ def list_inline_data_fixes(facts: JobFacts) -> list[FixText]:
     condition = ""
     if line is not None and line.line.phase != "other":
         condition = f" as far as it does not need the results of the {line.line.phase} phase"
+    is_eager = facts.uses_jax and line is not None and _JAX_CALL.search(line.line.text)
+    compiled = f"{work} calls one operation of JAX at a time: call it in a function under jax.jit"
     return [
+        *([(COMPILE_PREPARATION, compiled)] if is_eager else []),
         (PREPARE_BESIDE, f"move {work} into {target}{condition}"),
         (
             PREPARE_ONCE,
@@ -382,13 +391,13 @@ def list_python_fixes(facts: JobFacts) -> list[FixText]:
     if not line.line.line:
         hook = line.location.partition(" ")[2]
         instructions = (
-            f"{line.location} runs in every step: leave its callback out, let it do its work every "
+            f"{line.location} runs in the loop: leave its callback out, let it do its work every "
             "N steps (the refresh rate of a progress bar), and log fewer values"
         )
         return [*_list_environment_fixes(facts), (f"Do less in {hook}", instructions)]
     instructions = (
-        f"{line.location} runs in every step: do its work with tensor operations, once for several "
-        "steps, or beside the training"
+        f"{line.location} runs Python in the loop: do its work with tensor operations, once for "
+        "several steps, or beside the training"
     )
     return [*_list_environment_fixes(facts), ("Move work out of the loop", instructions)]
 

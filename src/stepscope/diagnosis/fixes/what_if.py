@@ -20,7 +20,7 @@ from stepscope.diagnosis.causes import wait_causes
 from stepscope.diagnosis.causes.batch_size import is_python_bound, measure_doubling_saving
 from stepscope.diagnosis.causes.cause import CauseInputs
 from stepscope.diagnosis.causes.data_causes import STAGE_CAUSES
-from stepscope.diagnosis.causes.overhead_causes import find_memory_leak
+from stepscope.diagnosis.causes.memory_leak import find_memory_leak
 from stepscope.diagnosis.causes.padding import measure_padding, measure_padding_share
 from stepscope.diagnosis.causes.rank_causes import count_exchanges
 from stepscope.diagnosis.shares.pipeline_model import Pipeline, WorkerEstimate, describe_workers

@@ -138,11 +138,7 @@ def show_job_time(run: Run, _options: ViewOptions = DEFAULTS) -> JobTimeView:
         device_goodput_ratio=time.device_goodput_ratio,
         first_step_ns=time.first_step_ns,
         steps_lost=time.steps_lost,
-        classes=[
-            _show_class(time, key, title)
-            for key, title in analysis.JOB_CLASS_TITLES.items()
-            if time.totals[key]
-        ],
+        classes=[_show_class(time, key) for key in analysis.JOB_CLASSES if time.totals[key]],
         ranks=[_show_rank(rank, time.start_ns) for rank in time.ranks],
         restarts=[_show_restart(restart, time.start_ns) for restart in time.restarts],
         not_seen=time.reasons,
@@ -150,10 +146,10 @@ def show_job_time(run: Run, _options: ViewOptions = DEFAULTS) -> JobTimeView:
     )
 
 
-def _show_class(time: JobTime, key: str, title: str) -> JobClass:
+def _show_class(time: JobTime, key: str) -> JobClass:
     return JobClass(
         key=key,
-        title=title,
+        title=analysis.title_job_class(key, has_steps=time.first_step_ns is not None),
         time_ns=time.time_of(key),
         share_ratio=time.share_of(key),
         functions=_show_functions(time.functions.get(key, ()), time.totals[key], time.rank_count),
