@@ -248,6 +248,16 @@ def test_python_between_forward_and_backward_is_overhead(new_run: RunMaker) -> N
     assert prediction.step_ns == pytest.approx(21 * MS)
 
 
+def test_a_loop_that_is_only_marked_may_train_in_its_python(new_run: RunMaker) -> None:
+    run = new_run()
+    run.rank().draw("do:python 60 | mark", 60)
+    verdict = diagnose(run.open())
+    assert (verdict.suspect, verdict.cause) == ("framework_overhead", "python_overhead")
+    (fix,) = verdict.fixes
+    assert fix.instructions.startswith("schedule (train.py:9) is in the loop, as training itself")
+    assert fix.prediction is None
+
+
 def test_extra_work_of_one_rank_is_a_straggler_beside_work_of_all_ranks(new_run: RunMaker) -> None:
     """Both spend 5 ms between phases; rank 0 spends 11 ms more, and rank 1 waits for it."""
     run = new_run()

@@ -82,6 +82,8 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     """True if the job trains with XGBoost, and not with torch."""
     is_inference: bool
     """True if nothing trains."""
+    is_undivided: bool
+    """True if no phase of the training was recorded."""
     uses_jax: bool
     """True if functions compiled by JAX train, or JAX executes the operators of the steps."""
     uses_tensorflow: bool
@@ -126,6 +128,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
             has_optimizer_calls=profile is not None and is_dispatch_in_optimizer(inputs.shares),
             has_loop=profile is not None and has_loop(first, profile),
             is_inference=first.steps.is_inference,
+            is_undivided=inputs.shares.is_undivided,
             uses_jax=inputs.shares.uses_jax or executes_with_jax(first.process),
             uses_tensorflow=stalls.traces_functions(run.ranks) or _trains_with_tensorflow(first),
             has_fused_attention=any(map(_FUSED_ATTENTION.search, names)),

@@ -227,7 +227,7 @@ class StepLine(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """Function of the script with file and line in parentheses, else the location."""
-        if self.line.line and self.line.function:
+        if self.line.line and self.line.function not in {"", "<module>"}:
             return f"{self.line.function.replace('.<locals>', '')} ({self.location})"
         return self.location
 

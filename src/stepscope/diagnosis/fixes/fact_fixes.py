@@ -395,6 +395,12 @@ def list_python_fixes(facts: JobFacts) -> list[FixText]:
             "N steps (the refresh rate of a progress bar), and log fewer values"
         )
         return [*_list_environment_fixes(facts), (f"Do less in {hook}", instructions)]
+    if facts.is_undivided:
+        instructions = (
+            f"{line.name} is in the loop, as training itself may be: prepare what does not change "
+            "before the loop, and call its library once for many rows or steps"
+        )
+        return [*_list_environment_fixes(facts), ("Move work out of the loop", instructions)]
     instructions = (
         f"{line.location} runs Python in the loop: do its work with tensor operations, once for "
         "several steps, or beside the training"

@@ -64,7 +64,8 @@ class WhatIf:
         is_bound = cause in _REMOVALS
         condition = _REMOVALS.get(cause) or _CHANGES.get(cause)
         is_unpriced = cause == "debug_switch" and not self._shares.overhead_parts[cause]
-        if condition is None or is_unpriced:
+        is_training = cause == "python_overhead" and self._shares.is_undivided
+        if condition is None or is_unpriced or is_training:
             return None
         if cause == "batch_handover" and (saved_ratio := self._replay.predict_no_handover()):
             step_ns = self._step_ns * (1 - saved_ratio)

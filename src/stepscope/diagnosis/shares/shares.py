@@ -128,6 +128,13 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
         return CORE_SHARE if self.without_core > 0 else STEP_SHARE
 
     @property
+    def is_undivided(self) -> bool:
+        """True if no phase of the training was recorded, as of a loop that is only marked: nothing
+        tells the training from the script's other code."""
+        names = (*analysis.COMPUTE_PHASES, "dispatch", "execution", "communication")
+        return not any(self.phases[name] for name in names)
+
+    @property
     def has_passes(self) -> bool:
         """True if there are forward and backward passes; a boosting round has none."""
         return any(self.phases[name] > 0 for name in PASSES)
