@@ -17,7 +17,9 @@ long for every process.
 from __future__ import annotations
 
 import os
+import sys
 
+from stepscope.capture import marks
 from stepscope.capture.guard import Probe
 from stepscope.capture.import_hooks import after_import
 from stepscope.entry_points import entry_points
@@ -30,6 +32,7 @@ GROUP = "stepscope.frameworks"
 ADAPTERS_VARIABLE = "STEPSCOPE_ADAPTERS"
 """Environment variable with the adapters of other packages: MODULE=PACKAGE.MODULE:FUNCTION, …"""
 _HERE = "stepscope.capture.frameworks"
+_PROGRESS = f"{_HERE}.progress"
 ADAPTERS = {
     "torch": f"{_HERE}.pytorch:install",
     "safetensors.torch": f"{_HERE}.pytorch.checkpoints:install_safetensors",
@@ -68,13 +71,13 @@ def install_after_imports() -> None:
         # One probe for each: that an adapter fails must not stop others.
         probe = Probe(f"what the adapter of {module} records")
         after_import(module, probe.protect(_Installation(adapter)))
-    after_import("stepscope.capture.marks", _follow_marks)
+    marks.step_listeners.append(Probe("steps that the script marks").protect(_follow_marks))
 
 
 def _follow_marks() -> None:
-    """Follow the steps that the script marks, whatever the framework; `progress` may be importing
-    the marks itself."""
-    import stepscope.capture.frameworks.progress  # noqa: F401
+    """Load `progress` at the first mark of a step, if no adapter has: it listens to marks."""
+    if _PROGRESS not in sys.modules:
+        import stepscope.capture.frameworks.progress  # noqa: F401
 
 
 def find_other_adapters() -> dict[str, str]:
