@@ -19,14 +19,6 @@ Recorded data is read with
 Importing the package loads only the standard library.
 """
 
-import sys as _sys
-
-if _sys.platform == "win32":
-    raise ImportError(
-        "stepscope does not run on Windows: use it in WSL 2, where it records and reads runs, or "
-        "read the HTML report of a run, which any browser opens."
-    )
-
 from stepscope._version import __version__
 from stepscope.capture import (
     Span,

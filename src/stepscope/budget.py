@@ -71,7 +71,8 @@ def trim_heap() -> None:
         if control is not None:
             for command in _PURGE_COMMANDS:
                 control(command, None, None, None, ctypes.c_size_t(0))
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc alone
+    libc = None if sys.platform == "win32" else ctypes.CDLL(None)
+    trim = getattr(libc, "malloc_trim", None)  # of glibc alone
     if trim is not None:
         trim(0)
 

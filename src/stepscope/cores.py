@@ -10,6 +10,7 @@ import ctypes
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,11 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+def available_processes() -> int:
+    """Return the number of processes that `start_worker` can run at a time; 1 where it cannot."""
+    return available_cores() if hasattr(os, "fork") else 1
+
+
 def limit_arenas() -> None:
     """Let the threads of this process allocate from one arena per core.
 
@@ -64,9 +70,10 @@ def reuse_memory() -> None:
 
 def _set_allocator(option: int, value: int) -> None:
     """Set an option of the GNU C library's allocator; others have none."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(option, value)
+    if sys.platform == "linux":
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:
+            mallopt(option, value)
 
 
 def start_worker(work: Callable[..., None], pipes: list[Connection], *arguments: Any) -> Worker:

@@ -31,6 +31,8 @@ DEBUG_VARIABLES = (
 )
 """Variables that are meant for debugging and slow a job down; `diagnosis.debug_switches` says what
 each of them does."""
+RUNS_DIRECTORY = "stepscope-runs"
+"""Directory of the runs of a working directory, unless they are sent elsewhere."""
 NO_RENDEZVOUS_ID = frozenset({"", "none"})
 """Values of `TORCHELASTIC_RUN_ID` where torchrun was given no `--rdzv-id`."""
 _LOOPBACK = ("localhost", "127.", "::1", "[::1]")

@@ -27,7 +27,7 @@ SMALL_BLOCKS = """
     from stepscope.importers.kineto import blocks, importer, reading
     blocks.BLOCK_BYTES = 20_000
     reading.SERIAL_BYTES = 0
-    importer.available_cores = lambda: 2
+    importer.available_processes = lambda: 2
 """
 IN_PROCESSES = f"""{SMALL_BLOCKS}
     import os

@@ -16,6 +16,6 @@ REAL_TRACES = Path(__file__).parents[2].parent / "shared" / "traces"
 
 def import_into(run: Path, *files: Path) -> Run:
     """Bring files into a run as a user does, but on one core: without worker processes."""
-    with mock.patch.object(importer, "available_cores", return_value=1):
+    with mock.patch.object(importer, "available_processes", return_value=1):
         root.main(["import", *map(str, files), "-o", str(run)], standalone_mode=False)
     return Run(open_run(run))

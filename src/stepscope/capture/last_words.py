@@ -120,7 +120,7 @@ def write_crashes_to(path: str) -> None:
 
         if faulthandler.is_enabled() or _has_handlers():
             return
-        low = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        low = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             descriptor = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, MIN_DESCRIPTOR)
         finally:
@@ -136,7 +136,7 @@ def _forget_file(descriptor: int, path: str) -> None:
     """Let a fork write its stacks nowhere: the file is that of its parent."""
     try:
         if os.path.samestat(os.fstat(descriptor), os.stat(path)):
-            null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+            null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, descriptor, inheritable=False)
             os.close(null)
     except OSError:  # it was closed

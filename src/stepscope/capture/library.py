@@ -17,7 +17,7 @@ import time
 
 from stepscope.capture import session
 from stepscope.errors import RunExistsError, StepscopeError, UsageError, explain_os_error
-from stepscope.job_environment import identify_job
+from stepscope.job_environment import RUNS_DIRECTORY, identify_job
 from stepscope.spool import (
     SHARED_MEMORY_FACTOR,
     SPOOL_VARIABLE,
@@ -306,7 +306,6 @@ def _last_line(log: int) -> str:
     return text.strip().rpartition("\n")[2] or "no error message"
 
 
-RUNS_DIRECTORY = "stepscope-runs"
 COMPLETED, IN_PROGRESS, STOPPING = "Completed", "InProgress", "Stopping"
 """States of a job in the status of a node."""
 HEARTBEAT_TIMEOUT_NS = 60_000_000_000

@@ -445,5 +445,6 @@ def _note_end() -> None:
         pass
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+if sys.platform != "win32":  # which has no forks
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 atexit.register(_note_end)

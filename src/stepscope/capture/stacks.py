@@ -303,7 +303,7 @@ class RunQueueDelay:
         """Open the counter of the thread with this native id."""
         self._total_ns = 0
         try:
-            flags = os.O_RDONLY | os.O_CLOEXEC
+            flags = os.O_RDONLY
             self._descriptor = os.open(f"/proc/self/task/{thread}/schedstat", flags)
             running_ns, self._total_ns, _ = self._read()
             if not running_ns:  # the counters are switched off

@@ -86,7 +86,11 @@ class _Commands(click.Group):
             return None
         name = f"stepscope.cli.commands.{COMMANDS[cmd_name].module}"
         with one_thread_in_numpy():
-            command: click.Command = importlib.import_module(name).command
+            try:
+                command: click.Command = importlib.import_module(name).command
+            except ModuleNotFoundError:  # of the standard library, on Windows
+                _check_system(cmd_name)
+                raise
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -113,11 +117,8 @@ class _Commands(click.Group):
                 from stepscope.cli.help_texts import fit_help  # help needs it alone
 
                 command = fit_help(name, command, args)
-            elif COMMANDS[name].needs_linux and sys.platform != "linux":
-                raise errors.UsageError(
-                    f"stepscope {name} needs Linux, as recording does. Runs that were recorded "
-                    "there can be read here: stepscope show RUN, stepscope ui."
-                )
+            else:
+                _check_system(name)
             set_defaults(ctx, name, command, COMMANDS)
             if not COMMANDS[name].starts_jobs:
                 ctx.with_resource(one_thread_in_numpy())
@@ -132,6 +133,19 @@ class _Commands(click.Group):
 @click.version_option(__version__, prog_name="stepscope")
 def root() -> None:
     """Find the bottleneck of a training job, its cause, and what a fix would save."""
+
+
+def _check_system(name: str) -> None:
+    """Check that this system has what a command needs.
+
+    Raises:
+        UsageError: it records, and this is not Linux.
+    """
+    if COMMANDS[name].needs_linux and sys.platform != "linux":
+        raise errors.UsageError(
+            f"stepscope {name} needs Linux, as recording does. Runs that were recorded "
+            "there can be read here: stepscope show RUN, stepscope ui."
+        )
 
 
 def _database_error() -> type[Exception] | tuple[()]:

@@ -47,7 +47,7 @@ def _choose(parameter: click.Parameter) -> Callable[[click.Context, str], _Items
 
 
 def _complete_run(_context: click.Context, text: str) -> _Items:
-    from stepscope.cli.job.places import RUNS_DIRECTORY
+    from stepscope.job_environment import RUNS_DIRECTORY
     from stepscope.store import RUN_KEY
 
     parents = [text[: text.rindex("/") + 1]] if "/" in text else ["", f"{RUNS_DIRECTORY}/"]

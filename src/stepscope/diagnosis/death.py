@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import pathlib
 import re
-import signal
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -17,11 +16,13 @@ import msgspec
 from stepscope import schema
 from stepscope.diagnosis.death_causes import (
     ADVICE,
+    CRASH_SIGNALS,
     FRAGMENTED_ADVICE,
     PARTIAL_WRITE,
     Death,
     DeathCause,
     Failure,
+    LinuxSignal,
     explain_failure,
     is_fragmented,
     is_lost_peer,
@@ -34,8 +35,6 @@ from stepscope.run import Run, job_state, process_names, read_rank_ends
 
 SHELL_SIGNAL_STATUS = 128
 """Shells exit with this plus the number of the signal that ended their command."""
-CRASH_SIGNALS = (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)
-"""Signals by which the kernel, or the process itself, ends a faulty process."""
 FRAMEWORKS = frozenset(["jax", "keras", "tensorflow", "torch", "xgboost"])
 """A job that uses one of them was going to train."""
 FULL_RATIO = 0.95
@@ -71,7 +70,7 @@ def _is_death(status: schema.JobStatus, death: schema.NodeDeath | None) -> bool:
     interrupts a job at the terminal knows that."""
     if status.state is schema.JobState.STOPPED:
         is_forwarded = death is not None and death.is_forwarded
-        return is_forwarded and status.signal not in {None, signal.SIGINT}
+        return is_forwarded and status.signal not in {None, LinuxSignal.SIGINT}
     return status.state is schema.JobState.FAILED
 
 
@@ -147,7 +146,7 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
             return "crash", "", []
         if self.death.is_forwarded:
             return "outside_signal", ": stepscope received it and passed it on", []
-        if number != signal.SIGKILL:
+        if number != LinuxSignal.SIGKILL:
             return "outside_signal", ", sent by a process", []
         return self._judge_kill()
 
@@ -252,7 +251,7 @@ class _Account(msgspec.Struct, frozen=True, kw_only=True):
         """Explain the end of a job of which only the exit status is known."""
         code, process = self.status.exit_code, self._find_process(self.status.pid)
         number = (code or 0) - SHELL_SIGNAL_STATUS
-        if number in set(signal.Signals):
+        if number in set(LinuxSignal):
             death = self._explain_signal(number, None, "a process of the job")
             status = f"The command exited with status {code}, as shells do after signal {number}."
             return msgspec.structs.replace(death, evidence=[status, *death.evidence])
@@ -463,7 +462,7 @@ class _MemoryLevel(msgspec.Struct, frozen=True):
 
 def _name_signal(number: int) -> str:
     try:
-        return f"Signal {number} ({signal.Signals(number).name})"
+        return f"Signal {number} ({LinuxSignal(number).name})"
     except ValueError:
         return f"Signal {number}"
 

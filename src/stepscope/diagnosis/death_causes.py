@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from enum import IntEnum
 from typing import Annotated, Literal
 
 import msgspec
@@ -20,6 +21,23 @@ DeathCause = Literal[
     "disk_full",
     "worker_killed",
 ]
+
+LinuxSignal = IntEnum(
+    "LinuxSignal",
+    "SIGHUP SIGINT SIGQUIT SIGILL SIGTRAP SIGABRT SIGBUS SIGFPE SIGKILL SIGUSR1 SIGSEGV SIGUSR2 "
+    "SIGPIPE SIGALRM SIGTERM SIGSTKFLT SIGCHLD SIGCONT SIGSTOP SIGTSTP SIGTTIN SIGTTOU SIGURG "
+    "SIGXCPU SIGXFSZ SIGVTALRM SIGPROF SIGWINCH SIGIO SIGPWR SIGSYS",
+)
+"""Signals, numbered from 1 as on the system that records (signal(7)): others number them
+differently, or lack them."""
+CRASH_SIGNALS = (
+    LinuxSignal.SIGILL,
+    LinuxSignal.SIGABRT,
+    LinuxSignal.SIGBUS,
+    LinuxSignal.SIGFPE,
+    LinuxSignal.SIGSEGV,
+)
+"""Signals by which the kernel, or the process itself, ends a faulty process."""
 
 _PATTERNS: tuple[tuple[DeathCause, str], ...] = (
     (

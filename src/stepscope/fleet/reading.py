@@ -5,7 +5,6 @@ A run that has ended and has none is summarised, and its summary stored, up to a
 
 from __future__ import annotations
 
-import pwd
 from collections.abc import Sequence
 from contextlib import closing
 from functools import lru_cache
@@ -179,6 +178,10 @@ def _find_user(location: str) -> str:
 @lru_cache(maxsize=1024)
 def _name_user(user_id: int) -> str:
     try:
+        import pwd
+
         return pwd.getpwuid(user_id).pw_name
+    except ModuleNotFoundError:  # Windows, where files have no such number
+        return UNKNOWN
     except KeyError:
         return f"user {user_id}"

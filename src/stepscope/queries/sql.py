@@ -8,7 +8,7 @@ FILE` writes, `views.gpu_time_NAME` that of `--table NAME`.
 from __future__ import annotations
 
 import re
-import resource
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -164,8 +164,14 @@ def _run(
 @contextmanager
 def _bounded_memory() -> Iterator[None]:
     """Bound the memory of this process: DuckDB does not count the texts of one call of a function,
-    such as `repeat`, in its limit, and an allocation that is refused is its error of that limit."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    such as `repeat`, in its limit, and an allocation that is refused is its error of that limit.
+    Systems other than Linux have no such bound."""
+    if sys.platform != "linux":
+        yield
+        return
+    import resource
+
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = pages * resource.getpagesize() + _MAX_GROWTH_BYTES
     if soft != resource.RLIM_INFINITY:

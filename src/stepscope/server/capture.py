@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from pathlib import Path
 
 from stepscope import errors, schema
@@ -205,6 +206,8 @@ def _request_path(run: Run) -> Path:
 
 def _is_own_spool(directory: Path) -> bool:
     """Check for a launcher's directory: a run from elsewhere may name any directory."""
+    if sys.platform != "linux":
+        return False
     try:
         status = directory.lstat()
     except (OSError, ValueError):

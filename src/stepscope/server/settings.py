@@ -1,8 +1,8 @@
-"""Settings of the server, and the fork server of its workers.
+"""Settings of the server, and the processes of its workers.
 
 Fork server of the workers: a process that has imported all modules and opened nothing. The imports
 take half a second, so that the process is started before anything else; hence this module imports
-nothing of the project.
+nothing of the project. Windows has no such process: there each worker imports all of it.
 """
 
 from __future__ import annotations
@@ -10,21 +10,25 @@ from __future__ import annotations
 import ipaddress
 import multiprocessing
 import signal
-from multiprocessing import forkserver
-from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
+
+if TYPE_CHECKING:  # Windows has one of the two
+    from multiprocessing.context import ForkServerContext, SpawnContext
 
 TASKS = "stepscope.server.tasks"
 
 
-def worker_context(tasks: str = TASKS) -> ForkServerContext:
+def worker_context(tasks: str = TASKS) -> ForkServerContext | SpawnContext:
     """Configure the multiprocessing context of the workers.
 
     Args:
         tasks: module with `TASKS`, to import in the fork server.
     """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["__main__", tasks, "stepscope.server.preloaded"])
     return context
@@ -32,7 +36,10 @@ def worker_context(tasks: str = TASKS) -> ForkServerContext:
 
 def start_fork_server() -> None:
     """Start the process, which imports while the server does the same. It ignores Ctrl-C."""
-    worker_context()
+    if worker_context().get_start_method() != "forkserver":
+        return
+    from multiprocessing import forkserver
+
     previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         forkserver.ensure_running()

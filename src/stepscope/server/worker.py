@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import importlib
 import os
-import resource
 import signal
 import sys
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 
 from stepscope import errors, quantities
 from stepscope.run import Run, UnreachableError, open_run, release_memory, reopen_run
@@ -54,7 +53,6 @@ def work(connection: Connection, tasks: str, limit_s: float, limit_bytes: int) -
         limit_bytes: size limit of a payload.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends the workers
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
     tasks_by_name: Mapping[str, Task] = importlib.import_module(tasks).TASKS
     runs = OpenRuns()
@@ -62,9 +60,9 @@ def work(connection: Connection, tasks: str, limit_s: float, limit_bytes: int) -
     while True:
         try:
             task, arguments = connection.recv()
-            signal.setitimer(signal.ITIMER_REAL, limit_s + ALARM_DELAY_S)
+            _set_alarm(limit_s + ALARM_DELAY_S)
             reply, body = _run_task(tasks_by_name[task], runs, arguments, limit_bytes)
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            _set_alarm(0)
             if (used_bytes := _memory_bytes()) > trimmed_bytes + TRIM_BYTES:
                 runs.release_memory()
                 used_bytes = trimmed_bytes = _memory_bytes()
@@ -116,8 +114,15 @@ def _error_reply(error: Exception, locations: list[str]) -> Reply:
 
 def _memory_bytes() -> int:
     """Resident memory of this process."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * resource.getpagesize()
+    size: int = psutil.Process().memory_info().rss
+    return size
+
+
+def _set_alarm(delay_s: float) -> None:
+    """End this process after a delay, or never for 0. Windows has no such alarm."""
+    if sys.platform != "win32":
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, delay_s)
 
 
 def run_worker(connection: Connection, *arguments: Any) -> None:

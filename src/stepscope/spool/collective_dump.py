@@ -137,7 +137,7 @@ class Journal:
         """
         texts = [self._dumps({"k": kind, **fields}, default=repr) for fields in lines]
         data = "".join(f"\n{text}\n" for text in texts).encode()
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         descriptor = os.open(self.path, flags, 0o600)
         try:
             if os.write(descriptor, data) < len(data):

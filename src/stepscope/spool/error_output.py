@@ -27,7 +27,7 @@ class OutputRing:
     """
 
     def __init__(self, path: str) -> None:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             # Real blocks: a write to a hole of a full file system would end the process.
             os.posix_fallocate(descriptor, 0, _WORD_BYTES + RING_BYTES)

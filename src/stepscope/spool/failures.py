@@ -104,9 +104,7 @@ processes would fill the spool."""
 
 
 def _append(spool: str, line: str) -> None:
-    descriptor = os.open(
-        f"{spool}/{FAILURES_FILE}", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
-    )
+    descriptor = os.open(f"{spool}/{FAILURES_FILE}", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         if os.fstat(descriptor).st_size < MAX_FILE_BYTES:
             os.write(descriptor, f"{line}\n".encode(errors="backslashreplace"))

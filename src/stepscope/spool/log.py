@@ -200,7 +200,7 @@ def _map_new_file(path: str) -> memoryview:
     Blocks are allocated first: a write to a hole of a full file system raises SIGBUS, which kills
     the process.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         os.posix_fallocate(descriptor, 0, SEGMENT_BYTES)
         flags = mmap.MAP_SHARED | _MAP_POPULATE

@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     from typing import Final
 
 PAGE_BYTES = 4096
-CREATE = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-OPEN = os.O_RDWR | os.O_CLOEXEC
+CREATE = os.O_RDWR | os.O_CREAT | os.O_TRUNC
+OPEN = os.O_RDWR
 
 
 def map_page(path: str, flags: int) -> memoryview:

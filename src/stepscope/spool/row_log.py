@@ -133,7 +133,7 @@ class RowLog:
 
 def _write_file(path: str, data: bytes) -> None:
     staged = f"{path}.new"
-    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         if os.write(descriptor, data) < len(data):  # a full file system stores a part
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)

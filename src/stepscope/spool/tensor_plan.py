@@ -206,7 +206,7 @@ class ElementBudget:
         """
         import fcntl
 
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             used_bytes = int(os.pread(descriptor, 32, 0) or 0)

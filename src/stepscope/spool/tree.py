@@ -235,7 +235,7 @@ class SpoolTree:
             SpoolFullError: there are `MAX_PROGRAMS`.
             OSError: the spool cannot be written.
         """
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         descriptor = os.open(f"{self.root}/{PROGRAMS_FILE}", flags, 0o600)
         try:
             if os.fstat(descriptor).st_size >= MAX_PROGRAMS:

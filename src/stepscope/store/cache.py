@@ -8,9 +8,9 @@ that does not find it downloads it again.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -96,6 +96,11 @@ class ObjectCache:
         Raises:
             OSError: the file cannot be written, or an error of `fill`.
         """
+        if sys.platform == "win32":
+            self._add_unlocked(path, fill)
+            return
+        import fcntl
+
         part = path.with_name(f".{path.name}{_PART}")
         with write_errors(self.directory, "objects"):
             self._make_directories()
@@ -119,6 +124,20 @@ class ObjectCache:
                     file.flush()
                     os.fsync(file.fileno())
                     part.replace(path)
+
+    def _add_unlocked(self, path: Path, fill: Callable[[BinaryIO], None]) -> None:
+        """Create a copy where files in use cannot be renamed: two processes may both download it.
+
+        Raises:
+            OSError: see `add`.
+        """
+        part = self.staging_path(path.name)
+        try:
+            with part.open("wb") as file:
+                fill(file)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
 
     def staging_path(self, name: str) -> Path:
         """Create an empty file that no reader opens."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import FileIO
@@ -16,6 +17,10 @@ from stepscope.store.objectstore import check_key, check_prefix
 FOLLOW_LINKS_VARIABLE = "STEPSCOPE_FOLLOW_LINKS"
 
 _SYNC_THREADS = 4
+_READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+"""Reading waits for no writer of a pipe and, on Windows, translates no ends of lines."""
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+"""0 on Windows, where a check precedes the opening."""
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
@@ -59,9 +64,11 @@ class LocalStore:
         """
         check_key(key)
         path = f"{self.root}/{key}"  # a list of runs reads thousands: a Path takes longer than this
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        follows_links = _follows_links()
+        if not (follows_links or _NO_FOLLOW) and Path(path).is_symlink():
+            check_link(Path(path))
         try:
-            descriptor = os.open(path, flags if _follows_links() else flags | os.O_NOFOLLOW)
+            descriptor = os.open(path, _READ_FLAGS if follows_links else _READ_FLAGS | _NO_FOLLOW)
         except OSError as error:
             if error.errno == errno.ELOOP:
                 check_link(Path(path))
@@ -270,7 +277,12 @@ def _make_directory(directory: Path, sync: Callable[[Path], None]) -> None:
 
 def _sync(path: Path) -> None:
     """Make the content of a file, or the names in a directory, durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    if sys.platform != "win32":
+        descriptor = os.open(path, os.O_RDONLY)
+    elif path.is_dir():  # NTFS has a journal of names
+        return
+    else:
+        descriptor = os.open(path, os.O_RDWR)
     try:
         os.fsync(descriptor)
     finally:

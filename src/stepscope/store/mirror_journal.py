@@ -11,7 +11,6 @@ those of a table by one small object per node.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 from collections.abc import Iterator
@@ -119,6 +118,8 @@ class UploadJournal:
         """
         if self.is_owned:
             return True
+        import fcntl  # recording needs Linux, and reading no lock
+
         file = self._lock_path.open("ab")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

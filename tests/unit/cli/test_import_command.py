@@ -156,7 +156,7 @@ def test_what_was_lost_is_said(tmp_path: Path, run_import: Command) -> None:
 def test_several_files_are_as_one_at_a_time(
     tmp_path: Path, run_import: Command, monkeypatch: pytest.MonkeyPatch, cores: int
 ) -> None:
-    monkeypatch.setattr(importer, "available_cores", lambda: cores)
+    monkeypatch.setattr(importer, "available_processes", lambda: cores)
     for directory in ("a", "b", "c"):
         (tmp_path / directory).mkdir()
         (tmp_path / directory / "trace.json").write_bytes(

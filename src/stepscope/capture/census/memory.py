@@ -111,7 +111,7 @@ def _read_fields(path: str) -> dict[bytes, int]:
 
 def _read(path: str) -> bytes:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY)
         try:
             return os.read(descriptor, 1 << 16)
         finally:

@@ -72,7 +72,7 @@ def read_pages(sequence: Any) -> SharedPages | None:
     if type(sequence) is tuple and sys.version_info >= (3, 14):
         return None  # its items are elsewhere
     try:
-        memory = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
+        memory = os.open("/proc/self/mem", os.O_RDONLY)
     except OSError:
         return None
     try:
@@ -94,7 +94,7 @@ def read_pages(sequence: Any) -> SharedPages | None:
     pages = sorted({item // page for item in sample})
     exclusive = present = 0
     try:
-        descriptor = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open("/proc/self/pagemap", os.O_RDONLY)
     except OSError:
         return None
     try:

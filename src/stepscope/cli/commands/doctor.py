@@ -25,7 +25,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from stepscope import importers, monitor, quantities
+from stepscope import importers, job_environment, monitor, quantities
 from stepscope.capture.kineto_daemon import make_directory
 from stepscope.cli.job import places
 from stepscope.cli.job.interpreter import examine_interpreter
@@ -119,7 +119,7 @@ def check_spool() -> Iterator[Fault]:
 
 def check_run_directory() -> Iterator[Fault]:
     """Check that runs can be written in the working directory."""
-    directory = working_directory() / places.RUNS_DIRECTORY
+    directory = working_directory() / job_environment.RUNS_DIRECTORY
     if not os.access(directory, os.F_OK) and os.access(directory.parent, os.F_OK):
         directory = directory.parent
     try:

@@ -16,7 +16,7 @@ from stepscope import errors, importers, schema, store
 from stepscope.cli.opening import describe_import, ended_by_sigterm, import_all
 from stepscope.cli.options.common import json_option
 from stepscope.cli.output import locate, print_json, say, suggest
-from stepscope.cores import start_worker
+from stepscope.cores import available_processes, start_worker
 from stepscope.quantities import count_of, file_size
 
 if TYPE_CHECKING:
@@ -141,6 +141,8 @@ def _in_process(url: str, work: Callable[..., T], *arguments: Any) -> T:
 
     The client of the object store has threads, and the processes that import are forked later.
     """
+    if available_processes() == 1:  # no process will be forked
+        return work(*arguments)
     pipe, process = start_worker(_answer, [], work, arguments)
     try:
         answer = pipe.recv()

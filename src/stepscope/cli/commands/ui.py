@@ -12,8 +12,8 @@ import click
 from click.core import ParameterSource
 
 from stepscope import errors, server
-from stepscope.cli.job.places import RUNS_DIRECTORY
 from stepscope.cli.output import say
+from stepscope.job_environment import RUNS_DIRECTORY
 
 TOKEN_VARIABLE = "STEPSCOPE_TOKEN"  # noqa: S105 - a name
 TOKEN_WARNING = (
@@ -132,6 +132,6 @@ def _default_location() -> str:
 
 def _has_display() -> bool:
     """Return True if this machine has a display for a browser."""
-    return sys.platform == "darwin" or any(
+    return sys.platform != "linux" or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
     )

@@ -27,7 +27,6 @@ from stepscope.spool import (
     write_schedules,
 )
 
-RUNS_DIRECTORY = "stepscope-runs"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory, not a scratch file
 
 
@@ -206,7 +205,7 @@ def run_directories(problems: list[str]) -> Iterator[Path]:
         problems: receives a sentence about each directory that cannot be used.
     """
     for directory, make in (
-        (working_directory() / RUNS_DIRECTORY, _make_in_working_directory),
+        (working_directory() / job_environment.RUNS_DIRECTORY, _make_in_working_directory),
         (private_runs_directory(), _make_private),
     ):
         try:

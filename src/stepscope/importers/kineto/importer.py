@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from stepscope import errors, schema, store
-from stepscope.cores import available_cores, start_worker, wait_for
+from stepscope.cores import available_processes, start_worker, wait_for
 from stepscope.importers import content
 from stepscope.importers.kineto import execution_trace
 from stepscope.importers.kineto.describe import Identity
@@ -82,7 +82,7 @@ class KinetoImporter(content.TraceImporter):
             identities=identify_files(traces, self.step_range),
             run=run,
             node=node,
-            processes=min(available_cores(), len(traces)),
+            processes=min(available_processes(), len(traces)),
             execution_traces=execution_traces,
         )
         imported = _import_traces(job, lambda number, share: progress(indices[number], share))
@@ -98,7 +98,7 @@ def _import_traces(job: _Job, progress: content.ProgressCallback) -> list[Outcom
         return []
     if job.processes > 1:
         return _import_in_parallel(job, progress)
-    cores = available_cores()
+    cores = available_processes()
     with job.open_storing(lanes=min(cores, 2)) as storing:
         decoders = cores if cores > 1 else 0
         return [job.import_one(n, storing, progress, decoders) for n in range(len(job.files))]

@@ -343,7 +343,7 @@ def test_directories_may_be_mixed(
     (output.path / "rank0.json").write_bytes(trace(*training()))
     (output.path / "notes.txt").write_text("hello")
     (output.path / "python_stats").write_bytes(b"\x00")
-    monkeypatch.setattr(importer, "available_cores", lambda: 1)  # no worker processes
+    monkeypatch.setattr(importer, "available_processes", lambda: 1)  # no worker processes
     done = run_command(tmp_path, "import", str(output.path), "-o", "run", "--json")
     payload = json.loads(done.stdout)
     assert [t["name"] for t in payload["traces"]] == ["rank0.json"]
