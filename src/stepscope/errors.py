@@ -135,6 +135,14 @@ class TrialError(StepscopeError):
     """
 
 
+class TrialTimeoutError(TrialError):
+    """Trial that did not reach its last step in time.
+
+    Pairs of trials that had finished are the result, if they are enough for one. Try again where
+    nothing else uses the machine, or measure fewer steps with `--steps`.
+    """
+
+
 class JobEndedError(StepscopeError):
     """Wait for data of a job that has ended without it.
 

@@ -17,7 +17,7 @@ import msgspec
 
 from stepscope.capture.bootstrap import trial_environment
 from stepscope.capture.trial import TrialPlan
-from stepscope.errors import TrialError
+from stepscope.errors import TrialError, TrialTimeoutError
 from stepscope.trials.schedule import MIN_STEPS, JobSource, Schedule
 
 SANDBOX = Path(__file__).with_name("sandbox.py")
@@ -85,6 +85,7 @@ def run_trial(
         should_stop: True ends the trial as an interrupt does.
 
     Raises:
+        TrialTimeoutError: the job did not reach its last measured step in time.
         TrialError: the trial has no result, with the reason.
         KeyboardInterrupt: it was interrupted. Nothing of the trial is left then.
     """
@@ -190,7 +191,7 @@ def _check(answer: Answer, schedule: Schedule) -> TrialReport:
     if report is not None and report.error is not None:
         raise TrialError(f"The trial failed: {report.error}.")
     if answer.timed_out:
-        raise TrialError(
+        raise TrialTimeoutError(
             f"The job did not reach {schedule.warmup_step_count + schedule.step_count} steps in "
             f"{schedule.timeout_s:.0f} s."
         )

@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from stepscope import analysis, errors, monitor, schema
 from stepscope.capture.trial import CHANGES
+from stepscope.quantities import count_of
 from stepscope.run import Run
 from stepscope.trials.candidates import Candidate
 from stepscope.trials.processes import TrialReport, run_trial
-from stepscope.trials.schedule import JobSource, Schedule, plan_schedule
+from stepscope.trials.schedule import MIN_PAIRS, JobSource, Schedule, plan_schedule
 
 DEFAULT_PREFETCH = 2
 """Batches that torch prefetches per worker."""
@@ -53,7 +54,8 @@ class TrialSession(msgspec.Struct, frozen=True, kw_only=True):
 
         One trial with the change goes first and is not measured: it shows that the change is
         possible, and brings files into the page cache. The order within pairs alternates, so that
-        a steady drift of the machine cancels.
+        a steady drift of the machine cancels. Pairs that finished before a trial that took too long
+        are the result, if they are enough for one.
 
         Raises:
             TrialError: a trial has no result, or the change has no effect on the job.
@@ -64,9 +66,17 @@ class TrialSession(msgspec.Struct, frozen=True, kw_only=True):
         rehearsal = self._run(schedule, candidate, changed=True)
         _check_effect(candidate, rehearsal)
         factor = _measure_batch_factor(rehearsal)
-        pairs = [
-            self._run_pair(candidate, schedule, factor, number) for number in range(self.pair_count)
-        ]
+        pairs: list[_Pair] = []
+        try:
+            while len(pairs) < self.pair_count:
+                pairs.append(self._run_pair(candidate, schedule, factor, len(pairs)))
+        except errors.TrialTimeoutError as error:
+            if len(pairs) < MIN_PAIRS:
+                finished = count_of(len(pairs), "pair")
+                raise errors.TrialTimeoutError(
+                    f"{error} {finished} had finished; a result needs {MIN_PAIRS}."
+                ) from None
+            self.on_progress(f"{error} The result is that of the {len(pairs)} finished pairs.")
         return self._conclude(candidate, cause, schedule, pairs)
 
     def plan(self, candidate: Candidate) -> Schedule:

@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stepscope.errors import TrialError, UsageError
+from stepscope.errors import TrialError, TrialTimeoutError, UsageError
 from stepscope.schema import Change
 from stepscope.testing import RunBuilder
-from stepscope.trials import plan_schedule, session
+from stepscope.trials import MIN_PAIRS, JobSource, plan_schedule, session
 from stepscope.trials.processes import Applied, TrialReport
 
 WHOLE = TrialReport(step_count=400, total_ns=400)
@@ -43,6 +43,42 @@ def test_a_change_without_effect_is_no_measurement(
     report = msgspec.structs.replace(WHOLE, applied=applied)
     with pytest.raises(TrialError, match=sentence):
         session._check_effect(candidate, report)
+
+
+@pytest.mark.parametrize(("pair_count", "finished_count"), [(5, 4), (4, 3), (5, 2), (5, 0)])
+def test_pairs_that_finished_before_a_slow_trial_are_the_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pair_count: int, finished_count: int
+) -> None:
+    """Steps take 10 ns without the change and 8 with it."""
+    applied = {"num_workers": Applied(before="0", after="2")}
+    counts = iter(range(100))
+
+    def run_trial(*_: object, changes: dict[str, str], **__: object) -> TrialReport:
+        if next(counts) == 1 + 2 * finished_count:  # after the rehearsal
+            raise TrialTimeoutError("The job did not reach 400 steps in 180 s.")
+        return TrialReport(
+            step_count=400, total_ns=3200 if changes else 4000, applied=applied if changes else {}
+        )
+
+    monkeypatch.setattr(session, "run_trial", run_trial)
+    builder = RunBuilder(tmp_path / "run")
+    builder.rank().draw("wait 60 | forward 12 | backward 20 | optimizer 8", 100)
+    run, notes = builder.open(), list[str]()
+    trial = session.TrialSession(
+        run=run,
+        source=JobSource(command=["python"], directory="/", environment={}, notes=[]),
+        pair_count=pair_count,
+        on_progress=notes.append,
+    )
+    candidate = session.Candidate(changes=[Change(name="num_workers", value="2")])
+    if finished_count < MIN_PAIRS:
+        with pytest.raises(TrialTimeoutError, match=f"{finished_count} pairs had finished; a "):
+            trial.try_candidate(candidate, "slow_reads")
+        return
+    outcome = trial.try_candidate(candidate, "slow_reads")
+    assert len(outcome.pairs) == finished_count
+    assert outcome.saving_ratio == pytest.approx(0.2)
+    assert notes[-1].endswith(f"The result is that of the {finished_count} finished pairs.")
 
 
 def test_a_job_with_few_steps_is_not_tried(tmp_path: Path) -> None:
