@@ -295,18 +295,9 @@ def _store(writer: store.RunWriter, node: str, samples: _Samples) -> None:
 def _describe_node(node: str, samples: _Samples, t_ns: intervals.Int) -> schema.NodeInfo:
     gaps = np.diff(np.unique(t_ns))
     numbers = sorted(samples.gpus, key=lambda number: (len(number), number))
-    return schema.NodeInfo(
-        node=node,
-        platform="unknown",
-        cpu_model="unknown processor",
-        cores_total=0,
-        cores_available=0.0,
-        memory_bytes=None,
-        memory_limit_bytes=None,
+    return schema.NodeInfo.of_import(
+        node,
         sample_interval_ns=int(np.median(gaps)) if len(gaps) else 1_000_000_000,
-        spool="",
-        clock_anchor_monotonic_ns=0,
-        clock_anchor_epoch_ns=0,
         gpus=[{"index": int(number), **samples.gpus[number]} for number in numbers],
         metrics_missing={"cpu": "the log has samples of GPUs alone"},
     )

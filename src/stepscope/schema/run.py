@@ -184,6 +184,33 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     interval_changes: list[IntervalChange] = []
     """Changes of the sampling interval while the job ran, in the order of time."""
 
+    @classmethod
+    def of_import(
+        cls,
+        node: str,
+        *,
+        sample_interval_ns: int,
+        gpus: list[dict[str, Any]],
+        metrics_missing: dict[str, str],
+        core_count: int = 0,
+    ) -> NodeInfo:
+        """Describe a machine of which only samples are known, with times since the epoch."""
+        return cls(
+            node=node,
+            platform="unknown",
+            cpu_model="unknown processor",
+            cores_total=core_count,
+            cores_available=float(core_count),
+            memory_bytes=None,
+            memory_limit_bytes=None,
+            sample_interval_ns=sample_interval_ns,
+            spool="",
+            clock_anchor_monotonic_ns=0,
+            clock_anchor_epoch_ns=0,
+            gpus=gpus,
+            metrics_missing=metrics_missing,
+        )
+
     @property
     def intervals_ns(self) -> list[int]:
         """Sampling intervals in the order of time."""

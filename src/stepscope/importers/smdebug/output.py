@@ -155,18 +155,10 @@ class _Node(msgspec.Struct):
             missing["gpu"] = "the files have no GPU samples"
         if not len(gaps):
             missing["interval"] = "the files have one sampling tick; Debugger's default is shown"
-        return schema.NodeInfo(
-            node=self.name,
-            platform="unknown",
-            cpu_model="unknown processor",
-            cores_total=cores,
-            cores_available=float(cores),
-            memory_bytes=None,
-            memory_limit_bytes=None,
+        return schema.NodeInfo.of_import(
+            self.name,
+            core_count=cores,
             sample_interval_ns=int(np.median(gaps)) if len(gaps) else _DEFAULT_INTERVAL_NS,
-            spool="",
-            clock_anchor_monotonic_ns=0,
-            clock_anchor_epoch_ns=0,
             gpus=[{"index": int(gpu) if gpu.isdecimal() else gpu} for gpu in gpus],
             metrics_missing=missing,
         )
