@@ -159,7 +159,6 @@ CORE_SHARE = "step wall time without waiting for cores"
 """Denominator where much of the step was time without a core that the job does not cause."""
 CORE_TIME = "step time without waiting for cores"
 """That time of one step."""
-NO_RECOMPILATION = "nothing was compiled in the measured steps"
 """Condition of a prediction that holds for the first steps as well, as far as they recompile."""
 LOOP_SHARE = "step and evaluation wall time"
 """Denominator where evaluation is the bottleneck, because evaluation is in no step."""
@@ -241,6 +240,8 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """Saving as a share of the measured time, 0 to 1."""
     condition: str
     """Assumption of the prediction, worded to follow "if"."""
+    cause: str = ""
+    """Cause of the verdict that the change removes; empty where it is none."""
     is_bound: bool = False
     """True where the assumption is that a part takes no time: a change saves at most this."""
     text: str

@@ -15,7 +15,7 @@ from stepscope.diagnosis import diagnose
 from stepscope.diagnosis.job import _Account, _save_in_job
 from stepscope.diagnosis.job_account import JobAccount, JobFix
 from stepscope.diagnosis.job_measures import measure_compilation
-from stepscope.diagnosis.verdict import LOOP_SHARE, NO_RECOMPILATION, STEP_SHARE, Fix, Prediction
+from stepscope.diagnosis.verdict import LOOP_SHARE, STEP_SHARE, Fix, Prediction
 from stepscope.run import JobTime, RankJobTime, RestartTime, Run, read_job_time
 from stepscope.testing import RunBuilder
 
@@ -194,8 +194,8 @@ def test_a_fix_of_the_step_saves_its_share_of_what_is_between_steps(
     assert fix.job_saving_ratio == pytest.approx(0.5 * denominator_s / 55)
     # Upper bounds have more outside of the steps.
     beside_ns = {"warm_up": 4 * S, "evaluation": 7 * S}
-    for condition, seconds in (("", 0), (NO_RECOMPILATION, 4), ("decoding took no time", 7)):
-        bound = replace(fix, prediction=replace(half, condition=condition, is_bound=True))
+    for cause, seconds in (("", 0), ("recompilation", 4), ("slow_decode", 7)):
+        bound = replace(fix, prediction=replace(half, cause=cause, is_bound=True))
         saved = _save_in_job(time, account(run, time), bound, 1, beside_ns)
         assert saved.job_saving_ratio == pytest.approx((0.5 * denominator_s + seconds) / 55)
 

@@ -87,14 +87,15 @@ class StackSamples(msgspec.Struct, frozen=True, kw_only=True):
         np.subtract.at(weight_ns, np.searchsorted(self.t_ns, delays.end), delays.value)
         return replace(self, weight_ns=np.maximum(weight_ns, 1))
 
-    def is_at_entry(self, stack: int, line: int) -> bool:
-        """Return whether a stack ends with a function of user code that has not begun. A sampler
-        gets the interpreter lock at a call, so the sample stands for a C function before it.
+    def find_entries(self) -> intervals.Mask:
+        """Find the samples whose stack ends with a function of user code that has not begun. A
+        sampler gets the interpreter lock at a call, so such a sample stands for code before it."""
+        keys = np.stack([self.stack, self.user_line], axis=1)
+        unique, inverse = np.unique(keys, axis=0, return_inverse=True)
+        entries = [self._is_at_entry(stack, line) for stack, line in unique.tolist()]
+        return np.array(entries, dtype=np.bool_)[inverse.ravel()]
 
-        Args:
-            stack: a stack.
-            line: its line of user code.
-        """
+    def _is_at_entry(self, stack: int, line: int) -> bool:
         frame = code_stages.parse_stack(self.stacks[stack])[-1:]
         text = self.sources.get((frame[0].file, line, 0), "") if frame else ""
         return bool(_DEFINITION.match(text)) and not frame[0].library
@@ -382,7 +383,7 @@ def _measure_stages(
         collating: calls of the collate function.
         detailed: fetches recorded in detail.
     """
-    inside = intervals.contains(creating, samples.t_ns)
+    inside = intervals.contains(creating, samples.t_ns) & ~samples.find_entries()
     collates, in_detail = (intervals.contains(c, samples.t_ns) for c in (collating, detailed))
     keys = np.stack([collates, in_detail, samples.stack, samples.user_line], axis=1)[inside]
     unique, inverse, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
@@ -393,8 +394,6 @@ def _measure_stages(
     sample_count = 0
     rows = zip(unique.tolist(), spent.tolist(), counts.tolist(), strict=True)
     for (is_collating, is_detailed, code, line), time_ns, count in rows:
-        if samples.is_at_entry(code, line):
-            continue
         frames = code_stages.parse_stack(samples.stacks[code])
         text = samples.running_text(code, line)
         in_collate = bool(is_collating) if is_detailed else code_stages.is_outside_dataset(frames)

@@ -37,7 +37,7 @@ _SIMULATES = re.compile(
     r"|observ(e|ation)s?|agent|act|action|play|game|world)(_|$)"
 )
 """Methods and classes that simulate an environment, by convention."""
-_CALLBACK_NAMES = re.compile(r"^$|^on_|^_?(before|after)_|_(start|end|begin|hook|callback)$")
+_EVENT_NAMES = re.compile(r"^$|^on_|^_?(before|after)_|_(start|end|begin|hook|callback)$")
 """Functions named after when they run, such as `on_train_batch_end`, not after what they do."""
 
 _READING_LINES: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -142,9 +142,10 @@ def find_environment_library(frames: Sequence[code_stages.Frame]) -> str:
     return next((f.library for f in frames if f.library in ENVIRONMENT_LIBRARIES), "")
 
 
-def is_callback(frame: code_stages.Frame) -> bool:
-    """Return True if the name of a function says when it runs, and not what it does."""
-    return _CALLBACK_NAMES.search(frame.bare_function) is not None
+def is_named_after_event(frame: code_stages.Frame) -> bool:
+    """Return True if the name of a function of the script says when it runs, and not what it does;
+    `stacks.is_hook` is about methods that trainers call."""
+    return _EVENT_NAMES.search(frame.bare_function) is not None
 
 
 def is_simulation(frames: Sequence[code_stages.Frame]) -> bool:
@@ -157,7 +158,7 @@ def is_simulation(frames: Sequence[code_stages.Frame]) -> bool:
         and frame.owner != frame.bare_function
         and any(
             _SIMULATES.search(name.lower())
-            for name in (frame.owner, "" if is_callback(frame) else frame.bare_function)
+            for name in (frame.owner, "" if is_named_after_event(frame) else frame.bare_function)
         )
         for frame in frames
     )

@@ -156,7 +156,8 @@ def attribute_host_work(spans: Spans, samples: StackSamples, steps: Steps) -> Ho
     is_compute = np.isin(phase, [PHASES.index(name) for name in COMPUTE_PHASES])
     outside = phase == PHASES.index("other")
     is_free = ~intervals.contains(busy, samples.t_ns)
-    selected = (outside | is_compute) & is_free
+    has_begun = ~samples.find_entries()
+    selected = (outside | is_compute) & is_free & has_begun
     if not selected.any():
         return None
     loop = stacks.find_training_loop(samples, (phase >= 0) & ~outside)
@@ -174,14 +175,14 @@ def attribute_host_work(spans: Spans, samples: StackSamples, steps: Steps) -> Ho
     weight_ns = _weigh_without_collections(samples, thread_spans)
     np.add.at(spent, inverse.ravel(), weight_ns[selected])
     # Device time belongs to the compute phases, and to no time between them.
-    counted = is_compute | (outside & is_free)
+    counted = (is_compute | (outside & is_free)) & has_begun
     totals = np.bincount(phase[counted], weight_ns[counted], len(PHASES)).astype(np.int64)
     work = _WorkSums(dict(zip(PHASES, totals.tolist(), strict=True)))
     for (code, stack, line), time_ns in zip(unique.tolist(), spent.tolist(), strict=True):
         work.add(PHASES[code], reader.read(PHASES[code], stack, line), time_ns)
     counts = np.bincount(phase[selected], minlength=len(PHASES)).tolist()
     return HostWork(
-        sample_count=int((outside & is_free).sum()),
+        sample_count=int((outside & is_free & has_begun).sum()),
         causes=work.sum_causes(),
         callbacks=work.sum_in_phases("model_callbacks"),
         preparation=work.sum_in_phases("data_preparation"),
@@ -487,7 +488,7 @@ def _classify_by_names(frames: Sequence[Frame]) -> HostCause | None:
     reading its answer.
     """
     for frame in frames:
-        if not frame.library and not data_preparation.is_callback(frame):
+        if not frame.library and not data_preparation.is_named_after_event(frame):
             if any(_LOGGING_NAMES.search(n.lower()) for n in (frame.bare_function, frame.owner)):
                 return "logging"
             if _DATA.search(frame.bare_function) or _DATA_NAMES.search(frame.bare_function):

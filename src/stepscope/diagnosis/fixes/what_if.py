@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
+from msgspec.structs import replace
+
 from stepscope import analysis, quantities, rules, run
 from stepscope.diagnosis.causes import wait_causes
 from stepscope.diagnosis.causes.batch_size import is_python_bound, measure_doubling_saving
@@ -30,7 +32,6 @@ from stepscope.diagnosis.verdict import (
     CORE_SHARE,
     LOOP_SHARE,
     MIN_SAVING_RATIO,
-    NO_RECOMPILATION,
     STEP_SHARE,
     Prediction,
 )
@@ -61,12 +62,15 @@ class WhatIf:
 
     def predict_without(self, cause: str) -> Prediction | None:
         """Predict the step without a cause; None where the run does not contain the data."""
-        is_bound = cause in _REMOVALS
         condition = _REMOVALS.get(cause) or _CHANGES.get(cause)
         is_unpriced = cause == "debug_switch" and not self._shares.overhead_parts[cause]
         is_training = cause == "python_overhead" and self._shares.is_undivided
         if condition is None or is_unpriced or is_training:
             return None
+        prediction = self._predict_without(cause, condition)
+        return None if prediction is None else replace(prediction, cause=cause)
+
+    def _predict_without(self, cause: str, condition: str) -> Prediction | None:
         if cause == "batch_handover" and (saved_ratio := self._replay.predict_no_handover()):
             step_ns = self._step_ns * (1 - saved_ratio)
             return Prediction.from_step(step_ns, self._step_ns, condition, is_bound=True)
@@ -83,7 +87,7 @@ class WhatIf:
         return self._remove(
             self._compute_share(cause),
             condition,
-            is_bound=is_bound,
+            is_bound=cause in _REMOVALS,
             share_of=STEP_SHARE if cause in _SHARES_OF_STEP else self._shares.share_of,
             cause=None if cause in _NOT_OWN_WORK else cause,
         )
@@ -466,7 +470,7 @@ _REMOVALS: Mapping[str, str] = {
     "tiny_operators": "there were no gaps between operators",
     "dispatch_overhead": "there were no gaps between operators",
     "checkpoint": "saving never blocked the training thread",
-    "recompilation": NO_RECOMPILATION,
+    "recompilation": "nothing was compiled in the measured steps",
     "cpu_contention": "the training thread always had a core",
     "cpu_limit": "the training thread always had a core",
     "straggler": "all ranks had the same work",
@@ -481,11 +485,11 @@ _REMOVALS: Mapping[str, str] = {
 def find_classes_beside(prediction: Prediction) -> list[str]:
     """Find the classes of the job's time, outside of the steps, that an upper bound has to include:
     batches are waited for between epochs and in evaluation, too."""
-    for cause, condition in _REMOVALS.items():
-        if prediction.is_bound and prediction.condition.startswith(condition):
-            if cause in CAUSES["data_pipeline"]:
-                return ["between_epochs", "evaluation"]
-            if cause in _BETWEEN_PHASES:
-                return ["between_steps"]
-            return ["warm_up"] if condition == NO_RECOMPILATION else []
-    return []
+    cause = prediction.cause
+    if cause not in _REMOVALS:
+        return []
+    if cause in CAUSES["data_pipeline"]:
+        return ["between_epochs", "evaluation"]
+    if cause in _BETWEEN_PHASES:
+        return ["between_steps"]
+    return ["warm_up"] if cause == "recompilation" else []
