@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from stepscope import analysis, diagnosis, quantities, schema
+from stepscope import analysis, quantities, rule_feed, schema
 from stepscope.comparison.workload_contract import collect_terms
 from stepscope.cost import (
     HOUR_NS,
@@ -117,7 +117,7 @@ def measure_side(run: Run) -> Side:
         cpu_p95=average_p95(cpus),
         is_training=bool(run.ranks),
         batch=collect_terms(run)["batch"],
-        step_ns=run.derive(diagnosis.diagnose).mean_step_ns,
+        step_ns=run.derive(rule_feed.make_verdict).mean_step_ns,
         epoch_ns=passes.mean_ns if isinstance(passes, Epochs) else None,
         job_ns=end_ns - start_ns,
         instance_count=instance_count,

@@ -267,8 +267,8 @@ def evaluate_targets(
         base_side, other_side: their figures.
     """
     verdict, other_verdict = (
-        base_run.derive(diagnosis.diagnose),
-        other_run.derive(diagnosis.diagnose),
+        base_run.derive(rule_feed.make_verdict),
+        other_run.derive(rule_feed.make_verdict),
     )
     if not verdict.targets:
         return []

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from stepscope import analysis, diagnosis, intervals
+from stepscope import analysis, intervals, rule_feed
 from stepscope.comparison.payload import ComparedRun, Source
 from stepscope.comparison.step_changes import StepTimes
 from stepscope.comparison.workload_contract import compare_contracts
@@ -93,7 +93,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     def describe(self) -> ComparedRun:
         """Describe the program by its representative."""
         run = self.representative.run
-        verdict, info = run.derive(diagnosis.diagnose), run.reader.info
+        verdict, info = run.derive(rule_feed.make_verdict), run.reader.info
         walls = self.steps[self.representative_index].wall_ns if self.steps else np.empty(0)
         return ComparedRun(
             name=self.representative.name,

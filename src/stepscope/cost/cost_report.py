@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stepscope import diagnosis, errors, quantities
+from stepscope import diagnosis, errors, quantities, rule_feed
 from stepscope.cost import pricing
 from stepscope.cost.prices import HOUR_NS, JobCost
 from stepscope.cost.right_sizing import RightSizing, measure_node_usage, recommend_size
@@ -154,7 +154,7 @@ def report_cost(
         duration_ns=job.duration_ns,
         request=request,
     )
-    verdict = diagnosis.diagnose(run)
+    verdict = run.derive(rule_feed.make_verdict)
     passes = find_epochs(run)
     cost = None if isinstance(priced, str) else priced.cost
     evaluation = diagnosis.compute_evaluation_ratio(run.ranks)
