@@ -18,11 +18,12 @@ from stepscope.cli import COMMANDS, root
 from stepscope.diagnosis.verdict import SUSPECTS
 from stepscope.errors import StepscopeError
 from stepscope.rules import installed_rules
+from stepscope.rules.registry import BUILT_IN_RULES
 from stepscope.views import VIEWS
 from tests.support.command import run_command
 from tests.support.document_blocks import find_pages, read_blocks
 from tools.docs.blocks import find_documents, update_blocks
-from tools.docs.site import ROOT_PAGES
+from tools.docs.site import LINK, PAGES, ROOT_PAGES, Section, rewrite_link, split_document
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -115,6 +116,31 @@ def test_the_site_has_every_page_once() -> None:
     menu = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), flags=re.MULTILINE)
     pages = [path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")]
     assert sorted(menu) == sorted([*pages, *ROOT_PAGES.values()])
+
+
+def test_sections_are_pages_of_the_site() -> None:
+    pages: dict[str, list[Section]] = {}
+    for path in DOCS.rglob("*.md"):
+        if PAGES in path.read_text():
+            uri = path.relative_to(DOCS).as_posix()
+            pages[uri] = split_document(path.read_text(), uri)
+            fences = sum(section.text.count("```") for section in pages[uri])
+            assert fences == path.read_text().partition(PAGES)[2].count("```")
+    titles = {uri: [section.title for section in sections] for uri, sections in pages.items()}
+    assert titles["rules.md"] == [rule.__name__ for rule in BUILT_IN_RULES]
+    assert {f"stepscope {name}" for name in COMMANDS} == set(titles["reference/commands.md"])
+    assert {*VIEWS} < set(titles["reference/views.md"])
+    assert {*schema.TABLES} <= set(titles["run-directory.md"])
+    uris = [section.uri for sections in pages.values() for section in sections]
+    assert len(set(uris)) == len(uris)
+
+    def follow(link: str, source: str) -> str:
+        (match,) = re.finditer(LINK, link)
+        return rewrite_link(match, f"docs/{source}", source, source)
+
+    assert follow("[x](rules.md#cpubottleneck)", "start.md") == "[x](rules/cpubottleneck.md)"
+    assert follow("[x](#grain)", "frameworks.md") == "[x](frameworks/jax.md#grain)"
+    assert follow("[x](rules.md#parameters)", "start.md") == "[x](rules.md#parameters)"
 
 
 @cache

@@ -38,7 +38,7 @@ def describe_schema() -> str:
             for kind, fact in FACT_TYPES.items()
         ),
     )
-    lines += ["### Metrics", ""]
+    lines += ["### Kinds of metric", ""]
     lines += _markdown_table(
         ("metric", "unit", "meaning"),
         ((f"`{metric.name}`", metric.unit, metric.doc) for metric in METRIC_TYPES.values()),
