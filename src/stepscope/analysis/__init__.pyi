@@ -509,7 +509,11 @@ from .roofline.utilization import (
     Utilization as Utilization,
     measure_step_utilization as measure_step_utilization,
 )
-from .steps.evaluation import find_training_calls as find_training_calls
+from .steps.evaluation import (
+    ModuleMode as ModuleMode,
+    find_first_predictions as find_first_predictions,
+    find_training_calls as find_training_calls,
+)
 from .steps.phases import (
     COMPUTE_PHASES as COMPUTE_PHASES,
     PHASE_OF_KIND as PHASE_OF_KIND,

@@ -47,6 +47,8 @@ class _Position(msgspec.Struct):
     """True if the script marks its steps: without a mark there is no step."""
     stepping: bool = False
     """True if a step ended in the previous range."""
+    first_predictions: frozenset[analysis.ModuleMode] | None = None
+    """Modules that predicted in its first step; None before that."""
 
 
 class StepRows(msgspec.Struct, frozen=True):
@@ -144,7 +146,7 @@ class StepFinder:
         spans = spans.take(is_recent | (is_long & (spans.end > position.boundary_ns)))
         follows_steps = position.boundary_ns != _FIRST
         steps = analysis.find_steps(
-            spans, analysis.STEP_SOURCES[self._source], follows_steps=follows_steps
+            spans, analysis.STEP_SOURCES[self._source], first_predictions=position.first_predictions
         )
         if steps is None:
             return None
@@ -159,6 +161,10 @@ class StepFinder:
         steps = _first_ones(steps, count)
         if position.boundary_ns != _FIRST and not _starts_model(spans, steps):
             _start_at(steps, position.boundary_ns)
+        if not follows_steps:
+            position.first_predictions = analysis.find_first_predictions(
+                spans, steps.thread, int(steps.end[0])
+            )
         position.boundary_ns = int(steps.end[-1])
         position.count += count
         return steps

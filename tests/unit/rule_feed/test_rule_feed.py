@@ -82,6 +82,11 @@ def test_steps_found_piece_by_piece_are_those_of_the_whole_run(tmp_path: Path, p
     boosting = run.rank(4)
     for _ in range(3):
         boosting.draw("do 700 | new_model 30").draw("optimizer 100 | do 90", 15, jitter=0.3)
+    agent = run.rank(5)
+    for _ in range(80):  # fewer elements at a time than it trains on
+        agent.draw("predict:Net=1 5 | do 5", 40).draw(
+            "forward:Net=32 20 | backward 20 | optimizer 5", 9
+        )
     reader = open_run(run.write())
     result = find_in_pieces(reader, run.end_ns + 1, pieces)
     for rank in Run(reader).ranks:

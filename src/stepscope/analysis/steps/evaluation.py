@@ -68,13 +68,45 @@ _COLLECTING_RATIO = 0.5
 """Predictions of fewer elements than this share of the training's median may collect experience."""
 
 
-def find_evaluation(spans: Spans, phases: PhaseSpans, first_end_ns: int) -> intervals.Intervals:
+ModuleMode = tuple[str, int, bool]
+"""Name and address of a module, and whether it is in evaluation mode."""
+
+
+def find_first_predictions(spans: Spans, thread: int, first_end_ns: int) -> frozenset[ModuleMode]:
+    """Find the modules that predict in the first step, which a search for later ones has to know.
+
+    Args:
+        spans: spans of the process, from its start on.
+        thread: training thread.
+        first_end_ns: end of the first training step.
+    """
+    top = PhaseSpans.of_thread(spans, thread).select_outermost(*WORK_KINDS)
+    rows = np.flatnonzero(_find_predictions(top) & (top.start < first_end_ns))
+    return frozenset(_describe_module(top, row) for row in rows.tolist())
+
+
+def _describe_module(top: Spans, row: int) -> ModuleMode:
+    one = top.take(np.array([row]))
+    return one.name_of(0), int(_read_addresses(one)[0]), bool(one.has_flag(FLAG_EVAL_MODE)[0])
+
+
+def _read_addresses(forward: Spans) -> intervals.Int:
+    return np.where(forward.has_flag(FLAG_SIZED), forward.value >> SIZE_BITS, forward.value)
+
+
+def find_evaluation(
+    spans: Spans,
+    phases: PhaseSpans,
+    first_end_ns: int,
+    first_predictions: frozenset[ModuleMode] = frozenset(),
+) -> intervals.Intervals:
     """Find the evaluation of a job: marked ranges, and batches that are only predicted.
 
     Args:
         spans: spans of the training thread.
         phases: the phases among them.
         first_end_ns: end of the first training step.
+        first_predictions: modules that predict in the first step where that is not in the spans.
     """
     marked = _find_modes(spans, EVALUATION_MODES)
     if not _may_evaluate(phases):
@@ -89,7 +121,8 @@ def find_evaluation(spans: Spans, phases: PhaseSpans, first_end_ns: int) -> inte
             marked
         )  # no predictions; or nothing else, and they are the job's purpose
     is_fetched = _is_fetched(top, trains)
-    work = _Work(top, trains, predicts, is_fetched, _identify_modules(top), first_end_ns)
+    module = _identify_modules(top)
+    work = _Work(top, trains, predicts, is_fetched, module, first_end_ns, first_predictions)
     work.predicts = predicts & ~_find_collecting(work)
     if not work.predicts.any():
         return intervals.unite(marked)
@@ -137,6 +170,7 @@ class _Work(msgspec.Struct):
     """Number of the module of a forward pass; 0 for other spans."""
     first_end_ns: int
     """End of the first step."""
+    first_predictions: frozenset[ModuleMode]
 
     def find_late(self) -> NDArray[np.bool_]:
         """Mask the predictions of modules that, in the same mode, predict nothing in the first
@@ -145,6 +179,9 @@ class _Work(msgspec.Struct):
         group = 2 * self.module[rows] + self.top.has_flag(FLAG_EVAL_MODE)[rows]
         is_early = np.zeros(2 * len(self.top) + 2, dtype=np.bool_)
         is_early[group[self.top.start[rows] < self.first_end_ns]] = True
+        if self.first_predictions:
+            for code, row in zip(*np.unique(group, return_index=True), strict=True):
+                is_early[code] |= _describe_module(self.top, rows[row]) in self.first_predictions
         is_late = self.predicts.copy()
         is_late[rows] = ~is_early[group]
         return is_late
@@ -153,7 +190,7 @@ class _Work(msgspec.Struct):
 def _identify_modules(top: Spans) -> intervals.Int:
     """Number the modules of forward passes from 1 on; 0 for other spans."""
     forward = top.take(top.is_kind("forward"))
-    identity = np.where(forward.has_flag(FLAG_SIZED), forward.value >> SIZE_BITS, forward.value)
+    identity = _read_addresses(forward)
     # Addresses have at most 48 bits, and modules of one address one after the other differ in name.
     _, number = np.unique(identity | forward.name.astype(np.int64) << 48, return_inverse=True)
     module = np.zeros(len(top), dtype=np.int64)

@@ -51,6 +51,7 @@ from numpy.typing import NDArray
 
 from stepscope.analysis.steps.evaluation import (
     TRAINING_MODES,
+    ModuleMode,
     find_call_boundaries,
     find_ends_of_waits,
     find_evaluation,
@@ -78,7 +79,7 @@ PREDICTION_KINDS = ("forward", "dispatch")
 MIN_UNTRAINED_PASSES = 100
 """Fewer forward passes in training mode, with gradients and without a backward pass, may be the
 start of a training. An agent plays that many moves before it learns from them."""
-VALUED_KINDS = ("optimizer", "backward", "dispatch")
+VALUED_KINDS = ("optimizer", "backward", "dispatch", "forward")
 """Kinds of spans whose values matter for finding steps."""
 STEP_END_KINDS = ("step", "optimizer")
 """Kinds of spans that end steps: marks, or else optimizer steps."""
@@ -200,7 +201,9 @@ def find_training_thread(
 
 
 def find_steps(
-    spans: Spans, end_kinds: tuple[str, ...] = STEP_END_KINDS, *, follows_steps: bool = False
+    spans: Spans,
+    end_kinds: tuple[str, ...] = STEP_END_KINDS,
+    first_predictions: frozenset[ModuleMode] | None = None,
 ) -> Steps | None:
     """Find the steps of one process; None if it has no complete step.
 
@@ -209,8 +212,10 @@ def find_steps(
         end_kinds: the kinds of spans that may end steps, by precedence. Include others than
             those only for a job without them (`STEP_SOURCES`): a process may compute gradients for
             another one.
-        follows_steps: the spans are those since the end of a step.
+        first_predictions: where the spans are those since the end of a step, the modules that
+            predicted in the first one; see `find_first_predictions`.
     """
+    follows_steps = first_predictions is not None
     training = find_training_thread(spans, end_kinds, follows_steps=follows_steps)
     if training is None:
         return None
@@ -219,14 +224,18 @@ def find_steps(
     spans = spans.on_thread(thread)
     boundaries = _find_boundaries(phases, spans, end_kind, EMPTY, follows_steps=follows_steps)
     trained = spans.of("backward").end[:1].tolist()
-    first_end_ns = max(boundaries[:1].tolist() + trained, default=0)
+    first_end_ns = 0 if follows_steps else max(boundaries[:1].tolist() + trained, default=0)
     # Where nothing trains, predictions are the job's purpose, also those that a trainer marks.
-    evaluation = EMPTY if end_kind == "forward" else find_evaluation(spans, phases, first_end_ns)
+    evaluation = EMPTY
+    if end_kind != "forward":
+        evaluation = find_evaluation(spans, phases, first_end_ns, first_predictions or frozenset())
     if len(evaluation.start):
         boundaries = _find_boundaries(
             phases, spans, end_kind, evaluation, follows_steps=follows_steps
         )
-        boundaries = boundaries[~_is_inside(evaluation, boundaries)]
+        # Those inside, without its start and end.
+        inside = contains(evaluation, boundaries) & contains(evaluation, boundaries - 1)
+        boundaries = boundaries[~inside]
     first_start = _find_first_work(phases, evaluation, boundaries)
     boundaries = boundaries[boundaries > first_start]
     if not len(boundaries):
@@ -305,11 +314,6 @@ def _find_range_durations(spans: Spans, extent: Intervals) -> Int | None:
     return ranges if has_range.any() else None
 
 
-def _is_inside(evaluation: Intervals, times: Int) -> NDArray[np.bool_]:
-    """Mask the times inside evaluation, without its start and end."""
-    return contains(evaluation, times) & contains(evaluation, times - 1)
-
-
 def _find_optimizer_boundaries(phases: PhaseSpans, evaluation: Intervals) -> Int:
     """Find the ends of optimizer steps that end a training step."""
     optimizer = phases.select_outermost("optimizer")
@@ -357,7 +361,7 @@ def select_window_steps(spans: Spans, steps: Steps, window: Intervals) -> tuple[
     inside = np.flatnonzero(contains(window, steps.end - 1))
     if not len(inside):
         return inside, EMPTY
-    starts = _select_training_thread(spans, steps).of(*STEP_START_KINDS).start
+    starts = spans.on_thread(steps.thread).of(*STEP_START_KINDS).start
     starts = np.append(starts, window.end[-1])
     end = np.minimum(starts[np.searchsorted(starts[:-1], steps.end[inside])], window.end[-1])
     return inside, Intervals(np.append(window.start[:1], end[:-1]), end)
@@ -370,7 +374,7 @@ def find_phase_intervals(spans: Spans, steps: Steps) -> list[tuple[str, Interval
     """
     nested = PhaseSpans.of_thread(spans, steps.thread)
     edges, phase_codes = nested.find_host_phases(nested.loss)
-    spans = _select_training_thread(spans, steps)
+    spans = spans.on_thread(steps.thread)
     inner = phase_codes[1:-1]
     intervals = list(find_device_phases(spans).items())
     for code, phase in enumerate(PHASES):
@@ -390,10 +394,6 @@ def is_outside_phases(times: Int, spans: Spans, steps: Steps) -> NDArray[np.bool
     phases = PhaseSpans.of_thread(spans, steps.thread)
     inside = phases.find_innermost(times) >= 0
     return (find_step_at(times, steps) >= 0) & ~inside & ~contains(phases.loss, times)
-
-
-def _select_training_thread(spans: Spans, steps: Steps) -> Spans:
-    return spans.on_thread(steps.thread)
 
 
 def find_step_at(times: Int, steps: Steps) -> Int:
