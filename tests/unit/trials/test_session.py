@@ -72,7 +72,9 @@ def test_pairs_that_finished_before_a_slow_trial_are_the_result(
     )
     candidate = session.Candidate(changes=[Change(name="num_workers", value="2")])
     if finished_count < MIN_PAIRS:
-        with pytest.raises(TrialTimeoutError, match=f"{finished_count} pairs had finished; a "):
+        with pytest.raises(
+            TrialTimeoutError, match=f"{finished_count} pairs had finished; a result needs 3"
+        ):
             trial.try_candidate(candidate, "slow_reads")
         return
     outcome = trial.try_candidate(candidate, "slow_reads")
